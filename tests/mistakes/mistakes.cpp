@@ -204,6 +204,7 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_is_never_added) { // a warning: a gradient 
         trainer.fit(data, quiet);
         trainer.fit(data, quiet); // says nothing more
         second.fit(data, quiet);
+        un::Trainer measured{world, right, un::AutomaticSharding{}}; // by updates of its own, which say nothing
     });
     stderr = usual;
     std::fclose(caught);

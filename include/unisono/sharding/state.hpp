@@ -16,9 +16,13 @@ UNISONO_NAMESPACE_BEGIN
 ///
 /// An update moves as many bytes as one by all_reduce, but each rank runs the optimizer on 1/p of
 /// the elements, and holds 1/p of its state. It is faster where the exchange costs less than the
-/// optimizer (ranks that map each other's memory, from about a megabyte of parameters), and saves
-/// memory everywhere. For small models the cost of synchronising the ranks two more times
-/// dominates.
+/// optimizer (ranks that map each other's memory), and saves memory everywhere. For small models
+/// the cost of synchronising the ranks two more times dominates.
+///
+/// Over mapped memory, with NativeReducer and a model in one piece of the group's memory, an owner
+/// sums, updates and publishes a chunk at a time, straight from and to the memory of the peers.
+/// Without that (other reducers, clipping by norm, compression) the three are passes over the
+/// memory.
 ///
 /// Bits: those of `Replicated` with a reducer that sums a slice in the same order as the whole.
 /// `NativeReducer` does where memory is mapped, on any number of ranks; sums of two ranks have one

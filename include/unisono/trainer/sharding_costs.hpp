@@ -20,8 +20,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Memory of a model's shape, all zeros: in one piece or one per parameter, and in the group's
-/// memory, as the model's.
+/// Memory of a model's shape, in one piece or one per parameter, and in the group's memory, as the
+/// model's. Parameters are 1, so that the gradient is not zero.
 template <class World, class T>
 class StandIn {
 public:
@@ -38,6 +38,7 @@ public:
         for (const ParameterShape& shape : like.layout().shapes()) {
             parameters_.push_back({at, shape.count});
             gradients_.push_back({at + count, shape.count});
+            std::fill_n(at, shape.count, T(1));
             at += shape.count + gap;
         }
     }

@@ -37,6 +37,12 @@ public:
     }
     /// A rank owns elements that others do not own.
     [[nodiscard]] bool cut() const { return cut_; }
+    /// Each element has one owner.
+    [[nodiscard]] bool all_cut() const {
+        for (const OwnedExtent& extent : all_)
+            if (extent.owner == every_rank) return false;
+        return !all_.empty();
+    }
     /// True if this rank updates the extent.
     [[nodiscard]] bool is_mine(const OwnedExtent& extent) const {
         return extent.owner == every_rank || extent.owner == rank_;

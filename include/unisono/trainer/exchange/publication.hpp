@@ -28,6 +28,9 @@ public:
     Publication(const Publication&) = delete;
     Publication& operator=(const Publication&) = delete;
 
+    /// True if the model's parameters are in one piece, which the peers see.
+    [[nodiscard]] bool from_model() const { return from_model_; }
+
     /// Before the optimizer runs. `gradient`: the array of the gradient, or null where it lies in
     /// the model's memory.
     void begin(T* gradient) {

@@ -17,6 +17,7 @@
 #include "unisono/trainer/exchange/bucket_sums.hpp"
 #include "unisono/trainer/exchange/extents.hpp"
 #include "unisono/trainer/exchange/gradient_sum.hpp"
+#include "unisono/trainer/exchange/peers_memory.hpp"
 #include "unisono/trainer/exchange/publication.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/parameter_matrices.hpp"
@@ -112,7 +113,7 @@ protected:
           kind_(gradient_kind_of<Model>), publication_(world, flat_, place_),
           wire_(start_wire<T>(place_, policies_.compression, world, flat_.buckets(),
                               parameter_matrices(model, flat_.layout()))),
-          extents_(world.rank(), world.size()), readiness_(flat_.layout()) {
+          extents_(world.rank(), world.size()), peers_(world), readiness_(flat_.layout()) {
         for (std::size_t b = 0; b < bucket_count(); ++b) {
             const Slice bucket = flat_.bucket(b);
             const BucketFacts facts{b, bucket.count, sizeof(T), world.size()};
@@ -121,6 +122,8 @@ protected:
         }
         extents_.close();
         operations_.reserve(extents_.all().size());
+        if constexpr (may_touch_peers)
+            if (world.size() > 1 && extents_.all_cut()) peers_.agree(publication_.from_model());
     }
     ~WholeStore() = default;
 
@@ -176,8 +179,13 @@ protected:
     template <class Visit>
     void each_owned(Visit&& visit) {
         const bool in_place = gradient_.in_place();
+        const bool touches = touches_peers();
+        if constexpr (may_touch_peers) {
+            const Stretch<T>& model = flat_.stretches().front();
+            if (touches) peers_.open(in_place ? model.gradients : gradient_.numbers_in_use(), model.parameters);
+        }
         if constexpr (Context::owned) {
-            if (extents_.cut()) publication_.begin(gradient_.numbers_in_use());
+            if (extents_.cut() && !touches) publication_.begin(gradient_.numbers_in_use());
         }
         const bool zero_all = in_place && extents_.cut(); // other ranks' slices hold unused values
         std::size_t state = 0;
@@ -187,19 +195,29 @@ protected:
                 Place::in_chunks(stretch.parameters, stretch.count, [&](std::size_t at, std::size_t n) {
                     if constexpr (!Context::Clipping::measures_norm)
                         gradient_.prepare(stretch.flat + at, gradients + at, n);
+                    if constexpr (may_touch_peers)
+                        if (touches) peers_.sum(stretch.flat + at, n);
                     visit(state + at, n, stretch.parameters + at, gradients + at);
+                    if constexpr (may_touch_peers)
+                        if (touches) peers_.publish(stretch.flat + at, n);
                     if constexpr (Context::owned) publication_.note(stretch.flat + at, stretch.parameters + at, n);
                     if (in_place && !zero_all) place_.arithmetic().zero(std::span<T>(gradients + at, n));
                 });
                 state += stretch.count;
             });
         }
+        if (touches) return; // the others may still read
         if (zero_all) flat_.zero_gradients(place_.arithmetic());
         gradient_.clean();
     }
     void publish_owned() {
         if constexpr (Context::owned) {
             if (!extents_.cut()) return;
+            if (touches_peers()) {
+                peers_.close();
+                if (gradient_.in_place()) flat_.zero_gradients(place_.arithmetic());
+                return gradient_.clean();
+            }
             publication_.start(run_, extents_.all(), operations_);
             finish();
             publication_.finish(extents_.all());
@@ -241,7 +259,7 @@ private:
             if (values != nullptr) inspect({bucket.first, bucket.count, nullptr, values + bucket.first});
             else flat_.visit(bucket, [&](const Stretch<T>& one) { inspect(one); });
         }
-        if (alone_) return;
+        if (alone_ || touches_peers()) return;
         if constexpr (Base::compresses) {
             if constexpr (Context::owned) {
                 BucketReduction<true, ReducerRun> to_owners{run_, extents_, b, bucket.first, operations_};
@@ -285,12 +303,21 @@ private:
                                      requires { requires ReducerRun::combines_at_once; };
     static constexpr bool inspects_parts = Base::on_grid && Base::inspects;
 
+    /// Owners may read the peers' gradients and write their parameters themselves.
+    static constexpr bool may_touch_peers = Context::owned && !Place::on_device && !Base::on_grid &&
+                                            !Base::compresses && !Context::Clipping::measures_norm &&
+                                            World::transport_type::maps_peers &&
+                                            requires { requires ReducerRun::combines_at_once; };
+    /// They do in this update.
+    [[nodiscard]] bool touches_peers() const { return may_touch_peers && !alone_ && peers_.usable(); }
+
     FlatModel<T> flat_;
     GradientSum<World, T, Place, typename Context::Summation::template Sums<T, Place>> gradient_;
     GradientKind kind_;
     Publication<World, T, Place> publication_;
     Wire wire_;
     Extents extents_;
+    PeersMemory<World, T> peers_;
     std::vector<Operation> operations_;
     std::size_t next_bucket_ = 0;
     Readiness readiness_;
