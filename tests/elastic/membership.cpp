@@ -7,7 +7,11 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <cstddef>
 #include <cstdlib>
+#include <deque>
+#include <utility>
+#include <vector>
 
 using namespace unisono_test;
 
@@ -73,12 +77,49 @@ BOOST_AUTO_TEST_CASE(campaign) {
 
 BOOST_AUTO_TEST_CASE(faulty_variants_are_found) {
     const std::uint64_t epochs = first_found<NoEpochCheck>(0), quorum = first_found<NoQuorum>(210),
-                        updates = first_found<OwnUpdates>(0), elders = first_found<NoElders>(150, true),
+                        updates = first_found<OwnUpdates>(0), elders = first_found<NoElders>(280, true),
                         hasty = first_found<HastyNewcomers>(0, true);
     BOOST_TEST_MESSAGE("found at seed: no epoch check "
                        << epochs << ", no quorum " << quorum << ", no agreement on the update " << updates
                        << ", no elders asked " << elders << ", newcomers that do not wait " << hasty);
     for (const std::uint64_t found : {epochs, quorum, updates, elders, hasty}) BOOST_TEST(found < 1000u);
+}
+
+/// When the last of many members dies, and the first one or another: the messages grow with the members, and not with their square.
+BOOST_AUTO_TEST_CASE(messages_of_a_change) {
+    using Member = un::detail::Membership<>;
+    for (const int dead : {0, 7, 99}) {
+        std::vector<int> all(100);
+        for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
+        std::vector<Member> members;
+        for (const int one : all) members.emplace_back(one, all, un::detail::MembershipTimes{});
+        std::deque<std::pair<std::pair<int, int>, un::detail::MembershipMessage>> under_way;
+        std::size_t messages = 0, numbers = 0;
+        const auto send = [&](int from) {
+            for (auto& [to, message] : members[static_cast<std::size_t>(from)].take_messages()) {
+                ++messages;
+                numbers += message.successor.members.size();
+                if (to != dead) under_way.push_back({{from, to}, std::move(message)});
+            }
+        };
+        for (const int one : all) {
+            if (one == dead) continue;
+            members[static_cast<std::size_t>(one)].begin(5, 0);
+            members[static_cast<std::size_t>(one)].lost(dead, 0);
+            send(one);
+        }
+        while (!under_way.empty()) {
+            const auto [way, message] = std::move(under_way.front());
+            under_way.pop_front();
+            members[static_cast<std::size_t>(way.second)].receive(way.first, message, 0);
+            send(way.second);
+        }
+        for (const int one : all)
+            BOOST_TEST(
+                (one == dead || members[static_cast<std::size_t>(one)].phase() == un::detail::MembershipPhase::formed));
+        BOOST_TEST(messages <= 8 * all.size());
+        BOOST_TEST(numbers <= 2 * all.size() * all.size()); // `accept` and `decided` say who the members are
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -104,6 +104,7 @@ protected:
     /// A majority, or all that are not gone.
     [[nodiscard]] bool has_quorum(const std::map<int, bool>& by) const {
         if (!Rules::needs_quorum) return true;
+        if (2 * by.size() <= kept_members() && by.size() + gone_.size() < members_.size()) return false;
         const auto kept = members_.begin() + static_cast<std::ptrdiff_t>(kept_members());
         const auto heard =
             std::count_if(members_.begin(), kept, [&](int member) { return by.find(member) != by.end(); });
@@ -129,7 +130,8 @@ protected:
                std::all_of(decision_.elders.begin(), decision_.elders.end(), [&](int elder) { return is_gone(elder); });
     }
     [[nodiscard]] bool has_all(const std::map<int, bool>& by) const {
-        return std::all_of(members_.begin(), members_.end(),
+        return by.size() + gone_.size() >= members_.size() && // else not each member need be looked at
+               std::all_of(members_.begin(), members_.end(),
                            [&](int member) { return is_gone(member) || by.find(member) != by.end(); });
     }
 

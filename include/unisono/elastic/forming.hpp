@@ -267,6 +267,7 @@ private:
     }
     /// Members connect to those that were added; of these, each to those with lower numbers.
     void reach_added() {
+        if (membership_->decision().added.empty()) return;
         const Successor decision = membership_->decision();
         const auto is_added = decision.members.begin() + static_cast<std::ptrdiff_t>(decision.kept());
         const bool me_too = std::find(is_added, decision.members.end(), medium_.me()) != decision.members.end();

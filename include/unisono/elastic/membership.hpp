@@ -14,7 +14,12 @@
 ///     proposer, with a quorum    accept(ballot, successor)   -> all
 ///     member                     accepted                    -> proposer
 ///     proposer, with a quorum    decided(successor)          -> all, also those left behind
-///     member of the successor    ready                       -> the others of the successor
+///     member of the successor    ready                       -> its first member, and those added
+///     first member, with all     whole                       -> the others of the successor
+///     member that is behind      ask                         -> who has sent of a later epoch
+///
+/// So an epoch costs a member a few messages, and the proposer and the first member one to and from
+/// each.
 ///
 /// What a quorum is, and why there are never two worlds: electorate.hpp.
 ///
@@ -80,9 +85,7 @@ public:
     void introduce(int other) {
         const auto past = past_.find(epoch_ - 1);
         if (epoch_ == 0 || past == past_.end()) return;
-        MembershipMessage ready = past->second;
-        ready.word = MembershipWord::ready;
-        send(other, std::move(ready));
+        send_as(MembershipWord::ready, other, past->second);
     }
     /// The messages to send, with their receivers.
     [[nodiscard]] std::vector<std::pair<int, MembershipMessage>> take_messages() { return std::exchange(out_, {}); }
@@ -100,6 +103,7 @@ public:
         have_been_added_.clear();
         phase_ = Phase::member;
         started_ = never;
+        if (epoch_ != 0 && !Base::has_doubtful()) past_.erase(past_.begin(), past_.find(epoch_ - 1)); // none asks
     }
     /// This member ends.
     void leave() {
@@ -133,6 +137,8 @@ public:
             if (message.epoch < epoch_) return answer_late(from, message, now);
             if (message.epoch == epoch_ && message.word == MembershipWord::gone) return lost(message.member, now);
             if (message.epoch > epoch_ || (phase_ == Phase::member || phase_ == Phase::formed)) {
+                if (message.epoch > epoch_ && phase_ == Phase::voting)
+                    send(from, {.word = MembershipWord::ask, .epoch = epoch_});
                 later_.emplace_back(from, message);
                 return;
             }
@@ -193,6 +199,10 @@ private:
 
     void send(int to, MembershipMessage message) {
         if (to != me_ && !is_gone(to)) out_.emplace_back(to, std::move(message));
+    }
+    void send_as(MembershipWord word, int to, MembershipMessage message) {
+        message.word = word;
+        send(to, std::move(message));
     }
     void send_all(const MembershipMessage& message) {
         for (const int member : members_) send(member, message);
@@ -302,11 +312,16 @@ private:
                 return step_voting(now);
             }
             return;
-        case MembershipWord::ready: ready_[epoch_][from] = true; [[fallthrough]];
+        case MembershipWord::ready:
+            ready_[epoch_][from] = true;
+            if (message.successor.members.empty()) return; // its sender knows that this member has decided
+            [[fallthrough]];
         case MembershipWord::decided:
             if (message.ballot < promised_) return; // the members that chose it may be gone, and the others choose anew
             return decide(message.successor, message.ballot, now, false);
         case MembershipWord::gone: return lost(message.member, now);
+        case MembershipWord::whole:
+        case MembershipWord::ask:
         case MembershipWord::goodbye: return;
         }
     }
@@ -334,14 +349,19 @@ private:
             phase_ = Phase::no_state;
             return;
         }
-        MembershipMessage ready = told;
-        ready.word = MembershipWord::ready;
-        for (const int member : successor.members) send(member, ready);
+        const int first = successor.members.front();
+        for (std::size_t i = successor.kept(); i < successor.members.size(); ++i)
+            send_as(MembershipWord::ready, successor.members[i], told);
+        if (ballot % most_members == static_cast<std::uint64_t>(first)) // it has decided that
+            send(first, {.word = MembershipWord::ready, .epoch = epoch_, .ballot = ballot});
+        else send_as(MembershipWord::ready, first, told);
         past_[epoch_] = told;
         members_ = successor.members;
         next_number_ = successor.next_number;
         applicants_.clear();
-        ++epoch_;
+        promises_.clear();
+        accepted_ = proposed_ = {}; // `successor` may be one of them
+        ready_.erase(ready_.begin(), ready_.lower_bound(epoch_++));
         for (const auto& [member, gone] : gone_)
             if (gone) tell_added(member);
         highest_ = promised_ = accepted_ballot_ = 0;
@@ -356,22 +376,36 @@ private:
     void answer_late(int from, const MembershipMessage& message, nanoseconds now) {
         const auto past = past_.find(message.epoch);
         if (past == past_.end()) return;
-        if (message.word == MembershipWord::ready) {
+        if (message.word == MembershipWord::ready && message.epoch + 1 == epoch_) {
             ready_[message.epoch][from] = true;
             if (awaits_kept_) return begin_if_kept_are_there(now);
-            if (phase_ == Phase::gathering && message.epoch + 1 == epoch_) see_who_is_ready();
+            if (phase_ == Phase::gathering) see_who_is_ready();
         }
-        if (message.word != MembershipWord::prepare && message.word != MembershipWord::accept) return;
-        MembershipMessage joined = past->second;
-        joined.word = MembershipWord::joined;
-        send(from, joined);
+        if (message.word == MembershipWord::whole && message.epoch + 1 == epoch_) {
+            whole_ = epoch_;
+            if (phase_ == Phase::gathering && !awaits_kept_) see_who_is_ready();
+        }
+        if (message.word == MembershipWord::ask) return send_as(MembershipWord::ready, from, past->second);
+        if (message.word == MembershipWord::prepare || message.word == MembershipWord::accept)
+            send_as(MembershipWord::joined, from, past->second);
     }
 
+    /// The first member hears all, and tells the others. Members that were added hear all as well, and
+    /// all hear them: they have to be connected.
     void see_who_is_ready() {
         const std::map<int, bool>& ready = ready_[epoch_ - 1];
-        const bool all = std::all_of(members_.begin(), members_.end(),
-                                     [&](int member) { return member == me_ || ready.find(member) != ready.end(); });
-        if (all) phase_ = Phase::formed;
+        const auto are_ready = [&](std::size_t from) {
+            return ready.size() + 1 >= members_.size() - from && // else not each member need be looked at
+                   std::all_of(members_.begin() + static_cast<std::ptrdiff_t>(from), members_.end(),
+                               [&](int member) { return member == me_ || ready.find(member) != ready.end(); });
+        };
+        if (members_.front() == me_ && whole_ != epoch_ && are_ready(0)) {
+            whole_ = epoch_;
+            send_all({.word = MembershipWord::whole, .epoch = epoch_ - 1});
+        }
+        const std::size_t kept = decision_.kept();
+        const bool was_added = kept < members_.size() && me_ >= members_[kept];
+        if (whole_ == epoch_ && are_ready(was_added ? 0 : kept)) phase_ = Phase::formed;
     }
 
     /// One that has left in this epoch takes part in no other; one that has left in a later one was
@@ -405,6 +439,7 @@ private:
     std::map<std::uint64_t, std::map<int, bool>> ready_;   ///< who has acted on them
     std::vector<std::pair<int, MembershipMessage>> later_; ///< of epochs to come
     std::vector<std::pair<int, MembershipMessage>> out_;
+    std::uint64_t whole_ = 0; ///< the epoch of which all members are ready
     nanoseconds started_ = never;
     nanoseconds due_ = never;
 };

@@ -35,7 +35,19 @@ struct Successor {
     [[nodiscard]] std::size_t kept() const { return members.size() - added.size(); }
 };
 
-enum class MembershipWord : std::uint8_t { prepare, promise, accept, accepted, decided, ready, joined, gone, goodbye };
+enum class MembershipWord : std::uint8_t {
+    prepare,
+    promise,
+    accept,
+    accepted,
+    decided,
+    ready,
+    whole,
+    ask,
+    joined,
+    gone,
+    goodbye
+};
 
 /// Committed updates of a member that has been added, and has no state yet.
 inline constexpr std::uint64_t no_state_yet = ~std::uint64_t{0};

@@ -5,8 +5,10 @@
 
 #include "unisono/elastic/network_medium.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -218,11 +220,9 @@ public:
         formed_->group.set_timeout(timeout);
         change.took = std::chrono::nanoseconds(formation_->now() - began);
         change.epoch = formed_->epoch;
-        for (const int member : before)
-            if (!std::binary_search(formed_->members.begin(), formed_->members.end(), member))
-                change.lost.push_back(member);
-        for (const int member : formed_->members)
-            if (!std::binary_search(before.begin(), before.end(), member)) change.joined.push_back(member);
+        const std::vector<int>& now = formed_->members;
+        std::set_difference(before.begin(), before.end(), now.begin(), now.end(), std::back_inserter(change.lost));
+        std::set_difference(now.begin(), now.end(), before.begin(), before.end(), std::back_inserter(change.joined));
         changes_.push_back(std::move(change));
     }
 
