@@ -77,14 +77,14 @@ public:
         processes_->wait(process_, std::min(until, longest_ + 1));
         auto& letters = processes_->letters(process_);
         while (!letters.empty()) {
-            const SimulatedProcesses::Letter letter = std::move(letters.front());
+            const std::shared_ptr<const SimulatedProcesses::Letter> letter = std::move(letters.front());
             letters.pop_front();
-            const int from = processes_->read(process_, letter);
+            const int from = processes_->read(process_, *letter);
             if (from < 0) continue;
             MembershipMessage message;
-            if (letter.kind == SimulatedProcesses::Letter::Kind::connection) came(from);
-            else if (letter.kind == SimulatedProcesses::Letter::Kind::end) lost(from);
-            else if (decode(letter.bytes, message)) heard(from, message);
+            if (letter->kind == SimulatedProcesses::Letter::Kind::connection) came(from);
+            else if (letter->kind == SimulatedProcesses::Letter::Kind::end) lost(from);
+            else if (decode(letter->bytes, message)) heard(from, message);
         }
     }
     template <class Wait>

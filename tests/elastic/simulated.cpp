@@ -337,7 +337,8 @@ BOOST_AUTO_TEST_CASE(exceptions_end_all) {
             }
             const auto says = [&](const char* what) { return text.find(what) != std::string::npos; };
             told += says("no such sample");
-            BOOST_TEST((says("no such sample") || says("has been left behind") || says("neither a majority")),
+            BOOST_TEST((says("no such sample") || says("has been left behind") || says("neither a majority") ||
+                        (p.job.every > 0 && says("no rank has the state of "))),
                        "seed " << seed << ": " << text);
         }
     }
@@ -542,6 +543,32 @@ BOOST_AUTO_TEST_CASE(loops_of_ones_own) {
             BOOST_TEST(steps_with_calls(2, at, at / 2) == expected);
         }
     }
+}
+
+/// As bench_simulated does with 4,096 ranks, and with the times of a cluster.
+BOOST_AUTO_TEST_CASE(many_ranks) {
+    const Job job{.replicas = 256, .epochs = 8};
+    const std::uint64_t expected = undisturbed(job);
+    Plan p{.ranks = 256, .job = job};
+    set_times(p);
+    p.simulation.network.seed = 11;
+    p.simulation.network.cluster = un::ClusterModel{.ranks_per_host = 8,
+                                                    .within = {.one_way = {.points = {{0, 500}, {1e6, 2e5}}}},
+                                                    .between = {.one_way = {.points = {{0, 15'000}, {1e6, 3e5}}}}};
+    un::CounterRandom random(11, 1);
+    for (int death = 0; death < 8; ++death)
+        p.simulation.network.crashes.push_back(
+            {.rank = static_cast<int>(random() % 32) + 32 * death, .at_ns = death * 3 * ms + 100 * us});
+    std::size_t alike = 0, changes = 0;
+    const un::ElasticSimulationReport report = un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
+        alike +=
+            expected == train(
+                            world, job, [&] { world.group().endpoint().compute(ms); }, [](const un::UpdateReport&) {});
+        changes = world.changes().size();
+    });
+    BOOST_TEST(alike == 248u);
+    BOOST_TEST(changes >= 4u);
+    BOOST_TEST(!report.two_worlds);
 }
 
 /// The trainer's group may go away under such a call.

@@ -28,17 +28,17 @@ struct SimulatedView {
     std::uint64_t salt = 0;     ///< of its messages' tags
     std::vector<int> processes; ///< by rank
     std::vector<char> here;     ///< has come to meet
+    std::size_t awaited = 0;    ///< have not
     std::vector<char> left;
     std::vector<char> faulty; ///< has heard of the fault
     std::optional<Fault> fault;
+    bool is_lost = false; ///< all hear of a process that has ended
 
     [[nodiscard]] int rank_of(int process) const {
         return static_cast<int>(std::find(processes.begin(), processes.end(), process) - processes.begin());
     }
     [[nodiscard]] bool hears_fault(int rank) const { return faulty[static_cast<std::size_t>(rank)] != 0; }
-    [[nodiscard]] bool is_complete() const {
-        return std::all_of(here.begin(), here.end(), [](char one) { return one != 0; });
-    }
+    [[nodiscard]] bool is_complete() const { return awaited == 0; }
 };
 
 /// All processes. Those of the first world have their members' numbers as theirs; the others come
@@ -54,6 +54,7 @@ public:
         int your_number = -1; ///< and its target's
         Blob bytes = {};      ///< of a message
         bool is_goodbye = false;
+        friend bool operator==(const Letter&, const Letter&) = default;
     };
 
     SimulatedProcesses(int first, int later, const SimulationOptions& options)
@@ -61,9 +62,11 @@ public:
           detection_ns_(std::min(options.detection_ns, SimulationOptions::longest)), chance_(options.seed, 4) {
         for (int process = 0; process < first; ++process) {
             at(process).number = process;
-            for (int other = 0; other < first; ++other)
-                if (other != process) connect(process, other, other);
+            at(process).knows_first.assign(static_cast<std::size_t>(first), true);
+            at(process).knows_first[static_cast<std::size_t>(process)] = false;
+            at(process).open = at(process).knows_first;
         }
+        for (Process& one : all_) one.open.resize(all_.size());
         world_.on_crash([this](int process) { end(process); });
         for (const RankCrash& one : options.crashes)
             world_.later(one.at_ns, [this, one] { world_.crash_now(one.rank); });
@@ -77,17 +80,17 @@ public:
 
     // Connections.
 
-    [[nodiscard]] bool knows(int process, int number) const { return at(process).process_of.contains(number); }
+    [[nodiscard]] bool knows(int process, int number) const { return process_of(process, number) >= 0; }
     void send(int from, int number, Blob bytes, bool is_goodbye) {
-        const auto to = at(from).process_of.find(number);
-        if (to == at(from).process_of.end() || !at(from).open.contains(to->second)) return;
-        post(to->second, {.from = from, .bytes = std::move(bytes), .is_goodbye = is_goodbye});
+        const int to = process_of(from, number);
+        if (to < 0 || !at(from).is_open(to)) return;
+        post(to, {.from = from, .bytes = std::move(bytes), .is_goodbye = is_goodbye});
     }
     /// Connects to one that was added; false where its process is known to have ended.
     bool reach(int from, int number, int to) {
-        at(from).process_of[number] = to;
+        know(from, number, to);
         if (at(to).ended) return false;
-        at(from).open.insert(to);
+        at(from).open[static_cast<std::size_t>(to)] = true;
         post(to, {.kind = Letter::Kind::connection, .from = from, .number = at(from).number, .your_number = number});
         return true;
     }
@@ -102,15 +105,16 @@ public:
             connect(process, letter.from, letter.number);
             return letter.number;
         }
-        if (!me.open.contains(letter.from)) return -1;
-        if (letter.kind == Letter::Kind::end) me.open.erase(letter.from);
+        if (!me.is_open(letter.from)) return -1;
+        if (letter.kind == Letter::Kind::end) me.open[static_cast<std::size_t>(letter.from)] = false;
         if (letter.is_goodbye) me.goodbyes.insert(letter.from);
         if (letter.kind == Letter::Kind::end && me.goodbyes.contains(letter.from)) return -1;
-        for (const auto& [number, other] : me.process_of)
+        if (letter.from < first_) return me.has_known(letter.from) ? letter.from : -1;
+        for (const auto& [number, other] : me.added)
             if (other == letter.from) return number;
         return -1;
     }
-    [[nodiscard]] std::deque<Letter>& letters(int process) { return at(process).letters; }
+    [[nodiscard]] std::deque<std::shared_ptr<const Letter>>& letters(int process) { return at(process).letters; }
     /// Waits for a letter, or until then. Errors: the simulation's own fault, where nothing can
     /// wake anybody.
     void wait(int process, nanoseconds until) {
@@ -125,6 +129,7 @@ public:
                                         nanoseconds deadline) {
         const std::shared_ptr<SimulatedView> view = view_of(process, epoch, numbers);
         const auto me = static_cast<std::size_t>(view->rank_of(process));
+        view->awaited -= view->here[me] == 0;
         view->here[me] = true;
         at(process).view = view;
         for (const int other : view->processes) {
@@ -156,8 +161,15 @@ public:
         if (at(process).view == view) at(process).view = nullptr;
         if (at(process).ended) return;
         world_.enter_view(process, view->epoch + 2);
+        if (view->fault) return; // they hear of that, and need not hear of this
+        std::map<nanoseconds, std::vector<int>> hear;
         for (const int other : view->processes)
-            if (other != process) world_.later(soon(process, other), [this, other] { world_.wake(other); });
+            if (other != process) hear[soon(process, other)].push_back(other);
+        for (auto& [time, others] : hear)
+            world_.later(time, [this, view, woken = std::move(others)] {
+                for (const int other : woken)
+                    if (at(other).view == view) world_.wake(other);
+            });
     }
     [[nodiscard]] bool has_left(const SimulatedView& view, int rank) const {
         return view.left[static_cast<std::size_t>(rank)] != 0 &&
@@ -165,8 +177,8 @@ public:
     }
     /// A rank has found a fault: it knows at once, the others soon.
     void fail(const std::shared_ptr<SimulatedView>& view, int rank, const Fault& fault) {
+        if (std::exchange(view->faulty[static_cast<std::size_t>(rank)], char{1}) != 0) return;
         if (!view->fault) view->fault = fault;
-        view->faulty[static_cast<std::size_t>(rank)] = true;
         spread(view, view->processes[static_cast<std::size_t>(rank)]);
     }
 
@@ -189,7 +201,9 @@ public:
     void end(int process) {
         Process& gone = at(process);
         if (std::exchange(gone.ended, true)) return;
-        for (const int other : std::exchange(gone.open, {})) post(other, {.kind = Letter::Kind::end, .from = process});
+        for (int other = 0; other < static_cast<int>(all_.size()); ++other)
+            if (gone.is_open(other)) post(other, {.kind = Letter::Kind::end, .from = process});
+        gone.open.assign(all_.size(), false);
         if (gone.view != nullptr) fail_later(gone.view, lost(process));
         gone.view = nullptr;
     }
@@ -198,12 +212,23 @@ private:
     struct Process {
         int number = -1;
         bool ended = false;
-        std::map<int, int> process_of = {}; ///< members that it knows
-        std::set<int> open = {};            ///< connections
+        std::vector<bool> knows_first = {}; ///< members of the first world, whose numbers are their processes'
+        std::map<int, int> added = {};      ///< and processes of others that it knows, by their numbers
+        std::vector<bool> open = {};        ///< connections
         std::set<int> goodbyes = {};
-        std::deque<Letter> letters = {};
-        std::map<int, nanoseconds> last = {}; ///< arrival of what each other one has sent
+        std::deque<std::shared_ptr<const Letter>> letters = {};
+        std::vector<nanoseconds> last = {}; ///< arrival of what each other one has sent
         std::shared_ptr<SimulatedView> view = {};
+
+        [[nodiscard]] bool is_open(int other) const { return open[static_cast<std::size_t>(other)]; }
+        [[nodiscard]] bool has_known(int first) const {
+            return !knows_first.empty() && knows_first[static_cast<std::size_t>(first)];
+        }
+    };
+    /// A letter under way, and those that get it at that time.
+    struct Post {
+        std::shared_ptr<const Letter> letter;
+        std::vector<int> to;
     };
 
     static SimulationOptions without_crashes(SimulationOptions options) {
@@ -213,9 +238,24 @@ private:
     }
     [[nodiscard]] Process& at(int process) { return all_[static_cast<std::size_t>(process)]; }
     [[nodiscard]] const Process& at(int process) const { return all_[static_cast<std::size_t>(process)]; }
+    void know(int process, int number, int other) {
+        Process& me = at(process);
+        if (number >= first_) {
+            me.added[number] = other;
+            return;
+        }
+        me.knows_first.resize(static_cast<std::size_t>(first_));
+        me.knows_first[static_cast<std::size_t>(number)] = true;
+    }
     void connect(int process, int other, int number) {
-        at(process).process_of[number] = other;
-        at(process).open.insert(other);
+        know(process, number, other);
+        at(process).open[static_cast<std::size_t>(other)] = true;
+    }
+    /// -1: it does not know that member.
+    [[nodiscard]] int process_of(int process, int number) const {
+        if (number < first_) return number >= 0 && at(process).has_known(number) ? number : -1;
+        const auto found = at(process).added.find(number);
+        return found == at(process).added.end() ? -1 : found->second;
     }
     int refuse(int process, const Letter& letter) {
         post(letter.from, {.kind = Letter::Kind::end, .from = process});
@@ -223,29 +263,45 @@ private:
     }
     [[nodiscard]] nanoseconds soon(int from, int to) { return world_.small_arrival(from, to); }
 
-    /// A connection keeps the order.
-    void post(int to, Letter letter) {
-        nanoseconds& last = at(to).last[letter.from];
-        last = std::max(last + 1, soon(letter.from, to));
-        world_.later(last, [this, to, moved = std::make_shared<Letter>(std::move(letter))] {
-            if (at(to).ended) {
-                if (moved->kind == Letter::Kind::connection) refuse(to, *moved);
-                return;
+    /// A connection keeps the order. What one sends to many is one letter.
+    void post(int to, const Letter& letter) {
+        std::vector<nanoseconds>& all = at(to).last;
+        all.resize(all_.size());
+        nanoseconds& last = all[static_cast<std::size_t>(letter.from)];
+        const bool is_large = letter.kind == Letter::Kind::message && !letter.is_goodbye;
+        last = std::max(last + 1,
+                        is_large ? world_.arrival_of(letter.from, to, letter.bytes.size()) : soon(letter.from, to));
+        std::vector<Post>& posted = posted_[last];
+        if (posted.empty()) world_.later(last, [this, time = last] { deliver(time); });
+        if (posted.empty() || !(*posted.back().letter == letter))
+            posted.push_back({std::make_shared<const Letter>(letter), {}});
+        posted.back().to.push_back(to);
+    }
+    void deliver(nanoseconds time) {
+        const auto found = posted_.find(time);
+        const std::vector<Post> all = std::move(found->second);
+        posted_.erase(found);
+        for (const Post& one : all)
+            for (const int to : one.to) {
+                if (at(to).ended) {
+                    if (one.letter->kind == Letter::Kind::connection) refuse(to, *one.letter);
+                    continue;
+                }
+                at(to).letters.push_back(one.letter);
+                world_.wake(to);
             }
-            at(to).letters.push_back(std::move(*moved));
-            world_.wake(to);
-        });
     }
     std::shared_ptr<SimulatedView> view_of(int process, std::uint64_t epoch, const std::vector<int>& numbers) {
         std::vector<int> processes;
         for (const int number : numbers)
-            processes.push_back(number == at(process).number ? process : at(process).process_of.at(number));
+            processes.push_back(number == at(process).number ? process : process_of(process, number));
         std::shared_ptr<SimulatedView>& view = views_[{epoch, processes}];
         if (view == nullptr) {
             view = std::make_shared<SimulatedView>();
             view->epoch = epoch;
             view->salt = 0x9e3779b97f4a7c15u * views_.size();
             view->processes = processes;
+            view->awaited = processes.size();
             for (std::vector<char>* const flags : {&view->here, &view->left, &view->faulty})
                 flags->assign(processes.size(), 0);
         }
@@ -260,6 +316,7 @@ private:
                 .message = concat({"process ", process, " (member ", at(process).number, ") has ended"})};
     }
     void fail_later(const std::shared_ptr<SimulatedView>& view, Fault fault) {
+        if (std::exchange(view->is_lost, true)) return;
         for (std::size_t rank = 0; fault.rank < 0 && rank < view->processes.size(); ++rank)
             if (!at(view->processes[rank]).ended) fault.rank = static_cast<int>(rank);
         if (!view->fault) view->fault = std::move(fault);
@@ -296,6 +353,7 @@ private:
     nanoseconds detection_ns_;
     CounterRandom chance_;
     std::map<std::pair<std::uint64_t, std::vector<int>>, std::shared_ptr<SimulatedView>> views_;
+    std::map<nanoseconds, std::vector<Post>> posted_; ///< by the time of their arrival
     std::set<int> applicants_;
     bool two_worlds_ = false;
 };

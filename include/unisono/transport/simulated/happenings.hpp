@@ -57,8 +57,12 @@ public:
     void crash_now(int rank) { crash(rank); }
     /// Something has happened that the rank may wait for.
     void wake(int rank) { make_ready(rank); }
-    /// When something small that is no message of a group gets from one rank to another.
+    /// When something small that is no message of a group gets from one rank to another, and when
+    /// some bytes do.
     [[nodiscard]] nanoseconds small_arrival(int from, int to) { return network_.small_arrival(from, to, now(from)); }
+    [[nodiscard]] nanoseconds arrival_of(int from, int to, std::size_t bytes) {
+        return network_.arrival_of(from, to, bytes, now(from));
+    }
 
     /// Moves the rank to another group of ranks, whose messages carry this number. It drops what is
     /// left of earlier groups, and keeps what later ones have sent already.

@@ -153,6 +153,15 @@ public:
         return when_joined(from, to, now + small_way(from, to));
     }
 
+    /// The way of a message that is no message of a group. In a cluster it takes its turn with the
+    /// others.
+    [[nodiscard]] nanoseconds arrival_of(int from, int to, std::size_t bytes, nanoseconds now) {
+        if (!cluster_) return small_arrival(from, to, now);
+        const auto size = static_cast<double>(bytes);
+        const double arrival = cluster_->send(from, to, size, static_cast<double>(now)).arrival;
+        return when_joined(from, to, rounded(arrival + options_.cluster->of(from, to).overhead(size)) + draw_jitter());
+    }
+
     /// The time when a message that reaches its receiver at `now` is complete: later if the way in
     /// was busy.
     nanoseconds receive(const SimulatedMessage& message, nanoseconds now) {
