@@ -5,6 +5,8 @@
 //   UNISONO_MEMBERSHIP_SEEDS=100000 test_elastic --run_test=membership/campaign
 #include "seeded_world.hpp"
 
+#include <unisono/elastic/membership_wire.hpp>
+
 #include <boost/test/unit_test.hpp>
 
 #include <cstddef>
@@ -83,6 +85,29 @@ BOOST_AUTO_TEST_CASE(faulty_variants_are_found) {
                        << epochs << ", no quorum " << quorum << ", no agreement on the update " << updates
                        << ", no elders asked " << elders << ", newcomers that do not wait " << hasty);
     for (const std::uint64_t found : {epochs, quorum, updates, elders, hasty}) BOOST_TEST(found < 1000u);
+}
+
+/// Members travel as runs of numbers: what is read is what was written, and no run is longer than there may be numbers.
+BOOST_AUTO_TEST_CASE(members_travel) {
+    un::detail::MembershipMessage sent{.word = un::detail::MembershipWord::accept, .epoch = 3, .ballot = 9};
+    for (int member = 0; member < 4096; ++member)
+        if (member % 1000 != 7 && member != 8) sent.successor.members.push_back(member);
+    sent.successor.doubtful = {9, 3, 4};
+    const un::Blob bytes = un::detail::encode(sent);
+    BOOST_TEST(bytes.size() < 200u);
+    un::detail::MembershipMessage found;
+    BOOST_REQUIRE(un::detail::decode(bytes, found));
+    BOOST_TEST(found.successor.members == sent.successor.members, boost::test_tools::per_element());
+    BOOST_TEST(found.successor.doubtful == sent.successor.doubtful, boost::test_tools::per_element());
+    std::size_t refused = 0;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        un::Blob wrong = bytes;
+        wrong[i] ^= std::byte{0xff};
+        un::detail::MembershipMessage read;
+        refused += !un::detail::decode(wrong, read);
+        BOOST_TEST(read.successor.members.size() <= std::size_t{1} << 20);
+    }
+    BOOST_TEST(refused > 40u);
 }
 
 /// When the last of many members dies, and the first one or another: the messages grow with the members, and not with their square.

@@ -390,8 +390,8 @@ private:
             send_as(MembershipWord::joined, from, past->second);
     }
 
-    /// The first member hears all, and tells the others. Members that were added hear all as well, and
-    /// all hear them: they have to be connected.
+    /// The first member hears all, and tells the others. Members that were added hear all as well,
+    /// and all hear them: they have to be connected.
     void see_who_is_ready() {
         const std::map<int, bool>& ready = ready_[epoch_ - 1];
         const auto are_ready = [&](std::size_t from) {

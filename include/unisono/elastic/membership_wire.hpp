@@ -24,9 +24,16 @@ struct NextMeeting {
 };
 
 inline constexpr int most_numbers = 1 << 20; ///< of members, over the life of a job
+/// As runs of consecutive numbers: few of many members have been lost.
 inline void write(WireWriter& out, const std::vector<int>& members) {
-    out.u32(static_cast<std::uint32_t>(members.size()));
-    for (const int member : members) out.u32(static_cast<std::uint32_t>(member));
+    std::vector<std::uint32_t> runs; // first, count
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        if (i == 0 || members[i] != members[i - 1] + 1)
+            runs.insert(runs.end(), {static_cast<std::uint32_t>(members[i]), 0});
+        ++runs.back();
+    }
+    out.u32(static_cast<std::uint32_t>(runs.size() / 2));
+    for (const std::uint32_t number : runs) out.u32(number);
 }
 inline void write(WireWriter& out, const std::vector<Applicant>& applicants) {
     out.u32(static_cast<std::uint32_t>(applicants.size()));
@@ -61,12 +68,14 @@ inline Blob encode(const NextMeeting& meeting) {
 }
 inline bool read(WireReader& in, std::vector<int>& members, bool ascending) {
     const std::size_t count = in.u32();
-    if (!in.good() || in.left() / 4 < count) return false;
+    if (!in.good() || in.left() / 8 < count) return false;
     for (std::size_t i = 0; i < count; ++i) {
-        const auto member = static_cast<int>(in.u32());
-        if (member < 0 || member >= most_numbers || (ascending && !members.empty() && member <= members.back()))
-            return false;
-        members.push_back(member);
+        const std::uint32_t first = in.u32(), length = in.u32();
+        const std::uint32_t most = most_numbers - static_cast<std::uint32_t>(members.size());
+        if (first >= most_numbers || length > most_numbers - first || length > most) return false;
+        if (ascending && !members.empty() && static_cast<int>(first) <= members.back()) return false;
+        for (std::uint32_t member = first; member < first + length; ++member)
+            members.push_back(static_cast<int>(member));
     }
     return true;
 }
