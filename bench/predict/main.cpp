@@ -297,10 +297,11 @@ void tell_training(const std::vector<int>& worlds, std::uint64_t parameters, con
                                            by_one_host(hosts, ranks, bytes, model).seconds});
         const auto mb = static_cast<double>(bytes) * 1e-6;
         const double others = (ranks - 1.0) / ranks;
-        // The ranks that are left tell one of them what they have, one after another, and hear who they are now.
+        // One of the ranks that are left asks the others what they have, proposes who goes on, says that this is decided, and that all are
+        // ready. It sends one message after another, while answers come in.
         const un::MessageTimes& between = ranks > model.ranks_per_host ? model.between : model.within;
         const double meet =
-            (2 * between.one_way(64) + 2 * ranks * std::max(between.gap(64), between.overhead(64))) * 1e-6;
+            (7 * between.one_way(128) + 4 * ranks * std::max(between.gap(128), between.overhead(128))) * 1e-6;
         // A server's card takes and gives what all workers send and get.
         const double served = ranks * between.gap(static_cast<double>(bytes)) * 1e-6;
         const auto row = [&](const char* mode, double time, double sent, double memory, const std::string& death) {

@@ -1,4 +1,10 @@
-// How long the simulator takes for all_reduce on 4,096 ranks, moved by one thread, and how much memory.
+// How long the simulator takes for all_reduce on 4,096 ranks, moved by one thread, and how much memory. With --deaths: a training, each rank of
+// which is a thread, and some of which die (training.cpp).
+//     bench_simulated [--ranks 4096] [--more]
+//     bench_simulated --deaths 0 1 8 64 [--ranks 4096] [--together 1] [--updates 20] [--cluster MODEL.txt]
+#include "training.hpp"
+
+#include <CLI/CLI.hpp>
 #include <unisono/simulate.hpp>
 #include <unisono/unisono.hpp>
 
@@ -66,12 +72,31 @@ bool measure_alone(int ranks, std::size_t count, const Family& family, un::nanos
 } // namespace
 
 int main(int argc, char** argv) {
-    const int ranks = argc > 1 ? std::atoi(argv[1]) : 4096;
+    CLI::App app("How long the simulator takes for an all_reduce on many ranks, or, with --deaths, for a training in "
+                 "which ranks die");
+    ElasticJob training;
+    bool more = false;
+    app.add_option("--ranks,ranks", training.ranks, "ranks of the world")->check(CLI::Range(1, 100'000));
+    app.add_flag("--more", more, "also a ring with jitter, and direct schedules");
+    CLI::Option* const deaths = app.add_option("--deaths", training.deaths,
+                                               "train, and let so many ranks die; several numbers: one training each")
+                                    ->check(CLI::NonNegativeNumber);
+    app.add_option("--together", training.together, "ranks die by hosts of so many")->check(CLI::PositiveNumber);
+    app.add_option("--updates", training.updates, "of each training")->check(CLI::PositiveNumber);
+    app.add_option("--compute-us", training.compute_us, "virtual microseconds in which a rank computes one gradient")
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--seed", training.seed, "of who dies when");
+    app.add_option("--cluster", training.cluster,
+                   "a model that bench_predict --save has written, in place of links that are alike")
+        ->check(CLI::ExistingFile);
+    CLI11_PARSE(app, argc, argv);
+    if (deaths->count() != 0) return train(training) ? 0 : 1;
+    const int ranks = training.ranks;
     bool good = measure_alone(ranks, 1000, un::TreeSchedule{});
     good = measure_alone(ranks, 1000, un::TreeSchedule{}, 1000) && good;
     good = measure_alone(ranks, 1000, un::HalvingDoublingSchedule{}) && good;
     good = measure_alone(ranks, static_cast<std::size_t>(ranks), un::RingSchedule{}) && good;
-    if (argc > 2) {
+    if (more) {
         good = measure_alone(ranks, static_cast<std::size_t>(ranks), un::RingSchedule{}, 1000) && good;
         good = measure_alone(std::min(ranks, 1024), 4096, un::DirectSchedule{}) && good;
     }
