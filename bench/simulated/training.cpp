@@ -161,8 +161,8 @@ bool train_with(const ElasticJob& training, int deaths) {
         for (const auto& one : changes) all.push_back(ms(of(one.second).count()));
         return text(all);
     };
-    std::printf("%d ranks, %d updates; %llu ranks died, in %zu changes of the world\n", training.ranks, training.updates,
-                static_cast<unsigned long long>(crashed), changes.size());
+    std::printf("%d ranks, %d updates; %llu ranks died, in %zu changes of the world\n", training.ranks,
+                training.updates, static_cast<unsigned long long>(crashed), changes.size());
     std::printf("  in virtual time, an update: %s before the first death, %s after it; all: %.0f ms\n",
                 text(of_last.before).c_str(), text(of_last.after).c_str(), ms(report.time));
     std::printf("  a change, once the last rank has left the failed world: %s (agreeing %s, meeting %s, starting %s)\n",
