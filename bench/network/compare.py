@@ -41,10 +41,31 @@ exec nsenter --net="$space" unshare --uts sh -c 'hostname "$0"; exec sh -c "$*"'
 """
 
 
+FLOW_CLASSES = 256
+# Classic BPF that puts a flow into one of them: the sum of its two ports, halved since the system gives out every second port.
+FLOW_FILTER = (f"8,40 0 0 {2**32 - 2**20 + 20},7 0 0 0,40 0 0 {2**32 - 2**20 + 22},12 0 0 0,116 0 0 1,"
+               f"84 0 0 {FLOW_CLASSES - 1},4 0 0 {0x10001},22 0 0 0")
+
+
+def limit_flows(space, megabits):
+    """Each TCP connection that leaves a name space gets so many megabits a second, as a cloud limits a flow."""
+    lines = ["qdisc add dev eth0 root handle 1: htb default 1"]
+    lines += [f"class add dev eth0 parent 1: classid 1:{number:x} htb rate {megabits}mbit quantum 60000"
+              for number in range(1, FLOW_CLASSES + 1)]
+    lines.append(f"filter add dev eth0 parent 1: bpf bytecode '{FLOW_FILTER}' flowid 1:1")
+    tc = shutil.which("tc", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+    if not tc:
+        raise Failed("there is no tc")
+    done = subprocess.run(["nsenter", f"--net={space}", tc, "-batch", "-"], input="\n".join(lines), text=True,
+                          capture_output=True)
+    if done.returncode != 0:
+        raise Failed(f"this kernel limits no flows: {done.stderr.strip()}")
+
+
 class Hosts:
     """Two network name spaces, as long as the helper lives that made them."""
 
-    def __init__(self, programs, place):
+    def __init__(self, programs, place, flow_megabits=None):
         missing = [tool for tool in ("nsenter", "unshare", "ip") if not shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin")]
         if missing:
             raise Failed(f"there is no {missing[0]}")
@@ -55,6 +76,9 @@ class Hosts:
             self.close()
             raise Failed(" ".join(lines).strip() or "the helper that makes them gave up")
         self.all = [line.split() for line in lines]  # (file, address)
+        if flow_megabits:
+            for space, _ in self.all:
+                limit_flows(space, flow_megabits)
         cases = "\n".join(f"{address}) space={shlex.quote(space)} ;;" for space, address in self.all)
         self.agent = place / "agent"
         self.agent.write_text(AGENT % cases)
@@ -90,10 +114,11 @@ class NetworkContest(contest.Contest):
         self.interface = "eth0" if hosts else "lo"
 
     def launch(self, name, ranks, cores):
-        program = self.programs / f"peers_{name}"
+        connections = int(name[3:] or 1) if name.startswith("tcp") else 1
+        program = self.programs / ("peers_tcp" if name.startswith("tcp") else f"peers_{name}")
         if not program.exists():
             return None, f"it was not built, since its library was not found ({program})"
-        variables = self.hosts.variables() if self.hosts else {}
+        variables = (self.hosts.variables() if self.hosts else {}) | {"UNISONO_TCP_CONNECTIONS": str(connections)}
         if name == "mpich":
             return self.launch_mpich(str(program), ranks, cores)
         if name == "openmpi":
@@ -255,7 +280,7 @@ def compare(arguments, place):
         own.mkdir(0o700)
         if where == "namespaces":
             try:
-                hosts = Hosts(programs, own)
+                hosts = Hosts(programs, own, arguments.flow_megabits)
             except (Failed, OSError) as failed:
                 print(f"\nhosts that are network name spaces are left out: {failed}")
                 continue
@@ -278,8 +303,14 @@ def main():
     parser = contest.parser_of(__doc__.splitlines()[0], COLLECTIVES, [2, 4])
     parser.add_argument("--namespaces", action="store_true", help="also between two network name spaces (needs root)")
     parser.add_argument("--only-namespaces", action="store_true", help="not over the loopback")
+    parser.add_argument("--flow-megabits", type=int, help="of the name spaces' connections, each alone and each way")
+    parser.add_argument("--connections", type=int, nargs="+", default=[],
+                        help="further contenders: Tcp with so many connections to a peer")
     parser.add_argument("--without", nargs="+", default=[], choices=OURS[1:] + PEERS, help="who takes no part")
     arguments = contest.parse(parser)
+    for number in arguments.connections:
+        OURS.append(f"tcp{number}")
+        NAMES[f"tcp{number}"] = f"Tcp, {number}"
     with contest.meeting_place() as place:
         return compare(arguments, Path(place))
 

@@ -135,9 +135,9 @@ void greet(Random& random, const un::JobToken& key, Counts& counts) {
     if (bytes.starts_with(good)) return; // mended by chance
     const std::size_t cut = random.below(bytes.size() + 1);
     pair.say(bytes.substr(0, cut));
-    bool in = visitor.look(0, 2, key) == d::TcpVisitor::Answer::rank;
+    bool in = visitor.look(0, 2, 1, key) == d::TcpVisitor::Answer::rank;
     pair.say(bytes.substr(cut));
-    in = in || visitor.look(0, 2, key) == d::TcpVisitor::Answer::rank;
+    in = in || visitor.look(0, 2, 1, key) == d::TcpVisitor::Answer::rank;
     counts.let_in += in ? 1 : 0;
     ++counts.greetings;
 }

@@ -20,7 +20,7 @@ namespace detail {
 
 /// All variables that the library reads, without `UNISONO_`. tests/readme/messages.py compares them
 /// with the headers.
-inline constexpr std::array<std::string_view, 27> known_variables = {"DEVICE_TRANSFERS",
+inline constexpr std::array<std::string_view, 28> known_variables = {"DEVICE_TRANSFERS",
                                                                      "ELASTIC_FOLDER",
                                                                      "FOLDER",
                                                                      "HOST",
@@ -43,6 +43,7 @@ inline constexpr std::array<std::string_view, 27> known_variables = {"DEVICE_TRA
                                                                      "PROVIDER",
                                                                      "RANK",
                                                                      "TCP_CONGESTION",
+                                                                     "TCP_CONNECTIONS",
                                                                      "TOKEN",
                                                                      "TOKEN_FILE",
                                                                      "TRUSTED_NETWORK",

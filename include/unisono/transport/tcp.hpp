@@ -10,11 +10,13 @@
 /// large one is sent from its place, and received into memory that is used again.
 ///
 /// Environment, for options that the program does not set: UNISONO_INTERFACE (a name such as eth0,
-/// or an address), UNISONO_PORT_RANGE (40000-40100), UNISONO_TCP_CONGESTION (reno).
+/// or an address), UNISONO_PORT_RANGE (40000-40100), UNISONO_TCP_CONGESTION (reno),
+/// UNISONO_TCP_CONNECTIONS (4).
 
 #include "unisono/transport/network/framed_endpoint.hpp"
 #include "unisono/transport/tcp/wire.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,6 +36,10 @@ struct TcpOptions {
     /// spaces of one machine 0.6 to 0.9 x the time of all_reduce from 512 KiB on, and up to 1.4 x,
     /// once 4 x, at 64 to 256 KiB. Over the loopback both took the same time.
     std::string congestion = {};
+    /// Connections to each peer, 1 to 64, as many on all ranks. Messages of 256 KiB and more are
+    /// cut over all of them. That pays where the network limits each connection (a flow of a cloud,
+    /// a cable of a bond), and elsewhere it costs time. 0: UNISONO_TCP_CONNECTIONS, else 1.
+    int connections = 0;
 
     friend bool operator==(const TcpOptions&, const TcpOptions&) = default;
 
@@ -47,8 +53,19 @@ struct TcpOptions {
         const std::string* const ports = environment.find("UNISONO_PORT_RANGE");
         if (all.port_range == PortRange{} && ports != nullptr)
             all.port_range = PortRange::parse(*ports, "UNISONO_PORT_RANGE");
+        const std::string* const number = environment.find("UNISONO_TCP_CONNECTIONS");
+        if (all.connections < 0 || all.connections > most_connections)
+            refuse_input({"TcpOptions::connections is ", all.connections, "; expected 1 to ", most_connections,
+                          ", or 0 for what UNISONO_TCP_CONNECTIONS says"});
+        if (all.connections == 0 && number != nullptr &&
+            (!detail::parse_count(*number, most_connections, all.connections) || all.connections == 0))
+            refuse_input({"UNISONO_TCP_CONNECTIONS must be a number from 1 to ", most_connections, ", found ",
+                          detail::quoted(*number)});
         return all;
     }
+
+private:
+    static constexpr int most_connections = 64; ///< stripes of the smallest message that is cut are still not empty
 };
 
 namespace detail {
@@ -56,7 +73,8 @@ namespace detail {
 /// Listens. Errors: refused, with interface, address and ports, or the congestion control.
 inline TcpEntrance open_entrance(const TcpOptions& options, bool other_hosts) {
     TcpEntrance made{.interface = find_interface(options.interface, other_hosts),
-                     .congestion_control = options.congestion};
+                     .congestion_control = options.congestion,
+                     .links = std::max(1, options.connections)};
     made.listener = listen_on(made.interface, options.port_range);
     if (!made.congestion_control.empty() &&
         !set_congestion_control(made.listener.socket.get(), made.congestion_control))
@@ -97,7 +115,7 @@ public:
 
     /// Where this rank listens: 127.0.0.1:40000 (interface lo).
     [[nodiscard]] std::string address() const { return wire().address(); }
-    /// Peers to which a connection was made, or is being made, by either side.
+    /// Connections to peers that were made, or are being made, by either side.
     [[nodiscard]] std::size_t connections() const { return wire().connections(); }
 
     /// The world of processes that share this control plane, which then belongs to the world.
@@ -110,6 +128,7 @@ private:
         const std::string address = entrance.address().text();
         detail::TcpWire wire(shared, rank, std::move(entrance));
         shared->publish(rank, address);
+        if (shared->size() > 1) wire.compare_connections();
         return wire;
     }
 };

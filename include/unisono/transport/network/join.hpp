@@ -22,7 +22,7 @@ namespace detail {
 
 /// Each process's message to the others, followed by its address, or the reason why it has none.
 struct NetworkCard {
-    static constexpr std::uint64_t expected = 0x32746e656e6f7375;
+    static constexpr std::uint64_t expected = 0x33746e656e6f7375;
 
     std::uint64_t version = expected;
     std::uint64_t host = 0;

@@ -6,6 +6,8 @@
 #include "unisono/launch/socket.hpp"
 #include "unisono/transport/network/options.hpp"
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <netinet/tcp.h>
 #include <string>
@@ -17,6 +19,7 @@ namespace detail {
 struct TcpAddress {
     SocketAddress socket = {};
     char interface[32] = {};
+    std::uint32_t connections = 1; ///< to each peer
 
     [[nodiscard]] std::string text() const { return std::string(reinterpret_cast<const char*>(this), sizeof *this); }
     /// False if that is no address.
@@ -38,9 +41,11 @@ struct TcpEntrance {
     NetworkInterface interface = {};
     Listener listener = {};
     std::string congestion_control = {}; ///< empty: the system's own
+    int links = 1;                       ///< connections to each peer
+    std::size_t striped_bytes = 262144;  ///< from this size on a message is cut over all of them
 
     [[nodiscard]] TcpAddress address() const {
-        TcpAddress made{.socket = interface.address};
+        TcpAddress made{.socket = interface.address, .connections = static_cast<std::uint32_t>(links)};
         set_port(made.socket, listener.port);
         interface.name.copy(made.interface, sizeof made.interface - 1);
         return made;

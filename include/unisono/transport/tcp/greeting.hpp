@@ -41,18 +41,20 @@ enum class TcpFrame : std::uint32_t {
     welcome, ///< the one that was connected to takes this connection
     taken,   ///< it has begun one itself, which counts
     goodbye, ///< nothing follows
+    stripe,  ///< of a message that is cut (TcpLink): its envelope, and behind it this connection's part
 };
 
 struct TcpHello {
-    static constexpr std::array<char, 8> expected = {'u', 'n', 'i', 's', 'o', 'n', 'o', '2'};
+    static constexpr std::array<char, 8> expected = {'u', 'n', 'i', 's', 'o', 'n', 'o', '3'};
 
     std::array<char, 8> magic = expected;
     std::uint64_t number = 0; ///< of this greeting among those of this rank, from 1
     std::uint32_t from = 0;
     std::uint32_t to = 0;
     std::uint32_t world = 0;
-    std::uint32_t order = 0x01020304; ///< as this host writes it
-    TcpProof proof = {};              ///< of all before it
+    std::uint16_t order = 0x0102; ///< as this host writes it
+    std::uint16_t connection = 0; ///< its number among those between the two
+    TcpProof proof = {};          ///< of all before it
 
     void seal(const JobToken& key) { proof = expected_proof(key); }
     [[nodiscard]] bool proves(const JobToken& key) const { return equal_in_constant_time(proof, expected_proof(key)); }
@@ -79,7 +81,7 @@ public:
     enum class Answer : std::uint8_t { waits, stranger, rank };
 
     /// Reads on; `rank`: its hello is that of a rank of this world, who once sent it.
-    Answer look(int me, int world, const JobToken& key) {
+    Answer look(int me, int world, int connections, const JobToken& key) {
         const ssize_t got = ::recv(socket_.get(), bytes_.data() + have_, bytes_.size() - have_, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return Answer::waits;
         if (got <= 0) return Answer::stranger;
@@ -87,11 +89,11 @@ public:
         if (std::memcmp(bytes_.data(), TcpHello::expected.data(), std::min(have_, TcpHello::expected.size())) != 0)
             return Answer::stranger;
         if (have_ < bytes_.size()) return Answer::waits;
-        const std::uint32_t order = hello_.order;
+        const std::uint16_t order = hello_.order;
         std::memcpy(static_cast<void*>(&hello_), bytes_.data(), sizeof hello_);
         const bool good = hello_.proves(key) && hello_.order == order && hello_.to == static_cast<std::uint32_t>(me) &&
                           hello_.world == static_cast<std::uint32_t>(world) && hello_.from < hello_.world &&
-                          hello_.from != hello_.to;
+                          hello_.from != hello_.to && hello_.connection < connections;
         return good ? Answer::rank : Answer::stranger;
     }
     [[nodiscard]] const TcpHello& hello() const { return hello_; }

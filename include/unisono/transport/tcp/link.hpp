@@ -4,10 +4,9 @@
 /// One connection between two ranks: frames leave from the senders' memory in place, and come in
 /// through a buffer or straight into memory that the receiver chose.
 
-#include "unisono/core/list.hpp"
 #include "unisono/launch/descriptor.hpp"
 #include "unisono/transport/network/frame_wire.hpp"
-#include "unisono/transport/tcp/greeting.hpp"
+#include "unisono/transport/tcp/frames.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -24,27 +23,6 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Before each message. Its bytes follow, and zeros up to a multiple of `alignment`, so that
-/// payloads are aligned in the buffer.
-struct TcpHeader {
-    static constexpr std::uint32_t expected_mark = 0x6f6e7573;
-    static constexpr std::size_t alignment = 16;
-
-    std::uint32_t mark = expected_mark;
-    TcpFrame kind = TcpFrame::message;
-    Envelope envelope; ///< of an answer to a greeting the tag alone, which is its proof
-
-    [[nodiscard]] TcpProof proof() const {
-        TcpProof said;
-        static_assert(sizeof said == sizeof envelope.tag);
-        std::memcpy(said.data(), &envelope.tag, sizeof said);
-        return said;
-    }
-
-    static constexpr std::size_t padded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
-};
-static_assert(sizeof(TcpHeader) % TcpHeader::alignment == 0);
-
 class TcpLink {
 public:
     enum class State : std::uint8_t {
@@ -58,16 +36,27 @@ public:
 
     static constexpr std::size_t inside_bytes = 16384; ///< messages up to this size are put together in the buffer
 
-    explicit TcpLink(int peer) : peer_(peer) { queue_.reserve(64); }
+    /// The connection with this number of those to the peer, which have their stripes in common.
+    explicit TcpLink(int peer, int number = 0, std::shared_ptr<TcpStripes> stripes = std::make_shared<TcpStripes>(1))
+        : peer_(peer), number_(static_cast<std::size_t>(number)), stripes_(std::move(stripes)) {
+        queue_.reserve(64);
+    }
     TcpLink(const TcpLink&) = delete;
     TcpLink& operator=(const TcpLink&) = delete;
     ~TcpLink() { ::operator delete(buffer_, line); }
 
     [[nodiscard]] int peer() const { return peer_; }
+    [[nodiscard]] int number() const { return static_cast<int>(number_); }
+    [[nodiscard]] const std::shared_ptr<TcpStripes>& stripes() const { return stripes_; }
     [[nodiscard]] int fd() const { return socket_.get(); }
     [[nodiscard]] State state() const { return state_; }
+    [[nodiscard]] bool is_used() const { return true; } ///< any that is there
+    [[nodiscard]] bool is_open() const { return state_ == State::open; }
+    [[nodiscard]] bool is_unsettled() const { return state_ != State::open && state_ != State::ended; }
     [[nodiscard]] bool is_sending() const { return head_ < queue_.size(); }
-    [[nodiscard]] bool is_receiving() const { return arriving_; }
+    [[nodiscard]] bool is_receiving() const { return arriving_ || stripes_->arrive(); }
+    /// It has no memory for what comes until other connections have brought what is before that.
+    [[nodiscard]] bool is_stalled() const { return arriving_ && arrival().limit <= at_; }
     [[nodiscard]] bool said_goodbye() const { return goodbye_; }
     [[nodiscard]] bool lost() const { return state_ == State::ended && !goodbye_; }
     /// It was the peer that ended it, without a word.
@@ -80,7 +69,7 @@ public:
     void become(State state, FileDescriptor socket = {}) {
         state_ = state;
         socket_ = std::move(socket);
-        if (socket_.valid() && buffer_ == nullptr) buffer_ = static_cast<std::byte*>(::operator new(capacity, line));
+        if (socket_.valid() && buffer_ == nullptr) buffer_ = static_cast<std::byte*>(::operator new(capacity(), line));
         begin_ = end_ = 0;
     }
     void set_state(State state) { state_ = state; }
@@ -100,18 +89,21 @@ public:
         queue_.clear();
         head_ = 0;
         arriving_ = false;
+        stripes_->forget();
     }
 
     /// True if the kernel has all of it.
     bool send(const Envelope& envelope, const std::byte* data, Token token) {
-        Outgoing one{.header = {}, .data = data, .token = token};
-        one.header.envelope = envelope;
-        if (!is_sending() && may_send()) {
-            one.done = one.total() <= together_bytes ? write_together(one) : write_parts(one);
-            if (one.done == one.total()) return true;
-        }
-        queue_.push_back(one);
-        return false;
+        return send({.header = {.envelope = envelope}, .data = data, .bytes = envelope.bytes, .token = token});
+    }
+    /// The same for this connection's stripe of the next striped message.
+    bool send_stripe(const Envelope& envelope, const std::byte* data) {
+        const auto bytes = static_cast<std::size_t>(envelope.bytes), room = TcpHeader::padded(bytes);
+        const std::size_t from = stripes_->begin_of(number_, room);
+        return send({.header = {.kind = TcpFrame::stripe, .envelope = envelope},
+                     .data = data + from,
+                     .bytes = std::min(bytes, stripes_->begin_of(number_ + 1, room)) - from,
+                     .token = stripes_->next()});
     }
     /// Before anything else goes out on a new connection, which takes it at once.
     void answer(TcpFrame kind, const TcpProof& proof) {
@@ -149,7 +141,10 @@ public:
                 left -= part;
                 if (one.done != one.total()) break;
                 ++head_;
-                if (one.header.kind == TcpFrame::message) handler.sent(one.token);
+                Token token = one.token;
+                if (one.header.kind == TcpFrame::message ||
+                    (one.header.kind == TcpFrame::stripe && stripes_->is_out(one.token, token)))
+                    handler.sent(token);
             }
             if (wrote != bytes) break;
         }
@@ -159,14 +154,15 @@ public:
     /// Reads what has arrived; calls `control(header)` for frames that are not messages.
     template <class Handler, class Control>
     void receive(Handler& handler, const Control& control) {
-        for (int round = 0; round < most_rounds && socket_.valid(); ++round) {
-            const std::size_t rest = arriving_ ? limit_ - have_ : 0;
+        for (int round = 0; round < most_rounds && socket_.valid() && !is_stalled(); ++round) {
+            const std::size_t rest = arriving_ ? std::min(stop_, arrival().limit) - at_ : 0;
             // Of a large message the header alone: what follows it shall go where it is wanted.
-            const bool header_first = end_ < sizeof(TcpHeader) && handler.awaited_bytes(peer_) > inside_bytes;
-            const std::size_t behind = arriving_ && limit_ != room_ ? 0
-                                       : header_first               ? sizeof(TcpHeader) - end_
-                                                                    : capacity - end_;
-            const ssize_t got = read(rest, behind);
+            const bool header_first =
+                end_ < sizeof(TcpHeader) && (number_ != 0 || handler.awaited_bytes(peer_) > inside_bytes);
+            const std::size_t behind = arriving_ && at_ + rest != stop_ ? 0
+                                       : header_first                   ? sizeof(TcpHeader) - end_
+                                                                        : capacity() - end_;
+            const ssize_t got = read(arriving_ ? handler.memory(arrival().number) : nullptr, rest, behind);
             if (got <= 0) {
                 if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
                 hung_up_ = got == 0 || errno == ECONNRESET;
@@ -175,18 +171,8 @@ public:
             moved_ = true;
             const auto bytes = static_cast<std::size_t>(got);
             const bool all = bytes < rest + behind;
-            if (arriving_) {
-                have_ += std::min(bytes, rest);
-                if (have_ == room_) {
-                    arriving_ = false;
-                    handler.complete(arrival_);
-                } else if (have_ == limit_) {
-                    memory_ = handler.grow(arrival_, have_, room_);
-                    if (memory_ == nullptr) return end_for_want_of_room(room_);
-                    limit_ = std::min(room_, handler.capacity(arrival_));
-                }
-            }
             end_ += bytes - std::min(bytes, rest);
+            if (arriving_ && !landed(handler, std::min(bytes, rest))) return;
             parse(handler, control);
             if (all) return;
         }
@@ -194,7 +180,8 @@ public:
 
 private:
     static constexpr std::align_val_t line{64};
-    static constexpr std::size_t capacity = 65536; ///< of the buffer
+    /// Of the buffer: only the first connection has small messages.
+    [[nodiscard]] std::size_t capacity() const { return number_ == 0 ? 65536 : sizeof(TcpHeader); }
     static constexpr std::size_t most_bytes = std::size_t{1} << 47;
     static constexpr std::size_t most_together = 8;
     static constexpr std::size_t parts_each = 3;        ///< header, bytes, padding
@@ -204,17 +191,25 @@ private:
     struct Outgoing {
         TcpHeader header;
         const std::byte* data = nullptr;
-        Token token = 0;
+        std::size_t bytes = 0;
+        Token token = 0;      ///< of a stripe, its message's number
         std::size_t done = 0; ///< bytes that the kernel has
-        [[nodiscard]] std::size_t total() const {
-            return sizeof header + TcpHeader::padded(static_cast<std::size_t>(header.envelope.bytes));
-        }
+        [[nodiscard]] std::size_t total() const { return sizeof header + TcpHeader::padded(bytes); }
     };
+
+    bool send(Outgoing one) {
+        if (!is_sending() && may_send()) {
+            one.done = one.total() <= together_bytes ? write_together(one) : write_parts(one);
+            if (one.done == one.total()) return true;
+        }
+        queue_.push_back(one);
+        return false;
+    }
 
     /// The rest of a message.
     static int put(const Outgoing& one, iovec* parts) {
         static constexpr std::byte zeros[TcpHeader::alignment] = {};
-        const auto bytes = static_cast<std::size_t>(one.header.envelope.bytes);
+        const std::size_t bytes = one.bytes;
         const iovec all[parts_each] = {
             {const_cast<TcpHeader*>(&one.header), sizeof one.header},
             {const_cast<std::byte*>(one.data), bytes},
@@ -234,7 +229,7 @@ private:
     /// The whole of a small one, which nothing went out of yet.
     std::size_t write_together(const Outgoing& one) {
         alignas(TcpHeader) std::byte all[together_bytes];
-        const auto bytes = static_cast<std::size_t>(one.header.envelope.bytes);
+        const std::size_t bytes = one.bytes;
         std::memcpy(all, &one.header, sizeof one.header);
         if (bytes != 0) std::memcpy(all + sizeof one.header, one.data, bytes);
         std::memset(all + sizeof one.header + bytes, 0, one.total() - sizeof one.header - bytes);
@@ -264,9 +259,9 @@ private:
     }
 
     /// The rest of the message that arrives, and up to `behind` bytes more into the buffer.
-    ssize_t read(std::size_t rest, std::size_t behind) {
+    ssize_t read(std::byte* memory, std::size_t rest, std::size_t behind) {
         if (!arriving_) return ::recv(socket_.get(), buffer_ + end_, behind, MSG_DONTWAIT);
-        iovec parts[2] = {{memory_ + have_, rest}, {buffer_ + end_, behind}};
+        iovec parts[2] = {{memory + at_, rest}, {buffer_ + end_, behind}};
         msghdr message{};
         message.msg_iov = parts;
         message.msg_iovlen = 2;
@@ -280,7 +275,7 @@ private:
             std::memcpy(&header, buffer_ + begin_, sizeof header);
             if (header.mark != TcpHeader::expected_mark || header.envelope.bytes > most_bytes)
                 return end("garbage came in place of a message");
-            if (header.kind != TcpFrame::message) {
+            if (header.kind != TcpFrame::message && header.kind != TcpFrame::stripe) {
                 begin_ += sizeof header;
                 if (header.kind == TcpFrame::goodbye) goodbye_ = true;
                 else if (!control(header)) return;
@@ -288,27 +283,69 @@ private:
             }
             const std::size_t room = TcpHeader::padded(static_cast<std::size_t>(header.envelope.bytes));
             const std::size_t here = end_ - begin_ - sizeof header;
-            if (room <= here) {
-                const std::byte* const data = buffer_ + begin_ + sizeof header;
-                begin_ += sizeof header + room;
-                handler.message(peer_, header.envelope, data);
-                continue;
+            if (header.kind == TcpFrame::message && number_ == 0) {
+                if (room <= here) {
+                    const std::byte* const data = buffer_ + begin_ + sizeof header;
+                    begin_ += sizeof header + room;
+                    handler.message(peer_, header.envelope, data);
+                    continue;
+                }
+                if (room <= inside_bytes) break;
             }
-            if (room <= inside_bytes) break;
-            arrival_ = handler.begin(peer_, header.envelope, room);
-            memory_ = handler.memory(arrival_);
-            if (memory_ == nullptr) return end_for_want_of_room(room);
-            limit_ = std::min(room, handler.capacity(arrival_));
-            room_ = room;
-            have_ = here;
-            arriving_ = true;
-            std::memcpy(memory_, buffer_ + begin_ + sizeof header, here);
-            begin_ = end_ = 0;
-            return;
+            if (!begin(handler, header, room)) return;
+            const std::size_t part = std::min(here, stop_ - at_);
+            if (part != 0) std::memcpy(handler.memory(arrival().number) + at_, buffer_ + begin_ + sizeof header, part);
+            begin_ += sizeof header + part;
+            if (!landed(handler, part)) return;
         }
         if (begin_ != 0 && begin_ != end_) std::memmove(buffer_, buffer_ + begin_, end_ - begin_); // stays aligned
         end_ -= begin_;
         begin_ = 0;
+    }
+
+    /// A message, or a stripe of one, in memory of the handler's; false: it has ended.
+    template <class Handler>
+    bool begin(Handler& handler, const TcpHeader& header, std::size_t room) {
+        striped_ = header.kind == TcpFrame::stripe;
+        at_ = striped_ ? stripes_->begin_of(number_, room) : 0;
+        stop_ = striped_ ? stripes_->begin_of(number_ + 1, room) : room;
+        const TcpArrival* const begun = striped_ ? stripes_->find(stripe_) : nullptr;
+        if (at_ == stop_ || (!striped_ && number_ != 0) || (begun != nullptr && begun->room != room)) {
+            end("garbage came in place of a message");
+            return false;
+        }
+        if (begun == nullptr) {
+            TcpArrival made{.number = handler.begin(peer_, header.envelope, room), .room = room};
+            made.limit = std::min(room, handler.capacity(made.number));
+            if (striped_) stripes_->add(made);
+            else own_ = made;
+        }
+        arriving_ = handler.memory(arrival().number) != nullptr;
+        if (!arriving_) end_for_want_of_room(room);
+        return arriving_;
+    }
+    [[nodiscard]] TcpArrival& arrival() { return striped_ ? *stripes_->find(stripe_) : own_; }
+    [[nodiscard]] const TcpArrival& arrival() const { return striped_ ? *stripes_->find(stripe_) : own_; }
+    /// So many bytes more are there; false: there is no memory for those that follow.
+    template <class Handler>
+    bool landed(Handler& handler, std::size_t bytes) {
+        TcpArrival& into = arrival();
+        at_ += bytes;
+        into.have += bytes;
+        arriving_ = at_ != stop_;
+        if (striped_ && !arriving_) ++stripe_;
+        if (into.have == into.room) {
+            const std::uint32_t number = into.number;
+            if (striped_) stripes_->complete_first();
+            handler.complete(number);
+        } else if (into.have == into.limit) {
+            if (handler.grow(into.number, into.have, into.room) == nullptr) {
+                end_for_want_of_room(into.room);
+                return false;
+            }
+            into.limit = std::min(into.room, handler.capacity(into.number));
+        }
+        return true;
     }
 
     void end_for_want_of_room(std::size_t bytes) {
@@ -321,6 +358,8 @@ private:
     }
 
     int peer_;
+    std::size_t number_;
+    std::shared_ptr<TcpStripes> stripes_;
     TcpHello hello_;
     State state_ = State::unknown;
     bool goodbye_ = false;
@@ -335,11 +374,11 @@ private:
     std::byte* buffer_ = nullptr;
     std::size_t begin_ = 0; ///< of what has come and was not looked at
     std::size_t end_ = 0;
-    std::byte* memory_ = nullptr;
-    std::uint32_t arrival_ = 0;
-    std::size_t room_ = 0;  ///< of the message that arrives
-    std::size_t limit_ = 0; ///< what of it there is memory for
-    std::size_t have_ = 0;
+    TcpArrival own_;         ///< one that is not cut
+    bool striped_ = false;   ///< what arrives, if anything
+    std::size_t stripe_ = 0; ///< the number of the striped message of which this connection brings the next bytes
+    std::size_t at_ = 0;     ///< where in the message the next byte is
+    std::size_t stop_ = 0;   ///< where this connection's part of it ends
 };
 
 } // namespace detail

@@ -1,13 +1,14 @@
 #pragma once
 
 /// \file
-/// A rank's sockets: one that listens, and one connection to each peer that was used.
+/// A rank's sockets: one that listens, and one connection to each peer that was used, or several
+/// once a message has been large enough to be cut into stripes (TcpLink).
 ///
 /// Which connection counts: the rank that needs one first connects and says hello; the other
 /// answers `welcome`, and messages flow. If both connect at once, the lower rank's counts: it
 /// answers the other's hello with `taken`, and the higher rank, on the lower one's hello, gives up
 /// its own. Only the hello is sent before the answer, so nothing is lost, and there is never a
-/// second connection.
+/// second connection with the same number.
 
 #include "unisono/transport/network/world.hpp"
 #include "unisono/transport/patience.hpp"
@@ -40,17 +41,39 @@ public:
 
     TcpWire(std::shared_ptr<NetworkWorld> world, int rank, TcpEntrance entrance)
         : world_(std::move(world)), rank_(rank), entrance_(std::move(entrance)),
-          links_(static_cast<std::size_t>(world_->size())), heard_(links_.size()),
-          patience_(world_->more_ranks_than_cores(), few_attempts) {}
+          links_(static_cast<std::size_t>(world_->size()) * static_cast<std::size_t>(entrance_.links)),
+          heard_(links_.size()), patience_(world_->more_ranks_than_cores(), few_attempts) {}
 
     bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
-        auto& known = links_[static_cast<std::size_t>(peer)];
-        if (known == nullptr) [[unlikely]] {
-            begin(peer);
-            connect(*known);
-            greet_at_once(*known);
+        if (known(peer, 0) == nullptr) [[unlikely]]
+            begin_to_connect(peer, 0, 1);
+        TcpLink& first = *known(peer, 0);
+        const int connections = entrance_.links;
+        if (connections == 1 || envelope.bytes < entrance_.striped_bytes) return first.send(envelope, data, token);
+        if (known(peer, connections - 1) == nullptr) [[unlikely]]
+            begin_to_connect(peer, 1, connections);
+        std::size_t waiting = 0;
+        for (int i = 0; i < connections; ++i) waiting += known(peer, i)->send_stripe(envelope, data) ? 0 : 1;
+        return !first.stripes()->leave(token, waiting);
+    }
+
+    /// Throws if ranks whose addresses are known make different numbers of connections: with the
+    /// same words on all ranks, if all addresses are known. Errors: refused.
+    void compare_connections() const {
+        int other = -1;
+        std::uint32_t others = 0;
+        for (int each = 0; each < world_->size(); ++each) {
+            TcpAddress address;
+            if (!address.read(world_->address(each))) continue;
+            if (other >= 0 && address.connections != others)
+                throw error(ErrorCode::refused,
+                            concat({"tcp: rank ", each, " makes ", address.connections, " connections to a peer, rank ",
+                                    other, " ", others,
+                                    "; expected the same TcpOptions::connections, or UNISONO_TCP_CONNECTIONS, on all "
+                                    "ranks"}));
+            other = each;
+            others = address.connections;
         }
-        return known->send(envelope, data, token);
     }
 
     template <class Handler>
@@ -59,7 +82,7 @@ public:
         if (sweep) look_around(handler);
         for (TcpLink* const link : used_) {
             if (link->is_sending()) link->flush(handler);
-            if (link->state() == TcpLink::State::open && (handler.awaits(link->peer()) || link->is_receiving()))
+            if (link->state() == TcpLink::State::open && (link->is_receiving() || has_hope(*link, handler)))
                 receive(*link, handler);
             if (link->take_moved()) quiet_ = 0;
         }
@@ -105,18 +128,12 @@ public:
         }
     }
 
-    [[nodiscard]] bool lost(int peer) const {
-        const auto& known = links_[static_cast<std::size_t>(peer)];
-        return known != nullptr && known->lost();
+    [[nodiscard]] bool lost(int peer) const { return find(peer, &TcpLink::lost) != nullptr; }
+    [[nodiscard]] bool said_goodbye(int peer) const { // behind the first stripe of every message
+        const TcpLink* const first = known(peer, 0).get();
+        return first != nullptr && first->said_goodbye() && !first->stripes()->arrive();
     }
-    [[nodiscard]] bool said_goodbye(int peer) const {
-        const auto& known = links_[static_cast<std::size_t>(peer)];
-        return known != nullptr && known->said_goodbye();
-    }
-    [[nodiscard]] bool sending(int peer) const {
-        const auto& known = links_[static_cast<std::size_t>(peer)];
-        return known != nullptr && known->is_sending();
-    }
+    [[nodiscard]] bool sending(int peer) const { return find(peer, &TcpLink::is_sending) != nullptr; }
     /// It can bring nothing any more, nor can a connection of its that was not accepted yet.
     [[nodiscard]] bool quiet(int peer) {
         collect(false);
@@ -127,8 +144,7 @@ public:
         for (std::size_t i = 0; i < visitors_.size(); ++i) {
             if (now - visitors_[i].since() < TcpVisitors::grace) return false;
         }
-        const auto& known = links_[static_cast<std::size_t>(peer)];
-        return known == nullptr || known->state() != TcpLink::State::open;
+        return find(peer, &TcpLink::is_open) == nullptr;
     }
 
     [[nodiscard]] std::string address() const { return entrance_.address().describe(); }
@@ -137,8 +153,11 @@ public:
     [[nodiscard]] std::string describe(int peer) const {
         TcpAddress address;
         std::string text = address.read(world_->address(peer)) ? address.describe() : "no address yet";
-        const auto& known = links_[static_cast<std::size_t>(peer)];
+        const TcpLink* known = find(peer, &TcpLink::lost);
+        if (known == nullptr) known = find(peer, &TcpLink::is_unsettled);
+        if (known == nullptr) known = this->known(peer, 0).get();
         if (known == nullptr) return text + ", not connected";
+        if (known->number() != 0) text += concat({", connection ", known->number() + 1, " of ", entrance_.links});
         if (known->state() != TcpLink::State::open && known->state() != TcpLink::State::ended && !known->why().empty())
             text += concat({", connection lost and tried again: ", known->why()});
         switch (known->state()) {
@@ -162,12 +181,45 @@ private:
     static constexpr int greeting_may_wait_ms = 2; ///< for a connection to be made: some round trips of a local network
     static constexpr nanoseconds between_attempts = 20'000'000;
 
-    TcpLink& begin(int peer) {
-        auto& known = links_[static_cast<std::size_t>(peer)];
-        known = std::make_unique<TcpLink>(peer);
-        used_.push_back(known.get());
+    /// By peer and number of the connection; nullptr: not used yet.
+    [[nodiscard]] std::unique_ptr<TcpLink>& known(int peer, int number) {
+        return links_[static_cast<std::size_t>(peer) * static_cast<std::size_t>(entrance_.links) +
+                      static_cast<std::size_t>(number)];
+    }
+    [[nodiscard]] const std::unique_ptr<TcpLink>& known(int peer, int number) const {
+        return const_cast<TcpWire*>(this)->known(peer, number);
+    }
+    /// The first connection to a peer of which this is true.
+    [[nodiscard]] const TcpLink* find(int peer, bool (TcpLink::*is)() const) const {
+        for (int i = 0; i < entrance_.links; ++i) {
+            const TcpLink* const link = known(peer, i).get();
+            if (link != nullptr && (link->*is)()) return link;
+        }
+        return nullptr;
+    }
+
+    TcpLink& begin(int peer, int number) {
+        const TcpLink* const other = find(peer, &TcpLink::is_used);
+        auto& link = known(peer, number);
+        link = std::make_unique<TcpLink>(
+            peer, number, other != nullptr ? other->stripes() : std::make_shared<TcpStripes>(entrance_.links));
+        used_.push_back(link.get());
         unsettled_ = true;
-        return *known;
+        return *link;
+    }
+    /// The connections of these numbers that are not there yet: all, before it waits for one.
+    void begin_to_connect(int peer, int from, int to) {
+        for (int i = from; i < to; ++i) {
+            if (known(peer, i) == nullptr) connect(begin(peer, i));
+        }
+        for (int i = from; i < to; ++i) greet_at_once(*known(peer, i));
+    }
+
+    /// Whether a receive is posted for what this connection may bring.
+    template <class Handler>
+    [[nodiscard]] bool has_hope(const TcpLink& link, const Handler& handler) const {
+        return link.number() == 0 ? handler.awaits(link.peer())
+                                  : handler.awaited_bytes(link.peer()) >= entrance_.striped_bytes;
     }
 
     /// Begins to connect, if the peer is there.
@@ -227,6 +279,7 @@ private:
         hello.from = static_cast<std::uint32_t>(rank_);
         hello.to = static_cast<std::uint32_t>(link.peer());
         hello.world = static_cast<std::uint32_t>(world_->size());
+        hello.connection = static_cast<std::uint16_t>(link.number());
         hello.seal(world_->key());
         if (::send(link.fd(), &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof hello) {
             if (may_try_again(errno)) return try_again(link);
@@ -281,11 +334,11 @@ private:
     /// False if it is no visitor any more.
     bool hear(std::size_t which) {
         TcpVisitor& visitor = visitors_[which];
-        const auto answer = visitor.look(rank_, world_->size(), world_->key());
+        const auto answer = visitor.look(rank_, world_->size(), entrance_.links, world_->key());
         if (answer == TcpVisitor::Answer::waits && steady_now() - visitor.since() < TcpVisitors::may_wait) return true;
         if (answer == TcpVisitor::Answer::rank) {
             const TcpHello hello = visitor.hello();
-            std::uint64_t& last = heard_[hello.from];
+            std::uint64_t& last = heard_[hello.from * static_cast<std::size_t>(entrance_.links) + hello.connection];
             if (hello.number > last) { // else somebody has recorded it
                 last = hello.number;
                 let_in(hello, visitor.take());
@@ -306,8 +359,8 @@ private:
     /// A rank of this world has connected.
     void let_in(const TcpHello& hello, FileDescriptor socket) {
         const int peer = static_cast<int>(hello.from);
-        auto& known = links_[static_cast<std::size_t>(peer)];
-        TcpLink& link = known != nullptr ? *known : begin(peer);
+        const auto& before = known(peer, hello.connection);
+        TcpLink& link = before != nullptr ? *before : begin(peer, hello.connection);
         using State = TcpLink::State;
         if (link.state() == State::open || link.state() == State::ended) return;
         set_up(socket.get());
@@ -329,11 +382,9 @@ private:
         for (TcpLink* const link : used_) {
             const bool connecting = link->state() == TcpLink::State::connecting;
             const bool sends = connecting || (all && link->is_sending() && link->may_send());
-            polled_.push_back({link->fd(),
-                               static_cast<short>(connecting ? POLLOUT
-                                                  : sends    ? POLLIN | POLLOUT
-                                                             : POLLIN),
-                               0});
+            polled_.push_back(
+                {link->fd(),
+                 static_cast<short>((connecting || link->is_stalled() ? 0 : POLLIN) | (sends ? POLLOUT : 0)), 0});
         }
         for (std::size_t i = 0; i < visitors_.size(); ++i) polled_.push_back({visitors_[i].fd(), POLLIN, 0});
     }
@@ -360,8 +411,8 @@ private:
     std::shared_ptr<NetworkWorld> world_;
     int rank_;
     TcpEntrance entrance_;
-    std::vector<std::unique_ptr<TcpLink>> links_; ///< by peer; those that were used
-    std::vector<std::uint64_t> heard_;            ///< by peer; the number of its last greeting
+    std::vector<std::unique_ptr<TcpLink>> links_; ///< by peer and number; those that were used
+    std::vector<std::uint64_t> heard_;            ///< the same; the number of the peer's last greeting for it
     std::uint64_t greetings_ = 0;                 ///< this rank's own
     List<TcpLink*> used_;
     TcpVisitors visitors_;

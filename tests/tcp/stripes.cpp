@@ -1,0 +1,356 @@
+// Several connections to a peer: large messages are cut over all of them, and nothing else changes.
+#include "support.hpp"
+
+#include "support/allocation_counter.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <thread>
+
+namespace stripes_test {
+namespace {
+
+namespace un = unisono;
+namespace d = unisono::detail;
+using namespace std::chrono_literals;
+using test::Group;
+
+const char* const variable = "UNISONO_TCP_CONNECTIONS";
+
+/// A rank that cuts messages from a small size on.
+un::Tcp striped(const std::shared_ptr<un::Tcp::World>& world, int rank, int connections, std::size_t from) {
+    d::TcpEntrance entrance = d::open_entrance({.connections = connections}, false);
+    entrance.striped_bytes = from;
+    return {world, rank, std::move(entrance)};
+}
+
+std::vector<std::uint8_t> numbers(std::size_t bytes, std::size_t seed) {
+    std::vector<std::uint8_t> made(bytes);
+    for (std::size_t i = 0; i < bytes; ++i) made[i] = static_cast<std::uint8_t>((i * 2654435761u + seed * 40503u) >> 7);
+    return made;
+}
+
+/// Until all are done.
+void drive(std::vector<un::Operation>& all) {
+    const un::nanoseconds until = un::steady_now() + 50'000'000'000;
+    for (bool done = false; !done && un::steady_now() < until;) {
+        done = true;
+        for (un::Operation& one : all) done = one.poll() && done;
+    }
+    for (un::Operation& one : all) one.wait(5s);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(tcp_stripes)
+
+BOOST_AUTO_TEST_CASE(the_same_bits_over_any_number_of_connections) {
+    std::vector<std::vector<float>> one;
+    for (const int connections : {1, 2, 4}) {
+        const test::Variable said(variable, std::to_string(connections));
+        const test::NoSocketLeft left;
+        std::vector<std::vector<float>> found;
+        test::Findings findings;
+        test::run(
+            3,
+            [&](Group& group) {
+                for (const std::size_t count : {0u, 5u, 1000u, 100'000u, 700'001u, 3'000'000u}) {
+                    std::vector<float> data(count);
+                    for (std::size_t i = 0; i < count; ++i)
+                        data[i] = 1.0f / static_cast<float>(i % 1000 + 3 * static_cast<std::size_t>(group.rank()) + 1);
+                    std::vector<float> ring = data;
+                    un::all_reduce(group, data);
+                    un::all_reduce(group, ring, un::Sum{}, un::RingSchedule{});
+                    if (group.rank() == 0) found.push_back(data), found.push_back(ring);
+                    if (count == 1000)
+                        findings.expect(group.endpoint().connections() <= 2, "small messages need one connection");
+                }
+                findings.expect(group.endpoint().connections() == static_cast<std::size_t>(2 * connections),
+                                "connections: " + std::to_string(group.endpoint().connections()));
+            },
+            test::limit);
+        if (connections == 1) one = found;
+        BOOST_TEST_REQUIRE(found.size() == one.size());
+        for (std::size_t i = 0; i < one.size(); ++i)
+            BOOST_TEST((found[i].size() == one[i].size() &&
+                        std::memcmp(found[i].data(), one[i].data(), one[i].size() * sizeof(float)) == 0));
+    }
+}
+
+// From stripes of one unit on; sizes that no number of stripes divides; more in flight than any buffer takes; the last sent is the first
+// received, and some are whole before any receive is posted.
+BOOST_AUTO_TEST_CASE(many_in_flight_out_of_order) {
+    for (const int connections : {2, 3, 4}) {
+        const auto world = std::make_shared<un::Tcp::World>(2);
+        Group here{striped(world, 0, connections, 256)}, there{striped(world, 1, connections, 256)};
+        std::vector<std::vector<std::uint8_t>> out, back, in, at_there;
+        std::vector<un::Operation> all;
+        for (const std::size_t bytes : {256u, 3u, 257u, 271u, 65'537u, 0u, 255u, 1000u, 4096u, 99'999u, 5'000'003u, 272u,
+                                        16'384u, 3'000'000u, 1u, 1'048'577u, 300'000u, 8'000'016u}) {
+            out.push_back(numbers(bytes, out.size()));
+            back.push_back(numbers(bytes, 100 + out.size()));
+            in.emplace_back(bytes);
+            at_there.emplace_back(bytes);
+        }
+        const auto count = static_cast<int>(out.size());
+        const auto at = [](auto& list, int i) -> auto& { return list[static_cast<std::size_t>(i)]; };
+        for (int i = 0; i < count; ++i) {
+            all.push_back(un::start_send(here, at(out, i), 1, i));
+            all.push_back(un::start_send(there, at(back, i), 0, i));
+        }
+        for (int i = 0; i < 3000; ++i)
+            for (un::Operation& one : all) static_cast<void>(one.poll());
+        for (int i = count; i-- > 0;) {
+            all.push_back(un::start_receive(there, at(at_there, i), 0, i));
+            all.push_back(un::start_receive(here, at(in, i), 1, i));
+        }
+        drive(all);
+        BOOST_TEST((at_there == out && in == back), connections << " connections");
+        BOOST_TEST(here.endpoint().connections() == static_cast<std::size_t>(connections));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(what_was_sent_before_leaving_arrives_over_all_connections) {
+    const test::Variable said(variable, "4");
+    test::Findings findings;
+    test::run(
+        3,
+        [&](Group& group) {
+            const std::vector<std::uint8_t> data = numbers(1'200'003, 1);
+            if (group.rank() == 0) return un::send(group, data, 2); // and is gone
+            if (group.rank() == 1) return;                          // at once
+            std::this_thread::sleep_for(50ms);
+            std::vector<std::uint8_t> in(data.size());
+            un::receive(group, in, 0);
+            findings.expect(in == data, "received");
+        },
+        test::limit);
+}
+
+BOOST_AUTO_TEST_CASE(a_striped_step_does_not_allocate) {
+    const test::Variable said(variable, "2");
+    test::Findings findings;
+    test::run(
+        2,
+        [&](Group& group) {
+            std::vector<float> large(300'000);
+            for (int i = 0; i < 100; ++i) un::all_reduce(group, large);
+            int without = 0; // see a_step_does_not_allocate
+            for (int i = 0; i < 100; ++i) {
+                const std::size_t before = unisono_test::allocations_of_thread();
+                un::all_reduce(group, large);
+                without += unisono_test::allocations_of_thread() == before;
+            }
+            findings.expect(without >= 25, "only " + std::to_string(without) + " of 100 steps do not allocate");
+        },
+        test::limit);
+}
+
+BOOST_AUTO_TEST_CASE(options) {
+    const un::Environment said{{variable, "4"}};
+    BOOST_TEST(un::TcpOptions{}.with({}).connections == 0);
+    BOOST_TEST(un::TcpOptions{}.with(said).connections == 4);
+    BOOST_TEST((un::TcpOptions{.connections = 2}.with(said).connections == 2));
+    const auto refuses = [](const std::string& found) {
+        return [found](const un::error& e) {
+            return e.code() == un::ErrorCode::bad_input && test::mentions(e.what(), {variable, found, "1 to 64"});
+        };
+    };
+    for (const char* const wrong : {"0", "65", "-1", "x", "", "2x"}) {
+        const un::Environment bad{{variable, wrong}};
+        BOOST_CHECK_EXCEPTION(static_cast<void>(un::TcpOptions{}.with(bad)), un::error, refuses(d::quoted(wrong)));
+    }
+    for (const int wrong : {-1, 65})
+        BOOST_CHECK_EXCEPTION(static_cast<void>((un::TcpOptions{.connections = wrong}.with({}))), un::error,
+                              refuses(std::to_string(wrong)));
+}
+
+// --- ranks that disagree, die or speak nonsense --------------------------------------------------
+
+BOOST_AUTO_TEST_CASE(threads_that_disagree_on_the_number) {
+    const auto world = std::make_shared<un::Tcp::World>(2);
+    const un::Tcp one(world, 0, {.connections = 2});
+    BOOST_CHECK_EXCEPTION(un::Tcp(world, 1, {.connections = 3}), un::error, [](const un::error& e) {
+        return e.code() == un::ErrorCode::refused &&
+               test::mentions(e.what(), {"rank 1 makes 3 connections", "rank 0 2", variable});
+    });
+}
+
+BOOST_AUTO_TEST_CASE(processes_that_disagree_on_the_number,
+                     *boost::unit_test::enable_if<!test::under_thread_sanitizer>()) {
+    const test::Shared<test::AllTold> told;
+    test::run_joined(
+        4, *told,
+        [](un::ControlPlane&& plane) {
+            const int connections = plane.rank() == 2 ? 4 : 2;
+            return un::join<un::Tcp>(std::move(plane), {.timeout = 20s}, {.connections = connections});
+        },
+        [](Group&, const std::vector<int>&) {});
+    test::expect(*told, 4, -1, un::ErrorCode::refused, {"rank 2 makes 4 connections", "rank 1 2", variable});
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_within_a_message,
+                     *boost::unit_test::enable_if<!test::under_thread_sanitizer>()) {
+    for (const bool sends : {true, false}) {
+        const test::Shared<test::AllTold> told;
+        test::run_joined(
+            3, *told,
+            [](un::ControlPlane&& plane) {
+                return un::join<un::Tcp>(std::move(plane), {.timeout = 30s}, {.connections = 4});
+            },
+            [&](Group& world, const std::vector<int>&) {
+                std::vector<float> data(16'000'000, 1.0f);
+                un::barrier(world);
+                if (world.rank() != 1) {
+                    if (world.rank() == 2) un::receive(world, data, 0); // which fails as well
+                    else if (sends) un::receive(world, data, 1);
+                    else un::send(world, data, 1);
+                    return;
+                }
+                un::Operation large = sends ? un::start_send(world, data, 0) : un::start_receive(world, data, 0);
+                for (int i = 0; i < 50; ++i) static_cast<void>(large.poll());
+                ::raise(SIGKILL);
+            });
+        test::expect(*told, 3, 1, un::ErrorCode::peer_lost, {"rank 1"});
+    }
+}
+
+/// Rank 1 of two, by hand: its connections to rank 0, which awaits a message of `bytes` bytes.
+class Peer {
+public:
+    static constexpr std::size_t bytes = 1'000'000;
+
+    explicit Peer(int connections) {
+        std::string why;
+        const auto port = static_cast<std::uint16_t>(test::port_of(group_.endpoint().address()));
+        group_.set_timeout(5s);
+        for (int i = connections; i-- > 0;) { // the last one first
+            sockets_.insert(sockets_.begin(), d::connect_to(d::resolve("127.0.0.1", port, why).at(0),
+                                                            un::steady_now() + 5'000'000'000, why));
+            d::TcpHello hello;
+            hello.number = static_cast<std::uint64_t>(connections - i);
+            hello.from = 1;
+            hello.world = 2;
+            hello.connection = static_cast<std::uint16_t>(i);
+            hello.seal(world_->key());
+            say(0, std::string(reinterpret_cast<const char*>(&hello), sizeof hello));
+        }
+    }
+    void say(std::size_t connection, const std::string& text) {
+        for (std::size_t sent = 0; sent < text.size();) {
+            const ssize_t now = ::send(sockets_[connection].get(), text.data() + sent, text.size() - sent,
+                                       MSG_NOSIGNAL | MSG_DONTWAIT);
+            if (now > 0) sent += static_cast<std::size_t>(now);
+            else if (errno != EAGAIN) return;
+            group_.progress();
+        }
+    }
+    void say(std::size_t connection, d::TcpFrame kind, std::size_t message, std::size_t sent) {
+        d::TcpHeader header;
+        header.kind = kind;
+        header.envelope.tag = {77, 1};
+        header.envelope.bytes = message;
+        say(connection, std::string(reinterpret_cast<const char*>(&header), sizeof header) + std::string(sent, 'x'));
+    }
+    void hang_up(std::size_t connection) { sockets_[connection].close(); }
+    /// What rank 0 says.
+    un::Fault fault() {
+        std::vector<std::uint8_t> data(bytes);
+        try {
+            un::receive(group_, data, 1);
+        } catch (const un::error& failed) {
+            return failed.why();
+        }
+        return {};
+    }
+    [[nodiscard]] std::string state() const { return group_.endpoint().describe(1); }
+    [[nodiscard]] bool is_let_in() {
+        for (int i = 0; i < 500 && group_.endpoint().connections() == 0; ++i) {
+            group_.progress();
+            std::this_thread::sleep_for(1ms);
+        }
+        return group_.endpoint().connections() != 0;
+    }
+
+private:
+    std::shared_ptr<un::Tcp::World> world_ = std::make_shared<un::Tcp::World>(2);
+    Group group_{un::Tcp(world_, 0, {.connections = 2})};
+    std::vector<d::FileDescriptor> sockets_;
+};
+
+BOOST_AUTO_TEST_CASE(one_of_two_connections_ends_within_a_message) {
+    for (const std::size_t which : {std::size_t{0}, std::size_t{1}}) {
+        Peer peer(2);
+        peer.say(0, d::TcpFrame::stripe, Peer::bytes, 300'000);
+        peer.say(1, d::TcpFrame::stripe, Peer::bytes, 300'000);
+        peer.hang_up(which);
+        const un::Fault found = peer.fault();
+        BOOST_TEST((found.code == un::ErrorCode::peer_lost && found.peer == 1), found.message);
+        BOOST_TEST((found.message.find("connection 2 of 2") != std::string::npos) == (which == 1), found.message);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(stripes_that_mean_nothing) {
+    const std::function<void(Peer&)> all[] = {
+        [](Peer& peer) { peer.say(1, d::TcpFrame::message, 16, 16); }, // whole ones come by the first connection
+        [](Peer& peer) { peer.say(1, d::TcpFrame::message, 100'000, 100'000); },
+        [](Peer& peer) { peer.say(1, d::TcpFrame::stripe, 16, 0); }, // nothing of it is left for the second
+        [](Peer& peer) { peer.say(0, d::TcpFrame::stripe, 0, 0); },
+        [](Peer& peer) { // stripes of different messages
+            peer.say(0, d::TcpFrame::stripe, Peer::bytes, 0);
+            peer.say(1, d::TcpFrame::stripe, Peer::bytes + 16, 0);
+        },
+    };
+    for (const auto& speak : all) {
+        Peer peer(2);
+        speak(peer);
+        const un::Fault found = peer.fault();
+        BOOST_TEST((found.code == un::ErrorCode::peer_lost && found.peer == 1), found.message);
+        BOOST_TEST(test::mentions(found.message, {"garbage"}), found.message);
+    }
+}
+
+// A peer whose first connection is silent has no more memory than has come, and this rank does not spin meanwhile.
+BOOST_AUTO_TEST_CASE(a_stripe_waits_for_the_memory_before_it) {
+    Peer peer(2);
+    peer.say(1, d::TcpFrame::stripe, std::size_t{1} << 32, 4096); // no receive is posted for it
+    rusage before{}, after{};
+    ::getrusage(RUSAGE_THREAD, &before);
+    const un::Fault found = peer.fault();
+    ::getrusage(RUSAGE_THREAD, &after);
+    BOOST_TEST((found.code == un::ErrorCode::timeout && found.peer == 1), found.message);
+    const auto seconds = [](const timeval& time) {
+        return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+    };
+    const double used =
+        seconds(after.ru_utime) + seconds(after.ru_stime) - seconds(before.ru_utime) - seconds(before.ru_stime);
+    BOOST_TEST(used < 2.5, used << " s of 5 s");
+}
+
+BOOST_AUTO_TEST_CASE(a_connection_with_a_number_that_is_not_agreed) {
+    Peer agreed(2);
+    BOOST_TEST(agreed.is_let_in());
+    d::TcpHello hello;
+    hello.number = hello.world = 2;
+    hello.from = 1;
+    const un::JobToken key = un::JobToken::random();
+    for (const std::uint16_t number : {std::uint16_t{1}, std::uint16_t{2}, std::uint16_t{65535}}) {
+        int ends[2];
+        BOOST_TEST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+        d::FileDescriptor ours(ends[0]), theirs(ends[1]);
+        d::TcpVisitor visitor(std::move(ours), 0, 0);
+        hello.connection = number;
+        hello.seal(key);
+        BOOST_TEST_REQUIRE(::send(theirs.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
+        BOOST_TEST((visitor.look(0, 2, 2, key) == d::TcpVisitor::Answer::rank) == (number == 1));
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+} // namespace stripes_test
