@@ -184,6 +184,7 @@ private:
     [[nodiscard]] std::size_t capacity() const { return number_ == 0 ? 65536 : sizeof(TcpHeader); }
     static constexpr std::size_t most_bytes = std::size_t{1} << 47;
     static constexpr std::size_t most_together = 8;
+    static constexpr std::size_t most_at_once = 65160;  ///< 45 segments of Ethernet: what leaves as one burst
     static constexpr std::size_t parts_each = 3;        ///< header, bytes, padding
     static constexpr int most_rounds = 4;               ///< so that sending is not neglected
     static constexpr std::size_t together_bytes = 1024; ///< up to this size parts are put together before they are sent
@@ -240,11 +241,28 @@ private:
         return write(parts, put(one, parts));
     }
 
+    /// In calls of `most_at_once`: a call holds the connection's lock, and no acknowledgement is
+    /// heard under it.
     std::size_t write(iovec* parts, int count) {
-        msghdr message{};
-        message.msg_iov = parts;
-        message.msg_iovlen = static_cast<std::size_t>(count);
-        return wrote([&] { return ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL); });
+        std::size_t all = 0;
+        for (;;) {
+            int some = 0;
+            std::size_t bytes = 0;
+            while (some < count && bytes < most_at_once) bytes += parts[some++].iov_len;
+            iovec& last = parts[some - 1];
+            const std::size_t over = bytes > most_at_once ? bytes - most_at_once : 0; // of the last part
+            last.iov_len -= over;
+            msghdr message{};
+            message.msg_iov = parts;
+            message.msg_iovlen = static_cast<std::size_t>(some);
+            const std::size_t now =
+                wrote([&] { return ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL); });
+            all += now;
+            if (now != bytes - over || (some == count && over == 0)) return all;
+            if (over != 0) last = {static_cast<std::byte*>(last.iov_base) + last.iov_len, over}, --some;
+            parts += some;
+            count -= some;
+        }
     }
     template <class Call>
     std::size_t wrote(const Call& call) {
