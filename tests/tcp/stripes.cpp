@@ -322,12 +322,8 @@ BOOST_AUTO_TEST_CASE(a_stripe_waits_for_the_memory_before_it) {
     const un::Fault found = peer.fault();
     ::getrusage(RUSAGE_THREAD, &after);
     BOOST_TEST((found.code == un::ErrorCode::timeout && found.peer == 1), found.message);
-    const auto seconds = [](const timeval& time) {
-        return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-    };
-    const double used =
-        seconds(after.ru_utime) + seconds(after.ru_stime) - seconds(before.ru_utime) - seconds(before.ru_stime);
-    BOOST_TEST(used < 2.5, used << " s of 5 s");
+    const long slept = after.ru_nvcsw - before.ru_nvcsw; // a rank that spins gives its core up unwillingly
+    BOOST_TEST(slept > 100, "it slept " << slept << " times in 5 s");
 }
 
 BOOST_AUTO_TEST_CASE(a_connection_with_a_number_that_is_not_agreed) {
