@@ -18,26 +18,29 @@ namespace detail {
 inline constexpr std::size_t longest_number = 352; ///< a double in %f has up to 309 digits before the point
 
 /// A piece of a message: text, a character, or a number that becomes text when the message is made.
+/// Two words, since every message stores some.
 struct TextPart {
-    std::string_view text = {};
-    enum class Kind : unsigned char { text, character, natural, integer, real } kind = Kind::text;
+    static constexpr std::size_t longest = ~std::size_t{0} / 2; ///< lengths above tell what else it is
+    enum Kind : std::size_t { character_kind = longest + 1, natural_kind, integer_kind, real_kind };
     union {
+        const char* text;
         char character;
         unsigned long long natural;
         long long integer;
         double real;
     };
+    std::size_t length;
 
-    TextPart(std::string_view value) : text(value), natural(0) {}
-    TextPart(const std::string& value) : text(value), natural(0) {}
-    TextPart(const char* value) : text(value), natural(0) {}
-    TextPart(char value) : kind(Kind::character), character(value) {}
+    TextPart(std::string_view value) : text(value.data()), length(value.size()) {}
+    TextPart(const std::string& value) : text(value.data()), length(value.size()) {}
+    TextPart(const char* value) : TextPart(std::string_view(value)) {}
+    TextPart(char value) : character(value), length(character_kind) {}
     template <std::unsigned_integral T>
-    TextPart(T value) : kind(Kind::natural), natural(value) {}
+    TextPart(T value) : natural(value), length(natural_kind) {}
     template <std::signed_integral T>
-    TextPart(T value) : kind(Kind::integer), integer(value) {}
+    TextPart(T value) : integer(value), length(integer_kind) {}
     template <std::floating_point T>
-    TextPart(T value) : kind(Kind::real), real(static_cast<double>(value)) {}
+    TextPart(T value) : real(static_cast<double>(value)), length(real_kind) {}
 
     void append_to(std::string& all) const;
 };
@@ -77,14 +80,14 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 UNISONO_DEFINITION void TextPart::append_to(std::string& all) const {
-    if (kind == Kind::text) all += text;
-    else if (kind == Kind::character) all += character;
+    if (length <= longest) all.append(text, length);
+    else if (length == character_kind) all += character;
     else {
         char number[longest_number];
         char* const limit = number + sizeof number;
-        const auto end = kind == Kind::natural   ? std::to_chars(number, limit, natural).ptr
-                         : kind == Kind::integer ? std::to_chars(number, limit, integer).ptr
-                                                 : std::to_chars(number, limit, real, std::chars_format::fixed, 6).ptr;
+        const auto end = length == natural_kind   ? std::to_chars(number, limit, natural).ptr
+                         : length == integer_kind ? std::to_chars(number, limit, integer).ptr
+                                                  : std::to_chars(number, limit, real, std::chars_format::fixed, 6).ptr;
         all.append(number, static_cast<std::size_t>(end - number));
     }
 }

@@ -80,10 +80,49 @@ static_assert(progress_output<StandardErrorOutput>);
 /// 75 s as "1:15", 2 days as "48:00:00".
 std::string duration_text(double seconds);
 
+namespace detail {
+
+/// The texts of a reporter, and the speed by which they are made.
+class ProgressTexts {
+protected:
+    static std::string head(const ProgressPoint& point);
+    static std::string loss_text(const ProgressPoint& point);
+    static std::string speed_text(double samples_a_second);
+    static std::string percent_text(const ProgressPoint& point);
+
+    /// The finished share of this epoch; 0 for an epoch of unknown size.
+    static double epoch_share(const ProgressPoint& point);
+    /// Epochs done.
+    static double share(const ProgressPoint& point) { return static_cast<double>(point.epoch) + epoch_share(point); }
+
+    void begin_at(const ProgressPoint& point, nanoseconds now);
+
+    /// Half of the displayed speed is that since the last look, so that it is smooth and still
+    /// follows changes.
+    void measure(const ProgressPoint& point, nanoseconds now);
+
+    [[nodiscard]] std::string left_text(const ProgressPoint& point, nanoseconds now) const;
+    [[nodiscard]] std::string running_text(const ProgressPoint& point, nanoseconds now) const;
+
+    /// Fits the line: the bar takes 10 to 40 of the columns that the words leave, and is dropped
+    /// first; then the words are cut at the end.
+    [[nodiscard]] std::string bar_text(const ProgressPoint& point, nanoseconds now, int columns) const;
+
+    /// The line of an epoch that ends; the next one begins.
+    std::string end_epoch(const ProgressPoint& point, nanoseconds now);
+
+    nanoseconds started_ = 0, epoch_started_ = 0, shown_ = 0;
+    double first_share_ = 0;
+    double speed_ = 0; ///< samples per second
+    std::uint64_t epoch_first_ = 0, shown_samples_ = 0;
+};
+
+} // namespace detail
+
 /// Shows one training. Only one rank should print; the others pass `prints = false`, which costs
 /// nothing. Cost of `update`: one reading of the clock, unless something is due.
 template <progress_output Output = StandardErrorOutput>
-class ProgressReporter {
+class ProgressReporter : detail::ProgressTexts {
 public:
     ProgressReporter(const Progress& policy, bool prints, Output output = {})
         : policy_(policy), output_(std::move(output)), style_(policy.style) {
@@ -104,85 +143,27 @@ public:
 
     /// Before the first update; a resumed training begins in mid-epoch, which the estimate of the
     /// time left heeds.
-    void begin(const ProgressPoint& point);
+    void begin(const ProgressPoint& point) {
+        if (style_ != ProgressStyle::off) begin_at(point, output_.now());
+    }
 
     /// After an update.
     void update(const ProgressPoint& point);
 
     /// After an epoch's last update: prints one line, which stays.
-    void epoch_end(const ProgressPoint& point);
+    void epoch_end(const ProgressPoint& point) {
+        if (style_ == ProgressStyle::off) return;
+        const std::string line = end_epoch(point, output_.now());
+        output_.write(concat({drawn_ ? "\r\x1b[K" : "", line, "\n"}));
+        drawn_ = false;
+    }
 
 private:
-    [[nodiscard]] bool drawn_or_lines() const { return drawn_ || style_ == ProgressStyle::lines; }
-
-    static std::string head(const ProgressPoint& point) {
-        return concat({"epoch ", point.epoch + 1, "/", std::max(point.epochs, point.epoch + 1)});
-    }
-    static std::string loss_text(const ProgressPoint& point) {
-        if (point.loss != point.loss) return {};
-        return ", loss " + detail::number_text(point.loss, std::chars_format::general, 4);
-    }
-    static std::string speed_text(double samples_a_second);
-
-    /// The finished share of this epoch; 0 for an epoch of unknown size.
-    static double epoch_share(const ProgressPoint& point) {
-        if (point.samples_total == 0) return 0;
-        return std::min(1.0, static_cast<double>(point.samples) / static_cast<double>(point.samples_total));
-    }
-    /// Epochs done.
-    static double share(const ProgressPoint& point) { return static_cast<double>(point.epoch) + epoch_share(point); }
-
-    /// Half of the displayed speed is that since the last look, so that it is smooth and still
-    /// follows changes.
-    void measure(const ProgressPoint& point, nanoseconds now) {
-        const double seconds = static_cast<double>(now - shown_) * 1e-9;
-        if (seconds > 0 && point.samples >= shown_samples_) {
-            const double recent = static_cast<double>(point.samples - shown_samples_) / seconds;
-            speed_ = speed_ == 0 ? recent : (speed_ + recent) / 2;
-        }
-        shown_ = now;
-        shown_samples_ = point.samples;
-    }
-
-    [[nodiscard]] std::string left_text(const ProgressPoint& point, nanoseconds now) const {
-        const double done = share(point) - first_share_;
-        if (point.samples_total == 0 || !(done > 0)) return {};
-        const double left = std::max(0.0, static_cast<double>(point.epochs) - share(point));
-        return concat({", ", duration_text(static_cast<double>(now - started_) * 1e-9 * left / done), " left"});
-    }
-
-    [[nodiscard]] std::string percent_text(const ProgressPoint& point) const {
-        if (point.samples_total == 0) return concat({count_text(point.samples), " samples"});
-        const std::string percent = std::to_string(static_cast<int>(epoch_share(point) * 100));
-        return concat({std::string(3 - std::min<std::size_t>(3, percent.size()), ' '), percent, "%"});
-    }
-
-    [[nodiscard]] std::string running_text(const ProgressPoint& point, nanoseconds now) const;
-
-    /// Fits the line: the bar takes 10 to 40 of the columns that the words leave, and is dropped
-    /// first; then the words are cut at the end.
-    [[nodiscard]] std::string bar_text(const ProgressPoint& point, nanoseconds now);
-
-    void draw(const std::string& text);
-
     Progress policy_;
     Output output_;
     ProgressStyle style_;
     bool drawn_ = false; ///< a bar is on the screen, without a newline
-    nanoseconds started_ = 0, epoch_started_ = 0, shown_ = 0;
-    double first_share_ = 0;
-    double speed_ = 0; ///< samples per second
-    std::uint64_t epoch_first_ = 0, shown_samples_ = 0;
 };
-
-template <progress_output Output>
-void ProgressReporter<Output>::begin(const ProgressPoint& point) {
-    if (style_ == ProgressStyle::off) return;
-    started_ = shown_ = epoch_started_ = output_.now();
-    first_share_ = share(point);
-    epoch_first_ = shown_samples_ = point.samples;
-    speed_ = 0;
-}
 
 template <progress_output Output>
 void ProgressReporter<Output>::update(const ProgressPoint& point) {
@@ -191,60 +172,11 @@ void ProgressReporter<Output>::update(const ProgressPoint& point) {
     const double every = bar ? policy_.redraw_seconds : policy_.line_seconds;
     if (!bar && every == 0) return;
     const nanoseconds now = output_.now();
-    if (drawn_or_lines() && static_cast<double>(now - shown_) < every * 1e9) return;
+    if ((drawn_ || style_ == ProgressStyle::lines) && static_cast<double>(now - shown_) < every * 1e9) return;
     measure(point, now);
-    if (bar) draw(bar_text(point, now));
-    else output_.write(concat({running_text(point, now), "\n"}));
-}
-
-template <progress_output Output>
-void ProgressReporter<Output>::epoch_end(const ProgressPoint& point) {
-    if (style_ == ProgressStyle::off) return;
-    const nanoseconds now = output_.now();
-    const double seconds = static_cast<double>(now - epoch_started_) * 1e-9;
-    const std::uint64_t done = point.samples - std::min(point.samples, epoch_first_);
-    std::string line = concat({head(point), ": ", count_text(done), " samples in ", fixed_text(seconds, 1), " s"});
-    if (seconds > 0) line += concat({", ", speed_text(static_cast<double>(done) / seconds)});
-    line += loss_text(point);
-    output_.write(concat({(drawn_ ? concat({"\r\x1b[K", line}) : line), "\n"}));
-    drawn_ = false;
-    epoch_started_ = shown_ = now;
-    epoch_first_ = shown_samples_ = 0;
-}
-
-template <progress_output Output>
-std::string ProgressReporter<Output>::speed_text(double samples_a_second) {
-    if (!(samples_a_second < 1e15)) return "? samples/s";
-    if (samples_a_second < 100) return concat({fixed_text(samples_a_second, 1), " samples/s"});
-    return concat({count_text(static_cast<std::size_t>(samples_a_second)), " samples/s"});
-}
-
-template <progress_output Output>
-std::string ProgressReporter<Output>::running_text(const ProgressPoint& point, nanoseconds now) const {
-    return concat(
-        {head(point), ": ", percent_text(point), ", ", speed_text(speed_), loss_text(point), left_text(point, now)});
-}
-
-template <progress_output Output>
-std::string ProgressReporter<Output>::bar_text(const ProgressPoint& point, nanoseconds now) {
-    int columns = policy_.columns != 0 ? policy_.columns : output_.columns();
-    if (columns <= 0) columns = 80;
-    const auto room = static_cast<std::size_t>(columns - 1); // terminals wrap once the last column is written
-    std::string text = running_text(point, now);
-    if (point.samples_total != 0 && text.size() + 13 <= room) {
-        const std::size_t width = std::min<std::size_t>(40, room - text.size() - 3);
-        const auto full = static_cast<std::size_t>(epoch_share(point) * static_cast<double>(width));
-        std::string bar = concat({" [", std::string(full, '='), std::string(width - full, ' '), "]"});
-        if (full < width) bar[2 + full] = '>';
-        text.insert(head(point).size() + 1, bar); // after the colon
-    }
-    if (text.size() > room) text.resize(room);
-    return text;
-}
-
-template <progress_output Output>
-void ProgressReporter<Output>::draw(const std::string& text) {
-    output_.write(concat({"\r", text, "\x1b[K"}));
+    if (!bar) return output_.write(concat({running_text(point, now), "\n"}));
+    const int columns = policy_.columns != 0 ? policy_.columns : output_.columns();
+    output_.write(concat({"\r", bar_text(point, now, columns), "\x1b[K"}));
     drawn_ = true;
 }
 
@@ -283,5 +215,90 @@ UNISONO_DEFINITION std::string duration_text(double seconds) {
     return concat({whole / 3600, ":", two(whole / 60 % 60), ":", rest});
 }
 
+namespace detail {
+
+[[gnu::noinline]] UNISONO_DEFINITION std::string ProgressTexts::head(const ProgressPoint& point) {
+    return concat({"epoch ", point.epoch + 1, "/", std::max(point.epochs, point.epoch + 1)});
+}
+
+[[gnu::noinline]] UNISONO_DEFINITION std::string ProgressTexts::loss_text(const ProgressPoint& point) {
+    if (point.loss != point.loss) return {};
+    return concat({", loss ", number_text(point.loss, std::chars_format::general, 4)});
+}
+
+[[gnu::noinline]] UNISONO_DEFINITION std::string ProgressTexts::speed_text(double samples_a_second) {
+    if (!(samples_a_second < 1e15)) return "? samples/s";
+    const bool few = samples_a_second < 100;
+    return concat(
+        {few ? fixed_text(samples_a_second, 1) : count_text(static_cast<std::size_t>(samples_a_second)), " samples/s"});
+}
+
+[[gnu::noinline]] UNISONO_DEFINITION std::string ProgressTexts::percent_text(const ProgressPoint& point) {
+    if (point.samples_total == 0) return concat({count_text(point.samples), " samples"});
+    const int percent = static_cast<int>(epoch_share(point) * 100);
+    return concat({percent < 10 ? "  " : (percent < 100 ? " " : ""), percent, "%"});
+}
+
+UNISONO_DEFINITION double ProgressTexts::epoch_share(const ProgressPoint& point) {
+    if (point.samples_total == 0) return 0;
+    return std::min(1.0, static_cast<double>(point.samples) / static_cast<double>(point.samples_total));
+}
+
+UNISONO_DEFINITION void ProgressTexts::begin_at(const ProgressPoint& point, nanoseconds now) {
+    started_ = shown_ = epoch_started_ = now;
+    first_share_ = share(point);
+    epoch_first_ = shown_samples_ = point.samples;
+    speed_ = 0;
+}
+
+UNISONO_DEFINITION void ProgressTexts::measure(const ProgressPoint& point, nanoseconds now) {
+    const double seconds = static_cast<double>(now - shown_) * 1e-9;
+    if (seconds > 0 && point.samples >= shown_samples_) {
+        const double recent = static_cast<double>(point.samples - shown_samples_) / seconds;
+        speed_ = speed_ == 0 ? recent : (speed_ + recent) / 2;
+    }
+    shown_ = now;
+    shown_samples_ = point.samples;
+}
+
+[[gnu::noinline]] UNISONO_DEFINITION std::string ProgressTexts::left_text(const ProgressPoint& point,
+                                                                          nanoseconds now) const {
+    const double done = share(point) - first_share_;
+    if (point.samples_total == 0 || !(done > 0)) return {};
+    const double left = std::max(0.0, static_cast<double>(point.epochs) - share(point));
+    return concat({", ", duration_text(static_cast<double>(now - started_) * 1e-9 * left / done), " left"});
+}
+
+[[gnu::noinline]] UNISONO_DEFINITION std::string ProgressTexts::running_text(const ProgressPoint& point,
+                                                                             nanoseconds now) const {
+    return concat(
+        {head(point), ": ", percent_text(point), ", ", speed_text(speed_), loss_text(point), left_text(point, now)});
+}
+
+UNISONO_DEFINITION std::string ProgressTexts::bar_text(const ProgressPoint& point, nanoseconds now, int columns) const {
+    const auto room = static_cast<std::size_t>((columns <= 0 ? 80 : columns) - 1); // terminals wrap in the last column
+    std::string text = running_text(point, now);
+    if (point.samples_total != 0 && text.size() + 13 <= room) {
+        const std::size_t width = std::min<std::size_t>(40, room - text.size() - 3);
+        const auto full = static_cast<std::size_t>(epoch_share(point) * static_cast<double>(width));
+        std::string bar = concat({" [", std::string(full, '='), std::string(width - full, ' '), "]"});
+        if (full < width) bar[2 + full] = '>';
+        text.insert(head(point).size() + 1, bar); // after the colon
+    }
+    if (text.size() > room) text.resize(room);
+    return text;
+}
+
+UNISONO_DEFINITION std::string ProgressTexts::end_epoch(const ProgressPoint& point, nanoseconds now) {
+    const double seconds = static_cast<double>(now - epoch_started_) * 1e-9;
+    const std::uint64_t done = point.samples - std::min(point.samples, epoch_first_);
+    epoch_started_ = shown_ = now;
+    epoch_first_ = shown_samples_ = 0;
+    const std::string speed = seconds > 0 ? concat({", ", speed_text(static_cast<double>(done) / seconds)}) : "";
+    return concat(
+        {head(point), ": ", count_text(done), " samples in ", fixed_text(seconds, 1), " s", speed, loss_text(point)});
+}
+
+} // namespace detail
 UNISONO_NAMESPACE_END
 #endif // UNISONO_DEFINES
