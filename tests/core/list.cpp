@@ -10,8 +10,10 @@
 #include <vector>
 
 using unisono::detail::CountTable;
+using unisono::detail::FixedArray;
 using unisono::detail::insertion_sort;
 using unisono::detail::List;
+using unisono::detail::Part;
 
 namespace {
 
@@ -60,7 +62,7 @@ BOOST_AUTO_TEST_CASE(does_what_a_vector_does) {
             break;
         case 4: {
             const std::vector<std::uint32_t> more(value % 5, value);
-            list.append(more);
+            list.append(List<std::uint32_t>(std::span<const std::uint32_t>(more)));
             vector.insert(vector.end(), more.begin(), more.end());
             break;
         }
@@ -98,6 +100,30 @@ BOOST_AUTO_TEST_CASE(copies_and_moves) {
     BOOST_CHECK(List<int>(std::span<const int>(first)) == first);
 }
 
+BOOST_AUTO_TEST_CASE(parts_and_fixed_arrays) {
+    const List<int> list{1, 2, 3, 4};
+    const Part<const int> all = list;
+    BOOST_TEST(all.size() == 4U);
+    BOOST_TEST(all.data() == list.data());
+    const Part<const int> middle{list.data() + 1, 2};
+    BOOST_TEST(middle.front() == 2);
+    BOOST_TEST(middle.back() == 3);
+    BOOST_TEST(middle[1] == 3);
+    int sum = 0;
+    for (const int one : middle) sum += one;
+    BOOST_TEST(sum == 5);
+    BOOST_TEST(std::span<const int>(middle).size() == 2U);
+    BOOST_TEST(Part<int>().empty());
+
+    FixedArray<std::vector<int>> array(2);
+    BOOST_TEST(array[1].empty());
+    array[1].push_back(7);
+    FixedArray<std::vector<int>> moved = std::move(array);
+    BOOST_TEST(moved[1].back() == 7);
+    const FixedArray<double> zeros(3);
+    BOOST_TEST(zeros[2] == 0);
+}
+
 BOOST_AUTO_TEST_CASE(new_elements_have_their_defaults) {
     List<Pair> list(3);
     list.resize(5);
@@ -123,7 +149,7 @@ BOOST_AUTO_TEST_CASE(sorts_stably) {
         std::vector<Pair> expected = values;
         const auto less = [](const Pair& a, const Pair& b) { return a.key < b.key; };
         std::stable_sort(expected.begin(), expected.end(), less);
-        insertion_sort<Pair>(values, less);
+        insertion_sort(values, less);
         BOOST_CHECK(values == expected);
     }
 }

@@ -312,7 +312,7 @@ BOOST_AUTO_TEST_CASE(root_causes) {
                       {.operation = "receive", .context = 1, .sequence = sequence, .peers = std::move(peers)}};
     };
     const auto cause = [](int reporter, const std::vector<Answer>& answers) {
-        return d::find_root_cause(reporter, answers).rank;
+        return d::find_root_cause(reporter, {answers.data(), answers.size()}).rank;
     };
     // along a chain, to the one that computes
     BOOST_CHECK_EQUAL(cause(0, {waits({1}), waits({2}), waits({3}), {Standing::works, {}}}), 3);

@@ -85,7 +85,10 @@ public:
     explicit List(std::size_t count) { resize(count); }
     List(std::size_t count, const T& value) { resize(count, value); }
     List(std::initializer_list<T> values) { assign_bytes(values.begin(), values.size() * stride); }
-    explicit List(std::span<const T> values) { assign_bytes(values.data(), values.size_bytes()); }
+    template <std::size_t extent> // deduced, as below: nothing is asked whether a list were a span
+    explicit List(std::span<const T, extent> values) {
+        assign_bytes(values.data(), values.size_bytes());
+    }
 
     [[nodiscard]] std::size_t size() const { return bytes_ / stride; }
     [[nodiscard]] bool empty() const { return bytes_ == 0; }
@@ -122,7 +125,10 @@ public:
         clear();
         resize(count, copy);
     }
-    void assign(std::span<const T> values) { assign_bytes(values.data(), values.size_bytes()); }
+    template <std::size_t extent>
+    void assign(std::span<const T, extent> values) {
+        assign_bytes(values.data(), values.size_bytes());
+    }
     void push_back(const T& value) {
         const T copy = value;
         reserve_bytes(bytes_ + stride);
@@ -130,11 +136,11 @@ public:
         bytes_ += stride;
     }
     /// Of another list's, not of its own.
-    void append(std::span<const T> values) {
-        if (values.empty()) return;
-        reserve_bytes(bytes_ + values.size_bytes());
-        std::memcpy(static_cast<void*>(end()), values.data(), values.size_bytes());
-        bytes_ += values.size_bytes();
+    void append(const List& other) {
+        if (other.empty()) return;
+        reserve_bytes(bytes_ + other.bytes_);
+        std::memcpy(static_cast<void*>(end()), other.data_, other.bytes_);
+        bytes_ += other.bytes_;
     }
     void pop_back() {
         UNISONO_ASSERT(!empty(), "nothing to take away");
@@ -155,6 +161,45 @@ public:
         }
         return true;
     }
+};
+
+/// `count` elements that stay where they are, value-initialised: as std::unique_ptr<T[]>, whose
+/// every T takes 8 ms to compile.
+template <class T>
+class FixedArray {
+public:
+    explicit FixedArray(std::size_t count) : data_(new T[count]()) {}
+    FixedArray(FixedArray&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+    FixedArray& operator=(FixedArray&&) = delete;
+    ~FixedArray() { delete[] data_; }
+    [[nodiscard]] T& operator[](std::size_t index) { return data_[index]; }
+    [[nodiscard]] const T& operator[](std::size_t index) const { return data_[index]; }
+
+private:
+    T* data_;
+};
+
+/// Elements one after the other that are another's, as a std::span without bounds of its own: which
+/// would ask of each element type whether its pointers are iterators, and compile for 7 ms longer.
+template <class T>
+class Part {
+public:
+    Part() = default;
+    Part(T* data, std::size_t size) : data_(data), size_(size) {}
+    Part(const List<std::remove_const_t<T>>& all) : data_(all.data()), size_(all.size()) {}
+
+    [[nodiscard]] std::size_t size() const { return size_; }
+    [[nodiscard]] bool empty() const { return size_ == 0; }
+    [[nodiscard]] T* data() const { return data_; }
+    [[nodiscard]] T* begin() const { return data_; }
+    [[nodiscard]] T* end() const { return data_ + size_; }
+    [[nodiscard]] T& operator[](std::size_t index) const { return data_[index]; }
+    [[nodiscard]] T& front() const { return data_[0]; }
+    [[nodiscard]] T& back() const { return data_[size_ - 1]; }
+
+private:
+    T* data_ = nullptr;
+    std::size_t size_ = 0;
 };
 
 /// Counts by key, in place of a hash map: a table that is at most half full, searched from a key's
@@ -192,10 +237,10 @@ private:
 
 /// For lists of hundreds: a tenth of a second less to compile than std::sort. Stable; n * n / 4
 /// moves on average.
-template <class T, class Less>
-void insertion_sort(std::span<T> values, Less less) {
+template <class Values, class Less>
+void insertion_sort(Values& values, Less less) {
     for (std::size_t i = 1; i < values.size(); ++i) {
-        const T moved = values[i];
+        const auto moved = values[i];
         std::size_t at = i;
         for (; at > 0 && less(moved, values[at - 1]); --at) values[at] = values[at - 1];
         values[at] = moved;

@@ -95,7 +95,7 @@ void torch_randperm(Mt19937& generator, std::span<Index> out) {
 template <std::unsigned_integral Index = std::size_t>
 std::vector<Index> torch_randperm(std::size_t n, Mt19937& generator) {
     std::vector<Index> order(n);
-    torch_randperm(generator, std::span{order});
+    torch_randperm(generator, std::span<Index>(order.data(), n));
     return order;
 }
 
@@ -193,7 +193,7 @@ UNISONO_DEFINITION void torch_rand(Mt19937& generator, std::span<double> out) {
 UNISONO_DEFINITION std::vector<float> torch_rand(std::uint64_t seed, std::size_t count) {
     std::vector<float> values(count);
     Mt19937 generator{seed};
-    torch_rand(generator, values);
+    torch_rand(generator, {values.data(), count});
     return values;
 }
 

@@ -69,7 +69,7 @@ public:
 
     void wait(std::uint32_t index, nanoseconds timeout) override;
 
-    std::size_t wait_any(std::span<const std::uint32_t> indices, std::size_t first, nanoseconds timeout) override;
+    std::size_t wait_any(Part<const std::uint32_t> indices, std::size_t first, nanoseconds timeout) override;
 
     void follow(std::uint32_t index, void* stream, nanoseconds timeout) override;
 
@@ -162,8 +162,8 @@ private:
 
     /// Drives everything until one of these is done, a fault arrives or the time is over. Returns
     /// the index of the one that is done, searched cyclically from `first` on.
-    [[gnu::noinline]] std::size_t wait_long(std::span<const std::uint32_t> indices, std::size_t first,
-                                            nanoseconds timeout, std::uint32_t attempt = 0);
+    [[gnu::noinline]] std::size_t wait_long(Part<const std::uint32_t> indices, std::size_t first, nanoseconds timeout,
+                                            std::uint32_t attempt = 0);
 
     void wait_for_repeated(OperationState& operation) {
         operation.done = false;
@@ -172,7 +172,7 @@ private:
         active_.push_back(operation.number);
         GroupContext& group = *operation.group;
         if (group.announcements) group.announcements.announce(group.rank, group.sequence, operation.signature);
-        wait_long(std::span(&operation.number, 1), 0, group.timeout, spins);
+        wait_long({&operation.number, 1}, 0, group.timeout, spins);
     }
 
     /// Runs as much of an operation as can be run now.

@@ -4,11 +4,11 @@
 /// The parts of a rank's executor that do not depend on the transport: used by an operation's
 /// handle and by a thread that drives the executor.
 
+#include "unisono/core/list.hpp"
 #include "unisono/core/time.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -46,7 +46,7 @@ public:
     virtual bool poll(std::uint32_t operation) = 0;
     virtual void wait(std::uint32_t operation, nanoseconds timeout) = 0;
     /// Waits until one of these is done. Returns its index, searched cyclically from `first` on.
-    virtual std::size_t wait_any(std::span<const std::uint32_t> operations, std::size_t first, nanoseconds timeout) = 0;
+    virtual std::size_t wait_any(Part<const std::uint32_t> operations, std::size_t first, nanoseconds timeout) = 0;
     virtual void drop(std::uint32_t operation) noexcept = 0;
     /// Work enqueued from now on on this stream of a device waits for the operation.
     virtual void follow(std::uint32_t operation, void* stream, nanoseconds timeout) = 0;

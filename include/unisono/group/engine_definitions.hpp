@@ -127,15 +127,14 @@ void Engine<Transport>::wait(std::uint32_t index, nanoseconds timeout) {
             const std::uint32_t only = active_[0]; // the one that is waited for, or its companion
             if (spin(operations_[only])) finish(only, operations_[only]);
             if (is_done(index)) return;
-            return static_cast<void>(wait_long(std::span(&index, 1), 0, timeout, spins));
+            return static_cast<void>(wait_long({&index, 1}, 0, timeout, spins));
         }
     }
-    wait_long(std::span(&index, 1), 0, timeout);
+    wait_long({&index, 1}, 0, timeout);
 }
 
 template <transport Transport>
-std::size_t Engine<Transport>::wait_any(std::span<const std::uint32_t> indices, std::size_t first,
-                                        nanoseconds timeout) {
+std::size_t Engine<Transport>::wait_any(Part<const std::uint32_t> indices, std::size_t first, nanoseconds timeout) {
     const Entry entry = enter();
     return wait_long(indices, first, timeout);
 }
@@ -174,7 +173,7 @@ void Engine<Transport>::throw_if_faulty() {
 }
 
 template <transport Transport>
-[[gnu::noinline]] std::size_t Engine<Transport>::wait_long(std::span<const std::uint32_t> indices, std::size_t first,
+[[gnu::noinline]] std::size_t Engine<Transport>::wait_long(Part<const std::uint32_t> indices, std::size_t first,
                                                            nanoseconds timeout, std::uint32_t attempt) {
     Look look;
     for (;;) {

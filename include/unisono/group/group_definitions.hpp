@@ -184,7 +184,7 @@ Group<Transport> Group<Transport>::split(int colour, int key) {
     for (int peer = 0; peer < size(); ++peer) {
         if (colour != no_colour && all[static_cast<std::size_t>(peer)].colour == colour) members.push_back(peer);
     }
-    detail::insertion_sort(std::span<int>(members), [&](int a, int b) { // most programs have them in order
+    detail::insertion_sort(members, [&](int a, int b) { // most programs have them in order
         return all[static_cast<std::size_t>(a)].key < all[static_cast<std::size_t>(b)].key;
     });
     const auto me = std::find(members.begin(), members.end(), rank());

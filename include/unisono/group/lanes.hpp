@@ -75,7 +75,7 @@ inline void begin_lane(OperationState& operation, LaneState& lane) {
     if (operation.point_to_point) {
         lane.cut_for = LaneState::no_lane;
         lane.split = {};
-        lane.steps = operation.single;
+        lane.steps = {operation.single.data(), 1};
         lane.extent_room.assign(1, operation.extents_of(lane, operation.single[0]));
         lane.extents = lane.extent_room.data();
         return;

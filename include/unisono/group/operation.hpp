@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <span>
 #include <utility>
+#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -81,6 +82,13 @@ private:
     nanoseconds timeout_ = 0;
 };
 
+namespace detail {
+
+/// Puts an operation behind the others; a function, so that their vector's growth is compiled once.
+void keep(std::vector<Operation>& operations, Operation operation);
+void reserve(std::vector<Operation>& operations, std::size_t count);
+
+} // namespace detail
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
@@ -103,6 +111,17 @@ UNISONO_DEFINITION std::size_t Operation::wait_any(std::span<Operation> operatio
     operations[places[found]].drop();
     return places[found];
 }
+
+namespace detail {
+
+[[gnu::noinline]] UNISONO_DEFINITION void keep(std::vector<Operation>& operations, Operation operation) {
+    operations.push_back(std::move(operation));
+}
+[[gnu::noinline]] UNISONO_DEFINITION void reserve(std::vector<Operation>& operations, std::size_t count) {
+    operations.reserve(count);
+}
+
+} // namespace detail
 
 UNISONO_NAMESPACE_END
 #endif // UNISONO_DEFINES

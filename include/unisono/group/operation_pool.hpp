@@ -8,15 +8,20 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 class OperationPool {
 public:
+    OperationPool() = default;
+    OperationPool(const OperationPool&) = delete;
+    OperationPool& operator=(const OperationPool&) = delete;
+    ~OperationPool() {
+        for (const OperationState* one : states_) delete one;
+    }
+
     OperationState& operator[](std::size_t index) { return *states_[index]; }
     const OperationState& operator[](std::size_t index) const { return *states_[index]; }
     [[nodiscard]] std::size_t size() const { return states_.size(); }
@@ -67,12 +72,13 @@ private:
             return std::swap(free_[i], free_.back());
         }
         if (!free_.empty() && states_.size() >= enough) return;
-        states_.push_back(std::make_unique<OperationState>());
+        states_.reserve(states_.size() + 1); // else one could be lost
+        states_.push_back(new OperationState);
         states_.back()->number = static_cast<std::uint32_t>(states_.size() - 1);
         free_.push_back(states_.back()->number);
     }
 
-    std::vector<std::unique_ptr<OperationState>> states_;
+    List<OperationState*> states_;
     List<std::uint32_t> free_;
 };
 

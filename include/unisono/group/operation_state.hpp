@@ -126,9 +126,9 @@ struct LaneState {
     bool active = false;
     std::uint32_t cut_for = no_lane; ///< the lane that `split` and `scratch_stride` are of
     EvenSplit split;
-    std::size_t scratch_stride = 0;        ///< elements of a slot
-    std::span<const schedule::Step> steps; ///< of the round
-    const StepExtent* extents = nullptr;   ///< one for each of them
+    std::size_t scratch_stride = 0;      ///< elements of a slot
+    Part<const schedule::Step> steps;    ///< of the round
+    const StepExtent* extents = nullptr; ///< one for each of them
     List<schedule::Step> room;
     List<StepExtent> extent_room; ///< of all rounds where the plan keeps its steps and there is but one lane
 };

@@ -41,11 +41,11 @@ public:
     /// True if all steps are kept; the members below then have them, and the beginning of each
     /// round.
     [[nodiscard]] bool keeps_steps() const { return !begins_.empty(); }
-    [[nodiscard]] std::span<const schedule::Step> kept_steps() const { return steps_; }
+    [[nodiscard]] const List<schedule::Step>& kept_steps() const { return steps_; }
     [[nodiscard]] std::uint32_t first_step(std::uint32_t round) const { return begins_[round]; }
 
     /// The steps of a round: kept ones, or generated into `room`.
-    [[nodiscard]] std::span<const schedule::Step> round(std::uint32_t index, List<schedule::Step>& room) const {
+    [[nodiscard]] Part<const schedule::Step> round(std::uint32_t index, List<schedule::Step>& room) const {
         if (!begins_.empty()) {
             return {steps_.data() + begins_[index], begins_[index + 1] - begins_[index]};
         }

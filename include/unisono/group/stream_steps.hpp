@@ -178,7 +178,7 @@ public:
             scratch_bytes_ =
                 cutter_.input_partition.largest_block(first) * plan().scratch_slots() * request.element_bytes;
         }
-        for_each_round([&](const LaneState&, std::span<const schedule::Step> steps, const StepExtent* extents) {
+        for_each_round([&](const LaneState&, Part<const schedule::Step> steps, const StepExtent* extents) {
             std::size_t bytes = 0;
             for (std::size_t i = 0; i < steps.size(); ++i)
                 if (steps[i].kind == schedule::StepKind::receive_combine) bytes += padded(extents[i].target_count);
@@ -191,7 +191,7 @@ public:
 
     void write(StreamProgram& program, std::byte* scratch, std::byte* landing) {
         scratch_ = scratch;
-        for_each_round([&](const LaneState& lane, std::span<const schedule::Step> steps, const StepExtent* extents) {
+        for_each_round([&](const LaneState& lane, Part<const schedule::Step> steps, const StepExtent* extents) {
             write_round(program, lane, steps, extents, landing);
         });
     }
@@ -211,7 +211,7 @@ private:
             lane.lane = number;
             cut_lane(cutter_, lane);
             for (lane.round = 0; lane.round != rounds; ++lane.round) {
-                const std::span<const schedule::Step> steps = plan().round(lane.round, lane.room);
+                const Part<const schedule::Step> steps = plan().round(lane.round, lane.room);
                 lane.extent_room.clear();
                 for (const schedule::Step& step : steps) lane.extent_room.push_back(cutter_.extents_of(lane, step));
                 visit(lane, steps, lane.extent_room.data());
@@ -233,7 +233,7 @@ private:
         call.sources = static_cast<std::uint32_t>(program.addresses.size()) - first_source_;
     }
 
-    void write_round(StreamProgram& program, const LaneState& lane, std::span<const schedule::Step> steps,
+    void write_round(StreamProgram& program, const LaneState& lane, Part<const schedule::Step> steps,
                      const StepExtent* extents, std::byte* landing) {
         StreamWriter writer(program, cutter_.request);
         std::uint8_t last_part = 0;

@@ -8,7 +8,6 @@
 #include "unisono/launch/launch.hpp"
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,7 +43,7 @@ std::string describe(int rank, const Answer& answer);
 /// worst standing is to blame; among equals the one reached first. If all wait, one that waits for
 /// another operation than the complaining rank is to blame; otherwise none, and the message says
 /// what each one waits for.
-Culprit find_root_cause(int reporter, std::span<const Answer> answers);
+Culprit find_root_cause(int reporter, Part<const Answer> answers);
 
 } // namespace detail
 UNISONO_NAMESPACE_END
@@ -75,7 +74,7 @@ UNISONO_DEFINITION std::string describe(int rank, const Answer& answer) {
     return who;
 }
 
-UNISONO_DEFINITION Culprit find_root_cause(int reporter, std::span<const Answer> answers) {
+UNISONO_DEFINITION Culprit find_root_cause(int reporter, Part<const Answer> answers) {
     List<std::uint8_t> reached(answers.size());
     List<int> order{reporter};
     reached[static_cast<std::size_t>(reporter)] = 1;

@@ -97,18 +97,15 @@ public:
     Layout() = default;
 
     /// bad_input where the total size overflows, an element has no bytes, or `how` has a zero.
-    explicit Layout(std::span<const ParameterShape> shapes, const Buckets& how = {}) : shapes_(shapes) {
-        if (how.first_bytes == 0) refuse_input("Buckets.first_bytes is 0; expected at least 1");
-        if (how.bytes == 0) refuse_input("Buckets.bytes is 0; expected at least 1");
-        add_up();
-        fill(how);
-    }
+    explicit Layout(std::span<const ParameterShape> shapes, const Buckets& how = {});
+    /// The same, of a list.
+    [[nodiscard]] static Layout of(detail::List<ParameterShape> shapes, const Buckets& how);
 
-    [[nodiscard]] std::span<const ParameterShape> shapes() const { return shapes_; }
-    [[nodiscard]] std::span<const Bucket> buckets() const { return buckets_; }
+    [[nodiscard]] const detail::List<ParameterShape>& shapes() const { return shapes_; }
+    [[nodiscard]] const detail::List<Bucket>& buckets() const { return buckets_; }
     /// In the order of their positions in the bucket.
-    [[nodiscard]] std::span<const Piece> pieces(const Bucket& bucket) const {
-        return std::span<const Piece>(pieces_).subspan(bucket.first_piece, bucket.piece_count);
+    [[nodiscard]] detail::Part<const Piece> pieces(const Bucket& bucket) const {
+        return {pieces_.data() + bucket.first_piece, bucket.piece_count};
     }
     [[nodiscard]] std::size_t parameters() const { return shapes_.size(); }
     [[nodiscard]] std::size_t count() const { return starts_.empty() ? 0 : starts_.back(); } ///< elements of all types
@@ -184,7 +181,7 @@ private:
 
     /// Numbers the buckets as they become complete when gradients arrive from the last parameter to
     /// the first.
-    void number(std::span<const std::size_t> last);
+    void number(const detail::List<std::size_t>& last);
 
     void place_pieces();
 
@@ -200,6 +197,19 @@ UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION Layout::Layout(std::span<const ParameterShape> shapes, const Buckets& how)
+    : Layout(of(detail::List<ParameterShape>(shapes), how)) {}
+
+UNISONO_DEFINITION Layout Layout::of(detail::List<ParameterShape> shapes, const Buckets& how) {
+    if (how.first_bytes == 0) refuse_input("Buckets.first_bytes is 0; expected at least 1");
+    if (how.bytes == 0) refuse_input("Buckets.bytes is 0; expected at least 1");
+    Layout made;
+    made.shapes_ = std::move(shapes);
+    made.add_up();
+    made.fill(how);
+    return made;
+}
 
 UNISONO_DEFINITION std::size_t Layout::count_of(ElementType type) const {
     std::size_t total = 0;
@@ -303,7 +313,7 @@ UNISONO_DEFINITION void Layout::fill(const Buckets& how) {
     place_pieces();
 }
 
-UNISONO_DEFINITION void Layout::number(std::span<const std::size_t> last) {
+UNISONO_DEFINITION void Layout::number(const detail::List<std::size_t>& last) {
     detail::List<std::size_t> numbers(last.size());
     for (std::size_t i = shapes_.size(); i-- > 0;) {
         const Place& place = places_[i];

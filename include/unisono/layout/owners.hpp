@@ -47,7 +47,7 @@ public:
     [[nodiscard]] int world() const { return world_; }
     [[nodiscard]] bool replicated() const { return replicated_; }
     /// The owners in the order of their slices; empty when replicated.
-    [[nodiscard]] std::span<const int> ranks() const { return ranks_; }
+    [[nodiscard]] const detail::List<int>& ranks() const { return ranks_; }
     /// Elements of a full slice, padding included; 0 for an empty range.
     [[nodiscard]] std::size_t slice_count() const { return slice_count_; }
     /// Elements of all slices, padding included.

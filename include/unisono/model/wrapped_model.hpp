@@ -3,6 +3,7 @@
 /// \file
 /// The parts of a model that a wrapper passes on unchanged.
 
+#include "unisono/core/list.hpp"
 #include "unisono/model/model.hpp"
 
 #include <concepts>
@@ -10,7 +11,6 @@
 #include <exception>
 #include <span>
 #include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -101,7 +101,7 @@ template <class Take>
 class TakingPass {
 public:
     /// `taken`: working memory, one element per parameter.
-    TakingPass(Pass& outer, std::vector<bool>& taken, Take take)
+    TakingPass(Pass& outer, List<bool>& taken, Take take)
         : outer_(outer), inner_(outer.facts(), &TakingPass::on_ready, this), taken_(taken), take_(std::move(take)) {
         taken_.assign(taken_.size(), false);
     }
@@ -134,7 +134,7 @@ private:
 
     Pass& outer_;
     Pass inner_;
-    std::vector<bool>& taken_;
+    List<bool>& taken_;
     Take take_;
 };
 
@@ -211,9 +211,9 @@ private:
     }
     Wrapper& self() { return static_cast<Wrapper&>(*this); }
 
-    std::vector<bool> taken_; ///< in this call
-    bool clean_ = true;       ///< the model's gradients are zero
-    bool shown_ = false;      ///< a trainer lives, and nothing has changed since it wrote the model's parameters
+    List<bool> taken_;   ///< in this call
+    bool clean_ = true;  ///< the model's gradients are zero
+    bool shown_ = false; ///< a trainer lives, and nothing has changed since it wrote the model's parameters
 };
 
 } // namespace detail

@@ -3,7 +3,7 @@
 /// \file
 /// A table of text with aligned columns, for plans and reports.
 
-#include "unisono/core/config.hpp"
+#include "unisono/core/list.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -34,18 +34,19 @@ public:
     /// Rows may be shorter or longer than others.
     Table& row(std::vector<std::string> cells);
 
-    [[nodiscard]] std::size_t rows() const { return rows_.size() - (headed_ ? 1 : 0); }
+    [[nodiscard]] std::size_t rows() const { return ends_.size() - (headed_ ? 1 : 0); }
 
     /// One line a row, each ended by a newline and begun with `indent` spaces; a rule of dashes
     /// under the headings.
     [[nodiscard]] std::string text(std::size_t indent = 0) const;
 
 private:
-    void line(std::string& all, std::size_t indent, const std::vector<std::string>& cells) const;
+    void line(std::string& all, std::size_t indent, const std::string* cells, std::size_t count) const;
 
-    std::vector<std::vector<std::string>> rows_;
-    std::vector<std::size_t> widths_;
-    std::vector<bool> to_the_right_;
+    std::vector<std::string> cells_; ///< of all rows, one after the other
+    detail::List<std::size_t> ends_; ///< of each row
+    detail::List<std::size_t> widths_;
+    detail::List<bool> to_the_right_;
     bool headed_ = false;
 };
 
@@ -67,7 +68,7 @@ UNISONO_DEFINITION Table::Table(std::initializer_list<std::string_view> headings
     for (std::string_view heading : headings) {
         const bool right = heading.starts_with('>');
         to_the_right_.push_back(right);
-        first.emplace_back(heading.substr(right ? 1 : 0));
+        first.push_back(std::string(heading.substr(right ? 1 : 0)));
     }
     row(std::move(first));
     headed_ = true;
@@ -78,26 +79,29 @@ UNISONO_DEFINITION Table& Table::row(std::vector<std::string> cells) {
         if (c == widths_.size()) widths_.push_back(0);
         widths_[c] = std::max(widths_[c], detail::text_columns(cells[c]));
     }
-    rows_.push_back(std::move(cells));
+    for (std::string& cell : cells) cells_.push_back(std::move(cell));
+    ends_.push_back(cells_.size());
     return *this;
 }
 
 UNISONO_DEFINITION std::string Table::text(std::size_t indent) const {
     std::string all;
-    for (std::size_t r = 0; r < rows_.size(); ++r) {
-        line(all, indent, rows_[r]);
+    std::size_t begin = 0;
+    for (std::size_t r = 0; r < ends_.size(); begin = ends_[r++]) {
+        line(all, indent, cells_.data() + begin, ends_[r] - begin);
         if (r != 0 || !headed_) continue;
         std::vector<std::string> rule;
-        for (const std::size_t width : widths_) rule.emplace_back(width, '-');
-        line(all, indent, rule);
+        for (const std::size_t width : widths_) rule.push_back(std::string(width, '-'));
+        line(all, indent, rule.data(), rule.size());
     }
     return all;
 }
 
-UNISONO_DEFINITION void Table::line(std::string& all, std::size_t indent, const std::vector<std::string>& cells) const {
+UNISONO_DEFINITION void Table::line(std::string& all, std::size_t indent, const std::string* cells,
+                                    std::size_t count) const {
     const std::size_t begin = all.size();
     all.append(indent, ' ');
-    for (std::size_t c = 0; c < cells.size(); ++c) {
+    for (std::size_t c = 0; c < count; ++c) {
         const std::size_t padding = widths_[c] - detail::text_columns(cells[c]);
         const bool right = c < to_the_right_.size() && to_the_right_[c];
         if (c != 0) all += "  ";

@@ -127,7 +127,8 @@ ReducerCosts measure_all_reduces(World& world, const ValuesOf& values_of) {
 template <class World>
 ReducerCosts measure_reducers(World& world) {
     std::vector<float> values(detail::largest_measured);
-    return detail::measure_all_reduces(world, [&](std::size_t count) { return std::span(values).first(count); });
+    return detail::measure_all_reduces(world,
+                                       [&](std::size_t count) { return std::span<float>(values.data(), count); });
 }
 
 /// The same for sums of device memory, for AutomaticReducer with a model on a device. Compile the

@@ -114,10 +114,10 @@ UNISONO_DEFINITION void Order::draw(std::int64_t size, bool shuffle, std::uint64
     Mt19937 generator{seed};
     if (count <= 0xffffffffu) {
         narrow_.resize(count);
-        torch_randperm(generator, std::span{narrow_});
+        torch_randperm(generator, std::span<std::uint32_t>(narrow_.data(), count));
     } else {
         wide_.resize(count);
-        torch_randperm(generator, std::span{wide_});
+        torch_randperm(generator, std::span<std::uint64_t>(wide_.data(), count));
     }
 }
 

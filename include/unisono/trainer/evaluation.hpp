@@ -49,9 +49,9 @@ std::vector<T> gather_all(World& world, const std::vector<T>& mine, std::vector<
     const std::array<std::uint64_t, 1> own = {mine.size()};
     std::vector<std::uint64_t> sizes(static_cast<std::size_t>(world.size()));
     gather_words(world, own, sizes);
-    counts.assign(sizes.begin(), sizes.end());
+    counts.resize(sizes.size());
     std::size_t total = 0;
-    for (const std::size_t count : counts) total += count;
+    for (std::size_t rank = 0; rank < sizes.size(); ++rank) total += counts[rank] = sizes[rank];
     std::vector<T> all(total);
     if (total != 0) all_gather(world, mine, all, counts);
     return all;
@@ -66,7 +66,7 @@ void merge_over_ranks(World& world, M& metric) {
     if (world.size() == 1) return;
     std::vector<std::size_t> counts;
     const std::vector<std::byte> all = detail::gather_all(world, metric_bytes(metric), counts);
-    std::span<const std::byte> rest(all);
+    std::span<const std::byte> rest(all.data(), all.size());
     M merged = detail::metric_from_bytes(metric, rest.first(counts[0]));
     for (std::size_t rank = 1; rank < counts.size(); ++rank) {
         rest = rest.subspan(counts[rank - 1]);
@@ -117,7 +117,7 @@ struct OutputRun {
     std::size_t samples;
 };
 /// Those of all ranks in the order of the data set. `hosts`: the rank of each replica.
-List<OutputRun> output_runs(const SamplerShape& shape, std::span<const std::size_t> hosts);
+List<OutputRun> output_runs(const SamplerShape& shape, const List<std::size_t>& hosts);
 
 /// The outputs of all ranks in the order of the data set.
 template <class World, class E>
@@ -156,7 +156,7 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION List<OutputRun> output_runs(const SamplerShape& shape, std::span<const std::size_t> hosts) {
+UNISONO_DEFINITION List<OutputRun> output_runs(const SamplerShape& shape, const List<std::size_t>& hosts) {
     std::vector<SampleStream> streams;
     for (std::int64_t r = 0; r < shape.replicas; ++r) {
         SamplerShape other = shape;

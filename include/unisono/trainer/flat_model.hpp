@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -59,20 +60,20 @@ public:
 
     [[nodiscard]] const Layout& layout() const { return layout_; }
     [[nodiscard]] std::size_t count() const { return layout_.count(); }
-    [[nodiscard]] std::span<const Stretch<T>> stretches() const { return stretches_; }
+    [[nodiscard]] const List<Stretch<T>>& stretches() const { return stretches_; }
     /// True if one piece holds the whole model.
     [[nodiscard]] bool contiguous() const { return stretches_.size() == 1; }
 
-    [[nodiscard]] std::span<const Slice> buckets() const { return buckets_; }
+    [[nodiscard]] const List<Slice>& buckets() const { return buckets_; }
     /// The elements of a bucket in flat order: whole parameters that follow one another.
     [[nodiscard]] const Slice& bucket(std::size_t index) const { return buckets_[index]; }
 
     /// Calls visit(stretch) for the memory of [first, first + count) of the flat order.
     template <class Visit>
     void visit(const Slice& slice, Visit&& visit) const {
-        auto one = std::upper_bound(stretches_.begin(), stretches_.end(), slice.first,
-                                    [](std::size_t flat, const Stretch<T>& other) { return flat < other.flat; });
-        for (one -= one == stretches_.begin() ? 0 : 1; one != stretches_.end() && one->flat < slice.end(); ++one) {
+        const Stretch<T>* const end_of_all = stretches_.end();
+        const Stretch<T>* one = contiguous() ? stretches_.begin() : stretch_at(slice.first);
+        for (; one != end_of_all && one->flat < slice.end(); ++one) {
             const std::size_t begin = std::max(one->flat, slice.first);
             const std::size_t end = std::min(one->flat + one->count, slice.end());
             if (begin < end) visit(one->part(begin - one->flat, end - begin));
@@ -108,6 +109,9 @@ public:
     [[nodiscard]] bool any_gradient() const;
 
 private:
+    /// The last stretch that begins at `flat` or before it, or else the first.
+    [[nodiscard]] const Stretch<T>* stretch_at(std::size_t flat) const;
+
     template <class M, class R>
     void check_in_place(M& source, R&& spans, T* Stretch<T>::*memory, std::string_view name) const {
         std::size_t parameter = 0, flat = 0, stretch = 0;
@@ -126,14 +130,22 @@ private:
     }
     [[noreturn]] static void refuse_moved(const std::string& parameter, std::string_view name, std::size_t found,
                                           std::size_t expected);
-    void adopt(std::span<const std::span<T>> parameters, std::span<const std::span<T>> gradients,
-               const Buckets& buckets, const ParameterLabels& labels);
+    void adopt(const List<std::span<T>>& parameters, const List<std::span<T>>& gradients, const Buckets& buckets,
+               const ParameterLabels& labels);
     void join(std::span<T> parameter, std::span<T> gradient, std::size_t flat);
 
     Layout layout_;
     List<Slice> buckets_;
     List<Stretch<T>> stretches_;
 };
+
+template <class T>
+const Stretch<T>* FlatModel<T>::stretch_at(std::size_t flat) const {
+    const Stretch<T>* const one =
+        std::upper_bound(stretches_.begin(), stretches_.end(), flat,
+                         [](std::size_t wanted, const Stretch<T>& other) { return wanted < other.flat; });
+    return one == stretches_.begin() ? one : one - 1;
+}
 
 template <class T>
 bool FlatModel<T>::any_gradient() const {
@@ -154,7 +166,7 @@ void FlatModel<T>::refuse_moved(const std::string& parameter, std::string_view n
 }
 
 template <class T>
-void FlatModel<T>::adopt(std::span<const std::span<T>> parameters, std::span<const std::span<T>> gradients,
+void FlatModel<T>::adopt(const List<std::span<T>>& parameters, const List<std::span<T>>& gradients,
                          const Buckets& buckets, const ParameterLabels& labels) {
     if (parameters.size() != gradients.size())
         refuse_input({"the model has ", parameters.size(), " parameters and ", gradients.size(),
@@ -166,7 +178,7 @@ void FlatModel<T>::adopt(std::span<const std::span<T>> parameters, std::span<con
                           "; expected as many"});
         shapes.push_back(shape_of(parameters[i]));
     }
-    layout_ = Layout(shapes, buckets);
+    layout_ = Layout::of(std::move(shapes), buckets);
     if (layout_.count() == 0) refuse_input("the model has no parameters; expected at least one element");
     for (std::size_t i = 0; i < parameters.size(); ++i) join(parameters[i], gradients[i], layout_.start_of(i));
     for (const Bucket& bucket : layout_.buckets()) {

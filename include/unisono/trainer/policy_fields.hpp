@@ -42,24 +42,36 @@ private:
     [[nodiscard]] std::string value_text() const;
 };
 
-void append_field(List<PolicyField>& list, const PolicyField& field);
+/// The names by which a field is found.
+struct FieldPlace {
+    std::string_view name = {};
+    const FieldPlace* group = nullptr; ///< the aggregate that contains it
+};
+void append_boolean(List<PolicyField>& list, bool value, const FieldPlace& place);
+void append_integer(List<PolicyField>& list, std::uint64_t value, const FieldPlace& place);
+void append_enumerator(List<PolicyField>& list, std::uint64_t value, std::string_view word, const FieldPlace& place);
+void append_real(List<PolicyField>& list, double value, const FieldPlace& place);
+
+/// The fields of T, which is in `Outer`; the policy itself is in nothing.
+template <class T, std::size_t Index, const FieldPlace* Outer>
+inline constexpr FieldPlace field_place{field_name<T, Index>(), Outer};
+inline constexpr FieldPlace policy_place{};
 
 /// Appends the fields in order. Nested aggregates are entered; other types are skipped.
-template <class T>
-void append_fields(List<PolicyField>& list, const T& value, std::string_view name = {}, std::string_view group = {}) {
+template <const FieldPlace* Place = &policy_place, class T>
+void append_fields(List<PolicyField>& list, const T& value) {
     if constexpr (std::is_same_v<T, bool>) {
-        append_field(list, {PolicyField::Kind::boolean, value ? 1u : 0u, name, group});
+        append_boolean(list, value, *Place);
     } else if constexpr (std::is_floating_point_v<T>) {
-        append_field(list,
-                     {PolicyField::Kind::real, std::bit_cast<std::uint64_t>(static_cast<double>(value)), name, group});
+        append_real(list, static_cast<double>(value), *Place);
+    } else if constexpr (requires { std::string_view(name_of(value)); } && std::is_enum_v<T>) {
+        append_enumerator(list, static_cast<std::uint64_t>(value), name_of(value), *Place);
     } else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) {
-        PolicyField field{PolicyField::Kind::integer, static_cast<std::uint64_t>(value), name, group};
-        if constexpr (requires { std::string_view(name_of(value)); }) field.word = name_of(value);
-        append_field(list, field);
+        append_integer(list, static_cast<std::uint64_t>(value), *Place);
     } else {
         with_fields(value, [&](const auto&... fields) {
             [&]<std::size_t... I>(std::index_sequence<I...>) {
-                (append_fields(list, fields, field_name<T, I>(), name), ...);
+                (append_fields<&field_place<T, I, Place>>(list, fields), ...);
             }(std::index_sequence_for<decltype(fields)...>{});
         });
     }
@@ -106,7 +118,22 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION void append_field(List<PolicyField>& list, const PolicyField& field) { list.push_back(field); }
+[[gnu::noinline]] UNISONO_DEFINITION void append_enumerator(List<PolicyField>& list, std::uint64_t value,
+                                                            std::string_view word, const FieldPlace& place) {
+    const std::string_view group = place.group == nullptr ? std::string_view() : place.group->name;
+    list.push_back({PolicyField::Kind::integer, value, place.name, group, word});
+}
+UNISONO_DEFINITION void append_integer(List<PolicyField>& list, std::uint64_t value, const FieldPlace& place) {
+    append_enumerator(list, value, {}, place);
+}
+UNISONO_DEFINITION void append_boolean(List<PolicyField>& list, bool value, const FieldPlace& place) {
+    append_integer(list, value ? 1 : 0, place);
+    list.back().kind = PolicyField::Kind::boolean;
+}
+UNISONO_DEFINITION void append_real(List<PolicyField>& list, double value, const FieldPlace& place) {
+    append_integer(list, std::bit_cast<std::uint64_t>(value), place);
+    list.back().kind = PolicyField::Kind::real;
+}
 
 UNISONO_DEFINITION List<PolicyField>& append_facts(std::vector<PolicyFacts>& all, std::string_view family,
                                                    std::string_view name, bool differs_between_ranks) {

@@ -106,7 +106,7 @@ ShardingCosts measure_sharding(typename Context::World& world, Model& model, con
     }
     std::array<double, 2> medians;
     for (std::size_t way = 0; way < 2; ++way) {
-        insertion_sort<double>(seconds[way], [](double a, double b) { return a < b; });
+        insertion_sort(seconds[way], [](double a, double b) { return a < b; });
         medians[way] = std::max(seconds[way][tries / 2], 1e-12); // a clock may be coarse
     }
     broadcast(world, medians, 0);

@@ -37,6 +37,7 @@
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
 
@@ -50,8 +51,6 @@
 #include <initializer_list>
 #include <new>
 #include <sys/mman.h>
-#include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -100,7 +99,11 @@ private:
     void end() noexcept;
 
     std::atomic<int>* note_ = nullptr;
-    std::vector<std::pair<int, struct sigaction>> before_;
+    struct Before {
+        int number;
+        struct sigaction action;
+    };
+    detail::List<Before> before_;
 };
 
 namespace detail {
@@ -166,12 +169,12 @@ UNISONO_DEFINITION StopOnSignal::StopOnSignal(std::initializer_list<int> signals
             end();
             throw error(ErrorCode::refused, concat({"StopOnSignal: ", number, " is no signal that can be handled"}));
         }
-        before_.emplace_back(number, before);
+        before_.push_back({number, before});
     }
 }
 
 UNISONO_DEFINITION void StopOnSignal::end() noexcept {
-    for (const auto& [number, before] : before_) static_cast<void>(::sigaction(number, &before, nullptr));
+    for (const Before& one : before_) static_cast<void>(::sigaction(one.number, &one.action, nullptr));
     detail::signal_note.store(nullptr);
     ::munmap(static_cast<void*>(note_), sizeof(std::atomic<int>));
 }

@@ -19,10 +19,20 @@ public:
     static constexpr std::string_view name = "in_process";
     using World = detail::InProcessWorld;
 
-    InProcess() : InProcess(std::make_shared<World>(1), 0) {}
-    InProcess(std::shared_ptr<World> world, int rank) : MemoryEndpoint(std::move(world), rank) {}
+    InProcess();
+    InProcess(std::shared_ptr<World> world, int rank);
 };
 
 static_assert(transport<InProcess>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION InProcess::InProcess() : InProcess(std::make_shared<World>(1), 0) {}
+UNISONO_DEFINITION InProcess::InProcess(std::shared_ptr<World> world, int rank)
+    : MemoryEndpoint(std::move(world), rank) {}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

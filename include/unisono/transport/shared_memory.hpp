@@ -39,21 +39,14 @@ public:
     static constexpr bool stages = true; ///< memory that peers do not see must be copied
     using World = detail::SharedMemoryWorld;
 
-    SharedMemory() : SharedMemory(std::make_shared<World>(1), 0) {}
-    SharedMemory(std::shared_ptr<World> shared, int rank)
-        : MemoryEndpoint(std::move(shared), rank), boards_(rank, size()) {
-        world().attach(rank);
-        died_.resize(static_cast<std::size_t>(size()));
-    }
+    SharedMemory();
+    SharedMemory(std::shared_ptr<World> shared, int rank);
 
     /// Whether peers see these bytes.
     [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const { return world().reaches(data, bytes); }
 
     /// Memory that peers see, as long as the owner lives; not cleared. Errors: refused.
-    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
-        std::byte* const block = world().allocate(rank(), bytes);
-        return {block, [world = shared_world(), me = rank()](std::byte* done) { world->release(me, done); }};
-    }
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes);
 
     /// Memory for the time of one operation.
     [[nodiscard]] std::byte* stage(std::size_t bytes) { return world().allocate(rank(), bytes); }
@@ -63,16 +56,7 @@ public:
     [[nodiscard]] std::size_t arena_taken() const { return world().arena(rank()).taken(); }
 
     /// Whether a rank's process has ended without leaving. Looks now and then only.
-    [[nodiscard]] bool has_died(int peer) {
-        const nanoseconds time = now();
-        if (time - looked_ >= std::max<nanoseconds>(1'000'000, 20'000 * static_cast<nanoseconds>(size()))) {
-            looked_ = time;
-            look();
-            for (int other = 0; other < size(); ++other)
-                died_[static_cast<std::size_t>(other)] = world().has_died(other) ? 1 : 0;
-        }
-        return died_[static_cast<std::size_t>(peer)] != 0;
-    }
+    [[nodiscard]] bool has_died(int peer);
     /// Whether the job has a fault that the world does not know yet; then it is the world's.
     void look() { world().watch(rank()); }
     /// Notes the operation for which this rank has waited for a while, and the end of the wait, by
@@ -106,3 +90,32 @@ private:
 static_assert(transport<SharedMemory>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION SharedMemory::SharedMemory() : SharedMemory(std::make_shared<World>(1), 0) {}
+UNISONO_DEFINITION SharedMemory::SharedMemory(std::shared_ptr<World> shared, int rank)
+    : MemoryEndpoint(std::move(shared), rank), boards_(rank, size()) {
+    world().attach(rank);
+    died_.resize(static_cast<std::size_t>(size()));
+}
+
+UNISONO_DEFINITION std::shared_ptr<std::byte> SharedMemory::allocate(std::size_t bytes) {
+    std::byte* const block = world().allocate(rank(), bytes);
+    return {block, [world = shared_world(), me = rank()](std::byte* done) { world->release(me, done); }};
+}
+
+UNISONO_DEFINITION bool SharedMemory::has_died(int peer) {
+    const nanoseconds time = now();
+    if (time - looked_ >= std::max<nanoseconds>(1'000'000, 20'000 * static_cast<nanoseconds>(size()))) {
+        looked_ = time;
+        look();
+        for (int other = 0; other < size(); ++other)
+            died_[static_cast<std::size_t>(other)] = world().has_died(other) ? 1 : 0;
+    }
+    return died_[static_cast<std::size_t>(peer)] != 0;
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -61,7 +61,7 @@ public:
             listen(w);
         }
         for (std::size_t left = clients_.size(), next = 0; left != 0;) {
-            const std::size_t w = Operation::wait_any(news_, next, timeout);
+            const std::size_t w = Operation::wait_any({news_.data(), news_.size()}, next, timeout);
             next = (w + 1) % clients_.size();
             if (!heard(w, timeout)) continue; // its gradient follows
             Client& client = clients_[w];

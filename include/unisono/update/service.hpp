@@ -56,7 +56,7 @@ public:
         for (Link& link : links_) {
             for (const auto& extent : training.extents().all())
                 if (extent.owner == link.server) link.slices.push_back(extent.slice);
-            insertion_sort<Slice>(link.slices, [](const Slice& a, const Slice& b) { return a.first < b.first; });
+            insertion_sort(link.slices, [](const Slice& a, const Slice& b) { return a.first < b.first; });
             link.first = at;
             for (const Slice& slice : link.slices) link.count += slice.count;
             at += link.count;
@@ -123,7 +123,7 @@ private:
     /// The state of this worker's exchange with one server.
     struct Link {
         int server = 0;
-        std::vector<Slice> slices = {};
+        List<Slice> slices = {};
         std::size_t first = 0; ///< in the image
         std::size_t count = 0;
         PushHead head = {};

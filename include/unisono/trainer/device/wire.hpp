@@ -7,6 +7,7 @@
 /// once in either direction, and the host waits for the model's stream once per bucket.
 
 #include "unisono/compression/compression.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/layout/owners.hpp"
 
@@ -56,7 +57,7 @@ class StagedWire {
 public:
     StagedWire(const Place& place, const Compression& policy, World& world, std::span<const Slice> buckets,
                std::span<const ParameterMatrix> parameters)
-        : place_(&place), buckets_(buckets.begin(), buckets.end()), begun_(buckets.size()),
+        : place_(&place), buckets_(buckets), begun_(buckets.size()),
           staged_(world.template allocate<T>(end_of(buckets))),
           run_(start_compression<T>(policy, world, buckets, parameters)) {}
     StagedWire(const StagedWire&) = delete;
@@ -82,7 +83,7 @@ public:
 
 private:
     const Place* place_;
-    std::vector<Slice> buckets_;
+    List<Slice> buckets_;
     std::vector<T*> begun_; ///< the device's
     Memory<T> staged_;      ///< pinned
     decltype(start_compression<T>(std::declval<const Compression&>(), std::declval<World&>(),

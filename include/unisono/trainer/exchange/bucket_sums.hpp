@@ -24,22 +24,22 @@ void start_bucket_sums(Run& run, World& world, const Extents& extents, std::size
     if constexpr (Owned && sums_slices<Run, World>) {
         const std::span<const std::size_t> counts = extents.slice_counts(b);
         if (!counts.empty() && sums_slices_at_once<World>(run)) {
-            operations.push_back(run.sum_slices(world, values, counts));
+            keep(operations, run.sum_slices(world, values, counts));
             return;
         }
     }
     for (const OwnedExtent& extent : extents.of_bucket(b)) {
         const Values slice = values.subspan(extent.slice.first - first, extent.slice.count);
         if constexpr (!Owned) {
-            operations.push_back(run.sum(world, slice));
+            keep(operations, run.sum(world, slice));
         } else {
             if constexpr (sums_to_all<Run, World>) {
                 if (extent.owner == every_rank) {
-                    operations.push_back(run.sum(world, slice));
+                    keep(operations, run.sum(world, slice));
                     continue;
                 }
             }
-            operations.push_back(run.sum_to(world, slice, extent.owner));
+            keep(operations, run.sum_to(world, slice, extent.owner));
         }
     }
 }

@@ -31,8 +31,8 @@ public:
     /// After the last bucket.
     void close();
 
-    [[nodiscard]] std::span<const OwnedExtent> all() const { return all_; }
-    [[nodiscard]] std::span<const OwnedExtent> of_bucket(std::size_t b) const {
+    [[nodiscard]] const List<OwnedExtent>& all() const { return all_; }
+    [[nodiscard]] Part<const OwnedExtent> of_bucket(std::size_t b) const {
         return {all_.data() + begin_[b], begin_[b + 1] - begin_[b]};
     }
     /// A rank owns elements that others do not own.
@@ -53,7 +53,7 @@ public:
         return extent.owner == rank_ || (extent.owner == every_rank && (!cut_ || rank_ == 0));
     }
     /// The elements that this rank updates, in flat order: also the order of the optimizer's state.
-    [[nodiscard]] std::span<const Slice> owned() const { return owned_; }
+    [[nodiscard]] const List<Slice>& owned() const { return owned_; }
     [[nodiscard]] std::size_t owned_count() const {
         std::size_t count = 0;
         for (const Slice& slice : owned_) count += slice.count;
@@ -102,7 +102,7 @@ UNISONO_DEFINITION void Extents::close() {
         cut_ = cut_ || (extent.owner != every_rank && world_ > 1);
         if (is_mine(extent)) owned_.push_back(extent.slice);
     }
-    insertion_sort<Slice>(owned_, [](const Slice& a, const Slice& b) { return a.first < b.first; }); // one per bucket
+    insertion_sort(owned_, [](const Slice& a, const Slice& b) { return a.first < b.first; }); // one per bucket
     join_owned();
 }
 

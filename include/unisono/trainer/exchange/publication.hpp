@@ -45,20 +45,20 @@ public:
     }
 
     template <class Run>
-    void start(Run& run, std::span<const OwnedExtent> extents, std::vector<Operation>& operations) {
+    void start(Run& run, Part<const OwnedExtent> extents, std::vector<Operation>& operations) {
         T* const model = flat_->contiguous() ? flat_->stretches().front().parameters : nullptr;
         place_->order();
         for (const OwnedExtent& extent : extents) {
             if (extent.owner == every_rank) continue;
             const bool own = extent.owner == world_->rank();
             T* const values = (own && array_ != nullptr) || model == nullptr ? array_ : model;
-            operations.push_back(
-                run.publish(*world_, place_->view(values + extent.slice.first, extent.slice.count), extent.owner));
+            keep(operations,
+                 run.publish(*world_, place_->view(values + extent.slice.first, extent.slice.count), extent.owner));
         }
     }
 
     /// All operations are done.
-    void finish(std::span<const OwnedExtent> extents) {
+    void finish(Part<const OwnedExtent> extents) {
         if (Place::has_image || !flat_->contiguous()) {
             for (const OwnedExtent& extent : extents) {
                 if (extent.owner == every_rank || extent.owner == world_->rank()) continue;

@@ -121,7 +121,7 @@ protected:
             else extents_.add(bucket, policies_.sharding.owners(facts));
         }
         extents_.close();
-        operations_.reserve(extents_.all().size());
+        reserve(operations_, extents_.all().size());
         if constexpr (may_touch_peers)
             if (world.size() > 1 && extents_.all_cut()) peers_.agree(publication_.from_model());
     }
@@ -273,7 +273,7 @@ private:
             start_sums(b, gradient_.array());
         } else if constexpr (straight) {
             for (const OwnedExtent& extent : extents_.of_bucket(b))
-                operations_.push_back(gradient_.sum_straight(values, extent.slice, extent.owner));
+                detail::keep(operations_, gradient_.sum_straight(values, extent.slice, extent.owner));
         }
     }
 

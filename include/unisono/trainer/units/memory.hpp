@@ -42,10 +42,10 @@ public:
             largest_ = std::max(largest_, count);
         }
         if (shapes.empty()) refuse_input("the model has no units; expected at least one");
-        layout_ = Layout(shapes, {.first_bytes = 1, .bytes = 1}); // a unit travels by itself
+        layout_ = Layout::of(std::move(shapes), {.first_bytes = 1, .bytes = 1}); // a unit travels by itself
         own_at_.push_back(0);
-        for (std::size_t u = 0; u < shapes.size(); ++u) {
-            const Slice unit{layout_.start_of(u), shapes[u].count};
+        for (std::size_t u = 0; u < layout_.parameters(); ++u) {
+            const Slice unit{layout_.start_of(u), layout_.shapes()[u].count};
             const Owners owners = sharding.owners(BucketFacts{u, unit.count, sizeof(T), world});
             extents_.add(unit, owners);
             if (extents_.slice_counts(u).size() != static_cast<std::size_t>(world))

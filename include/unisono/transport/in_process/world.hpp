@@ -14,7 +14,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -28,9 +27,8 @@ public:
 
     explicit InProcessWorld(int size)
         : size_(size), more_ranks_than_cores_(size > available_cores()),
-          channels_(std::make_unique<std::atomic<MemoryChannel*>[]>(static_cast<std::size_t>(size) *
-                                                                    static_cast<std::size_t>(size))),
-          ranks_(std::make_unique<RankState[]>(static_cast<std::size_t>(size))) {}
+          channels_(static_cast<std::size_t>(size) * static_cast<std::size_t>(size)),
+          ranks_(static_cast<std::size_t>(size)) {}
     InProcessWorld(const InProcessWorld&) = delete;
     InProcessWorld& operator=(const InProcessWorld&) = delete;
     ~InProcessWorld() {
@@ -46,8 +44,9 @@ public:
             channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(size_) + static_cast<std::size_t>(to)];
         MemoryChannel* known = place.load(std::memory_order_acquire);
         if (known != nullptr) return *known;
-        auto made = std::make_unique<MemoryChannel>();
-        if (place.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) return *made.release();
+        auto* const made = new MemoryChannel;
+        if (place.compare_exchange_strong(known, made, std::memory_order_acq_rel)) return *made;
+        delete made;
         return *known;
     }
 
@@ -161,8 +160,8 @@ private:
     bool more_ranks_than_cores_;
     AsymmetricFence fence_;
     SetBells set_bells_;
-    std::unique_ptr<std::atomic<MemoryChannel*>[]> channels_;
-    std::unique_ptr<RankState[]> ranks_;
+    FixedArray<std::atomic<MemoryChannel*>> channels_;
+    FixedArray<RankState> ranks_;
     alignas(128) std::atomic<const Fault*> fault_seen_{nullptr};
     alignas(128) std::mutex mutex_;
     Fault fault_;

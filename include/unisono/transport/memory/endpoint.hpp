@@ -362,7 +362,7 @@ private:
 
     std::shared_ptr<World> world_;
     int rank_;
-    std::vector<Peer> peers_;
+    FixedArray<Peer> peers_;
     List<Posted> posted_;
     List<Token> sent_;
     List<Waiting> waiting_;

@@ -4,6 +4,7 @@
 /// A world in shared memory for processes without a common ancestor that can already exchange a few
 /// bytes: by a launcher's control plane, MPI, or anything else that gathers texts.
 
+#include "unisono/core/list.hpp"
 #include "unisono/launch/cores.hpp"
 #include "unisono/transport/shared_memory.hpp"
 
@@ -57,7 +58,7 @@ public:
                 fail(mine, refused);
             }
         }
-        const std::vector<SharedMemoryCard> cards = exchange(rank, gather, mine);
+        const List<SharedMemoryCard> cards = exchange(rank, gather, mine);
         try {
             if (rank != 0) open(cards[0]);
             attach(rank);
@@ -77,13 +78,13 @@ private:
 
     /// Throws the same on every rank if one of them failed.
     template <class Gather>
-    std::vector<SharedMemoryCard> exchange(int me, Gather& gather, const SharedMemoryCard& mine) const {
+    List<SharedMemoryCard> exchange(int me, Gather& gather, const SharedMemoryCard& mine) const {
         const std::vector<std::string> texts = gather(std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
         if (texts.size() != static_cast<std::size_t>(size()))
             refuse_input({"joining shared memory: ", texts.size(), " texts were gathered from ", size(), " ranks"});
         if (texts[static_cast<std::size_t>(me)] != std::string_view(reinterpret_cast<const char*>(&mine), sizeof mine))
             refuse_input({"joining shared memory: what was gathered of rank ", me, " is not what it gave"});
-        std::vector<SharedMemoryCard> cards(texts.size());
+        List<SharedMemoryCard> cards(texts.size());
         for (std::size_t rank = 0; rank < texts.size(); ++rank) {
             if (texts[rank].size() != sizeof(SharedMemoryCard))
                 refuse_input({"joining shared memory: rank ", rank, " gave ", texts[rank].size(), " bytes, expected ",
@@ -135,7 +136,8 @@ template <class Control>
                                                                             std::size_t arena_bytes = 0) {
     const auto gather = [&](const std::string& mine) {
         std::vector<std::string> texts;
-        for (const auto& blob : control.all_gather(std::as_bytes(std::span<const char>(mine)), deadline))
+        for (const auto& blob :
+             control.all_gather({reinterpret_cast<const std::byte*>(mine.data()), mine.size()}, deadline))
             texts.emplace_back(reinterpret_cast<const char*>(blob.data()), blob.size());
         return texts;
     };

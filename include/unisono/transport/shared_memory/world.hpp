@@ -8,6 +8,7 @@
 /// rank's process ends, however it ends. No process number could be used again, and nothing needs
 /// cleaning up.
 
+#include "unisono/core/list.hpp"
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/host.hpp"
 #include "unisono/launch/root_cause.hpp"
@@ -21,11 +22,9 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <span>
 #include <string>
 #include <sys/random.h>
 #include <thread>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -38,41 +37,18 @@ public:
     /// A new world, for threads of this process and for processes forked from it. `arena_bytes`:
     /// the most that one rank may allocate; 0: as much as the machine has. Errors: bad_input,
     /// refused.
-    explicit SharedMemoryWorld(int size, std::size_t arena_bytes = 0) : size_(size) {
-        if (size < 1 || size > SharedLayout::most_ranks)
-            refuse_input({"a world in shared memory has 1 to ", SharedLayout::most_ranks, " ranks, found ", size});
-        create(arena_bytes);
-        set_cores(available_cores());
-    }
+    explicit SharedMemoryWorld(int size, std::size_t arena_bytes = 0);
     SharedMemoryWorld(const SharedMemoryWorld&) = delete;
     SharedMemoryWorld& operator=(const SharedMemoryWorld&) = delete;
+    ~SharedMemoryWorld() {
+        for (const SharedArena* one : arenas_) delete one;
+    }
 
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] bool more_ranks_than_cores() const { return more_ranks_than_cores_; }
 
     /// A rank begins its life in this process.
-    void attach(int rank) {
-        if (segment_.base() == nullptr || rank < 0 || rank >= size_)
-            refuse_shared_memory(concat({"rank ", rank, " of ", size_, " has no memory in common with the others"}), 0);
-        const std::int32_t process = ::getpid();
-        const std::lock_guard lock(mutex_);
-        SharedRank& me = record(rank);
-        if (me.state.load(std::memory_order_acquire) == SharedRank::attached && me.process.load() == process) return;
-        if (process_ != process) { // this one, or a fork of the one that made the world
-            process_ = process;
-            fence_ = AsymmetricFence(AsymmetricFence::Reach::host);
-        }
-        struct flock life = lock_of(rank);
-        if (::fcntl(segment_.file(), F_SETLK, &life) != 0)
-            refuse_shared_memory(concat({"rank ", rank, " is taken"}), errno);
-        auto& arena = arenas_[static_cast<std::size_t>(rank)];
-        if (arena == nullptr)
-            arena = std::make_unique<SharedArena>(
-                segment_, layout_.arenas + static_cast<std::size_t>(rank) * layout_.arena_stride, layout_.arena_bytes);
-        me.process.store(process, std::memory_order_relaxed);
-        me.base.store(reinterpret_cast<std::uintptr_t>(segment_.base()), std::memory_order_relaxed);
-        me.state.store(SharedRank::attached, std::memory_order_release);
-    }
+    void attach(int rank);
 
     /// The offset from an address in `peer`'s address space to the same memory here.
     [[nodiscard]] std::ptrdiff_t shift(int peer) const {
@@ -142,27 +118,14 @@ public:
 
     /// Records the first fault and waits until no other rank touches foreign memory: none begins
     /// after it. `rank` may also be size(): the launcher of the ranks.
-    void abort(int rank, const Fault& fault) {
-        if (first_fault() != nullptr) return record_fault(rank, fault);
-        if (overseer_ != nullptr) return record_fault(rank, overseer_->settle(fault));
-        record_fault(rank, fault.code == ErrorCode::timeout && rank < size_ ? looked_into(rank, fault) : fault);
-    }
+    void abort(int rank, const Fault& fault);
 
     /// Where a control plane watches, the job's first fault is the world's, too, whatever it was.
-    void watch(int rank) {
-        if (overseer_ == nullptr || first_fault() != nullptr) return;
-        if (const Fault* const found = overseer_->first_fault()) record_fault(rank, *found);
-    }
+    void watch(int rank);
     /// Notes the operation for which a rank has waited for a while, by which the cause of a timeout
     /// is found.
-    void waits(int rank, const Wait& wait) {
-        if (overseer_ != nullptr) overseer_->waits(wait);
-        else record(rank).wait.write(wait);
-    }
-    void waits_no_more(int rank) {
-        if (overseer_ != nullptr) overseer_->waits_no_more();
-        else record(rank).wait.clear();
-    }
+    void waits(int rank, const Wait& wait);
+    void waits_no_more(int rank);
     void set_overseer(std::unique_ptr<Overseer> overseer) { overseer_ = std::move(overseer); }
 
     bool begin_touching(int rank) {
@@ -176,79 +139,20 @@ public:
     // --- who is there ----------------------------------------------------------------------------
 
     /// In a process that a rank has forked nothing happens: its life is its parent's.
-    void leave(int rank) {
-        if (process_ != ::getpid()) return;
-        if (overseer_ != nullptr && first_fault() == nullptr && overseer_->is_unwinding()) {
-            abort(rank, {.code = ErrorCode::aborted,
-                         .rank = rank,
-                         .peer = -1,
-                         .operation = {},
-                         .sequence = 0,
-                         .message = concat({"rank ", rank, " left its world because of an exception"})});
-        }
-        record(rank).state.store(SharedRank::left, std::memory_order_release);
-        ring_all();
-        if (overseer_ != nullptr) overseer_->leave();
-    }
+    void leave(int rank);
     [[nodiscard]] bool has_left(int rank) const {
         return record(rank).state.load(std::memory_order_acquire) == SharedRank::left;
     }
     /// Its process has ended without leaving. A system call.
-    [[nodiscard]] bool has_died(int rank) const {
-        const SharedRank& other = record(rank);
-        if (other.state.load(std::memory_order_acquire) != SharedRank::attached) return false;
-        if (other.process.load(std::memory_order_relaxed) == process_) return false;
-        struct flock life = lock_of(rank);
-        if (::fcntl(segment_.file(), F_GETLK, &life) != 0 || life.l_type != F_UNLCK) return false;
-        return other.state.load(std::memory_order_acquire) == SharedRank::attached; // else it left just now
-    }
+    [[nodiscard]] bool has_died(int rank) const;
     [[nodiscard]] const SharedSegment& segment() const { return segment_; }
 
 protected:
     SharedMemoryWorld() = default;
 
-    void create(std::size_t arena_bytes) {
-        const auto pages = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_PHYS_PAGES)));
-        const std::size_t memory = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-        const std::size_t most = (std::size_t{1} << 45) / static_cast<std::size_t>(size_); // of 47 bits of addresses
-        std::size_t wanted = std::min(arena_bytes != 0 ? arena_bytes : memory, most);
-        for (;; wanted /= 2) {
-            try {
-                layout_ = SharedLayout(size_, wanted);
-                segment_ = SharedSegment::create(layout_.bytes);
-                break;
-            } catch (const error&) {
-                if (arena_bytes != 0 || wanted < (std::size_t{1} << 28)) throw; // else: addresses may be short
-            }
-        }
-        segment_.back(0, layout_.boards);
-        SharedHeader& all = header();
-        all.magic = SharedHeader::expected_magic;
-        all.ranks = static_cast<std::uint32_t>(size_);
-        all.arena_bytes = layout_.arena_bytes;
-        if (::getrandom(all.token, sizeof all.token, 0) != sizeof all.token)
-            refuse_shared_memory("no random numbers", errno);
-        for (int rank = 0; rank <= size_; ++rank) {
-            record(rank).base.store(reinterpret_cast<std::uintptr_t>(segment_.base()), std::memory_order_relaxed);
-        }
-        arenas_.resize(layout_.ranks);
-    }
+    void create(std::size_t arena_bytes);
 
-    void adopt(SharedSegment segment) {
-        segment_ = std::move(segment);
-        if (segment_.bytes() < sizeof(SharedHeader) || header().magic != SharedHeader::expected_magic ||
-            header().ranks != static_cast<std::uint32_t>(size_))
-            refuse_shared_memory("the segment is not that of this world, or of another version of the library", 0);
-        const std::size_t arena_bytes = header().arena_bytes;
-        if (arena_bytes > segment_.bytes()) // which a layout could not add up
-            refuse_shared_memory(
-                concat({"the segment has ", segment_.bytes(), " bytes and says that a rank's arena has ", arena_bytes}),
-                0);
-        layout_ = SharedLayout(size_, arena_bytes);
-        if (layout_.bytes != segment_.bytes())
-            refuse_shared_memory("the segment has another layout: was it made by another version of the library?", 0);
-        arenas_.resize(layout_.ranks);
-    }
+    void adopt(SharedSegment segment);
 
     void set_size(int size) { size_ = size; }
     void set_cores(int cores) { more_ranks_than_cores_ = size_ > cores; }
@@ -262,14 +166,7 @@ private:
     [[nodiscard]] SharedRank& record(int rank) const {
         return place<SharedRank>(layout_.records + static_cast<std::size_t>(rank) * sizeof(SharedRank));
     }
-    static struct flock lock_of(int rank) {
-        struct flock lock {};
-        lock.l_type = F_WRLCK;
-        lock.l_whence = SEEK_SET;
-        lock.l_start = rank;
-        lock.l_len = 1;
-        return lock;
-    }
+    static struct flock lock_of(int rank);
 
     std::size_t board_of(std::uint64_t context) const {
         const std::size_t at = layout_.boards + context % SharedLayout::most_groups * layout_.board_stride;
@@ -281,93 +178,18 @@ private:
     }
 
     /// A timeout, with the rank at its root, as far as the ranks have said what they wait for.
-    [[nodiscard]] Fault looked_into(int rank, const Fault& fault) const {
-        const auto answers = std::make_unique<Answer[]>(static_cast<std::size_t>(size_));
-        Culprit culprit;
-        for (int looks = 0; looks < 10; ++looks) {
-            const bool one_stopped = ask_all(rank, fault, answers.get());
-            culprit = find_root_cause(rank, std::span<const Answer>(answers.get(), static_cast<std::size_t>(size_)));
-            // One that does something else may be about to wait for the one that is stopped.
-            if (!one_stopped || culprit.rank < 0 ||
-                answers[static_cast<std::size_t>(culprit.rank)].standing != Standing::works)
-                break;
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        }
-        Fault found = fault;
-        if (culprit.rank >= 0) found.peer = culprit.rank;
-        found.message += culprit.why;
-        return found;
-    }
+    [[nodiscard]] Fault looked_into(int rank, const Fault& fault) const;
     /// Whether one is stopped.
-    bool ask_all(int rank, const Fault& fault, Answer* answers) const {
-        bool one_stopped = false;
-        for (int other = 0; other < size_; ++other) {
-            Answer& answer = answers[other];
-            const SharedRank& peer = record(other);
-            const std::int32_t process = peer.process.load(std::memory_order_relaxed);
-            answer.wait = peer.wait.read();
-            if (has_left(other)) answer.standing = Standing::left;
-            else if (process != process_ && is_stopped(process)) answer.standing = Standing::stopped;
-            else answer.standing = answer.wait.operation.empty() ? Standing::works : Standing::waits;
-            one_stopped = one_stopped || answer.standing == Standing::stopped;
-        }
-        Answer& own = answers[rank];
-        own.standing = Standing::waits;
-        if (own.wait.operation.empty()) { // it has not said so yet
-            own.wait = {.operation = fault.operation, .context = 0, .sequence = fault.sequence, .peers = {}};
-            if (fault.peer >= 0) own.wait.peers.push_back(fault.peer);
-            for (int other = 0; other < size_; ++other) own.wait.peers.push_back(other);
-        }
-        return one_stopped;
-    }
+    bool ask_all(int rank, const Fault& fault, FixedArray<Answer>& answers) const;
 
-    void record_fault(int rank, const Fault& fault) {
-        SharedRank& mine = record(rank);
-        if (header().first_fault.load(std::memory_order_acquire) == 0 && mine.fault_written.exchange(1) == 0) {
-            mine.fault.write(
-                fault); // whole before it can be the first: a rank that dies meanwhile leaves nothing half done
-            std::uint32_t none = 0;
-            header().first_fault.compare_exchange_strong(none, static_cast<std::uint32_t>(rank) + 1,
-                                                         std::memory_order_seq_cst);
-        }
-        fence_.pay();
-        ring_all();
-        if (!wait_until_quiet(rank) && rank < size_ && arenas_[static_cast<std::size_t>(rank)] != nullptr)
-            arena(rank).withdraw();
-    }
+    void record_fault(int rank, const Fault& fault);
 
-    void ring_all() {
-        if (!set_bells().any(fence_)) return;
-        for (int rank = 0; rank < size_; ++rank) set_bells().ring(bell(rank));
-    }
+    void ring_all();
 
-    const Fault* read_fault(std::uint32_t who) const {
-        const std::lock_guard lock(mutex_);
-        if (fault_.code == ErrorCode::none) fault_ = record(static_cast<int>(who)).fault.read();
-        return &fault_;
-    }
+    const Fault* read_fault(std::uint32_t who) const;
 
     /// False if a rank is stopped while it touches memory: it may go on with that at any time.
-    bool wait_until_quiet(int rank) const {
-        bool quiet = true;
-        nanoseconds limit = 0;
-        for (int other = 0; other < size_; ++other) {
-            if (other == rank) continue;
-            const SharedRank& peer = record(other);
-            const bool here = peer.process.load(std::memory_order_relaxed) == process_;
-            for (std::uint32_t attempt = 0; peer.touching.load(std::memory_order_seq_cst) != 0; ++attempt) {
-                std::this_thread::yield();
-                if (here || attempt % 256 != 255) continue;
-                if (has_died(other)) break;
-                const nanoseconds now = steady_now();
-                if (limit == 0) limit = now + quiet_limit;
-                if (now <= limit && !is_stopped(peer.process.load(std::memory_order_relaxed))) continue;
-                quiet = false;
-                break;
-            }
-        }
-        return quiet;
-    }
+    bool wait_until_quiet(int rank) const;
     static constexpr nanoseconds quiet_limit = 10'000'000'000; ///< for what is neither stopped nor ever goes on
 
     int size_ = 0;
@@ -377,10 +199,231 @@ private:
     AsymmetricFence fence_{AsymmetricFence::Reach::host};
     std::unique_ptr<Overseer> overseer_;
     std::int32_t process_ = 0; ///< the one that the ranks of this process live in
-    std::vector<std::unique_ptr<SharedArena>> arenas_;
+    List<SharedArena*> arenas_;
     mutable std::mutex mutex_;
     mutable Fault fault_; ///< a copy of the world's
 };
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION SharedMemoryWorld::SharedMemoryWorld(int size, std::size_t arena_bytes) : size_(size) {
+    if (size < 1 || size > SharedLayout::most_ranks)
+        refuse_input({"a world in shared memory has 1 to ", SharedLayout::most_ranks, " ranks, found ", size});
+    create(arena_bytes);
+    set_cores(available_cores());
+}
+
+UNISONO_DEFINITION void SharedMemoryWorld::attach(int rank) {
+    if (segment_.base() == nullptr || rank < 0 || rank >= size_)
+        refuse_shared_memory(concat({"rank ", rank, " of ", size_, " has no memory in common with the others"}), 0);
+    const std::int32_t process = ::getpid();
+    const std::lock_guard lock(mutex_);
+    SharedRank& me = record(rank);
+    if (me.state.load(std::memory_order_acquire) == SharedRank::attached && me.process.load() == process) return;
+    if (process_ != process) { // this one, or a fork of the one that made the world
+        process_ = process;
+        fence_ = AsymmetricFence(AsymmetricFence::Reach::host);
+    }
+    struct flock life = lock_of(rank);
+    if (::fcntl(segment_.file(), F_SETLK, &life) != 0)
+        refuse_shared_memory(concat({"rank ", rank, " is taken"}), errno);
+    SharedArena*& arena = arenas_[static_cast<std::size_t>(rank)];
+    if (arena == nullptr)
+        arena = new SharedArena(segment_, layout_.arenas + static_cast<std::size_t>(rank) * layout_.arena_stride,
+                                layout_.arena_bytes);
+    me.process.store(process, std::memory_order_relaxed);
+    me.base.store(reinterpret_cast<std::uintptr_t>(segment_.base()), std::memory_order_relaxed);
+    me.state.store(SharedRank::attached, std::memory_order_release);
+}
+
+UNISONO_DEFINITION void SharedMemoryWorld::abort(int rank, const Fault& fault) {
+    if (first_fault() != nullptr) return record_fault(rank, fault);
+    if (overseer_ != nullptr) return record_fault(rank, overseer_->settle(fault));
+    record_fault(rank, fault.code == ErrorCode::timeout && rank < size_ ? looked_into(rank, fault) : fault);
+}
+
+UNISONO_DEFINITION void SharedMemoryWorld::watch(int rank) {
+    if (overseer_ == nullptr || first_fault() != nullptr) return;
+    if (const Fault* const found = overseer_->first_fault()) record_fault(rank, *found);
+}
+
+UNISONO_DEFINITION void SharedMemoryWorld::waits(int rank, const Wait& wait) {
+    if (overseer_ != nullptr) overseer_->waits(wait);
+    else record(rank).wait.write(wait);
+}
+
+UNISONO_DEFINITION void SharedMemoryWorld::waits_no_more(int rank) {
+    if (overseer_ != nullptr) overseer_->waits_no_more();
+    else record(rank).wait.clear();
+}
+
+UNISONO_DEFINITION void SharedMemoryWorld::leave(int rank) {
+    if (process_ != ::getpid()) return;
+    if (overseer_ != nullptr && first_fault() == nullptr && overseer_->is_unwinding()) {
+        abort(rank, {.code = ErrorCode::aborted,
+                     .rank = rank,
+                     .peer = -1,
+                     .operation = {},
+                     .sequence = 0,
+                     .message = concat({"rank ", rank, " left its world because of an exception"})});
+    }
+    record(rank).state.store(SharedRank::left, std::memory_order_release);
+    ring_all();
+    if (overseer_ != nullptr) overseer_->leave();
+}
+
+UNISONO_DEFINITION bool SharedMemoryWorld::has_died(int rank) const {
+    const SharedRank& other = record(rank);
+    if (other.state.load(std::memory_order_acquire) != SharedRank::attached) return false;
+    if (other.process.load(std::memory_order_relaxed) == process_) return false;
+    struct flock life = lock_of(rank);
+    if (::fcntl(segment_.file(), F_GETLK, &life) != 0 || life.l_type != F_UNLCK) return false;
+    return other.state.load(std::memory_order_acquire) == SharedRank::attached; // else it left just now
+}
+
+UNISONO_DEFINITION void SharedMemoryWorld::create(std::size_t arena_bytes) {
+    const auto pages = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_PHYS_PAGES)));
+    const std::size_t memory = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t most = (std::size_t{1} << 45) / static_cast<std::size_t>(size_); // of 47 bits of addresses
+    std::size_t wanted = std::min(arena_bytes != 0 ? arena_bytes : memory, most);
+    for (;; wanted /= 2) {
+        try {
+            layout_ = SharedLayout(size_, wanted);
+            segment_ = SharedSegment::create(layout_.bytes);
+            break;
+        } catch (const error&) {
+            if (arena_bytes != 0 || wanted < (std::size_t{1} << 28)) throw; // else: addresses may be short
+        }
+    }
+    segment_.back(0, layout_.boards);
+    SharedHeader& all = header();
+    all.magic = SharedHeader::expected_magic;
+    all.ranks = static_cast<std::uint32_t>(size_);
+    all.arena_bytes = layout_.arena_bytes;
+    if (::getrandom(all.token, sizeof all.token, 0) != sizeof all.token)
+        refuse_shared_memory("no random numbers", errno);
+    for (int rank = 0; rank <= size_; ++rank) {
+        record(rank).base.store(reinterpret_cast<std::uintptr_t>(segment_.base()), std::memory_order_relaxed);
+    }
+    arenas_.resize(layout_.ranks);
+}
+
+UNISONO_DEFINITION void SharedMemoryWorld::adopt(SharedSegment segment) {
+    segment_ = std::move(segment);
+    if (segment_.bytes() < sizeof(SharedHeader) || header().magic != SharedHeader::expected_magic ||
+        header().ranks != static_cast<std::uint32_t>(size_))
+        refuse_shared_memory("the segment is not that of this world, or of another version of the library", 0);
+    const std::size_t arena_bytes = header().arena_bytes;
+    if (arena_bytes > segment_.bytes()) // which a layout could not add up
+        refuse_shared_memory(
+            concat({"the segment has ", segment_.bytes(), " bytes and says that a rank's arena has ", arena_bytes}), 0);
+    layout_ = SharedLayout(size_, arena_bytes);
+    if (layout_.bytes != segment_.bytes())
+        refuse_shared_memory("the segment has another layout: was it made by another version of the library?", 0);
+    arenas_.resize(layout_.ranks);
+}
+
+UNISONO_DEFINITION struct flock SharedMemoryWorld::lock_of(int rank) {
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = rank;
+    lock.l_len = 1;
+    return lock;
+}
+
+UNISONO_DEFINITION Fault SharedMemoryWorld::looked_into(int rank, const Fault& fault) const {
+    FixedArray<Answer> answers(static_cast<std::size_t>(size_));
+    Culprit culprit;
+    for (int looks = 0; looks < 10; ++looks) {
+        const bool one_stopped = ask_all(rank, fault, answers);
+        culprit = find_root_cause(rank, {&answers[0], static_cast<std::size_t>(size_)});
+        // One that does something else may be about to wait for the one that is stopped.
+        if (!one_stopped || culprit.rank < 0 ||
+            answers[static_cast<std::size_t>(culprit.rank)].standing != Standing::works)
+            break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    Fault found = fault;
+    if (culprit.rank >= 0) found.peer = culprit.rank;
+    found.message += culprit.why;
+    return found;
+}
+
+UNISONO_DEFINITION bool SharedMemoryWorld::ask_all(int rank, const Fault& fault, FixedArray<Answer>& answers) const {
+    bool one_stopped = false;
+    for (int other = 0; other < size_; ++other) {
+        Answer& answer = answers[static_cast<std::size_t>(other)];
+        const SharedRank& peer = record(other);
+        const std::int32_t process = peer.process.load(std::memory_order_relaxed);
+        answer.wait = peer.wait.read();
+        if (has_left(other)) answer.standing = Standing::left;
+        else if (process != process_ && is_stopped(process)) answer.standing = Standing::stopped;
+        else answer.standing = answer.wait.operation.empty() ? Standing::works : Standing::waits;
+        one_stopped = one_stopped || answer.standing == Standing::stopped;
+    }
+    Answer& own = answers[static_cast<std::size_t>(rank)];
+    own.standing = Standing::waits;
+    if (own.wait.operation.empty()) { // it has not said so yet
+        own.wait = {.operation = fault.operation, .context = 0, .sequence = fault.sequence, .peers = {}};
+        if (fault.peer >= 0) own.wait.peers.push_back(fault.peer);
+        for (int other = 0; other < size_; ++other) own.wait.peers.push_back(other);
+    }
+    return one_stopped;
+}
+
+UNISONO_DEFINITION void SharedMemoryWorld::record_fault(int rank, const Fault& fault) {
+    SharedRank& mine = record(rank);
+    if (header().first_fault.load(std::memory_order_acquire) == 0 && mine.fault_written.exchange(1) == 0) {
+        mine.fault.write(
+            fault); // whole before it can be the first: a rank that dies meanwhile leaves nothing half done
+        std::uint32_t none = 0;
+        header().first_fault.compare_exchange_strong(none, static_cast<std::uint32_t>(rank) + 1,
+                                                     std::memory_order_seq_cst);
+    }
+    fence_.pay();
+    ring_all();
+    if (!wait_until_quiet(rank) && rank < size_ && arenas_[static_cast<std::size_t>(rank)] != nullptr)
+        arena(rank).withdraw();
+}
+
+UNISONO_DEFINITION void SharedMemoryWorld::ring_all() {
+    if (!set_bells().any(fence_)) return;
+    for (int rank = 0; rank < size_; ++rank) set_bells().ring(bell(rank));
+}
+
+UNISONO_DEFINITION const Fault* SharedMemoryWorld::read_fault(std::uint32_t who) const {
+    const std::lock_guard lock(mutex_);
+    if (fault_.code == ErrorCode::none) fault_ = record(static_cast<int>(who)).fault.read();
+    return &fault_;
+}
+
+UNISONO_DEFINITION bool SharedMemoryWorld::wait_until_quiet(int rank) const {
+    bool quiet = true;
+    nanoseconds limit = 0;
+    for (int other = 0; other < size_; ++other) {
+        if (other == rank) continue;
+        const SharedRank& peer = record(other);
+        const bool here = peer.process.load(std::memory_order_relaxed) == process_;
+        for (std::uint32_t attempt = 0; peer.touching.load(std::memory_order_seq_cst) != 0; ++attempt) {
+            std::this_thread::yield();
+            if (here || attempt % 256 != 255) continue;
+            if (has_died(other)) break;
+            const nanoseconds now = steady_now();
+            if (limit == 0) limit = now + quiet_limit;
+            if (now <= limit && !is_stopped(peer.process.load(std::memory_order_relaxed))) continue;
+            quiet = false;
+            break;
+        }
+    }
+    return quiet;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES
