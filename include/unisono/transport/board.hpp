@@ -191,7 +191,7 @@ struct SmallMessages {
     /// The most bytes for which all ranks read all messages, instead of a part of each. With two
     /// ranks the latter is as fast from 1 KiB on; with more it waits for one rank more often.
     static constexpr std::size_t best_bytes(int ranks) {
-        return ranks <= 2 ? 19 * 56 : ranks <= most_together ? most_bytes : 592;
+        return ranks <= 2 ? 1064 : ranks <= most_together ? most_bytes : 592;
     }
 };
 
