@@ -552,9 +552,10 @@ BOOST_AUTO_TEST_CASE(many_ranks) {
     Plan p{.ranks = 256, .job = job};
     set_times(p);
     p.simulation.network.seed = 11;
-    p.simulation.network.cluster = un::ClusterModel{.ranks_per_host = 8,
-                                                    .within = {.one_way = {.points = {{0, 500}, {1e6, 2e5}}}},
-                                                    .between = {.one_way = {.points = {{0, 15'000}, {1e6, 3e5}}}}};
+    un::ClusterModel& cluster = p.simulation.network.cluster.emplace();
+    cluster.ranks_per_host = 8;
+    cluster.within.one_way.points = {{0, 500}, {1e6, 2e5}};
+    cluster.between.one_way.points = {{0, 15'000}, {1e6, 3e5}};
     un::CounterRandom random(11, 1);
     for (int death = 0; death < 8; ++death)
         p.simulation.network.crashes.push_back(
