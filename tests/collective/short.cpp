@@ -250,6 +250,58 @@ BOOST_AUTO_TEST_CASE(repeated_calls_in_flight) {
         test::limit);
 }
 
+/// An operation of the user's that derives from one of the library's is not that one.
+struct Product : un::Sum {
+    template <class T>
+    T operator()(T a, T b) const {
+        return a * b;
+    }
+};
+
+BOOST_AUTO_TEST_CASE(an_operation_that_derives_from_another_is_not_repeated_for_it) {
+    static_assert(un::reduction_operation<Product, float>);
+    test::Findings findings;
+    test::run(
+        2,
+        [&](Group& group) {
+            for (const std::size_t count : {1u, 3000u})
+                for (int call = 0; call < 6; ++call) {
+                    std::vector<float> data(count, 3.0f);
+                    if (call % 2 == 0) un::all_reduce(group, data);
+                    else un::all_reduce(group, data, Product{});
+                    findings.expect(data[count - 1] == (call % 2 == 0 ? 6.0f : 9.0f), std::to_string(call));
+                }
+        },
+        test::limit);
+}
+
+/// Calls that gather as much for different reasons are told apart, whatever ran before.
+BOOST_AUTO_TEST_CASE(callers_are_compared_in_every_call) {
+    for (const bool differ : {false, true}) {
+        test::Findings findings;
+        const auto body = [&](Group& group) {
+            const auto agree = [&](std::string_view who) {
+                un::detail::agree_on(group, who, std::array<std::string_view, 2>{"a", "b"},
+                                     std::array<std::int64_t, 2>{1, 2});
+            };
+            const std::array<std::uint64_t, 2> mine{};
+            std::array<std::uint64_t, 4> all{};
+            un::all_gather(group, mine, all); // by the same plan, for no caller
+            agree("evaluate");
+            agree("predict");
+            try {
+                agree(differ && group.rank() == 1 ? "predict" : "evaluate");
+                findings.expect(!differ, "a difference passed");
+            } catch (const un::error& failed) {
+                findings.expect(failed.code() == un::ErrorCode::mismatch, failed.what());
+                throw;
+            }
+        };
+        if (differ) BOOST_CHECK_THROW(test::run(2, body, test::limit), un::error);
+        else test::run(2, body, test::limit);
+    }
+}
+
 /// Memory that overlaps is refused after any number of calls whose memory does not, and then these work again.
 BOOST_AUTO_TEST_CASE(an_overlap_is_found_in_a_repeated_call) {
     test::Findings findings;

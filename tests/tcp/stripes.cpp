@@ -223,11 +223,14 @@ class Peer {
 public:
     static constexpr std::size_t bytes = 1'000'000;
 
-    explicit Peer(int connections) {
+    /// `absent`: the connection that it has not made yet.
+    explicit Peer(int connections, int absent = -1)
+        : group_(un::Tcp(world_, 0, {.connections = std::max(2, connections)})) {
         std::string why;
         const auto port = static_cast<std::uint16_t>(test::port_of(group_.endpoint().address()));
         group_.set_timeout(5s);
         for (int i = connections; i-- > 0;) { // the last one first
+            if (i == absent) continue;
             sockets_.insert(sockets_.begin(), d::connect_to(d::resolve("127.0.0.1", port, why).at(0),
                                                             un::steady_now() + 5'000'000'000, why));
             d::TcpHello hello;
@@ -256,6 +259,10 @@ public:
         say(connection, std::string(reinterpret_cast<const char*>(&header), sizeof header) + std::string(sent, 'x'));
     }
     void hang_up(std::size_t connection) { sockets_[connection].close(); }
+    /// Starts to send a message that is cut into stripes.
+    [[nodiscard]] un::Operation start_send(std::span<const std::uint8_t> data) {
+        return un::start_send(group_, data, 1);
+    }
     /// What rank 0 says.
     un::Fault fault() {
         std::vector<std::uint8_t> data(bytes);
@@ -277,7 +284,7 @@ public:
 
 private:
     std::shared_ptr<un::Tcp::World> world_ = std::make_shared<un::Tcp::World>(2);
-    Group group_{un::Tcp(world_, 0, {.connections = 2})};
+    Group group_;
     std::vector<d::FileDescriptor> sockets_;
 };
 
@@ -291,6 +298,17 @@ BOOST_AUTO_TEST_CASE(one_of_two_connections_ends_within_a_message) {
         BOOST_TEST((found.code == un::ErrorCode::peer_lost && found.peer == 1), found.message);
         BOOST_TEST((found.message.find("connection 2 of 2") != std::string::npos) == (which == 1), found.message);
     }
+}
+
+/// The last of three connections may come before the second one, and that one never.
+BOOST_AUTO_TEST_CASE(a_message_leaves_before_all_connections_are_there) {
+    Peer peer(3, 1);
+    BOOST_TEST_REQUIRE(peer.is_let_in());
+    const std::vector<std::uint8_t> data(Peer::bytes);
+    un::Operation sent = peer.start_send(data);
+    peer.hang_up(0);
+    BOOST_TEST(name_of(peer.fault().code) == "peer_lost");
+    BOOST_CHECK_THROW(sent.wait(), un::error);
 }
 
 BOOST_AUTO_TEST_CASE(stripes_that_mean_nothing) {

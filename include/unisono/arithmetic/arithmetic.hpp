@@ -46,7 +46,7 @@ namespace detail {
 
 template <class Op>
 concept built_in_operation = requires {
-    Op::built_in;
+    requires std::same_as<typename Op::built_in, Op>;
     Op::kind;
 };
 

@@ -67,7 +67,7 @@ UNISONO_NO_CONTRACTION_BEGIN
 
 /// a + b. Integers wrap around.
 struct Sum {
-    static constexpr bool built_in = true;
+    using built_in = Sum; ///< and not what derives from it
     static constexpr ReductionKind kind = ReductionKind::sum;
 
     template <arithmetic_element T>
@@ -82,7 +82,7 @@ struct Sum {
 
 /// a * b. Integers wrap around.
 struct Product {
-    static constexpr bool built_in = true;
+    using built_in = Product; ///< and not what derives from it
     static constexpr ReductionKind kind = ReductionKind::product;
 
     template <arithmetic_element T>
@@ -98,7 +98,7 @@ struct Product {
 /// The least value. A NaN anywhere gives NaN, and -0 is less than +0, so that the order of ranks
 /// does not matter.
 struct Min {
-    static constexpr bool built_in = true;
+    using built_in = Min; ///< and not what derives from it
     static constexpr ReductionKind kind = ReductionKind::min;
 
     template <arithmetic_element T>
@@ -111,7 +111,7 @@ struct Min {
 
 /// The greatest value. A NaN anywhere gives NaN, and +0 is greater than -0.
 struct Max {
-    static constexpr bool built_in = true;
+    using built_in = Max; ///< and not what derives from it
     static constexpr ReductionKind kind = ReductionKind::max;
 
     template <arithmetic_element T>
@@ -130,6 +130,7 @@ namespace detail {
 /// to compile.
 template <class Op>
 struct Few : Op {
+    using built_in = Few;
     static constexpr bool few = true;
 };
 

@@ -193,9 +193,12 @@ public:
     [[nodiscard]] T* data() const { return data_; }
     [[nodiscard]] T* begin() const { return data_; }
     [[nodiscard]] T* end() const { return data_ + size_; }
-    [[nodiscard]] T& operator[](std::size_t index) const { return data_[index]; }
-    [[nodiscard]] T& front() const { return data_[0]; }
-    [[nodiscard]] T& back() const { return data_[size_ - 1]; }
+    [[nodiscard]] T& operator[](std::size_t index) const {
+        UNISONO_ASSERT(index < size_, "an index behind the end of a part of a list");
+        return data_[index];
+    }
+    [[nodiscard]] T& front() const { return (*this)[0]; }
+    [[nodiscard]] T& back() const { return (*this)[size_ - 1]; }
 
 private:
     T* data_ = nullptr;

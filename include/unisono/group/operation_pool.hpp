@@ -63,7 +63,8 @@ private:
 
     [[nodiscard]] bool ran(std::uint32_t index, std::uint64_t group, const OperationRequest& request) const {
         const OperationState& last = *states_[index];
-        return last.request.plan == request.plan && last.request.count == request.count && last.cut_for_group == group;
+        return last.request.plan == request.plan && last.request.count == request.count &&
+               last.request.caller == request.caller && last.cut_for_group == group;
     }
 
     [[gnu::noinline]] void bring_forward(std::uint64_t group, const OperationRequest& request) {

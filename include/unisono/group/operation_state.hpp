@@ -192,7 +192,8 @@ struct OperationState {
     /// is cut already.
     [[nodiscard]] bool is_cut_for(const GroupContext& in, const OperationRequest& next) const {
         return request.plan == next.plan && request.count == next.count && cut_for_group == in.id && group == &in &&
-               request.element == next.element && request.reduction.kind == next.reduction.kind &&
+               request.element == next.element && request.caller == next.caller &&
+               request.reduction.kind == next.reduction.kind &&
                request.stream.through_host == next.stream.through_host && request.total_bytes == next.total_bytes &&
                request.chunk_bytes == next.chunk_bytes && request.partition == next.partition &&
                request.input_counts.empty() && next.input_counts.empty() && request.output_counts.empty() &&

@@ -39,11 +39,11 @@ public:
     /// Returns when the gradients of all ranks are complete: arrays in flat order, in memory that
     /// the peers see. Collective.
     void open(T* gradients, T* parameters) {
-        const std::array<std::uintptr_t, 2> own = {reinterpret_cast<std::uintptr_t>(gradients),
-                                                   reinterpret_cast<std::uintptr_t>(parameters)};
-        all_gather(*world_, own, std::span<std::uintptr_t>(addresses_));
+        const std::array<std::int64_t, 2> own = {reinterpret_cast<std::int64_t>(gradients),
+                                                 reinterpret_cast<std::int64_t>(parameters)};
+        all_gather(*world_, own, std::span<std::int64_t>(addresses_));
         for (std::size_t rank = 0; rank < views_.size(); ++rank) {
-            const auto shift = static_cast<std::uintptr_t>(world_->context().shifts[rank]);
+            const std::ptrdiff_t shift = world_->context().shifts[rank];
             views_[rank] = {reinterpret_cast<T*>(addresses_[2 * rank] + shift),
                             reinterpret_cast<T*>(addresses_[2 * rank + 1] + shift)};
         }
@@ -98,7 +98,7 @@ private:
     World* world_;
     bool usable_ = false;
     List<View> views_; ///< of all ranks, where this rank finds them
-    List<std::uintptr_t> addresses_;
+    List<std::int64_t> addresses_;
     List<const std::byte*> sources_;
 };
 

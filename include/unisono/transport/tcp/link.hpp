@@ -57,6 +57,7 @@ public:
     [[nodiscard]] bool is_receiving() const { return arriving_ || stripes_->arrive(); }
     /// It has no memory for what comes until other connections have brought what is before that.
     [[nodiscard]] bool is_stalled() const { return arriving_ && arrival().limit <= at_; }
+    [[nodiscard]] bool may_bring() const { return is_open() && !is_stalled(); }
     [[nodiscard]] bool said_goodbye() const { return goodbye_; }
     [[nodiscard]] bool lost() const { return state_ == State::ended && !goodbye_; }
     /// It was the peer that ended it, without a word.

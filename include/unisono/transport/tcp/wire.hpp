@@ -50,7 +50,7 @@ public:
         TcpLink& first = *known(peer, 0);
         const int connections = entrance_.links;
         if (connections == 1 || envelope.bytes < entrance_.striped_bytes) return first.send(envelope, data, token);
-        if (known(peer, connections - 1) == nullptr) [[unlikely]]
+        if (!has_all(peer)) [[unlikely]]
             begin_to_connect(peer, 1, connections);
         std::size_t waiting = 0;
         for (int i = 0; i < connections; ++i) waiting += known(peer, i)->send_stripe(envelope, data) ? 0 : 1;
@@ -144,7 +144,7 @@ public:
         for (std::size_t i = 0; i < visitors_.size(); ++i) {
             if (now - visitors_[i].since() < TcpVisitors::grace) return false;
         }
-        return find(peer, &TcpLink::is_open) == nullptr;
+        return find(peer, &TcpLink::may_bring) == nullptr;
     }
 
     [[nodiscard]] std::string address() const { return entrance_.address().describe(); }
@@ -206,6 +206,12 @@ private:
         used_.push_back(link.get());
         unsettled_ = true;
         return *link;
+    }
+    /// All connections to the peer are there; those that it makes come in any order.
+    [[nodiscard]] bool has_all(int peer) {
+        for (int i = 1; i < entrance_.links; ++i)
+            if (known(peer, i) == nullptr) return false;
+        return true;
     }
     /// The connections of these numbers that are not there yet: all, before it waits for one.
     void begin_to_connect(int peer, int from, int to) {
@@ -382,9 +388,9 @@ private:
         for (TcpLink* const link : used_) {
             const bool connecting = link->state() == TcpLink::State::connecting;
             const bool sends = connecting || (all && link->is_sending() && link->may_send());
-            polled_.push_back(
-                {link->fd(),
-                 static_cast<short>((connecting || link->is_stalled() ? 0 : POLLIN) | (sends ? POLLOUT : 0)), 0});
+            const bool reads = !connecting && !link->is_stalled();
+            const int fd = reads || sends ? link->fd() : -1; // else its end would wake this rank again and again
+            polled_.push_back({fd, static_cast<short>((reads ? POLLIN : 0) | (sends ? POLLOUT : 0)), 0});
         }
         for (std::size_t i = 0; i < visitors_.size(); ++i) polled_.push_back({visitors_[i].fd(), POLLIN, 0});
     }
