@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <deque>
+#include <list>
 #include <utility>
 #include <vector>
 
@@ -93,6 +94,7 @@ BOOST_AUTO_TEST_CASE(members_travel) {
     for (int member = 0; member < 4096; ++member)
         if (member % 1000 != 7 && member != 8) sent.successor.members.push_back(member);
     sent.successor.doubtful = {9, 3, 4};
+    sent.successor.next_number = 4096;
     const un::Blob bytes = un::detail::encode(sent);
     BOOST_TEST(bytes.size() < 200u);
     un::detail::MembershipMessage found;
@@ -108,6 +110,50 @@ BOOST_AUTO_TEST_CASE(members_travel) {
         BOOST_TEST(read.successor.members.size() <= std::size_t{1} << 20);
     }
     BOOST_TEST(refused > 40u);
+}
+
+/// Few bytes may say much: each list has at most as many members as there are numbers, and only these.
+BOOST_AUTO_TEST_CASE(false_members_are_refused) {
+    using Runs = std::vector<std::uint32_t>; // first, length
+    /// As `encode` writes a message with a list of runs: the members (0), the doubtful (1) or the elders (2).
+    const auto is_read = [](std::uint32_t next_number, int list, const Runs& runs) {
+        un::detail::WireWriter out;
+        out.u8(static_cast<std::uint8_t>(un::detail::MembershipWord::accept));
+        for (int i = 0; i < 5; ++i) out.u64(0);
+        for (const std::uint32_t number : {0u, 0u, next_number}) out.u32(number);
+        for (int i = 0; i < 3; ++i) {
+            out.u32(i == list ? static_cast<std::uint32_t>(runs.size() / 2) : 0);
+            if (i == list)
+                for (const std::uint32_t number : runs) out.u32(number);
+        }
+        for (int i = 0; i < 2; ++i) out.u32(0); // applicants
+        un::detail::MembershipMessage read;
+        const bool good = un::detail::decode(out.take(), read);
+        for (const std::vector<int>* const each :
+             {&read.successor.members, &read.successor.doubtful, &read.successor.elders})
+            BOOST_TEST(each->size() <= next_number);
+        return good;
+    };
+    const std::uint32_t most = un::detail::most_numbers;
+    for (const int list : {0, 1, 2}) {
+        BOOST_TEST_CONTEXT("list " << list) {
+            BOOST_TEST(is_read(0, list, {}));
+            BOOST_TEST(is_read(8, list, {0, 2, 3, 5}));
+            BOOST_TEST(is_read(most, list, {0, most}));
+            BOOST_TEST(!is_read(8, list, {0, 0}));                     // an empty run
+            BOOST_TEST(!is_read(8, list, {8, 1}));                     // no such number
+            BOOST_TEST(!is_read(8, list, {7, 2}));                     // first + length is beyond
+            BOOST_TEST(!is_read(8, list, {4, 0xffff'fffcu}));          // the same, and 0 in 32 bits
+            BOOST_TEST(!is_read(8, list, {0, 0x8000'0000u}));          // 2^31
+            BOOST_TEST(!is_read(most, list, {1, most}));               // beyond, with the most numbers
+            BOOST_TEST(!is_read(most + 1, list, {0, 1}));              // more numbers than there may be
+            BOOST_TEST(!is_read(0, list, {0, 1}));                     // none
+            BOOST_TEST(!is_read(0xffff'ffffu, list, {0, 1}));          // -1
+            BOOST_TEST(!is_read(8, list, {0, 8, 0, 1}));               // more members than numbers
+            BOOST_TEST(is_read(8, list, {0, 2, 1, 2}) == (list != 0)); // overlap: only members ascend
+            BOOST_TEST(is_read(8, list, {4, 2, 0, 2}) == (list != 0)); // descent
+        }
+    }
 }
 
 /// When the last of many members dies, and the first one or another: the messages grow with the members, and not with their square.
@@ -145,6 +191,185 @@ BOOST_AUTO_TEST_CASE(messages_of_a_change) {
         BOOST_TEST(messages <= 8 * all.size());
         BOOST_TEST(numbers <= 2 * all.size() * all.size()); // `accept` and `decided` say who the members are
     }
+}
+
+namespace {
+
+/// Members whose messages a test delivers or drops, and which it kills. No time passes.
+class ByHand {
+public:
+    using Member = un::detail::Membership<>;
+    using Word = un::detail::MembershipWord;
+    struct Letter {
+        int from, to;
+        un::detail::MembershipMessage message;
+    };
+
+    explicit ByHand(int count) : dead_(static_cast<std::size_t>(count)) {
+        std::vector<int> all;
+        for (int one = 0; one < count; ++one) all.push_back(one);
+        for (const int one : all) members_.emplace_back(one, all, un::detail::MembershipTimes{});
+    }
+    Member& at(int member) { return members_[static_cast<std::size_t>(member)]; }
+    void begin() {
+        for (int one = 0; one < count(); ++one) {
+            at(one).begin(5, 0);
+            collect(one);
+        }
+    }
+    /// It sends nothing any more, and what is still under way to others is lost.
+    void die(int member) {
+        dead_[static_cast<std::size_t>(member)] = true;
+        std::erase_if(under_way_, [&](const Letter& one) { return one.from == member || one.to == member; });
+    }
+    void hear_of_death(int member, int dead) {
+        at(member).lost(dead, 0);
+        collect(member);
+    }
+    void all_hear_of_death(int dead) {
+        for (int one = 0; one < count(); ++one)
+            if (!dead_[static_cast<std::size_t>(one)]) hear_of_death(one, dead);
+    }
+    /// Delivers what `chosen` holds for, also of the answers, and leaves the rest under way.
+    template <class Chosen>
+    void deliver(Chosen chosen) {
+        for (auto next = under_way_.begin(); next != under_way_.end();) {
+            if (!chosen(*next)) {
+                ++next;
+                continue;
+            }
+            const Letter letter = std::move(*next);
+            under_way_.erase(next);
+            at(letter.to).receive(letter.from, letter.message, 0);
+            collect(letter.to);
+            next = under_way_.begin();
+        }
+    }
+    void deliver_all() {
+        deliver([](const Letter&) { return true; });
+    }
+    /// Of those that `chosen` holds for, out of what is under way.
+    template <class Chosen>
+    std::list<Letter> take(Chosen chosen) {
+        std::list<Letter> taken;
+        for (auto next = under_way_.begin(); next != under_way_.end();) {
+            const auto one = next++;
+            if (chosen(*one)) taken.splice(taken.end(), under_way_, one);
+        }
+        return taken;
+    }
+    void put(std::list<Letter>& letters) { under_way_.splice(under_way_.begin(), letters); }
+    void expect_formed(const std::vector<int>& expected) {
+        for (const int one : expected) {
+            BOOST_TEST_CONTEXT("member " << one) {
+                BOOST_TEST((at(one).phase() == un::detail::MembershipPhase::formed));
+                BOOST_TEST(at(one).members() == expected, boost::test_tools::per_element());
+            }
+        }
+    }
+
+    void collect(int from) {
+        for (auto& [to, message] : at(from).take_messages())
+            if (!dead_[static_cast<std::size_t>(from)] && !dead_[static_cast<std::size_t>(to)])
+                under_way_.push_back({from, to, std::move(message)});
+    }
+
+private:
+    [[nodiscard]] int count() const { return static_cast<int>(members_.size()); }
+
+    std::vector<Member> members_;
+    std::vector<bool> dead_;
+    std::list<Letter> under_way_;
+};
+
+} // namespace
+
+/// The proposer dies while it tells the decision, and so does the next one, whom a member without the decision follows. The others
+/// do not wait long for that member: it has to ask at once.
+BOOST_AUTO_TEST_CASE(a_decision_that_some_have_not_heard) {
+    for (const bool knows_before : {true, false}) {
+        BOOST_TEST_CONTEXT("knows of the second death before it hears the decision: " << knows_before) {
+            ByHand world(7);
+            world.begin();
+            world.deliver([](const ByHand::Letter& one) {
+                return one.message.word != ByHand::Word::decided || (one.to != 1 && one.to != 3);
+            });
+            world.die(0);
+            world.hear_of_death(1, 0);
+            world.deliver([](const ByHand::Letter& one) { return one.from == 1 && one.to == 3; });
+            world.die(1);
+            world.all_hear_of_death(0);
+            for (const int one : {2, 4, 5, 6}) world.hear_of_death(one, 1);
+            if (knows_before) world.hear_of_death(3, 1);
+            world.deliver_all();
+            if (!knows_before) world.hear_of_death(3, 1);
+            world.deliver_all();
+            world.expect_formed({2, 3, 4, 5, 6});
+        }
+    }
+}
+
+/// A proposer dies when one member has its prepare. That member refuses the next proposer's lower ballot, and must not be left out.
+BOOST_AUTO_TEST_CASE(a_higher_ballot_of_a_dead_proposer) {
+    for (const bool at_once : {true, false}) {
+        BOOST_TEST_CONTEXT("the next proposer knows of the death at once: " << at_once) {
+            ByHand world(4);
+            world.begin();
+            world.deliver([](const ByHand::Letter& one) { return one.to == 1; });
+            world.die(0);
+            world.hear_of_death(1, 0);
+            world.deliver([](const ByHand::Letter& one) { return one.from == 1 && one.to == 3; });
+            world.die(1);
+            world.all_hear_of_death(0);
+            if (at_once) world.hear_of_death(2, 1);
+            else world.at(2).tick(world.at(2).next_tick());
+            world.collect(2);
+            world.deliver_all();
+            if (!at_once) world.hear_of_death(2, 1);
+            world.hear_of_death(3, 1);
+            world.deliver_all();
+            world.expect_formed({2, 3});
+        }
+    }
+}
+
+/// A dead proposer's prepare comes late: its receiver refuses what the others accept and decide.
+BOOST_AUTO_TEST_CASE(a_late_prepare_of_a_dead_proposer) {
+    for (const int count : {4, 7}) {
+        BOOST_TEST_CONTEXT(count << " members") {
+            ByHand world(count);
+            const int last = count - 1;
+            world.begin();
+            world.deliver([](const ByHand::Letter& one) { return one.to == 1; });
+            world.die(0);
+            world.hear_of_death(1, 0);
+            auto late = world.take([&](const ByHand::Letter& one) { return one.from == 1 && one.to == last; });
+            world.die(1);
+            for (int one = 2; one < count; ++one) world.hear_of_death(one, 0);
+            for (int one = 2; one < last; ++one) world.hear_of_death(one, 1);
+            world.deliver([](const ByHand::Letter& one) { return one.message.word == ByHand::Word::prepare; });
+            world.put(late);
+            world.deliver([&](const ByHand::Letter& one) { return one.from == 1; });
+            world.deliver_all();
+            world.hear_of_death(last, 1);
+            world.deliver_all();
+            std::vector<int> left;
+            for (int one = 2; one < count; ++one) left.push_back(one);
+            world.expect_formed(left);
+        }
+    }
+}
+
+/// A proposer that leaves itself out dies when only the first member has its decision: this one tells the others.
+BOOST_AUTO_TEST_CASE(a_decision_that_the_first_member_alone_has_heard) {
+    ByHand world(4);
+    world.at(0).leave_out({0});
+    world.begin();
+    world.deliver([](const ByHand::Letter& one) { return one.message.word != ByHand::Word::decided || one.to == 1; });
+    world.die(0);
+    world.all_hear_of_death(0);
+    world.deliver_all();
+    world.expect_formed({1, 2, 3});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -6,12 +6,14 @@
 #include <unisono/core/random.hpp>
 #include <unisono/elastic/membership.hpp>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
 #include <queue>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace unisono_test {
@@ -122,6 +124,7 @@ private:
         bool alive = true, finished = false, trains = false;
         std::uint64_t updates = 0, state = 1, round = 0;
         Time paused_until = 0;
+        std::optional<std::size_t> dies_after = {}; ///< so many messages, in the midst of those that it sends
         std::shared_ptr<World> world = {};
         std::vector<Event> inbox = {}; ///< while it trains it reads none
         std::map<int, bool> said_goodbye = {};
@@ -169,13 +172,22 @@ private:
         proven_only_ = draw(2) == 0;
         if (!proven_only_ && count_ >= 3 && count_ <= 8 && all_nodes() > count_ && draw(4) == 0)
             return plan_lonely_member(length);
-        const std::uint64_t deaths = draw(3) == 0 ? draw(static_cast<std::uint64_t>(count_) + 1) : draw(3);
+        // Members die while they send: the first ones, who propose, or any.
+        const bool breaks_off = draw(4) == 0, proposers = breaks_off && count_ > 4 && draw(2) == 0;
+        const std::uint64_t deaths = proposers      ? 3
+                                     : draw(3) == 0 ? draw(static_cast<std::uint64_t>(count_) + 1)
+                                                    : draw(3);
         for (std::uint64_t i = 0; i < deaths; ++i) {
-            const int node = static_cast<int>(draw(nodes_.size()));
+            const int node = proposers && i != 0 ? static_cast<int>(i) - 1 : static_cast<int>(draw(nodes_.size()));
             // Many within a short time: while the others form a new world, too.
             const Time when = i != 0 && draw(2) == 0 ? last_death_ + between(0, 4 * ms) : between(0, length);
             last_death_ = when;
-            push(when, {.time = 0, .number = 0, .what = What::die, .node = node});
+            const bool in_the_midst = breaks_off && (proposers ? i != 0 : draw(3) != 0);
+            push(when, {.time = 0,
+                        .number = 0,
+                        .what = What::die,
+                        .node = node,
+                        .key = in_the_midst ? 1 + draw(4 * nodes_.size()) : 0});
         }
         if (proven_only_) return;
         for (std::uint64_t i = draw(3); i > 0; --i)
@@ -243,11 +255,30 @@ private:
                   .key = static_cast<std::uint64_t>(node.number)});
         }
     }
+    /// Its process ends while it sends: each connection has got all of it, a part or nothing, in no order among them.
+    void break_off(int n, std::vector<std::pair<int, Message>>& messages) {
+        auto& left = at(n).dies_after;
+        if (!left) return;
+        if (messages.size() <= *left) {
+            *left -= messages.size();
+            return;
+        }
+        const std::uint64_t order = draw(~std::uint64_t{0});
+        std::stable_sort(messages.begin(), messages.end(), [&](const auto& one, const auto& other) {
+            return mix(order ^ static_cast<std::uint64_t>(one.first)) <
+                   mix(order ^ static_cast<std::uint64_t>(other.first));
+        });
+        messages.resize(*left);
+        push(now_, {.time = 0, .number = 0, .what = What::die, .node = n});
+        *left = 0;
+    }
     /// What the member has to say.
     void send_messages(int n) {
         if (!at(n).member) return;
         connect_added(n);
-        for (auto& [number, message] : at(n).member->take_messages()) {
+        auto messages = at(n).member->take_messages();
+        break_off(n, messages);
+        for (auto& [number, message] : messages) {
             const auto to = at(n).node_of.find(number);
             if (to == at(n).node_of.end() || !connected_.contains({n, to->second})) continue;
             send(n, to->second,
@@ -292,6 +323,10 @@ private:
         const int n = event.node;
         switch (event.what) {
         case What::die:
+            if (event.key != 0) {
+                node.dies_after = event.key - 1;
+                return;
+            }
             node.alive = false;
             ++outcomes_.died;
             for (int other = 0; other < all_nodes(); ++other) end_connection(n, other);

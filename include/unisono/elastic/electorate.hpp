@@ -104,6 +104,7 @@ protected:
     /// A majority, or all that are not gone.
     [[nodiscard]] bool has_quorum(const std::map<int, bool>& by) const {
         if (!Rules::needs_quorum) return true;
+        // Cheap test first: so few are neither.
         if (2 * by.size() <= kept_members() && by.size() + gone_.size() < members_.size()) return false;
         const auto kept = members_.begin() + static_cast<std::ptrdiff_t>(kept_members());
         const auto heard =
@@ -130,7 +131,7 @@ protected:
                std::all_of(decision_.elders.begin(), decision_.elders.end(), [&](int elder) { return is_gone(elder); });
     }
     [[nodiscard]] bool has_all(const std::map<int, bool>& by) const {
-        return by.size() + gone_.size() >= members_.size() && // else not each member need be looked at
+        return by.size() + gone_.size() >= members_.size() && // cheap test first
                std::all_of(members_.begin(), members_.end(),
                            [&](int member) { return is_gone(member) || by.find(member) != by.end(); });
     }

@@ -11,15 +11,18 @@
 ///
 ///     proposer                   prepare(ballot)             -> all
 ///     member                     promise(its updates, what it has accepted) -> proposer
+///     member                     promise(another's higher ballot) -> proposer of a lower one
 ///     proposer, with a quorum    accept(ballot, successor)   -> all
 ///     member                     accepted                    -> proposer
 ///     proposer, with a quorum    decided(successor)          -> all, also those left behind
+///     first member               decided(another's proposal) -> all
 ///     member of the successor    ready                       -> its first member, and those added
+///     member that was added      ready                       -> all
 ///     first member, with all     whole                       -> the others of the successor
 ///     member that is behind      ask                         -> who has sent of a later epoch
 ///
-/// So an epoch costs a member a few messages, and the proposer and the first member one to and from
-/// each.
+/// A change costs each member a few messages. The proposer writes three times to each member, and
+/// the first member once. Where another member proposed, the first one writes twice.
 ///
 /// What a quorum is, and why there are never two worlds: electorate.hpp.
 ///
@@ -29,6 +32,7 @@
 #include "unisono/core/time.hpp"
 #include "unisono/elastic/electorate.hpp"
 #include "unisono/elastic/membership_messages.hpp"
+#include "unisono/elastic/membership_outbox.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -41,13 +45,15 @@ namespace detail {
 
 /// One member's part.
 template <class Rules = MembershipRules>
-class Membership : Electorate<Rules> {
-    using Base = Electorate<Rules>;
+class Membership : MembershipOutbox<Rules> {
+    using Base = MembershipOutbox<Rules>;
     using Base::is_member, Base::is_gone, Base::first_here, Base::has_all, Base::has_quorum, Base::has_no_elders,
         Base::successor_of, Base::turn, Base::is_end_for_me;
     using Base::me_, Base::members_, Base::decision_, Base::gone_, Base::next_number_, Base::most_, Base::unwanted_;
+    using Base::send, Base::send_as, Base::send_all, Base::send_added_as;
 
 public:
+    using Base::take_messages;
     using Phase = MembershipPhase;
     using Times = MembershipTimes;
 
@@ -87,8 +93,6 @@ public:
         if (epoch_ == 0 || past == past_.end()) return;
         send_as(MembershipWord::ready, other, past->second);
     }
-    /// The messages to send, with their receivers.
-    [[nodiscard]] std::vector<std::pair<int, MembershipMessage>> take_messages() { return std::exchange(out_, {}); }
 
     /// This member's world has failed after `updates` committed updates. The member votes for the
     /// next one.
@@ -117,7 +121,11 @@ public:
         if (awaits_kept_) return begin_if_kept_are_there(now);
         if (phase_ == Phase::voting) {
             step_voting(now);
-            if (phase_ == Phase::voting && proposing_ == Proposing::nothing && first_here() == me_) propose(now);
+            if (phase_ != Phase::voting) return;
+            const bool is_next = proposing_ == Proposing::nothing && first_here() == me_;
+            const bool others_have_decided = !later_.empty();
+            if (is_next || is_outbid_by_one_that_is_gone() || (others_have_decided && follows_one_that_is_gone()))
+                propose(now);
         } else if (phase_ == Phase::gathering && is_member(member)) {
             start_vote(now);
             replay(now);
@@ -180,6 +188,7 @@ private:
     enum class Proposing : std::uint8_t { nothing, prepares, accepts };
     static constexpr std::uint64_t most_members = std::uint64_t{1} << 20;
 
+    [[nodiscard]] static int proposer_of(std::uint64_t ballot) { return static_cast<int>(ballot % most_members); }
     [[nodiscard]] bool heard_of(int member) const { return heard_.find(member) != heard_.end(); }
     /// Of a member that was added: each of those that were kept is here, or gone.
     void begin_if_kept_are_there(nanoseconds now) {
@@ -192,21 +201,7 @@ private:
         replay(now);
     }
     /// Those that were added hear who is gone: they have no connection to it, or none yet.
-    void tell_added(int member) {
-        for (std::size_t i = decision_.kept(); i < decision_.members.size(); ++i)
-            send(decision_.members[i], {.word = MembershipWord::gone, .epoch = epoch_, .member = member});
-    }
-
-    void send(int to, MembershipMessage message) {
-        if (to != me_ && !is_gone(to)) out_.emplace_back(to, std::move(message));
-    }
-    void send_as(MembershipWord word, int to, MembershipMessage message) {
-        message.word = word;
-        send(to, std::move(message));
-    }
-    void send_all(const MembershipMessage& message) {
-        for (const int member : members_) send(member, message);
-    }
+    void tell_added(int member) { send_added_as(MembershipWord::gone, {.epoch = epoch_, .member = member}); }
 
     void start_vote(nanoseconds now) {
         phase_ = Phase::voting;
@@ -220,8 +215,7 @@ private:
     }
     /// Messages that came before their epoch.
     void replay(nanoseconds now) {
-        auto waiting = std::exchange(later_, {});
-        for (auto& [from, message] : waiting) receive(from, message, now);
+        for (const auto& [from, message] : std::exchange(later_, {})) receive(from, message, now);
     }
 
     void propose(nanoseconds now) {
@@ -279,7 +273,8 @@ private:
         highest_ = std::max(highest_, message.ballot);
         switch (message.word) {
         case MembershipWord::prepare:
-            if (message.ballot <= promised_) return;
+            if (message.ballot == promised_) return;
+            if (message.ballot < promised_) return refuse(from);
             follow(message.ballot, now);
             return send(from, {.word = MembershipWord::promise,
                                .epoch = epoch_,
@@ -289,11 +284,12 @@ private:
                                .successor = accepted_,
                                .applicants = applicants_});
         case MembershipWord::promise:
+            if (is_outbid_by_one_that_is_gone()) return propose(now);
             if (proposing_ != Proposing::prepares || message.ballot != ballot_) return;
             note_promise(from, message);
             return step_voting(now);
         case MembershipWord::accept:
-            if (message.ballot < promised_) return;
+            if (message.ballot < promised_) return refuse(from);
             follow(message.ballot, now);
             accepted_ballot_ = message.ballot;
             accepted_ = message.successor;
@@ -314,11 +310,15 @@ private:
             return;
         case MembershipWord::ready:
             ready_[epoch_][from] = true;
-            if (message.successor.members.empty()) return; // its sender knows that this member has decided
+            // Only malformed: its sender knows that this member has decided.
+            if (message.successor.members.empty()) return;
             [[fallthrough]];
         case MembershipWord::decided:
-            if (message.ballot < promised_) return; // the members that chose it may be gone, and the others choose anew
-            return decide(message.successor, message.ballot, now, false);
+            if (message.ballot >= promised_) return decide(message.successor, message.ballot, now, false);
+            // The members that chose it may be gone, and the others choose anew.
+            if (follows_one_that_is_gone()) return propose(now);
+            later_.emplace_back(from, message); // shows `lost` that others have decided
+            return;
         case MembershipWord::gone: return lost(message.member, now);
         case MembershipWord::whole:
         case MembershipWord::ask:
@@ -333,11 +333,30 @@ private:
         due_ = now + 2 * times_.patience + turn() * times_.patience / 2;
     }
 
-    /// `mine`: this member's own proposal, of which no other member has heard yet.
+    /// No answer comes from the proposer whose ballot this member has promised. Others may have
+    /// decided without that ballot, and wait for this member only for so long: it asks them with a
+    /// higher ballot.
+    [[nodiscard]] bool follows_one_that_is_gone() const {
+        return proposing_ == Proposing::nothing && promised_ != 0 && is_gone(proposer_of(promised_));
+    }
+
+    /// A lower ballot's proposer hears which ballot is in its way.
+    void refuse(int proposer) {
+        send(proposer, {.word = MembershipWord::promise, .epoch = epoch_, .ballot = promised_});
+    }
+    /// Members that have promised such a ballot refuse this proposer's. It needs a higher one, or
+    /// leaves them out.
+    [[nodiscard]] bool is_outbid_by_one_that_is_gone() const {
+        return proposing_ != Proposing::nothing && highest_ > ballot_ && is_gone(proposer_of(highest_));
+    }
+
+    /// `mine`: this member's own proposal, of which no other member has heard yet. The first member
+    /// tells all as well: the proposer may have died before it did.
     void decide(const Successor& successor, std::uint64_t ballot, nanoseconds now, bool mine) {
         const MembershipMessage told{
             .word = MembershipWord::decided, .epoch = epoch_, .ballot = ballot, .successor = successor};
-        if (mine) send_all(told);
+        const int first = successor.members.empty() ? -1 : successor.members.front();
+        if (mine || first == me_) send_all(told);
         decision_ = successor;
         have_been_added_.insert(have_been_added_.end(), successor.added.begin(), successor.added.end());
         proposing_ = Proposing::nothing;
@@ -349,10 +368,9 @@ private:
             phase_ = Phase::no_state;
             return;
         }
-        const int first = successor.members.front();
-        for (std::size_t i = successor.kept(); i < successor.members.size(); ++i)
-            send_as(MembershipWord::ready, successor.members[i], told);
-        if (ballot % most_members == static_cast<std::uint64_t>(first)) // it has decided that
+        send_added_as(MembershipWord::ready, told);
+        // The first member proposed this ballot, so it has the decision.
+        if (proposer_of(ballot) == first)
             send(first, {.word = MembershipWord::ready, .epoch = epoch_, .ballot = ballot});
         else send_as(MembershipWord::ready, first, told);
         past_[epoch_] = told;
@@ -395,7 +413,7 @@ private:
     void see_who_is_ready() {
         const std::map<int, bool>& ready = ready_[epoch_ - 1];
         const auto are_ready = [&](std::size_t from) {
-            return ready.size() + 1 >= members_.size() - from && // else not each member need be looked at
+            return ready.size() + 1 >= members_.size() - from && // cheap test first
                    std::all_of(members_.begin() + static_cast<std::ptrdiff_t>(from), members_.end(),
                                [&](int member) { return member == me_ || ready.find(member) != ready.end(); });
         };
@@ -438,8 +456,7 @@ private:
     std::map<std::uint64_t, MembershipMessage> past_;      ///< decisions, by the epoch that made them
     std::map<std::uint64_t, std::map<int, bool>> ready_;   ///< who has acted on them
     std::vector<std::pair<int, MembershipMessage>> later_; ///< of epochs to come
-    std::vector<std::pair<int, MembershipMessage>> out_;
-    std::uint64_t whole_ = 0; ///< the epoch of which all members are ready
+    std::uint64_t whole_ = 0;                              ///< the epoch of which all members are ready
     nanoseconds started_ = never;
     nanoseconds due_ = never;
 };

@@ -6,6 +6,7 @@
 #include "unisono/elastic/membership_messages.hpp"
 #include "unisono/launch/wire.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -66,13 +67,14 @@ inline Blob encode(const NextMeeting& meeting) {
     out.text(meeting.host);
     return out.take();
 }
-inline bool read(WireReader& in, std::vector<int>& members, bool ascending) {
+/// Runs of members below `limit`, none of which is empty; no more members than that.
+inline bool read(WireReader& in, std::vector<int>& members, std::uint32_t limit, bool ascending) {
     const std::size_t count = in.u32();
     if (!in.good() || in.left() / 8 < count) return false;
     for (std::size_t i = 0; i < count; ++i) {
         const std::uint32_t first = in.u32(), length = in.u32();
-        const std::uint32_t most = most_numbers - static_cast<std::uint32_t>(members.size());
-        if (first >= most_numbers || length > most_numbers - first || length > most) return false;
+        const std::uint32_t most = limit - static_cast<std::uint32_t>(members.size());
+        if (length == 0 || first >= limit || length > limit - first || length > most) return false;
         if (ascending && !members.empty() && static_cast<int>(first) <= members.back()) return false;
         for (std::uint32_t member = first; member < first + length; ++member)
             members.push_back(static_cast<int>(member));
@@ -105,9 +107,10 @@ inline bool decode(std::span<const std::byte> bytes, MembershipMessage& message)
         *number = static_cast<int>(in.u32());
         if (*number < -1 || *number > most_numbers) return false;
     }
-    return read(in, next.members, true) && read(in, next.doubtful, false) && read(in, next.elders, false) &&
-           read(in, next.added) && read(in, message.applicants) && in.finished() &&
-           next.added.size() <= next.members.size();
+    const auto limit = static_cast<std::uint32_t>(std::max(next.next_number, 0));
+    return read(in, next.members, limit, true) && read(in, next.doubtful, limit, false) &&
+           read(in, next.elders, limit, false) && read(in, next.added) && read(in, message.applicants) &&
+           in.finished() && next.added.size() <= next.members.size();
 }
 inline bool decode(std::span<const std::byte> bytes, NextMeeting& meeting) {
     WireReader in(bytes);

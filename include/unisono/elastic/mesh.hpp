@@ -182,7 +182,7 @@ private:
     static constexpr std::size_t most_arrivals = 256;
     enum class End : std::uint8_t { none, closed, unreachable };
     static constexpr std::size_t most_bytes = std::size_t{1} << 20;
-    static constexpr std::array<char, 8> magic = {'u', 'n', 'i', 'm', 'e', 's', 'h', '2'};
+    static constexpr std::array<char, 8> magic = {'u', 'n', 'i', 'm', 'e', 's', 'h', '3'};
 
     [[nodiscard]] static Blob from_to(int from, int to) {
         WireWriter out;
