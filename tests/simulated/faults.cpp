@@ -259,6 +259,20 @@ BOOST_AUTO_TEST_CASE(one_thread_hears_of_it_too) {
     BOOST_TEST(contains(attempt(options).text, "messages lost: "));
 }
 
+/// News that are no message reach a rank that waits, also if it was stopped when they came.
+BOOST_AUTO_TEST_CASE(a_stopped_rank_is_woken) {
+    for (const un::nanoseconds stopped_for : {0, 1000}) {
+        un::SimulationOptions options;
+        options.stops = {{.rank = 0, .at_ns = 10, .for_ns = stopped_for}};
+        un::detail::SimulatedWorld world(1, options);
+        world.enter(0);
+        world.later(50, [&] { world.wake(0); });
+        world.idle(0, 1'000'000);
+        BOOST_TEST(world.now(0) == (stopped_for == 0 ? 50 : 1010));
+        world.leave(0);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(bad_options) {
     const auto refused = [](const char* name, int ranks, auto change) {
         un::SimulationOptions options;

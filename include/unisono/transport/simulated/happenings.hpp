@@ -56,7 +56,11 @@ public:
     /// Now, in place of a time that the options give.
     void crash_now(int rank) { crash(rank); }
     /// Something has happened that the rank may wait for.
-    void wake(int rank) { make_ready(rank); }
+    void wake(int rank) {
+        Rank& me = at(rank);
+        if (me.busy_until > clock_) me.wake_at = std::min(me.wake_at, me.busy_until); // else its timer forgets that
+        make_ready(rank);
+    }
     /// When something small that is no message of a group gets from one rank to another, and when
     /// some bytes do.
     [[nodiscard]] nanoseconds small_arrival(int from, int to) { return network_.small_arrival(from, to, now(from)); }
