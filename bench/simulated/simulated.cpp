@@ -60,6 +60,10 @@ void measure(int ranks, std::size_t count, const Family& family, un::nanoseconds
 template <class Family>
 bool measure_alone(int ranks, std::size_t count, const Family& family, un::nanoseconds jitter = 0) {
     const pid_t child = fork();
+    if (child < 0) {
+        std::perror("fork");
+        return false;
+    }
     if (child == 0) {
         measure(ranks, count, family, jitter);
         _exit(0);

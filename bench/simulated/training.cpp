@@ -147,7 +147,8 @@ bool train_with(const ElasticJob& training, int deaths) {
             why = failed.what();
         }
     }
-    const bool good = alike + crashed == report.processes.size() && !report.two_worlds;
+    const bool good = alike != 0 && crashed == static_cast<std::uint64_t>(deaths) &&
+                      alike + crashed == report.processes.size() && !report.two_worlds;
     const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
@@ -183,9 +184,23 @@ bool train_with(const ElasticJob& training, int deaths) {
 } // namespace
 
 bool train(const ElasticJob& training) {
+    const int hosts = training.ranks / training.together;
+    for (const int deaths : training.deaths) {
+        if (deaths == 0 || (deaths < training.ranks && deaths <= hosts * training.together)) continue;
+        std::fprintf(
+            stderr,
+            "found --deaths %d of %d ranks, which die by hosts of %d; expected at most %d, so that whole hosts "
+            "suffice and a rank is left\n",
+            deaths, training.ranks, training.together, std::min(training.ranks - 1, hosts * training.together));
+        return false;
+    }
     bool good = true;
     for (const int deaths : training.deaths) { // each in a process of its own, so that peaks do not mix
         const pid_t child = fork();
+        if (child < 0) {
+            std::perror("fork");
+            return false;
+        }
         if (child == 0) _exit(train_with(training, deaths) ? 0 : 1);
         int status = 0;
         waitpid(child, &status, 0);
