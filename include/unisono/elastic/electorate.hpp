@@ -104,7 +104,7 @@ protected:
     /// A majority, or all that are not gone.
     [[nodiscard]] bool has_quorum(const std::map<int, bool>& by) const {
         if (!Rules::needs_quorum) return true;
-        // Cheap test first: so few are neither.
+        // Cheap test first: so few are no majority, and not all that are left.
         if (2 * by.size() <= kept_members() && by.size() + gone_.size() < members_.size()) return false;
         const auto kept = members_.begin() + static_cast<std::ptrdiff_t>(kept_members());
         const auto heard =
