@@ -50,8 +50,9 @@ public:
         TcpLink& first = *known(peer, 0);
         const int connections = entrance_.links;
         if (connections == 1 || envelope.bytes < entrance_.striped_bytes) return first.send(envelope, data, token);
-        if (!has_all(peer)) [[unlikely]]
-            begin_to_connect(peer, 1, connections);
+        for (int i = 1; i < connections; ++i) // those that the peer makes come in any order
+            if (known(peer, i) == nullptr) [[unlikely]]
+                begin_to_connect(peer, i, connections);
         std::size_t waiting = 0;
         for (int i = 0; i < connections; ++i) waiting += known(peer, i)->send_stripe(envelope, data) ? 0 : 1;
         return !first.stripes()->leave(token, waiting);
@@ -206,12 +207,6 @@ private:
         used_.push_back(link.get());
         unsettled_ = true;
         return *link;
-    }
-    /// All connections to the peer are there; those that it makes come in any order.
-    [[nodiscard]] bool has_all(int peer) {
-        for (int i = 1; i < entrance_.links; ++i)
-            if (known(peer, i) == nullptr) return false;
-        return true;
     }
     /// The connections of these numbers that are not there yet: all, before it waits for one.
     void begin_to_connect(int peer, int from, int to) {
