@@ -4,6 +4,7 @@
 /// The combine kernel: n sources into m targets, one fixed order for every element, at the speed of
 /// memory.
 
+#include "unisono/arithmetic/arithmetic.hpp"
 #include "unisono/arithmetic/reduction.hpp"
 #include "unisono/arithmetic/values.hpp"
 #include "unisono/arithmetic/vectorised.hpp"
@@ -20,11 +21,11 @@ inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) 
 
 namespace detail {
 
-/// An operation as the kernel needs it. Built-in ones (`Op::built_in`) compute in the wider
-/// accumulator and are rounded once at the end; a user's own takes and gives T itself at each step.
+/// An operation as the kernel needs it. Built-in ones compute in the wider accumulator and are
+/// rounded once at the end; a user's own takes and gives T itself at each step.
 template <class Op, class T>
 struct Folding {
-    static constexpr bool built_in = requires { Op::built_in; };
+    static constexpr bool built_in = built_in_operation<Op>;
     using Accumulator = std::conditional_t<built_in, accumulator_t<T>, T>;
 
     template <class From>
