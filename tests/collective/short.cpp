@@ -237,7 +237,8 @@ BOOST_AUTO_TEST_CASE(repeated_calls_in_flight) {
                 }
                 std::vector<float> from_root(count, static_cast<float>(group.rank() + call));
                 started.push_back(un::start_broadcast(group, from_root, call % 3));
-                started.push_back(un::start_all_gather(group, from_root, whole));
+                const std::vector<float> mine(count, 1.0f);
+                started.push_back(un::start_all_gather(group, mine, whole));
                 if (call % 2 != 0) std::swap(started.front(), started.back());
                 for (un::Operation& one : started) one.wait();
                 for (int i = 0; i < 3; ++i)

@@ -207,7 +207,8 @@ BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_within_a_message,
                 if (world.rank() != 1) {
                     if (world.rank() == 2) un::receive(world, data, 0); // which fails as well
                     else if (sends) un::receive(world, data, 1);
-                    else un::send(world, data, 1);
+                    else un::send(world, data, 1); // which the system may take whole
+                    un::barrier(world);
                     return;
                 }
                 un::Operation large = sends ? un::start_send(world, data, 0) : un::start_receive(world, data, 0);
