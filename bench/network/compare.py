@@ -48,7 +48,7 @@ FLOW_FILTER = (f"8,40 0 0 {2**32 - 2**20 + 20},7 0 0 0,40 0 0 {2**32 - 2**20 + 2
 
 
 def limit_flows(space, megabits):
-    """Each TCP connection that leaves a name space gets so many megabits a second, as a cloud limits a flow."""
+    """Each TCP connection that leaves a name space is limited to this number of megabits a second, as a cloud limits a flow."""
     lines = ["qdisc add dev eth0 root handle 1: htb default 1"]
     lines += [f"class add dev eth0 parent 1: classid 1:{number:x} htb rate {megabits}mbit quantum 60000"
               for number in range(1, FLOW_CLASSES + 1)]
@@ -305,7 +305,7 @@ def main():
     parser.add_argument("--only-namespaces", action="store_true", help="not over the loopback")
     parser.add_argument("--flow-megabits", type=int, help="of the name spaces' connections, each alone and each way")
     parser.add_argument("--connections", type=int, nargs="+", default=[],
-                        help="further contenders: Tcp with so many connections to a peer")
+                        help="further contenders: Tcp with these numbers of connections to a peer")
     parser.add_argument("--without", nargs="+", default=[], choices=OURS[1:] + PEERS, help="who takes no part")
     arguments = contest.parse(parser)
     for number in arguments.connections:

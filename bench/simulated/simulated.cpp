@@ -82,10 +82,11 @@ int main(int argc, char** argv) {
     bool more = false;
     app.add_option("--ranks,ranks", training.ranks, "ranks of the world")->check(CLI::Range(1, 100'000));
     app.add_flag("--more", more, "also a ring with jitter, and direct schedules");
-    CLI::Option* const deaths = app.add_option("--deaths", training.deaths,
-                                               "train, and let so many ranks die; several numbers: one training each")
-                                    ->check(CLI::NonNegativeNumber);
-    app.add_option("--together", training.together, "ranks die by hosts of so many")->check(CLI::PositiveNumber);
+    CLI::Option* const deaths =
+        app.add_option("--deaths", training.deaths,
+                       "train, and let this number of ranks die; several numbers: one training each")
+            ->check(CLI::NonNegativeNumber);
+    app.add_option("--together", training.together, "ranks die by hosts of this size")->check(CLI::PositiveNumber);
     app.add_option("--updates", training.updates, "of each training")->check(CLI::PositiveNumber);
     app.add_option("--compute-us", training.compute_us, "virtual microseconds in which a rank computes one gradient")
         ->check(CLI::NonNegativeNumber);

@@ -74,7 +74,7 @@ struct Seen {
         after;                     ///< updates before the first change of the world, and others that none has disturbed
     std::vector<double> disturbed; ///< the time from one update to the next, over the changes in between
 
-    /// An update has been made, after so many changes.
+    /// An update has been made. `changes_so_far`: those of the world before it.
     void add(un::nanoseconds now, std::size_t changes_so_far) {
         const std::size_t since = changes_so_far - std::exchange(known_, changes_so_far);
         const un::nanoseconds began = std::exchange(last_, now);

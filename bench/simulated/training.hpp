@@ -10,7 +10,7 @@
 struct ElasticJob {
     int ranks = 4096;
     std::vector<int> deaths = {0};
-    int together = 1; ///< so many neighbours die at one time, as the ranks of a host do
+    int together = 1; ///< neighbours that die at one time, as the ranks of a host do
     int updates = 20;
     std::int64_t compute_us = 100'000; ///< of a rank for the gradient of a sample, in virtual time
     std::uint64_t seed = 1;

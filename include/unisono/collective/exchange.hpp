@@ -30,10 +30,17 @@ std::uint32_t start_blocks(Group<Transport>& group, OperationRequest request, st
     return start<What>(group, request, 0, family);
 }
 
+/// All ranks' blocks have the size of this rank's, as a call has them that can be repeated.
+template <transport Transport>
+bool are_equal_blocks(const Group<Transport>& group, std::span<const std::size_t> counts, std::size_t mine,
+                      std::size_t all) {
+    return counts.empty() && all == mine * static_cast<std::size_t>(group.size());
+}
+
 template <transport Transport, element T, class Family>
 std::uint32_t start_all_gather(Group<Transport>& group, std::span<const T> mine, std::span<T> all,
                                std::span<const std::size_t> counts, const Family& family) {
-    if (counts.empty() && all.size() == mine.size() * static_cast<std::size_t>(group.size())) {
+    if (are_equal_blocks(group, counts, mine.size(), all.size())) {
         const std::uint32_t again =
             start_again<Collective::all_gather>(group, family, mine.data(), all.data(), mine.size());
         if (again != no_operation) return again;
@@ -46,7 +53,7 @@ template <transport Transport, element T, class Op, class Family>
 std::uint32_t start_reduce_scatter(Group<Transport>& group, std::span<const T> all, std::span<T> mine,
                                    std::span<const std::size_t> counts, const Op& op, const Family& family) {
     if constexpr (is_built_in<Op>) {
-        if (counts.empty() && all.size() == mine.size() * static_cast<std::size_t>(group.size())) {
+        if (are_equal_blocks(group, counts, mine.size(), all.size())) {
             const std::uint32_t again = start_again<Collective::reduce_scatter>(group, family, all.data(), mine.data(),
                                                                                 mine.size(), 0, Op::kind);
             if (again != no_operation) return again;
@@ -97,7 +104,7 @@ void all_gather(Group<Transport>& group, const In& mine, Out&& all, std::span<co
     const std::span<const buffer_element<In>> from = detail::elements_of(mine);
     const auto to = detail::elements_of(all);
     const auto& way = detail::family_for<Collective::all_gather, In>(group, family);
-    if (counts.empty() && to.size() == from.size() * static_cast<std::size_t>(group.size()) &&
+    if (detail::are_equal_blocks(group, counts, from.size(), to.size()) &&
         detail::repeat<Collective::all_gather>(group, way, from.data(), to.data(), from.size()))
         return;
     group.finish(detail::start_all_gather(group, from, to, counts, way));
@@ -124,7 +131,7 @@ void reduce_scatter(Group<Transport>& group, const In& all, Out&& mine, const Op
     const auto to = detail::elements_of(mine);
     const auto& way = detail::family_for<Collective::reduce_scatter, In, Op>(group, family);
     if constexpr (detail::is_built_in<Op>) {
-        if (counts.empty() && from.size() == to.size() * static_cast<std::size_t>(group.size()) &&
+        if (detail::are_equal_blocks(group, counts, to.size(), from.size()) &&
             detail::repeat<Collective::reduce_scatter>(group, way, from.data(), to.data(), to.size(), 0, Op::kind))
             return;
     }

@@ -87,7 +87,7 @@ void set_reduction(OperationRequest& request, const Op& op) {
 
 /// Operations without a state of their own, whose kernels are the library's.
 template <class Op>
-inline constexpr bool is_built_in = built_in_operation<Op> && !std::same_as<Op, WeightedMean>;
+inline constexpr bool is_built_in = built_in_operation<Op>;
 
 /// The call as the group may know it from an earlier time; 0 if it knows no such calls, or if the
 /// memory overlaps, which is refused later. Counts must have been checked.

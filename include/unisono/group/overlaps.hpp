@@ -39,7 +39,7 @@ constexpr bool uses_both(BufferUse use, bool is_root) {
     return holds_any(use.input, is_root) && holds_any(use.output, is_root);
 }
 
-/// For equal blocks of `bytes` each, or a vector of so many.
+/// For equal blocks of `bytes` bytes each, or a vector of as many.
 [[gnu::always_inline]] inline Buffers buffers_of(Collective what, BufferUse use, const void* input, const void* output,
                                                  std::size_t bytes, int rank, int ranks) {
     Buffers found{.input = input, .input_bytes = bytes, .output = output, .output_bytes = bytes};

@@ -5,6 +5,7 @@
 /// virtual functions, so that transports need not include sockets and threads. They are called
 /// rarely: after a rank has waited for a while, at the first fault, and at the end.
 
+#include "unisono/core/text.hpp"
 #include "unisono/launch/launch.hpp"
 
 #include <exception>
@@ -34,6 +35,17 @@ public:
     /// Whether an exception is on its way that was not when the world began.
     [[nodiscard]] virtual bool is_unwinding() const noexcept = 0;
 };
+
+/// The fault of a rank whose world ends while an exception is on its way: no other rank would
+/// report it.
+inline Fault left_by_exception(int rank) {
+    return {.code = ErrorCode::aborted,
+            .rank = rank,
+            .peer = -1,
+            .operation = {},
+            .sequence = 0,
+            .message = concat({"rank ", rank, " left its world because of an exception"})};
+}
 
 template <control_plane Control>
 class ControlOverseer final : public Overseer {

@@ -78,8 +78,8 @@ private:
 
     [[nodiscard]] std::size_t me() const { return static_cast<std::size_t>(world_->rank()); }
 
-    /// Runs `body`, which reads and writes so many elements of each peer, unless the world has
-    /// ended. \throws error the world's first fault
+    /// Runs `body`, unless the world has ended. It reads `read` elements of each peer and writes
+    /// `written`. \throws error the world's first fault
     template <class Body>
     void touch(std::size_t read, std::size_t written, Body&& body) {
         {

@@ -96,12 +96,7 @@ public:
     /// A rank that leaves by an exception is a fault, which no other rank would report.
     void report_unwinding(int rank) {
         if (overseer_ == nullptr || first_fault() != nullptr || !overseer_->is_unwinding()) return;
-        abort(rank, {.code = ErrorCode::aborted,
-                     .rank = rank,
-                     .peer = -1,
-                     .operation = {},
-                     .sequence = 0,
-                     .message = concat({"rank ", rank, " left its world because of an exception"})});
+        abort(rank, left_by_exception(rank));
     }
     void leave(int rank) {
         if (overseer_ != nullptr) return overseer_->leave();

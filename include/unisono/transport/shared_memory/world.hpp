@@ -265,12 +265,7 @@ UNISONO_DEFINITION void SharedMemoryWorld::waits_no_more(int rank) {
 UNISONO_DEFINITION void SharedMemoryWorld::leave(int rank) {
     if (process_ != ::getpid()) return;
     if (overseer_ != nullptr && first_fault() == nullptr && overseer_->is_unwinding()) {
-        abort(rank, {.code = ErrorCode::aborted,
-                     .rank = rank,
-                     .peer = -1,
-                     .operation = {},
-                     .sequence = 0,
-                     .message = concat({"rank ", rank, " left its world because of an exception"})});
+        abort(rank, left_by_exception(rank));
     }
     record(rank).state.store(SharedRank::left, std::memory_order_release);
     ring_all();
