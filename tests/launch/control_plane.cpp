@@ -246,6 +246,27 @@ BOOST_AUTO_TEST_CASE(a_host_that_cannot_look_itself_up_finds_itself) {
     BOOST_TEST(un::detail::is_loopback(found[0]));
 }
 
+// Debian's /etc/hosts gives a host's own name the address 127.0.1.1, where nobody finds what listens at 127.0.0.1.
+BOOST_AUTO_TEST_CASE(a_hosts_own_name_is_no_loopback) {
+    un::MeetingPoint point = test::local_point();
+    point.host = "127.0.1.1";
+    test::all_well(with_planes(2, point, gather_some));
+
+    const auto alone = [](const std::string& name, std::initializer_list<const char*> addresses) {
+        std::vector<un::detail::SocketAddress> found;
+        std::string why;
+        for (const char* each : addresses)
+            for (const auto& one : un::detail::resolve(each, 80, why)) found.push_back(one);
+        return un::detail::listens_on_loopback(name, found);
+    };
+    BOOST_TEST(alone("localhost", {"127.0.0.1"}));
+    BOOST_TEST(alone("127.0.0.1", {"127.0.0.1"}));
+    BOOST_TEST(!alone("node-7", {"127.0.0.1"}));
+    BOOST_TEST(!alone("node-7", {"127.0.1.1"}));
+    BOOST_TEST(!alone("localhost", {"127.0.0.1", "127.0.1.1"}));
+    BOOST_TEST(!alone("localhost", {}));
+}
+
 BOOST_AUTO_TEST_CASE(strangers_change_nothing) {
     const auto point = test::local_point();
     std::atomic<bool> done{false};

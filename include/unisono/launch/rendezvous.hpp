@@ -124,6 +124,14 @@ struct Reception {
     refuse_input("two processes claim to be rank 0");
 }
 
+/// Whether rank 0 listens at 127.0.0.1 alone: a name that says so, where those who look it up come.
+/// A host's own name does not say so, though Debian's /etc/hosts makes it 127.0.1.1.
+inline bool listens_on_loopback(const std::string& host, const std::vector<SocketAddress>& addresses) {
+    return is_loopback_name(host) && std::all_of(addresses.begin(), addresses.end(), is_localhost) &&
+           std::any_of(addresses.begin(), addresses.end(),
+                       [](const SocketAddress& each) { return each.storage.ss_family == AF_INET; });
+}
+
 inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, std::uint64_t claimant,
                                std::chrono::nanoseconds notice) {
     Reception made{.hub = nullptr, .file = {}, .reached = point};
@@ -133,9 +141,7 @@ inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, st
     if (point.folder.empty()) {
         std::string why;
         const auto addresses = resolve(point.host, point.port, why);
-        loopback = std::all_of(addresses.begin(), addresses.end(), is_loopback) &&
-                   std::any_of(addresses.begin(), addresses.end(),
-                               [](const SocketAddress& each) { return each.storage.ss_family == AF_INET; });
+        loopback = listens_on_loopback(point.host, addresses);
     } else {
         // An existing file is an old one, unless there is an answer at its address: then two
         // processes are rank 0.

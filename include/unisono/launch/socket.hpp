@@ -62,16 +62,25 @@ inline std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t
     return addresses;
 }
 
+/// The address of an AF_INET socket as a number.
+inline std::uint32_t ipv4_of(const SocketAddress& address) {
+    sockaddr_in v4;
+    std::memcpy(&v4, &address.storage, sizeof v4);
+    return ntohl(v4.sin_addr.s_addr);
+}
+
+/// This host's own address: one of 127.0.0.0/8, or ::1.
 inline bool is_loopback(const SocketAddress& address) {
-    if (address.storage.ss_family == AF_INET) {
-        sockaddr_in v4;
-        std::memcpy(&v4, &address.storage, sizeof v4);
-        return (ntohl(v4.sin_addr.s_addr) >> 24) == 127;
-    }
+    if (address.storage.ss_family == AF_INET) return ipv4_of(address) >> 24 == 127;
     if (address.storage.ss_family != AF_INET6) return false;
     sockaddr_in6 v6;
     std::memcpy(&v6, &address.storage, sizeof v6);
     return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) != 0;
+}
+
+/// 127.0.0.1 or ::1, and none of the other addresses of the loopback.
+inline bool is_localhost(const SocketAddress& address) {
+    return is_loopback(address) && (address.storage.ss_family != AF_INET || ipv4_of(address) == INADDR_LOOPBACK);
 }
 
 /// Small messages leave at once, and a host that vanished is noticed (after a minute) though it
