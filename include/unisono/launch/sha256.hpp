@@ -94,33 +94,34 @@ inline bool has_sha256_instructions() {
 /// that they want.
 __attribute__((target("sha,sse4.1"))) inline void sha256_block_by_instructions(Sha256State& state,
                                                                                const std::byte* text) {
-    using Four = int __attribute__((vector_size(16)));
-    const auto number = [](std::uint32_t value) { return std::bit_cast<int>(value); };
+    using Four = std::uint32_t __attribute__((vector_size(16))); // whose sums may overflow
+    using Signed = int __attribute__((vector_size(16)));         // as the instructions' functions want them
     const auto& [a, b, c, d, e, f, g, h] = state;
-    Four first{number(f), number(e), number(b), number(a)}, second{number(h), number(g), number(d), number(c)};
+    Four first{f, e, b, a}, second{h, g, d, c};
     const Four first_before = first, second_before = second;
     Four words[4];
     for (std::size_t i = 0; i < 4; ++i)
-        for (std::size_t j = 0; j < 4; ++j) words[i][j] = number(big_endian(text + 16 * i + 4 * j));
+        for (std::size_t j = 0; j < 4; ++j) words[i][j] = big_endian(text + 16 * i + 4 * j);
     for (std::size_t i = 0; i < 16; ++i) {
         Four& now = words[i % 4];
         Four constants;
         std::memcpy(&constants, sha256_constants + 4 * i, sizeof constants);
         const Four sum = now + constants;
-        second = __builtin_ia32_sha256rnds2(second, first, sum);
-        first = __builtin_ia32_sha256rnds2(first, second, Four{sum[2], sum[3], 0, 0});
+        second = Four(__builtin_ia32_sha256rnds2(Signed(second), Signed(first), Signed(sum)));
+        first = Four(__builtin_ia32_sha256rnds2(Signed(first), Signed(second), Signed{int(sum[2]), int(sum[3]), 0, 0}));
         if (i >= 12) continue;
         const Four &next = words[(i + 1) % 4], &third = words[(i + 2) % 4], &last = words[(i + 3) % 4];
         const Four between{third[1], third[2], third[3], last[0]};
-        now = __builtin_ia32_sha256msg2(__builtin_ia32_sha256msg1(now, next) + between, last);
+        const Four begun = Four(__builtin_ia32_sha256msg1(Signed(now), Signed(next))) + between;
+        now = Four(__builtin_ia32_sha256msg2(Signed(begun), Signed(last)));
     }
     first += first_before;
     second += second_before;
     for (std::size_t i = 0; i < 2; ++i) {
-        state[i] = std::bit_cast<std::uint32_t>(first[3 - i]);
-        state[i + 2] = std::bit_cast<std::uint32_t>(second[3 - i]);
-        state[i + 4] = std::bit_cast<std::uint32_t>(first[1 - i]);
-        state[i + 6] = std::bit_cast<std::uint32_t>(second[1 - i]);
+        state[i] = first[3 - i];
+        state[i + 2] = second[3 - i];
+        state[i + 4] = first[1 - i];
+        state[i + 6] = second[1 - i];
     }
 }
 #endif
