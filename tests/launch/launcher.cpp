@@ -261,6 +261,15 @@ BOOST_AUTO_TEST_CASE(output_comes_whole) {
     // A reader that goes away ends the job, as it would end a program.
     expect(test::run_command(shell("(" + launcher + " -n 2 yes; echo status $? >&2) | head -2")), 0, {"] y\n"},
            {"status 141"});
+    // A full disk takes the output, not the job.
+    for (const auto& [full, other] :
+         {std::pair("> /dev/full", "standard output"), std::pair("2> /dev/full", "standard error")}) {
+        const Result went_on = test::run_command(shell(
+            "(" + launcher + " -n 2 sh -c 'echo out; echo err >&2; sleep 0.2; exit 3' " + full + "); echo status $?"));
+        expect(went_on, 0, {"status 3"});
+        BOOST_CHECK_MESSAGE(went_on.all().find("cannot write to " + std::string(other)) != std::string::npos,
+                            went_on.all());
+    }
 }
 
 BOOST_AUTO_TEST_CASE(output_goes_to_files_too) {

@@ -22,7 +22,8 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// One of the launcher's own outputs. A slow reader delays the ranks, as it would without a
-/// launcher, but never the launcher: it writes only what is accepted at once.
+/// launcher, but never the launcher: it writes only what is accepted at once. What a full disk does
+/// not accept is lost, and the job goes on.
 class OutputSink {
 public:
     static constexpr std::size_t most_pending = std::size_t{1} << 20;
@@ -30,10 +31,19 @@ public:
     explicit OutputSink(int fd) : fd_(fd) {}
 
     void add(std::string_view text) {
-        if (!broken_) pending_ += text;
+        if (!broken_ && lost_ == 0) pending_ += text;
     }
     [[nodiscard]] bool full() const { return pending_.size() >= most_pending; }
+    /// Nobody reads it any more.
     [[nodiscard]] bool broken() const { return broken_; }
+    /// A line about the error after which it accepts nothing. Empty if there was none, or if it was
+    /// told.
+    std::string take_failure() {
+        const int why = std::exchange(failure_, 0);
+        if (why == 0) return {};
+        return concat({"unisono-run: cannot write to standard ", fd_ == 1 ? "output" : "error", ": ", errno_text(why),
+                       "; the job goes on without it\n"});
+    }
     [[nodiscard]] pollfd wanted() const { return {pending_.empty() ? -1 : fd_, POLLOUT, 0}; }
 
     /// Call when poll reports it as writable: a writable pipe accepts this much without waiting.
@@ -42,7 +52,8 @@ public:
         if (wrote > 0) {
             pending_.erase(0, static_cast<std::size_t>(wrote));
         } else if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
-            broken_ = true;
+            broken_ = errno == EPIPE;
+            if (!broken_) lost_ = failure_ = errno;
             pending_.clear();
         }
     }
@@ -55,6 +66,8 @@ public:
 private:
     int fd_;
     bool broken_ = false;
+    int lost_ = 0;    ///< the error after which nothing is written
+    int failure_ = 0; ///< the same, until it is told
     std::string pending_;
 };
 

@@ -169,6 +169,7 @@ private:
 
         for (int stream = 0; stream < 2; ++stream) {
             if (polled[static_cast<std::size_t>(stream)].revents != 0) sinks_[stream].flush();
+            sinks_[1 - stream].add(sinks_[stream].take_failure());
         }
         for (std::size_t i = 0; i < sources_.size(); ++i) {
             if (polled[3 + i].revents != 0) sources_[i].read();
