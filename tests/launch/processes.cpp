@@ -220,6 +220,7 @@ BOOST_AUTO_TEST_CASE(forked_ranks) {
     for (const char* line : {"rank 0 of 4\n", "rank 3 of 4\n", "alone 2 of 3\n", "after\n"}) expect(well, 0, line);
     BOOST_CHECK_EQUAL(well.out.find("before"), well.out.rfind("before")); // what was buffered is not written again
     expect(forked("throw"), 0, "aborted rank 2 peer -1: unisono: aborted: rank 2 threw: the user's own");
+    expect(forked("orphan"), 0, "in time");
     expect(forked("error"), 0, "bad_input rank 1 peer -1: unisono: bad_input: wrong here");
     expect(forked("kill"), 0, "peer_lost rank 0 peer 0: unisono: peer_lost: rank 0 (pid ");
     expect(forked("stubborn"), 0, "exited with status 4");

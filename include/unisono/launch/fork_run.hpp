@@ -10,6 +10,7 @@
 #include <chrono>
 #include <concepts>
 #include <exception>
+#include <fcntl.h>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,8 +43,10 @@ inline void send_report(int fd, const Fault& fault) {
     [[maybe_unused]] const ssize_t written = ::write(fd, bytes.data(), bytes.size());
 }
 
-/// Empty if the child has sent no report, or not all of it.
+/// Empty if the child, which has ended, has sent no report, or not all of it. Does not wait for the
+/// pipe's end: a process that the child has forked may hold it.
 inline std::optional<Report> receive_report(int fd, int ranks) {
+    ::fcntl(fd, F_SETFL, O_NONBLOCK);
     std::byte bytes[2 * most_text_bytes + 64];
     std::size_t size = 0;
     for (ssize_t got = 1; got > 0 && size < sizeof bytes;) {
@@ -146,9 +149,9 @@ inline void await_forked(Processes& processes, const std::vector<FileDescriptor>
 ///
 /// When a rank fails (throws, exits with a status other than 0, is killed), the others learn of it
 /// over their control plane, and have `grace` to end; then they are killed. The first failure is
-/// thrown here as `error`; a user's own exception becomes `aborted`, with its text. No process,
-/// zombie or port is left behind. Changes to memory stay in the ranks; stdio is flushed. If this
-/// process is killed, so are the ranks.
+/// thrown here as `error`; a user's own exception becomes `aborted`, with its text. No rank's
+/// process, zombie or port is left behind. Changes to memory stay in the ranks; stdio is flushed.
+/// If this process is killed, so are the ranks.
 ///
 /// Errors: refused if this process has other threads, or cannot fork; bad_input for fewer than 1 or
 /// more than 4096 ranks; timeout after `options.timeout`, naming the ranks that still ran.

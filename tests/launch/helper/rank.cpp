@@ -217,6 +217,29 @@ int forked(const std::string& what) {
                          {.timeout = 30s, .grace = 100ms});
         });
     }
+    if (what == "orphan") { // what a rank has forked holds its pipe for longer than the job may take
+        const un::nanoseconds began = un::steady_now();
+        int pids[2];
+        if (::pipe(pids) != 0) return 1;
+        const int status = expect_error([&] {
+            un::fork_run(2,
+                         [&](const un::Identity& me) {
+                             if (me.rank == 0) return;
+                             const int child = ::fork();
+                             if (child == 0) {
+                                 std::this_thread::sleep_for(30s);
+                                 ::_exit(0);
+                             }
+                             if (::write(pids[1], &child, sizeof child) == sizeof child)
+                                 throw std::runtime_error("the user's own");
+                         },
+                         {.timeout = 10s, .grace = 100ms});
+        });
+        if (un::steady_now() - began < 9'000'000'000) std::printf("in time\n");
+        int child = 0;
+        if (::read(pids[0], &child, sizeof child) == sizeof child) ::kill(child, SIGKILL);
+        return status;
+    }
     if (what == "late") {
         return expect_error([&] {
             un::fork_run(3,
