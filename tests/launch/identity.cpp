@@ -434,6 +434,9 @@ BOOST_AUTO_TEST_CASE(a_given_folder) {
     for (const char* bad : {"", "..", "a/b", "a b", ".hidden"})
         no_meeting(with(given, "UNISONO_JOB", bad), {"UNISONO_JOB"});
     no_meeting(with(given, "UNISONO_FOLDER", ""), {"UNISONO_FOLDER"});
+    BOOST_CHECK_EQUAL(meeting(with(given, "UNISONO_HOST", "10.0.0.7")).listen_host, "10.0.0.7");
+    for (const std::string& bad : {std::string(), std::string("10.0.0.7 "), std::string("a b"), std::string(257, 'x')})
+        no_meeting(with(given, "UNISONO_HOST", bad), {"UNISONO_HOST", "expected the name or address"});
 }
 
 BOOST_AUTO_TEST_CASE(several_hosts_need_an_address) {

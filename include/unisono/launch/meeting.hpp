@@ -128,6 +128,23 @@ inline void meet_by_file(const Environment& environment, const std::string* fold
     }
 }
 
+inline constexpr std::size_t most_host_bytes = 256;
+
+/// Whether a host's name or address fits into a meeting file's line, which has words.
+inline bool is_host_word(std::string_view host) {
+    return !host.empty() && host.size() <= most_host_bytes &&
+           std::none_of(host.begin(), host.end(), [](unsigned char c) { return c <= ' ' || c == 0x7f; });
+}
+
+/// UNISONO_HOST; null if it is not set. Errors: bad_input.
+inline const std::string* given_host(const Environment& environment) {
+    const std::string* const name = environment.find("UNISONO_HOST");
+    if (name != nullptr && !is_host_word(*name))
+        refuse_input({"UNISONO_HOST is ", detail::quoted(*name),
+                      ", expected the name or address of this host, of at most ", most_host_bytes, " bytes"});
+    return name;
+}
+
 /// Decides by the name alone.
 inline bool is_loopback_name(std::string_view host) {
     return host == "localhost" || host == "::1" || host.starts_with("127.");
@@ -198,7 +215,7 @@ inline MeetingPoint meeting_point(const Environment& environment, const Identity
     } else if (const std::string* folder = environment.find("UNISONO_FOLDER")) {
         if (folder->empty()) refuse_input("UNISONO_FOLDER is empty, expected the path of a folder that all ranks see");
         detail::meet_by_file(environment, folder, parent, point);
-        if (const std::string* name = environment.find("UNISONO_HOST")) point.listen_host = *name;
+        if (const std::string* name = detail::given_host(environment)) point.listen_host = *name;
         else if (!one_host) point.listen_host = "*"; // this host's own name
     } else if (host != nullptr || port != nullptr) {
         if (host == nullptr || port == nullptr) {

@@ -32,7 +32,7 @@ inline bool parse_meeting_line(std::string_view line, MeetingPoint& point) {
     const std::string_view token = word();
     if (token.size() != 2 * JobToken::bytes || token.find_first_not_of("0123456789abcdef") != token.npos) return false;
     line.remove_suffix(1);
-    if (line.empty() || line.size() > 256 || line.find_first_of(" \n") != line.npos) return false;
+    if (!is_host_word(line)) return false;
     point.port = static_cast<std::uint16_t>(port);
     point.token = JobToken::parse(token);
     point.host = line;

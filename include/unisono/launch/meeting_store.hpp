@@ -148,7 +148,7 @@ Reception receive_by_store(const Identity& me, Store& store, const std::string& 
         reached.token = secret ? *secret : JobToken::random();
         StoreCard card{.port = 0, .network = network_space(), .hosts = own_addresses()};
         if (!secret) card.secret = by_file ? reached.job : concat({public_secret, reached.token.text()});
-        if (const std::string* const name = environment.find("UNISONO_HOST")) card.hosts = {*name};
+        if (const std::string* const name = given_host(environment)) card.hosts = {*name};
         if (card.hosts.empty() || by_file) card.hosts = {"127.0.0.1"};
         Listener listener = listen_at(by_file, 0);
         card.port = listener.port;
