@@ -155,6 +155,35 @@ BOOST_AUTO_TEST_CASE(who_answers_without_the_key_is_no_peer) {
     }
 }
 
+// Who hangs up may be a crowded listener, and is asked again; an answer of garbage ends the connection, also after that.
+BOOST_AUTO_TEST_CASE(garbage_after_a_connection_that_was_hung_up) {
+    const auto world = std::make_shared<un::Tcp::World>(2);
+    test::Group group{un::Tcp(world, 0)};
+    group.set_timeout(10s);
+    const un::detail::TcpEntrance entrance = un::detail::open_entrance({}, false);
+    world->publish(1, entrance.address().text());
+    std::thread listens([&] {
+        for (const bool hangs_up : {true, false}) {
+            if (!un::detail::wait_for(entrance.listener.socket.get(), POLLIN, un::steady_now() + 10'000'000'000))
+                return;
+            const un::detail::FileDescriptor guest(::accept(entrance.listener.socket.get(), nullptr, nullptr));
+            if (hangs_up) continue;
+            const std::string words(1000, 'x');
+            static_cast<void>(::send(guest.get(), words.data(), words.size(), MSG_NOSIGNAL) + 0);
+            std::string rest(1'000'000, '\0');
+            static_cast<void>(read_all(guest.get(), rest.data(), rest.size())); // until the rank has hung up
+        }
+    });
+    std::vector<float> data(100, 1.0f);
+    try {
+        un::all_reduce(group, data);
+        BOOST_ERROR("nothing was thrown");
+    } catch (const un::error& failed) {
+        BOOST_TEST((failed.code() == un::ErrorCode::peer_lost && failed.peer() == 1), failed.what());
+    }
+    listens.join();
+}
+
 // Of a peer's signature nothing is certain but its size.
 BOOST_AUTO_TEST_CASE(every_code_of_a_signature_has_a_name) {
     for (unsigned code = 0; code < 256; ++code) {

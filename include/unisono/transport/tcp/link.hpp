@@ -78,6 +78,7 @@ public:
     void greeted(const TcpHello& hello) {
         hello_ = hello;
         state_ = State::greeting;
+        hung_up_ = false; // which was of an earlier connection
     }
     [[nodiscard]] const TcpHello& hello() const { return hello_; }
     void end(const std::string& why) {
