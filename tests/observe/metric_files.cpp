@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -110,6 +111,54 @@ BOOST_AUTO_TEST_CASE(a_line_of_csv_for_each_number) {
     BOOST_TEST(all[1].ends_with(",loss,0.25"));
     BOOST_TEST(all[4].starts_with("2,"));
     BOOST_TEST(all[4].ends_with(",\"a,\"\"b\"\"\",0.10000000000000001"));
+}
+
+// What a process that was killed has left of a line is no line, and no part of the next one.
+BOOST_AUTO_TEST_CASE(a_part_of_a_line_is_cut_off) {
+    const unisono_test::Folder folder;
+    std::ofstream(folder / "run.jsonl") << "{\"step\":1,\"seconds\":2}\n{\"step\":2,\"sec";
+    std::ofstream(folder / "run.csv") << "step,seconds,name,value\n1,0.5,loss,2\n2,0.";
+    un::JsonLinesFile(Rank{}, folder / "run.jsonl").write(3, {{"loss", 1}});
+    un::CsvFile(Rank{}, folder / "run.csv").write(3, {{"loss", -std::numeric_limits<double>::quiet_NaN()}});
+    const auto json = lines(folder / "run.jsonl"), csv = lines(folder / "run.csv");
+    BOOST_REQUIRE(json.size() == 2u);
+    BOOST_TEST(nlohmann::json::parse(json[1])["step"] == 3);
+    BOOST_REQUIRE(csv.size() == 3u);
+    BOOST_TEST(csv[2].starts_with("3,"));
+    BOOST_TEST(csv[2].ends_with(",loss,nan"));
+    un::CsvFile(Rank{}, "/dev/null").write(1, {{"loss", 1}}); // nothing to cut there
+}
+
+// Each line has these two already.
+BOOST_AUTO_TEST_CASE(names_that_lines_of_json_have) {
+    const unisono_test::Folder folder;
+    for (const char* name : {"step", "seconds"}) {
+        un::JsonLinesFile file(Rank{}, folder / "run.jsonl");
+        BOOST_CHECK_EXCEPTION(file.write(1, {{name, 1}}), un::error, [](const un::error& e) {
+            return e.code() == un::ErrorCode::bad_input &&
+                   std::string(e.what()).find("expected another name") != std::string::npos;
+        });
+    }
+    BOOST_TEST(content(folder / "run.jsonl").empty());
+}
+
+// A file must not take the number of a standard stream that is closed: what is printed would go there.
+BOOST_AUTO_TEST_CASE(closed_streams_stay_closed) {
+    const unisono_test::Folder folder;
+    const int kept = ::dup(STDIN_FILENO);
+    ::close(STDIN_FILENO);
+    bool taken = false;
+    {
+        un::JsonLinesFile file(Rank{}, folder / "run.jsonl");
+        taken = ::fcntl(STDIN_FILENO, F_GETFD) != -1;
+        file.write(1, {{"loss", 1}});
+    }
+    if (kept >= 0) {
+        ::dup2(kept, STDIN_FILENO);
+        ::close(kept);
+    }
+    BOOST_TEST(!taken);
+    BOOST_TEST(lines(folder / "run.jsonl").size() == 1u);
 }
 
 // JSON and TensorBoard hold UTF-8 alone; a name that is something else is refused by all files, and nothing of its call is written.

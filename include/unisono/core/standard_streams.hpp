@@ -7,6 +7,7 @@
 #include "unisono/core/config.hpp"
 
 #include <cerrno>
+#include <cstdio>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -16,6 +17,9 @@ namespace detail {
 /// The same open file by a descriptor above those of the standard streams, closed on exec; takes
 /// `descriptor`, which may be none. -1 where there is no other, and errno says why.
 int above_standard_streams(int descriptor) noexcept;
+
+/// `std::fopen` with such a descriptor; null where the file cannot be opened, and errno says why.
+std::FILE* open_above_standard_streams(const char* path, const char* mode) noexcept;
 
 } // namespace detail
 UNISONO_NAMESPACE_END
@@ -32,6 +36,22 @@ UNISONO_DEFINITION int above_standard_streams(int descriptor) noexcept {
     ::close(descriptor);
     errno = why;
     return moved;
+}
+
+UNISONO_DEFINITION std::FILE* open_above_standard_streams(const char* path, const char* mode) noexcept {
+    std::FILE* const file = std::fopen(path, mode);
+    if (file == nullptr) return nullptr;
+    if (::fileno(file) > STDERR_FILENO) [[likely]] {
+        ::fcntl(::fileno(file), F_SETFD, FD_CLOEXEC);
+        return file;
+    }
+    const int moved = ::fcntl(::fileno(file), F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    std::FILE* const again = moved < 0 ? nullptr : ::fdopen(moved, mode);
+    const int why = errno;
+    std::fclose(file);
+    if (again == nullptr && moved >= 0) ::close(moved);
+    errno = why;
+    return again;
 }
 
 } // namespace detail

@@ -147,5 +147,12 @@ inline std::string end_of_lines(const std::string& path, std::int64_t from) {
     return text;
 }
 
+/// Cuts off what a process that was killed has written of a line, before others are added to it.
+/// Only of regular files: pipes and terminals have nothing to cut.
+inline void cut_off_part_of_line(const std::string& path) {
+    struct stat found {};
+    if (::stat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode)) static_cast<void>(end_of_lines(path, 0));
+}
+
 } // namespace detail
 UNISONO_NAMESPACE_END

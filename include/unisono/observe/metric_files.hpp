@@ -32,6 +32,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/json_text.hpp"
+#include "unisono/core/standard_streams.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/observe/changing_world.hpp"
@@ -62,7 +63,8 @@ namespace detail {
 class OutputFile {
 public:
     /// \throws error refused, which names the file and the reason
-    OutputFile(std::string path, const char* mode) : path_(std::move(path)), file_(std::fopen(path_.c_str(), mode)) {
+    OutputFile(std::string path, const char* mode)
+        : path_(std::move(path)), file_(open_above_standard_streams(path_.c_str(), mode)) {
         if (file_ == nullptr) fail("cannot open");
     }
     OutputFile(const OutputFile&) = delete;
@@ -288,7 +290,10 @@ public:
 
 private:
     friend class detail::MetricFile<JsonLinesFile>;
-    void open() { file_.emplace(path_, "a"); }
+    void open() {
+        detail::cut_off_part_of_line(path_);
+        file_.emplace(path_, "a");
+    }
     std::optional<detail::LastInFile> last_in_file() {
         const std::string text = detail::end_of_lines(path_, before_);
         constexpr std::string_view step = "{\"step\":", seconds = "\"seconds\":", loss = "\"loss\":",
@@ -304,9 +309,13 @@ private:
     }
     void put(std::uint64_t step, double seconds, std::span<const Scalar> scalars) {
         std::string line = concat({"{\"step\":", step, ",\"seconds\":", detail::exact_text(seconds)});
-        for (const Scalar& one : scalars)
+        for (const Scalar& one : scalars) {
+            if (one.name == "step" || one.name == "seconds")
+                refuse_input({"metrics: a number of step ", step, " is named '", one.name,
+                              "', as every line of JsonLinesFile has one; expected another name"});
             line += concat({",", detail::json_text(one.name), ":",
                             std::isfinite(one.value) ? detail::exact_text(one.value) : std::string("null")});
+        }
         file_->write(line += "}\n");
     }
 
@@ -328,6 +337,7 @@ public:
 private:
     friend class detail::MetricFile<CsvFile>;
     void open() {
+        detail::cut_off_part_of_line(path_);
         file_.emplace(path_, "a");
         if (file_->empty()) file_->write("step,seconds,name,value\n");
     }
@@ -347,7 +357,7 @@ private:
         std::string lines;
         for (const Scalar& one : scalars)
             lines += concat({step, ",", detail::exact_text(seconds), ",", quoted(one.name), ",",
-                             detail::exact_text(one.value), "\n"});
+                             std::isnan(one.value) ? std::string("nan") : detail::exact_text(one.value), "\n"});
         file_->write(lines);
     }
     static std::string quoted(std::string_view name) {

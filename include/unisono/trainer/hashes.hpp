@@ -11,6 +11,7 @@
 /// update at which two runs part.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/standard_streams.hpp"
 #include "unisono/observe/hash_log.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/report.hpp"
@@ -143,7 +144,7 @@ public:
     HashLog(Trainer& trainer, HashLogOptions options) : trainer_(trainer), options_(std::move(options)) {
         if (options_.every < 1) refuse_input({"HashLogOptions.every is ", options_.every, "; expected at least 1"});
         if (options_.path.empty() || trainer.world().rank() != 0) return;
-        file_ = std::fopen(options_.path.c_str(), "w");
+        file_ = detail::open_above_standard_streams(options_.path.c_str(), "w");
         if (file_ == nullptr) throw error(ErrorCode::refused, concat({"HashLog: cannot write '", options_.path, "'"}));
     }
     HashLog(const HashLog&) = delete;

@@ -5,6 +5,7 @@
 /// and a file to view. Not in the umbrella. Over an elastic world the records of the ranks that are
 /// there: what changes took is in them, and a rank that was added has recorded from then on.
 
+#include "unisono/core/standard_streams.hpp"
 #include "unisono/observe/table.hpp"
 #include "unisono/observe/trace.hpp"
 #include "unisono/trainer/evaluation.hpp"
@@ -320,7 +321,7 @@ inline int write_trace_file(const std::string& path, const std::vector<RankTrace
     std::size_t bytes = 0;
     for (const Bucket& bucket : layout.buckets()) bytes += bucket.bytes();
     const std::string gradients = concat({",\"buckets\":", layout.buckets().size(), ",\"bytes\":", bytes});
-    std::FILE* const file = std::fopen(path.c_str(), "w");
+    std::FILE* const file = open_above_standard_streams(path.c_str(), "w");
     if (file == nullptr) return errno;
     int why = 0;
     put_trace(ranks, gradients, [&](const std::string& text) {
