@@ -34,7 +34,7 @@ public:
         if (!broken_ && lost_ == 0) pending_ += text;
     }
     [[nodiscard]] bool full() const { return pending_.size() >= most_pending; }
-    /// Nobody reads it any more.
+    /// Its reader has closed it.
     [[nodiscard]] bool broken() const { return broken_; }
     /// A line about the error after which it accepts nothing. Empty if there was none, or if it was
     /// told.
