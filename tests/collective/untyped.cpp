@@ -183,6 +183,13 @@ BOOST_AUTO_TEST_CASE(refusals) {
                 "three counts");
         require(refused([&] { un::untyped::send(world, elements, &number, 1, world.rank(), 0).wait(); }), "to itself");
         require(refused([&] { un::untyped::send(world, elements, &number, 1, 1 - world.rank(), -1).wait(); }), "a tag");
+        const auto reduced = [&](const un::Reduction& by) {
+            un::untyped::all_reduce(world, elements, &number, &number, 1, by).wait();
+        };
+        require(refused([&] { reduced(un::untyped::reduction(un::ReductionKind::sum, un::ElementType::float64)); }),
+                "a sum of another type");
+        const un::untyped::ByteOperation shorts = {&maximum_of_shorts, 2, nullptr};
+        require(refused([&] { reduced(un::untyped::reduction(shorts)); }), "an operation on other sizes");
     });
 }
 

@@ -3,6 +3,9 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <chrono>
+#include <cstdint>
+#include <mutex>
 #include <stdexcept>
 #include <thread>
 
@@ -139,6 +142,103 @@ BOOST_AUTO_TEST_CASE(different_collectives_roots_and_schedules) {
         std::vector<float> data(100);
         if (group.rank() == 0) un::all_reduce(group, data, un::Sum{}, un::RingSchedule{});
         else un::all_reduce(group, data, un::Sum{}, un::TreeSchedule{});
+    });
+}
+
+// Elements of a type of the user's are opaque to the group, which knows their size, and operations of the user's by their type.
+BOOST_AUTO_TEST_CASE(sizes_of_elements_and_types_of_operations) {
+    struct Few {
+        std::uint64_t words[2];
+    };
+    struct Many {
+        std::uint64_t words[4];
+    };
+    const auto gathers = [](std::size_t count) {
+        return [=](Group& group) {
+            const auto gather = [&]<class T>(T) {
+                const std::vector<T> mine(count);
+                std::vector<T> all(2 * count);
+                un::all_gather(group, mine, all);
+            };
+            if (group.rank() == 0) gather(Few{});
+            else gather(Many{});
+        };
+    };
+    for (const std::size_t count : {std::size_t{1}, std::size_t{1000}})
+        all_fail(2, un::ErrorCode::mismatch, {"opaque", "elements of another size"}, gathers(count));
+    all_fail(2, un::ErrorCode::mismatch, {"another operation"}, [](Group& group) {
+        std::vector<float> data(3, 2);
+        const auto plus = [](float a, float b) { return a + b; };
+        const auto times = [](float a, float b) { return a * b; };
+        if (group.rank() == 0) un::all_reduce(group, data, plus);
+        else un::all_reduce(group, data, times);
+    });
+}
+
+// The rank waits for another operation, or other ranks have started so many more that they announce this one no longer.
+BOOST_AUTO_TEST_CASE(differences_in_an_operation_behind_others) {
+    const auto began = std::chrono::steady_clock::now();
+    all_fail(2, un::ErrorCode::mismatch, {"4 float32", "5 float32"}, [](Group& group) {
+        std::vector<float> data(group.rank() == 0 ? 4 : 5);
+        un::Operation sum = un::start_all_reduce(group, data);
+        un::barrier(group);
+        sum.wait();
+    });
+    for (const int more : {8, 20})
+        all_fail(2, un::ErrorCode::mismatch, {"all_reduce #1"}, [=](Group& group) {
+            std::vector<float> data(group.rank() == 0 ? 4 : 5);
+            std::vector<std::vector<float>> others(static_cast<std::size_t>(more), std::vector<float>(4));
+            std::vector<un::Operation> operations;
+            operations.push_back(un::start_all_reduce(group, data));
+            for (auto& each : others) operations.push_back(un::start_all_reduce(group, each));
+            for (auto& each : operations) each.wait();
+        });
+    BOOST_TEST((std::chrono::steady_clock::now() - began < never_comes)); // well before any deadline
+}
+
+// What is done at once is not announced as started.
+BOOST_AUTO_TEST_CASE(a_timeout_counts_what_was_done_at_once) {
+    un::RunOptions soon = test::limit;
+    soon.timeout = 300ms;
+    std::mutex mutex;
+    std::string text;
+    try {
+        test::run(
+            2,
+            [&](Group& group) {
+                std::vector<double> one(1);
+                for (int i = 0; i < 100; ++i) un::all_reduce(group, one);
+                if (group.rank() == 1) std::this_thread::sleep_for(1s);
+                try {
+                    un::all_reduce(group, one);
+                } catch (const un::error& failed) {
+                    const std::lock_guard lock(mutex);
+                    if (group.rank() == 0) text = failed.what();
+                    throw;
+                }
+            },
+            soon);
+    } catch (const un::error&) {
+    }
+    BOOST_TEST(text.find("has started 100 operations") != text.npos, text);
+}
+
+// Its vector instructions read it from the group's copy.
+BOOST_AUTO_TEST_CASE(operations_that_are_aligned) {
+    struct alignas(64) Aligned {
+        float factor = 1;
+        float operator()(float a, float b) const {
+            return reinterpret_cast<std::uintptr_t>(this) % 64 == 0 ? a + factor * b : -1000;
+        }
+    };
+    test::run(2, [](Group& group) {
+        std::vector<std::vector<float>> data(12, std::vector<float>(100, 1));
+        const Aligned plus;
+        std::vector<un::Operation> operations;
+        for (auto& each : data) operations.push_back(un::start_all_reduce(group, each, plus));
+        for (auto& each : operations) each.wait();
+        for (const auto& each : data)
+            if (each != std::vector<float>(100, 2)) throw std::runtime_error("the operation's copy is not aligned");
     });
 }
 

@@ -382,6 +382,25 @@ BOOST_AUTO_TEST_CASE(evaluation_equals_one_ranks) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(predictions_have_one_width) {
+    struct Wide : Mean {
+        using Mean::Mean;
+        std::size_t width = 1;
+        std::vector<double> predict(const un::RowBatch<double, double>& batch) {
+            return std::vector<double>(width * batch.rows());
+        }
+    };
+    for (const std::size_t other : {2u, 3u}) {
+        for (const auto& outcome : outcomes(2, [&](auto& world) {
+                 Wide model(columns);
+                 if (world.rank() == 1) model.width = other;
+                 un::Trainer trainer{world, model};
+                 static_cast<void>(trainer.predict(data(), {.batch_size = 4}));
+             }))
+            BOOST_TEST(outcome.what.find("outputs for a sample") != std::string::npos, outcome.what);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(learning_rates_know_the_length) {
     un::Group<un::InProcess> world;
     Mean model(columns);

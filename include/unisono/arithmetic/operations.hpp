@@ -12,6 +12,7 @@
 #include <limits>
 #include <string>
 #include <type_traits>
+#include <typeinfo>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -148,6 +149,27 @@ struct WeightedMean {
     friend bool operator==(const WeightedMean&, const WeightedMean&) = default;
 };
 
+namespace detail {
+
+/// By the type's name, which is the same in all programs of one ABI; 0 without the compiler's type
+/// information.
+template <class Type>
+std::uint32_t hash_of_type() {
+#if defined(__cpp_rtti)
+    static const std::uint32_t hash = [] {
+        std::uint32_t sum = 2166136261u;
+        for (const char* at = typeid(Type).name(); *at != 0; ++at)
+            sum = (sum ^ static_cast<unsigned char>(*at)) * 16777619u;
+        return sum;
+    }();
+    return hash;
+#else
+    return 0;
+#endif
+}
+
+} // namespace detail
+
 /// The untyped reduction that the executor runs. A user's operation is referred to, not copied: it
 /// must outlive the collective (a group keeps its own copy, as it may: the operation is at most 64
 /// bytes and trivially copyable).
@@ -162,7 +184,8 @@ Reduction make_reduction(const Op& op) {
     } else if constexpr (detail::built_in_operation<Op>) {
         return {Op::kind, element_type_of<T>, &detail::combine_kernel<Op, T>, nullptr};
     } else {
-        return {ReductionKind::user, element_type_of<T>, &detail::combine_kernel<Op, T>, &op};
+        return {ReductionKind::user,       element_type_of<T>, &detail::combine_kernel<Op, T>, &op, nullptr,
+                detail::hash_of_type<Op>()};
     }
 }
 

@@ -47,6 +47,7 @@ struct Reduction {
     /// In place of `combine`, by schedules that combine all ranks' elements at once (the mapped
     /// ones) and no others.
     PositionedKernel combine_at = nullptr;
+    std::uint32_t user_operation = 0; ///< a hash of the type of the user's operation; else 0
 };
 
 UNISONO_NAMESPACE_END

@@ -81,6 +81,9 @@ void set_reduction(OperationRequest& request, const Op& op) {
     static_assert(sizeof(Op) <= OperationState::state_capacity,
                   "found: an operation with more than 64 bytes of its own; required: at most 64, since the collective "
                   "keeps a copy (refer to larger state by a pointer)");
+    static_assert(alignof(Op) <= OperationState::state_alignment,
+                  "found: an operation that is aligned to more than 64 bytes; required: at most 64, since the "
+                  "collective keeps a copy");
     request.reduction = make_reduction<Op, T>(op);
     if (request.reduction.state != nullptr) request.state_bytes = static_cast<std::uint16_t>(sizeof(Op));
 }

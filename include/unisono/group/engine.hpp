@@ -279,6 +279,10 @@ private:
     /// deadline has passed.
     void suspect(std::uint32_t index, nanoseconds until, nanoseconds timeout);
 
+    /// Whether a peer runs something else in place of another operation in flight, for which the
+    /// rank will wait later. Looks at all of them, or at the next one.
+    bool find_difference_behind(bool all, Fault& found);
+
     Transport transport_;
     OperationPool operations_;
     List<Staging> stagings_; ///< of each operation, where the transport stages
@@ -290,6 +294,7 @@ private:
     WaitTeller<Transport> teller_;
     bool moved_ = false;
     std::uint32_t fruitless_ = 0; ///< polls in a row that moved nothing
+    std::size_t looked_at_ = 0;   ///< of the operations in flight, for what peers do in their place
 };
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -197,13 +197,21 @@ template <transport Transport>
 }
 
 template <transport Transport>
+bool Engine<Transport>::find_difference_behind(bool all, Fault& found) {
+    for (std::size_t looks = all ? active_.size() : std::min<std::size_t>(active_.size(), 1); looks != 0; --looks)
+        if (find_difference(transport_, operations_[active_[++looked_at_ % active_.size()]], found)) return true;
+    return false;
+}
+
+template <transport Transport>
 void Engine<Transport>::suspect(std::uint32_t index, nanoseconds until, nanoseconds timeout) {
     const OperationState& operation = operations_[index];
     teller_.wait(transport_, operation);
-    if (Fault found; find_culprit(transport_, operation, found)) {
+    const bool late = transport_.now() >= until;
+    if (Fault found; find_culprit(transport_, operation, found) || find_difference_behind(late, found)) {
         if (found.code == ErrorCode::peer_lost && progress()) return; // it left just now, and had sent before
         transport_.abort(found);
-    } else if (transport_.now() >= until) {
+    } else if (late) {
         transport_.abort(timed_out(transport_, *operation.group, timeout, operation.sequence, operation.signature,
                                    operation.point_to_point ? operation.single[0].peer : -1));
     }

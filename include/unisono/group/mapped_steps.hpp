@@ -16,18 +16,13 @@ inline std::uint64_t turn_of(const OperationState& operation) {
     return (operation.mapped_index + 1) * 4 + operation.posts;
 }
 
-/// The word of a small message's first piece: the operation's number, and a hash of its signature.
-inline std::uint64_t first_word(const OperationState& operation) {
-    return operation.small_number << 32 | operation.short_signature;
-}
-
 /// The pieces of a small message whose size the compiler knows. A line that another core polls
 /// should be written in one burst; otherwise that core takes it away in between. So there are no
 /// calls.
 template <std::size_t Bytes>
 [[gnu::always_inline]] inline void write_pieces(const OperationState& operation, const FlaggedMessage& to,
                                                 const std::byte* from, std::size_t bytes) {
-    std::uint64_t word = first_word(operation);
+    std::uint64_t word = operation.first_word();
     for (std::size_t piece = 0;; ++piece, word = operation.small_number) {
         if (bytes < Bytes) copy_small(to.payload(piece), from, bytes);
         else __builtin_memcpy(to.payload(piece), from, Bytes);
@@ -101,7 +96,7 @@ inline constexpr int not_yet = -2;
 /// a rank that looks at nothing else meanwhile sees it sooner.
 inline int awaited_small(const OperationState& operation, std::uint32_t attempts) {
     GroupContext& group = *operation.group;
-    const std::uint64_t wanted = first_word(operation);
+    const std::uint64_t wanted = operation.first_word();
     for (int peer = 0; peer < group.size(); ++peer) {
         if (peer == group.rank) continue;
         const auto& word = operation.message_of(peer).word(0);

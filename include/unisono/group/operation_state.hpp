@@ -135,6 +135,7 @@ struct LaneState {
 
 struct OperationState {
     static constexpr std::size_t state_capacity = 64;
+    static constexpr std::size_t state_alignment = 64;
     static constexpr std::uint32_t most_lanes = 1024;
     static constexpr std::uint32_t lanes_at_once = 8;
     static constexpr std::uint32_t images_at_once =
@@ -186,14 +187,15 @@ struct OperationState {
     std::uint32_t companion = no_operation; ///< an operation that must be done too (the weights of a weighted mean)
     Finish finish = nullptr;                ///< runs once, when both are done
     std::array<double, 2> numbers{};        ///< for `finish`: own weight and the sum of all
-    alignas(16) std::array<std::byte, state_capacity> state{};
+    alignas(state_alignment) std::array<std::byte, state_capacity> state{};
 
     /// True if the request repeats the last one of this state, possibly with other memory: then it
     /// is cut already.
     [[nodiscard]] bool is_cut_for(const GroupContext& in, const OperationRequest& next) const {
         return request.plan == next.plan && request.count == next.count && cut_for_group == in.id && group == &in &&
                request.element == next.element && request.caller == next.caller &&
-               request.reduction.kind == next.reduction.kind &&
+               request.reduction.kind == next.reduction.kind && request.element_bytes == next.element_bytes &&
+               request.reduction.user_operation == next.reduction.user_operation &&
                request.stream.through_host == next.stream.through_host && request.total_bytes == next.total_bytes &&
                request.chunk_bytes == next.chunk_bytes && request.partition == next.partition &&
                request.input_counts.empty() && next.input_counts.empty() && request.output_counts.empty() &&
@@ -215,6 +217,9 @@ struct OperationState {
         request.reduction.state = state.data();
     }
 
+    /// The word of a small message's first piece: the operation's number, and a hash of its
+    /// signature.
+    [[nodiscard]] std::uint64_t first_word() const { return small_number << 32 | short_signature; }
     [[nodiscard]] FlaggedMessage message_of(int peer) const { return messages.of(peer, small_number); }
 
     [[nodiscard]] bool is_transports_own() const { return !point_to_point && request.plan->transports_own(); }
@@ -290,14 +295,18 @@ struct OperationState {
     }
 };
 
-/// This rank's description of the operation, which must be the same on all ranks.
+/// This rank's description of the operation, which must be the same on all ranks. What it has no
+/// field for is mixed into the schedule's hash: the lanes, the size of elements that have no type,
+/// and the type of the user's operation.
 inline Signature signature_of(const OperationState& operation) {
     const OperationRequest& request = operation.request;
+    const std::uint32_t size = request.element == ElementType::opaque ? request.element_bytes * 2246822519u : 0;
     return {.collective = static_cast<std::uint8_t>(request.plan->collective()),
             .reduction = static_cast<std::uint8_t>(request.reduction.kind),
             .element = static_cast<std::uint8_t>(request.element),
             .caller = static_cast<std::uint8_t>(request.caller),
-            .schedule = request.plan->hash() ^ (operation.lanes * 2654435761u),
+            .schedule =
+                request.plan->hash() ^ (operation.lanes * 2654435761u) ^ size ^ request.reduction.user_operation,
             .count = request.count};
 }
 

@@ -44,6 +44,8 @@ inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequenc
         concat({"rank ", me, " called ", describe(own), ", rank ", other, " called ", describe(theirs)});
     if (own.schedule != theirs.schedule && describe(own) == describe(theirs)) {
         message += ", but by another schedule or with another root";
+        if (static_cast<ReductionKind>(own.reduction) == ReductionKind::user) message += ", or another operation";
+        if (static_cast<ElementType>(own.element) == ElementType::opaque) message += ", or elements of another size";
     }
     return {.code = ErrorCode::mismatch,
             .rank = me,
@@ -156,35 +158,59 @@ inline Fault dropped(int rank, const OperationState& operation) {
             .message = concat({"rank ", rank, " dropped the handle of an unfinished operation"})};
 }
 
+/// A peer's small message of the same number with another signature, which the message does not
+/// contain.
+inline Fault mismatch_in_words(const OperationState& operation, int peer) {
+    Fault fault = mismatch(*operation.group, peer, operation.sequence, operation.signature, operation.signature);
+    fault.message = concat(
+        {"rank ", fault.rank, " called ", describe(operation.signature), ", rank ", fault.peer, " something else"});
+    return fault;
+}
+
+/// Looks for a peer that started something else under the same number: in its announcements, of
+/// which only the last are kept, in messages that have come early, and in the word of its small
+/// message, which stays until the operation is done.
+template <class Transport>
+bool find_difference([[maybe_unused]] Transport& transport, const OperationState& operation, Fault& found) {
+    const GroupContext& group = *operation.group;
+    if (operation.point_to_point) return false;
+    const auto differs = [&](int peer, const Signature& theirs) {
+        if (theirs == operation.signature) return false;
+        found = mismatch(group, peer, operation.sequence, operation.signature, theirs);
+        return true;
+    };
+    for (int peer = 0; peer < group.size(); ++peer) {
+        if (peer == group.rank) continue;
+        Signature said;
+        const bool started = group.announcements && group.announcements.latest(peer) >= operation.sequence;
+        const bool known = group.announcements && group.announcements.find(peer, operation.sequence, said);
+        if (known && differs(peer, said)) return true;
+        if constexpr (sees_messages<Transport>) {
+            const Signature* const theirs = transport.early_signature(
+                group.world_rank(peer), group.id, static_cast<std::uint32_t>(operation.sequence) & 0x7fffffffu);
+            if (theirs != nullptr && differs(peer, *theirs)) return true;
+        }
+        if (!operation.messages || known || !started) continue; // else it is not announced yet
+        const std::uint64_t word = operation.message_of(peer).word(0).load(std::memory_order_acquire);
+        if (word >> 32 != operation.first_word() >> 32 || word == operation.first_word()) continue;
+        found = mismatch_in_words(operation, peer);
+        return true;
+    }
+    return false;
+}
+
 /// Looks for a peer that started something else under the same number, that has left without
 /// starting it, or that died.
 template <class Transport>
 bool find_culprit(Transport& transport, const OperationState& operation, Fault& found) {
     const GroupContext& group = *operation.group;
+    if (find_difference(transport, operation, found)) return true;
     for (int peer = 0; peer < group.size(); ++peer) {
         if (peer == group.rank) continue;
         if (operation.point_to_point && peer != operation.single[0].peer) continue;
-        bool started = false;
-        if (!operation.point_to_point && group.announcements) {
-            Signature theirs;
-            if (group.announcements.find(peer, operation.sequence, theirs) && !(theirs == operation.signature)) {
-                found = mismatch(group, peer, operation.sequence, operation.signature, theirs);
-                return true;
-            }
-            started = group.announcements.latest(peer) >= operation.sequence;
-        }
+        const bool started =
+            !operation.point_to_point && group.announcements && group.announcements.latest(peer) >= operation.sequence;
         const int other = group.world_rank(peer);
-        if constexpr (sees_messages<Transport>) {
-            const Signature* const theirs =
-                operation.point_to_point
-                    ? nullptr
-                    : transport.early_signature(other, group.id,
-                                                static_cast<std::uint32_t>(operation.sequence) & 0x7fffffffu);
-            if (theirs != nullptr && !(*theirs == operation.signature)) {
-                found = mismatch(group, peer, operation.sequence, operation.signature, *theirs);
-                return true;
-            }
-        }
         if constexpr (sees_deaths<Transport>) {
             if (awaits(transport, other) && transport.has_died(other)) {
                 found = lost(transport, group, peer, operation,

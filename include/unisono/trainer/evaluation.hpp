@@ -129,19 +129,28 @@ std::vector<E> in_data_order(World& world, Outputs<E> mine, const SamplerShape& 
     std::size_t each = 0;
     List<std::size_t> hosts;
     for (std::size_t r = 0; r < of_ranks.size() / 2; ++r) {
-        each = std::max(each, static_cast<std::size_t>(of_ranks[2 * r]));
+        const auto width = static_cast<std::size_t>(of_ranks[2 * r]);
+        if (width != 0 && each != 0 && width != each)
+            refuse_input({"predict: the model gave ", each, " outputs for a sample on one rank and ", width,
+                          " on rank ", r, "; expected as many on all ranks"});
+        each = std::max(each, width);
         hosts.resize(hosts.size() + static_cast<std::size_t>(of_ranks[2 * r + 1]), r);
     }
     std::vector<std::size_t> counts;
     const std::vector<E> all = gather_all(world, mine.values, counts);
-    List<std::size_t> next(counts.size());
-    for (std::size_t r = 1; r < counts.size(); ++r) next[r] = next[r - 1] + counts[r - 1];
+    List<std::size_t> next(counts.size()), ends(counts.size());
+    for (std::size_t r = 0; r < counts.size(); ++r) {
+        next[r] = r == 0 ? 0 : ends[r - 1];
+        ends[r] = next[r] + counts[r];
+    }
     std::vector<E> ordered;
     ordered.reserve(all.size());
     for (const OutputRun& run : output_runs(shape, hosts)) {
         const std::size_t count = run.samples * each;
         std::size_t& from = next[run.rank];
-        if (from + count > all.size()) refuse_input("predict: ranks gave different numbers of outputs for a sample");
+        if (from + count > ends[run.rank])
+            refuse_input(
+                {"predict: the model gave no outputs on rank ", run.rank, "; expected ", each, " for a sample"});
         ordered.insert(ordered.end(), all.begin() + static_cast<std::ptrdiff_t>(from),
                        all.begin() + static_cast<std::ptrdiff_t>(from + count));
         from += count;

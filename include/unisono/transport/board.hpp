@@ -110,8 +110,11 @@ public:
     [[nodiscard]] std::uint64_t finished(int rank) const noexcept {
         return ranks_[static_cast<std::size_t>(rank)].finished.load(std::memory_order_relaxed);
     }
+    /// The last one that the rank has started, as far as it has told: not if it was done at once.
     [[nodiscard]] std::uint64_t latest(int rank) const noexcept {
-        return ranks_[static_cast<std::size_t>(rank)].latest.load(std::memory_order_relaxed);
+        const std::uint64_t started = ranks_[static_cast<std::size_t>(rank)].latest.load(std::memory_order_relaxed);
+        const std::uint64_t done = finished(rank);
+        return done > started ? done : started;
     }
 
 private:

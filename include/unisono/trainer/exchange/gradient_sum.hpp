@@ -14,7 +14,8 @@
 ///   array is memory of the group, and adding to it costs less than copying gradients there and
 ///   sums back.
 ///
-/// After each update the model's gradients are zero.
+/// After each update that was made the model's gradients are zero; otherwise they are zeroed before
+/// the next pass adds to them.
 
 #include "unisono/core/error.hpp"
 #include "unisono/group/operation.hpp"
