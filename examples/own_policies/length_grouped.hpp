@@ -8,8 +8,9 @@
 
 /// Deals positions as the sequential sampler does, and names the sample at each.
 template <class Policy>
-class LengthGroupedStream : public unisono::SampleStream {
+class LengthGroupedStream : unisono::SampleStream {
 public:
+    using SampleStream::done, SampleStream::rounds, SampleStream::global_batch, SampleStream::position;
     LengthGroupedStream(Policy policy, const unisono::SamplerShape& shape, unisono::Epoch epoch, std::int64_t consumed)
         : SampleStream(unisono::SequentialSampler{}.stream(shape, epoch, consumed)), policy_(std::move(policy)),
           order_(static_cast<std::size_t>(shape.data_size)), samples_(static_cast<std::size_t>(shape.batch_size)) {
@@ -18,10 +19,10 @@ public:
     void restart(unisono::Epoch epoch, std::int64_t consumed = 0) {
         SampleStream::restart(epoch, consumed);
         unisono::Mt19937 generator(policy_.seed + static_cast<std::uint64_t>(epoch.number()));
-        unisono::torch_randperm(generator, std::span(order_));
-        const auto key = [&](std::uint64_t sample) { return std::pair(policy_.lengths[sample], sample); };
+        unisono::torch_randperm(generator, std::span<std::uint64_t>(order_));
+        const auto key = [&](std::size_t sample) { return std::pair(policy_.lengths[sample], sample); };
         for (std::span rest(order_); !rest.empty(); rest = rest.subspan(std::min(policy_.window, rest.size())))
-            std::ranges::sort(rest.first(std::min(policy_.window, rest.size())), std::greater{}, key);
+            std::ranges::sort(rest.first(std::min(policy_.window, rest.size())), {}, key);
     }
     unisono::MicroBatch next() {
         unisono::MicroBatch micro = SampleStream::next();
@@ -32,8 +33,7 @@ public:
 
 private:
     Policy policy_;
-    std::vector<std::uint64_t> order_;
-    std::vector<std::size_t> samples_;
+    std::vector<std::size_t> order_, samples_;
 };
 
 /// Samples of similar length together, so that little of a micro-batch is padding: a random order,

@@ -261,7 +261,7 @@ std::vector<double> serial(int world, const Update& update, const Sampler& sampl
     for (std::size_t i = 0; i < copies.size(); ++i) states.push_back(un::start<double>(optimizer, columns));
     Meetings<Update> meetings(update);
     for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
-        std::vector<un::SampleStream> streams;
+        std::vector<decltype(sampler.stream(un::SamplerShape{}, un::Epoch{epoch}))> streams;
         for (std::int64_t r = 0; r < world; ++r)
             streams.push_back(
                 sampler.stream(un::shape_of_rank(sampler, samples, batch_size, world, r), un::Epoch{epoch}));
