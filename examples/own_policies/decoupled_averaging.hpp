@@ -52,7 +52,7 @@ private:
 
     Policy policy_;
     std::vector<T> sent_;
-    decltype(std::declval<Training&>().place().template allocate<T>(1)) sum_; // the group sums it where it lies
+    typename Training::Place::template Array<T> sum_; // the group sums it where it lies
     unisono::Operation in_flight_;
 };
 

@@ -50,7 +50,7 @@ struct LengthGroupedSampler {
 
     [[nodiscard]] static std::int64_t replicas_per_rank() { return 1; }
     [[nodiscard]] auto stream(const unisono::SamplerShape& shape, unisono::Epoch epoch, std::int64_t at = 0) const {
-        if (window == 0 || std::ssize(lengths) < shape.data_size)
+        if (window == 0 || std::ssize(lengths) != shape.data_size)
             unisono::refuse_input({name, ": .window is ", window, ", .lengths has ", lengths.size(),
                                    " numbers; expected at least 1, and ", shape.data_size, ", one for each sample"});
         return LengthGroupedStream<LengthGroupedSampler>(*this, shape, epoch, at);

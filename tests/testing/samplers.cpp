@@ -76,6 +76,19 @@ struct StartsAnew {
     }
 };
 
+/// Made for 7 samples, as a sampler is that has a number for each.
+struct ForOneDataSet {
+    static constexpr std::string_view name = "for one data set";
+    static constexpr un::Family family = un::Family::sampler;
+    friend bool operator==(const ForOneDataSet&, const ForOneDataSet&) = default;
+    [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
+    [[nodiscard]] ArchetypeSampler::Stream stream(const un::SamplerShape& shape, un::Epoch epoch,
+                                                  std::int64_t consumed = 0) const {
+        if (shape.data_size != 7) un::refuse_input("knows 7 samples");
+        return {shape, epoch, consumed};
+    }
+};
+
 } // namespace mutants
 
 BOOST_AUTO_TEST_SUITE(certified_samplers)
@@ -106,6 +119,12 @@ BOOST_AUTO_TEST_CASE(of_mutants) {
     expect_reported(sampler_laws(MutantSampler<RunsOver>{}, Coverage::exact), {"out of range"});
     expect_reported(sampler_laws(mutants::StartsAnew{}, Coverage::exact), {"resumed at", "differs"});
     expect_reported(sampler_laws(un::DistributedSampler{}, Coverage::exact), {"exactly once"}); // it pads
+}
+
+BOOST_AUTO_TEST_CASE(made_for_one_data_set) {
+    expect_lawful(sampler_laws(mutants::ForOneDataSet{}, Coverage::exact, {.data_sizes = {7}}));
+    expect_reported(sampler_laws(mutants::ForOneDataSet{}, Coverage::exact), {"N=1 b=1", "threw", "knows 7 samples"});
+    expect_reported(sampler_laws(mutants::StartsAnew{}, Coverage::exact, {.data_sizes = {7}}), {"resumed at"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

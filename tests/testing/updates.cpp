@@ -14,6 +14,10 @@
 #include "unisono/update/streaming_diloco.hpp"
 #include "unisono/update/synchronous.hpp"
 
+#include <cmath>
+#include <string>
+#include <string_view>
+
 namespace un = unisono;
 using namespace un::testing;
 using unisono_test::expect_lawful;
@@ -21,7 +25,17 @@ using unisono_test::expect_reported;
 
 namespace unisono_faulty {
 
-enum class Fault { none, never_meets, keeps_count, applies_always, forgets_state, learns_nothing, drifts };
+enum class Fault {
+    none,
+    never_meets,
+    keeps_count,
+    applies_always,
+    forgets_state,
+    learns_nothing,
+    drifts,
+    last_bit,
+    throws
+};
 
 template <class Training, class Policy>
 class FaultyRun : public un::detail::Averaging<Training, Policy> {
@@ -40,10 +54,13 @@ public:
     void meet() {
         static int drift = 0;
         if (fault_ == Fault::never_meets) return;
+        if (fault_ == Fault::throws && this->world().rank() == 1) un::refuse_input("does not want to meet");
         const bool some = this->own() != 0;
         Base::meet();
         if (fault_ == Fault::keeps_count && some) static_cast<void>(this->count_update());
         if (fault_ == Fault::drifts && this->world().rank() == 0) ++drift;
+        if (fault_ == Fault::last_bit && this->world().rank() == 1)
+            this->all([](const auto& one) { one.parameters[3] = std::nextafter(one.parameters[3], 0.0); });
         if (fault_ == Fault::drifts)
             this->all([&](const auto& one) { one.parameters[0] += 1e-3 * (this->world().rank() == 0 ? drift : 1); });
     }
@@ -100,6 +117,14 @@ BOOST_AUTO_TEST_CASE(faulty_ones) {
     expect_reported(laws_of(Fault::forgets_state), {"a training that was restored holds", "state() lacks something"});
     expect_reported(laws_of(Fault::learns_nothing), {"after 400 updates the first parameter is 0", "within 5 %"});
     expect_reported(laws_of(Fault::drifts), {"the next training holds", "as the first time"});
+    expect_reported(laws_of(Fault::throws), {"faulty: threw ", "does not want to meet"});
+    const std::string apart = laws_of(Fault::last_bit).text();
+    const auto number_after = [&](std::string_view words) {
+        const std::size_t at = apart.find(words) + words.size();
+        return apart.substr(at, apart.find(' ', at) - at);
+    };
+    BOOST_TEST(apart.find(" in parameter 3; expected the same on all ranks") != std::string::npos, apart);
+    BOOST_TEST(number_after("rank 1 holds ") != number_after("and rank 0 "));
 }
 
 BOOST_AUTO_TEST_CASE(servers) {

@@ -63,8 +63,8 @@ void clipping_laws_of(const Clipping& policy, Violations& found) {
             for (std::size_t i = 0; i < values.size(); ++i)
                 if (!same(whole[i], pieces[i]))
                     return found.add(concat({"element ", i, by, " in pieces of ", cut, " became ",
-                                             number_text(static_cast<double>(pieces[i])), " and ",
-                                             number_text(static_cast<double>(whole[i])), " in one piece"}));
+                                             exact_text(static_cast<double>(pieces[i])), " and ",
+                                             exact_text(static_cast<double>(whole[i])), " in one piece"}));
         }
         for (std::size_t i = 0; i < values.size() && Clipping::changes_elements; ++i)
             if (!(std::abs(static_cast<double>(whole[i])) <=

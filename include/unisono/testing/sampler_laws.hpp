@@ -243,16 +243,23 @@ std::optional<std::string> sampler_rests(const Sampler& sampler, const SamplerSe
     return std::nullopt;
 }
 
-/// All laws over sizes of data, batches and worlds that do not divide each other.
+/// The parameters of the trial: sizes that do not divide each other.
+struct SamplerTrial {
+    std::vector<std::int64_t> data_sizes = {1, 2, 7, 12, 25}; ///< one, for a sampler that is made for one data set
+    std::vector<std::int64_t> batch_sizes = {1, 2, 4, 12};    ///< those that exceed a data set are left out
+    std::vector<std::int64_t> worlds = {1, 2, 3, 8};
+};
+
+/// All laws, for each data size, batch size and world.
 template <sampler_policy Sampler>
-Violations sampler_laws(const Sampler& sampler, Coverage coverage) {
+Violations sampler_laws(const Sampler& sampler, Coverage coverage, const SamplerTrial& trial = {}) {
     Violations found{std::string(Sampler::name)};
     const auto note = [&](const std::optional<std::string>& wrong) {
         if (wrong) found.add(*wrong);
     };
-    for (const std::int64_t n : {1, 2, 7, 12, 25}) {
-        for (const std::int64_t batch : {1, 2, 4, 12}) {
-            for (const std::int64_t world : {1, 2, 3, 8}) {
+    for (const std::int64_t n : trial.data_sizes) {
+        for (const std::int64_t batch : trial.batch_sizes) {
+            for (const std::int64_t world : trial.worlds) {
                 if (batch > n || found.full()) continue;
                 const SamplerSetting s{n, batch, world, 1};
                 try {

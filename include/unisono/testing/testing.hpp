@@ -46,8 +46,10 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// A number as violations show it, small differences included.
+/// A number as violations show it.
 inline std::string number_text(double value) { return detail::number_text(value, std::chars_format::general, 9); }
+/// A number with all of its bits, where two that differ in the last one must look different.
+inline std::string exact_text(double value) { return detail::number_text(value, std::chars_format::general, 17); }
 
 /// The violations of laws, one sentence each. Keeps the first few: one fault tends to cause many.
 class Violations {

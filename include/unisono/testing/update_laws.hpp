@@ -12,10 +12,12 @@
 #include "unisono/update/update.hpp"
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <optional>
 #include <span>
@@ -48,6 +50,7 @@ struct UpdateTrial {
     std::uint64_t most_updates = 400; ///< after so many the model is to have learned
     double learned =
         0.05; ///< what may be left of the distance to the best parameters, as a part of that at the beginning
+    std::chrono::nanoseconds timeout = std::chrono::seconds(30); ///< of each wait: a hang is a violation too
 };
 
 namespace detail {
@@ -93,7 +96,7 @@ void train_update_law(TrainerType& trainer, int rank, std::uint64_t from, std::u
 template <class Policy>
 std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTrial& trial, bool made_anew) {
     std::vector<UpdateLawFindings> found(static_cast<std::size_t>(trial.ranks));
-    run<InProcess>(trial.ranks, [&](auto& world) {
+    const auto train = [&](auto& world) {
         const int rank = world.rank();
         UpdateLawFindings& mine = found[static_cast<std::size_t>(rank)];
         UpdateLawModel model;
@@ -141,8 +144,61 @@ std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTria
         trainer->synchronise();
         train_update_law(*trainer, rank, 2 * trial.updates, trial.most_updates);
         meet();
-    });
+    };
+    run<InProcess>(trial.ranks, train, {.timeout = trial.timeout});
     return found;
+}
+
+/// The first parameter in which two images differ, in words.
+struct WeightDifference {
+    std::string found, expected, where;
+};
+inline std::optional<WeightDifference> difference(const std::array<double, UpdateLawModel::count>& found,
+                                                  const std::array<double, UpdateLawModel::count>& expected) {
+    for (std::size_t i = 0; i < found.size(); ++i)
+        if (std::memcmp(&found[i], &expected[i], sizeof found[i]) != 0)
+            return WeightDifference{exact_text(found[i]), exact_text(expected[i]), concat({" in parameter ", i})};
+    return std::nullopt;
+}
+
+template <class Policy>
+void run_update_laws(const Policy& policy, const UpdateTrial& trial, Violations& found) {
+    const auto first = try_update(policy, trial, false);
+    for (std::size_t m = 0; m < first[0].weights.size(); ++m)
+        for (std::size_t r = 1; r < first.size(); ++r)
+            if (const auto other = difference(first[r].weights[m], first[0].weights[m]))
+                found.add(concat({"after meeting ", m + 1, " rank ", r, " holds ", other->found, " and rank 0 ",
+                                  other->expected, other->where, "; expected the same on all ranks"}));
+    for (std::size_t r = 0; r < first.size(); ++r) {
+        for (std::size_t m = 0; m < first[r].own.size(); ++m)
+            if (first[r].own[m] != 0)
+                found.add(concat({"after meeting ", m + 1, " rank ", r, " counts ", first[r].own[m],
+                                  " updates of its own; expected none"}));
+        if (first[r].moved_by_skip)
+            found.add(concat({"an update that all ranks left out moved the parameters of rank ", r}));
+    }
+    double best = 0; // the mean of all targets of one round of three
+    for (int r = 0; r < trial.ranks; ++r)
+        for (std::uint64_t n = 0; n < 3; ++n) best += UpdateLawModel::target(r, n) / (3.0 * trial.ranks);
+    constexpr bool in_lockstep = !requires { requires Policy::asynchronous; };
+    const double far =
+        in_lockstep ? trial.learned : 0.6; // else ranks that are faster count more: some mean of all targets
+    if (const double learned = first[0].weights.back()[0]; !(std::abs(learned - best) <= far * best))
+        found.add(concat({"after ", trial.most_updates, " updates the first parameter is ", number_text(learned),
+                          "; expected ", number_text(best), " within ", number_text(100 * far), " %"}));
+    if constexpr (in_lockstep) {
+        const auto again = try_update(policy, trial, false);
+        const auto anew = try_update(policy, trial, true);
+        for (std::size_t m = 0; m < first[0].weights.size(); ++m) {
+            if (const auto other = difference(again[0].weights[m], first[0].weights[m]))
+                found.add(concat({"at meeting ", m + 1, " the next training holds ", other->found, "; expected ",
+                                  other->expected, other->where, ", as the first time"}));
+            if (const auto other = difference(anew[0].weights[m], first[0].weights[m]))
+                found.add(concat({"at meeting ", m + 1, " a training that was restored holds ", other->found,
+                                  "; expected ", other->expected, other->where,
+                                  ", as without a stop: state() lacks something that the run remembers"}));
+        }
+    }
 }
 
 } // namespace detail
@@ -155,44 +211,11 @@ std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTria
 template <update_policy Policy>
     requires(!requires { typename Policy::Sharding; }) // which needs servers
 Violations update_laws(const Policy& policy, const UpdateTrial& trial = {}) {
-    using Weights = std::array<double, detail::UpdateLawModel::count>;
     Violations found{std::string(Policy::name)};
-    const auto text = [](const Weights& weights) { return number_text(weights[0]); };
-    const auto first = detail::try_update(policy, trial, false);
-    for (std::size_t m = 0; m < first[0].weights.size(); ++m)
-        for (std::size_t r = 1; r < first.size(); ++r)
-            if (std::memcmp(&first[r].weights[m], &first[0].weights[m], sizeof(Weights)) != 0)
-                found.add(concat({"after meeting ", m + 1, " rank ", r, " holds ", text(first[r].weights[m]),
-                                  " and rank 0 ", text(first[0].weights[m]), "; expected the same on all ranks"}));
-    for (std::size_t r = 0; r < first.size(); ++r) {
-        for (std::size_t m = 0; m < first[r].own.size(); ++m)
-            if (first[r].own[m] != 0)
-                found.add(concat({"after meeting ", m + 1, " rank ", r, " counts ", first[r].own[m],
-                                  " updates of its own; expected none"}));
-        if (first[r].moved_by_skip)
-            found.add(concat({"an update that all ranks left out moved the parameters of rank ", r}));
-    }
-    double best = 0; // the mean of all targets of one round of three
-    for (int r = 0; r < trial.ranks; ++r)
-        for (std::uint64_t n = 0; n < 3; ++n) best += detail::UpdateLawModel::target(r, n) / (3.0 * trial.ranks);
-    constexpr bool in_lockstep = !requires { requires Policy::asynchronous; };
-    const double far =
-        in_lockstep ? trial.learned : 0.6; // else ranks that are faster count more: some mean of all targets
-    if (const double learned = first[0].weights.back()[0]; !(std::abs(learned - best) <= far * best))
-        found.add(concat({"after ", trial.most_updates, " updates the first parameter is ", number_text(learned),
-                          "; expected ", number_text(best), " within ", number_text(100 * far), " %"}));
-    if constexpr (in_lockstep) {
-        const auto again = detail::try_update(policy, trial, false);
-        const auto anew = detail::try_update(policy, trial, true);
-        for (std::size_t m = 0; m < first[0].weights.size(); ++m) {
-            if (again[0].weights[m] != first[0].weights[m])
-                found.add(concat({"at meeting ", m + 1, " the next training holds ", text(again[0].weights[m]),
-                                  "; expected ", text(first[0].weights[m]), " as the first time"}));
-            if (anew[0].weights[m] != first[0].weights[m])
-                found.add(
-                    concat({"at meeting ", m + 1, " a training that was restored holds ", text(anew[0].weights[m]),
-                            "; expected ", text(first[0].weights[m]), ", as without a stop: state() lacks something"}));
-        }
+    try {
+        detail::run_update_laws(policy, trial, found);
+    } catch (const std::exception& thrown) {
+        found.add(concat({"threw ", thrown.what()}));
     }
     return found;
 }
