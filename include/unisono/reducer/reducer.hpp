@@ -16,6 +16,9 @@
 /// of those that give no owners. `sum_slices` is optional and for speed: without it each slice is
 /// summed to its owner separately.
 ///
+/// An algorithm of your own is a schedule (schedule/schedule.hpp). A run returns what
+/// `start_all_reduce(group, values, Sum{}, family)` and its like start, for a family of schedules.
+///
 /// Laws
 /// - All ranks call the same functions in the same order with the same slices (the trainer ensures
 ///   both).

@@ -28,6 +28,9 @@
 ///    of them;
 ///  - `next()` and `restart()` allocate nothing after the stream was made.
 ///
+/// The stream of the samplers here (sampler/stream.hpp) deals the positions of an order and keeps
+/// these books. A sampler with an order of its own can use it and name the sample at each position.
+///
 /// Menu:
 /// - `DistributedSampler`: PyTorch's order, shuffled or not, padded or cut. To train as under
 ///   PyTorch.

@@ -185,14 +185,15 @@ enum class StepKind : std::uint8_t {
     receive,         ///< from peer into target
     receive_combine, ///< target = source (own memory, same blocks) combined with what peer sent
     copy,            ///< target = source, both in own memory
-    combine_ranks, ///< target = rank 0's block combined with rank 1's, ... in rank order: that of rank i lies in scratch
-                   // /< slot source.slot + i (one less above the own rank), the own one in `source`
-                   // (not scratch)
-    post,          ///< tell all ranks that this one got here; with blocks in source: and put a copy beside the flag
-    await,         ///< until every rank has posted as often as this one
-    combine_peers,  ///< target = source of rank 0 combined with that of rank 1, ... in rank order, straight from their
-                    // /< memory; written to the memory of rank `peer`, or of all ranks where peer
-                    // is `everyone`
+    /// target = rank 0's block combined with rank 1's, ... in rank order: that of rank i lies in
+    /// scratch slot source.slot + i (one less above the own rank), the own one in `source` (not
+    /// scratch)
+    combine_ranks,
+    post,  ///< tell all ranks that this one got here; with blocks in source: and put a copy beside the flag
+    await, ///< until every rank has posted as often as this one
+    /// target = source of rank 0 combined with that of rank 1, ... in rank order, straight from
+    /// their memory; written to the memory of rank `peer`, or of all ranks where peer is `everyone`
+    combine_peers,
     copy_from_peer, ///< target (own memory) = source in the memory of rank `peer`
 };
 

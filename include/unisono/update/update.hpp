@@ -19,19 +19,23 @@
 /// - `meet()` then, at the end of `fit`, in `synchronise` and before `evaluate`. Collective: the
 ///   ranks synchronise; all hold the same parameters afterwards.
 ///
-/// A run also has `state()`, `own()`, `met()` and `restore(met)` for checkpoints, and `bytes()` and
-/// `tell(report)` for reports. `UpdateRun` has a default for each of these functions, the behaviour
-/// of `Synchronous`. A run derives from it and replaces the functions in which it differs.
+/// A run also has `bytes()` and `tell(report)` for reports. `UpdateRun` has a default for each of
+/// these functions, the behaviour of `Synchronous`. A run derives from it and replaces the
+/// functions in which it differs. A run whose updates are alone derives from `LocalRun`
+/// (update/local.hpp), which adds `state()`, `own()`, `met()` and `restore(met)` for checkpoints.
 ///
-/// `start` gets a reference to the training, which outlives the run. It has `World`, `Element` and
+/// The trainer calls the policy's `check()`, if it has one, before `start`.
+///
+/// `start` gets a reference to the training, which outlives the run. It has the types `World`,
+/// `Element` and `Place`, and
 /// - `world()`: the group of all ranks that train;
 /// - `flat()`: the parameters. It has `count()`, and `visit(slice, f)` calls f(one) for each
 ///   contiguous piece: `one.flat` is its position in the flat order, `one.parameters` and
 ///   `one.count` its memory;
-/// - `place()`: host or device, wherever the parameters are, with `allocate`, `allocate_own` and
-///   `arithmetic()` (trainer/place.hpp);
-/// - `start_sum(at, count)`: starts to sum elements of memory from `place().allocate` over all
-///   ranks, by the trainer's reducer;
+/// - `place()`: host or device, wherever the parameters are, with `arithmetic()` and
+///   `allocate<T>(n)`, which returns a `Place::Array<T>` (trainer/place.hpp);
+/// - `start_sum(at, count)`: starts to sum elements of such an array over all ranks, by the
+///   trainer's reducer, and returns an `Operation` (group/operation.hpp) to wait for;
 /// - `apply()`, `publish()`, `discard()`: the trainer's part of the functions above.
 ///
 /// A policy declares `agrees` if all ranks commit or leave out the same updates and hold equal
@@ -51,7 +55,9 @@
 /// Menu:
 /// - `Synchronous`: every update uses the gradients of all ranks.
 /// - `LocalSteps`: each rank uses its own gradients; every few updates the parameters are averaged.
+///   With a warm-up, it is post-local SGD.
 /// - `Diloco`: the same at longer intervals; an outer optimizer steps by the ranks' movements.
+///   SlowMo and Lookahead are settings of it.
 /// - `StreamingDiloco`: as `Diloco`, one fragment of the parameters at a time, while ranks train.
 /// - `Gossip`: each rank uses its own gradients, then averages with neighbours.
 /// - `Asynchronous`: servers apply each worker's gradient as it arrives, however stale.
