@@ -1,6 +1,6 @@
 #pragma once
 
-#include <unisono/group/operation.hpp>
+#include <unisono/update/in_flight.hpp>
 #include <unisono/update/local.hpp>
 
 #include <vector>
@@ -33,6 +33,7 @@ public:
 private:
     /// Starts the sum of all ranks' parameters. It goes on while this rank trains.
     void send() {
+        in_flight_.wait(); // for one that is of no use any more, where a training goes back
         each([](T& parameter, T& sent, T& sum) { sum = sent = parameter; });
         in_flight_ = this->training().start_sum(sum_.data(), sent_.size());
     }
@@ -53,7 +54,7 @@ private:
     Policy policy_;
     std::vector<T> sent_;
     typename Training::Place::template Array<T> sum_; // the group sums it where it lies
-    unisono::Operation in_flight_;
+    unisono::InFlight in_flight_;
 };
 
 /// Local SGD whose communication overlaps with training: each rank sends its parameters, trains

@@ -34,7 +34,9 @@ enum class Fault {
     learns_nothing,
     drifts,
     last_bit,
-    throws
+    throws,
+    keeps_on_return,
+    leaves_a_sum
 };
 
 template <class Training, class Policy>
@@ -51,7 +53,16 @@ public:
     un::Verdict discard(un::Verdict verdict) {
         return fault_ == Fault::applies_always ? Base::apply() : Base::discard(verdict);
     }
+    [[nodiscard]] bool after(un::Verdict verdict) {
+        const bool due = Base::after(verdict);
+        if (fault_ != Fault::leaves_a_sum) return due;
+        left_.wait();
+        this->make_image();
+        left_ = this->training().start_sum(this->image(), 1);
+        return due;
+    }
     void meet() {
+        left_.wait();
         static int drift = 0;
         if (fault_ == Fault::never_meets) return;
         if (fault_ == Fault::throws && this->world().rank() == 1) un::refuse_input("does not want to meet");
@@ -65,6 +76,7 @@ public:
             this->all([&](const auto& one) { one.parameters[0] += 1e-3 * (this->world().rank() == 0 ? drift : 1); });
     }
     void restore(std::uint64_t met) {
+        if (fault_ == Fault::keeps_on_return) return;
         Base::restore(met);
         if (fault_ == Fault::forgets_state)
             for (double& value : this->state().array(0)) value = 0;
@@ -72,6 +84,7 @@ public:
 
 private:
     Fault fault_;
+    un::Operation left_;
 };
 
 /// Diloco with a fault that is chosen at run time.
@@ -118,6 +131,9 @@ BOOST_AUTO_TEST_CASE(faulty_ones) {
     expect_reported(laws_of(Fault::learns_nothing), {"after 400 updates the first parameter is 0", "within 5 %"});
     expect_reported(laws_of(Fault::drifts), {"the next training holds", "as the first time"});
     expect_reported(laws_of(Fault::throws), {"faulty: threw ", "does not want to meet"});
+    expect_reported(laws_of(Fault::keeps_on_return), {"a training that went back holds", "restore() keeps something"});
+    expect_reported(laws_of(Fault::leaves_a_sum), {"a trainer that ended between two meetings broke the world",
+                                                   "dropped the handle of an unfinished operation"});
     const std::string apart = laws_of(Fault::last_bit).text();
     const auto number_after = [&](std::string_view words) {
         const std::size_t at = apart.find(words) + words.size();

@@ -91,10 +91,17 @@ void train_update_law(TrainerType& trainer, int rank, std::uint64_t from, std::u
     for (std::uint64_t n = from; n < to; ++n) trainer.step(std::array<double, 1>{UpdateLawModel::target(rank, n)});
 }
 
-/// Trains, synchronises, and trains on. From the second synchronisation on, if asked, with a new
-/// trainer that is made from the state that the run names.
+/// The continuation of a training after its first synchronisation.
+enum class AfterMeeting : std::uint8_t {
+    goes_on,
+    is_made_anew, ///< a new trainer is restored from the state that the run names
+    goes_back,    ///< the same trainer makes some updates, and is then restored
+};
+
+/// Trains, synchronises, and trains on.
 template <class Policy>
-std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTrial& trial, bool made_anew) {
+std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTrial& trial,
+                                          AfterMeeting then = AfterMeeting::goes_on) {
     std::vector<UpdateLawFindings> found(static_cast<std::size_t>(trial.ranks));
     const auto train = [&](auto& world) {
         const int rank = world.rank();
@@ -113,7 +120,8 @@ std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTria
         make();
         train_update_law(*trainer, rank, 0, trial.updates);
         meet();
-        if (made_anew) {
+        if (then != AfterMeeting::goes_on) {
+            const auto weights = model.weights;
             const TrainingProgress progress = trainer->progress();
             std::vector<double> state;
             std::uint64_t met = 0;
@@ -124,8 +132,13 @@ std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTria
                     for (std::size_t a = 0; a < common.size(); ++a)
                         state.insert(state.end(), common.array(a).begin(), common.array(a).end());
             }
-            trainer.reset();
-            make();
+            if (then == AfterMeeting::goes_back) {
+                train_update_law(*trainer, rank, trial.updates, 2 * trial.updates - 1);
+            } else {
+                trainer.reset();
+                make();
+            }
+            model.weights = weights;
             if constexpr (requires { trainer->update_run().restore(met); }) {
                 auto& common = trainer->update_run().state();
                 std::size_t at = 0;
@@ -149,6 +162,21 @@ std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTria
     return found;
 }
 
+/// Trains and lets the trainer go without a synchronisation; the world must remain usable.
+template <class Policy>
+void leave_update(const Policy& policy, const UpdateTrial& trial) {
+    const auto train = [&](auto& world) {
+        UpdateLawModel model;
+        {
+            UpdateLawTrainer<Policy> trainer(world, model, policy, Sgd{.learning_rate = trial.learning_rate},
+                                             FiniteGuard{.action = OnOffence::skip});
+            train_update_law(trainer, world.rank(), 0, trial.updates);
+        }
+        barrier(world);
+    };
+    run<InProcess>(trial.ranks, train, {.timeout = trial.timeout});
+}
+
 /// The first parameter in which two images differ, in words.
 struct WeightDifference {
     std::string found, expected, where;
@@ -163,7 +191,7 @@ inline std::optional<WeightDifference> difference(const std::array<double, Updat
 
 template <class Policy>
 void run_update_laws(const Policy& policy, const UpdateTrial& trial, Violations& found) {
-    const auto first = try_update(policy, trial, false);
+    const auto first = try_update(policy, trial);
     for (std::size_t m = 0; m < first[0].weights.size(); ++m)
         for (std::size_t r = 1; r < first.size(); ++r)
             if (const auto other = difference(first[r].weights[m], first[0].weights[m]))
@@ -187,8 +215,9 @@ void run_update_laws(const Policy& policy, const UpdateTrial& trial, Violations&
         found.add(concat({"after ", trial.most_updates, " updates the first parameter is ", number_text(learned),
                           "; expected ", number_text(best), " within ", number_text(100 * far), " %"}));
     if constexpr (in_lockstep) {
-        const auto again = try_update(policy, trial, false);
-        const auto anew = try_update(policy, trial, true);
+        const auto again = try_update(policy, trial);
+        const auto anew = try_update(policy, trial, AfterMeeting::is_made_anew);
+        const auto back = try_update(policy, trial, AfterMeeting::goes_back);
         for (std::size_t m = 0; m < first[0].weights.size(); ++m) {
             if (const auto other = difference(again[0].weights[m], first[0].weights[m]))
                 found.add(concat({"at meeting ", m + 1, " the next training holds ", other->found, "; expected ",
@@ -197,7 +226,16 @@ void run_update_laws(const Policy& policy, const UpdateTrial& trial, Violations&
                 found.add(concat({"at meeting ", m + 1, " a training that was restored holds ", other->found,
                                   "; expected ", other->expected, other->where,
                                   ", as without a stop: state() lacks something that the run remembers"}));
+            if (const auto other = difference(back[0].weights[m], first[0].weights[m]))
+                found.add(concat({"at meeting ", m + 1, " a training that went back holds ", other->found,
+                                  "; expected ", other->expected, other->where,
+                                  ", as without: restore() keeps something of the updates that it undoes"}));
         }
+    }
+    try {
+        leave_update(policy, trial);
+    } catch (const std::exception& thrown) {
+        found.add(concat({"a trainer that ended between two meetings broke the world: ", thrown.what()}));
     }
 }
 
@@ -207,7 +245,9 @@ void run_update_laws(const Policy& policy, const UpdateTrial& trial, Violations&
 /// same parameters, to the bit, and no rank has an update of its own. An update that the guard
 /// leaves out on all ranks changes nothing. The model learns. A training gives the same bits when
 /// it is repeated, also if the trainer was made anew at a synchronisation and restored from
-/// `state()`, as a checkpoint does. A policy that is `asynchronous` may give other bits each time.
+/// `state()`, as a checkpoint does, or went back there after further updates. A policy that is
+/// `asynchronous` may give other bits each time. A trainer that ends between two synchronisations
+/// leaves the world usable.
 template <update_policy Policy>
     requires(!requires { typename Policy::Sharding; }) // which needs servers
 Violations update_laws(const Policy& policy, const UpdateTrial& trial = {}) {

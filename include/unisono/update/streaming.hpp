@@ -4,11 +4,11 @@
 /// The run of StreamingDiloco: the ranks train on while a fragment of the parameters is summed.
 
 #include "unisono/update/averaging.hpp"
+#include "unisono/update/in_flight.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <span>
 #include <vector>
 
@@ -22,17 +22,6 @@ class Streaming : public Averaging<Training, Policy> {
 
 public:
     Streaming(Training& training, const Policy& policy) : Base(training, policy), synchronised_(policy.fragments) {}
-    /// Ends a fragment under way. Without a fault the destructor waits for its sum, at most the
-    /// group's timeout, and discards it. After a fault it does not wait, and the world's next call
-    /// reports the fault. If an exception that arose since the trainer was made is passing, the
-    /// other ranks may not have started the same sum: it is dropped, which aborts the world.
-    ~Streaming() {
-        if (std::uncaught_exceptions() > exceptions_) return;
-        try {
-            sum_.wait();
-        } catch (...) { // the world holds the fault: every rank's next call throws it
-        }
-    }
 
     [[nodiscard]] bool after(Verdict) {
         const std::uint64_t own = this->count_update();
@@ -94,8 +83,7 @@ private:
     Slice under_way_ = {};                    ///< the fragment under way; empty: none
     std::size_t fragment_ = 0;                ///< its number
     std::uint64_t arrives_ = 0;               ///< after so many updates
-    Operation sum_;
-    int exceptions_ = std::uncaught_exceptions(); ///< when the trainer was made
+    InFlight sum_;
 };
 
 } // namespace detail

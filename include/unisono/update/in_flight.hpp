@@ -1,0 +1,45 @@
+#pragma once
+
+/// \file
+/// An operation that goes on while a rank trains.
+
+#include "unisono/group/operation.hpp"
+
+#include <exception>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// An operation that a run has in flight between two updates. A trainer may end meanwhile; an
+/// Operation that is dropped unfinished would abort the world. Declare it after the memory that the
+/// operation uses.
+///
+/// Without a fault the destructor waits for the operation, at most the group's timeout, and its
+/// result is discarded. After a fault it does not wait, and the world's next call reports the
+/// fault. If an exception that arose since the run was made is passing, the other ranks may not
+/// have started the same operation: it is dropped, which aborts the world.
+class InFlight {
+public:
+    InFlight() = default;
+    InFlight(const InFlight&) = delete;
+    InFlight& operator=(const InFlight&) = delete;
+    ~InFlight() {
+        if (std::uncaught_exceptions() > exceptions_) return;
+        try {
+            operation_.wait();
+        } catch (...) { // the world holds the fault: every rank's next call throws it
+        }
+    }
+    /// The one before has been waited for.
+    InFlight& operator=(Operation started) {
+        operation_ = std::move(started);
+        return *this;
+    }
+    void wait() { operation_.wait(); }
+
+private:
+    Operation operation_;
+    int exceptions_ = std::uncaught_exceptions();
+};
+
+UNISONO_NAMESPACE_END
