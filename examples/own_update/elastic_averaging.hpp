@@ -49,7 +49,7 @@ private:
 
     Policy policy_;
     std::vector<T> centre_;
-    decltype(std::declval<Training&>().place().template allocate<T>(1)) distance_; // the group sums it where it lies
+    typename Training::Place::template Array<T> distance_; // the group sums it where it lies
 };
 
 /// Elastic averaging SGD: each rank explores by itself, held by a spring to a centre that all have in common. After every `steps` updates the
