@@ -21,7 +21,9 @@ UNISONO_NAMESPACE_BEGIN
 /// has the time of `overlap` updates for them. The bytes move during each update, and with a
 /// ProgressThread also between updates. At a synchronisation (`synchronise()`, the end of `fit`,
 /// `evaluate`), the fragment under way is completed, and all fragments are synchronised at once,
-/// without a mix.
+/// without a mix. From then on all fragments count as synchronised equally often. So an outer Adam,
+/// which corrects its bias by that count, takes fragments that were behind for one step older than
+/// they are.
 ///
 /// A trainer that ends without a synchronisation, after the same number of updates on all ranks,
 /// waits for the fragment under way, at most the group's timeout, and discards it; the world
