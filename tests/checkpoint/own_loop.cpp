@@ -92,6 +92,39 @@ std::vector<End> loop(const std::string& folder, int most) {
     return ends;
 }
 
+/// y = w . x, pulled to 1, in one matrix.
+struct Square {
+    std::vector<float> weights = std::vector<float>(64, 0.1f), slopes = std::vector<float>(64);
+
+    std::span<float> parameters() { return weights; }
+    std::span<float> gradients() { return slopes; }
+    [[nodiscard]] std::array<std::array<std::size_t, 2>, 1> parameter_shapes() const { return {{{8, 8}}}; }
+
+    double operator()(const un::RowBatch<float>& batch, un::Pass& pass) {
+        const auto scale = static_cast<float>(pass.loss_scale());
+        double loss = 0;
+        for (std::size_t row = 0; row < batch.rows(); ++row) {
+            const auto x = batch.row(row);
+            float y = -1;
+            for (std::size_t i = 0; i < 64; ++i) y += weights[i] * x[i];
+            for (std::size_t i = 0; i < 64; ++i) slopes[i] += scale * y * x[i];
+            loss += static_cast<double>(y * y);
+        }
+        return loss;
+    }
+};
+
+/// What the call threw; empty: nothing.
+template <class Call>
+std::string told(Call call) {
+    try {
+        call();
+        return {};
+    } catch (const un::error& failed) {
+        return failed.what();
+    }
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(checkpoint_own_loop)
@@ -122,6 +155,25 @@ BOOST_AUTO_TEST_CASE(goes_on_where_it_stood) {
     BOOST_TEST(first.find("buffer_0")->type == "BF16");
     BOOST_TEST_REQUIRE(second_file.find("parameter_1") != nullptr);
     BOOST_TEST(second_file.find("parameter_1")->shape == (std::vector<std::uint64_t>{3, 11}));
+}
+
+BOOST_AUTO_TEST_CASE(what_resume_would_refuse_is_not_saved) {
+    const Folder folder;
+    std::array<std::string, 2> below, notes;
+    un::run<un::InProcess>(2, [&](auto& world) {
+        const auto rank = static_cast<std::size_t>(world.rank());
+        Square model;
+        un::Trainer trainer{world, model, un::Sgd{}};
+        un::Checkpoints checkpoints(folder.path(), {.keep = 1});
+        checkpoints.save(trainer, {.note = "good"});
+        below[rank] = told([&] { checkpoints.save(trainer, {.position = un::Position{un::Epoch{1}, -8}}); });
+        notes[rank] = checkpoints.resume(trainer)->note;
+    });
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+        BOOST_TEST(below[rank].find("Checkpoints::save: found world 2, epoch 1, samples -8") != std::string::npos,
+                   below[rank]);
+        BOOST_TEST(notes[rank] == "good");
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -55,7 +55,8 @@ public:
     /// bytes are written; in the background as much memory. All wait for the slowest: see
     /// RunOptions.timeout. \returns its name
     /// \throws error refused: a file cannot be written, or another training writes there;
-    /// bad_input: names that are not UTF-8
+    /// bad_input, before anything is written: names that are not UTF-8, and whatever `resume` would
+    /// refuse, such as a position below 0
     template <class Trainer>
     std::string save(Trainer& trainer, const SaveOptions& options = {}) {
         return save(trainer, trainer.world(), options);
@@ -80,7 +81,9 @@ public:
                     head.samples = options.position->samples;
                 }
                 head.note = options.note;
-                static_cast<void>(detail::manifest_text(head)); // refuses names that cannot be written
+                const std::string where = "Checkpoints::save"; // which refuses what `resume` would refuse
+                static_cast<void>(detail::checked_text(head, where));
+                detail::check_fits(head, head, where);
                 auto model = detail::own_parts(trainer, head, replicated, false);
                 auto optimizer = detail::own_parts(trainer, head, replicated, true);
                 if (world.rank() == 0) {

@@ -318,5 +318,15 @@ inline Manifest manifest_of(std::string_view text, const std::string& where) {
     return m;
 }
 
+/// The text of a manifest that is to be written.
+/// \throws error bad_input: what `manifest_of` would refuse of it
+inline std::string checked_text(const Manifest& m, const std::string& where) {
+    std::string text = manifest_text(m);
+    if (text.size() > most_manifest_bytes)
+        refuse_input({where, ": the manifest has ", text.size(), " bytes; expected at most ", most_manifest_bytes});
+    static_cast<void>(manifest_of(text, where));
+    return text;
+}
+
 } // namespace detail
 UNISONO_NAMESPACE_END
