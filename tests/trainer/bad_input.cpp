@@ -164,6 +164,35 @@ BOOST_AUTO_TEST_CASE(options_that_differ) {
     BOOST_TEST(one[2].says("rank 1"));
 }
 
+BOOST_AUTO_TEST_CASE(a_refused_fit_changes_nothing) {
+    for (const int ranks : {1, 2}) {
+        const auto all = outcomes(ranks, [&](auto& world) {
+            SumOfOutputs<float> model(3);
+            un::Trainer trainer{world, model, un::Sgd{}};
+            const auto refuses = [&](const un::FitOptions& options) {
+                const un::TrainingProgress before = trainer.progress();
+                bool refused = false;
+                try {
+                    trainer.fit(rows(), quiet(options));
+                } catch (const un::error&) {
+                    refused = true;
+                }
+                if (!refused || trainer.progress() != before) throw std::runtime_error("accepted, or changed");
+            };
+            if (ranks > 1) { // a mismatch: the group remains usable
+                refuses({.batch_size = 2, .start = un::Position{un::Epoch{0}, 2 * world.rank()}});
+            } else {
+                refuses({.batch_size = 2, .start = un::Position{un::Epoch{0}, -5}});
+                trainer.restore({.seed = 7, .data_size = 20, .restored = true});
+                refuses({.batch_size = 2, .seed = 8});
+                refuses({.batch_size = 2, .seed = 8}); // still
+            }
+            trainer.fit(rows(), quiet({.batch_size = 2, .seed = 7}));
+        });
+        for (const Outcome& one : all) BOOST_TEST(!one.failed, one.what);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(models_that_differ) {
     const auto counts = outcomes(3, [&](auto& world) {
         LeastSquares<float> model(4, world.rank() == 1 ? 2 : 4);

@@ -45,6 +45,7 @@ public:
                 of_.surviving([&] { in_this_world(); });
             } catch (...) {
                 state_.fit_end = -1;
+                if (of_.inner_) of_.remember(); // a start that was refused is not kept
                 throw;
             }
             if (state_.fits < number_) { // else another rank's state is here

@@ -44,10 +44,10 @@ auto start_observer(const Observer& observer, bool prints) {
     else return ProgressReporter<>(observer, prints);
 }
 
-/// The position where a `fit` begins. The first `fit` of a restored training, unless it names a
-/// start, must ask for the samples and random numbers with which the saved training would have
-/// continued. \throws error bad_input
-void begin_fit(TrainingProgress& progress, const FitOptions& options, std::int64_t data_size);
+/// The progress with which a `fit` begins, if all ranks agree on it. The first `fit` of a restored
+/// training, unless it names a start, must ask for the samples and random numbers with which the
+/// saved training would have continued. \throws error bad_input
+TrainingProgress begun_fit(const TrainingProgress& progress, const FitOptions& options, std::int64_t data_size);
 
 /// The steps of a training as the loop of `fit` calls them, which does not know its types.
 class FitSteps {
@@ -87,8 +87,9 @@ template <class Window>
 class FitLoop {
 public:
     /// `position`: where to begin; it moves with each update, also if one throws.
-    FitLoop(const FitOptions& given, Position& position, const Window& window, bool counts_tokens)
-        : options(given), position_(position), first_epoch_(position.epoch.number()), window_(window),
+    FitLoop(const FitOptions& given, const TrainingPlan& planned, Position& position, const Window& window,
+            bool counts_tokens)
+        : options(given), plan(planned), position_(position), first_epoch_(position.epoch.number()), window_(window),
           counts_tokens_(counts_tokens) {}
 
     /// Trains for `options.epochs` epochs, of which `epoch` is what is left of the first.
@@ -281,26 +282,31 @@ void agree_on_fit(World& world, const FitOptions& options, const Position& posit
                                          position.samples, plan.rounds_per_epoch, plan.shape.replicas});
 }
 
-/// One call of `fit`.
+/// One call of `fit`. `progress` is that of the trainer, and unchanged if the call is refused.
 template <class Session, class Data, class OnUpdate>
-FitReport fit(Session& session, Data& data, const FitOptions& options, Position& position, OnUpdate& on_update) {
+FitReport fit(Session& session, Data& data, const FitOptions& options, TrainingProgress& progress,
+              OnUpdate& on_update) {
     auto& world = session.world();
     const auto& policies = session.policies();
-    FitLoop loop(options, position, policies.accumulation.window(policies.hosting.counted(policies.sampler)),
-                 std::remove_cvref_t<decltype(policies.accumulation)>::counts_tokens);
+    const TrainingProgress begun = begun_fit(progress, options, static_cast<std::int64_t>(data.size()));
+    const Position& start = begun.position;
     session.assemble();
     const SamplerShape shape = shape_of_fit(policies.sampler, policies.accumulation, policies.hosting, options,
                                             static_cast<std::size_t>(data.size()), session.workers(), session.worker());
-    auto stream = policies.sampler.stream(shape, position.epoch);
-    loop.plan = plan_training(rounds_of(stream), policies.sampler, policies.accumulation, policies.hosting, shape,
-                              options, session.workers());
-    agree_on_fit(world, options, position, loop.plan);
+    auto stream = policies.sampler.stream(shape, start.epoch);
+    const TrainingPlan plan = plan_training(rounds_of(stream), policies.sampler, policies.accumulation,
+                                            policies.hosting, shape, options, session.workers());
+    agree_on_fit(world, options, start, plan);
     if (Session::served && options.stop_on != nullptr)
         refuse_input("FitOptions.stop_on is given, with an update that servers make; expected none. Why: workers "
                      "and servers "
                      "have no update in common after which to stop");
+    if (start.samples != 0) stream.restart(start.epoch, start.samples); // or refuses, on all ranks
+    progress = begun;
+    Position& position = progress.position;
+    FitLoop loop(options, plan, position, policies.accumulation.window(policies.hosting.counted(policies.sampler)),
+                 std::remove_cvref_t<decltype(policies.accumulation)>::counts_tokens);
     if (!session.serves()) {
-        if (position.samples != 0) stream.restart(position.epoch, position.samples);
         const EpochRounds rounds = rounds_of(stream);
         Loader loader(data, std::move(stream), LoaderOptions{.depth = options.read_ahead, .timeout = world.timeout()});
         auto observer = start_observer(policies.observer, options.progress && world.rank() == 0);
@@ -327,9 +333,10 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION void begin_fit(TrainingProgress& progress, const FitOptions& options, std::int64_t data_size) {
+UNISONO_DEFINITION TrainingProgress begun_fit(const TrainingProgress& progress, const FitOptions& options,
+                                              std::int64_t data_size) {
     const Position& position = progress.position;
-    if (std::exchange(progress.restored, false) && !options.start && progress.data_size != 0) {
+    if (progress.restored && !options.start && progress.data_size != 0) {
         if (options.seed != progress.seed)
             refuse_input({"FitOptions.seed is ", options.seed, "; expected ", progress.seed,
                           ", with which the training began that was restored (or FitOptions.start)"});
@@ -338,9 +345,12 @@ UNISONO_DEFINITION void begin_fit(TrainingProgress& progress, const FitOptions& 
                           ", since the training that was restored stands at sample ", position.samples, " of epoch ",
                           position.epoch.number(), " (or FitOptions.start)"});
     }
-    if (options.start) progress.position = *options.start;
-    progress.seed = options.seed;
-    progress.data_size = data_size;
+    TrainingProgress begun = progress;
+    if (options.start) begun.position = *options.start;
+    begun.seed = options.seed;
+    begun.data_size = data_size;
+    begun.restored = false;
+    return begun;
 }
 
 } // namespace detail

@@ -91,10 +91,7 @@ public:
                       "unisono::Trainer: found a third argument of fit that cannot be called with an UpdateReport. "
                       "Required: a callable such as [](const un::UpdateReport& report) { ... }, or nothing.");
         if constexpr (detail::trains_on<Model, Data> && std::invocable<OnUpdate&, const UpdateReport&>) {
-            return calling("fit", [&] {
-                detail::begin_fit(progress_, options, static_cast<std::int64_t>(data.size()));
-                return detail::fit(session_, data, options, progress_.position, on_update);
-            });
+            return calling("fit", [&] { return detail::fit(session_, data, options, progress_, on_update); });
         } else {
             detail::tell_batches_of<Model, Data>();
             return {};
