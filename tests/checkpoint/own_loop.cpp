@@ -2,11 +2,16 @@
 #include "training.hpp"
 
 #include "unisono/checkpoint/checkpoints.hpp"
+#include "unisono/compression/cast.hpp"
+#include "unisono/compression/one_bit.hpp"
+#include "unisono/compression/power_sgd.hpp"
+#include "unisono/compression/top_k.hpp"
 #include "unisono/data/data.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/trainer/hashes.hpp"
 #include "unisono/trainer/master_weights.hpp"
+#include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
 
@@ -114,6 +119,30 @@ struct Square {
     }
 };
 
+/// Rank 0's state after `before` updates, `resume` where there is a checkpoint, and `after` more; saved then, or not.
+template <class Policy>
+un::StateHash steps(const std::string& folder, int before, int after, bool save, const Policy& policy) {
+    un::StateHash hash;
+    const std::vector<float> values = un::torch_rand(3, 16 * 64);
+    const un::RowData data(values, 64);
+    un::run<un::InProcess>(2, [&](auto& world) {
+        Square model;
+        if (before > 0) model.weights.assign(64, 1000); // with gradients that leave other grids
+        un::Trainer trainer{world, model, policy, un::Sgd{.learning_rate = 0.001}};
+        un::Checkpoints checkpoints(folder);
+        const auto step = [&](int update) {
+            trainer.step(data.batch(std::array{static_cast<std::size_t>(2 * update + world.rank())}));
+        };
+        for (int i = 0; i < before; ++i) step(i);
+        checkpoints.resume(trainer);
+        for (int i = 0; i < after; ++i) step(i);
+        if (save) checkpoints.save(trainer);
+        const un::StateHash found = un::state_hash(trainer);
+        if (world.rank() == 0) hash = found;
+    });
+    return hash;
+}
+
 /// What the call threw; empty: nothing.
 template <class Call>
 std::string told(Call call) {
@@ -174,6 +203,24 @@ BOOST_AUTO_TEST_CASE(what_resume_would_refuse_is_not_saved) {
                    below[rank]);
         BOOST_TEST(notes[rank] == "good");
     }
+}
+
+BOOST_AUTO_TEST_CASE(a_used_trainer_goes_on_like_a_new_one) {
+    const auto same = [](const char* what, const auto& saved, const auto& resumed) {
+        const Folder folder;
+        steps(folder.path(), 0, 2, true, saved);
+        const un::StateHash fresh = steps(folder.path(), 0, 3, false, resumed);
+        BOOST_TEST((fresh == steps(folder.path(), 0, 3, false, resumed)), what);
+        BOOST_TEST((fresh == steps(folder.path(), 5, 3, false, resumed)), what);
+    };
+    same("TopK", un::TopK{.fraction = 0.25}, un::TopK{.fraction = 0.25});
+    same("OneBit", un::OneBit{.warm_up = 4, .block = 4}, un::OneBit{.warm_up = 4, .block = 4});
+    same("PowerSgd", un::PowerSgd{.rank = 1, .warm_up = 4}, un::PowerSgd{.rank = 1, .warm_up = 4});
+    same("PowerSgd", un::PowerSgd{.rank = 1}, un::PowerSgd{.rank = 1});
+    same("CastWire", un::Bf16Wire{}, un::Bf16Wire{});
+    // The checkpoint has no loss scale, or no grids.
+    same("LossScaling", un::NoLossScaling{}, un::LossScaling{.initial = 1000, .growth = 1.7, .growth_interval = 1});
+    same("Reproducible", un::PlainSums{}, un::Reproducible{});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

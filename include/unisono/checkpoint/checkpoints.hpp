@@ -168,13 +168,13 @@ public:
             agree(world, "resume", detail::attempt([&] { staged.emplace(trainer, saved, path); }));
             if constexpr (requires {
                               trainer.restore_grid_exponents(saved.grid_exponents);
-                          }) { // or refuses, on all alike
-                agree(world, "resume", detail::attempt([&] {
-                          if (!saved.grid_exponents.empty()) trainer.restore_grid_exponents(saved.grid_exponents);
-                      }));
+                          }) // or refuses, on all alike
+                agree(world, "resume", detail::attempt([&] { trainer.restore_grid_exponents(saved.grid_exponents); }));
+            if constexpr (requires { trainer.restore_loss_scale(trainer.loss_scale()); }) {
+                auto scale = trainer.policies().scaling.start();
+                if (saved.scales) scale = {saved.loss_scale, saved.good_updates};
+                trainer.restore_loss_scale(scale);
             }
-            if constexpr (requires { trainer.restore_loss_scale({saved.loss_scale, saved.good_updates}); })
-                if (saved.scales) trainer.restore_loss_scale({saved.loss_scale, saved.good_updates});
             staged->apply();
             if constexpr (detail::goes_alone<Trainer>) trainer.update_run().restore(saved.meetings.value_or(0));
             const Position position{Epoch{saved.epoch}, saved.samples};

@@ -120,6 +120,10 @@ public:
         std::fill(left_.begin(), left_.end(), T{});
         std::fill(own_left_.begin(), own_left_.end(), T{});
     }
+    void restart() {
+        forget();
+        updates_ = 0;
+    }
     [[nodiscard]] std::size_t bytes() const {
         return wire_.size() + received_.size() + own_wire_.size() +
                (left_.size() + own_left_.size() + sums_.size()) * sizeof(T);

@@ -12,6 +12,8 @@
 /// - `finish()`: waits; the values of all buckets in flight are then the sum over all ranks of what
 ///   each has encoded;
 /// - `forget()`: drops what encoding has left over so far: all ranks have left the update out;
+/// - `restart()`, only where `forget` does not do it: makes the run as it was at first, before a
+///   restored training goes on;
 /// - `bytes()`: memory beside the model's.
 ///
 /// For a model on a device, the trainer copies gradients to the host before `begin`, and the sums
@@ -93,6 +95,13 @@ template <class T, class C, class World>
                                      std::span<const ParameterMatrix> parameters) {
     if constexpr (compresses_parameters<C, T, World>) return policy.template start<T>(world, buckets, parameters);
     else return policy.template start<T>(world, buckets);
+}
+
+/// Makes a run as it was at first: nothing is left over, and a warm-up begins anew.
+template <class Run>
+void restart_compression(Run& run) {
+    if constexpr (requires { run.restart(); }) run.restart();
+    else run.forget();
 }
 
 /// Elements of the flat order up to the end of the last bucket.

@@ -136,6 +136,10 @@ public:
         updates_ += any ? 1 : 0;
     }
     void forget() { begin_anew(); }
+    void restart() {
+        updates_ = drawn_ = 0;
+        begin_anew();
+    }
     [[nodiscard]] std::size_t bytes() const {
         return (first_.size() + second_.size() + own_.size() + left_.size()) * sizeof(T);
     }

@@ -173,6 +173,9 @@ private:
         static_cast<void>(exchange<T>(world, wire, 5));
         wire.forget();
         expect_zeros(exchange<T>(world, wire, -1), world, "of zeros, after forget,");
+        unisono::detail::restart_compression(wire);
+        static_cast<void>(exchange<T>(world, wire, -1));
+        if (exchange<T>(world, wire, 0) != first) add("the same gradients give other bits after a restart");
         auto again = unisono::detail::start_compression<T>(policy_, world, buckets_, parameters_);
         static_cast<void>(exchange<T>(world, again, -1));
         if (exchange<T>(world, again, 0) != first) add("the same gradients give other bits in another run");
@@ -192,8 +195,8 @@ private:
 } // namespace detail
 
 /// The same bits on all ranks; zeros stay zeros; nothing that error feedback keeps is lost, and
-/// nothing stays after `forget`; a run depends on nothing but its gradients. In float and double,
-/// on each number of ranks, for buckets of these sizes.
+/// nothing stays after `forget`; a run depends on nothing but its gradients, and after `restart` on
+/// none that came before. In float and double, on each number of ranks, for buckets of these sizes.
 template <compression_policy Policy>
     requires(Policy::compresses)
 Violations compression_laws(const Policy& policy, const CompressionTrial& trial = {}) {

@@ -12,7 +12,8 @@
 /// - `start` and `finish`: the sums over the ranks start, and have arrived at their owners;
 /// - `sums_of_gradients()` (exchange/sums.hpp), `each_gradient` for norms, `each_owned` for the
 ///   optimizer, `publish_owned`;
-/// - `flat()`, the parameters, and `extents()`, their owners; `begin_update` and `forget`.
+/// - `flat()`, the parameters, and `extents()`, their owners; `begin_update` and `forget`;
+/// - `restart`: what a compression has left over is dropped, since another training goes on.
 
 #include "unisono/compression/compression.hpp"
 #include "unisono/core/error.hpp"
@@ -176,7 +177,11 @@ public:
     [[nodiscard]] const auto& state() const { return state_; }
     [[nodiscard]] auto& state() { return state_; }
     [[nodiscard]] std::uint64_t applied() const { return applied_; }
-    void restore_applied(std::uint64_t updates) { applied_ = updates; }
+    /// A training goes on that has made so many updates.
+    void restore_applied(std::uint64_t updates) {
+        applied_ = updates;
+        this->restart();
+    }
     /// The elements that this rank updates, in flat order.
     [[nodiscard]] std::span<const Slice> owned() const { return this->extents().owned(); }
     [[nodiscard]] const auto& loss_scale() const { return loss_scale_; }

@@ -292,7 +292,7 @@ public:
     /// Updates committed so far; where servers make them, a worker counts its own.
     [[nodiscard]] std::uint64_t updates() const { return session_.exchange().applied(); }
     /// Position and counters for checkpoints (checkpoint/checkpoint.hpp), and their restoration,
-    /// the same on all ranks.
+    /// the same on all ranks. What a compression has left over is dropped then.
     [[nodiscard]] TrainingProgress progress() const { return progress_.after(updates()); }
     void restore(const TrainingProgress& saved) {
         session_.exchange().restore_applied((progress_ = saved).updates);
@@ -313,8 +313,8 @@ public:
         if constexpr (Policies::Summation::reproducible) return session_.exchange().grids().exponents();
         else return {};
     }
-    /// The same on all ranks. \throws error bad_input: another number of parameters, exponents out
-    /// of range
+    /// The same on all ranks; none: no grid is known, as at first. \throws error bad_input: another
+    /// number of parameters, exponents out of range
     void restore_grid_exponents(std::span<const std::int32_t> exponents)
         requires(Policies::Summation::reproducible)
     {

@@ -79,6 +79,7 @@ public:
         }
     }
     void forget() { run_.forget(); }
+    void restart() { restart_compression(run_); }
     [[nodiscard]] std::size_t bytes() const { return staged_.size() * sizeof(T) + run_.bytes(); }
 
 private:

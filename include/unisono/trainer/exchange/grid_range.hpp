@@ -101,7 +101,13 @@ public:
     [[nodiscard]] std::span<const GridStretch> stretches() const { return stretches_; }
     /// The run's state: one exponent per parameter, `unknown` at first.
     [[nodiscard]] std::span<const std::int32_t> exponents() const { return exponents_; }
+    /// None: as at first.
     void restore(std::span<const std::int32_t> saved) {
+        if (saved.empty()) {
+            std::fill(exponents_.begin(), exponents_.end(), unknown);
+            for (GridStretch& one : stretches_) one.exponent = least_;
+            return;
+        }
         if (saved.size() != exponents_.size())
             refuse_input({"the grids of ", saved.size(), " parameters were given; expected ", exponents_.size()});
         for (std::size_t p = 0; p < saved.size(); ++p)

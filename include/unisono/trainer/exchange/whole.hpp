@@ -75,6 +75,10 @@ public:
         return run_.sum(*world_, place_.view(values, count));
     }
     [[nodiscard]] auto& wire() { return wire_; }
+    /// Drops what earlier updates have left here: another training goes on.
+    void restart() {
+        if constexpr (Base::compresses) restart_compression(wire_);
+    }
     [[nodiscard]] auto& gradients() { return gradient_; }
     [[nodiscard]] auto& sums_of_gradients() { return gradient_.sums(); }
     [[nodiscard]] const auto& sums_of_gradients() const { return gradient_.sums(); }

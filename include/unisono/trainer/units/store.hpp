@@ -76,6 +76,7 @@ public:
     [[nodiscard]] auto& sums_of_gradients() { return gradients_.sums(); }
     [[nodiscard]] const auto& sums_of_gradients() const { return gradients_.sums(); }
     static constexpr void expect_one() {}
+    static constexpr void restart() {} // nothing is left over
 
     // --- the part of an update that moves numbers ---
 
