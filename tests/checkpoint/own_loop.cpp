@@ -205,6 +205,36 @@ BOOST_AUTO_TEST_CASE(what_resume_would_refuse_is_not_saved) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(fit_refuses_another_position_while_it_runs) {
+    const Folder folder;
+    std::array<std::string, 2> resumed, restored, after;
+    std::array<std::int64_t, 2> samples = {};
+    const std::vector<float> values = un::torch_rand(3, 16 * 64);
+    const un::RowData data(values, 64);
+    un::run<un::InProcess>(2, [&](auto& world) {
+        const auto rank = static_cast<std::size_t>(world.rank());
+        Square model;
+        un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.001}};
+        un::Checkpoints checkpoints(folder.path());
+        trainer.fit(data, {.batch_size = 2, .progress = false}, [&](const un::UpdateReport& report) {
+            if (report.number == 1) checkpoints.save(trainer);
+            if (report.number != 3) return true;
+            resumed[rank] = told([&] { checkpoints.resume(trainer); });
+            restored[rank] = told([&] { trainer.restore({}); });
+            samples[rank] = trainer.position().samples;
+            return false;
+        });
+        after[rank] = told([&] { checkpoints.resume(trainer); });
+    });
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+        BOOST_TEST(resumed[rank].find("resume was called in the function given to fit") != std::string::npos,
+                   resumed[rank]);
+        BOOST_TEST(restored[rank].find("restore was called in") != std::string::npos, restored[rank]);
+        BOOST_TEST(samples[rank] == 12);
+        BOOST_TEST(after[rank] == "");
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_used_trainer_goes_on_like_a_new_one) {
     const auto same = [](const char* what, const auto& saved, const auto& resumed) {
         const Folder folder;

@@ -20,6 +20,7 @@
 #include "unisono/checkpoint/reading.hpp"
 #include "unisono/checkpoint/state.hpp"
 #include "unisono/checkpoint/writing.hpp"
+#include "unisono/trainer/fit.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -32,9 +33,9 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// The checkpoints of one training, in a folder of their own that all ranks see. Each rank has such
-/// an object. Calls that take a trainer are collective, made between updates (also in the function
-/// given to `fit`), and fail on all ranks alike, naming the rank and the file: then the trainer is
-/// unchanged and the group remains usable.
+/// an object. Calls that take a trainer are collective, made between updates, and fail on all ranks
+/// alike, naming the rank and the file: then the trainer is unchanged and the group remains usable.
+/// The function given to `fit` may `save`, and not `resume`.
 class Checkpoints {
 public:
     /// Does not access the folder. \throws error bad_input: no folder, or keep is 0
@@ -128,8 +129,8 @@ public:
     /// those that need it; memory for a second copy of what this rank holds. The first `fit` after
     /// it must get the same seed, and within an epoch a data set of the same size.
     /// \throws error bad_input: a file that is short, corrupt, foreign or newer, or of another
-    /// model, optimizer or order of samples; refused: a file that is missing or cannot be read. The
-    /// message names it; nothing was changed.
+    /// model, optimizer or order of samples; a call while `fit` runs; refused: a file that is
+    /// missing or cannot be read. The message names it; nothing was changed.
     template <class Trainer>
     std::optional<Resumed> resume(Trainer& trainer, std::string name = {}) {
         return resume(trainer, trainer.world(), std::move(name));
@@ -145,6 +146,7 @@ public:
             finish(world, "resume");
             std::string text;
             agree(world, "resume", detail::attempt([&] {
+                      if (trainer.in_fit()) detail::refuse_in_fit("resume");
                       if (world.rank() == 0) text = find(name);
                   }));
             detail::broadcast_text(world, name, 0);

@@ -13,18 +13,6 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Raised as long as it lives.
-class Flag {
-public:
-    explicit Flag(bool& flag) : flag_(flag) { flag_ = true; }
-    Flag(const Flag&) = delete;
-    Flag& operator=(const Flag&) = delete;
-    ~Flag() { flag_ = false; }
-
-private:
-    bool& flag_;
-};
-
 /// `Trainer`: of trainer.hpp, whose state it moves on.
 template <class Trainer, class Data, class OnUpdate>
 class ElasticFit {

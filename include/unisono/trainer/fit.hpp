@@ -25,6 +25,19 @@ struct IgnoreUpdates {
     void operator()(const UpdateReport&) const {}
 };
 
+/// Raised as long as it lives.
+class Flag {
+public:
+    explicit Flag(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
+    Flag(const Flag&) = delete;
+    Flag& operator=(const Flag&) = delete;
+    ~Flag() { flag_ = before_; }
+
+private:
+    bool& flag_;
+    bool before_;
+};
+
 /// Calls the observer; true if training should continue. A callable that returns nothing never
 /// stops it.
 template <class OnUpdate>
@@ -48,6 +61,9 @@ auto start_observer(const Observer& observer, bool prints) {
 /// training, unless it names a start, must ask for the samples and random numbers with which the
 /// saved training would have continued. \throws error bad_input
 TrainingProgress begun_fit(const TrainingProgress& progress, const FitOptions& options, std::int64_t data_size);
+
+/// Refuses a call that would move the position, of which the running `fit` would take no notice.
+[[noreturn]] void refuse_in_fit(std::string_view call);
 
 /// The steps of a training as the loop of `fit` calls them, which does not know its types.
 class FitSteps {
@@ -351,6 +367,12 @@ UNISONO_DEFINITION TrainingProgress begun_fit(const TrainingProgress& progress, 
     begun.data_size = data_size;
     begun.restored = false;
     return begun;
+}
+
+UNISONO_DEFINITION void refuse_in_fit(std::string_view call) {
+    refuse_input({call, " was called in the function given to fit; expected it before fit or after, which ends where "
+                        "that function returns false. Why: fit goes on with the samples that come next, and not with "
+                        "those of a restored position"});
 }
 
 } // namespace detail

@@ -91,7 +91,10 @@ public:
                       "unisono::Trainer: found a third argument of fit that cannot be called with an UpdateReport. "
                       "Required: a callable such as [](const un::UpdateReport& report) { ... }, or nothing.");
         if constexpr (detail::trains_on<Model, Data> && std::invocable<OnUpdate&, const UpdateReport&>) {
-            return calling("fit", [&] { return detail::fit(session_, data, options, progress_, on_update); });
+            return calling("fit", [&] {
+                const detail::Flag runs(in_fit_);
+                return detail::fit(session_, data, options, progress_, on_update);
+            });
         } else {
             detail::tell_batches_of<Model, Data>();
             return {};
@@ -289,12 +292,16 @@ public:
 
     /// Where the next `fit` continues.
     [[nodiscard]] const Position& position() const { return progress_.position; }
+    /// `fit` runs, and has called its function.
+    [[nodiscard]] bool in_fit() const { return in_fit_; }
     /// Updates committed so far; where servers make them, a worker counts its own.
     [[nodiscard]] std::uint64_t updates() const { return session_.exchange().applied(); }
     /// Position and counters for checkpoints (checkpoint/checkpoint.hpp), and their restoration,
     /// the same on all ranks. What a compression has left over is dropped then.
     [[nodiscard]] TrainingProgress progress() const { return progress_.after(updates()); }
+    /// \throws error bad_input: `fit` runs
     void restore(const TrainingProgress& saved) {
+        if (in_fit_) detail::refuse_in_fit("restore");
         session_.exchange().restore_applied((progress_ = saved).updates);
         detail::age_image(session_.model()); // parameters were written before
         detail::show_image(session_.model());
@@ -418,6 +425,7 @@ private:
     detail::Session<World, Model, Policies> session_;
     TrainingProgress progress_ = {}; ///< but for `updates`, which the session counts
     RatePoint own_point_ = {};
+    bool in_fit_ = false;
 };
 
 UNISONO_NAMESPACE_END
