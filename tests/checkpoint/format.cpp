@@ -3,10 +3,12 @@
 
 #include "unisono/checkpoint/folder.hpp"
 #include "unisono/checkpoint/manifest.hpp"
+#include "unisono/checkpoint/writing.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -127,8 +129,11 @@ BOOST_AUTO_TEST_CASE(json) {
     refused([&] { parse("[1, x]"); }, "here: found 'x' at byte 4; expected a value");
     refused([&] { parse(std::string(1000, '[')); }, "at most 16 levels");
     std::string many = "[";
-    for (std::size_t i = 0; i < Json::most_values; ++i) many += "1,";
+    for (std::size_t i = 0; i < Json::most_values(0); ++i) many += "1,";
     refused([&] { parse(many + "1]"); }, "values");
+    many = "[";
+    for (std::size_t i = 0; i < Json::most_values(0); ++i) many += "12345,";
+    BOOST_TEST(parse(many + "1]").items.size() == Json::most_values(0) + 1); // a longer text may have more
     BOOST_TEST(parse("\"\\u00e4\\u20ac\\ud83d\\ude00\"").text == "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
     BOOST_TEST(parse("18446744073709551615").integer<std::uint64_t>("x") == ~std::uint64_t{0});
     BOOST_TEST(parse("-9223372036854775808").integer<std::int64_t>("x") == std::numeric_limits<std::int64_t>::min());
@@ -186,6 +191,9 @@ BOOST_AUTO_TEST_CASE(tensors_there_and_back) {
             un::write_tensors(folder / "3", {{{.name = "__metadata__", .type = "F32", .shape = {0}}, nullptr}});
         },
         "__metadata__");
+    const un::Tensor dense{.name = "a", .type = "U8", .shape = std::vector<std::uint64_t>(Json::most_values(0), 1)};
+    refused([&] { un::write_tensors(folder / "4", {{dense, e.data()}}); }, "values"); // it could not be read
+    BOOST_TEST(!std::filesystem::exists(folder / "4"));
 }
 
 BOOST_AUTO_TEST_CASE(tensor_files_that_are_refused) {
@@ -302,6 +310,24 @@ BOOST_AUTO_TEST_CASE(manifests) {
     with("\"of\":\"optimizer\"", "\"of\":\"gradient\"", "found a tensor of \"gradient\"");
     with("\"first\":0", "\"first\":-1", "found -1; expected an integer");
     with("[-2147483648,", "[-2147483649,", "expected an integer of 32 bits");
+}
+
+BOOST_AUTO_TEST_CASE(a_manifest_that_cannot_be_read_replaces_nothing) {
+    const Folder folder;
+    un::detail::CheckpointFolder checkpoints(folder.path());
+    checkpoints.lock();
+    const auto write = [&](const std::string& name, std::int64_t samples) {
+        checkpoints.make_writing(name);
+        un::detail::CheckpointWriting writing(checkpoints, {.samples = samples}, 0, {}, {});
+        writing.set_name(name);
+        writing.write_own();
+        writing.commit(1, std::chrono::seconds(1));
+    };
+    const std::string good = un::detail::checkpoint_name(1, 0);
+    write(good, 8);
+    refused([&] { write(un::detail::checkpoint_name(2, 0), -8); }, "samples -8");
+    BOOST_TEST(checkpoints.all() == std::vector<std::string>{good});
+    BOOST_TEST(checkpoints.is_whole(good));
 }
 
 BOOST_AUTO_TEST_CASE(names_of_checkpoints) {

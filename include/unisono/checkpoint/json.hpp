@@ -6,7 +6,8 @@
 ///
 /// Strict: one value and nothing after it, valid UTF-8, no member twice, only numbers as the
 /// standard writes them, at most `most_depth` levels and `most_values` values, so that a hostile
-/// file costs little memory. Numbers keep their text, so that an integer is never rounded.
+/// file costs little memory: a bounded multiple of its length. Numbers keep their text, so that an
+/// integer is never rounded.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/json_text.hpp"
@@ -29,7 +30,9 @@ class Json {
 public:
     enum class Kind : std::uint8_t { null, boolean, number, string, array, object };
     static constexpr std::size_t most_depth = 16;
-    static constexpr std::size_t most_values = std::size_t{1} << 21;
+    /// Values of a text of so many bytes. Manifests and headers have 7 bytes or more for each, but
+    /// for tensors of very many dimensions.
+    static constexpr std::size_t most_values(std::size_t bytes) { return std::max(std::size_t{1} << 21, bytes / 4); }
 
     Kind kind = Kind::null;
     bool truth = false;
@@ -93,7 +96,8 @@ private:
 
 class JsonReader {
 public:
-    JsonReader(std::string_view text, const std::string& where) : text_(text), where_(where) {}
+    JsonReader(std::string_view text, const std::string& where)
+        : text_(text), where_(where), most_values_(Json::most_values(text.size())) {}
 
     Json document() {
         Json value = this->value(0);
@@ -131,7 +135,7 @@ private:
 
     Json value(std::size_t depth) {
         if (depth > Json::most_depth) refuse(concat({"at most ", Json::most_depth, " levels"}));
-        if (++values_ > Json::most_values) refuse(concat({"at most ", Json::most_values, " values"}));
+        if (++values_ > most_values_) refuse(concat({"at most ", most_values_, " values"}));
         Json one;
         skip_space();
         if (peek() == '{') object(one, depth);
@@ -244,6 +248,7 @@ private:
     std::string_view text_;
     const std::string& where_;
     std::size_t at_ = 0;
+    std::size_t most_values_;
     std::size_t values_ = 0;
 };
 

@@ -80,7 +80,8 @@ inline bool tensor_bytes(const Tensor& tensor, std::uint64_t& bytes) {
 }
 
 /// The bytes before the tensors' numbers, which follow in the given order.
-/// \throws error bad_input: names that are not UTF-8, are reserved or occur twice
+/// \throws error bad_input: names that are not UTF-8, are reserved or occur twice; more than
+/// `TensorFile` reads
 inline std::string tensor_header(std::span<const Tensor> tensors) {
     std::vector<std::string_view> names;
     std::string text = "{\"__metadata__\":{\"format\":\"pt\"}"; // as Python's writers say; others ignore it
@@ -99,6 +100,7 @@ inline std::string tensor_header(std::span<const Tensor> tensors) {
     if (text.size() > most_header_bytes)
         refuse_input({"the tensors' names and shapes take ", text.size(), " bytes; expected at most ",
                       most_header_bytes, " in one file"});
+    static_cast<void>(Json::parse(text, "the header of tensors")); // what the reader refuses is not written
     std::uint64_t length = text.size();
     std::string all(8, '\0');
     std::memcpy(all.data(), &length, 8);

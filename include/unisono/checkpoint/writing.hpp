@@ -6,8 +6,9 @@
 ///
 /// 1. Rank 0 makes `<name>.writing`, and all learn its name.
 /// 2. Each rank writes its files there, makes them durable, and lists them in `rank-<r>.json`.
-/// 3. Rank 0 finds the lists of all ranks, writes the manifest from them, makes it and the folder
-///    durable, and renames the folder: at this moment the checkpoint begins to exist.
+/// 3. Rank 0 finds the lists of all ranks and makes the manifest from them. If the reader accepts
+///    it, rank 0 writes it, makes it and the folder durable, and renames the folder: at this moment
+///    the checkpoint begins to exist.
 /// 4. Rank 0 makes the name durable and removes the oldest checkpoints.
 ///
 /// So in the background ranks communicate only through the folder.
@@ -15,6 +16,7 @@
 #include "unisono/checkpoint/agreement.hpp"
 #include "unisono/checkpoint/folder.hpp"
 #include "unisono/checkpoint/manifest.hpp"
+#include "unisono/checkpoint/reading.hpp"
 #include "unisono/checkpoint/state.hpp"
 
 #include <algorithm>
@@ -121,7 +123,9 @@ public:
         for (int rank = 0; rank < head_.world; ++rank)
             if (!remove_in(into, told_by(rank)))
                 refuse_path("remove", concat({into.path(), "/", told_by(rank)}), ENOENT);
-        const std::string text = manifest_text(head_);
+        const std::string where = concat({"'", into.path(), "/", manifest_name, "'"});
+        const std::string text = checked_text(head_, where); // before older ones are removed
+        check_coverage(head_, where);
         NewFile file(into, std::string(manifest_name));
         file.add(text.data(), text.size());
         file.finish();
