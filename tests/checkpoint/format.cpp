@@ -9,10 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <sstream>
+#include <sys/resource.h>
 
 namespace un = unisono;
 using namespace unisono_test;
@@ -194,6 +196,26 @@ BOOST_AUTO_TEST_CASE(tensors_there_and_back) {
     const un::Tensor dense{.name = "a", .type = "U8", .shape = std::vector<std::uint64_t>(Json::most_values(0), 1)};
     refused([&] { un::write_tensors(folder / "4", {{dense, e.data()}}); }, "values"); // it could not be read
     BOOST_TEST(!std::filesystem::exists(folder / "4"));
+}
+
+BOOST_AUTO_TEST_CASE(no_half_written_tensors_remain) {
+    const Folder folder;
+    const std::vector<float> much(100'000);
+    rlimit before{};
+    BOOST_TEST_REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit little{100'000, before.rlim_max};
+    BOOST_TEST_REQUIRE(::setrlimit(RLIMIT_FSIZE, &little) == 0);
+    std::string refusal;
+    try {
+        un::write_tensors(folder / "1", {{{.name = "w", .type = "F32", .shape = {much.size()}}, much.data()}});
+    } catch (const un::error& failed) {
+        refusal = failed.what();
+    }
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+    BOOST_TEST(refusal.find("cannot write '") != std::string::npos, refusal);
+    BOOST_TEST(!std::filesystem::exists(folder / "1"));
 }
 
 BOOST_AUTO_TEST_CASE(tensor_files_that_are_refused) {

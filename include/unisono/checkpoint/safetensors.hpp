@@ -24,6 +24,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -256,9 +257,19 @@ std::pair<std::uint64_t, std::uint64_t> write_tensor_file(std::span<TensorData> 
 } // namespace detail
 
 /// Writes a safetensors file. \throws error bad_input: names and types that the format does not
-/// have; refused: a file of that name exists, or it cannot be written
+/// have; refused: a file of that name exists, or it cannot be written, and then there is none
 inline void write_tensors(const std::string& path, std::vector<TensorData> tensors) {
-    static_cast<void>(detail::write_tensor_file(tensors, [&] { return detail::NewFile(path); }));
+    bool made = false;
+    try {
+        static_cast<void>(detail::write_tensor_file(tensors, [&] {
+            detail::NewFile file(path);
+            made = true;
+            return file;
+        }));
+    } catch (...) {
+        if (made) static_cast<void>(::unlink(path.c_str())); // half of a file
+        throw;
+    }
 }
 
 UNISONO_NAMESPACE_END
