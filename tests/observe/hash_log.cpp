@@ -20,7 +20,13 @@ BOOST_AUTO_TEST_CASE(the_first_difference_is_named) {
     const auto compare = [](const std::string& a, const std::string& b) { return un::compare_hash_logs(a, b); };
     BOOST_TEST(compare(one + two, one + two).equal);
     BOOST_TEST(compare(one + two, "# of another run\n\n" + one + two).compared == 2u);
-    BOOST_TEST(compare("", "").equal);
+    for (const char* none : {"", "# of a run that stopped before its first update\n\n"}) {
+        const auto nothing = compare("", none);
+        BOOST_TEST(!nothing.equal); // nothing says so
+        BOOST_TEST(nothing.empty);
+        BOOST_TEST(nothing.what == "neither log has an update");
+        BOOST_TEST(!compare(one, none).empty);
+    }
     const auto parameters = compare(one + two, one + un::hash_line(2, 0.25, {5, 4}));
     BOOST_TEST(!parameters.equal);
     BOOST_TEST(parameters.compared == 1u);

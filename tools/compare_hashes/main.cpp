@@ -1,5 +1,5 @@
 // unisono-compare-hashes FIRST SECOND: at which update do two runs part? Exit status 0 where they do not, 1 where they do, 2
-// where a log cannot be read.
+// where a log cannot be read, or neither has an update.
 #include <unisono/observe/hash_log.hpp>
 
 #include <cstdio>
@@ -31,6 +31,11 @@ int main(int argc, char** argv) {
         return 2;
     }
     const unisono::LogComparison found = unisono::compare_hash_logs(logs[0], logs[1]);
+    if (found.empty) {
+        std::fprintf(stderr, "%s: neither '%s' nor '%s' has an update; expected logs of HashLog\n", argv[0], argv[1],
+                     argv[2]);
+        return 2;
+    }
     if (found.equal) std::printf("equal: %llu updates\n", static_cast<unsigned long long>(found.compared));
     else
         std::printf("%llu equal updates, then: %s\n", static_cast<unsigned long long>(found.compared),

@@ -55,7 +55,8 @@ inline std::string hash_line(std::uint64_t update, double loss, const StateHash&
 
 /// The first difference of two logs.
 struct LogComparison {
-    bool equal = true;          ///< in the lines that both have, and both have as many
+    bool equal = true;          ///< in the lines that both have, and both have as many, at least one
+    bool empty = false;         ///< neither has a line: nothing was compared
     std::uint64_t compared = 0; ///< equal lines
     std::string what = {};      ///< text about the first difference; empty if there is none
 };
@@ -81,7 +82,11 @@ inline LogComparison compare_hash_logs(std::string_view first, std::string_view 
     for (;;) {
         std::string_view a = next(first);
         std::string_view b = next(second);
-        if (a.empty() && b.empty()) return all;
+        if (a.empty() && b.empty()) {
+            all.empty = all.compared == 0;
+            if (all.empty) all.equal = false, all.what = "neither log has an update";
+            return all;
+        }
         if (a.empty() || b.empty()) {
             all.equal = false;
             all.what = concat({"the ", (a.empty() ? "second" : "first"), " log goes on at update ",
