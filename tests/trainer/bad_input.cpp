@@ -138,6 +138,9 @@ BOOST_AUTO_TEST_CASE(sampler_and_accumulation) {
     check_all(fit_outcomes(2, {.batch_size = 2}, 20, un::InterleavedSampler{.replicas = 3}, un::Accumulate{.steps = 4}),
               un::ErrorCode::bad_input, {"steps", "4", "3"});
     check_all(fit_outcomes(2, {.batch_size = 2}, 20, un::Accumulate{.steps = 0}), un::ErrorCode::bad_input, {"steps"});
+    const un::Accumulate never{.steps = 100, .short_window = un::ShortWindow::drop}; // an epoch has 5 rounds
+    check_all(fit_outcomes(2, {.epochs = 5, .batch_size = 2}, 20, never), un::ErrorCode::bad_input,
+              {"100 micro-batches", "an epoch has 5", "there would be no update"});
     check_all(fit_outcomes(2, {.batch_size = 2}, 20, un::InterleavedSampler{.replicas = 0}), un::ErrorCode::bad_input,
               {"replicas"});
 }
