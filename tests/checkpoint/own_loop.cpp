@@ -8,6 +8,7 @@
 #include "unisono/compression/top_k.hpp"
 #include "unisono/data/data.hpp"
 #include "unisono/group/run.hpp"
+#include "unisono/optimizer/adam.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/trainer/hashes.hpp"
 #include "unisono/trainer/master_weights.hpp"
@@ -203,6 +204,22 @@ BOOST_AUTO_TEST_CASE(what_resume_would_refuse_is_not_saved) {
                    below[rank]);
         BOOST_TEST(notes[rank] == "good");
     }
+}
+
+BOOST_AUTO_TEST_CASE(another_optimizer_with_the_same_arrays_is_refused) {
+    const Folder folder;
+    std::string refused;
+    un::run<un::InProcess>(1, [&](auto& world) {
+        Square model;
+        un::Checkpoints checkpoints(folder.path());
+        un::Trainer adam{world, model, un::Adam{}};
+        checkpoints.save(adam);
+        un::Trainer adamw{world, model, un::AdamW{}};
+        refused = told([&] { checkpoints.resume(adamw); });
+    });
+    BOOST_TEST(refused.find("found the optimizer's state of Adam [exp_avg, exp_avg_sq]; expected that of AdamW [") !=
+                   std::string::npos,
+               refused);
 }
 
 BOOST_AUTO_TEST_CASE(fit_refuses_another_position_while_it_runs) {

@@ -49,7 +49,7 @@ inline void check_tensors(const std::vector<Tensor>& saved, const std::vector<Te
 inline void check_fits(const Manifest& saved, const Manifest& here, const std::string& where) {
     check_tensors(saved.parameters, here.parameters, "parameter", where);
     check_tensors(saved.buffers, here.buffers, "buffer", where);
-    if (saved.arrays != here.arrays) {
+    if (saved.optimizer != here.optimizer || saved.arrays != here.arrays) {
         const auto text = [](const Manifest& m) {
             return concat({m.optimizer, " ",
                            json_array(
