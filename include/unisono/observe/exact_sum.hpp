@@ -45,7 +45,8 @@ public:
         if (++pending_ == most_pending) carry();
     }
 
-    /// Adds a * b exactly, unless the product underflows.
+    /// Adds a * b exactly, unless the product underflows; a product beyond the range of a double is
+    /// added as an infinity, whatever its factors are.
     void add_product(double a, double b) {
         const double product = a * b;
         add(product);
