@@ -156,6 +156,12 @@ BOOST_AUTO_TEST_CASE(options_that_differ) {
         trainer.fit(rows(world.rank() == 2 ? 18 : 20), quiet({.batch_size = 2}));
     });
     check_all(all, un::ErrorCode::mismatch, {"data.size()", "18", "20", "rank 2"});
+    const auto seeds = outcomes(3, [&](auto& world) {
+        SumOfOutputs<float> model(3);
+        un::Trainer trainer{world, model};
+        trainer.fit(rows(), quiet({.batch_size = 2, .seed = world.rank() == 1 ? 8u : 7u}));
+    });
+    check_all(seeds, un::ErrorCode::mismatch, {"FitOptions.seed is 8 on rank 1", "7"});
     // One rank alone finds its options bad: the others hear of it.
     const auto one = outcomes(3, [&](auto& world) {
         SumOfOutputs<float> model(3);

@@ -15,6 +15,9 @@
 #include "unisono/sharding/state.hpp"
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/trainer.hpp"
+#include "unisono/update/asynchronous.hpp"
+#include "unisono/update/hogwild.hpp"
+#include "unisono/update/local_steps.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -416,15 +419,15 @@ BOOST_AUTO_TEST_CASE(learning_rates_know_the_length) {
 
 // Stopped after any update and gone on with, a training has the rates that it would have had: with short windows dropped, or kept,
 // and with updates that are left out.
+struct Skipping : Mean {
+    using Mean::Mean;
+    double operator()(const un::RowBatch<double, double>& batch, un::Pass& pass) {
+        const double loss = Mean::operator()(batch, pass);
+        return ++calls % 7 == 3 ? std::nan("") : loss;
+    }
+    int calls = 0;
+};
 BOOST_AUTO_TEST_CASE(learning_rates_go_on_where_they_stopped) {
-    struct Skipping : Mean {
-        using Mean::Mean;
-        double operator()(const un::RowBatch<double, double>& batch, un::Pass& pass) {
-            const double loss = Mean::operator()(batch, pass);
-            return ++calls % 7 == 3 ? std::nan("") : loss;
-        }
-        int calls = 0;
-    };
     for (const auto at_end : {un::ShortWindow::keep, un::ShortWindow::drop}) {
         const auto rates = [&](int stop) {
             un::Group<un::InProcess> world;
@@ -452,6 +455,28 @@ BOOST_AUTO_TEST_CASE(learning_rates_go_on_where_they_stopped) {
         for (int stop = 1; stop < static_cast<int>(expected.size()); ++stop)
             BOOST_TEST((rates(stop) == expected), "stopped after " << stop);
     }
+}
+
+// An update that is left out shortens a training of ranks that update on their own, too.
+BOOST_AUTO_TEST_CASE(learning_rates_of_ranks_on_their_own_know_of_updates_left_out) {
+    const auto rates = [](const auto& update) {
+        un::Group<un::InProcess> world;
+        Skipping model(columns);
+        un::Trainer trainer{world,
+                            model,
+                            update,
+                            un::FiniteGuard{.action = un::OnOffence::skip},
+                            un::CosineRate{},
+                            un::Sgd{.learning_rate = 1e-3}};
+        std::vector<double> found;
+        trainer.fit(data(), {.epochs = 4, .batch_size = 4, .progress = false},
+                    [&](const un::UpdateReport& report) { found.push_back(report.learning_rate); });
+        return found;
+    };
+    const auto expected = rates(un::Synchronous{});
+    BOOST_TEST((rates(un::LocalSteps{.steps = 1}) == expected));
+    BOOST_TEST((rates(un::Hogwild{}) == expected));
+    BOOST_TEST((rates(un::Asynchronous{}) == expected));
 }
 
 // An epoch's last round may be too short for its window, which is dropped then: that update never comes.

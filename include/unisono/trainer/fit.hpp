@@ -88,6 +88,7 @@ public:
 
     std::uint64_t replicas = 1; ///< whose micro-batches make an update
     bool repeat = false;        ///< the last update is to be collected again
+    bool counted = true;        ///< the last update is one more that this rank has made
     bool shown = true;          ///< `show` does something after updates
     bool observed = true;       ///< so does `goes_on`
 
@@ -193,8 +194,8 @@ void FitLoop<Window>::run_epoch(FitSteps& steps, Epoch epoch) {
             continue;
         }
         (update.committed ? sums.updates : sums.skipped) += 1;
-        if (!update.committed && !update.alone && point_.updates_total != 0)
-            --point_.updates_total; // as who goes on from here would count
+        if (!steps.counted && point_.updates_total != 0)
+            --point_.updates_total; // as a fit that goes on from here would count
         if (update.committed) {
             sums.samples += update.samples;
             weighted_loss += update.loss * static_cast<double>(update.samples);
@@ -258,7 +259,9 @@ public:
     }
     void abandon() override { session_.abandon(); }
     UpdateReport update(std::int64_t epoch, const RatePoint& point) override {
+        const std::uint64_t before = session_.exchange().applied();
         UpdateReport report = session_.update(epoch, point);
+        this->counted = session_.exchange().applied() != before;
         this->repeat = session_.must_repeat();
         if (!this->repeat) session_.stop_if_not_finite(report, "fit");
         return report;
@@ -290,12 +293,13 @@ private:
 template <class World>
 void agree_on_fit(World& world, const FitOptions& options, const Position& position, const TrainingPlan& plan) {
     agree_on(world, "fit",
-             std::array<std::string_view, 8>{"FitOptions.stop_on (1: given)", "data.size()", "FitOptions.batch_size",
-                                             "FitOptions.epochs", "the first epoch", "the first sample",
-                                             "the micro-batches of an epoch", "the replicas"},
-             std::array<std::int64_t, 8>{options.stop_on != nullptr ? 1 : 0, plan.shape.data_size,
-                                         plan.shape.batch_size, options.epochs, position.epoch.number(),
-                                         position.samples, plan.rounds_per_epoch, plan.shape.replicas});
+             std::array<std::string_view, 9>{"FitOptions.stop_on (1: given)", "data.size()", "FitOptions.batch_size",
+                                             "FitOptions.epochs", "FitOptions.seed", "the first epoch",
+                                             "the first sample", "the micro-batches of an epoch", "the replicas"},
+             std::array<std::int64_t, 9>{options.stop_on != nullptr ? 1 : 0, plan.shape.data_size,
+                                         plan.shape.batch_size, options.epochs, static_cast<std::int64_t>(options.seed),
+                                         position.epoch.number(), position.samples, plan.rounds_per_epoch,
+                                         plan.shape.replicas});
 }
 
 /// One call of `fit`. `progress` is that of the trainer, and unchanged if the call is refused.
