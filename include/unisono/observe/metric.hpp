@@ -92,7 +92,8 @@ void merge_bytes(M& metric, std::span<const std::byte> bytes) {
     metric.merge(other);
 }
 
-/// sum of w * x over sum of w, both exact; NaN before the first sample.
+/// sum of w * x over sum of w, both exact unless a product w * x is beyond the range of double; NaN
+/// before the first sample.
 class MeanMetric {
 public:
     static constexpr std::string_view name = "mean";
