@@ -94,9 +94,9 @@ private:
 /// Each gradient is rounded to `Half`, to nearest, and the reducer sums in it. Over mapped memory
 /// all ranks' numbers are added at once, in float, with one rounding; in other schedules each
 /// addition is rounded. Half of float's bytes. bfloat16 has float's range and 8 bits; float16 has
-/// 11 bits, and numbers beyond 65,504 / ranks are cut, the excess being sent later. Memory: 2 bytes
-/// per element, and with error feedback as much as the gradients. The rounding error of the sum
-/// itself is not kept. Cost: one pass before and one after.
+/// 11 bits, and numbers beyond about 65,504 / ranks (`most`) are cut, the excess being sent later.
+/// Memory: 2 bytes per element, and with error feedback as much as the gradients. The rounding
+/// error of the sum itself is not kept. Cost: one pass before and one after.
 /// Source: the formats of PyTorch's DDP communication hooks (fp16_compress, bf16_compress), which
 /// have no error feedback.
 template <class Half>
@@ -118,10 +118,18 @@ struct CastWire {
     static void encode(std::span<Half> wire, std::span<const T> values, int ranks, const Arithmetic& on = {}) {
         on.apply(detail::EncodeHalfAndForget<Half, T>{most(ranks)}, wire, values);
     }
-    /// The largest magnitude for which a sum over `ranks` ranks fits.
+    /// The largest magnitude that a rank sends, so that no sum over `ranks` ranks overflows. It is
+    /// a multiple of the largest Half's last place. Up to `ranks` times as much is a Half, too: in
+    /// whatever order ranks are added and sums rounded, a sum of k is at most k times this. Over
+    /// more ranks than the digits of Half can count, sums may be rounded up on the way. That adds
+    /// at most the smaller summand, and only where the other is about 2^digits times as large. So
+    /// it happens at few levels of a sum: by a factor below 8 in all, over a million ranks.
     static constexpr float most(int ranks) {
-        constexpr float largest = std::same_as<Half, float16> ? 65504.0f : std::numeric_limits<float>::max() / 2;
-        return largest / static_cast<float>(ranks);
+        constexpr bool fp16 = std::same_as<Half, float16>;
+        constexpr int units = fp16 ? 2047 : 255; // the largest Half, in its last place
+        constexpr float unit = fp16 ? 32.0f : 0x1p120f;
+        if (ranks <= units) return static_cast<float>(units / ranks) * unit;
+        return static_cast<float>(units) * unit / 8 / static_cast<float>(ranks);
     }
 
     template <class World, class T, class Where = detail::WiresOnHost<World>>
