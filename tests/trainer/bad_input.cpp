@@ -14,7 +14,10 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 namespace {
 
@@ -270,6 +273,33 @@ BOOST_AUTO_TEST_CASE(gradients_unlike_parameters) {
         un::Trainer trainer{world, model};
     });
     check_all(none, un::ErrorCode::bad_input, {"no parameters"});
+}
+
+BOOST_AUTO_TEST_CASE(a_model_that_loses_a_parameter) {
+    struct Shrinking {
+        std::vector<std::vector<float>> p{{1, 1}, {1, 1}}, g{{0, 0}, {0, 0}};
+        std::vector<std::span<float>> spans{p[0], p[1]}, gradient_spans{g[0], g[1]};
+        auto& parameters() { return spans; }
+        auto& gradients() { return gradient_spans; }
+        double operator()(const un::RowBatch<float>&, un::Pass&) { return 0; }
+    };
+    for (const bool of_gradients : {false, true}) {
+        const auto all = outcomes(2, [&](auto& world) {
+            Shrinking model;
+            un::Trainer trainer{world, model, un::NoGuard{}};
+            (of_gradients ? model.gradient_spans : model.spans).pop_back();
+            trainer.fit(rows(), quiet({.batch_size = 2}));
+        });
+        check_all(all, un::ErrorCode::bad_input,
+                  {of_gradients ? "gradients()" : "parameters()", "1 spans; expected the 2"});
+    }
+    const auto grown = outcomes(2, [](auto& world) {
+        Shrinking model;
+        un::Trainer trainer{world, model};
+        model.spans.emplace_back(); // even if it has no elements
+        trainer.check_memory();
+    });
+    check_all(grown, un::ErrorCode::bad_input, {"parameters()", "3 spans; expected the 2"});
 }
 
 BOOST_AUTO_TEST_CASE(a_model_that_throws) {

@@ -99,7 +99,7 @@ public:
     }
 
     /// Checks that the model's memory has not moved since the trainer was made. \throws error
-    /// bad_input that names the first parameter that has
+    /// bad_input that names the first parameter that has, or says how many there are if not as many
     template <model M>
     void check_in_place(M& source) const {
         check_in_place(source, source.parameters(), &Stretch<T>::parameters, "parameters()");
@@ -127,7 +127,9 @@ private:
             flat += count;
             ++parameter;
         });
+        if (parameter != layout_.parameters()) refuse_number(name, parameter, layout_.parameters());
     }
+    [[noreturn]] static void refuse_number(std::string_view name, std::size_t found, std::size_t expected);
     [[noreturn]] static void refuse_moved(const std::string& parameter, std::string_view name, std::size_t found,
                                           std::size_t expected);
     void adopt(const List<std::span<T>>& parameters, const List<std::span<T>>& gradients, const Buckets& buckets,
@@ -153,6 +155,12 @@ bool FlatModel<T>::any_gradient() const {
         for (std::size_t i = 0; i < one.count; ++i)
             if (!(static_cast<float>(one.gradients[i]) == 0)) return true;
     return false;
+}
+
+template <class T>
+void FlatModel<T>::refuse_number(std::string_view name, std::size_t found, std::size_t expected) {
+    refuse_input({"the model's ", name, " has ", found, " spans; expected the ", expected,
+                  " of when the trainer was made (make another trainer for a model that has grown or shrunk)"});
 }
 
 template <class T>
