@@ -196,6 +196,32 @@ BOOST_AUTO_TEST_CASE(what_makes_no_sense_is_refused) {
     refused({data, {2, 3}, {-3, 2}}, good, "overlap");
     refused(good, {data + 50, {3, 2}, {2, 1}}, "has sizes (2, 3) and its gradient (3, 2)");
     refused(good, {data + 50, {2, 3}, {1, 1}}, "the gradient of parameter 0");
+    refused(good, {data + 4, {2, 3}, {3, 1}}, "parameter 0 and the gradient of parameter 0 share memory");
+}
+
+BOOST_AUTO_TEST_CASE(tensors_that_share_elements_are_refused) {
+    struct Two {
+        std::vector<float> memory = std::vector<float>(24);
+        Tensor second;
+        std::array<Tensor, 2> parameter_tensors() { return {Tensor{memory.data(), {3, 2}, {2, 1}}, second}; }
+        std::array<Tensor, 2> gradient_tensors() {
+            return {Tensor{memory.data() + 12, {3, 2}, {2, 1}}, Tensor{memory.data() + 18, second.sizes, {1, 3}}};
+        }
+        double operator()(int, un::Pass&) { return 0; }
+    } two;
+    two.second = {two.memory.data(), {2, 3}, {1, 2}}; // the transpose
+    BOOST_CHECK_EXCEPTION(un::WithStrides{two}, un::error, [&](const un::error& e) {
+        return std::string(e.what()).find("parameter 0 and parameter 1 share memory") != std::string::npos;
+    });
+    struct Columns : Two { // of one matrix
+        std::array<Tensor, 2> parameter_tensors() {
+            return {Tensor{memory.data(), {3}, {2}}, Tensor{memory.data() + 5, {3}, {-2}}};
+        }
+        std::array<Tensor, 2> gradient_tensors() {
+            return {Tensor{memory.data() + 12, {3}, {1}}, Tensor{memory.data() + 15, {3}, {1}}};
+        }
+    } columns;
+    BOOST_CHECK_NO_THROW(un::WithStrides{columns});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -302,6 +302,40 @@ BOOST_AUTO_TEST_CASE(a_model_that_loses_a_parameter) {
     check_all(grown, un::ErrorCode::bad_input, {"parameters()", "3 spans; expected the 2"});
 }
 
+BOOST_AUTO_TEST_CASE(parameters_that_share_memory) {
+    struct Tied {
+        std::vector<float> p = std::vector<float>(6, 1.0f), g = std::vector<float>(6);
+        std::vector<std::span<float>> spans, gradient_spans;
+        std::vector<std::string> names = {"embedding", "bias", "output"};
+        Tied(std::size_t at, std::size_t gradient_at) {
+            spans = {std::span(p).first(2), std::span(p).subspan(2, 0), std::span(p).subspan(at, 2)};
+            gradient_spans = {std::span(g).first(2), std::span(g).subspan(2, 0), std::span(g).subspan(gradient_at, 2)};
+        }
+        auto& parameters() { return spans; }
+        auto& gradients() { return gradient_spans; }
+        auto& parameter_names() { return names; }
+        double operator()(const un::RowBatch<float>&, un::Pass&) { return 0; }
+    };
+    const auto made = [](std::size_t at, std::size_t gradient_at) {
+        return outcomes(2, [&](auto& world) {
+            Tied model(at, gradient_at);
+            un::Trainer trainer{world, model};
+        });
+    };
+    check_all(made(0, 0), un::ErrorCode::bad_input,
+              {"parameter 0 (embedding) and parameter 2 (output) share memory; expected memory of its own for each"});
+    check_all(made(1, 2), un::ErrorCode::bad_input, {"parameter 0 (embedding) and parameter 2 (output) share memory"});
+    check_all(made(2, 1), un::ErrorCode::bad_input,
+              {"the gradient of parameter 0 (embedding) and the gradient of parameter 2 (output) share memory"});
+    for (const auto& one : made(2, 2)) BOOST_TEST(!one.failed, one.what);
+    const auto both = outcomes(1, [](auto& world) {
+        Tied model(2, 2);
+        model.gradient_spans[2] = model.spans[0];
+        un::Trainer trainer{world, model};
+    });
+    check_all(both, un::ErrorCode::bad_input, {"parameter 0 (embedding) and the gradient of parameter 2 (output)"});
+}
+
 BOOST_AUTO_TEST_CASE(a_model_that_throws) {
     for (const int call : {0, 3}) {
         const auto all = outcomes(3, [&](auto& world) {

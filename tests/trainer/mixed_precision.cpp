@@ -287,6 +287,15 @@ struct Slope {
 } // namespace
 
 // Whoever trains and then uses or saves the model, without a word to the wrapper, has the weights of now.
+BOOST_AUTO_TEST_CASE(tied_weights_are_refused_where_they_would_become_two) {
+    Pulled<un::bfloat16> model;
+    model.gradient_spans[2] = std::span(model.slopes[2]).first(19);
+    model.spans[2] = model.spans[0];
+    BOOST_CHECK_EXCEPTION(un::MasterWeights{model}, un::error, [&](const un::error& e) {
+        return std::string(e.what()).find("parameter 0 and parameter 2 share memory") != std::string::npos;
+    });
+}
+
 BOOST_AUTO_TEST_CASE(the_image_is_current_when_a_call_of_the_trainer_returns) {
     const auto check = [](const auto&... policies) {
         check_clean(outcomes(2, [&](auto& world) {

@@ -27,6 +27,8 @@
 /// - The spans stay where they are while a trainer refers to the model. Their number, sizes and
 ///   type are the same on all ranks (the trainer compares them). Assigning another vector, or
 ///   resizing one, moves the memory: the trainer's next call refuses that.
+/// - No two spans overlap (the trainer refuses that). A tied weight is one parameter: the model
+///   uses it in several places, and adds all gradients to one span.
 /// - The call *adds*; the trainer zeroes. The call reads nothing but the parameters, the buffers,
 ///   the batch and the pass, so that a micro-batch's gradient does not depend on the rank.
 ///

@@ -11,6 +11,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/model/own_memory.hpp"
 #include "unisono/model/wrapped_model.hpp"
 
 #include <algorithm>
@@ -49,6 +50,21 @@ struct StridedTensor {
             expected *= sizes[i];
         }
         return true;
+    }
+    /// The lowest address of an element.
+    [[nodiscard]] T* first() const {
+        std::ptrdiff_t back = 0;
+        for (std::size_t i = 0; i < sizes.size() && count() != 0; ++i)
+            if (strides[i] < 0) back += static_cast<std::ptrdiff_t>(sizes[i] - 1) * strides[i];
+        return data + back;
+    }
+    /// Bytes from there to the end of the last element.
+    [[nodiscard]] std::size_t reach() const {
+        if (count() == 0) return 0;
+        std::size_t elements = 1;
+        for (std::size_t i = 0; i < sizes.size(); ++i)
+            elements += (sizes[i] - 1) * static_cast<std::size_t>(strides[i] < 0 ? -strides[i] : strides[i]);
+        return elements * sizeof(T);
     }
     /// Calls visit(first, stride, n) for each of the innermost rows, in order.
     template <class Visit>
@@ -111,7 +127,7 @@ bool elements_apart(const StridedTensor<T>& tensor) {
 /// tensors are written once, and their gradients read once, added and zeroed. Checkpoints have the
 /// tensors' sizes, in row-major order. Names and buffers are the model's own.
 /// Errors: bad_input (sizes and strides, or a parameter and its gradient, that do not match;
-/// elements that overlap).
+/// elements that overlap, of one tensor or of several).
 template <class M>
 class WithStrides : public detail::ImageOfModel<WithStrides<M>, M> {
     using Frame = detail::ImageOfModel<WithStrides<M>, M>;
@@ -133,6 +149,7 @@ public:
             refuse_input({"WithStrides: the model has ", tensors_.size(), " parameters and ", at,
                           " gradients; expected as many"});
         for (std::size_t p = 0; p < tensors_.size(); ++p) set_up(p);
+        refuse_shared_elements();
         this->expect(tensors_.size());
     }
 
@@ -188,6 +205,28 @@ private:
         zero(p);
         parameter_spans_.emplace_back(one.own_parameter);
         gradient_spans_.emplace_back(one.own_gradient);
+    }
+
+    /// Tensors may be interleaved, as the columns of one matrix are: only then elements are
+    /// compared.
+    void refuse_shared_elements() {
+        detail::OwnMemory boxes, elements;
+        for (std::size_t p = 0; p < tensors_.size(); ++p) {
+            boxes.add(tensors_[p].parameter.first(), tensors_[p].parameter.reach(), p, false);
+            boxes.add(tensors_[p].gradient.first(), tensors_[p].gradient.reach(), p, true);
+        }
+        if (!boxes.overlap()) return;
+        const auto add = [&](std::size_t p, const StridedTensor<Element>& tensor, bool gradient) {
+            tensor.for_each_row([&](const Element* first, std::ptrdiff_t stride, std::size_t n) {
+                for (std::size_t i = 0; i < n; ++i)
+                    elements.add(first + static_cast<std::ptrdiff_t>(i) * stride, sizeof(Element), p, gradient);
+            });
+        };
+        for (std::size_t p = 0; p < tensors_.size(); ++p) {
+            add(p, tensors_[p].parameter, false);
+            add(p, tensors_[p].gradient, true);
+        }
+        elements.check(detail::ParameterLabels(*this));
     }
 
     void check(std::size_t p, const StridedTensor<Element>& tensor, std::string_view which) {

@@ -10,6 +10,7 @@
 #include "unisono/layout/layout.hpp"
 #include "unisono/layout/owners.hpp"
 #include "unisono/model/model.hpp"
+#include "unisono/model/own_memory.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 
 #include <algorithm>
@@ -188,6 +189,7 @@ void FlatModel<T>::adopt(const List<std::span<T>>& parameters, const List<std::s
     }
     layout_ = Layout::of(std::move(shapes), buckets);
     if (layout_.count() == 0) refuse_input("the model has no parameters; expected at least one element");
+    refuse_shared_memory(parameters, gradients, labels);
     for (std::size_t i = 0; i < parameters.size(); ++i) join(parameters[i], gradients[i], layout_.start_of(i));
     for (const Bucket& bucket : layout_.buckets()) {
         const std::size_t first = layout_.pieces(bucket).back().parameter; // from the last parameter to the first

@@ -18,6 +18,7 @@
 #include "unisono/core/device_span.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/model/own_memory.hpp"
 #include "unisono/model/unit_pass.hpp"
 #include "unisono/model/wrapped_model.hpp"
 
@@ -45,7 +46,7 @@ public:
 protected:
     using Floats = std::conditional_t<model_on_device<M>, DeviceSpan<float>, std::span<float>>;
 
-    /// \throws error bad_input: spans that do not match
+    /// \throws error bad_input: spans that do not match, or share memory
     explicit MasterWeightsBase(M& model) : ImageOfModel<Wrapper, M>(model) {
         for_each_span(model.parameters(), [&](auto one) {
             low_.push_back({one.data(), one.size()});
@@ -59,6 +60,7 @@ protected:
             if (low_[p].size() != low_gradients_[p].size())
                 refuse_input({"MasterWeights: ", parameter_label(model, p), " has ", low_[p].size(),
                               " elements and its gradient ", low_gradients_[p].size(), "; expected as many"});
+        refuse_shared_memory(low_, low_gradients_, ParameterLabels(model));
         this->expect(low_.size());
     }
     /// Sets the memory of the floats: all parameters follow one another from these addresses on.
