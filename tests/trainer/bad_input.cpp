@@ -88,6 +88,20 @@ struct Culprit : SumOfOutputs<float> {
     }
 };
 
+/// Counts tokens before and after it says that its gradient is ready.
+struct Late : SumOfOutputs<float> {
+    static constexpr un::GradientKind gradient_kind = un::GradientKind::mean;
+    double first, later;
+    Late(double before, double after) : SumOfOutputs<float>(3), first(before), later(after) {}
+    double operator()(const un::RowBatch<float>& batch, un::Pass& pass) {
+        pass.count_tokens(first);
+        const double loss = SumOfOutputs<float>::operator()(batch, pass);
+        pass.ready(0);
+        pass.count_tokens(later);
+        return loss;
+    }
+};
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(bad_input)
@@ -150,6 +164,24 @@ BOOST_AUTO_TEST_CASE(sampler_and_accumulation) {
 
 BOOST_AUTO_TEST_CASE(tokens_never_counted) {
     check_all(fit_outcomes(2, {.batch_size = 2}, 20, un::ByTokens{}), un::ErrorCode::bad_input, {"count_tokens"});
+}
+
+BOOST_AUTO_TEST_CASE(tokens_counted_late) {
+    const auto fitted = [](int ranks, double first, double later, const auto& weighing) {
+        return outcomes(ranks, [&](auto& world) {
+            Late model(first, later);
+            un::Trainer trainer{world, model, weighing};
+            trainer.fit(rows(), quiet({.batch_size = 2}));
+        });
+    };
+    for (const int ranks : {1, 2}) {
+        for (const double first : {0.0, 4.0})
+            check_all(
+                fitted(ranks, first, 6, un::ByTokens{}), un::ErrorCode::bad_input,
+                {"parameter 0: tokens were counted after the first gradient was complete; expected all before it"});
+        for (const auto& one : fitted(ranks, 4, 0, un::ByTokens{})) BOOST_TEST(!one.failed, one.what);
+        for (const auto& one : fitted(ranks, 4, 6, un::BySamples{})) BOOST_TEST(!one.failed, one.what); // no weight
+    }
 }
 
 BOOST_AUTO_TEST_CASE(options_that_differ) {

@@ -87,6 +87,10 @@ public:
     /// each parameter and micro-batch. The model does not touch that gradient again until its next
     /// call.
     void ready(std::size_t parameter) {
+        if (first_ready_ == no_parameter) { // also while none was
+            first_ready_ = parameter;
+            tokens_when_ready_ = tokens_;
+        }
         if (ready_ != nullptr) ready_(trainer_, parameter);
     }
 
@@ -96,12 +100,17 @@ public:
     /// operation in flight.
     void progress() { ready(no_parameter); }
     static constexpr std::size_t no_parameter = static_cast<std::size_t>(-1);
+    /// For the trainer: the parameter that was ready first, and the tokens counted by then.
+    [[nodiscard]] std::size_t first_ready() const { return first_ready_; }
+    [[nodiscard]] double tokens_when_ready() const { return tokens_when_ready_; }
 
 private:
     PassFacts facts_ = {};
     ReadyCall ready_ = nullptr;
     void* trainer_ = nullptr;
     double tokens_ = 0;
+    std::size_t first_ready_ = no_parameter;
+    double tokens_when_ready_ = 0;
     mutable bool asked_for_scale_ = false;
 };
 

@@ -148,6 +148,7 @@ protected:
     static constexpr void after_pass() {}
     /// The model's memory holds the gradient of a micro-batch with weight `multiplier`.
     void keep(double multiplier, bool last) {
+        check_tokens(multiplier);
         if (!gradient_.held()) gradient_.hold(multiplier);
         if (last) return;
         if constexpr (inspects_parts) flat_.visit({0, flat_.count()}, [&](const Stretch<T>& one) { inspect(one); });
@@ -250,6 +251,18 @@ private:
         if (next_bucket_ != bucket || !readiness_.complete(bucket)) return;
         if (!gradient_.held()) gradient_.hold(this->weigh().multiplier);
         while (next_bucket_ < bucket_count() && readiness_.complete(next_bucket_)) start_bucket(next_bucket_++);
+    }
+
+    /// Refuses tokens that the model counted after a `ready`, where its gradient may have travelled
+    /// with another weight: on any number of ranks, whether it has travelled or not.
+    void check_tokens(double multiplier) {
+        const std::size_t first = this->pass_->first_ready();
+        if (first == Pass::no_parameter || this->pass_->tokens_when_ready() == this->micro_->tokens) return;
+        MicroBatchFacts then = *this->micro_;
+        then.tokens = this->pass_->tokens_when_ready();
+        if (checked_share(policies_.weighing, then).multiplier != multiplier)
+            refuse_input({"parameter ", first,
+                          ": tokens were counted after the first gradient was complete; expected all before it"});
     }
 
     /// Makes a bucket's gradient ready to travel, inspects it, and starts to sum it.
