@@ -12,6 +12,7 @@
 #include "unisono/compression/top_k.hpp"
 #include "unisono/guard/clip_by_norm.hpp"
 #include "unisono/guard/finite.hpp"
+#include "unisono/guard/loss_scaling.hpp"
 #include "unisono/reducer/ring.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/update/diloco.hpp"
@@ -21,6 +22,7 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -64,6 +66,28 @@ void check_answer(int ranks, double bound, const Policies&... policies) {
                                               std::to_string(std::abs(model.values()[j] - answer(j))));
          }))
         BOOST_TEST(!one.failed, one.what);
+}
+
+/// Its gradient is one number after the other, times what the batch says; as a matrix where a compression asks.
+struct Given {
+    std::vector<double> values = std::vector<double>(24), slopes = std::vector<double>(24);
+    std::vector<std::vector<std::size_t>> shapes = {{4, 6}};
+    std::span<double> parameters() { return values; }
+    std::span<double> gradients() { return slopes; }
+    auto& parameter_shapes() { return shapes; }
+    static double slope(std::size_t i) { return 1 + std::sin(static_cast<double>(i * i)); }
+    double operator()(const std::vector<double>& batch, un::Pass& pass) {
+        for (std::size_t i = 0; i < slopes.size(); ++i) slopes[i] += batch[0] * pass.loss_scale() * slope(i);
+        return 0;
+    }
+};
+
+/// Checks that the parameters have gone by so many slopes, once all that was left over has come.
+template <class Model>
+void check_way(const Model& model, double way, double bound) {
+    for (std::size_t i = 0; i < model.values.size(); ++i)
+        if (const double off = model.values[i] + way * Model::slope(i); !(std::abs(off) <= bound))
+            throw std::runtime_error("parameter " + std::to_string(i) + " is off by " + std::to_string(off));
 }
 
 } // namespace
@@ -123,6 +147,66 @@ BOOST_AUTO_TEST_CASE(a_skipped_update_leaves_nothing_behind) {
     train(un::TopK{.fraction = 0.2});
     train(un::OneBit{});
     train(un::PowerSgd{.rank = 1});
+}
+
+BOOST_AUTO_TEST_CASE(what_is_left_over_comes_with_the_weight_that_it_had) {
+    const std::vector<double> one{1}, none{0}, much{1e5};
+    // A window of eight micro-batches, and windows of one, whose sums are divided by an eighth.
+    const auto windows = [&](const std::vector<double>& batch, double bound, const auto&... policies) {
+        for (const auto& found : outcomes(3, [&](auto& world) {
+                 Given model;
+                 un::Trainer trainer{world, model, un::Sgd{.learning_rate = 1}, policies...};
+                 trainer.step(batch, batch, batch, batch, batch, batch, batch, batch);
+                 for (int i = 0; i < 60; ++i) {
+                     trainer.step(none);
+                     for (std::size_t at = 0; at < model.values.size(); ++at) // and no step goes too far
+                         if (-model.values[at] > (3 * Given::slope(at) + 1.5) * batch[0])
+                             throw std::runtime_error("too far");
+                 }
+                 check_way(model, batch[0], bound);
+             }))
+            BOOST_TEST(!found.failed, found.what);
+    };
+    // The same, on ranks that have other windows: what was sent too much of is made up for.
+    const auto uneven = [&](double bound, const auto&... policies) {
+        for (const auto& found : outcomes(3, [&](auto& world) {
+                 Given model;
+                 un::Trainer trainer{world, model, un::Sgd{.learning_rate = 1}, policies...};
+                 trainer.step(one, one, one);
+                 if (world.rank() == 1) trainer.step(none);
+                 else trainer.step();
+                 if (world.rank() == 2) trainer.step(none, none, none, none, none);
+                 else trainer.step(none);
+                 for (int i = 0; i < 60; ++i) trainer.step(none);
+                 check_way(model, 1, bound);
+             }))
+            BOOST_TEST(!found.failed, found.what);
+    };
+    // A loss scale that doubles after each update.
+    const auto scales = [&](double bound, const auto&... policies) {
+        for (const auto& found : outcomes(2, [&](auto& world) {
+                 Given model;
+                 un::Trainer trainer{world, model, un::Sgd{.learning_rate = 1},
+                                     un::LossScaling{.initial = 8, .growth_interval = 1}, policies...};
+                 trainer.step(one);
+                 for (int i = 0; i < 60; ++i) trainer.step(none);
+                 check_way(model, 1, bound);
+             }))
+            BOOST_TEST(!found.failed, found.what);
+    };
+    const auto check = [&](const auto& policy, double bound) {
+        BOOST_TEST_CONTEXT(policy.name) {
+            windows(one, bound, policy);
+            uneven(bound, policy);
+            scales(bound, policy);
+        }
+    };
+    check(un::TopK{.fraction = 0.2}, 1e-6);
+    check(un::Int8Wire{.block = 8}, 1e-6);
+    check(un::Fp8Wire{.block = 8}, 1e-6);
+    check(un::OneBit{.block = 8}, 1e-3);
+    check(un::PowerSgd{.rank = 1}, 1e-6);
+    windows(much, 100, un::Fp16Wire{}); // which cannot send it at once; its sums are rounded
 }
 
 BOOST_AUTO_TEST_CASE(the_plan_names_the_form) {

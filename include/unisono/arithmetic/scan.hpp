@@ -50,6 +50,9 @@ struct Exponent<float16> {
 UNISONO_INLINE bool is_finite(float x) {
     return (std::bit_cast<std::uint32_t>(x) & Exponent<float>::mask) != Exponent<float>::mask;
 }
+UNISONO_INLINE bool is_finite(double x) {
+    return (std::bit_cast<std::uint64_t>(x) & Exponent<double>::mask) != Exponent<double>::mask;
+}
 
 template <class T>
 struct FindNonFinite {

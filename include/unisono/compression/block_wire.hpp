@@ -4,8 +4,10 @@
 /// Sums of compressed blocks: all ranks send to each slice's owner, and the owner sends the sum to
 /// all.
 
+#include "unisono/arithmetic/apply.hpp"
 #include "unisono/collective/exchange.hpp"
 #include "unisono/compression/compression.hpp"
+#include "unisono/compression/left_over.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/core/text.hpp"
@@ -115,6 +117,26 @@ public:
             bucket.values = nullptr;
         }
         updates_ += any ? 1 : 0;
+    }
+    void rescale(double factor) {
+        unisono::apply(RescaleLeft<T>{static_cast<T>(factor)}, std::span<T>(left_));
+        unisono::apply(RescaleLeft<T>{static_cast<T>(factor)}, std::span<T>(own_left_));
+    }
+    void correct(double factor) {
+        if (left_.empty() || warming_up()) return;
+        unisono::apply(RescaleLeft<T>{static_cast<T>(factor)}, std::span<T>(own_left_)); // the sum is not encoded yet
+        const CorrectLeft<T> correct_one{static_cast<T>(factor - 1)};
+        std::vector<T> sent(policy_.block);
+        for (const Bucket& bucket : buckets_) {
+            if (bucket.values == nullptr) continue;
+            const std::byte* wire = wire_.data() + bucket.at;
+            for (std::size_t at = 0, n = 0; at < bucket.slice.count; at += n, wire += codec_.bytes(n)) {
+                n = std::min(policy_.block, bucket.slice.count - at);
+                codec_.template decode<false>(wire, n, sent.data());
+                T* const left = left_.data() + bucket.slice.first + at;
+                for (std::size_t i = 0; i < n; ++i) correct_one(left[i], left[i] + sent[i] - bucket.values[at + i]);
+            }
+        }
     }
     void forget() {
         std::fill(left_.begin(), left_.end(), T{});

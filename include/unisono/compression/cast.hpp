@@ -6,6 +6,7 @@
 #include "unisono/arithmetic/apply.hpp"
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/compression/compression.hpp"
+#include "unisono/compression/left_over.hpp"
 #include "unisono/core/element.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/group/operation.hpp"
@@ -167,6 +168,11 @@ struct CastWire {
                     where_.arithmetic().apply(detail::DecodeHalf<Half, T>{}, std::span<T>(values, bucket.count),
                                               std::span<const Half>(wire_.data() + bucket.first, bucket.count));
             }
+        }
+        void rescale(double factor) {
+            if (!left_.empty())
+                where_.arithmetic().apply(detail::RescaleLeft<T>{static_cast<T>(factor)},
+                                          std::span<T>(left_.data(), left_.size()));
         }
         void forget() { where_.zero(left_.data(), left_.size()); }
         [[nodiscard]] std::size_t bytes() const { return wire_.size() * sizeof(Half) + left_.size() * sizeof(T); }

@@ -11,10 +11,17 @@
 ///   exchange it, without waiting. The values must not move;
 /// - `finish()`: waits; the values of all buckets in flight are then the sum over all ranks of what
 ///   each has encoded;
-/// - `forget()`: drops what encoding has left over so far: all ranks have left the update out;
+/// - `forget()`: drops what encoding has left over so far, also from earlier updates: all ranks
+///   have left the update out;
 /// - `restart()`, only where `forget` does not do it: makes the run as it was at first, before a
 ///   restored training goes on;
-/// - `bytes()`: memory beside the model's.
+/// - `bytes()`: memory beside the model's;
+/// - optionally, for error feedback, `rescale(factor)` before an update's first `begin`: what
+///   earlier updates have left over counts `factor` times in this one, whose gradients are
+///   multiplied by another loss scale, or divided by other weights. And `correct(factor)` between
+///   the last `begin` and `finish`: the factor should have been `factor` times that. The difference
+///   becomes part of what is left over. The values are still those that `begin` got. Both are
+///   called only with factors other than 1.
 ///
 /// For a model on a device, the trainer copies gradients to the host before `begin`, and the sums
 /// back after `finish` (trainer/device/wire.hpp). A policy that computes there itself has

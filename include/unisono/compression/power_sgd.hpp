@@ -3,8 +3,10 @@
 /// \file
 /// Gradients travel as the product of two thin matrices.
 
+#include "unisono/arithmetic/apply.hpp"
 #include "unisono/arithmetic/vectorised.hpp"
 #include "unisono/compression/compression.hpp"
+#include "unisono/compression/left_over.hpp"
 #include "unisono/compression/low_rank.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/memory.hpp"
@@ -134,6 +136,20 @@ public:
             bucket.values = nullptr;
         }
         updates_ += any ? 1 : 0;
+    }
+    void rescale(double factor) { unisono::apply(detail::RescaleLeft<T>{static_cast<T>(factor)}, std::span<T>(left_)); }
+    void correct(double factor) {
+        if (warming_up()) return;
+        const detail::CorrectLeft<T> correct_one{static_cast<T>(factor - 1)};
+        for (const Bucket& bucket : buckets_) {
+            if (bucket.values == nullptr) continue;
+            for (const Part& part : parts_of(bucket)) { // P is a basis: Q is computed from what is corrected here
+                if (part.shape.rows == 0) continue;
+                const T* const values = bucket.values + (part.slice.first - bucket.slice.first);
+                T* const all = left_of(part);
+                for (std::size_t i = 0; i < part.slice.count; ++i) correct_one(all[i], all[i] - values[i]);
+            }
+        }
     }
     void forget() { begin_anew(); }
     void restart() {

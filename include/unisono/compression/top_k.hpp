@@ -3,8 +3,11 @@
 /// \file
 /// Only the largest elements of the gradients travel.
 
+#include "unisono/arithmetic/apply.hpp"
+#include "unisono/arithmetic/scan.hpp"
 #include "unisono/collective/exchange.hpp"
 #include "unisono/compression/compression.hpp"
+#include "unisono/compression/left_over.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/core/text.hpp"
@@ -96,6 +99,22 @@ public:
             for (const Entry& one : std::span(all_.data() + ranks * bucket.at, ranks * bucket.chosen))
                 bucket.values[one.index] += static_cast<T>(one.value);
             bucket.values = nullptr;
+        }
+    }
+    void rescale(double factor) { unisono::apply(detail::RescaleLeft<T>{static_cast<T>(factor)}, std::span<T>(left_)); }
+    void correct(double factor) {
+        for (const Bucket& bucket : buckets_) {
+            if (bucket.values == nullptr) continue;
+            T* const left = left_.data() + bucket.slice.first;
+            const std::span<const Entry> sent(mine_.data() + bucket.at, bucket.chosen);
+            const auto add = [&](T sign) {
+                for (const Entry& one : sent)
+                    if (detail::is_finite(one.value)) left[one.index] += sign * static_cast<T>(one.value);
+            };
+            add(1);
+            for (std::size_t i = 0; i < bucket.slice.count; ++i)
+                detail::CorrectLeft<T>{static_cast<T>(factor - 1)}(left[i], left[i] - bucket.values[i]);
+            add(-1);
         }
     }
     void forget() { std::fill(left_.begin(), left_.end(), T{}); }

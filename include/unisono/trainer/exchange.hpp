@@ -68,6 +68,8 @@ public:
         offence_ = {};
         norm_ = 0;
         loss_scale_.begin();
+        scaled_by_ = loss_scale_.scale();
+        divisor_ = 0;
         if constexpr (Store::inspects) place_.begin_inspection();
         this->begin_update();
     }
@@ -123,6 +125,7 @@ public:
         if (!this->sums_of_gradients().agree(*world_, static_cast<std::int64_t>(sums_.micro_batches)))
             return Verdict::skip;
         check_divisor();
+        divisor_ = sums_.divisor;
         return Verdict::commit;
     }
 
@@ -233,7 +236,8 @@ private:
                       (Weighing::needs_tokens ? " (does the model call pass.count_tokens?)" : "")});
     }
 
-    using Store::alone_, Store::micro_, Store::offence_, Store::pass_, Store::place_, Store::policies_, Store::world_;
+    using Store::alone_, Store::divisor_, Store::micro_, Store::offence_, Store::pass_, Store::place_, Store::policies_,
+        Store::scaled_by_, Store::world_;
     Parts parts_;
     typename Context::Summation::Totals totals_;
     UpdateSums sums_;

@@ -54,6 +54,9 @@ private:
 /// The run of a compression on the host, for gradients on a device.
 template <class World, class T, class Place, class Compression>
 class StagedWire {
+    using Run = decltype(start_compression<T>(std::declval<const Compression&>(), std::declval<World&>(),
+                                              std::span<const Slice>(), std::span<const ParameterMatrix>()));
+
 public:
     StagedWire(const Place& place, const Compression& policy, World& world, std::span<const Slice> buckets,
                std::span<const ParameterMatrix> parameters)
@@ -78,6 +81,16 @@ public:
                 place_->write(values, std::span<const T>(staged_.data() + bucket.first, bucket.count));
         }
     }
+    void rescale(double factor)
+        requires requires(Run& run) { run.rescale(factor); }
+    {
+        run_.rescale(factor);
+    }
+    void correct(double factor)
+        requires requires(Run& run) { run.correct(factor); }
+    {
+        run_.correct(factor);
+    }
     void forget() { run_.forget(); }
     void restart() { restart_compression(run_); }
     [[nodiscard]] std::size_t bytes() const { return staged_.size() * sizeof(T) + run_.bytes(); }
@@ -87,9 +100,7 @@ private:
     List<Slice> buckets_;
     std::vector<T*> begun_; ///< the device's
     Memory<T> staged_;      ///< pinned
-    decltype(start_compression<T>(std::declval<const Compression&>(), std::declval<World&>(),
-                                  std::declval<std::span<const Slice>>(),
-                                  std::declval<std::span<const ParameterMatrix>>())) run_;
+    Run run_;
 };
 
 template <class C, class T, class World, class Place>

@@ -75,7 +75,9 @@ protected:
     Context policies_;
     Place place_;
     ReducerRun run_;
-    bool alone_ = false; ///< the update uses this rank's own gradients, which no other rank sees
+    bool alone_ = false;   ///< the update uses this rank's own gradients, which no other rank sees
+    double scaled_by_ = 1; ///< the loss scale of this update
+    double divisor_ = 0;   ///< this update's sum of weights over all ranks, once they have agreed to make it
     Offence offence_;
     MicroBatchFacts* micro_ = nullptr;
     Pass* pass_ = nullptr; ///< of this rank's micro-batch, while the model works on it

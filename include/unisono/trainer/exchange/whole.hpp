@@ -17,6 +17,7 @@
 #include "unisono/trainer/exchange/bucket_sums.hpp"
 #include "unisono/trainer/exchange/extents.hpp"
 #include "unisono/trainer/exchange/gradient_sum.hpp"
+#include "unisono/trainer/exchange/left_over.hpp"
 #include "unisono/trainer/exchange/peers_memory.hpp"
 #include "unisono/trainer/exchange/publication.hpp"
 #include "unisono/trainer/flat_model.hpp"
@@ -105,7 +106,7 @@ public:
     void finish() {
         for (Operation& operation : operations_) operation.wait();
         operations_.clear();
-        if constexpr (Base::compresses) wire_.finish();
+        if constexpr (Base::compresses) finish_wire();
     }
 
 protected:
@@ -133,12 +134,16 @@ protected:
 
     void begin_update() {
         next_bucket_ = 0;
+        hosted_ = 0;
         gradient_.begin(alone_);
     }
 
     // --- one micro-batch ---
 
-    void before_pass(bool) { gradient_.before_pass(); }
+    void before_pass(bool) {
+        gradient_.before_pass();
+        ++hosted_;
+    }
     template <class>
     Pass make_pass(const PassFacts& facts, bool last) {
         const bool overlap = last && !alone_;
@@ -231,7 +236,9 @@ protected:
     void forget() {
         gradient_.soil();
         if constexpr (Base::compresses) {
-            if (next_bucket_ != 0 && !alone_) wire_.forget();
+            if (next_bucket_ == 0 || alone_) return;
+            wire_.forget();
+            left_over_.forget();
         }
     }
 
@@ -278,6 +285,7 @@ private:
         }
         if (alone_ || touches_peers()) return;
         if constexpr (Base::compresses) {
+            if (b == 0) rescale_left_over();
             if constexpr (Context::owned) {
                 BucketReduction<true, ReducerRun> to_owners{run_, extents_, b, bucket.first, operations_};
                 wire_.begin(b, values + bucket.first, to_owners);
@@ -292,6 +300,21 @@ private:
             for (const OwnedExtent& extent : extents_.of_bucket(b))
                 detail::keep(operations_, gradient_.sum_straight(values, extent.slice, extent.owner));
         }
+    }
+
+    /// Brings what the compression has left over to the unit of this update's gradients.
+    void rescale_left_over() {
+        const double factor = left_over_.expect(hosted_, this->scaled_by_);
+        if constexpr (requires { wire_.rescale(factor); })
+            if (factor != 1) wire_.rescale(factor);
+    }
+    void finish_wire() {
+        if (this->divisor_ > 0) {
+            const double factor = left_over_.settle(this->divisor_);
+            if constexpr (requires { wire_.correct(factor); })
+                if (factor != 1) wire_.correct(factor);
+        }
+        wire_.finish();
     }
 
     template <class E> // numbers, or images
@@ -333,10 +356,12 @@ private:
     GradientKind kind_;
     Publication<World, T, Place> publication_;
     Wire wire_;
+    LeftOverUnit left_over_;
     Extents extents_;
     PeersMemory<World, T> peers_;
     std::vector<Operation> operations_;
     std::size_t next_bucket_ = 0;
+    double hosted_ = 0; ///< micro-batches of this rank in this update
     Readiness readiness_;
 };
 
