@@ -271,6 +271,36 @@ BOOST_AUTO_TEST_CASE(what_is_not_finite_is_not_hidden) {
     check(un::Adasum{});
 }
 
+BOOST_AUTO_TEST_CASE(doubles_that_no_float_holds_come_later) {
+    const auto check = [](const auto& policy, int updates, double bound) {
+        BOOST_TEST_CONTEXT(policy.name)
+        for (const auto& one : outcomes(2, [&](auto& world) {
+                 const std::vector<un::Slice> all = {{0, 8}};
+                 auto wire = policy.template start<double>(world, std::span<const un::Slice>(all));
+                 auto reduction = un::NativeReducer{}.start(world);
+                 double total = 0;
+                 for (int update = 0; update < updates; ++update) {
+                     std::vector<double> values(8);
+                     if (update == 0) values[5] = -1e39;
+                     wire.begin(0, values.data(), reduction);
+                     wire.finish();
+                     for (const double x : values)
+                         if (!std::isfinite(x)) throw std::runtime_error("not finite");
+                     total += values[5] / 2;
+                 }
+                 if (!(std::abs(total / -1e39 - 1) <= bound))
+                     throw std::runtime_error("lost: " + std::to_string(total));
+             }))
+            BOOST_TEST(!one.failed, one.what);
+    };
+    check(un::Bf16Wire{}, 8, 0.01);
+    check(un::Fp16Wire{.error_feedback = false}, 1, 1); // cut, and dropped
+    check(un::Int8Wire{.block = 8}, 12, 1e-6);
+    check(un::Fp8Wire{.block = 8}, 8, 1e-6);
+    check(un::OneBit{.block = 8}, 40, 0.01);
+    check(un::TopK{.fraction = 0.2}, 4, 1e-6);
+}
+
 BOOST_AUTO_TEST_CASE(one_bit_stands_for_the_mean_of_its_sign) {
     const std::array<float, 5> values = {1, -6, 2, -4, 3};
     std::array<float, 5> left{}, found{};

@@ -33,6 +33,16 @@ inline void check_block(std::string_view name, std::size_t block) {
 /// Blocks whose elements are all smaller than this are left over whole, so that the reciprocal of
 /// the scale is finite.
 inline constexpr float smallest_scaled = 1e-30f;
+/// The largest magnitude of which a block is a multiple: of one beyond, the excess is left over. A
+/// little less than the largest float, so that a rounded scale times its digits is finite.
+inline constexpr float largest_scaled = 0x1.fffffp127f;
+
+/// A number that a float may not hold, as one that it does.
+template <class T>
+float narrowed(T value) {
+    if constexpr (sizeof(T) > sizeof(float)) return cut_to(largest_scaled, value);
+    else return value;
+}
 
 /// The run of a policy that sends blocks of `policy.block` elements in a form of its own,
 /// `policy.codec()`. Each rank sums a slice of every bucket, in the elements' type and in rank

@@ -33,8 +33,8 @@ struct EncodeHalf {
     float most;
     UNISONO_INLINE void operator()(Half& wire, const T& value, T& left) const {
         const T wanted = value + left;
-        const auto rounded = static_cast<float>(wanted);
-        const bool finite = is_finite(rounded);
+        const auto rounded = static_cast<float>(wanted); // may be infinite: not every double fits
+        const bool finite = is_finite(wanted);
         const float cut = rounded > most ? most : rounded < -most ? -most : rounded;
         wire = static_cast<Half>(finite ? cut : rounded);
         const T rest = wanted - static_cast<T>(static_cast<float>(wire));
@@ -47,7 +47,7 @@ struct EncodeHalfAndForget {
     UNISONO_INLINE void operator()(Half& wire, const T& value) const {
         const auto rounded = static_cast<float>(value);
         const float cut = rounded > most ? most : rounded < -most ? -most : rounded;
-        wire = static_cast<Half>(is_finite(rounded) ? cut : rounded);
+        wire = static_cast<Half>(is_finite(value) ? cut : rounded);
     }
 };
 template <class Half, class T>

@@ -60,10 +60,11 @@ struct Fp8Codec {
         float most = 0;
         bool finite = true;
         for (std::size_t i = 0; i < count; ++i) {
-            const auto x = static_cast<float>(left == nullptr ? values[i] : values[i] + left[i]);
-            most = std::max(most, std::abs(x));
-            finite = finite && is_finite(x);
+            const T wanted = left == nullptr ? values[i] : values[i] + left[i];
+            most = std::max(most, std::abs(narrowed(wanted)));
+            finite = finite && is_finite(wanted);
         }
+        most = std::min(most, largest_scaled);
         if (most < smallest_scaled) most = 0; // its inverse might overflow
         const float top = number(largest);
         const float scale = finite ? most / top : std::bit_cast<float>(0x7fc00000u);
@@ -72,7 +73,7 @@ struct Fp8Codec {
         std::byte* const to = wire + sizeof scale;
         for (std::size_t i = 0; i < count; ++i) {
             const T wanted = left == nullptr ? values[i] : values[i] + left[i];
-            const float x = finite ? static_cast<float>(wanted) * inverse : 0;
+            const float x = finite ? narrowed(wanted) * inverse : 0;
             const int found = code(std::abs(x));
             to[i] = static_cast<std::byte>(found | (x < 0 ? 0x80 : 0));
             const float sent = x < 0 ? -number(found) : number(found);

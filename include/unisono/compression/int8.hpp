@@ -31,10 +31,11 @@ struct Int8Codec {
         float largest = 0;
         bool finite = true;
         for (std::size_t i = 0; i < count; ++i) {
-            const auto x = static_cast<float>(left == nullptr ? values[i] : values[i] + left[i]);
-            largest = std::max(largest, std::abs(x));
-            finite = finite && is_finite(x);
+            const T wanted = left == nullptr ? values[i] : values[i] + left[i];
+            largest = std::max(largest, std::abs(narrowed(wanted)));
+            finite = finite && is_finite(wanted);
         }
+        largest = std::min(largest, largest_scaled);
         if (largest < smallest_scaled) largest = 0; // its inverse might overflow
         const float scale = finite ? largest / 127 : std::bit_cast<float>(0x7fc00000u);
         const float inverse = largest > 0 && finite ? 127 / largest : 0;
@@ -42,7 +43,7 @@ struct Int8Codec {
         auto* const digits = reinterpret_cast<std::int8_t*>(wire + sizeof scale);
         for (std::size_t i = 0; i < count; ++i) {
             const T wanted = left == nullptr ? values[i] : values[i] + left[i];
-            const float x = finite ? static_cast<float>(wanted) * inverse : 0;
+            const float x = finite ? narrowed(wanted) * inverse : 0;
             const int digit = std::clamp(static_cast<int>(x + (x < 0 ? -0.5f : 0.5f)), -127, 127);
             digits[i] = static_cast<std::int8_t>(digit);
             if (left != nullptr) left[i] = finite ? wanted - static_cast<T>(static_cast<float>(digit) * scale) : T{};

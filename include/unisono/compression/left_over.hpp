@@ -11,6 +11,13 @@ namespace detail {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
+/// As a float of at most `most`, also where no float holds it: what is beyond is left over.
+template <class T>
+UNISONO_INLINE float cut_to(float most, T value) {
+    const auto rounded = static_cast<float>(value); // may be infinite
+    return rounded > most ? most : rounded < -most ? -most : rounded;
+}
+
 /// Multiplies what is left over; what would not be finite stays as it is.
 template <class T>
 struct RescaleLeft {

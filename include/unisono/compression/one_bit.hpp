@@ -32,7 +32,7 @@ struct OneBitCodec {
         bool finite = true;
         for (std::size_t i = 0; i < count; ++i) {
             const T wanted = left == nullptr ? values[i] : values[i] + left[i];
-            finite = finite && is_finite(static_cast<float>(wanted));
+            finite = finite && is_finite(wanted);
             sums[wanted < 0] += static_cast<double>(wanted);
             negative += wanted < 0;
         }
@@ -41,7 +41,7 @@ struct OneBitCodec {
             const std::size_t of = below ? negative : count - negative;
             means[below] = !finite   ? std::bit_cast<float>(0x7fc00000u)
                            : of == 0 ? 0.0f
-                                     : static_cast<float>(sums[below] / static_cast<double>(of));
+                                     : cut_to(largest_scaled, sums[below] / static_cast<double>(of));
         }
         std::memcpy(wire, means, head);
         std::memset(wire + head, 0, bytes(count) - head);

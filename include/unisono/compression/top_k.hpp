@@ -152,7 +152,8 @@ private:
             const T size = magnitude(left[i]);
             if (size < bound || (size == bound && equal == 0)) continue;
             if (size == bound) --equal;
-            const auto value = static_cast<float>(left[i]);
+            const float value = size < infinity ? detail::cut_to(std::numeric_limits<float>::max(), left[i])
+                                                : static_cast<float>(left[i]);
             entries[next++] = {static_cast<std::uint32_t>(i), value};
             left[i] = size < infinity ? left[i] - static_cast<T>(value) : T{};
         }
