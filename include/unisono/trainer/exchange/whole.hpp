@@ -78,7 +78,10 @@ public:
     [[nodiscard]] auto& wire() { return wire_; }
     /// Drops what earlier updates have left here: another training goes on.
     void restart() {
-        if constexpr (Base::compresses) restart_compression(wire_);
+        if constexpr (Base::compresses) {
+            restart_compression(wire_);
+            left_over_.forget();
+        }
     }
     [[nodiscard]] auto& gradients() { return gradient_; }
     [[nodiscard]] auto& sums_of_gradients() { return gradient_.sums(); }
