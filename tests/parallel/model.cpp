@@ -3,6 +3,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 using namespace unisono_test;
@@ -77,6 +78,38 @@ BOOST_AUTO_TEST_CASE(any_number_of_stages_by_any_schedule_has_the_bits_of_one) {
                     (trained({.stages = stages, .schedule = interleaved, .recompute = recompute}, sgd, once) == one));
             }
         }
+}
+
+/// The activations' memory grows with the prediction's batch, and the gradients' with the training's behind it.
+BOOST_AUTO_TEST_CASE(a_larger_prediction_lies_between_two_trainings) {
+    test::Findings findings;
+    test::run(
+        2,
+        [&](Group& world) {
+            const auto made = [&] {
+                return un::PipelineModel{world, layers<float>(false), Distance<float>{results},
+                                         un::OneForwardOneBackward{},
+                                         un::PipelineOptions{.micro_batches = 2, .placement = even_placement(2)}};
+            };
+            const Samples<float> samples(400);
+            const auto batch = [&](std::size_t count) {
+                std::vector<std::size_t> all(count);
+                for (std::size_t i = 0; i < count; ++i) all[i] = i;
+                return samples.data().batch(all);
+            };
+            auto model = made(), fresh = made();
+            un::Pass pass, other;
+            model(batch(2), pass);
+            static_cast<void>(model.predict(batch(400)));
+            for (const auto one : model.gradients()) std::fill(one.begin(), one.end(), 0.0f);
+            const double loss = model(batch(400), pass);
+            findings.expect(loss == fresh(batch(400), other), "the loss is another");
+            for (std::size_t p = 0; p < fresh.gradients().size(); ++p)
+                findings.expect(std::ranges::equal(model.gradients()[p], fresh.gradients()[p]),
+                                "a gradient is another");
+            findings.expect(model.memory() == fresh.memory(), "it has more memory than it needs");
+        },
+        test::limit);
 }
 
 BOOST_AUTO_TEST_CASE(on_processes_too) {

@@ -64,20 +64,19 @@ public:
     /// gradients that travel back.
     template <class World>
     void reserve(World& world, std::size_t samples, std::size_t slots, bool gradients) {
-        slots = std::max(slots, slots_);
-        const bool wider = samples > samples_;
-        samples = std::max(samples, samples_);
-        if (wider || slots > slots_) {
-            memory_ = {};
-            memory_ = world.template allocate<T>(samples * slots * slot_width_);
-        }
-        if (gradients && (wider || output_gradients_[0].empty())) {
-            for (Memory<T>& one : output_gradients_) one = world.template allocate<T>(samples * outputs());
-            if (part_ != 0)
-                for (Memory<T>& one : input_gradients_) one = world.template allocate<T>(samples * inputs());
-        }
-        samples_ = samples;
-        slots_ = slots;
+        // Each buffer grows by its own size: a prediction's larger batch needs no gradients.
+        const auto grow = [&](Memory<T>& one, std::size_t count) {
+            if (one.size() >= count) return;
+            one = {};
+            one = world.template allocate<T>(count);
+        };
+        samples_ = std::max(samples, samples_);
+        slots_ = std::max(slots, slots_);
+        grow(memory_, samples_ * slots_ * slot_width_);
+        if (!gradients) return;
+        for (Memory<T>& one : output_gradients_) grow(one, samples * outputs());
+        if (part_ != 0)
+            for (Memory<T>& one : input_gradients_) grow(one, samples * inputs());
     }
 
     [[nodiscard]] std::span<T> input(std::size_t slot, std::size_t n) { return in_slot(slot, 0, n * inputs()); }
