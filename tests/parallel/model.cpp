@@ -80,6 +80,15 @@ BOOST_AUTO_TEST_CASE(any_number_of_stages_by_any_schedule_has_the_bits_of_one) {
         }
 }
 
+BOOST_AUTO_TEST_CASE(one_stage_with_several_chunks_has_the_bits_of_one_chunk) {
+    const Trained<float> one = trained({.schedule = gpipe}, sgd, once);
+    for (const std::uint32_t chunks : {2u, 3u, 5u, 7u})
+        for (const bool recompute : {false, true})
+            BOOST_TEST(
+                (trained({.schedule = {AnySchedule::interleaved, chunks}, .recompute = recompute}, sgd, once) == one),
+                chunks << " chunks, " << recompute);
+}
+
 /// The activations' memory grows with the prediction's batch, and the gradients' with the training's behind it.
 BOOST_AUTO_TEST_CASE(a_larger_prediction_lies_between_two_trainings) {
     test::Findings findings;

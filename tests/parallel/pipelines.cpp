@@ -8,6 +8,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 
@@ -38,6 +39,22 @@ std::string changed(const std::function<void(un::PipelineProgram&)>& change) {
     un::PipelineProgram program = un::pipeline_program(un::OneForwardOneBackward{}, 3, 4);
     change(program);
     const un::PipelineReport report = un::verify_pipeline(program);
+    return report.proven() ? "proven" : report.violations[0];
+}
+/// Work of a single stage in an order of one's own.
+struct InThisOrder {
+    static constexpr std::string_view name = "in this order";
+    std::array<un::PipelineWork, 12> order = {};
+    std::uint32_t chunks = 2;
+
+    template <class Visit>
+    void work(const un::PipelineShape&, Visit&& visit) const {
+        for (const un::PipelineWork& one : order) visit(one);
+    }
+    [[nodiscard]] static std::size_t in_flight(const un::PipelineShape&) { return 6; }
+};
+std::string said_of(const InThisOrder& schedule) {
+    const un::PipelineReport report = un::verify_pipeline(schedule, 1, 3);
     return report.proven() ? "proven" : report.violations[0];
 }
 bool says(const std::string& text, const std::string& words) {
@@ -109,6 +126,59 @@ BOOST_AUTO_TEST_CASE(the_proof_finds_what_is_wrong) {
                     "waits for ever"));
     // Room for no gradient at all: whoever would send one waits.
     BOOST_TEST(!un::verify_pipeline(un::pipeline_program(un::OneForwardOneBackward{}, 3, 4), 0).proven());
+}
+
+BOOST_AUTO_TEST_CASE(the_proof_finds_slots_that_are_still_needed) {
+    for (const int stages : {1, 2, 3})
+        for (const std::uint32_t v : {2u, 3u, 5u}) {
+            un::PipelineProgram program = un::pipeline_program(un::Interleaved{v}, stages, 6);
+            BOOST_TEST(un::verify_pipeline(program).proven());
+            std::size_t& slots = program.slots[0][v - 1];
+            BOOST_TEST(slots >= 1u);
+            --slots;
+            BOOST_TEST(
+                says(un::verify_pipeline(program).violations.at(0), slots == 0 ? "has no slot" : "in that slot"));
+        }
+    // One stage computes an input of the second chunk before the micro-batch ahead of it is through.
+    const un::PipelineProgram one = un::pipeline_program(un::Interleaved{3}, 1, 6);
+    BOOST_TEST((one.slots[0] == std::vector<std::size_t>{2, 2, 1}));
+}
+
+BOOST_AUTO_TEST_CASE(the_proof_finds_what_is_wrong_on_a_single_stage) {
+    constexpr auto ahead = un::PipelinePhase::forward, back = un::PipelinePhase::backward;
+    InThisOrder schedule{{{{ahead, 0, 0},
+                           {ahead, 0, 1},
+                           {back, 0, 1},
+                           {back, 0, 0},
+                           {ahead, 1, 0},
+                           {ahead, 1, 1},
+                           {back, 1, 1},
+                           {back, 1, 0},
+                           {ahead, 2, 0},
+                           {ahead, 2, 1},
+                           {back, 2, 1},
+                           {back, 2, 0}}}};
+    BOOST_TEST(said_of(schedule) == "proven");
+    InThisOrder other = schedule;
+    std::swap(other.order[0], other.order[1]); // the second chunk before the first
+    BOOST_TEST(says(said_of(other), "waits for ever"));
+    other = schedule;
+    std::swap(other.order[2], other.order[3]); // the gradient is not there yet
+    BOOST_TEST(says(said_of(other), "waits for ever"));
+    // Three gradients of a part, with room for two.
+    other = {{{{ahead, 0, 0},
+               {ahead, 0, 1},
+               {ahead, 1, 0},
+               {ahead, 1, 1},
+               {ahead, 2, 0},
+               {ahead, 2, 1},
+               {back, 0, 1},
+               {back, 1, 1},
+               {back, 2, 1},
+               {back, 0, 0},
+               {back, 1, 0},
+               {back, 2, 0}}}};
+    BOOST_TEST(says(said_of(other), "waits for ever"));
 }
 
 BOOST_AUTO_TEST_CASE(what_is_no_pipeline_is_refused) {

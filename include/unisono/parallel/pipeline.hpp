@@ -14,7 +14,8 @@
 /// 1 both times, so that every schedule sums gradients in the same order; receives match sends; no
 /// stage waits for ever, where a part sends gradients only while fewer than `gradient_places` of
 /// its gradients have not been received; and at most `in_flight(shape)` activations wait for their
-/// backward pass on a stage.
+/// backward pass on a stage. The same holds on a single stage, whose chunks pass data on without
+/// messages.
 ///
 /// Menu, with the bubble as a share of the time and the activations in flight on stage s:
 /// - `GPipe`: (p - 1) / (m + p - 1); m. The simplest.

@@ -19,6 +19,7 @@
 #include "unisono/parallel/pipeline_chunk.hpp"
 #include "unisono/parallel/pipeline_messages.hpp"
 #include "unisono/parallel/pipeline_options.hpp"
+#include "unisono/parallel/pipeline_program.hpp"
 #include "unisono/parallel/placement.hpp"
 #include "unisono/trainer/failure.hpp"
 
@@ -209,14 +210,11 @@ private:
             const PipelineShape shape = shape_of(cut.count);
             actions_.clear();
             forward_.clear();
-            held_.assign(chunks_.size(), 0);
-            std::vector<std::size_t> now(chunks_.size(), 0);
             for_each_action(schedule_, shape, [&](const PipelineAction& one) {
                 actions_.push_back(one);
-                if (one.step == PipelineStep::forward) held_[one.chunk] = std::max(held_[one.chunk], ++now[one.chunk]);
-                if (one.step == PipelineStep::backward) --now[one.chunk];
                 if (one.step <= PipelineStep::send_activation) forward_.push_back(one);
             });
+            held_ = detail::slots_of(shape, actions_);
             planned_ = cut.count;
         }
         training_ = training;

@@ -6,10 +6,33 @@
 
 #include "unisono/parallel/pipeline.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
+
+namespace detail {
+
+/// The *slots* that each chunk of a stage needs: the most micro-batches of which it has activations
+/// at a time. Micro-batch i takes slot i modulo their number when the chunk's input arrives. On a
+/// single stage that is when the chunk before has computed it, before the chunk's own forward pass.
+/// The backward pass frees the slot.
+inline std::vector<std::size_t> slots_of(const PipelineShape& shape, const std::vector<PipelineAction>& actions) {
+    std::vector<std::size_t> now(shape.chunks, 0), most(shape.chunks, 0);
+    const auto take = [&](std::size_t chunk) { most[chunk] = std::max(most[chunk], ++now[chunk]); };
+    for (const PipelineAction& one : actions) {
+        if (one.chunk >= shape.chunks) continue; // the proof refuses it
+        if (one.step == PipelineStep::backward) --now[one.chunk];
+        if (one.step != PipelineStep::forward) continue;
+        if (shape.stages > 1 || one.chunk == 0) take(one.chunk);
+        if (shape.stages == 1 && has_part_behind(shape, one.chunk)) take(one.chunk + 1);
+    }
+    return most;
+}
+
+} // namespace detail
 
 /// The actions of all stages, in order.
 struct PipelineProgram {
@@ -19,6 +42,7 @@ struct PipelineProgram {
     std::uint32_t chunks = 1;
     std::vector<std::vector<PipelineAction>> actions = {}; ///< of each stage
     std::vector<std::size_t> in_flight = {};               ///< as each stage claims
+    std::vector<std::vector<std::size_t>> slots = {};      ///< of each stage, those of each chunk
 
     [[nodiscard]] PipelineShape shape(int stage) const { return {stages, stage, micro_batches, chunks}; }
     [[nodiscard]] std::uint32_t parts() const { return parts_of(shape(0)); }
@@ -34,6 +58,7 @@ PipelineProgram pipeline_program(const Schedule& schedule, int stages, std::uint
         for_each_action(schedule, program.shape(stage),
                         [&](const PipelineAction& action) { program.actions.back().push_back(action); });
         program.in_flight.push_back(schedule.in_flight(program.shape(stage)));
+        program.slots.push_back(detail::slots_of(program.shape(stage), program.actions.back()));
     }
     return program;
 }

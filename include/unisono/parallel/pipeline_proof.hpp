@@ -1,12 +1,14 @@
 #pragma once
 
 /// \file
-/// Proves a pipeline schedule: runs all stages on channels of small capacity, and counts. For
-/// tests, not for programs.
+/// Proves a pipeline schedule: runs all stages on channels of small capacity and on the slots that
+/// the runner reserves, and counts. For tests, not for programs.
 
 #include "unisono/parallel/pipeline_program.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <string>
 #include <utility>
@@ -29,9 +31,11 @@ class PipelineProof {
 public:
     PipelineProof(const PipelineProgram& program, std::size_t places)
         : program_(program), places_(places), at_(program.actions.size(), 0), done_(at_.size()), held_(at_.size(), 0),
-          activations_(program.parts()), gradients_(program.parts()) {
+          activations_(program.parts()), gradients_(program.parts()), slots_(at_.size()) {
         report_.in_flight.assign(at_.size(), 0);
         for (Counts& one : done_) one.resize(program.chunks);
+        for (std::size_t stage = 0; stage < at_.size(); ++stage)
+            for (const std::size_t count : slots_of(stage)) slots_[stage].emplace_back(count, nothing);
     }
 
     PipelineReport run() {
@@ -47,7 +51,14 @@ public:
 private:
     using Counts = std::vector<std::pair<std::uint32_t, std::uint32_t>>; ///< of each chunk: forward, backward
     using Channel = std::deque<std::uint32_t>;                           ///< micro-batches
+    using Slots = std::vector<std::int64_t>;                             ///< the micro-batch in each, or nothing
+    static constexpr std::int64_t nothing = -1;
 
+    /// As the program says; a program made by hand may say nothing.
+    [[nodiscard]] std::vector<std::size_t> slots_of(std::size_t stage) const {
+        if (stage < program_.slots.size()) return program_.slots[stage];
+        return detail::slots_of(program_.shape(static_cast<int>(stage)), program_.actions[stage]);
+    }
     /// False if the stage is through or has to wait.
     bool step(std::size_t stage) {
         if (at_[stage] == program_.actions[stage].size()) return false;
@@ -58,7 +69,8 @@ private:
         const std::uint32_t part = part_of(shape, action.chunk);
         auto& [forward, backward] = done_[stage][action.chunk];
         switch (action.step) {
-        case PipelineStep::receive_activation: return take(stage, action, activations_[part]);
+        case PipelineStep::receive_activation:
+            return take(stage, action, activations_[part]) && keep(stage, action, action.chunk);
         case PipelineStep::receive_gradient: return take(stage, action, gradients_[part]);
         case PipelineStep::send_activation: return give(stage, action, activations_[part + 1]);
         case PipelineStep::send_gradient:
@@ -66,12 +78,22 @@ private:
             return give(stage, action, gradients_[part - 1]);
         case PipelineStep::forward:
             if (action.micro_batch != forward) return refuse(stage, action, "forward out of order, or twice");
+            if (part == 0 && !keep(stage, action, action.chunk)) return false;
+            if (!has(stage, action)) return alone() ? false : refuse(stage, action, "its input is not there");
+            if (alone() && part + 1 != program_.parts() && !keep(stage, action, action.chunk + 1)) return false;
             ++forward;
             report_.in_flight[stage] = std::max(report_.in_flight[stage], ++held_[stage]);
             break;
         case PipelineStep::backward:
             if (action.micro_batch != backward) return refuse(stage, action, "backward out of order, or twice");
             if (backward >= forward) return refuse(stage, action, "backward before forward");
+            if (alone()) {
+                if (part != 0 && gradients_[part - 1].size() >= places_) return false;
+                if (part + 1 != program_.parts() && gradients_[part].empty()) return false;
+                if (part + 1 != program_.parts()) gradients_[part].pop_front();
+                if (part != 0) gradients_[part - 1].push_back(action.micro_batch);
+            }
+            *place(stage, action, action.chunk) = nothing;
             ++backward;
             --held_[stage];
             break;
@@ -91,6 +113,27 @@ private:
         channel.push_back(action.micro_batch);
         ++report_.messages;
         ++at_[stage];
+        return true;
+    }
+    /// True if the stage sends no messages: its chunks pass data on to each other, by the same
+    /// rules.
+    [[nodiscard]] bool alone() const { return program_.stages == 1; }
+    /// Where a chunk has the action's micro-batch; nullptr if it has no slots.
+    std::int64_t* place(std::size_t stage, const PipelineAction& action, std::uint32_t chunk) {
+        Slots& all = slots_[stage][chunk];
+        return all.empty() ? nullptr : &all[action.micro_batch % all.size()];
+    }
+    bool has(std::size_t stage, const PipelineAction& action) {
+        const std::int64_t* const found = place(stage, action, action.chunk);
+        return found != nullptr && *found == action.micro_batch;
+    }
+    /// The micro-batch's input is written to its slot of the chunk.
+    bool keep(std::size_t stage, const PipelineAction& action, std::uint32_t chunk) {
+        std::int64_t* const to = place(stage, action, chunk);
+        if (to == nullptr) return refuse(stage, action, concat({"chunk ", chunk, " has no slot"}));
+        if (*to != nothing)
+            return refuse(stage, action, concat({"chunk ", chunk, " still needs micro-batch ", *to, " in that slot"}));
+        *to = action.micro_batch;
         return true;
     }
     bool refuse(std::size_t stage, const PipelineAction& action, const std::string& why) {
@@ -128,6 +171,7 @@ private:
     std::vector<Counts> done_;
     std::vector<std::size_t> held_;
     std::vector<Channel> activations_, gradients_; ///< by the part that they go to
+    std::vector<std::vector<Slots>> slots_;        ///< of each stage's chunks
     PipelineReport report_;
 };
 
@@ -135,8 +179,8 @@ private:
 
 /// Proves the laws of pipeline.hpp for one pipeline. Messages are received in the order of the
 /// calls, whatever else arrives; a part sends no gradient while `gradient_places` of its gradients
-/// have not been received. Activations stay where they were computed until their backward pass, so
-/// that sending them never waits.
+/// have not been received. Activations stay in their slot until their backward pass, and nothing
+/// else is written there before; so sending them never waits.
 inline PipelineReport verify_pipeline(const PipelineProgram& program,
                                       std::size_t gradient_places = detail::gradient_places) {
     return detail::PipelineProof(program, gradient_places).run();
