@@ -24,7 +24,7 @@ public:
     static constexpr std::size_t inputs = 6;
 
     std::vector<std::size_t> widths = {inputs, 9, 5, 1};
-    bool says_ready = true;
+    bool says_ready = true, progresses = false;
 
     [[nodiscard]] std::vector<std::size_t> units() const {
         std::vector<std::size_t> sizes;
@@ -65,7 +65,9 @@ public:
                     add(gradient[in * out + o], slope);
                 }
             slopes = std::move(below);
+            if (progresses) pass.progress();
             if (says_ready) pass.ready(u);
+            if (progresses) pass.progress();
         }
         return loss;
     }
@@ -97,6 +99,7 @@ private:
                     next.push_back(out == 1 ? sum : std::tanh(sum));
                 }
             activity_.push_back(std::move(next));
+            if (progresses) pass.progress();
         }
     }
     std::vector<std::vector<float>> activity_;

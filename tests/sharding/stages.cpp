@@ -125,6 +125,13 @@ BOOST_AUTO_TEST_CASE(clipped_and_without_ready) {
             same_bits({.ranks = 3, .stage = stage, .max_norm = 0.05, .says_ready = ready}, expected);
 }
 
+// In training, evaluation and prediction: it is no unit's gradient that is complete.
+BOOST_AUTO_TEST_CASE(a_model_that_advances_operations_in_flight) {
+    const Result expected = train({});
+    for (const Stage stage : every_stage)
+        for (const int ranks : {1, 3}) same_bits({.ranks = ranks, .stage = stage, .progresses = true}, expected);
+}
+
 // The law of clipping: of the whole update's gradient, whoever holds which slice of it and hosts how many micro-batches.
 void clipped_under_every_stage(std::int64_t steps, double limit) {
     const Result expected = train({.steps = steps, .max_norm = 0.05, .limit = limit});

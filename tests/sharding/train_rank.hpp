@@ -55,6 +55,7 @@ void train_rank(World& world, const Case& how, RankResult& out) {
     const un::RowData data(values, Layers::inputs, labels);
     Network network;
     network.says_ready = how.says_ready;
+    network.progresses = how.progresses;
     const auto with = [&](auto& model) {
         un::Trainer trainer{world,
                             model,

@@ -30,7 +30,8 @@ struct Case {
     double max_norm = 1e9;
     double limit = 1e9; ///< of each element, once the norm is bounded
     bool says_ready = true;
-    bool low = false; ///< parameters and gradients of 16 bits, trained in float; sums on a grid
+    bool progresses = false; ///< the model advances operations in flight, in each layer
+    bool low = false;        ///< parameters and gradients of 16 bits, trained in float; sums on a grid
     double loss_scale = 1024;
 
     std::string folder = {};      ///< of checkpoints

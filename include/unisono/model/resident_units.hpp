@@ -22,7 +22,7 @@ UNISONO_NAMESPACE_BEGIN
 /// model in units must outlive it. Checkpoints equal those of the model in units itself. The order
 /// in which the model asks for units is not checked.
 template <unit_model M>
-class ResidentUnits : public detail::WrappedModel<M>, private detail::UnitKeeper<typename M::Element> {
+class ResidentUnits : public detail::WrappedModel<M> {
     using T = typename M::Element;
     static_assert(!unit_model_on_device<M>,
                   "unisono::ResidentUnits: found a model in units on a device. Required: the model itself, with "
@@ -59,11 +59,9 @@ public:
     template <class Batch>
         requires trainable_on<M, Batch>
     double operator()(const Batch& batch, Pass& pass) {
-        UnitPass<T> inner(pass.facts(), *this);
-        outer_ = &pass;
-        inner_ = &inner;
-        const double loss = static_cast<double>(wrapped()(batch, inner));
-        tell();
+        Call call(*this, &pass);
+        const double loss = static_cast<double>(wrapped()(batch, call.pass()));
+        call.tell();
         return loss;
     }
     template <class Batch, class... Metrics>
@@ -71,38 +69,52 @@ public:
             m.evaluate(batch, pass, all...);
         }
     void evaluate(const Batch& batch, Metrics&... metrics) {
-        UnitPass<T> pass({}, *this);
-        wrapped().evaluate(batch, pass, metrics...);
+        Call call(*this, nullptr);
+        wrapped().evaluate(batch, call.pass(), metrics...);
     }
     template <class Batch>
         requires requires(M& m, const Batch& batch, UnitPass<T>& pass) { m.predict(batch, pass); }
     decltype(auto) predict(const Batch& batch) {
-        UnitPass<T> pass({}, *this);
-        return wrapped().predict(batch, pass);
+        Call call(*this, nullptr);
+        return wrapped().predict(batch, call.pass());
     }
 
 private:
-    std::span<const T> acquire(std::size_t unit) override { return checked(parameters_, unit); }
-    void release() noexcept override {}
-    std::span<T> gradient(std::size_t unit) override { return checked(gradients_, unit); }
-    void complete(std::size_t unit) override {
-        tell();
-        outer_->ready(unit);
-    }
-    static std::span<T> checked(const std::vector<std::span<T>>& all, std::size_t unit) {
-        if (unit >= all.size()) refuse_input({"unit ", unit, " was asked for: the model has ", all.size(), " units"});
-        return all[unit];
-    }
-    /// Passes on to the trainer what the model has reported so far.
-    void tell() {
-        outer_->count_tokens(inner_->tokens() - outer_->tokens());
-        if (inner_->asked_for_scale()) static_cast<void>(outer_->loss_scale());
-    }
+    /// One call of the model, and the trainer's pass; nullptr where nothing is trained.
+    class Call final : private detail::UnitKeeper<T> {
+    public:
+        Call(ResidentUnits& of, Pass* outer)
+            : of_(&of), outer_(outer), pass_(outer != nullptr ? outer->facts() : PassFacts{}, *this) {}
+
+        [[nodiscard]] UnitPass<T>& pass() { return pass_; }
+        /// Passes on to the trainer what the model has reported so far.
+        void tell() {
+            outer_->count_tokens(pass_.tokens() - outer_->tokens());
+            if (pass_.asked_for_scale()) static_cast<void>(outer_->loss_scale());
+        }
+
+    private:
+        std::span<const T> acquire(std::size_t unit) override { return checked(of_->parameters_, unit); }
+        void release() noexcept override {}
+        std::span<T> gradient(std::size_t unit) override { return checked(of_->gradients_, unit); }
+        void complete(std::size_t unit) override { // no_parameter, too: progress
+            if (outer_ == nullptr) return;
+            tell();
+            outer_->ready(unit);
+        }
+        static std::span<T> checked(const std::vector<std::span<T>>& all, std::size_t unit) {
+            if (unit >= all.size())
+                refuse_input({"unit ", unit, " was asked for: the model has ", all.size(), " units"});
+            return all[unit];
+        }
+
+        ResidentUnits* of_;
+        Pass* outer_;
+        UnitPass<T> pass_;
+    };
 
     Memory<T> values_, slopes_;
     std::vector<std::span<T>> parameters_, gradients_;
-    Pass* outer_ = nullptr;
-    Pass* inner_ = nullptr;
 };
 
 UNISONO_NAMESPACE_END

@@ -193,6 +193,7 @@ private:
         } else return std::exchange(opened_, true) ? gradients_.opened(unit) : gradients_.open(unit);
     }
     void complete(std::size_t unit) override {
+        if (unit == Pass::no_parameter) return world_->progress();
         go_to(walk_.step_of_gradient(unit));
         complete_this();
     }
