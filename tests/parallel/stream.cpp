@@ -5,7 +5,9 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <chrono>
 #include <functional>
+#include <thread>
 
 using namespace unisono_test;
 using test::Group;
@@ -153,6 +155,37 @@ BOOST_AUTO_TEST_CASE(nobody_gives_up_while_there_is_nothing_to_do) {
                 },
                 [&](std::span<const float> outputs) { findings.expect(outputs.size() == 4 * results, "outputs"); });
             findings.expect(answered == (world.rank() == 0 ? 1u : 0u), "requests");
+        },
+        test::limit);
+}
+
+/// Each rank but the one that answers has nothing to do for longer than it would wait for anything else.
+BOOST_AUTO_TEST_CASE(nobody_gives_up_while_others_are_busy) {
+    constexpr int ranks = 6;
+    test::Findings findings;
+    test::run(
+        ranks,
+        [&](Group& world) {
+            world.set_timeout(std::chrono::seconds(2));
+            int asked = 0, answered = 0;
+            float out = 0;
+            un::serve_replicas<float>(
+                world, 1, 1,
+                [&](std::span<const float> in, std::size_t) {
+                    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+                    out = in[0] + 1;
+                    return std::span<const float>(&out, 1);
+                },
+                [&](std::vector<float>& request) {
+                    if (asked == ranks + 1) return un::Request::last;
+                    request = {static_cast<float>(asked++)};
+                    return un::Request::ready;
+                },
+                [&](std::span<const float> outputs) {
+                    findings.expect(outputs[0] == static_cast<float>(++answered), "a result");
+                },
+                {.in_flight = 1});
+            findings.expect(answered == (world.rank() == 0 ? ranks + 1 : 0), "results are missing");
         },
         test::limit);
 }

@@ -97,6 +97,40 @@ private:
     std::size_t next_ = 0, samples_ = 0;
 };
 
+/// The words of rank 0, beside requests, to the ranks that await requests of it.
+template <class World>
+class Words {
+public:
+    Words(World& world, std::span<const int> told)
+        : world_(&world), told_(told), latest_(told.size()), last_(told.size()) {}
+
+    /// Never waits. A rank that has not taken the latest word has more to take before it, and gets
+    /// no other.
+    void say_still_there() {
+        for (std::size_t i = 0; i < told_.size(); ++i) {
+            if (!latest_[i].poll()) continue;
+            latest_[i].wait();
+            latest_[i] = start_send(*world_, still_there_, told_[i], header_tag);
+        }
+        said_ = steady_now();
+    }
+    void say_no_more() {
+        for (std::size_t i = 0; i < told_.size(); ++i) last_[i] = start_send(*world_, no_more_, told_[i], header_tag);
+    }
+    [[nodiscard]] nanoseconds said() const { return said_; }
+    void wait_all() {
+        for (auto* const words : {&latest_, &last_})
+            for (Operation& one : *words) one.wait();
+    }
+
+private:
+    World* world_;
+    std::span<const int> told_;
+    std::array<std::uint64_t, 1> still_there_ = {still_there}, no_more_ = {no_more};
+    std::vector<Operation> latest_, last_; ///< to each of them
+    nanoseconds said_ = steady_now();
+};
+
 /// A rank that answers: takes requests from `from`, and sends on the result of `answer`; with
 /// `passes_on` to another rank that answers.
 template <class T, class World, class Answer>
@@ -131,17 +165,18 @@ void stream_requests(World& world, std::size_t inputs, std::size_t outputs, cons
         std::vector<T> result;
         bool there;
     };
-    Outbox<World, T> out(world, places + told.size());
+    Outbox<World, T> out(world, places);
+    Words<World> words(world, told);
     std::deque<Pending> pending; // in the order of the requests
     std::vector<T> request;
     Operation arriving;
     bool arrives = false, ended = false;
     std::uint64_t number = 0;
-    nanoseconds last_word = steady_now(), posted = last_word;
+    nanoseconds posted = 0;
+    int idle_rounds = 0;
     const nanoseconds often = world.timeout().count() / 8;
-    const auto tell = [&](std::uint64_t word) {
-        for (const int rank : told) out.tell(word, rank);
-        last_word = steady_now();
+    const auto say_still_there = [&] { // however many requests are under way: not all ranks have one
+        if (!ended && steady_now() - words.said() > often) words.say_still_there();
     };
     while (!ended || !pending.empty()) {
         bool idle = true;
@@ -150,7 +185,7 @@ void stream_requests(World& world, std::size_t inputs, std::size_t outputs, cons
             switch (source(request)) {
             case Request::none: break;
             case Request::last:
-                tell(no_more);
+                words.say_no_more();
                 ended = true;
                 break;
             case Request::ready: {
@@ -158,6 +193,7 @@ void stream_requests(World& world, std::size_t inputs, std::size_t outputs, cons
                 if (samples == 0 || samples * inputs != request.size() || samples > options.most_samples)
                     refuse_input({"serve: found a request of ", request.size(), " numbers, expected 1 to ",
                                   options.most_samples, " samples of ", inputs});
+                say_still_there(); // this rank may be the one that answers it
                 pending.push_back({number, std::vector<T>(samples * outputs), false});
                 pending.back().there = submit(number, std::span<const T>(request), samples, out, pending.back().result);
                 ++number;
@@ -174,7 +210,7 @@ void stream_requests(World& world, std::size_t inputs, std::size_t outputs, cons
             }
             if (arrives && !arriving.poll()) {
                 // There is nothing else to do; or the deadline has passed, which the wait reports.
-                if (ended || pending.size() == places) arriving.wait();
+                if (ended) arriving.wait();
                 else if (steady_now() - posted > world.timeout().count()) arriving.wait(std::chrono::nanoseconds(1));
             }
             if (arrives && arriving.poll()) {
@@ -188,12 +224,15 @@ void stream_requests(World& world, std::size_t inputs, std::size_t outputs, cons
                 idle = false;
             }
         }
+        say_still_there();
+        idle_rounds = idle ? idle_rounds + 1 : 0;
         if (!idle || ended) continue;
         world.check();
-        if (pending.empty() && steady_now() - last_word > often) tell(still_there);
-        std::this_thread::sleep_for(std::chrono::microseconds(20));
+        if (idle_rounds < 50) std::this_thread::yield();
+        else std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
     out.wait_all();
+    words.wait_all();
 }
 
 } // namespace detail
@@ -203,8 +242,8 @@ void stream_requests(World& world, std::size_t inputs, std::size_t outputs, cons
 /// result has the bits of `predict` where micro-batches are as large as requests.
 ///
 /// Waits: the other ranks wait for requests without a limit, since rank 0 says every eighth of the
-/// group's timeout that it is alive. So a source must return within that time, and a request must
-/// take less than three quarters of the timeout.
+/// group's timeout that it is alive. So source and sink must return within that time, and a request
+/// must take less than three quarters of the timeout.
 /// Errors: bad_input on rank 0, and aborted on the others, for a request that is not whole samples
 /// or is too large: a server for untrusted clients checks requests first. Exceptions of source,
 /// sink or a layer, which all ranks name; timeout, peer_lost.
