@@ -11,6 +11,7 @@
 #include <unisono/reducer/hierarchical.hpp>
 #include <unisono/reproducible.hpp>
 
+#include <array>
 #include <type_traits>
 
 namespace un = unisono;
@@ -66,6 +67,22 @@ BOOST_AUTO_TEST_CASE(layers_on_two_hosts_have_the_bits_of_one_rank) {
     }
     test::pretended_host = [](int rank, int) { return rank / 3; }; // a host of three ranks and one of one
     for (const std::uint64_t found : bits(std::type_identity<test::PretendedHosts>{}, 1, 4)) BOOST_TEST(found == alone);
+    test::pretended_host = [](int rank, int) { return rank % 2; };
+}
+
+/// Of three hosts of two ranks, one has stages of both replicas: a sum within hosts first would have another order in each.
+BOOST_AUTO_TEST_CASE(replicas_of_layers_decide_alike_on_any_hosts) {
+    test::pretended_host = [](int rank, int) { return rank / 2; };
+    std::array<double, 6> sums = {};
+    un::run<test::PretendedHosts>(6, [&](auto& world) {
+        un::Mesh mesh{world, {{"data", 2}, {"pipeline", 3}}};
+        un::PipelineModel model{mesh.axis("pipeline"), parallel_digits::layers(16, 5), parallel_digits::CrossEntropy{}};
+        constexpr std::array<double, 3> of_stage = {1, 0x1p60, -0x1p60};
+        std::array<double, 1> sum = {of_stage[static_cast<std::size_t>(mesh.coordinate("pipeline"))]};
+        model.sum_over_parts(sum);
+        sums[static_cast<std::size_t>(world.rank())] = sum[0];
+    });
+    for (const double sum : sums) BOOST_TEST(sum == 0); // in the order of the stages
     test::pretended_host = [](int rank, int) { return rank % 2; };
 }
 

@@ -21,6 +21,7 @@
 #include "unisono/parallel/pipeline_options.hpp"
 #include "unisono/parallel/pipeline_program.hpp"
 #include "unisono/parallel/placement.hpp"
+#include "unisono/schedule/families.hpp"
 #include "unisono/trainer/failure.hpp"
 
 #include <array>
@@ -105,9 +106,10 @@ public:
     // --- for trainers ---
 
     /// Sums numbers over all ranks that have a part of this replica of the model, for decisions
-    /// that must be the same on all: the norm of the gradient, whether it is finite. Collective.
+    /// that must be the same on all: the norm of the gradient, whether it is finite. Collective. In
+    /// rank order, so that all replicas get the same bits, whichever of their ranks share a host.
     void sum_over_parts(std::span<double> values) {
-        if (parts_group_->size() > 1) all_reduce(*parts_group_, values);
+        if (parts_group_->size() > 1) all_reduce(*parts_group_, values, Sum{}, DirectSchedule{});
     }
     /// For layers that are themselves distributed along another axis (tensor.hpp): the group of all
     /// ranks that have a part of this replica, `mesh.group({"pipeline", "tensor"})`; it must
