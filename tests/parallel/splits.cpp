@@ -195,6 +195,27 @@ BOOST_AUTO_TEST_CASE(linear_layers_on_ranks) {
         }
 }
 
+/// Replicas of each rank sum gradients in an order of their own: the biases of a row-split layer may come to differ by rounding.
+BOOST_AUTO_TEST_CASE(all_ranks_have_the_outputs_of_one_bias) {
+    test::Findings findings;
+    test::run(
+        3,
+        [&](Group& world) {
+            auto layer = un::row_linear<double>(world, 6, 2, Multiply{}, first_value);
+            std::vector<double> parameters(layer.parameters()), input(layer.inputs(), 1), output(2), all(6);
+            layer.initialise(parameters);
+            parameters.back() += world.rank() * 0x1p-50;
+            un::LayerForward<double> call{1, parameters, input, output};
+            layer.forward(call);
+            un::all_gather(world, output, all);
+            for (std::size_t i = 0; i < 6; ++i) findings.expect(all[i] == all[i % 2], "an output is another");
+            double sum = 0;
+            for (std::size_t i = 0; i <= 6; ++i) sum += first_value(1, i); // the last is the bias
+            findings.expect(std::abs(output[1] - sum) < 1e-14, "the bias is added once");
+        },
+        test::limit);
+}
+
 BOOST_AUTO_TEST_CASE(what_cannot_be_split_is_refused) {
     refuses("branch 1 has no layers", [](Group& world) {
         std::vector<un::Layers<double>> all(2);

@@ -162,7 +162,9 @@ private:
 };
 
 /// A linear layer in which each rank of `world` has some of the inputs, as a ColumnLinear leaves
-/// them; all ranks get all outputs. The bias is on every rank, with the same values and gradients.
+/// them; all ranks get all outputs. The bias is on every rank, with the same gradient of a batch.
+/// That of rank 0 is added, so that all ranks have the same outputs even if the biases came to
+/// differ: replicas of each rank sum its gradients in an order of their own.
 template <floating_element T, class World, matrix_product<T> Product, first_values<T> First>
 class RowLinear {
 public:
@@ -187,9 +189,10 @@ public:
         product_(Matrix<const T>{call.input.data(), n, m, m, false},
                  Matrix<const T>{call.parameters.data(), m, outputs_, m, true},
                  Matrix<T>{call.output.data(), n, outputs_, outputs_, false}, false);
+        if (world_->rank() == 0)
+            for (std::size_t s = 0; s < n; ++s)
+                for (std::size_t o = 0; o < outputs_; ++o) call.output[s * outputs_ + o] += bias[o];
         if (world_->size() > 1) all_reduce(*world_, call.output);
-        for (std::size_t s = 0; s < n; ++s)
-            for (std::size_t o = 0; o < outputs_; ++o) call.output[s * outputs_ + o] += bias[o];
     }
     void backward(LayerBackward<T>& call) {
         const std::size_t n = call.samples, m = mine_.count;
