@@ -2,6 +2,7 @@
 #include "network.hpp"
 
 #include <unisono/parallel/branches.hpp>
+#include <unisono/parallel/gpipe.hpp>
 #include <unisono/parallel/tensor.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -132,6 +133,73 @@ const auto linear = [](un::Layers<double>& layers, Group& group) {
     layers.add(un::column_linear<double>(group, hidden, wide, Multiply{}, first_value, {.gather = true}));
 };
 
+/// y = factor w x, computed in float.
+template <class T>
+struct Times {
+    std::size_t width;
+    float factor = 1;
+
+    [[nodiscard]] std::size_t inputs() const { return width; }
+    [[nodiscard]] std::size_t outputs() const { return width; }
+    [[nodiscard]] std::size_t parameters() const { return width; }
+    void initialise(std::span<T> values) const {
+        for (T& one : values) one = T(1.0f);
+    }
+    void forward(un::LayerForward<T>& call) const {
+        for (std::size_t i = 0; i < call.output.size(); ++i)
+            call.output[i] = T(factor * float(call.parameters[i % width]) * float(call.input[i]));
+    }
+    void backward(un::LayerBackward<T>& call) const {
+        for (std::size_t i = 0; i < call.output_gradient.size(); ++i) {
+            const float slope = factor * float(call.output_gradient[i]);
+            T& gradient = call.gradient[i % width];
+            gradient = T(float(gradient) + slope * float(call.input[i]));
+            if (!call.input_gradient.empty()) call.input_gradient[i] = T(slope * float(call.parameters[i % width]));
+        }
+    }
+};
+template <class T>
+struct MultiplyInFloat {
+    void operator()(un::Matrix<const T> a, un::Matrix<const T> b, un::Matrix<T> c, bool add) const {
+        for (std::size_t i = 0; i < c.rows; ++i)
+            for (std::size_t j = 0; j < c.columns; ++j) {
+                float sum = add ? float(c(i, j)) : 0;
+                for (std::size_t k = 0; k < a.columns; ++k) sum += float(a(i, k)) * float(b(k, j));
+                c(i, j) = T(sum);
+            }
+    }
+};
+
+/// Loss, gradients and outputs that are small whole numbers, if `scale` is a power of two: no type of elements rounds any.
+template <class T>
+std::vector<float> in_type(Group& world, int split, double scale) {
+    Group ranks = world.split(world.rank() / split, world.rank()), alone = world.split(world.rank(), 0);
+    const auto first = [](std::size_t output, std::size_t input) { return T((output + input) % 2 == 0 ? 1.0f : 0.0f); };
+    un::Layers<T> layers{Times<T>{2}};
+    layers.add(un::column_linear<T>(ranks, 2, 4, MultiplyInFloat<T>{}, first));
+    layers.add(un::row_linear<T>(ranks, 4, 2, MultiplyInFloat<T>{}, first));
+    layers.add(un::column_linear<T>(ranks, 2, 3, MultiplyInFloat<T>{}, first, {.gather = true}));
+    std::vector<un::Layers<T>> all;
+    for (const float factor : {1.0f, 2.0f, 3.0f}) all.push_back(un::Layers<T>{Times<T>{3, factor}});
+    layers.add(un::Branches<Group, T>(ranks, std::move(all)));
+    const auto loss = [](std::span<const T> outputs, const auto& micro_batch, std::span<T> gradients) {
+        for (std::size_t i = 0; i < gradients.size(); i += 2) // the others stay zero
+            gradients[i] = T(1.0f / static_cast<float>(micro_batch.rows()));
+        return static_cast<double>(float(outputs[0]));
+    };
+    un::PipelineModel model{alone, std::move(layers), loss, un::GPipe{}, un::PipelineOptions{.micro_batches = 2}};
+    model.decide_with(ranks);
+    std::vector<T> values;
+    for (const float one : {1.0f, 0.0f, 0.0f, 1.0f, 1.0f, 1.0f, 0.0f, 0.0f}) values.push_back(T(one));
+    const un::RowBatch<T> batch{values, std::vector<std::int32_t>(4), 2};
+    un::Pass pass(un::PassFacts{.loss_scale = scale});
+    std::vector<float> found{static_cast<float>(model(batch, pass))};
+    for (const auto one : model.gradients())
+        for (const T value : one) found.push_back(float(value));
+    for (const T value : model.predict(batch)) found.push_back(float(value));
+    return found;
+}
+
 template <class Action>
 void refuses(const std::string& words, const Action& action) {
     std::string found;
@@ -214,6 +282,21 @@ BOOST_AUTO_TEST_CASE(all_ranks_have_the_outputs_of_one_bias) {
             findings.expect(std::abs(output[1] - sum) < 1e-14, "the bias is added once");
         },
         test::limit);
+}
+
+BOOST_AUTO_TEST_CASE(elements_of_16_bits) {
+    for (const int ranks : {1, 2}) {
+        test::Findings findings;
+        test::run(
+            ranks,
+            [&](Group& world) {
+                const std::vector<float> floats = in_type<float>(world, ranks, 4);
+                findings.expect(*std::max_element(floats.begin(), floats.end()) > 8, "gradients are not zero");
+                findings.expect(in_type<un::bfloat16>(world, ranks, 4) == floats, "bfloat16");
+                findings.expect(in_type<un::float16>(world, ranks, 4) == floats, "float16");
+            },
+            test::limit);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(what_cannot_be_split_is_refused) {

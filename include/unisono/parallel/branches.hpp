@@ -152,8 +152,10 @@ public:
                 layer.backward(inner);
                 above = below;
             }
-            for (std::size_t i = 0; i < call.input_gradient.size(); ++i)
-                call.input_gradient[i] = b == first_ ? above[i] : call.input_gradient[i] + above[i];
+            for (std::size_t i = 0; i < call.input_gradient.size(); ++i) {
+                if (b == first_) call.input_gradient[i] = above[i];
+                else detail::add_to(call.input_gradient[i], above[i]);
+            }
             parameter = parameter_end;
             place = place_end;
         }

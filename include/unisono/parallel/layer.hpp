@@ -20,6 +20,7 @@
 /// Deliberately absent: layers (use your own loops, or your library's), except those that need
 /// collectives: branches.hpp, tensor.hpp.
 
+#include "unisono/arithmetic/values.hpp"
 #include "unisono/core/element.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/random.hpp"
@@ -81,6 +82,13 @@ concept layer_of = detail::movable_value<L> &&
                    };
 
 namespace detail {
+
+/// value += more, also of elements of 16 bits.
+template <class T>
+void add_to(T& value, const T& more) {
+    using Wide = accumulator_t<T>;
+    value = static_cast<T>(static_cast<Wide>(value) + static_cast<Wide>(more));
+}
 
 template <class T>
 class AnyLayer {

@@ -11,6 +11,7 @@
 ///     un::Trainer trainer{mesh.axis("data"), model, un::StateSharding{}, un::AdamW{}};
 ///     trainer.fit(data, {.batch_size = 64, .progress = world.rank() == 0});
 
+#include "unisono/arithmetic/scale.hpp"
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/parallel/agreement.hpp"
@@ -362,8 +363,7 @@ private:
         const double loss = static_cast<double>(
             loss_(std::span<const T>(chunk.output(slot, n)), detail::slice_of(batch, cut.first(i), n), gradient));
         const double share = static_cast<double>(n) / static_cast<double>(cut.samples);
-        if (const auto factor = static_cast<T>(share * scale); factor != T(1))
-            for (T& value : gradient) value = static_cast<T>(value * factor);
+        unisono::scale(gradient, share * scale);
         return loss * share;
     }
 
@@ -384,8 +384,7 @@ private:
     std::uint32_t planned_ = 0;       ///< micro-batches
     bool training_ = false;
     std::vector<PipelineAction> actions_, forward_;
-    std::vector<std::size_t> held_,
-        done_; ///< of each chunk: activations at most; micro-batches whose slot is free again
+    std::vector<std::size_t> held_, done_; ///< of each chunk: slots in training; micro-batches that have left theirs
     std::vector<T> work_memory_;
     std::size_t work_samples_ = 0;
     detail::ChunkWork<T> work_;

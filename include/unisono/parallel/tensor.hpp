@@ -116,7 +116,7 @@ public:
                  Matrix<const T>{call.parameters.data(), inputs_, m, inputs_, true}, Matrix<T>{out, n, m, m, false},
                  false);
         for (std::size_t s = 0; s < n; ++s)
-            for (std::size_t o = 0; o < m; ++o) out[s * m + o] += bias[o];
+            for (std::size_t o = 0; o < m; ++o) detail::add_to(out[s * m + o], bias[o]);
         if (options_.gather) gather(call);
     }
     void backward(LayerBackward<T>& call) {
@@ -127,7 +127,7 @@ public:
                  Matrix<const T>{call.input.data(), n, inputs_, inputs_, false},
                  Matrix<T>{call.gradient.data(), m, inputs_, inputs_, false}, true);
         for (std::size_t s = 0; s < n; ++s)
-            for (std::size_t o = 0; o < m; ++o) bias[o] += slopes[s * wide + o];
+            for (std::size_t o = 0; o < m; ++o) detail::add_to(bias[o], slopes[s * wide + o]);
         if (call.input_gradient.empty()) return;
         product_(Matrix<const T>{slopes, n, m, wide, false},
                  Matrix<const T>{call.parameters.data(), m, inputs_, inputs_, false},
@@ -191,7 +191,7 @@ public:
                  Matrix<T>{call.output.data(), n, outputs_, outputs_, false}, false);
         if (world_->rank() == 0)
             for (std::size_t s = 0; s < n; ++s)
-                for (std::size_t o = 0; o < outputs_; ++o) call.output[s * outputs_ + o] += bias[o];
+                for (std::size_t o = 0; o < outputs_; ++o) detail::add_to(call.output[s * outputs_ + o], bias[o]);
         if (world_->size() > 1) all_reduce(*world_, call.output);
     }
     void backward(LayerBackward<T>& call) {
@@ -202,7 +202,7 @@ public:
                  Matrix<const T>{call.input.data(), n, m, m, false},
                  Matrix<T>{call.gradient.data(), outputs_, m, m, false}, true);
         for (std::size_t s = 0; s < n; ++s)
-            for (std::size_t o = 0; o < outputs_; ++o) bias[o] += slopes[s * outputs_ + o];
+            for (std::size_t o = 0; o < outputs_; ++o) detail::add_to(bias[o], slopes[s * outputs_ + o]);
         if (call.input_gradient.empty()) return;
         product_(Matrix<const T>{slopes, n, outputs_, outputs_, false},
                  Matrix<const T>{call.parameters.data(), outputs_, m, m, false},
