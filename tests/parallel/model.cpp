@@ -121,6 +121,30 @@ BOOST_AUTO_TEST_CASE(a_larger_prediction_lies_between_two_trainings) {
         test::limit);
 }
 
+/// As WithLoss does: a loss may leave out samples.
+BOOST_AUTO_TEST_CASE(the_loss_finds_a_gradient_of_zeros) {
+    test::Findings findings;
+    test::run(
+        2,
+        [&](Group& world) {
+            const auto loss = [&](std::span<const float>, const auto&, std::span<float> gradients) {
+                for (float& one : gradients) {
+                    findings.expect(one == 0, "it is not zero");
+                    one = 1;
+                }
+                return 0.0;
+            };
+            un::PipelineModel model{world, layers<float>(), loss};
+            const Samples<float> samples(12);
+            const std::vector<std::size_t> all = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+            for (int i = 0; i < 2; ++i) {
+                un::Pass pass;
+                model(samples.data().batch(all), pass);
+            }
+        },
+        test::limit);
+}
+
 BOOST_AUTO_TEST_CASE(on_processes_too) {
     const Trained<float> one = trained({}, sgd, once);
     const OnProcesses processes;

@@ -360,6 +360,7 @@ private:
                         const detail::MicroBatches& cut, std::uint32_t i, double scale) {
         const std::size_t n = cut.size(i);
         const std::span<T> gradient = chunk.output_gradient(i, n);
+        std::fill(gradient.begin(), gradient.end(), T{}); // as WithLoss does
         const double loss = static_cast<double>(
             loss_(std::span<const T>(chunk.output(slot, n)), detail::slice_of(batch, cut.first(i), n), gradient));
         const double share = static_cast<double>(n) / static_cast<double>(cut.samples);
