@@ -1,9 +1,11 @@
 // What the stages are for: how much memory a rank needs, and how many bytes travel.
+#include "../trainer/models.hpp"
 #include "support/allocation_counter.hpp"
 
 #include "unisono/group/run.hpp"
 #include "unisono/model/resident_units.hpp"
 #include "unisono/optimizer/adam.hpp"
+#include "unisono/optimizer/sgd.hpp"
 #include "unisono/sharding/automatic.hpp"
 #include "unisono/sharding/gradient.hpp"
 #include "unisono/sharding/parameter.hpp"
@@ -17,8 +19,10 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace {
@@ -142,6 +146,21 @@ BOOST_AUTO_TEST_CASE(the_cheaper_way_is_chosen) {
     BOOST_TEST(with(1, 2).replicated());
     BOOST_TEST(with(1, 1).replicated());
     BOOST_CHECK_THROW(static_cast<void>(with(-1, 1)), un::error);
+}
+
+BOOST_AUTO_TEST_CASE(costs_that_are_no_times_are_refused) {
+    for (const un::ShardingCosts& costs : {un::ShardingCosts{-1, 2}, {2, std::nan("")}, {1, 1e300}}) {
+        std::string told;
+        un::run<un::InProcess>(1, [&](auto& world) {
+            try {
+                unisono_test::SumOfOutputs<float> model(4);
+                un::Trainer trainer{world, model, un::Sgd{}, un::AutomaticSharding{.costs = costs}};
+            } catch (const un::error& refused) {
+                told = refused.what();
+            }
+        });
+        BOOST_TEST(told.find("AutomaticSharding.costs are") != std::string::npos, "found \"" << told << "\"");
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -18,7 +18,8 @@ struct ShardingCosts {
     double sharded = 0;
     friend bool operator==(const ShardingCosts&, const ShardingCosts&) = default;
 
-    [[nodiscard]] bool measured() const { return replicated > 0 && sharded > 0; }
+    /// Whether there are two numbers, valid or not.
+    [[nodiscard]] bool measured() const { return replicated != 0 && sharded != 0; }
 };
 
 /// A sharding that depends on the cost of updates: unless the program gives it, the trainer
