@@ -112,6 +112,29 @@ BOOST_AUTO_TEST_CASE(a_rank_with_other_axes_is_named_on_all) {
     test::run(4, body, test::limit);
 }
 
+BOOST_AUTO_TEST_CASE(axes_that_make_no_mesh_on_one_rank_are_a_mismatch_on_all) {
+    test::Findings findings;
+    test::run(
+        3,
+        [&](Group& world) {
+            try {
+                un::Mesh mesh{world, {{"data", world.rank() == 1 ? 2 : 3}}};
+                findings.expect(false, "made a mesh");
+            } catch (const un::error& refused) {
+                findings.expect(refused.code() == un::ErrorCode::mismatch && refused.rank() == 1, refused.what());
+            }
+            try {
+                un::Mesh mesh{world, {{"data", 2}}};
+                findings.expect(false, "made a mesh");
+            } catch (const un::error& refused) {
+                findings.expect(refused.code() == un::ErrorCode::bad_input, refused.what());
+            }
+            un::Mesh mesh{world, {{"data", 3}}}; // the world remains usable
+            findings.expect(mesh.axis("data").size() == 3, "the axis");
+        },
+        test::limit);
+}
+
 BOOST_AUTO_TEST_CASE(a_trainer_along_an_axis) {
     const std::vector<float> values = un::torch_rand(0, 24 * 5);
     using Weights = std::array<float, 5>;

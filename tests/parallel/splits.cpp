@@ -3,6 +3,7 @@
 
 #include <unisono/parallel/branches.hpp>
 #include <unisono/parallel/gpipe.hpp>
+#include <unisono/parallel/placement.hpp>
 #include <unisono/parallel/tensor.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -10,6 +11,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <stdexcept>
 
 using namespace unisono_test;
 using test::Group;
@@ -296,6 +299,49 @@ BOOST_AUTO_TEST_CASE(elements_of_16_bits) {
                 findings.expect(in_type<un::float16>(world, ranks, 4) == floats, "float16");
             },
             test::limit);
+    }
+}
+
+/// Ranks that go on without the one that refuses would wait for it.
+BOOST_AUTO_TEST_CASE(what_one_rank_refuses_all_ranks_know) {
+    const std::function<void(Group&, bool)> every[] = {
+        [](Group& world, bool bad) {
+            static_cast<void>(un::column_linear<double>(world, 3, bad ? 1 : 2, Multiply{}, first_value));
+        },
+        [](Group& world, bool bad) {
+            static_cast<void>(un::row_linear<double>(world, bad ? 1 : 2, 3, Multiply{}, first_value));
+        },
+        [](Group& world, bool bad) {
+            std::vector<un::Layers<double>> all(bad ? 1 : 2);
+            for (auto& one : all) one.add(Dense<double>{hidden, 2, 1});
+            un::Branches<Group, double>(world, std::move(all));
+        },
+        [](Group& world, bool bad) {
+            un::Mesh mesh{world, {{"data", 2}}};
+            static_cast<void>(mesh.group({bad ? "dat" : "data"}));
+        },
+        [](Group& world, bool bad) {
+            un::Layers<double> layers{Dense<double>{3, 2, 1, bad ? 0 : -1}};
+            un::measure_layers(world, layers);
+        }};
+    for (const auto& one : every) {
+        test::Findings findings;
+        try {
+            test::run(
+                2,
+                [&](Group& world) {
+                    try {
+                        one(world, world.rank() == 0);
+                        un::barrier(world);
+                        findings.expect(false, "nothing was refused");
+                    } catch (const un::error& failed) {
+                        findings.expect(failed.code() != un::ErrorCode::timeout, failed.what());
+                    } catch (const std::runtime_error&) { // the layer's
+                    }
+                },
+                test::limit);
+        } catch (const un::error&) { // leaving, too, tells
+        }
     }
 }
 

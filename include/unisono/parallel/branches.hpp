@@ -9,6 +9,7 @@
 #include "unisono/collective/exchange.hpp"
 #include "unisono/parallel/layer.hpp"
 #include "unisono/schedule/families.hpp"
+#include "unisono/trainer/failure.hpp"
 
 #include <algorithm>
 #include <array>
@@ -27,42 +28,13 @@ UNISONO_NAMESPACE_BEGIN
 /// otherwise the gradient by the input is a sum of the ranks' sums. Cost: an all_gather of the
 /// outputs, an all_reduce of the gradient by the input.
 /// Errors: bad_input for no branch, an empty one, different inputs, fewer branches than ranks,
-/// `counts` that do not match.
+/// `counts` that do not match; where the ranks differ, also on those whose own branches are right.
 template <class World, floating_element T>
 class Branches {
 public:
     Branches(World& world, std::vector<Layers<T>> branches, std::vector<std::size_t> counts = {})
         : world_(&world), branches_(std::move(branches)), counts_(std::move(counts)) {
-        const auto ranks = static_cast<std::size_t>(world.size());
-        if (branches_.size() < ranks)
-            refuse_input(
-                {"Branches: found ", branches_.size(), " branches for ", ranks, " ranks, expected one per rank"});
-        for (std::size_t b = 0; b < branches_.size(); ++b) {
-            if (branches_[b].size() == 0) refuse_input({"Branches: branch ", b, " has no layers"});
-            if (branches_[b][0].inputs != inputs())
-                refuse_input({"Branches: branch ", b, " has ", branches_[b][0].inputs, " inputs, but branch 0 has ",
-                              inputs(), "; expected as many"});
-            outputs_ += outputs_of(b);
-        }
-        if (counts_.empty())
-            for (std::size_t r = 0; r < ranks; ++r)
-                counts_.push_back(branches_.size() / ranks + (r < branches_.size() % ranks ? 1 : 0));
-        std::size_t all = 0;
-        for (std::size_t r = 0; r < counts_.size(); ++r) {
-            if (counts_[r] == 0) refuse_input({"Branches: rank ", r, " has none, expected one at least"});
-            if (r == static_cast<std::size_t>(world.rank())) first_ = all;
-            all += counts_[r];
-        }
-        if (counts_.size() != ranks || all != branches_.size())
-            refuse_input({"Branches: found counts for ", counts_.size(), " ranks and ", all, " branches, expected ",
-                          ranks, " and ", branches_.size()});
-        last_ = first_ + counts_[static_cast<std::size_t>(world.rank())];
-        for (std::size_t b = first_; b < last_; ++b)
-            for (std::size_t l = 0; l < branches_[b].size(); ++l) {
-                parameters_ += branches_[b][l].parameters;
-                kept_ += branches_[b][l].kept + branches_[b][l].outputs;
-                widest_ = std::max({widest_, branches_[b][l].inputs, branches_[b][l].outputs});
-            }
+        detail::telling_all(world, "Branches", [&] { place(); });
     }
 
     [[nodiscard]] std::size_t inputs() const { return branches_[0][0].inputs; }
@@ -167,6 +139,39 @@ public:
 private:
     using AnyLayer = detail::AnyLayer<T>;
     [[nodiscard]] std::size_t outputs_of(std::size_t b) const { return branches_[b][branches_[b].size() - 1].outputs; }
+    /// Checks the branches, and finds this rank's.
+    void place() {
+        const auto ranks = static_cast<std::size_t>(world_->size());
+        if (branches_.size() < ranks)
+            refuse_input(
+                {"Branches: found ", branches_.size(), " branches for ", ranks, " ranks, expected one per rank"});
+        for (std::size_t b = 0; b < branches_.size(); ++b) {
+            if (branches_[b].size() == 0) refuse_input({"Branches: branch ", b, " has no layers"});
+            if (branches_[b][0].inputs != inputs())
+                refuse_input({"Branches: branch ", b, " has ", branches_[b][0].inputs, " inputs, but branch 0 has ",
+                              inputs(), "; expected as many"});
+            outputs_ += outputs_of(b);
+        }
+        if (counts_.empty())
+            for (std::size_t r = 0; r < ranks; ++r)
+                counts_.push_back(branches_.size() / ranks + (r < branches_.size() % ranks ? 1 : 0));
+        std::size_t all = 0;
+        for (std::size_t r = 0; r < counts_.size(); ++r) {
+            if (counts_[r] == 0) refuse_input({"Branches: rank ", r, " has none, expected one at least"});
+            if (r == static_cast<std::size_t>(world_->rank())) first_ = all;
+            all += counts_[r];
+        }
+        if (counts_.size() != ranks || all != branches_.size())
+            refuse_input({"Branches: found counts for ", counts_.size(), " ranks and ", all, " branches, expected ",
+                          ranks, " and ", branches_.size()});
+        last_ = first_ + counts_[static_cast<std::size_t>(world_->rank())];
+        for (std::size_t b = first_; b < last_; ++b)
+            for (std::size_t l = 0; l < branches_[b].size(); ++l) {
+                parameters_ += branches_[b][l].parameters;
+                kept_ += branches_[b][l].kept + branches_[b][l].outputs;
+                widest_ = std::max({widest_, branches_[b][l].inputs, branches_[b][l].outputs});
+            }
+    }
 
     World* world_;
     std::vector<Layers<T>> branches_;

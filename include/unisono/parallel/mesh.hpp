@@ -14,6 +14,7 @@
 #include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
 #include "unisono/parallel/agreement.hpp"
+#include "unisono/trainer/failure.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -33,6 +34,21 @@ struct MeshAxis {
     friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
 };
 
+namespace detail {
+
+/// Axes with more traffic vary faster; the others keep their order.
+inline void sort_by_traffic(std::vector<MeshAxis>& axes) {
+    std::stable_sort(axes.begin(), axes.end(),
+                     [](const MeshAxis& a, const MeshAxis& b) { return a.traffic < b.traffic; });
+}
+inline std::string axes_text(const std::vector<MeshAxis>& axes) {
+    std::string text;
+    for (const MeshAxis& one : axes) text += concat({text.empty() ? "" : " x ", one.name, " ", one.size});
+    return text;
+}
+
+} // namespace detail
+
 /// A mesh's axes without a world: the position of each rank. The axes are in the order of their
 /// strides; the last has stride 1.
 class MeshShape {
@@ -41,8 +57,7 @@ public:
     /// sizes that do not make up `ranks`
     MeshShape(int ranks, std::vector<MeshAxis> axes) : axes_(std::move(axes)), ranks_(ranks) {
         if (axes_.empty()) refuse_input("Mesh: found no axis, expected one at least");
-        std::stable_sort(axes_.begin(), axes_.end(),
-                         [](const MeshAxis& a, const MeshAxis& b) { return a.traffic < b.traffic; });
+        detail::sort_by_traffic(axes_);
         MeshAxis* rest = nullptr;
         std::int64_t places = 1;
         for (std::size_t i = 0; i < axes_.size(); ++i) {
@@ -66,11 +81,9 @@ public:
             rest->size = static_cast<int>(ranks / places);
             places = ranks;
         }
-        if (places != ranks) {
-            std::string text;
-            for (const MeshAxis& one : axes_) text += concat({text.empty() ? "" : " x ", one.name, " ", one.size});
-            refuse_input({"Mesh: the axes ", text, " do not make up the world of ", ranks, " ranks"});
-        }
+        if (places != ranks)
+            refuse_input(
+                {"Mesh: the axes ", detail::axes_text(axes_), " do not make up the world of ", ranks, " ranks"});
     }
 
     [[nodiscard]] int ranks() const { return ranks_; }
@@ -136,12 +149,12 @@ private:
 /// The mesh of a world's ranks, and this rank's group along each axis. The groups are splits of the
 /// world and have its timeout. The mesh must outlive their users. Construction is collective. Cost:
 /// one all_gather of 8 bytes per rank, and a split per axis.
-/// Errors: bad_input as `MeshShape`; mismatch, on all ranks, where a rank has other axes.
+/// Errors: mismatch, on all ranks, where a rank has other axes, whether they suit the world or not;
+/// bad_input, on all ranks, as `MeshShape`.
 template <class World>
 class Mesh {
 public:
-    Mesh(World& world, std::vector<MeshAxis> axes) : world_(&world), shape_(world.size(), std::move(axes)) {
-        agree();
+    Mesh(World& world, std::vector<MeshAxis> axes) : world_(&world), shape_(agreed(world, std::move(axes))) {
         groups_.reserve(shape_.axes().size());
         for (const MeshAxis& one : shape_.axes()) groups_.push_back(group({one.name}));
     }
@@ -156,7 +169,9 @@ public:
     [[nodiscard]] int coordinate(std::string_view name) const { return shape_.coordinate(world_->rank(), name); }
     /// A new group: the ranks that differ from this one along these axes alone. Collective.
     [[nodiscard]] World group(const std::vector<std::string_view>& names) {
-        for (const std::string_view name : names) static_cast<void>(shape_.index(name));
+        detail::telling_all(*world_, "Mesh::group", [&] {
+            for (const std::string_view name : names) static_cast<void>(shape_.index(name));
+        });
         std::vector<std::string_view> others;
         for (const MeshAxis& one : shape_.axes())
             if (std::find(names.begin(), names.end(), one.name) == names.end()) others.push_back(one.name);
@@ -165,12 +180,15 @@ public:
     [[nodiscard]] std::string describe(int ranks_per_host = 0) const { return shape_.describe(ranks_per_host); }
 
 private:
-    /// Checks that all ranks have the same axes: otherwise they would wait in groups that do not
-    /// match.
-    void agree() {
+    /// Compares the axes before they are checked: what is wrong on one rank alone is a mismatch on
+    /// all, and what is wrong on all is refused on all, by no message. With other axes, ranks would
+    /// wait in groups that do not match.
+    static MeshShape agreed(World& world, std::vector<MeshAxis> axes) {
+        detail::sort_by_traffic(axes);
         detail::Fingerprint mine;
-        for (const MeshAxis& one : shape_.axes()) mine.add(one.name).add(static_cast<std::uint64_t>(one.size));
-        detail::agree_on_fingerprint(*world_, "Mesh", mine, describe(), "the same axes in the same order");
+        for (const MeshAxis& one : axes) mine.add(one.name).add(static_cast<std::uint64_t>(one.size));
+        detail::agree_on_fingerprint(world, "Mesh", mine, detail::axes_text(axes), "the same axes in the same order");
+        return MeshShape(world.size(), std::move(axes));
     }
 
     World* world_;

@@ -7,6 +7,7 @@
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/parallel/layer.hpp"
+#include "unisono/trainer/failure.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -82,39 +83,50 @@ struct MeasureOptions {
     friend bool operator==(const MeasureOptions&, const MeasureOptions&) = default;
 };
 
+namespace detail {
+
+/// The fastest of some passes forward and backward, in nanoseconds.
+template <class T>
+double nanoseconds_of_layer(AnyLayer<T>& layer, std::size_t n, int repetitions) {
+    std::vector<T> parameters(layer.parameters), gradient(layer.parameters), input(n * layer.inputs, T(0.5)),
+        output(n * layer.outputs), kept(n * layer.kept), output_gradient(n * layer.outputs, T(0.25)),
+        input_gradient(n * layer.inputs);
+    layer.initialise(parameters);
+    double fastest = std::numeric_limits<double>::infinity();
+    for (int repetition = 0; repetition < repetitions; ++repetition) {
+        const nanoseconds begin = steady_now();
+        LayerForward<T> ahead{n, parameters, input, output, kept, nullptr, 0};
+        layer.forward(ahead);
+        LayerBackward<T> back{n, parameters, input, output, kept, output_gradient, input_gradient, gradient};
+        layer.backward(back);
+        fastest = std::min(fastest, static_cast<double>(steady_now() - begin));
+    }
+    return fastest;
+}
+
+} // namespace detail
+
 /// The cost of each layer as rank 0 measures it: forward and backward of one micro-batch of small
 /// numbers, in nanoseconds. The same on all ranks. Collective. Layers with collectives of their own
-/// (branches, tensor) cannot be measured. Memory: one layer at a time.
+/// (branches, tensor) cannot be measured. Memory: one layer at a time. An exception of a layer is
+/// `aborted` on the other ranks.
 template <class World, class T>
 std::vector<LayerCost> measure_layers(World& world, Layers<T>& layers, const MeasureOptions& options = {}) {
-    if (options.samples == 0 || options.repetitions < 1)
-        refuse_input({"measure_layers: found ", options.samples, " samples and ", options.repetitions,
-                      " repetitions, expected 1 or more"});
-    std::vector<double> times(layers.size(), 0);
-    std::vector<LayerCost> costs;
-    for (std::size_t l = 0; l < layers.size(); ++l) {
-        detail::AnyLayer<T>& layer = layers[l];
-        const std::size_t n = options.samples;
-        costs.push_back({0, sizeof(T) * (options.copies_of_parameters * layer.parameters +
-                                         options.micro_batches_held * n * (layer.outputs + layer.kept))});
-        if (world.rank() != 0) continue;
-        std::vector<T> parameters(layer.parameters), gradient(layer.parameters), input(n * layer.inputs, T(0.5)),
-            output(n * layer.outputs), kept(n * layer.kept), output_gradient(n * layer.outputs, T(0.25)),
-            input_gradient(n * layer.inputs);
-        layer.initialise(parameters);
-        for (int repetition = 0; repetition < options.repetitions; ++repetition) {
-            const nanoseconds begin = steady_now();
-            LayerForward<T> ahead{n, parameters, input, output, kept, nullptr, 0};
-            layer.forward(ahead);
-            LayerBackward<T> back{n, parameters, input, output, kept, output_gradient, input_gradient, gradient};
-            layer.backward(back);
-            const auto took = static_cast<double>(steady_now() - begin);
-            times[l] = repetition == 0 ? took : std::min(times[l], took);
-        }
-    }
-    if (world.size() > 1 && !times.empty()) broadcast(world, times, 0);
-    for (std::size_t l = 0; l < costs.size(); ++l) costs[l].time = times[l];
-    return costs;
+    return detail::telling_all(world, "measure_layers", [&] {
+        if (options.samples == 0 || options.repetitions < 1)
+            refuse_input({"measure_layers: found ", options.samples, " samples and ", options.repetitions,
+                          " repetitions, expected 1 or more"});
+        std::vector<double> times(layers.size(), 0);
+        for (std::size_t l = 0; l < layers.size() && world.rank() == 0; ++l)
+            times[l] = detail::nanoseconds_of_layer(layers[l], options.samples, options.repetitions);
+        if (world.size() > 1 && !times.empty()) broadcast(world, times, 0);
+        std::vector<LayerCost> costs;
+        for (std::size_t l = 0; l < layers.size(); ++l)
+            costs.push_back({times[l], sizeof(T) * (options.copies_of_parameters * layers[l].parameters +
+                                                    options.micro_batches_held * options.samples *
+                                                        (layers[l].outputs + layers[l].kept))});
+        return costs;
+    });
 }
 
 namespace detail {

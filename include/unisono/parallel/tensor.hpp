@@ -28,6 +28,7 @@
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
 #include "unisono/parallel/layer.hpp"
+#include "unisono/trainer/failure.hpp"
 
 #include <algorithm>
 #include <concepts>
@@ -70,6 +71,11 @@ namespace detail {
 struct TensorSlice {
     std::size_t first = 0, count = 0;
 
+    /// This rank's. \throws error bad_input: fewer elements than ranks; the other ranks are told
+    template <class World>
+    static TensorSlice own(World& world, std::size_t all, const char* what) {
+        return telling_all(world, what, [&] { return of(world, all, world.rank(), what); });
+    }
     template <class World>
     static TensorSlice of(const World& world, std::size_t all, int rank, const char* what) {
         const auto ranks = static_cast<std::size_t>(world.size()), r = static_cast<std::size_t>(rank);
@@ -95,8 +101,8 @@ public:
     ColumnLinear(World& world, std::size_t inputs, std::size_t outputs, Product product, First first,
                  ColumnOptions options)
         : world_(&world), inputs_(inputs), outputs_(outputs),
-          mine_(detail::TensorSlice::of(world, outputs, world.rank(), "ColumnLinear's outputs")),
-          product_(std::move(product)), first_(std::move(first)), options_(options) {}
+          mine_(detail::TensorSlice::own(world, outputs, "ColumnLinear's outputs")), product_(std::move(product)),
+          first_(std::move(first)), options_(options) {}
 
     [[nodiscard]] std::size_t inputs() const { return inputs_; }
     [[nodiscard]] std::size_t outputs() const { return options_.gather ? outputs_ : mine_.count; }
@@ -170,8 +176,8 @@ class RowLinear {
 public:
     RowLinear(World& world, std::size_t inputs, std::size_t outputs, Product product, First first)
         : world_(&world), inputs_(inputs), outputs_(outputs),
-          mine_(detail::TensorSlice::of(world, inputs, world.rank(), "RowLinear's inputs")),
-          product_(std::move(product)), first_(std::move(first)) {}
+          mine_(detail::TensorSlice::own(world, inputs, "RowLinear's inputs")), product_(std::move(product)),
+          first_(std::move(first)) {}
 
     [[nodiscard]] std::size_t inputs() const { return mine_.count; }
     [[nodiscard]] std::size_t outputs() const { return outputs_; }
