@@ -19,9 +19,11 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -101,6 +103,15 @@ double traffic(int micro_batches) {
     return static_cast<double>(bytes(4) - bytes(2)) / (2 * unit_count * of_each);
 }
 
+/// A model in units of these sizes.
+struct OfSizes {
+    using Element = float;
+    std::vector<std::size_t> sizes;
+    [[nodiscard]] std::vector<std::size_t> units() const { return sizes; }
+    void initialise(std::size_t, std::span<float>) const {}
+    double operator()(int, un::UnitPass<float>&) const { return 0; }
+};
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(costs_of_stages)
@@ -146,6 +157,26 @@ BOOST_AUTO_TEST_CASE(the_cheaper_way_is_chosen) {
     BOOST_TEST(with(1, 2).replicated());
     BOOST_TEST(with(1, 1).replicated());
     BOOST_CHECK_THROW(static_cast<void>(with(-1, 1)), un::error);
+}
+
+BOOST_AUTO_TEST_CASE(units_without_elements_are_refused) {
+    for (const std::vector<std::size_t>& sizes : {std::vector<std::size_t>{2, 0, 3}, {}}) {
+        std::array<std::string, 2> told;
+        un::run<un::InProcess>(1, [&](auto& world) {
+            const auto note = [&](std::string& text, auto make) {
+                try {
+                    OfSizes model{sizes};
+                    make(model);
+                } catch (const un::error& refused) {
+                    text = refused.what();
+                }
+            };
+            note(told[0], [&](OfSizes& model) { un::ResidentUnits all(world, model); });
+            note(told[1], [&](OfSizes& model) { un::Trainer t{world, model, un::GradientSharding{}, un::Sgd{}}; });
+        });
+        BOOST_TEST(told[0] == told[1]);
+        BOOST_TEST(told[0].find("expected at least one") != std::string::npos, "found \"" << told[0] << "\"");
+    }
 }
 
 BOOST_AUTO_TEST_CASE(costs_that_are_no_times_are_refused) {

@@ -7,7 +7,9 @@
 ///     un::ResidentUnits model(world, network);
 ///     un::Trainer trainer{world, model, un::StateSharding{}, un::Adam{}};
 
+#include "unisono/core/error.hpp"
 #include "unisono/core/memory.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/model/unit_pass.hpp"
 #include "unisono/model/wrapped_model.hpp"
 
@@ -35,10 +37,18 @@ class ResidentUnits : public detail::WrappedModel<M> {
 public:
     using detail::WrappedModel<M>::wrapped;
 
+    /// \throws error bad_input: no unit, or an empty one
     template <class World>
     ResidentUnits(World& world, M& model) : detail::WrappedModel<M>(model) {
         std::size_t count = 0;
-        for (const auto& one : model.units()) count += static_cast<std::size_t>(one);
+        std::size_t units = 0;
+        for (const auto& one : model.units()) {
+            const auto n = static_cast<std::size_t>(one);
+            if (n == 0) refuse_input({"unit ", units, " has no elements; expected at least one"});
+            count += n;
+            ++units;
+        }
+        if (units == 0) refuse_input("the model has no units; expected at least one");
         values_ = world.template allocate<T>(count);
         slopes_ = world.template allocate<T>(count);
         std::size_t at = 0;
