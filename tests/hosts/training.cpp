@@ -11,8 +11,10 @@
 #include <unisono/reducer/hierarchical.hpp>
 #include <unisono/reproducible.hpp>
 
+#include <algorithm>
 #include <array>
 #include <type_traits>
+#include <vector>
 
 namespace un = unisono;
 
@@ -83,6 +85,30 @@ BOOST_AUTO_TEST_CASE(replicas_of_layers_decide_alike_on_any_hosts) {
         sums[static_cast<std::size_t>(world.rank())] = sum[0];
     });
     for (const double sum : sums) BOOST_TEST(sum == 0); // in the order of the stages
+    test::pretended_host = [](int rank, int) { return rank % 2; };
+}
+
+/// Ranks of one stage are two on one host and one on another, those of the other stage the other way round.
+BOOST_AUTO_TEST_CASE(all_stages_report_the_same_loss) {
+    const auto images = test::images();
+    test::pretended_host = [](int rank, int) { return rank / 3; };
+    std::array<std::vector<double>, 6> losses;
+    un::run<test::PretendedHosts>(6, [&](auto& world) {
+        un::Mesh mesh{world, {{"data", 3}, {"pipeline", 2}}};
+        const double of_replica = 0.1 * (mesh.coordinate("data") + 1); // a sum of three depends on their order
+        const auto loss = [&](std::span<const float>, const auto&, std::span<float> gradients) {
+            std::fill(gradients.begin(), gradients.end(), 1e-6f);
+            return of_replica;
+        };
+        un::PipelineModel model{mesh.axis("pipeline"), parallel_digits::layers(16, 5), loss};
+        un::Trainer trainer{mesh.axis("data"), model, un::Sgd{.learning_rate = 0.1}};
+        trainer.fit(images.train.data(), {.epochs = 1, .batch_size = 8, .progress = false},
+                    [&](const un::UpdateReport& report) {
+                        losses[static_cast<std::size_t>(world.rank())].push_back(report.loss);
+                    });
+    });
+    BOOST_TEST(losses[0].size() > 20u);
+    for (const auto& of_rank : losses) BOOST_TEST((of_rank == losses[0]));
     test::pretended_host = [](int rank, int) { return rank % 2; };
 }
 

@@ -111,7 +111,7 @@ public:
                 this->note_offender(this->flat().layout().element_at(found).parameter);
         }
         sums_.offenders = offence_.rank >= 0 ? 1 : 0;
-        if (!alone_ || world_->size() == 1) totals_.agree(*world_, sums_);
+        if (!alone_ || world_->size() == 1) totals_.agree(*world_, sums_, parts_.any());
         if (sums_.offenders > 0 && !alone_) agree_on_offence(*world_, offence_);
         const bool in_gradient = sums_.offenders > 0 && !offence_.loss;
         const auto [offenders, in_gradients] =

@@ -28,6 +28,7 @@ public:
             sum_ = [](void* of, std::span<double> values) { static_cast<Model*>(of)->sum_over_parts(values); };
         }
     }
+    [[nodiscard]] bool any() const { return sum_ != nullptr; } ///< this rank has a part of a model
     /// Does nothing if a rank has the whole model. Collective over the parts.
     template <std::size_t N>
     std::array<double, N> sum(std::array<double, N> values) const {

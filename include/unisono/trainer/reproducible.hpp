@@ -91,7 +91,7 @@ public:
         loss_.add_product(share.multiplier, loss);
     }
     template <class World>
-    void agree(World& world, detail::UpdateSums& sums) {
+    void agree(World& world, detail::UpdateSums& sums, bool) {
         if (world.size() > 1) {
             std::array<std::int64_t, counts + 2 * ExactSum::words> all = {
                 static_cast<std::int64_t>(sums.micro_batches), static_cast<std::int64_t>(sums.samples),

@@ -19,7 +19,9 @@
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/model/weighing.hpp"
+#include "unisono/schedule/families.hpp"
 #include "unisono/trainer/exchange/sums.hpp"
+#include "unisono/transport/transport.hpp"
 
 #include <array>
 #include <cstdint>
@@ -53,11 +55,18 @@ struct PlainTotals {
         sums.divisor += share.divisor;
         sums.loss += share.multiplier * loss;
     }
+    /// `in_parts`: other groups add the same losses of the same replicas (parts.hpp). They must get
+    /// the same bits, whichever of their ranks share a host.
     template <class World>
-    void agree(World& world, UpdateSums& sums) {
+    void agree(World& world, UpdateSums& sums, bool in_parts) {
         if (world.size() == 1) return;
         std::array<double, UpdateSums::count> all = sums.pack();
-        all_reduce(world, all, Few<Sum>{});
+        if constexpr (knows_hosts<typename World::transport_type>) {
+            if (in_parts) all_reduce(world, all, Few<Sum>{}, HalvingDoublingSchedule{});
+            else all_reduce(world, all, Few<Sum>{});
+        } else {
+            all_reduce(world, all, Few<Sum>{});
+        }
         sums = UpdateSums::unpack(all);
     }
 };
