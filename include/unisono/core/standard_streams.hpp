@@ -48,7 +48,7 @@ UNISONO_DEFINITION std::FILE* open_above_standard_streams(const char* path, cons
     const int moved = ::fcntl(::fileno(file), F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     std::FILE* const again = moved < 0 ? nullptr : ::fdopen(moved, mode);
     const int why = errno;
-    std::fclose(file);
+    static_cast<void>(std::fclose(file));
     if (again == nullptr && moved >= 0) ::close(moved);
     errno = why;
     return again;

@@ -153,8 +153,8 @@ void plan_updates(TrainingPlan& plan, const Window& window, const UpdateTerms& t
     if (plan.updates_per_epoch == 0)
         refuse_input({terms.accumulation, ": an update takes ", plan.rounds_per_update,
                       " micro-batches of each replica, an epoch has ", plan.rounds_per_epoch,
-                      ", and short windows are dropped, so that there would be no update; expected fewer, more "
-                      "samples, or ShortWindow::keep"});
+                      ", and short windows are dropped: there would be no update; expected fewer, more samples",
+                      ", or ShortWindow::keep"});
 }
 
 /// The plan for a stream at the beginning of an epoch.
