@@ -129,6 +129,25 @@ BOOST_AUTO_TEST_CASE(a_part_of_a_line_is_cut_off) {
     un::CsvFile(Rank{}, "/dev/null").write(1, {{"loss", 1}}); // nothing to cut there
 }
 
+// A last line that lacks nothing but its end is kept, and so is what is no line of such a file.
+BOOST_AUTO_TEST_CASE(a_whole_line_without_its_end_is_kept) {
+    const unisono_test::Folder folder;
+    const std::string notes(100'000, 'x');
+    std::ofstream(folder / "run.jsonl") << "{\"step\":1,\"seconds\":2}\n{\"step\":2,\"seconds\":3}";
+    std::ofstream(folder / "run.csv") << "step,seconds,name,value\n2,0.5,loss,1";
+    std::ofstream(folder / "notes") << notes;
+    un::JsonLinesFile(Rank{}, folder / "run.jsonl").write(3, {{"loss", 1}});
+    un::CsvFile(Rank{}, folder / "run.csv").write(3, {{"loss", 1}});
+    un::JsonLinesFile(Rank{}, folder / "notes").write(3, {{"loss", 1}});
+    const auto json = lines(folder / "run.jsonl"), csv = lines(folder / "run.csv"), other = lines(folder / "notes");
+    BOOST_REQUIRE(json.size() == 3u);
+    BOOST_TEST(nlohmann::json::parse(json[1])["seconds"] == 3);
+    BOOST_REQUIRE(csv.size() == 3u);
+    BOOST_TEST(csv[1] == "2,0.5,loss,1");
+    BOOST_REQUIRE(other.size() == 2u);
+    BOOST_TEST((other[0] == notes));
+}
+
 // Each line has these two already.
 BOOST_AUTO_TEST_CASE(names_that_lines_of_json_have) {
     const unisono_test::Folder folder;

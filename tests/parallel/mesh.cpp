@@ -129,8 +129,27 @@ BOOST_AUTO_TEST_CASE(axes_that_make_no_mesh_on_one_rank_are_a_mismatch_on_all) {
             } catch (const un::error& refused) {
                 findings.expect(refused.code() == un::ErrorCode::bad_input, refused.what());
             }
-            un::Mesh mesh{world, {{"data", 3}}}; // the world remains usable
+            try {
+                un::Mesh mesh{world, {{"data", 3, world.rank() == 2 ? -1.0 : 1.0}}};
+                findings.expect(false, "made a mesh of a negative traffic");
+            } catch (const un::error& refused) {
+                findings.expect(refused.code() == un::ErrorCode::mismatch && refused.rank() == 2, refused.what());
+            }
+            un::Mesh mesh{world, {{"data", 3}, {"tensor", 1}}}; // the world remains usable
             findings.expect(mesh.axis("data").size() == 3, "the axis");
+            try {
+                static_cast<void>(mesh.group({world.rank() == 1 ? "tensor" : "data"}));
+                findings.expect(false, "made a group of other axes");
+            } catch (const un::error& refused) {
+                findings.expect(refused.code() == un::ErrorCode::mismatch && refused.rank() == 1, refused.what());
+            }
+            try {
+                static_cast<void>(mesh.group({"dat"}));
+                findings.expect(false, "made a group of no axis");
+            } catch (const un::error& refused) {
+                findings.expect(refused.code() == un::ErrorCode::bad_input, refused.what());
+            }
+            findings.expect(mesh.group({"data", "tensor"}).size() == 3, "a group");
         },
         test::limit);
 }

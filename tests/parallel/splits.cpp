@@ -317,10 +317,6 @@ BOOST_AUTO_TEST_CASE(what_one_rank_refuses_all_ranks_know) {
             un::Branches<Group, double>(world, std::move(all));
         },
         [](Group& world, bool bad) {
-            un::Mesh mesh{world, {{"data", 2}}};
-            static_cast<void>(mesh.group({bad ? "dat" : "data"}));
-        },
-        [](Group& world, bool bad) {
             un::Layers<double> layers{Dense<double>{3, 2, 1, bad ? 0 : -1}};
             un::measure_layers(world, layers);
         }};

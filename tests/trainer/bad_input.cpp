@@ -227,6 +227,7 @@ BOOST_AUTO_TEST_CASE(a_refused_fit_changes_nothing) {
                 refuses({.batch_size = 2, .start = un::Position{un::Epoch{0}, 2 * world.rank()}});
             } else {
                 refuses({.batch_size = 2, .start = un::Position{un::Epoch{0}, -5}});
+                refuses({.batch_size = 2, .start = un::Position{un::Epoch{7}, 0}, .read_ahead = -1});
                 trainer.restore({.seed = 7, .data_size = 20, .restored = true});
                 refuses({.batch_size = 2, .seed = 8});
                 refuses({.batch_size = 2, .seed = 8}); // still

@@ -151,8 +151,8 @@ struct WeightedMean {
 
 namespace detail {
 
-/// By the type's name, which is the same in all programs of one ABI; 0 without the compiler's type
-/// information.
+/// By the type's name, which is the same in all programs of one ABI, but for lambdas and local
+/// types. 0 without the compiler's type information.
 template <class Type>
 std::uint32_t hash_of_type() {
 #if defined(__cpp_rtti)

@@ -32,7 +32,7 @@ public:
     static constexpr std::size_t most_depth = 16;
     /// Values of a text of so many bytes. Manifests and headers have 7 bytes or more for each, but
     /// for tensors of very many dimensions.
-    static constexpr std::size_t most_values(std::size_t bytes) { return std::max(std::size_t{1} << 21, bytes / 4); }
+    static constexpr std::size_t most_values(std::size_t bytes) { return std::max(std::size_t{1} << 16, bytes / 6); }
 
     Kind kind = Kind::null;
     bool truth = false;

@@ -141,10 +141,11 @@ inline void set(detail::OperationRequest& request, const Reduction& reduction) {
         if (reduction.type != request.element)
             refuse_input({"untyped: found a reduction of ", name_of(reduction.type), " for elements of ",
                           name_of(request.element), "; expected one type"});
-    } else if (const auto& operation = *static_cast<const ByteOperation*>(reduction.state);
-               operation.element_bytes != request.element_bytes) {
-        refuse_input({"untyped: found an operation on elements of ", operation.element_bytes, " bytes for elements of ",
-                      request.element_bytes, "; expected one size"});
+    } else if (reduction.combine == &detail::combine_bytes) {
+        const auto& operation = *static_cast<const ByteOperation*>(reduction.state);
+        if (operation.element_bytes != request.element_bytes)
+            refuse_input({"untyped: found an operation on elements of ", operation.element_bytes,
+                          " bytes for elements of ", request.element_bytes, "; expected one size"});
     }
     request.reduction = reduction;
     if (reduction.state != nullptr) request.state_bytes = static_cast<std::uint16_t>(sizeof(ByteOperation));

@@ -32,6 +32,7 @@ concept index_stream = detail::movable_value<S> && requires(S& stream, const S& 
 
 /// How a loader works.
 struct LoaderOptions {
+    static constexpr int most_depth = 1 << 16;
     int depth = 2; ///< batches read ahead on a thread of the loader's own; 0: no thread, each is read when asked for
     std::chrono::nanoseconds timeout = std::chrono::minutes{10}; ///< longest wait for a batch (depth > 0), more than 0
     friend bool operator==(const LoaderOptions&, const LoaderOptions&) = default;
@@ -180,10 +181,9 @@ typename Loader<Data, Stream>::Item* Loader<Data, Stream>::next() {
 
 template <data_set Data, index_stream Stream>
 LoaderOptions Loader<Data, Stream>::checked(Data& data, const LoaderOptions& options) {
-    constexpr int most = 1 << 16;
     if (static_cast<std::size_t>(data.size()) == 0) refuse_input("Loader: the data set is empty (size() is 0)");
-    if (options.depth < 0 || options.depth > most)
-        refuse_input({"Loader: depth is ", options.depth, ", expected 0 to ", most});
+    if (options.depth < 0 || options.depth > LoaderOptions::most_depth)
+        refuse_input({"Loader: depth is ", options.depth, ", expected 0 to ", LoaderOptions::most_depth});
     if (options.timeout.count() <= 0)
         refuse_input({"Loader: timeout is ", options.timeout.count(), " ns, expected more than 0"});
     return options;

@@ -52,7 +52,7 @@ public:
         if (wrote > 0) {
             pending_.erase(0, static_cast<std::size_t>(wrote));
         } else if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
-            broken_ = errno == EPIPE;
+            broken_ = errno == EPIPE || errno == ECONNRESET || errno == EIO; // a pipe, a socket, a terminal
             if (!broken_) lost_ = failure_ = errno;
             pending_.clear();
         }

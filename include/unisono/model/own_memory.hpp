@@ -30,7 +30,6 @@ public:
         std::size_t parameter = 0;
         for (const auto& one : spans) add(one.data(), one.size() * sizeof(*one.data()), parameter++, gradients);
     }
-    [[nodiscard]] bool overlap() { return find_overlap() != 0; }
     /// \throws error bad_input that names two of them that share memory
     void check(const ParameterLabels& labels);
 

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <span>
 #include <string>
@@ -207,26 +208,66 @@ private:
         gradient_spans_.emplace_back(one.own_gradient);
     }
 
-    /// Tensors may be interleaved, as the columns of one matrix are: only then elements are
-    /// compared.
+    /// A tensor's memory from its first element to its last.
+    struct Box {
+        const StridedTensor<Element>* tensor;
+        std::size_t parameter;
+        bool gradient;
+        std::uintptr_t begin, end;
+    };
+
+    /// Tensors may be interleaved, as the columns of one matrix are: only of those elements are
+    /// compared. Parameters come first, so that they are named rather than their gradients.
     void refuse_shared_elements() {
-        detail::OwnMemory boxes, elements;
-        for (std::size_t p = 0; p < tensors_.size(); ++p) {
-            boxes.add(tensors_[p].parameter.first(), tensors_[p].parameter.reach(), p, false);
-            boxes.add(tensors_[p].gradient.first(), tensors_[p].gradient.reach(), p, true);
-        }
-        if (!boxes.overlap()) return;
+        std::vector<Box> boxes;
         const auto add = [&](std::size_t p, const StridedTensor<Element>& tensor, bool gradient) {
-            tensor.for_each_row([&](const Element* first, std::ptrdiff_t stride, std::size_t n) {
+            const auto begin = reinterpret_cast<std::uintptr_t>(tensor.first());
+            if (tensor.reach() != 0) boxes.push_back({&tensor, p, gradient, begin, begin + tensor.reach()});
+        };
+        for (std::size_t p = 0; p < tensors_.size(); ++p) add(p, tensors_[p].parameter, false);
+        refuse_shared_elements(boxes);
+        for (std::size_t p = 0; p < tensors_.size(); ++p) add(p, tensors_[p].gradient, true);
+        refuse_shared_elements(boxes);
+    }
+    void refuse_shared_elements(std::vector<Box> boxes) {
+        std::sort(boxes.begin(), boxes.end(), [](const Box& a, const Box& b) { return a.begin < b.begin; });
+        for (std::size_t i = 0, next = 0; i < boxes.size(); i = next) {
+            std::uintptr_t end = boxes[i].end;
+            for (next = i + 1; next < boxes.size() && boxes[next].begin < end; ++next)
+                end = std::max(end, boxes[next].end);
+            if (next - i > 1) refuse_shared_within(std::span(boxes).subspan(i, next - i), end);
+        }
+    }
+    /// Memory: a bit for each element from the first box's begin to `end`.
+    void refuse_shared_within(std::span<const Box> boxes, std::uintptr_t end) {
+        const std::uintptr_t begin = boxes.front().begin;
+        const bool aligned = std::all_of(boxes.begin(), boxes.end(),
+                                         [&](const Box& one) { return (one.begin - begin) % sizeof(Element) == 0; });
+        const std::size_t unit = aligned ? sizeof(Element) : 1;
+        std::vector<bool> taken((end - begin) / unit);
+        const auto each_element = [](const Box& box, auto visit) {
+            box.tensor->for_each_row([&](const Element* first, std::ptrdiff_t stride, std::size_t n) {
                 for (std::size_t i = 0; i < n; ++i)
-                    elements.add(first + static_cast<std::ptrdiff_t>(i) * stride, sizeof(Element), p, gradient);
+                    visit(reinterpret_cast<std::uintptr_t>(first + static_cast<std::ptrdiff_t>(i) * stride));
             });
         };
-        for (std::size_t p = 0; p < tensors_.size(); ++p) {
-            add(p, tensors_[p].parameter, false);
-            add(p, tensors_[p].gradient, true);
-        }
-        elements.check(detail::ParameterLabels(*this));
+        std::uintptr_t shared = 0;
+        for (const Box& box : boxes)
+            each_element(box, [&](std::uintptr_t address) {
+                for (std::size_t at = (address - begin) / unit, left = sizeof(Element) / unit; left != 0;
+                     ++at, --left) {
+                    if (taken[at] && shared == 0) shared = begin + at * unit;
+                    taken[at] = true;
+                }
+            });
+        if (shared == 0) return;
+        detail::OwnMemory both;
+        for (const Box& box : boxes)
+            each_element(box, [&](std::uintptr_t address) {
+                if (shared >= address && shared < address + sizeof(Element))
+                    both.add(reinterpret_cast<const void*>(address), sizeof(Element), box.parameter, box.gradient);
+            });
+        both.check(detail::ParameterLabels(*this));
     }
 
     void check(std::size_t p, const StridedTensor<Element>& tensor, std::string_view which) {

@@ -147,11 +147,19 @@ inline std::string end_of_lines(const std::string& path, std::int64_t from) {
     return text;
 }
 
-/// Cuts off what a process that was killed has written of a line, before others are added to it.
-/// Only of regular files: pipes and terminals have nothing to cut.
-inline void cut_off_part_of_line(const std::string& path) {
+/// Whether what is added to a file must begin with a newline, since its last line has none. First
+/// cuts off a part of a line that a killed process has left: `is_part` knows it. Only of regular
+/// files: pipes and terminals have nothing to cut.
+template <class IsPart>
+bool needs_newline(const std::string& path, IsPart is_part) {
     struct stat found {};
-    if (::stat(path.c_str(), &found) == 0 && S_ISREG(found.st_mode)) static_cast<void>(end_of_lines(path, 0));
+    if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) return false;
+    const std::string text = end_of_file(path, 0, std::int64_t{1} << 16);
+    if (text.empty() || text.back() == '\n') return false;
+    const std::size_t last = text.rfind('\n');
+    if (last == std::string::npos || !is_part(std::string_view(text).substr(last + 1))) return true;
+    return ::truncate(path.c_str(), static_cast<off_t>(found.st_size) - static_cast<off_t>(text.size() - last - 1)) !=
+           0;
 }
 
 } // namespace detail

@@ -291,8 +291,11 @@ public:
 private:
     friend class detail::MetricFile<JsonLinesFile>;
     void open() {
-        detail::cut_off_part_of_line(path_);
+        const bool newline = detail::needs_newline(
+            path_, [](std::string_view line) { return line.starts_with("{\"step\":") && line.back() != '}'; });
+        before_ = std::min(before_, detail::size_of_file(path_));
         file_.emplace(path_, "a");
+        if (newline) file_->write("\n");
     }
     std::optional<detail::LastInFile> last_in_file() {
         const std::string text = detail::end_of_lines(path_, before_);
@@ -337,8 +340,11 @@ public:
 private:
     friend class detail::MetricFile<CsvFile>;
     void open() {
-        detail::cut_off_part_of_line(path_);
+        const bool newline = detail::needs_newline(
+            path_, [](std::string_view line) { return std::count(line.begin(), line.end(), ',') < 3; });
+        before_ = std::min(before_, detail::size_of_file(path_));
         file_.emplace(path_, "a");
+        if (newline) file_->write("\n");
         if (file_->empty()) file_->write("step,seconds,name,value\n");
     }
     std::optional<detail::LastInFile> last_in_file() {

@@ -14,7 +14,6 @@
 #include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
 #include "unisono/parallel/agreement.hpp"
-#include "unisono/trainer/failure.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -156,7 +155,7 @@ class Mesh {
 public:
     Mesh(World& world, std::vector<MeshAxis> axes) : world_(&world), shape_(agreed(world, std::move(axes))) {
         groups_.reserve(shape_.axes().size());
-        for (const MeshAxis& one : shape_.axes()) groups_.push_back(group({one.name}));
+        for (const MeshAxis& one : shape_.axes()) groups_.push_back(split_along({one.name}));
     }
     Mesh(const Mesh&) = delete;
     Mesh& operator=(const Mesh&) = delete;
@@ -168,25 +167,36 @@ public:
     [[nodiscard]] int size(std::string_view name) const { return shape_.size(name); }
     [[nodiscard]] int coordinate(std::string_view name) const { return shape_.coordinate(world_->rank(), name); }
     /// A new group: the ranks that differ from this one along these axes alone. Collective.
+    /// \throws error mismatch, on all ranks: a rank names other axes; bad_input: there is no such
+    /// axis
     [[nodiscard]] World group(const std::vector<std::string_view>& names) {
-        detail::telling_all(*world_, "Mesh::group", [&] {
-            for (const std::string_view name : names) static_cast<void>(shape_.index(name));
-        });
+        detail::Fingerprint mine;
+        std::string text;
+        for (const std::string_view name : names) {
+            mine.add(name);
+            text += concat({text.empty() ? "" : ", ", name});
+        }
+        detail::agree_on_fingerprint(*world_, "Mesh::group", mine, text, "the same axes in the same order");
+        return split_along(names);
+    }
+    [[nodiscard]] std::string describe(int ranks_per_host = 0) const { return shape_.describe(ranks_per_host); }
+
+private:
+    World split_along(const std::vector<std::string_view>& names) {
+        for (const std::string_view name : names) static_cast<void>(shape_.index(name));
         std::vector<std::string_view> others;
         for (const MeshAxis& one : shape_.axes())
             if (std::find(names.begin(), names.end(), one.name) == names.end()) others.push_back(one.name);
         return world_->split(shape_.place(world_->rank(), others), shape_.place(world_->rank(), names));
     }
-    [[nodiscard]] std::string describe(int ranks_per_host = 0) const { return shape_.describe(ranks_per_host); }
-
-private:
     /// Compares the axes before they are checked: what is wrong on one rank alone is a mismatch on
     /// all, and what is wrong on all is refused on all, by no message. With other axes, ranks would
     /// wait in groups that do not match.
     static MeshShape agreed(World& world, std::vector<MeshAxis> axes) {
         detail::sort_by_traffic(axes);
         detail::Fingerprint mine;
-        for (const MeshAxis& one : axes) mine.add(one.name).add(static_cast<std::uint64_t>(one.size));
+        for (const MeshAxis& one : axes)
+            mine.add(one.name).add(static_cast<std::uint64_t>(one.size)).add(std::uint64_t{one.traffic >= 0});
         detail::agree_on_fingerprint(world, "Mesh", mine, detail::axes_text(axes), "the same axes in the same order");
         return MeshShape(world.size(), std::move(axes));
     }

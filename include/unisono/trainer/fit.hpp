@@ -356,6 +356,8 @@ namespace detail {
 UNISONO_DEFINITION TrainingProgress begun_fit(const TrainingProgress& progress, const FitOptions& options,
                                               std::int64_t data_size) {
     const Position& position = progress.position;
+    if (options.read_ahead < 0 || options.read_ahead > LoaderOptions::most_depth)
+        refuse_input({"FitOptions.read_ahead is ", options.read_ahead, ", expected 0 to ", LoaderOptions::most_depth});
     if (progress.restored && !options.start && progress.data_size != 0) {
         if (options.seed != progress.seed)
             refuse_input({"FitOptions.seed is ", options.seed, "; expected ", progress.seed,
