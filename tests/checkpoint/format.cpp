@@ -134,7 +134,7 @@ BOOST_AUTO_TEST_CASE(json) {
     for (std::size_t i = 0; i < Json::most_values(0); ++i) many += "1,";
     refused([&] { parse(many + "1]"); }, "values");
     many = "[";
-    for (std::size_t i = 0; i < Json::most_values(0); ++i) many += "12345,";
+    for (std::size_t i = 0; i < Json::most_values(0); ++i) many += "1234567,";
     BOOST_TEST(parse(many + "1]").items.size() == Json::most_values(0) + 1); // a longer text may have more
     BOOST_TEST(parse("\"\\u00e4\\u20ac\\ud83d\\ude00\"").text == "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
     BOOST_TEST(parse("18446744073709551615").integer<std::uint64_t>("x") == ~std::uint64_t{0});
