@@ -73,6 +73,7 @@ module;
 #include <thread>
 #include <tuple>
 #include <type_traits>
+#include <typeinfo>
 #include <unistd.h>
 #include <unordered_map>
 #include <utility>

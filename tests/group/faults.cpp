@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <stdexcept>
 #include <thread>
 
@@ -196,12 +195,11 @@ BOOST_AUTO_TEST_CASE(differences_in_an_operation_behind_others) {
     BOOST_TEST((std::chrono::steady_clock::now() - began < never_comes)); // well before any deadline
 }
 
-// What is done at once is not announced as started.
+// What is done at once is not announced as started; a rank that says what the others have started counts it.
 BOOST_AUTO_TEST_CASE(a_timeout_counts_what_was_done_at_once) {
+    test::Findings findings;
     un::RunOptions soon = test::limit;
     soon.timeout = 300ms;
-    std::mutex mutex;
-    std::string text;
     try {
         test::run(
             2,
@@ -212,15 +210,16 @@ BOOST_AUTO_TEST_CASE(a_timeout_counts_what_was_done_at_once) {
                 try {
                     un::all_reduce(group, one);
                 } catch (const un::error& failed) {
-                    const std::lock_guard lock(mutex);
-                    if (group.rank() == 0) text = failed.what();
+                    const std::string text = failed.what();
+                    const bool says = text.find("has started") != text.npos;
+                    findings.expect(!says || text.find("has started 100 operations") != text.npos, text);
                     throw;
                 }
             },
             soon);
+        findings.expect(false, "run did not throw");
     } catch (const un::error&) {
     }
-    BOOST_TEST(text.find("has started 100 operations") != text.npos, text);
 }
 
 // Its vector instructions read it from the group's copy.

@@ -245,7 +245,7 @@ struct Meetings<Update> {
 struct Copy {
     std::vector<double> weights = std::vector<double>(columns), sum = std::vector<double>(columns);
     double divisor = 0;
-    std::uint64_t updates = 0;
+    std::uint64_t updates = 0, left_out = 0;
 };
 
 /// Replica after replica and sample after sample, in double.
@@ -301,8 +301,12 @@ std::vector<double> serial(int world, const Update& update, const Sampler& sampl
             if (alone) meetings.depart(copies);
             for (std::size_t i = 0; i < copies.size(); ++i) {
                 Copy& copy = copies[i];
-                if (copy.divisor == 0) continue; // of a rank without data
-                const un::RatePoint point{.update = copy.updates, .updates_total = updates_total, .global_batch = 0};
+                if (copy.divisor == 0) { // of a rank without data
+                    ++copy.left_out;
+                    continue;
+                }
+                const un::RatePoint point{
+                    .update = copy.updates, .updates_total = updates_total - copy.left_out, .global_batch = 0};
                 ++copy.updates;
                 double squares = 0;
                 for (double& g : copy.sum) {
