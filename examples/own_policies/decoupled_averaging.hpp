@@ -54,7 +54,7 @@ private:
     Policy policy_;
     std::vector<T> sent_;
     typename Training::Place::template Array<T> sum_; // the group sums it where it lies
-    unisono::InFlight in_flight_;
+    unisono::OperationInFlight in_flight_;
 };
 
 /// Local SGD whose communication overlaps with training: each rank sends its parameters, trains

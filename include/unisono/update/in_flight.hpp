@@ -18,12 +18,12 @@ UNISONO_NAMESPACE_BEGIN
 /// result is discarded. After a fault it does not wait, and the world's next call reports the
 /// fault. If an exception that arose since the run was made is passing, the other ranks may not
 /// have started the same operation: it is dropped, which aborts the world.
-class InFlight {
+class OperationInFlight {
 public:
-    InFlight() = default;
-    InFlight(const InFlight&) = delete;
-    InFlight& operator=(const InFlight&) = delete;
-    ~InFlight() {
+    OperationInFlight() = default;
+    OperationInFlight(const OperationInFlight&) = delete;
+    OperationInFlight& operator=(const OperationInFlight&) = delete;
+    ~OperationInFlight() {
         if (std::uncaught_exceptions() > exceptions_) return;
         try {
             operation_.wait();
@@ -31,7 +31,7 @@ public:
         }
     }
     /// The one before has been waited for.
-    InFlight& operator=(Operation started) {
+    OperationInFlight& operator=(Operation started) {
         operation_ = std::move(started);
         return *this;
     }

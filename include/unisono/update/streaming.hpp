@@ -83,7 +83,7 @@ private:
     Slice under_way_ = {};                    ///< the fragment under way; empty: none
     std::size_t fragment_ = 0;                ///< its number
     std::uint64_t arrives_ = 0;               ///< after so many updates
-    InFlight sum_;
+    OperationInFlight sum_;
 };
 
 } // namespace detail

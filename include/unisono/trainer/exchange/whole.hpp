@@ -143,13 +143,11 @@ protected:
 
     // --- one micro-batch ---
 
-    void before_pass(bool) {
-        gradient_.before_pass();
-        ++hosted_;
-    }
+    void before_pass(bool) { gradient_.before_pass(); }
     template <class>
     Pass make_pass(const PassFacts& facts, bool last) {
         const bool overlap = last && !alone_;
+        ++hosted_;
         if (overlap) readiness_.expect();
         return Pass(facts, overlap ? &WholeStore::on_ready : nullptr, this);
     }
