@@ -201,7 +201,7 @@ BOOST_AUTO_TEST_CASE(what_makes_no_sense_is_refused) {
 
 BOOST_AUTO_TEST_CASE(tensors_that_share_elements_are_refused) {
     struct Two {
-        std::vector<float> memory = std::vector<float>(24);
+        std::vector<float> memory = std::vector<float>(32);
         Tensor second;
         std::array<Tensor, 2> parameter_tensors() { return {Tensor{memory.data(), {3, 2}, {2, 1}}, second}; }
         std::array<Tensor, 2> gradient_tensors() {
