@@ -121,18 +121,34 @@ BOOST_AUTO_TEST_CASE(a_recorded_greeting_proves_nothing) {
     BOOST_CHECK_THROW(second.wait(1s), un::error);
 }
 
+/// Rank 0 of two meets `host(listener)` in its peer's place; gives what its all_reduce says.
+un::Fault met(const std::function<void(int listener)>& host) {
+    const auto world = std::make_shared<un::Tcp::World>(2);
+    test::Group group{un::Tcp(world, 0)};
+    group.set_timeout(10s);
+    const un::detail::TcpEntrance entrance = un::detail::open_entrance({}, false);
+    world->publish(1, entrance.address().text());
+    std::thread listens([&] { host(entrance.listener.socket.get()); });
+    std::vector<float> data(100, 1.0f);
+    un::Fault found;
+    try {
+        un::all_reduce(group, data);
+    } catch (const un::error& failed) {
+        found = failed.why();
+    }
+    listens.join();
+    return found;
+}
+un::detail::FileDescriptor next_guest(int listener) {
+    if (!un::detail::wait_for(listener, POLLIN, un::steady_now() + 10'000'000'000)) return {};
+    return un::detail::FileDescriptor(::accept(listener, nullptr, nullptr));
+}
+
 // Who listens in a peer's place is found out, whatever it answers: a welcome without proof, or the greeting's own.
 BOOST_AUTO_TEST_CASE(who_answers_without_the_key_is_no_peer) {
     for (const bool reflects : {false, true}) {
-        const auto world = std::make_shared<un::Tcp::World>(2);
-        test::Group group{un::Tcp(world, 0)};
-        group.set_timeout(5s);
-        const un::detail::TcpEntrance entrance = un::detail::open_entrance({}, false);
-        world->publish(1, entrance.address().text());
-        std::thread listens([&] {
-            if (!un::detail::wait_for(entrance.listener.socket.get(), POLLIN, un::steady_now() + 10'000'000'000))
-                return;
-            const un::detail::FileDescriptor guest(::accept(entrance.listener.socket.get(), nullptr, nullptr));
+        const un::Fault found = met([=](int listener) {
+            const un::detail::FileDescriptor guest = next_guest(listener);
             un::detail::TcpHello hello;
             if (!read_all(guest.get(), &hello, sizeof hello)) return;
             un::detail::TcpHeader welcome;
@@ -143,45 +159,22 @@ BOOST_AUTO_TEST_CASE(who_answers_without_the_key_is_no_peer) {
             char one = 0;
             static_cast<void>(read_all(guest.get(), &one, 1)); // until the rank has hung up
         });
-        std::vector<float> data(100, 1.0f);
-        try {
-            un::all_reduce(group, data);
-            BOOST_ERROR("nothing was thrown");
-        } catch (const un::error& failed) {
-            BOOST_TEST((failed.code() == un::ErrorCode::peer_lost && failed.peer() == 1), failed.what());
-            BOOST_TEST(test::mentions(failed.what(), {"does not have this world's key"}), failed.what());
-        }
-        listens.join();
+        BOOST_TEST((found.code == un::ErrorCode::peer_lost && found.peer == 1), found.message);
+        BOOST_TEST(test::mentions(found.message, {"does not have this world's key"}), found.message);
     }
 }
 
 // Who hangs up may be a crowded listener, and is asked again; an answer of garbage ends the connection, also after that.
 BOOST_AUTO_TEST_CASE(garbage_after_a_connection_that_was_hung_up) {
-    const auto world = std::make_shared<un::Tcp::World>(2);
-    test::Group group{un::Tcp(world, 0)};
-    group.set_timeout(10s);
-    const un::detail::TcpEntrance entrance = un::detail::open_entrance({}, false);
-    world->publish(1, entrance.address().text());
-    std::thread listens([&] {
-        for (const bool hangs_up : {true, false}) {
-            if (!un::detail::wait_for(entrance.listener.socket.get(), POLLIN, un::steady_now() + 10'000'000'000))
-                return;
-            const un::detail::FileDescriptor guest(::accept(entrance.listener.socket.get(), nullptr, nullptr));
-            if (hangs_up) continue;
-            const std::string words(1000, 'x');
-            static_cast<void>(::send(guest.get(), words.data(), words.size(), MSG_NOSIGNAL) + 0);
-            std::string rest(1'000'000, '\0');
-            static_cast<void>(read_all(guest.get(), rest.data(), rest.size())); // until the rank has hung up
-        }
+    const un::Fault found = met([](int listener) {
+        next_guest(listener).close();
+        const un::detail::FileDescriptor guest = next_guest(listener);
+        const std::string words(1000, 'x');
+        static_cast<void>(::send(guest.get(), words.data(), words.size(), MSG_NOSIGNAL) + 0);
+        std::string rest(1'000'000, '\0');
+        static_cast<void>(read_all(guest.get(), rest.data(), rest.size())); // until the rank has hung up
     });
-    std::vector<float> data(100, 1.0f);
-    try {
-        un::all_reduce(group, data);
-        BOOST_ERROR("nothing was thrown");
-    } catch (const un::error& failed) {
-        BOOST_TEST((failed.code() == un::ErrorCode::peer_lost && failed.peer() == 1), failed.what());
-    }
-    listens.join();
+    BOOST_TEST((found.code == un::ErrorCode::peer_lost && found.peer == 1), found.message);
 }
 
 // Of a peer's signature nothing is certain but its size.
