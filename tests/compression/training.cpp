@@ -82,7 +82,7 @@ struct Given {
     }
 };
 
-/// Checks that the parameters have gone by so many slopes, once all that was left over has come.
+/// Checks how many slopes the parameters have gone, once all that was left over has come.
 template <class Model>
 void check_way(const Model& model, double way, double bound) {
     for (std::size_t i = 0; i < model.values.size(); ++i)

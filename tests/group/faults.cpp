@@ -174,7 +174,7 @@ BOOST_AUTO_TEST_CASE(sizes_of_elements_and_types_of_operations) {
     });
 }
 
-// The rank waits for another operation, or other ranks have started so many more that they announce this one no longer.
+// The rank waits for another operation, or the others have started more operations than they announce.
 BOOST_AUTO_TEST_CASE(differences_in_an_operation_behind_others) {
     const auto began = std::chrono::steady_clock::now();
     all_fail(2, un::ErrorCode::mismatch, {"4 float32", "5 float32"}, [](Group& group) {

@@ -246,7 +246,7 @@ BOOST_AUTO_TEST_CASE(a_host_that_cannot_look_itself_up_finds_itself) {
     BOOST_TEST(un::detail::is_loopback(found[0]));
 }
 
-// Debian's /etc/hosts gives a host's own name the address 127.0.1.1, where nobody finds what listens at 127.0.0.1.
+// Debian's /etc/hosts gives a host's own name the address 127.0.1.1, where no rank finds what listens at 127.0.0.1.
 BOOST_AUTO_TEST_CASE(a_hosts_own_name_is_no_loopback) {
     un::MeetingPoint point = test::local_point();
     point.host = "127.0.1.1";

@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(nobody_gives_up_while_there_is_nothing_to_do) {
 }
 
 /// Each rank but the one that answers has nothing to do for longer than it would wait for anything else.
-BOOST_AUTO_TEST_CASE(nobody_gives_up_while_others_are_busy) {
+BOOST_AUTO_TEST_CASE(no_rank_gives_up_while_others_are_busy) {
     constexpr int ranks = 6;
     test::Findings findings;
     test::run(

@@ -180,7 +180,7 @@ public:
     [[nodiscard]] const auto& state() const { return state_; }
     [[nodiscard]] auto& state() { return state_; }
     [[nodiscard]] std::uint64_t applied() const { return applied_; }
-    /// A training goes on that has made so many updates.
+    /// A training that has made `updates` updates goes on.
     void restore_applied(std::uint64_t updates) {
         applied_ = updates;
         this->restart();
