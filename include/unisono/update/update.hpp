@@ -51,7 +51,8 @@
 /// Laws (testing/update_laws.hpp certifies them): after `meet` all ranks hold the same parameters,
 /// whatever each did before, and `own()` is 0. A run that is restored from `state()` and `met()`
 /// continues as the saved one, whatever it did in between. A run may end between two meetings, and
-/// leaves the world usable: it holds what it has in flight as an `OperationInFlight` (update/in_flight.hpp).
+/// leaves the world usable: it holds what it has in flight as an `OperationInFlight`
+/// (update/in_flight.hpp).
 ///
 /// Menu:
 /// - `Synchronous`: every update uses the gradients of all ranks.
