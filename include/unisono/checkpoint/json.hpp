@@ -30,8 +30,8 @@ class Json {
 public:
     enum class Kind : std::uint8_t { null, boolean, number, string, array, object };
     static constexpr std::size_t most_depth = 16;
-    /// Values of a text of so many bytes. Manifests and headers have 7 bytes or more for each, but
-    /// for tensors of very many dimensions.
+    /// The most values that a text of `bytes` bytes may have. Manifests and headers have 7 bytes or
+    /// more for each value, except for tensors of very many dimensions.
     static constexpr std::size_t most_values(std::size_t bytes) { return std::max(std::size_t{1} << 16, bytes / 6); }
 
     Kind kind = Kind::null;

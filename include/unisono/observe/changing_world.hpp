@@ -135,15 +135,17 @@ inline std::string end_of_file(const std::string& path, std::int64_t from, std::
     return text;
 }
 
+/// Cuts `bytes` bytes off a file's end; false if the system does not.
+inline bool cut_off_end(const std::string& path, std::size_t bytes) {
+    return ::truncate(path.c_str(), static_cast<off_t>(size_of_file(path) - static_cast<std::int64_t>(bytes))) == 0;
+}
+
 /// The end of a file of lines, at most a MiB of it. What a rank that was killed has written of a
 /// line is cut off.
 inline std::string end_of_lines(const std::string& path, std::int64_t from) {
     std::string text = end_of_file(path, from, std::int64_t{1} << 20);
     const std::size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
-    if (whole != text.size() &&
-        ::truncate(path.c_str(),
-                   static_cast<off_t>(size_of_file(path) - static_cast<std::int64_t>(text.size() - whole))) == 0)
-        text.resize(whole);
+    if (whole != text.size() && cut_off_end(path, text.size() - whole)) text.resize(whole);
     return text;
 }
 
@@ -158,8 +160,7 @@ bool needs_newline(const std::string& path, IsPart is_part) {
     if (text.empty() || text.back() == '\n') return false;
     const std::size_t last = text.rfind('\n');
     if (last == std::string::npos || !is_part(std::string_view(text).substr(last + 1))) return true;
-    return ::truncate(path.c_str(), static_cast<off_t>(found.st_size) - static_cast<off_t>(text.size() - last - 1)) !=
-           0;
+    return !cut_off_end(path, text.size() - last - 1);
 }
 
 } // namespace detail

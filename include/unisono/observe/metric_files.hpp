@@ -94,6 +94,16 @@ private:
     std::FILE* file_;
 };
 
+/// Opens a file of lines to add to; what is added begins on a line of its own. `before`: bytes of
+/// earlier runs, fewer where a part of a line, which `is_part` knows, has been cut off.
+template <class IsPart>
+void open_lines(std::optional<OutputFile>& file, const std::string& path, std::int64_t& before, IsPart is_part) {
+    const bool newline = needs_newline(path, is_part);
+    before = std::min(before, size_of_file(path));
+    file.emplace(path, "a");
+    if (newline) file->write("\n");
+}
+
 /// As many digits as are needed to read the same number.
 inline std::string exact_text(double value) { return number_text(value, std::chars_format::general, 17); }
 
@@ -291,11 +301,8 @@ public:
 private:
     friend class detail::MetricFile<JsonLinesFile>;
     void open() {
-        const bool newline = detail::needs_newline(
-            path_, [](std::string_view line) { return line.starts_with("{\"step\":") && line.back() != '}'; });
-        before_ = std::min(before_, detail::size_of_file(path_));
-        file_.emplace(path_, "a");
-        if (newline) file_->write("\n");
+        detail::open_lines(file_, path_, before_,
+                           [](std::string_view line) { return line.starts_with("{\"step\":") && line.back() != '}'; });
     }
     std::optional<detail::LastInFile> last_in_file() {
         const std::string text = detail::end_of_lines(path_, before_);
@@ -340,11 +347,8 @@ public:
 private:
     friend class detail::MetricFile<CsvFile>;
     void open() {
-        const bool newline = detail::needs_newline(
-            path_, [](std::string_view line) { return std::count(line.begin(), line.end(), ',') < 3; });
-        before_ = std::min(before_, detail::size_of_file(path_));
-        file_.emplace(path_, "a");
-        if (newline) file_->write("\n");
+        detail::open_lines(file_, path_, before_,
+                           [](std::string_view line) { return std::count(line.begin(), line.end(), ',') < 3; });
         if (file_->empty()) file_->write("step,seconds,name,value\n");
     }
     std::optional<detail::LastInFile> last_in_file() {
