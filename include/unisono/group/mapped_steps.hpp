@@ -52,13 +52,10 @@ inline bool post_small(OperationState& operation, const LaneState& lane, std::ui
         write_pieces<8>(operation, to, from, bytes);
     } else {
         write_pieces<56>(operation, to, from, bytes);
-        // The next message is likely to be as long, so the lines are prefetched: otherwise each
-        // line would be one trip between cores. For a few lines prefetching costs more than it
-        // saves, as it takes them from a reader that still waits.
-        if (bytes > std::size_t{3} * to.piece_bytes) {
-            const FlaggedMessage next = operation.messages.of(group.rank, operation.small_number + 1);
-            for (std::size_t at = 0; at * to.piece_bytes < bytes; ++at) prefetch_to_write(next.payload(at));
-        }
+        // The next message is likely to be as long, so its lines are fetched now: later each of
+        // them would be one trip between cores. Their readers are done with them.
+        const FlaggedMessage next = operation.messages.of(group.rank, operation.small_number + 1);
+        for (std::size_t at = 0; at * to.piece_bytes < bytes; ++at) prefetch_to_write(next.payload(at));
     }
     return true;
 }
@@ -185,7 +182,6 @@ inline bool have_come(const FlaggedMessage& from, std::uint64_t number, std::siz
 /// not arrived yet.
 [[gnu::always_inline]] inline bool combine_posted(OperationState& operation, LaneState& lane, std::uint32_t index,
                                                   AddressRoom& room) {
-    constexpr std::size_t few = 3; // pieces that are combined where they lie
     GroupContext& group = *operation.group;
     const StepExtent& extent = lane.extents[index];
     if (extent.source_count == 0) return true;
@@ -205,26 +201,14 @@ inline bool have_come(const FlaggedMessage& from, std::uint64_t number, std::siz
                 !have_come(operation.message_of(peer), operation.small_number, extent.source, bytes))
                 return false;
         }
-        if (each % element == 0 && bytes <= few * each) {
-            StepExtent part = extent;
-            for (std::size_t left = bytes; left != 0;) {
-                const std::size_t here = std::min(left, each - part.source % each);
-                part.source_count = here / element;
-                combine_piece(operation, room, part, target);
-                part.source += here;
-                target += here;
-                left -= here;
-            }
-        } else {
-            room.resize_payloads(static_cast<std::size_t>(ranks), bytes);
-            for (int peer = 0; peer < ranks; ++peer) {
-                std::byte* const whole = room.payload(static_cast<std::size_t>(peer), bytes);
-                if (peer != group.rank) read_pieces(operation.message_of(peer), extent.source, bytes, whole);
-                room.sources[static_cast<std::size_t>(peer)] =
-                    peer == group.rank ? operation.posted + extent.source : whole;
-            }
-            combine_all(operation, extent, room, &target, 1);
+        room.resize_payloads(static_cast<std::size_t>(ranks), bytes);
+        for (int peer = 0; peer < ranks; ++peer) {
+            std::byte* const whole = room.payload(static_cast<std::size_t>(peer), bytes);
+            if (peer != group.rank) read_pieces(operation.message_of(peer), extent.source, bytes, whole);
+            room.sources[static_cast<std::size_t>(peer)] =
+                peer == group.rank ? operation.posted + extent.source : whole;
         }
+        combine_all(operation, extent, room, &target, 1);
     }
     group.traffic.bytes_received += bytes * static_cast<std::size_t>(ranks - 1);
     return true;

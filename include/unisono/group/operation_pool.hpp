@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -27,31 +26,42 @@ public:
     [[nodiscard]] std::size_t size() const { return states_.size(); }
 
     /// A free state; preferably one that last ran the same request, since it is cut for it.
+    /// Otherwise the one that was not used for the longest time: were it the last one used, two
+    /// requests that alternate would take each other's.
     std::uint32_t take(std::uint64_t group, const OperationRequest& request) {
-        if (free_.empty() || !ran(free_.back(), group, request)) bring_forward(group, request);
-        return take_last();
-    }
-
-    /// Takes this state, if it is among the last that became free.
-    bool take(const OperationState& wanted) {
+        std::size_t oldest = free_.empty() ? 0 : free_.size() - 1;
         for (std::size_t i = free_.size(); i-- != 0 && free_.size() - i <= enough;) {
-            if (free_[i] != wanted.number) continue;
-            std::swap(free_[i], free_.back());
-            take_last();
-            return true;
+            if (ran(free_[i], group, request)) return take_at(i);
+            if (states_[free_[i]]->taken_at < states_[free_[oldest]]->taken_at) oldest = i;
         }
-        return false;
+        if (!free_.empty() && states_.size() >= enough) return take_at(oldest);
+        add();
+        return take_at(free_.size() - 1);
     }
 
-    void release(std::uint32_t index) { free_.push_back(index); }
+    /// Takes this state, if it is free.
+    bool take(const OperationState& wanted) {
+        if (wanted.free_at == no_operation) return false;
+        take_at(wanted.free_at);
+        return true;
+    }
+
+    void release(std::uint32_t index) {
+        states_[index]->free_at = static_cast<std::uint32_t>(free_.size());
+        free_.push_back(index);
+    }
 
 private:
     static constexpr std::size_t enough = 8; ///< states among which to look, and to have before one is cut anew
 
-    std::uint32_t take_last() {
-        const std::uint32_t index = free_.back();
+    std::uint32_t take_at(std::size_t position) {
+        const std::uint32_t index = free_[position];
+        free_[position] = free_.back();
+        states_[free_[position]]->free_at = static_cast<std::uint32_t>(position);
         free_.pop_back();
         OperationState& operation = *states_[index];
+        operation.free_at = no_operation;
+        operation.taken_at = ++taken_;
         operation.done = false;
         operation.posts = 0;
         operation.next_lane = 0;
@@ -67,20 +77,17 @@ private:
                last.request.caller == request.caller && last.cut_for_group == group;
     }
 
-    [[gnu::noinline]] void bring_forward(std::uint64_t group, const OperationRequest& request) {
-        for (std::size_t i = free_.size(); i-- != 0 && free_.size() - i <= enough;) {
-            if (!ran(free_[i], group, request)) continue;
-            return std::swap(free_[i], free_.back());
-        }
-        if (!free_.empty() && states_.size() >= enough) return;
-        states_.reserve(states_.size() + 1); // else one could be lost
+    [[gnu::noinline]] void add() {
+        free_.reserve(states_.size() + 1); // else one could be lost
+        states_.reserve(states_.size() + 1);
         states_.push_back(new OperationState);
         states_.back()->number = static_cast<std::uint32_t>(states_.size() - 1);
-        free_.push_back(states_.back()->number);
+        release(states_.back()->number);
     }
 
     List<OperationState*> states_;
     List<std::uint32_t> free_;
+    std::uint64_t taken_ = 0; ///< how often one was taken
 };
 
 } // namespace detail

@@ -161,9 +161,11 @@ struct OperationState {
     std::uint32_t posts = 0;        ///< mapped flags raised so far
     std::uint64_t small_number = 0; ///< of those by small messages
     std::uint32_t short_signature = 0;
-    std::uint32_t number = 0;     ///< its own, in the pool
-    std::uint32_t own_ticket = 0; ///< its turn among the transport's own collectives, and
-    bool own_begun = false;       ///< whether it has begun (see own_collectives.hpp)
+    std::uint32_t number = 0;             ///< its own, in the pool
+    std::uint64_t taken_at = 0;           ///< when it was taken from the pool
+    std::uint32_t free_at = no_operation; ///< its position among the pool's free ones; `no_operation`: it is in use
+    std::uint32_t own_ticket = 0;         ///< its turn among the transport's own collectives, and
+    bool own_begun = false;               ///< whether it has begun (see own_collectives.hpp)
     Signature signature;
     List<std::size_t> input_offsets; ///< of blocks with counts of their own
     List<std::size_t> output_offsets;

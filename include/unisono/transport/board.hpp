@@ -159,42 +159,45 @@ struct FlaggedMessage {
     }
 };
 
-/// Where the ranks' messages lie, for both places.
+/// Where the ranks' messages lie: each rank has several places, which take turns.
 struct FlaggedMessages {
-    std::byte* first[2] = {nullptr, nullptr}; ///< rank 0's
+    static constexpr std::size_t places = 4;
+
+    std::byte* first[places] = {}; ///< rank 0's
     std::uint32_t rank_stride = 0;
     std::uint32_t stride = 0;
     std::uint32_t piece_bytes = 0; ///< 0: there are none
 
     explicit operator bool() const { return piece_bytes != 0; }
     [[nodiscard]] FlaggedMessage of(int rank, std::uint64_t number) const {
-        return {first[number % 2] + static_cast<std::size_t>(rank) * rank_stride, stride, piece_bytes};
+        return {first[number % places] + static_cast<std::size_t>(rank) * rank_stride, stride, piece_bytes};
     }
 };
 
 /// Small messages of a rank beside their flags, in one of two ways: 8 bytes from each of up to four
 /// ranks side by side in one line (two lines for more than two ranks), or 56 bytes of one rank in
-/// each line. Each way has two places per rank, which alternate. A rank writes its next message
-/// after it has completed all older operations, so every rank has read the message that was in that
-/// place.
+/// each line. A rank writes its next message after it has completed all older operations, so every
+/// rank has posted the last one, and has read the messages before that: two places would do.
 ///
 /// A line of one rank alone moves twice: its writer takes it from the reader that polls it, and the
 /// reader fetches it again. With the ranks' words side by side, the last rank to come finds the
 /// other words in the line that it takes to write its own. It goes on at once, and often writes its
 /// next word before the line is taken away: one trip between the cores per operation. With more
-/// bytes the two places do not fit one line, and nothing is gained.
+/// bytes two places do not fit one line, and nothing is gained. There are four then, so that a rank
+/// that has written a message can fetch the lines of its next one: a reader polls the last one, and
+/// may still read the one before.
 struct SmallMessages {
     static constexpr int most_together = 4;
     static constexpr std::size_t own_pieces = 37;
     static constexpr std::size_t most_bytes = own_pieces * 56;
 
     alignas(128) FlaggedPiece<8> together[2 * most_together]; ///< rank 0's are the group's
-    alignas(128) FlaggedPiece<56> own[2][own_pieces];
+    alignas(128) FlaggedPiece<56> own[FlaggedMessages::places][own_pieces];
 
     /// The most bytes for which all ranks read all messages, instead of a part of each. With two
-    /// ranks the latter is as fast from 1 KiB on; with more it waits for one rank more often.
+    /// ranks the latter is as fast above that; with more it waits for one rank more often.
     static constexpr std::size_t best_bytes(int ranks) {
-        return ranks <= 2 ? 1064 : ranks <= most_together ? most_bytes : 592;
+        return ranks <= 2 ? 1400 : ranks <= most_together ? most_bytes : 592;
     }
 };
 
@@ -223,8 +226,15 @@ public:
     [[nodiscard]] FlaggedMessages messages(int ranks, std::size_t bytes) const noexcept {
         SmallMessages& group = ranks_->small;
         if (bytes <= 8 && ranks <= SmallMessages::most_together)
-            return {{group.together[0].payload, group.together[ranks].payload}, sizeof group.together[0], 0, 8};
-        return {{group.own[0][0].payload, group.own[1][0].payload}, sizeof(Rank), sizeof group.own[0][0], 56};
+            return {{group.together[0].payload, group.together[ranks].payload, group.together[0].payload,
+                     group.together[ranks].payload},
+                    sizeof group.together[0],
+                    0,
+                    8};
+        return {{group.own[0][0].payload, group.own[1][0].payload, group.own[2][0].payload, group.own[3][0].payload},
+                sizeof(Rank),
+                sizeof group.own[0][0],
+                56};
     }
 
 private:
