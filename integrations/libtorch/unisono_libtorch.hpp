@@ -15,6 +15,7 @@
 
 #include <unisono/unisono.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -70,7 +71,7 @@ struct Rows {
 /// a hook on it tells the trainer when it is complete, so that buckets are exchanged during the backward pass.
 ///
 /// `compute(batch)` or `compute(batch, pass)` is the forward pass: it returns the loss, the mean over the micro-batch, as a tensor of one
-/// element. Parameters that do not require a gradient are left alone. Buffers of type T (running statistics) are the model's buffers.
+/// element. Parameters that do not require a gradient are left alone, and one that several modules have counts once, by its first name. Buffers of type T (running statistics) are the model's buffers.
 ///
 /// T is the type of all parameters: float, double, or un::bfloat16 and un::float16 for un::MasterWeights.
 /// Memory: one gradient per parameter, as in a loop of LibTorch's own. The backward pass runs on the calling thread.
@@ -88,7 +89,7 @@ public:
             else return *module; // a holder
         }();
         for (const auto& each : inner.named_parameters()) {
-            if (each.value().requires_grad()) add(each.value(), each.key());
+            if (each.value().requires_grad() && !has(each.value())) add(each.value(), each.key());
         }
         for (const auto& each : inner.named_buffers()) {
             if (each.value().scalar_type() != scalar_type<T>()) continue; // counters
@@ -135,6 +136,12 @@ private:
         decltype(torch::autograd::impl::grad_accumulator(std::declval<const torch::autograd::Variable&>())) node;
         std::uintptr_t key;
     };
+
+    /// A tensor that several modules have is one parameter.
+    [[nodiscard]] bool has(const torch::Tensor& tensor) const {
+        return std::any_of(tensors_.begin(), tensors_.end(),
+                           [&](const torch::Tensor& one) { return one.is_same(tensor); });
+    }
 
     void add(torch::Tensor tensor, const std::string& name) {
         const std::size_t index = tensors_.size();

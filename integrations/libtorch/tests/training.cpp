@@ -133,6 +133,46 @@ void hooks() {
            std::to_string(order.front()), ", the last of ", std::to_string(order.back()));
 }
 
+/// A module that has another one's weight is trained as by LibTorch alone, where the optimizer is given the weight once.
+struct Tied : torch::nn::Module {
+    Tied()
+        : first(register_module("first", torch::nn::Linear(8, 8))),
+          second(register_parameter("second", first->weight)) {}
+    torch::Tensor forward(const torch::Tensor& x) {
+        return torch::matmul(torch::tanh(first->forward(x)), second).sum(1, true);
+    }
+
+    torch::nn::Linear first;
+    torch::Tensor second;
+};
+
+template <class World>
+void tied(World& world) {
+    const un::libtorch::Rows data = samples();
+    torch::manual_seed(3);
+    Tied reference;
+    torch::manual_seed(3);
+    Tied net;
+    torch::optim::SGD sgd({reference.first->weight, reference.first->bias}, torch::optim::SGDOptions(0.05));
+    un::libtorch::Model model(
+        net, [&](const un::libtorch::Batch& batch) { return torch::mse_loss(net.forward(batch.x), batch.y); });
+    expect(model.parameters().size() == 2, "tied: found ", std::to_string(model.parameters().size()),
+           " parameters, expected 2");
+    un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.05}};
+    const auto rank = std::size_t(world.rank());
+    const auto ranks = std::size_t(world.size());
+    for (std::int64_t at = 0; at < 96; at += 24) {
+        sgd.zero_grad();
+        torch::mse_loss(reference.forward(data.x.slice(0, at, at + 24)), data.y.slice(0, at, at + 24)).backward();
+        sgd.step();
+        std::vector<std::size_t> mine;
+        for (std::size_t i = 24 * rank / ranks; i < 24 * (rank + 1) / ranks; ++i) mine.push_back(std::size_t(at) + i);
+        trainer.step(data.batch(mine));
+    }
+    expect(torch::allclose(net.first->weight, reference.first->weight, 1e-5, 1e-6),
+           "tied: the shared weight is not that of LibTorch alone");
+}
+
 template <class Body>
 void refused(const char* words, Body body) {
     try {
@@ -177,6 +217,7 @@ int main(int argc, char** argv) {
         if (argc == 4) {
             like_alone(world, "whole models");
             like_alone(world, "StateSharding, buckets of 1 KiB", un::StateSharding{}, un::Buckets{.bytes = 1024});
+            tied(world);
             hooks();
             refusals();
             const double low = in_bfloat16(world);
