@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <string_view>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -101,12 +102,25 @@ bool goes_by_stream(const Transport& transport, const OperationRequest& request)
     }
 }
 
+/// True if the family's all_to_all reads the peers' buffers.
+template <transport Transport, class Family>
+consteval bool reads_peers_for_all_to_all() {
+    if constexpr (std::same_as<Family, NativeSchedule>) return Transport::maps_peers;
+    else return decltype(schedule_of<Collective::all_to_all>(std::declval<Family>(), schedule::Shape{}))::mapped;
+}
+
 /// Calls `use(schedule)` with the schedule for this collective. The choice depends on values that
 /// are equal on all ranks.
 template <Collective What, transport Transport, class Family, class Use>
 auto choose_schedule(Group<Transport>& group, const Family& family, const OperationRequest& request, int root,
                      Use use) {
     const schedule::Shape shape = group.shape(root);
+    if constexpr (What == Collective::all_to_all) {
+        // Where a block lies in a peer's buffer depends on that peer's counts, which are not known here.
+        if constexpr (reads_peers_for_all_to_all<Transport, Family>())
+            if (!request.input_counts.empty() || !request.output_counts.empty())
+                return use(schedule_of<What>(DirectSchedule{}, shape));
+    }
     if constexpr (!std::same_as<Family, NativeSchedule>) {
         if constexpr (std::same_as<Family, StagedSchedule>) {
             if (const std::size_t bytes = posted_bytes(What, request); bytes > SmallMessages::most_bytes)
@@ -120,10 +134,6 @@ auto choose_schedule(Group<Transport>& group, const Family& family, const Operat
                       "maps_peers, since its steps read and write the peers' buffers");
         return use(schedule_of<What>(family, shape));
     } else if constexpr (Transport::maps_peers) {
-        const bool tables = !request.input_counts.empty() || !request.output_counts.empty();
-        if constexpr (What == Collective::all_to_all) {
-            if (tables) return use(schedule_of<What>(DirectSchedule{}, shape)); // a peer's counts are not known here
-        }
         if constexpr (What != Collective::barrier) {
             if (posted_bytes(What, request) <= SmallMessages::best_bytes(shape.world))
                 return use(schedule_of<What>(StagedSchedule{}, shape));

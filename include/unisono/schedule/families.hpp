@@ -164,7 +164,8 @@ struct ExchangeSchedule {
 };
 static_assert(schedule_family<ExchangeSchedule>);
 
-/// Direct exchange over mapped memory, without messages. Not cut into lanes.
+/// Direct exchange over mapped memory, without messages. Not cut into lanes. An all_to_all with
+/// counts goes by DirectSchedule, since no rank knows where its blocks lie in the peers' buffers.
 struct MappedSchedule {
     static constexpr std::string_view name = "mapped";
 
@@ -183,7 +184,8 @@ struct MappedSchedule {
 };
 static_assert(schedule_family<MappedSchedule>);
 
-/// Copies beside the flags: small data over mapped memory.
+/// Copies beside the flags: small data over mapped memory. An all_to_all with counts: as
+/// MappedSchedule.
 struct StagedSchedule {
     static constexpr std::string_view name = "staged";
 
