@@ -7,12 +7,17 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
+#include <memory>
 #include <random>
 #include <span>
+#include <string>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
+#include <vector>
 
 #if defined(__has_feature)
 #if __has_feature(undefined_behavior_sanitizer)
@@ -336,6 +341,33 @@ BOOST_AUTO_TEST_CASE(facts_that_were_changed_on_their_way) {
                           [](const un::error& refused) {
                               return refused.why().message.find("is not what it gave") != std::string::npos;
                           });
+}
+
+// A message that waited for its turn needs a copy for which there is no room: every rank hears why.
+BOOST_AUTO_TEST_CASE(no_room_for_a_copy_while_others_are_awaited) {
+    constexpr std::size_t bytes = 1 << 20;
+    const auto world = std::make_shared<un::SharedMemory::World>(2, 9 * bytes);
+    auto body = [&](un::Group<un::SharedMemory>& group) {
+        std::vector<std::vector<char>> data(12, std::vector<char>(bytes - 4096, 7));
+        std::vector<un::Operation> sends;
+        try {
+            for (std::size_t i = 0; i < data.size() && group.rank() == 0; ++i)
+                sends.push_back(un::start_send(group, data[i], 1, static_cast<int>(i)));
+            for (un::Operation& one : sends) one.wait();
+            if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            for (std::size_t i = 0; i < data.size() && group.rank() == 1; ++i)
+                un::receive(group, data[i], 0, static_cast<int>(i));
+        } catch (const un::error& found) {
+            if (found.code() == un::ErrorCode::refused &&
+                std::string(found.what()).find("arena of") != std::string::npos)
+                throw;
+            throw un::error(un::ErrorCode::mismatch, std::string("expected 'refused', found ") + found.what());
+        }
+    };
+    BOOST_CHECK_EXCEPTION(un::detail::run_in_processes<un::SharedMemory>(world,
+                                                                         un::detail::RankBody<un::SharedMemory>(body),
+                                                                         {.timeout = std::chrono::seconds(30)}),
+                          un::error, [](const un::error& found) { return found.code() == un::ErrorCode::refused; });
 }
 
 BOOST_AUTO_TEST_CASE(an_arena_that_no_segment_has) {

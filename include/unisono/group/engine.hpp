@@ -116,7 +116,7 @@ private:
         }
         return true;
     } catch (...) {
-        return spread(thrown_.note(transport_.rank(), operation));
+        return spread(thrown_.note(transport_.rank(), &operation));
     }
 
     /// Waits a moment for a straight operation, the only one in flight, and looks at nothing else
@@ -255,7 +255,7 @@ private:
         }
         return true;
     } catch (...) {
-        return spread(thrown_.note(transport_.rank(), operation));
+        return spread(thrown_.note(transport_.rank(), &operation));
     }
 
     void complete(Token token) {
@@ -271,7 +271,7 @@ private:
         try {
             moved_ |= take_message(transport_, own_, operation, token, envelope, data, blamed_);
         } catch (...) {
-            blamed_ = thrown_.note(transport_.rank(), operation);
+            blamed_ = thrown_.note(transport_.rank(), &operation);
         }
     }
 

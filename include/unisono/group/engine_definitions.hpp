@@ -97,7 +97,11 @@ bool Engine<Transport>::progress() {
     moved_ = false;
     if (transport_.first_fault() != nullptr) return false;
     Sink sink{*this};
-    transport_.progress(sink);
+    try {
+        transport_.progress(sink);
+    } catch (...) {
+        return spread(thrown_.note(transport_.rank(), active_.size() == 1 ? &operations_[active_[0]] : nullptr));
+    }
     if (blamed_.code != ErrorCode::none) transport_.abort(std::exchange(blamed_, Fault{}));
     for (std::size_t i = 0; i < active_.size();) {
         const std::size_t before = active_.size();

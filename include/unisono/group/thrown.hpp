@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Exceptions of user code inside an operation: the world's fault on every rank, and on the rank
-/// that threw the exception itself.
+/// Exceptions inside an operation, of a user's code or of the transport: the world's fault on every
+/// rank, and on the rank that threw the exception itself.
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/operation_state.hpp"
@@ -18,14 +18,14 @@ namespace detail {
 class Thrown {
 public:
     /// The fault for the exception that is being handled: it names this rank and has the
-    /// exception's text.
-    [[gnu::noinline, gnu::cold]] Fault note(int rank, const OperationState& operation) {
-        Fault fault{.code = ErrorCode::aborted,
-                    .rank = rank,
-                    .peer = -1,
-                    .operation = std::string(name_of(static_cast<Collective>(operation.signature.collective))),
-                    .sequence = operation.sequence,
-                    .message = {}};
+    /// exception's text. `operation` is nullptr if it is not known which one it was.
+    [[gnu::noinline, gnu::cold]] Fault note(int rank, const OperationState* operation) {
+        Fault fault{
+            .code = ErrorCode::aborted, .rank = rank, .peer = -1, .operation = {}, .sequence = 0, .message = {}};
+        if (operation != nullptr) {
+            fault.operation = name_of(static_cast<Collective>(operation->signature.collective));
+            fault.sequence = operation->sequence;
+        }
         exception_ = std::current_exception();
         const auto tell = [&](const char* text) { fault.message = concat({"rank ", rank, " threw: ", text}); };
         try {
