@@ -1,1 +1,1 @@
-unite_sources("capabilities context leaving operation_pool progress_thread" "faults wait_any")
+unite_sources("boards capabilities context leaving operation_pool progress_thread" "faults wait_any")

@@ -153,7 +153,7 @@ std::shared_ptr<detail::GroupContext> Group<Transport>::new_context(std::uint64_
             if (done->id != world_id && done->size() != 0) engine->endpoint().close_group(done->id);
             delete done;
         });
-    } else if constexpr (gives_boards<Transport>) {
+    } else if constexpr (drops_boards<Transport>) {
         made.reset(new detail::GroupContext, [engine = engine_](detail::GroupContext* done) {
             const auto entry = engine->enter();
             if (done->id != world_id && done->size() != 0) engine->endpoint().drop_board(done->id);

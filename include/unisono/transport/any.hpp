@@ -163,7 +163,7 @@ public:
         else return context;
     }
     void drop_board([[maybe_unused]] std::uint64_t context) noexcept override {
-        if constexpr (gives_boards<Transport>) endpoint_.drop_board(context);
+        if constexpr (drops_boards<Transport>) endpoint_.drop_board(context);
     }
     [[nodiscard]] bool wants_waits() const override { return reports_waits<Transport>; }
     void look() override {

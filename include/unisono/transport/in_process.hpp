@@ -6,6 +6,7 @@
 #include "unisono/transport/in_process/world.hpp"
 #include "unisono/transport/memory/endpoint.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,8 @@ public:
 
     InProcess();
     InProcess(std::shared_ptr<World> world, int rank);
+
+    void drop_board(std::uint64_t context) noexcept { world().drop_board(context); }
 };
 
 static_assert(transport<InProcess>);

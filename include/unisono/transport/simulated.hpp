@@ -63,6 +63,7 @@ public:
     detail::Announcements announcements(std::uint64_t context, int size) {
         return world_->announcements(context, size);
     }
+    void drop_board(std::uint64_t context) noexcept { world_->drop_board(context); }
 
     /// This rank computes for so long, in virtual time: messages to it wait meanwhile.
     void compute(nanoseconds duration) { world_->compute(rank_, duration); }

@@ -37,6 +37,7 @@
 /// | `allocates`       | gives programs memory that moves without a copy                          |
 /// | `wakes_peers`     | wakes ranks that sleep until this one has written                        |
 /// | `gives_boards`    | makes new groups on a limited number of boards                           |
+/// | `drops_boards`    | tells it when a rank of a group ends the group                           |
 /// | `announces`       | compares what the ranks of a group have started, and whether             |
 /// | `sees_messages`   | the same where there are no boards: by the messages under way            |
 /// | `sees_deaths`, `sees_leaving` | blames a rank that is gone                                   |
@@ -198,15 +199,18 @@ concept knows_cores = transport<T> && requires(const T& c) {
     { c.has_core_of_its_own() } -> std::same_as<bool>;
 };
 
+/// A transport that wants to know when a rank of a group needs the group's board no more.
+template <class T>
+concept drops_boards = transport<T> && requires(T& t, std::uint64_t context) { t.drop_board(context); };
+
 /// A transport that has a limited number of boards: its rank `offer_board()`s one (-1: none) before
 /// a group is made, one of the ranks `give_board(ranks)`s it, it is part of the group's number
 /// (`with_board`), and each rank calls `drop_board(number)` in the end.
 template <class T>
-concept gives_boards = transport<T> && requires(T& t, const T& c, std::uint64_t context, int board) {
+concept gives_boards = drops_boards<T> && requires(T& t, const T& c, std::uint64_t context, int board) {
     { t.offer_board() } -> std::same_as<int>;
     t.give_board(board);
     { c.with_board(context, board) } -> std::same_as<std::uint64_t>;
-    t.drop_board(context);
 };
 
 /// A transport of ranks that have no boards tells whether something is under way from or to a peer,

@@ -59,6 +59,12 @@ public:
         return boards_.find(context, size);
     }
 
+    void drop_board(std::uint64_t context) noexcept {
+        const std::lock_guard lock(mutex_);
+        announcements_.drop(context);
+        boards_.drop(context);
+    }
+
     /// Addresses mean the same on all ranks.
     static constexpr std::ptrdiff_t shift(int) { return 0; }
 
@@ -131,7 +137,8 @@ private:
     }
     RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
-    /// The boards of all groups; they stay where they are.
+    /// The boards of all groups. Each stays where it is until all of the group's ranks have dropped
+    /// it.
     template <class Board>
     class Boards {
     public:
@@ -139,21 +146,31 @@ private:
         Boards(const Boards&) = delete;
         Boards& operator=(const Boards&) = delete;
         ~Boards() {
-            for (const typename Board::Rank* one : made_) delete[] one;
+            for (const One& one : all_) delete[] one.ranks;
         }
         Board find(std::uint64_t context, int size) {
-            std::uint32_t& number = numbers_[context];
-            if (number == 0) {
-                made_.reserve(made_.size() + 1); // else one could be lost
-                made_.push_back(new typename Board::Rank[static_cast<std::size_t>(size)]());
-                number = static_cast<std::uint32_t>(made_.size());
+            for (const One& one : all_)
+                if (one.context == context) return Board(one.ranks);
+            all_.reserve(all_.size() + 1); // else one could be lost
+            all_.push_back({context, new typename Board::Rank[static_cast<std::size_t>(size)](), size});
+            return Board(all_.back().ranks);
+        }
+        void drop(std::uint64_t context) noexcept {
+            for (One& one : all_) {
+                if (one.context != context || --one.users != 0) continue;
+                delete[] one.ranks;
+                one = all_.back();
+                return all_.pop_back();
             }
-            return Board(made_[number - 1]);
         }
 
     private:
-        CountTable numbers_; ///< of a group's board, from 1
-        List<typename Board::Rank*> made_;
+        struct One {
+            std::uint64_t context = 0;
+            typename Board::Rank* ranks = nullptr;
+            int users = 0; ///< ranks that have not dropped it
+        };
+        List<One> all_;
     };
 
     int size_;

@@ -26,9 +26,17 @@ public:
         : SimulatedHappenings(size, std::move(options)), drive_(drive), turns_(drive == Drive::threads ? size : 0) {}
 
     Announcements announcements(std::uint64_t context, int size) {
-        auto& place = announcements_[context];
-        if (place == nullptr) place = std::make_unique<Announcements::Rank[]>(static_cast<std::size_t>(size));
-        return Announcements(place.get());
+        Announced& place = announcements_[context];
+        if (place.ranks == nullptr) {
+            place.ranks = std::make_unique<Announcements::Rank[]>(static_cast<std::size_t>(size));
+            place.users = size;
+        }
+        return Announcements(place.ranks.get());
+    }
+    /// A rank of a group looks at its announcements no more; they are gone when all ranks have said so.
+    void drop_board(std::uint64_t context) noexcept {
+        const auto found = announcements_.find(context);
+        if (found != announcements_.end() && --found->second.users == 0) announcements_.erase(found);
     }
 
     /// A rank's thread begins: returns when all have come and it is this one's turn.
@@ -230,7 +238,11 @@ private:
     Drive drive_;
     SimulatedTurns turns_;
     std::uint32_t polls_in_vain_ = 0;
-    std::unordered_map<std::uint64_t, std::unique_ptr<Announcements::Rank[]>> announcements_;
+    struct Announced {
+        std::unique_ptr<Announcements::Rank[]> ranks;
+        int users = 0; ///< ranks that have not dropped them
+    };
+    std::unordered_map<std::uint64_t, Announced> announcements_;
 };
 
 } // namespace detail

@@ -1,0 +1,53 @@
+// What a world keeps of the groups that were made in it.
+
+#include <unisono/collective/collective.hpp>
+#include <unisono/group/run.hpp>
+#include <unisono/simulate.hpp>
+#include <unisono/transport/in_process.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <malloc.h>
+
+namespace {
+
+namespace un = unisono;
+
+constexpr std::size_t warm = 64; // groups after which nothing new is needed
+
+/// Bytes that a world takes more after `groups` groups.
+template <class World>
+std::size_t growth(World& world, std::size_t groups) {
+    std::size_t before = 0;
+    for (std::size_t i = 0; i < warm + groups; ++i) {
+        if (i == warm) before = ::mallinfo2().uordblks;
+        auto part = world.split(0, world.rank());
+        un::barrier(part);
+    }
+    un::barrier(world);
+    const std::size_t after = ::mallinfo2().uordblks; // 0 with a sanitizer's malloc
+    return after - std::min(before, after);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(group_boards)
+
+BOOST_AUTO_TEST_CASE(groups_that_have_ended_take_no_memory) {
+    constexpr std::size_t groups = 500;
+    std::size_t grown = 0;
+    un::run<un::InProcess>(2, [&](auto& world) {
+        const std::size_t here = growth(world, groups);
+        if (world.rank() == 0) grown = here;
+    });
+    BOOST_TEST(grown < groups * 1024, "in process: " << grown << " bytes more");
+    un::simulate(2, {}, [&](auto& world) {
+        const std::size_t here = growth(world, groups);
+        if (world.rank() == 0) grown = here;
+    });
+    BOOST_TEST(grown < groups * 256, "simulated: " << grown << " bytes more");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
