@@ -74,4 +74,13 @@ BOOST_AUTO_TEST_CASE(a_state_in_use_is_given_to_nobody_else) {
     BOOST_TEST(right);
 }
 
+BOOST_AUTO_TEST_CASE(no_word_of_a_small_message_comes_back) {
+    un::detail::OperationState one, later;
+    one.small_number = 1 << 20;
+    for (std::uint64_t turns = 1; turns < 1000; ++turns) {
+        later.small_number = one.small_number + (turns << 32);
+        BOOST_TEST((one.first_word() != later.first_word()), turns << " times 2^32 operations later");
+    }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

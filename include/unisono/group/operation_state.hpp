@@ -220,8 +220,12 @@ struct OperationState {
     }
 
     /// The word of a small message's first piece: the operation's number, and a hash of its
-    /// signature.
-    [[nodiscard]] std::uint64_t first_word() const { return small_number << 32 | short_signature; }
+    /// signature. The number's upper half is in the hash, so that no word comes back after 2^32
+    /// operations.
+    [[nodiscard]] std::uint64_t first_word() const {
+        const auto upper = static_cast<std::uint32_t>(small_number >> 32);
+        return small_number << 32 | (short_signature ^ upper * 2654435761u);
+    }
     [[nodiscard]] FlaggedMessage message_of(int peer) const { return messages.of(peer, small_number); }
 
     [[nodiscard]] bool is_transports_own() const { return !point_to_point && request.plan->transports_own(); }
