@@ -116,7 +116,7 @@ auto choose_schedule(Group<Transport>& group, const Family& family, const Operat
                      Use use) {
     const schedule::Shape shape = group.shape(root);
     if constexpr (What == Collective::all_to_all) {
-        // Where a block lies in a peer's buffer depends on that peer's counts, which are not known here.
+        // A block lies in a peer's buffer where that peer's counts say, which are not known here.
         if constexpr (reads_peers_for_all_to_all<Transport, Family>())
             if (!request.input_counts.empty() || !request.output_counts.empty())
                 return use(schedule_of<What>(DirectSchedule{}, shape));

@@ -33,7 +33,7 @@ public:
         }
         return Announcements(place.ranks.get());
     }
-    /// A rank of a group looks at its announcements no more; they are gone when all ranks have said so.
+    /// A rank of a group ends the group; its announcements are gone when all ranks have.
     void drop_board(std::uint64_t context) noexcept {
         const auto found = announcements_.find(context);
         if (found != announcements_.end() && --found->second.users == 0) announcements_.erase(found);
