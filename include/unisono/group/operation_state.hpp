@@ -223,8 +223,7 @@ struct OperationState {
     /// signature. The number's upper half is in the hash, so that no word comes back after 2^32
     /// operations.
     [[nodiscard]] std::uint64_t first_word() const {
-        const auto upper = static_cast<std::uint32_t>(small_number >> 32);
-        return small_number << 32 | (short_signature ^ upper * 2654435761u);
+        return small_number << 32 | (short_signature ^ static_cast<std::uint32_t>(small_number >> 32) * 2654435761u);
     }
     [[nodiscard]] FlaggedMessage message_of(int peer) const { return messages.of(peer, small_number); }
 
