@@ -164,6 +164,41 @@ BOOST_AUTO_TEST_CASE(who_answers_without_the_key_is_no_peer) {
     }
 }
 
+// Before a proven welcome nothing else counts: no message, which would be data; no stripe; no goodbye in the peer's name.
+BOOST_AUTO_TEST_CASE(who_speaks_before_the_welcome_is_no_peer) {
+    using Kind = un::detail::TcpFrame;
+    for (const Kind kind : {Kind::message, Kind::stripe, Kind::goodbye, static_cast<Kind>(0), static_cast<Kind>(77)}) {
+        for (const std::size_t bytes : {std::size_t{0}, std::size_t{16}, std::size_t{1} << 26}) {
+            std::size_t taken = 0;
+            const un::Fault found = met([&](int listener) {
+                const un::detail::FileDescriptor guest = next_guest(listener);
+                un::detail::TcpHello hello;
+                if (!read_all(guest.get(), &hello, sizeof hello)) return;
+                un::detail::TcpHeader header;
+                header.kind = kind;
+                header.envelope.bytes = bytes;
+                std::string said(sizeof header + bytes, 'x');
+                std::memcpy(said.data(), &header, sizeof header);
+                while (taken < said.size()) {
+                    pollfd one{.fd = guest.get(), .events = POLLOUT, .revents = 0};
+                    if (::poll(&one, 1, 5'000) <= 0) break;
+                    const ssize_t sent =
+                        ::send(guest.get(), said.data() + taken, said.size() - taken, MSG_NOSIGNAL | MSG_DONTWAIT);
+                    if (sent <= 0) break;
+                    taken += static_cast<std::size_t>(sent);
+                }
+                char one = 0;
+                static_cast<void>(read_all(guest.get(), &one, 1)); // until the rank has hung up
+            });
+            const std::string what = un::concat({"kind ", static_cast<unsigned>(kind), ", ", bytes, " bytes: "});
+            BOOST_TEST((found.code == un::ErrorCode::peer_lost && found.peer == 1), what << found.message);
+            BOOST_TEST(test::mentions(found.message, {"does not have this world's key"}), what << found.message);
+            BOOST_TEST(taken < std::size_t{1} << 25,
+                       what << taken << " bytes were taken"); // more than what systems hold
+        }
+    }
+}
+
 // Who hangs up may be a crowded listener, and is asked again; an answer of garbage ends the connection, also after that.
 BOOST_AUTO_TEST_CASE(garbage_after_a_connection_that_was_hung_up) {
     const un::Fault found = met([](int listener) {
@@ -193,6 +228,15 @@ BOOST_AUTO_TEST_CASE(an_element_that_does_not_exist) {
     const un::Fault found = answered_with(100, [](auto& header) { header.envelope.signature.element = 248; });
     BOOST_TEST((found.code == un::ErrorCode::mismatch && found.peer == 1), found.message);
     BOOST_TEST(test::mentions(found.message, {"float32", "unknown"}), found.message);
+}
+
+BOOST_AUTO_TEST_CASE(a_frame_that_has_no_place_on_an_open_connection) {
+    using Kind = un::detail::TcpFrame;
+    for (const Kind kind : {Kind::welcome, Kind::taken, static_cast<Kind>(0), static_cast<Kind>(77)}) {
+        const un::Fault found = answered_with(100, [=](auto& header) { header.kind = kind; });
+        BOOST_TEST((found.code == un::ErrorCode::peer_lost && found.peer == 1), found.message);
+        BOOST_TEST(test::mentions(found.message, {"garbage"}), found.message);
+    }
 }
 
 // An address of a rank comes from where the ranks meet: it names a host and a port, and no other kind of socket.

@@ -29,6 +29,7 @@ struct TcpHeader {
     TcpFrame kind = TcpFrame::message;
     Envelope envelope; ///< of an answer to a greeting the tag alone, which is its proof
 
+    [[nodiscard]] bool is_answer() const { return kind == TcpFrame::welcome || kind == TcpFrame::taken; }
     [[nodiscard]] TcpProof proof() const {
         TcpProof said;
         static_assert(sizeof said == sizeof envelope.tag);

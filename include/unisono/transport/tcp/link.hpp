@@ -34,6 +34,8 @@ public:
         ended, ///< with a goodbye, or without
     };
 
+    /// Why a connection ends on which somebody else than the peer answers.
+    static constexpr const char* no_key = "what answered there does not have this world's key";
     static constexpr std::size_t inside_bytes = 16384; ///< messages up to this size are put together in the buffer
 
     /// The connection with this number of those to the peer, which have their stripes in common.
@@ -153,14 +155,16 @@ public:
         if (!is_sending()) forget_sent();
     }
 
-    /// Reads what has arrived; calls `control(header)` for frames that are not messages.
+    /// Reads what has arrived. Before the connection is open that is an answer to the greeting, for
+    /// which it calls `control(header)`; false: nothing more is to be read.
     template <class Handler, class Control>
     void receive(Handler& handler, const Control& control) {
         for (int round = 0; round < most_rounds && socket_.valid() && !is_stalled(); ++round) {
             const std::size_t rest = arriving_ ? std::min(stop_, arrival().limit) - at_ : 0;
             // Of a large message the header alone: what follows it shall go where it is wanted.
-            const bool header_first =
-                end_ < sizeof(TcpHeader) && (number_ != 0 || handler.awaited_bytes(peer_) > inside_bytes);
+            // Nothing behind an answer to a greeting, which may be anybody's.
+            const bool header_first = end_ < sizeof(TcpHeader) && (state_ != State::open || number_ != 0 ||
+                                                                   handler.awaited_bytes(peer_) > inside_bytes);
             const std::size_t behind = arriving_ && at_ + rest != stop_ ? 0
                                        : header_first                   ? sizeof(TcpHeader) - end_
                                                                         : capacity() - end_;
@@ -295,12 +299,19 @@ private:
             std::memcpy(&header, buffer_ + begin_, sizeof header);
             if (header.mark != TcpHeader::expected_mark || header.envelope.bytes > most_bytes)
                 return end("garbage came in place of a message");
-            if (header.kind != TcpFrame::message && header.kind != TcpFrame::stripe) {
+            if (state_ != State::open) { // the peer is not proven: nothing counts but its proof
+                if (!header.is_answer()) return end(no_key);
                 begin_ += sizeof header;
-                if (header.kind == TcpFrame::goodbye) goodbye_ = true;
-                else if (!control(header)) return;
+                if (!control(header)) return;
                 continue;
             }
+            if (header.kind == TcpFrame::goodbye) {
+                begin_ += sizeof header;
+                goodbye_ = true;
+                continue;
+            }
+            if (header.kind != TcpFrame::message && header.kind != TcpFrame::stripe)
+                return end("garbage came in place of a message");
             const std::size_t room = TcpHeader::padded(static_cast<std::size_t>(header.envelope.bytes));
             const std::size_t here = end_ - begin_ - sizeof header;
             if (header.kind == TcpFrame::message && number_ == 0) {

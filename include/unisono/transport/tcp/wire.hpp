@@ -293,9 +293,8 @@ private:
     void receive(TcpLink& link, Handler& handler) {
         const bool greeted = link.state() == TcpLink::State::greeting;
         link.receive(handler, [&](const TcpHeader& header) {
-            if (link.state() != TcpLink::State::greeting) return false;
             if (!equal_in_constant_time(header.proof(), link.hello().answer(world_->key(), header.kind))) {
-                link.end("what answered there does not have this world's key");
+                link.end(TcpLink::no_key);
                 return false;
             }
             if (header.kind == TcpFrame::welcome) {
