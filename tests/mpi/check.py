@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Starts ranks by an mpirun: worlds of 1, 2 and 4, and some in which something goes wrong, of which every rank must be told; or the
-policy matrix (matrix) or random collectives (campaign) on worlds of 1 to 4; or ranks with devices (device; device_messages)."""
+policy matrix (matrix) or random collectives (campaign) on worlds of 1 to 4; or ranks with devices (device; device_messages); or
+the wire itself and worlds that end (wire)."""
 import os, re, subprocess, sys
 
 mpirun, program = sys.argv[1:3]
@@ -33,6 +34,13 @@ if sys.argv[3:] == ["campaign"]:
         status, told = run(ranks)
         assert status == 0 and told.count("No errors detected") == ranks, f"{ranks} ranks: status {status}\n{told}"
         print(f"{ranks} ranks: ok")
+    sys.exit()
+
+if sys.argv[3:] == ["wire"]:
+    for what, ranks in (("pieces", 2), ("no_memory", 2)):
+        status, told = run(ranks, what)
+        assert status == 0 and len(re.findall(r"^ok$", told, re.M)) == ranks, f"{what}: status {status}\n{told}"
+        print(f"{what}: ok")
     sys.exit()
 
 devices = sys.argv[3:]

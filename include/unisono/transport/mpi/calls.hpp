@@ -16,19 +16,21 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Throws `refused` with MPI's own words.
-inline void check_mpi(int code, const char* call) {
-    if (code == MPI_SUCCESS) return;
+/// MPI's own words.
+inline std::string mpi_error_text(int code, const char* call) {
     char text[MPI_MAX_ERROR_STRING] = {};
     int length = 0;
     MPI_Error_string(code, text, &length);
-    throw error(ErrorCode::refused, concat({call, ": ", std::string(text, static_cast<std::size_t>(length))}));
+    return concat({call, ": ", std::string(text, static_cast<std::size_t>(length))});
+}
+/// Throws `refused` with them.
+inline void check_mpi(int code, const char* call) {
+    if (code != MPI_SUCCESS) throw error(ErrorCode::refused, mpi_error_text(code, call));
 }
 
-/// MPI counts by int.
+inline constexpr std::size_t most_mpi_bytes = std::size_t{1} << 30; ///< of one message: MPI counts by int
 template <class Visit>
-void for_each_mpi_piece(std::size_t bytes, Visit visit) {
-    constexpr std::size_t most = std::size_t{1} << 30;
+void for_each_mpi_piece(std::size_t bytes, std::size_t most, Visit visit) {
     for (std::size_t at = 0; at < bytes; at += most) visit(at, static_cast<int>(std::min(most, bytes - at)));
 }
 

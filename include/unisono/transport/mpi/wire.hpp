@@ -41,9 +41,11 @@ public:
     static constexpr std::size_t eager_bytes = 8192;
 
     /// Ranks of `communicator` and of `collectives` are those of the world. Both must have no other
-    /// user.
-    MpiWire(MPI_Comm communicator, MPI_Comm collectives, MpiOverseer& overseer, bool more_ranks_than_cores)
-        : communicator_(communicator), overseer_(&overseer), patience_(more_ranks_than_cores), own_(collectives) {
+    /// user. Payloads go in pieces of `most_bytes`, the same on all ranks.
+    MpiWire(MPI_Comm communicator, MPI_Comm collectives, MpiOverseer& overseer, bool more_ranks_than_cores,
+            std::size_t most_bytes = most_mpi_bytes)
+        : communicator_(communicator), most_bytes_(most_bytes), overseer_(&overseer), patience_(more_ranks_than_cores),
+          own_(collectives) {
         int size = 0;
         MPI_Comm_rank(communicator_, &rank_);
         MPI_Comm_size(communicator_, &size);
@@ -57,8 +59,8 @@ public:
         finished_.resize(posted);
     }
     MpiWire(MpiWire&& other) noexcept
-        : communicator_(std::exchange(other.communicator_, MPI_COMM_NULL)), rank_(other.rank_),
-          overseer_(other.overseer_), patience_(other.patience_), peers_(std::move(other.peers_)),
+        : communicator_(std::exchange(other.communicator_, MPI_COMM_NULL)), most_bytes_(other.most_bytes_),
+          rank_(other.rank_), overseer_(other.overseer_), patience_(other.patience_), peers_(std::move(other.peers_)),
           inbox_(std::move(other.inbox_)), arriving_(std::move(other.arriving_)), outgoing_(std::move(other.outgoing_)),
           incoming_(std::move(other.incoming_)), finished_(std::move(other.finished_)), spare_(std::move(other.spare_)),
           own_(std::move(other.own_)), device_(std::move(other.device_)) {}
@@ -81,9 +83,10 @@ public:
         post_frame(peer, of_device ? Kind::announced_of_device : Kind::announced, envelope, nullptr, 0, tag);
         Transfer transfer{.peer = peer, .token = token, .arrival = 0, .requests = {}};
         if (of_device) data = device_.seen(data);
-        for_each_mpi_piece(envelope.bytes, [&](std::size_t at, int bytes) {
+        for_each_mpi_piece(envelope.bytes, most_bytes_, [&](std::size_t at, int bytes) {
             MPI_Request request = MPI_REQUEST_NULL;
-            MPI_Isend(data + at, bytes, MPI_BYTE, peer, tag, communicator_, &request);
+            const int code = MPI_Isend(data + at, bytes, MPI_BYTE, peer, tag, communicator_, &request);
+            if (!check(code, "MPI_Isend", peer)) transfer.failed = true;
             transfer.requests.push_back(request);
         });
         ++to.sending;
@@ -234,11 +237,24 @@ private:
         std::uint32_t arrival = 0;
         std::vector<MPI_Request> requests = {};
         Frame* frame = nullptr; ///< the transfer is that of a frame
+        bool failed = false;    ///< a part of it never moves
     };
 
+    /// A call that fails moves nothing, and nothing would wait for it: that is a fault of this
+    /// rank's.
+    bool check(int code, const char* call, int peer) {
+        if (code == MPI_SUCCESS) [[likely]]
+            return true;
+        const std::string why = concat({"rank ", rank_, ": ", mpi_error_text(code, call)});
+        static_cast<void>(overseer_->settle(
+            {.code = ErrorCode::refused, .rank = rank_, .peer = peer, .operation = "a message", .message = why}));
+        return false;
+    }
+
     void post(int slot) {
-        MPI_Irecv(&inbox_[static_cast<std::size_t>(slot)], sizeof(Frame), MPI_BYTE, MPI_ANY_SOURCE, frame_tag,
-                  communicator_, &arriving_[static_cast<std::size_t>(slot)]);
+        check(MPI_Irecv(&inbox_[static_cast<std::size_t>(slot)], sizeof(Frame), MPI_BYTE, MPI_ANY_SOURCE, frame_tag,
+                        communicator_, &arriving_[static_cast<std::size_t>(slot)]),
+              "MPI_Irecv", -1);
     }
 
     void post_frame(int peer, Kind kind, const Envelope& envelope, const std::byte* data, std::size_t bytes, int tag) {
@@ -250,8 +266,9 @@ private:
         frame->bytes = static_cast<std::uint32_t>(bytes);
         if (bytes != 0) std::memcpy(frame->payload, data, bytes);
         MPI_Request request = MPI_REQUEST_NULL;
-        MPI_Isend(frame, static_cast<int>(offsetof(Frame, payload) + bytes), MPI_BYTE, peer, frame_tag, communicator_,
-                  &request);
+        check(MPI_Isend(frame, static_cast<int>(offsetof(Frame, payload) + bytes), MPI_BYTE, peer, frame_tag,
+                        communicator_, &request),
+              "MPI_Isend", peer);
         int done = 0;
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
         if (done != 0) return spare_.push_back(frame);
@@ -272,7 +289,8 @@ private:
     template <class Take>
     bool for_each_frame(Take take) {
         int count = 0;
-        MPI_Testsome(posted, arriving_.data(), &count, finished_.data(), MPI_STATUSES_IGNORE);
+        check(MPI_Testsome(posted, arriving_.data(), &count, finished_.data(), MPI_STATUSES_IGNORE), "MPI_Testsome",
+              -1);
         for (int i = 0; i < count; ++i) {
             const int slot = finished_[static_cast<std::size_t>(i)];
             take(std::as_const(inbox_[static_cast<std::size_t>(slot)]));
@@ -299,10 +317,12 @@ private:
     void land(const Announced& one, Handler& handler) {
         Transfer transfer{.peer = one.from, .arrival = handler.begin(one.from, one.envelope, one.envelope.bytes)};
         std::byte* memory = handler.memory(transfer.arrival);
+        if (memory == nullptr) return; // a fault by now
         if (device_.is_on() && device_.has(memory)) memory = device_.seen(memory);
-        for_each_mpi_piece(one.envelope.bytes, [&](std::size_t at, int bytes) {
+        for_each_mpi_piece(one.envelope.bytes, most_bytes_, [&](std::size_t at, int bytes) {
             MPI_Request request = MPI_REQUEST_NULL;
-            MPI_Irecv(memory + at, bytes, MPI_BYTE, one.from, one.tag, communicator_, &request);
+            const int code = MPI_Irecv(memory + at, bytes, MPI_BYTE, one.from, one.tag, communicator_, &request);
+            if (!check(code, "MPI_Irecv", one.from)) transfer.failed = true;
             transfer.requests.push_back(request);
         });
         incoming_.push_back(std::move(transfer));
@@ -338,9 +358,13 @@ private:
     void settle(std::vector<Transfer>& transfers, Report report) {
         for (std::size_t i = 0; i < transfers.size();) {
             int done = 0;
-            MPI_Testall(static_cast<int>(transfers[i].requests.size()), transfers[i].requests.data(), &done,
-                        MPI_STATUSES_IGNORE);
-            if (done == 0) {
+            if (transfers[i].failed) {
+                ++i;
+                continue;
+            }
+            const int code = MPI_Testall(static_cast<int>(transfers[i].requests.size()), transfers[i].requests.data(),
+                                         &done, MPI_STATUSES_IGNORE);
+            if (!check(code, "MPI_Testall", transfers[i].peer) || done == 0) {
                 ++i;
                 continue;
             }
@@ -371,6 +395,7 @@ private:
     }
 
     MPI_Comm communicator_;
+    std::size_t most_bytes_; ///< of a piece
     int rank_ = 0;
     MpiOverseer* overseer_; ///< the world's
     Patience patience_;
