@@ -2,13 +2,21 @@
 // "ok", or what is wrong.
 //     wire pieces      messages of more bytes than MPI takes at once
 //     wire no_memory   the handler has no memory for such a message
+//     wire leaves      rank 0 ends its world and uses its memory again before rank 1 receives
+//     wire worlds      more worlds, one after the other, than MPI has communicators; each leaves messages that nobody receives
+//     wire fault       after a fault of one rank its world's communicators are kept, and the next world works
+//     wire stays       rank 1 never ends its world
 #include "unisono/mpi.hpp"
+#include "unisono/unisono.hpp"
 
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -93,8 +101,93 @@ void pieces(int rank, bool has_memory) {
     wire.forget();
 }
 
+un::Group<un::Mpi> world_of(MPI_Comm communicator = MPI_COMM_WORLD) {
+    return un::adopt(communicator, std::chrono::seconds(20));
+}
+
+void leaves(int rank) {
+    constexpr int messages = 40; // more than a rank has buffers for
+    const auto value = [](int message, int i) { return 1000 * message + i; };
+    if (rank == 0) {
+        {
+            auto world = world_of();
+            std::vector<int> data(2000);
+            for (int message = 0; message < messages; ++message) {
+                for (int i = 0; i < 2000; ++i) data[static_cast<std::size_t>(i)] = value(message, i);
+                un::send(world, data, 1, message);
+            }
+        }
+        std::vector<std::unique_ptr<std::byte[]>> others; // what a program does next with its memory
+        for (std::size_t bytes = 8'000; bytes < 9'000; ++bytes) {
+            others.push_back(std::make_unique<std::byte[]>(bytes));
+            std::memset(others.back().get(), 0xee, bytes);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+    } else {
+        auto world = world_of();
+        std::this_thread::sleep_for(std::chrono::seconds(3)); // longer than a goodbye lasts
+        std::vector<int> data(2000);
+        for (int message = 0; message < messages; ++message) {
+            un::receive(world, data, 0, message);
+            for (int i = 0; i < 2000; ++i)
+                require(data[static_cast<std::size_t>(i)] == value(message, i), "a message of a rank that has left");
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+}
+
+void worlds(int rank) {
+    for (int i = 0; i < 2500; ++i) {
+        auto world = world_of();
+        std::vector<int> number{i}, got{-1};
+        if (i % 3 == 0) { // this world's message is received, none of an earlier one
+            if (rank == 0) un::send(world, number, 1, 5);
+            else un::receive(world, got, 0, 5);
+            require(rank == 0 || got[0] == i, "a message of another world");
+        } else if (i % 3 == 1) {
+            if (rank == 0) un::send(world, number, 1, 5);
+        } else {
+            un::all_reduce(world, number, un::Sum{}, un::NativeSchedule{.transports_own_bytes = 0});
+            require(number[0] == 2 * i, "a sum");
+        }
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    un::detail::MpiKeeper::look_again();
+    MPI_Barrier(MPI_COMM_WORLD);
+    const un::nanoseconds until = un::steady_now() + 5'000'000'000;
+    while (un::detail::MpiKeeper::look_again() != 0)
+        require(un::steady_now() < until, "what ended worlds leave behind is let go of");
+}
+
+void fault(int rank) {
+    for (int i = 0; i < 10; ++i) {
+        auto world = world_of();
+        std::vector<float> values(static_cast<std::size_t>(rank + 2000), 1.0f);
+        try {
+            un::all_reduce(world, values);
+            require(false, "ranks that differ are told");
+        } catch (const un::error& found) {
+            require(found.why().code == un::ErrorCode::mismatch, found.what());
+        }
+    }
+    auto world = world_of();
+    std::vector<int> sum{1};
+    un::all_reduce(world, sum);
+    require(sum[0] == 2, "a sum after faults");
+}
+
+void stays(int rank) {
+    auto world = std::make_unique<un::Group<un::Mpi>>(world_of());
+    un::barrier(*world);
+    if (rank == 1) static_cast<void>(world.release());
+}
+
 void work(const std::string& what, int rank) {
     if (what == "pieces" || what == "no_memory") return pieces(rank, what == "pieces");
+    if (what == "leaves") return leaves(rank);
+    if (what == "worlds") return worlds(rank);
+    if (what == "fault") return fault(rank);
+    if (what == "stays") return stays(rank);
     throw std::runtime_error("wrong: no such trial: " + what);
 }
 

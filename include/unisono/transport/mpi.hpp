@@ -44,7 +44,9 @@ public:
     }
 
     /// Makes the ranks of a communicator a world. Collective over the communicator, which is
-    /// duplicated, and stays its owner's. MPI has been initialised with MPI_THREAD_FUNNELED at
+    /// duplicated twice, and stays its owner's. The copies are freed after all ranks have ended the
+    /// world, in the next call of this function, at the end of another world or in MPI_Finalize;
+    /// after a fault they are kept. MPI has been initialised with MPI_THREAD_FUNNELED at
     /// least, and is finalised after the world has ended. Errors: refused.
     static Mpi adopt(MPI_Comm communicator) {
         using namespace detail;
@@ -58,21 +60,18 @@ public:
             throw error(ErrorCode::refused, "adopt: MPI was initialised with MPI_THREAD_SINGLE; expected "
                                             "MPI_THREAD_FUNNELED or more, since a data loader has threads");
         if (communicator == MPI_COMM_NULL) refuse_input("adopt: found MPI_COMM_NULL; expected a communicator");
-        MPI_Comm own = MPI_COMM_NULL;
-        check_mpi(MPI_Comm_dup(communicator, &own), "MPI_Comm_dup");
-        MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
-        MPI_Comm collectives = MPI_COMM_NULL;
-        check_mpi(MPI_Comm_dup(own, &collectives), "MPI_Comm_dup");
+        MpiKeeper::look_again(); // MPI has few numbers for communicators
+        MpiCommunicator own = copy_of(communicator), collectives = copy_of(own.get());
         int rank = 0;
         int size = 0;
-        MPI_Comm_rank(own, &rank);
-        MPI_Comm_size(own, &size);
+        MPI_Comm_rank(own.get(), &rank);
+        MPI_Comm_size(own.get(), &size);
         auto overseer = std::make_unique<MpiOverseer>();
         MpiOverseer& faults = *overseer;
-        const bool crowded = more_ranks_than_cores(own, size);
+        const bool crowded = more_ranks_than_cores(own.get(), size);
         auto world = std::make_shared<World>(std::vector<std::string>(static_cast<std::size_t>(size)), JobToken(),
                                              crowded, std::move(overseer));
-        return {world, rank, MpiWire(own, collectives, faults, crowded)};
+        return {world, rank, MpiWire(own.take(), collectives.take(), faults, crowded)};
     }
 
     /// Of a timeout the root is looked for among all ranks, for two seconds at the most.

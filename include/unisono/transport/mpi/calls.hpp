@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -38,6 +39,38 @@ inline bool mpi_is_finalized() {
     int finalized = 0;
     MPI_Finalized(&finalized);
     return finalized != 0;
+}
+
+/// One of the library's own, which is freed again unless it is taken.
+class MpiCommunicator {
+public:
+    explicit MpiCommunicator(MPI_Comm communicator) : communicator_(communicator) {}
+    MpiCommunicator(MpiCommunicator&& other) noexcept
+        : communicator_(std::exchange(other.communicator_, MPI_COMM_NULL)) {}
+    MpiCommunicator& operator=(MpiCommunicator&&) = delete;
+    ~MpiCommunicator() {
+        if (communicator_ != MPI_COMM_NULL) MPI_Comm_free(&communicator_);
+    }
+    [[nodiscard]] MPI_Comm get() const { return communicator_; }
+    [[nodiscard]] MPI_Comm take() { return std::exchange(communicator_, MPI_COMM_NULL); }
+
+private:
+    MPI_Comm communicator_;
+};
+
+/// A copy of a communicator whose errors are codes. Collective. An error of MPI_Comm_dup goes to
+/// the handler of the communicator that is copied, which by default ends the job.
+inline MpiCommunicator copy_of(MPI_Comm communicator) {
+    MPI_Errhandler before = MPI_ERRHANDLER_NULL;
+    check_mpi(MPI_Comm_get_errhandler(communicator, &before), "MPI_Comm_get_errhandler");
+    MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN);
+    MPI_Comm made = MPI_COMM_NULL;
+    const int code = MPI_Comm_dup(communicator, &made);
+    MPI_Comm_set_errhandler(communicator, before);
+    MPI_Errhandler_free(&before);
+    check_mpi(code, "MPI_Comm_dup");
+    MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
+    return MpiCommunicator(made);
 }
 
 /// A receive; waits a second at the most.

@@ -91,6 +91,8 @@ public:
         return false; // forgotten
     }
 
+    /// Nothing is under way.
+    [[nodiscard]] bool is_idle() const { return calls_.empty(); }
     /// Waits a while for what is under way. A collective that is not done by then works in memory
     /// that is never freed.
     void forget(nanoseconds until) {

@@ -15,8 +15,10 @@
 #include "unisono/launch/wire.hpp"
 #include "unisono/transport/mpi/calls.hpp"
 #include "unisono/transport/mpi/device_memory.hpp"
+#include "unisono/transport/mpi/frames.hpp"
 #include "unisono/transport/mpi/overseer.hpp"
 #include "unisono/transport/mpi/own.hpp"
+#include "unisono/transport/mpi/remains.hpp"
 #include "unisono/transport/network/frame_wire.hpp"
 #include "unisono/transport/patience.hpp"
 
@@ -30,6 +32,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -38,10 +41,11 @@ namespace detail {
 
 class MpiWire {
 public:
-    static constexpr std::size_t eager_bytes = 8192;
+    static constexpr std::size_t eager_bytes = MpiFrame::eager_bytes;
 
     /// Ranks of `communicator` and of `collectives` are those of the world. Both must have no other
-    /// user. Payloads go in pieces of `most_bytes`, the same on all ranks.
+    /// user, and are freed when all ranks have left and nothing is under way. Payloads go in pieces
+    /// of `most_bytes`, the same on all ranks.
     MpiWire(MPI_Comm communicator, MPI_Comm collectives, MpiOverseer& overseer, bool more_ranks_than_cores,
             std::size_t most_bytes = most_mpi_bytes)
         : communicator_(communicator), most_bytes_(most_bytes), overseer_(&overseer), patience_(more_ranks_than_cores),
@@ -51,23 +55,34 @@ public:
         MPI_Comm_size(communicator_, &size);
         peers_.resize(static_cast<std::size_t>(size));
         if (size == 1) return;
-        inbox_ = std::make_unique<Frame[]>(posted);
-        for (int slot = 0; slot < posted; ++slot) {
-            arriving_.push_back(MPI_REQUEST_NULL);
-            post(slot);
-        }
-        finished_.resize(posted);
+        inbox_ = MpiInbox(communicator_);
+        check(inbox_.post_all(), "MPI_Irecv", -1);
     }
     MpiWire(MpiWire&& other) noexcept
         : communicator_(std::exchange(other.communicator_, MPI_COMM_NULL)), most_bytes_(other.most_bytes_),
           rank_(other.rank_), overseer_(other.overseer_), patience_(other.patience_), peers_(std::move(other.peers_)),
-          inbox_(std::move(other.inbox_)), arriving_(std::move(other.arriving_)), outgoing_(std::move(other.outgoing_)),
-          incoming_(std::move(other.incoming_)), finished_(std::move(other.finished_)), spare_(std::move(other.spare_)),
-          own_(std::move(other.own_)), device_(std::move(other.device_)) {}
+          inbox_(std::move(other.inbox_)), outgoing_(std::move(other.outgoing_)), incoming_(std::move(other.incoming_)),
+          frames_(std::move(other.frames_)), own_(std::move(other.own_)), device_(std::move(other.device_)) {}
     MpiWire& operator=(MpiWire&&) = delete;
     ~MpiWire() {
-        if (communicator_ == MPI_COMM_NULL || mpi_is_finalized()) return;
-        for (MPI_Request& one : arriving_) cancel_receive(one);
+        if (communicator_ == MPI_COMM_NULL || process_ != ::getpid() || mpi_is_finalized()) return;
+        std::vector<std::uint64_t> sent;
+        std::uint64_t received = 0;
+        for (const Peer& peer : peers_) {
+            sent.push_back(peer.sent);
+            received += peer.received;
+        }
+        bool whole = overseer_->first_fault() == nullptr && incoming_.empty() && waiting_.empty() && own_.is_idle();
+        std::vector<MPI_Request> requests;
+        for (const Transfer& one : outgoing_) {
+            if (one.frame != nullptr) requests.push_back(one.requests[0]);
+            else whole = false;
+        }
+        auto remains =
+            std::make_unique<MpiRemains>(communicator_, own_.communicator(), std::move(sent), received, whole);
+        remains->hold(std::move(inbox_));
+        remains->hold(std::move(frames_), std::move(requests));
+        MpiKeeper::keep(std::move(remains));
     }
 
     bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
@@ -110,7 +125,7 @@ public:
         settle(incoming_, [&](const Transfer& done) { handler.complete(done.arrival); });
         settle(outgoing_, [&](const Transfer& done) {
             --peers_[static_cast<std::size_t>(done.peer)].sending;
-            if (done.frame != nullptr) spare_.push_back(done.frame);
+            if (done.frame != nullptr) frames_.give_back(done.frame);
             else handler.sent(done.token);
         });
     }
@@ -204,32 +219,26 @@ public:
     }
 
 private:
-    static constexpr int posted = 16; ///< buffers for headers
-    static constexpr int frame_tag = 1, first_payload_tag = 2;
+    using Frame = MpiFrame;
+    using Kind = Frame::Kind;
+    static constexpr int first_payload_tag = MpiInbox::frame_tag + 1;
     static constexpr int payload_tags = 32765; ///< MPI offers 32,767 tags at the least
 
     static constexpr nanoseconds answers_within = 2'000'000'000;
 
-    enum class Kind : std::uint32_t { whole, announced, announced_of_device, goodbye, fault, inquiry, answer };
     /// A message whose payload is under way, or waits.
     struct Announced {
         Envelope envelope;
         int from = 0;
         int tag = 0;
     };
-    struct Frame {
-        Envelope envelope;
-        Kind kind = Kind::whole;
-        std::int32_t from = 0;
-        std::int32_t tag = 0;
-        std::uint32_t bytes = 0;
-        alignas(64) std::byte payload[eager_bytes];
-    };
     struct Peer {
         bool used = false;
         bool left = false;
         int next_tag = 0;
-        int sending = 0; ///< frames and payloads that are not out
+        int sending = 0;            ///< frames and payloads that are not out
+        std::uint64_t sent = 0;     ///< frames
+        std::uint64_t received = 0; ///< the same from it
     };
     struct Transfer {
         int peer = 0;
@@ -251,14 +260,9 @@ private:
         return false;
     }
 
-    void post(int slot) {
-        check(MPI_Irecv(&inbox_[static_cast<std::size_t>(slot)], sizeof(Frame), MPI_BYTE, MPI_ANY_SOURCE, frame_tag,
-                        communicator_, &arriving_[static_cast<std::size_t>(slot)]),
-              "MPI_Irecv", -1);
-    }
-
     void post_frame(int peer, Kind kind, const Envelope& envelope, const std::byte* data, std::size_t bytes, int tag) {
-        Frame* const frame = spare_frame();
+        Frame* const frame = frames_.take();
+        ++peers_[static_cast<std::size_t>(peer)].sent;
         frame->envelope = envelope;
         frame->kind = kind;
         frame->from = rank_;
@@ -266,37 +270,27 @@ private:
         frame->bytes = static_cast<std::uint32_t>(bytes);
         if (bytes != 0) std::memcpy(frame->payload, data, bytes);
         MPI_Request request = MPI_REQUEST_NULL;
-        check(MPI_Isend(frame, static_cast<int>(offsetof(Frame, payload) + bytes), MPI_BYTE, peer, frame_tag,
+        check(MPI_Isend(frame, static_cast<int>(offsetof(Frame, payload) + bytes), MPI_BYTE, peer, MpiInbox::frame_tag,
                         communicator_, &request),
               "MPI_Isend", peer);
         int done = 0;
         MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-        if (done != 0) return spare_.push_back(frame);
+        if (done != 0) return frames_.give_back(frame);
         ++peers_[static_cast<std::size_t>(peer)].sending;
         outgoing_.push_back({.peer = peer, .requests = {request}, .frame = frame});
-    }
-    Frame* spare_frame() {
-        if (spare_.empty()) {
-            frames_.push_back(std::make_unique<Frame>());
-            return frames_.back().get();
-        }
-        Frame* const one = spare_.back();
-        spare_.pop_back();
-        return one;
     }
 
     /// True if there was one.
     template <class Take>
     bool for_each_frame(Take take) {
-        int count = 0;
-        check(MPI_Testsome(posted, arriving_.data(), &count, finished_.data(), MPI_STATUSES_IGNORE), "MPI_Testsome",
-              -1);
-        for (int i = 0; i < count; ++i) {
-            const int slot = finished_[static_cast<std::size_t>(i)];
-            take(std::as_const(inbox_[static_cast<std::size_t>(slot)]));
-            post(slot);
-        }
-        return count > 0;
+        bool any = false;
+        const int code = inbox_.for_each([&](const Frame& frame) {
+            any = true;
+            ++peers_[static_cast<std::size_t>(frame.from)].received;
+            take(frame);
+        });
+        check(code, "MPI_Testsome", -1);
+        return any;
     }
 
     template <class Handler>
@@ -377,7 +371,7 @@ private:
     void finish_sending(nanoseconds until) {
         while (!outgoing_.empty() && steady_now() < until) {
             settle(outgoing_, [&](const Transfer& done) {
-                if (done.frame != nullptr) spare_.push_back(done.frame);
+                if (done.frame != nullptr) frames_.give_back(done.frame);
             });
             std::this_thread::yield();
         }
@@ -397,16 +391,14 @@ private:
     MPI_Comm communicator_;
     std::size_t most_bytes_; ///< of a piece
     int rank_ = 0;
+    pid_t process_ = ::getpid();
     MpiOverseer* overseer_; ///< the world's
     Patience patience_;
     std::vector<Peer> peers_;
-    std::unique_ptr<Frame[]> inbox_;
-    std::vector<MPI_Request> arriving_; ///< of each buffer of the inbox
+    MpiInbox inbox_;
     std::vector<Transfer> outgoing_;
     std::vector<Transfer> incoming_;
-    std::vector<int> finished_;
-    std::vector<Frame*> spare_;
-    std::vector<std::unique_ptr<Frame>> frames_;
+    MpiFrames frames_;
     MpiOwn own_;
     MpiDeviceMemory device_;
     List<Announced> waiting_; ///< of devices; they have no receive yet
