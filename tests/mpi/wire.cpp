@@ -2,6 +2,7 @@
 // "ok", or what is wrong.
 //     wire pieces      messages of more bytes than MPI takes at once
 //     wire no_memory   the handler has no memory for such a message
+//     wire goodbye     a goodbye overtakes messages
 //     wire leaves      rank 0 ends its world and uses its memory again before rank 1 receives
 //     wire worlds      more worlds, one after the other, than MPI has communicators; each leaves messages that nobody receives
 //     wire fault       after a fault of one rank its world's communicators are kept, and the next world works
@@ -101,6 +102,30 @@ void pieces(int rank, bool has_memory) {
     wire.forget();
 }
 
+/// Rank 0 sends one message in a frame that MPI may not send at once, and a large one, says goodbye and looks no more at MPI for a while.
+void goodbye(int rank) {
+    MpiOverseer overseer;
+    MpiWire wire(copy_of_world(), copy_of_world(), overseer, true);
+    Above above;
+    const std::vector<std::byte> small = numbers(8'000), large = numbers(10'000'000);
+    un::Envelope envelope;
+    if (rank == 0) {
+        envelope.bytes = small.size();
+        require(wire.send(1, envelope, small.data(), 1), "a small message leaves from a frame");
+        envelope.bytes = large.size();
+        wire.send(1, envelope, large.data(), 2);
+        wire.goodbye(un::steady_now());
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        poll_until(wire, above, [&] { return above.out == 1; });
+        MPI_Barrier(MPI_COMM_WORLD);
+    } else {
+        poll_until(wire, above, [&] { return wire.said_goodbye(0); });
+        require(above.whole == 1 && above.complete_ones == 1, "a goodbye comes after all messages");
+        require(above.into == large, "the bytes of a large message");
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+}
+
 un::Group<un::Mpi> world_of(MPI_Comm communicator = MPI_COMM_WORLD) {
     return un::adopt(communicator, std::chrono::seconds(20));
 }
@@ -184,6 +209,7 @@ void stays(int rank) {
 
 void work(const std::string& what, int rank) {
     if (what == "pieces" || what == "no_memory") return pieces(rank, what == "pieces");
+    if (what == "goodbye") return goodbye(rank);
     if (what == "leaves") return leaves(rank);
     if (what == "worlds") return worlds(rank);
     if (what == "fault") return fault(rank);

@@ -22,7 +22,7 @@ struct MpiFrame {
     static constexpr std::size_t eager_bytes = 8192;
     enum class Kind : std::uint32_t { whole, announced, announced_of_device, goodbye, fault, inquiry, answer };
 
-    Envelope envelope;
+    Envelope envelope; ///< of a goodbye the size alone: the frames that its sender has sent to this rank, with it
     Kind kind = Kind::whole;
     std::int32_t from = 0;
     std::int32_t tag = 0;

@@ -192,13 +192,21 @@ public:
     void goodbye(nanoseconds until) {
         if (peers_.size() == 1) return;
         for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
-            if (peers_[peer].used) post_frame(static_cast<int>(peer), Kind::goodbye, {}, nullptr, 0, 0);
+            if (!peers_[peer].used) continue;
+            Envelope all;
+            all.bytes = peers_[peer].sent + 1;
+            post_frame(static_cast<int>(peer), Kind::goodbye, all, nullptr, 0, 0);
         }
         finish_sending(until);
     }
 
     [[nodiscard]] bool lost(int) const { return false; } // MPI ends the job when a rank dies
-    [[nodiscard]] bool said_goodbye(int peer) const { return peers_[static_cast<std::size_t>(peer)].left; }
+    /// MPI may complete a goodbye before a message that was sent before it.
+    [[nodiscard]] bool said_goodbye(int peer) const {
+        const Peer& other = peers_[static_cast<std::size_t>(peer)];
+        return other.left && other.received >= other.promised &&
+               std::none_of(incoming_.begin(), incoming_.end(), [=](const Transfer& one) { return one.peer == peer; });
+    }
     [[nodiscard]] bool quiet(int peer) { return said_goodbye(peer); }
     [[nodiscard]] bool sending(int peer) const { return peers_[static_cast<std::size_t>(peer)].sending != 0; }
     [[nodiscard]] std::string describe(int peer) const { return concat({"MPI rank ", peer}); }
@@ -239,6 +247,7 @@ private:
         int sending = 0;            ///< frames and payloads that are not out
         std::uint64_t sent = 0;     ///< frames
         std::uint64_t received = 0; ///< the same from it
+        std::uint64_t promised = 0; ///< by its goodbye: so many are received then
     };
     struct Transfer {
         int peer = 0;
@@ -326,7 +335,9 @@ private:
     /// dropped.
     void take_notice(const Frame& frame) {
         if (frame.kind == Kind::goodbye) {
-            peers_[static_cast<std::size_t>(frame.from)].left = true;
+            Peer& peer = peers_[static_cast<std::size_t>(frame.from)];
+            peer.left = true;
+            peer.promised = frame.envelope.bytes;
         } else if (frame.kind == Kind::fault) {
             WireReader in({frame.payload, frame.bytes});
             if (Fault fault; read(in, static_cast<int>(peers_.size()), fault)) overseer_->hear(fault);
