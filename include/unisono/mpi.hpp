@@ -21,7 +21,7 @@ UNISONO_NAMESPACE_BEGIN
 
 /// The ranks of a communicator as a world, with the same numbers. Collective over the communicator.
 /// The world must end before MPI is finalised. Errors: refused (MPI not initialised, or for one
-/// thread only), bad_input (MPI_COMM_NULL).
+/// thread only, or without another communicator), bad_input (MPI_COMM_NULL, an intercommunicator).
 [[nodiscard]] inline Group<Mpi> adopt(MPI_Comm communicator,
                                       std::chrono::nanoseconds timeout = std::chrono::minutes(10)) {
     Group<Mpi> world(Mpi::adopt(communicator));

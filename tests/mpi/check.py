@@ -37,7 +37,7 @@ if sys.argv[3:] == ["campaign"]:
     sys.exit()
 
 if sys.argv[3:] == ["wire"]:
-    for what, ranks in ((what, 2) for what in ("pieces", "no_memory", "goodbye", "leaves", "worlds", "fault", "stays")):
+    for what, ranks in ((what, 2) for what in ("pieces", "no_memory", "goodbye", "leaves", "worlds", "fault", "adopts", "stays")):
         status, told = run(ranks, what)
         assert status == 0 and told.count("ok") == ranks, f"{what}: status {status}\n{told}"
         print(f"{what}: ok")

@@ -6,6 +6,7 @@
 //     wire leaves      rank 0 ends its world and uses its memory again before rank 1 receives
 //     wire worlds      more worlds, one after the other, than MPI has communicators; each leaves messages that nobody receives
 //     wire fault       after a fault of one rank its world's communicators are kept, and the next world works
+//     wire adopts      what is no communicator of one group is refused; so is one that MPI cannot copy, by an exception
 //     wire stays       rank 1 never ends its world
 #include "unisono/mpi.hpp"
 #include "unisono/unisono.hpp"
@@ -201,6 +202,51 @@ void fault(int rank) {
     require(sum[0] == 2, "a sum after faults");
 }
 
+void adopts(int rank) {
+    MPI_Comm between = MPI_COMM_NULL;
+    MPI_Intercomm_create(MPI_COMM_SELF, 0, MPI_COMM_WORLD, 1 - rank, 0, &between);
+    try {
+        const auto world = world_of(between);
+        require(false, "an intercommunicator is no world");
+    } catch (const un::error& found) {
+        require(found.code() == un::ErrorCode::bad_input, found.what());
+    }
+    MPI_Comm_free(&between);
+    std::vector<MPI_Comm> all; // Open MPI has more of them than anybody waits for
+    int code = MPI_SUCCESS;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    while (code == MPI_SUCCESS && all.size() < 3000) {
+        all.push_back(MPI_COMM_NULL);
+        code = MPI_Comm_dup(MPI_COMM_WORLD, &all.back());
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    if (code == MPI_SUCCESS) return;
+    try {
+        const auto world = world_of();
+        require(false, "there is no communicator left");
+    } catch (const un::error& found) {
+        require(found.code() == un::ErrorCode::refused, found.what());
+    }
+    all.pop_back();
+    MPI_Comm_free(&all.back()); // one is not enough for the two that a world needs
+    try {
+        const auto world = world_of();
+        require(false, "there is one communicator left");
+    } catch (const un::error& found) {
+        require(found.code() == un::ErrorCode::refused, found.what());
+    }
+    all.pop_back();
+    MPI_Comm_free(&all.back());
+    all.pop_back();
+    auto world = world_of(); // the one that was made in vain is free again
+    std::vector<int> sum{1};
+    un::all_reduce(world, sum);
+    require(sum[0] == 2, "a sum after failed attempts");
+    MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler);
+    require(handler == MPI_ERRORS_ARE_FATAL, "the program's handler of errors is as it was");
+}
+
 void stays(int rank) {
     auto world = std::make_unique<un::Group<un::Mpi>>(world_of());
     un::barrier(*world);
@@ -213,6 +259,7 @@ void work(const std::string& what, int rank) {
     if (what == "leaves") return leaves(rank);
     if (what == "worlds") return worlds(rank);
     if (what == "fault") return fault(rank);
+    if (what == "adopts") return adopts(rank);
     if (what == "stays") return stays(rank);
     throw std::runtime_error("wrong: no such trial: " + what);
 }

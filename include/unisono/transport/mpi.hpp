@@ -47,7 +47,7 @@ public:
     /// duplicated twice, and stays its owner's. The copies are freed after all ranks have ended the
     /// world, in the next call of this function, at the end of another world or in MPI_Finalize;
     /// after a fault they are kept. MPI has been initialised with MPI_THREAD_FUNNELED at
-    /// least, and is finalised after the world has ended. Errors: refused.
+    /// least, and is finalised after the world has ended. Errors: refused, bad_input.
     static Mpi adopt(MPI_Comm communicator) {
         using namespace detail;
         int initialized = 0;
@@ -60,6 +60,10 @@ public:
             throw error(ErrorCode::refused, "adopt: MPI was initialised with MPI_THREAD_SINGLE; expected "
                                             "MPI_THREAD_FUNNELED or more, since a data loader has threads");
         if (communicator == MPI_COMM_NULL) refuse_input("adopt: found MPI_COMM_NULL; expected a communicator");
+        int between_groups = 0;
+        check_mpi(MPI_Comm_test_inter(communicator, &between_groups), "MPI_Comm_test_inter");
+        if (between_groups != 0)
+            refuse_input("adopt: found an intercommunicator; expected the communicator of one group");
         MpiKeeper::look_again(); // MPI has few numbers for communicators
         MpiCommunicator own = copy_of(communicator), collectives = copy_of(own.get());
         int rank = 0;
