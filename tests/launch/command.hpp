@@ -35,7 +35,9 @@ struct Result {
 
 class Command {
 public:
-    explicit Command(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {})
+    /// `ignored`: signals that it ignores from its start, as under nohup.
+    explicit Command(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {},
+                     const std::vector<int>& ignored = {})
         : arguments_(std::move(arguments)) {
         static std::atomic<int> count{0};
         mark_ = "UNISONO_TEST_MARK=" + std::to_string(::getpid()) + "." + std::to_string(count++);
@@ -53,6 +55,7 @@ public:
             ::dup2(::open("/dev/null", O_RDONLY), 0);
             ::dup2(::fileno(out_), 1);
             ::dup2(::fileno(err_), 2);
+            for (const int each : ignored) std::signal(each, SIG_IGN);
             ::execvpe(argument_list[0], argument_list.data(), variable_list.data());
             return 127;
         });
@@ -137,8 +140,9 @@ private:
 };
 
 inline Result run_command(const std::vector<std::string>& arguments,
-                          const std::map<std::string, std::string>& environment = {}) {
-    Command command(arguments, environment);
+                          const std::map<std::string, std::string>& environment = {},
+                          const std::vector<int>& ignored = {}) {
+    Command command(arguments, environment, ignored);
     Result result = command.end();
     BOOST_CHECK_EQUAL(command.left_behind(), 0);
     return result;

@@ -147,6 +147,23 @@ BOOST_AUTO_TEST_CASE(the_first_failure_is_the_jobs_and_the_others_are_stopped) {
            3, {});
 }
 
+// Who starts the launcher may ignore SIGCHLD, and that outlives exec: then the system keeps no child's end.
+BOOST_AUTO_TEST_CASE(a_failure_is_one_also_where_sigchld_is_ignored) {
+    const auto run = [](const std::vector<std::string>& command) {
+        return test::run_command(line({"-n", "2"}, command), {}, {SIGCHLD});
+    };
+    expect(run(shell("exit 3")), 3, {}, {"exited with status 3"});
+    expect(run(shell("kill -9 $$")), 137, {}, {"killed by signal 9"});
+    expect(run({"no-such-program"}), 127, {}, {"cannot start no-such-program"});
+    expect(run(shell("exit 0")), 0, {});
+    un::Processes processes; // here other code takes the child's end
+    processes.start([] { return 0; });
+    BOOST_CHECK_EQUAL(::waitpid(processes.pid(0), nullptr, 0), processes.pid(0));
+    const auto end = processes.wait_any(un::deadline_after(un::steady_now(), 20s));
+    BOOST_REQUIRE(end.has_value());
+    BOOST_CHECK(!end->known && !end->good() && end->exit_code() == 1);
+}
+
 BOOST_AUTO_TEST_CASE(survivors_name_the_dead_rank_before_they_are_stopped) {
     for (const int victim : {0, 2}) { // the star is the launcher's: rank 0 is like the others
         const Result result =

@@ -231,6 +231,10 @@ BOOST_AUTO_TEST_CASE(forked_ranks) {
     expect(forked("again"), 0, "done");
     BOOST_CHECK(!forked("again").has("a child is left"));
     expect(forked("numbers"), 0, "found 0");
+    expect(forked("long"), 0, "aborted rank 1 peer -1: unisono: aborted: rank 1 threw: xxx");
+    for (const char* line : {"no error\nno error\n", "aborted rank 1 peer -1: unisono: aborted: rank 1 threw: its own",
+                             "peer_lost rank 2 peer 2: unisono: peer_lost: rank 2 (pid ", "does not say how"})
+        expect(forked("unheard"), 0, line);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

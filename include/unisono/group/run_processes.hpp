@@ -131,6 +131,7 @@ UNISONO_DEFINITION Fault lost_process(const ProcessEnd& end) {
             .sequence = 0,
             .message = end.signal != 0 ? concat({"rank ", end.index, " was killed by signal ", end.signal, " (",
                                                  name_of_signal(end.signal), ")"})
+                       : !end.known    ? concat({"rank ", end.index, "'s process ended before its body returned"})
                                        : concat({"rank ", end.index, "'s process ended with status ", end.status,
                                                  " before its body returned"})};
 }

@@ -7,6 +7,7 @@
 #include "unisono/launch/processes.hpp"
 #include "unisono/launch/rendezvous.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <concepts>
 #include <exception>
@@ -14,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -29,23 +31,41 @@ struct ForkOptions {
 
 namespace detail {
 
-/// A child's message to its parent before it ends: the fault and its time.
+/// What went wrong on a rank, and when.
 struct Report {
     Fault fault = {};
     nanoseconds when = 0;
 };
+/// A child's message to its parent before it ends: it tells its end also where the system does not.
+struct LastWords {
+    bool well = false;
+    std::optional<Report> failure = {};
+};
 
-inline void send_report(int fd, const Fault& fault) {
+/// The last words: the time, and the fault or a zero.
+inline Blob encode_last_words(const Fault* fault) {
     WireWriter out;
     out.u64(static_cast<std::uint64_t>(steady_now()));
-    write(out, fault);
-    const Blob bytes = out.take(); // fits into an empty pipe
+    if (fault == nullptr) out.u8(0); // no fault's code
+    else write(out, *fault);
+    return out.take();
+}
+/// Never waits: an empty pipe may have one page, so the message is cut to what fits.
+inline void send_last_words(int fd, const Fault* fault) {
+    Blob bytes = encode_last_words(fault);
+    const int room = ::fcntl(fd, F_GETPIPE_SZ);
+    if (fault != nullptr && room > 0 && bytes.size() > static_cast<std::size_t>(room)) {
+        Fault shorter = *fault;
+        shorter.operation.resize(std::min<std::size_t>(shorter.operation.size(), 256));
+        shorter.message.resize(std::min(shorter.message.size(), static_cast<std::size_t>(room) - 512));
+        bytes = encode_last_words(&shorter);
+    }
     [[maybe_unused]] const ssize_t written = ::write(fd, bytes.data(), bytes.size());
 }
 
-/// Empty if the child, which has ended, has sent no report, or not all of it. Does not wait for the
+/// Neither if the child, which has ended, has said nothing, or not all of it. Does not wait for the
 /// pipe's end: a process that the child has forked may hold it.
-inline std::optional<Report> receive_report(int fd, int ranks) {
+inline LastWords hear_last_words(int fd, int ranks) {
     ::fcntl(fd, F_SETFL, O_NONBLOCK);
     std::byte bytes[2 * most_text_bytes + 64];
     std::size_t size = 0;
@@ -53,10 +73,13 @@ inline std::optional<Report> receive_report(int fd, int ranks) {
         got = ::read(fd, bytes + size, sizeof bytes - size);
         if (got > 0) size += static_cast<std::size_t>(got);
     }
+    constexpr std::size_t head = sizeof(std::uint64_t);
+    if (size == head + 1 && bytes[head] == std::byte{0}) return {.well = true};
     WireReader in(std::span<const std::byte>(bytes, size));
     Report report;
     report.when = static_cast<nanoseconds>(in.u64());
-    return read(in, ranks, report.fault) ? std::optional(report) : std::nullopt;
+    if (!read(in, ranks, report.fault)) return {};
+    return {.failure = std::move(report)};
 }
 
 /// Runs one rank and returns its exit status; what it throws goes to `fail`.
@@ -109,14 +132,16 @@ inline void await_forked(Processes& processes, const std::vector<FileDescriptor>
     while (processes.running() > 0) {
         const auto end = processes.wait_any(deadline);
         if (!end) break;
-        if (end->good()) continue;
         const auto index = static_cast<std::size_t>(end->index);
-        failures[index] = receive_report(reports[index].get(), ranks);
+        LastWords said = hear_last_words(reports[index].get(), ranks);
+        if (!said.failure && (end->good() || (said.well && !end->known))) continue;
+        failures[index] = std::move(said.failure);
         if (!failures[index]) { // it could not speak
             const std::string who = concat({"rank ", end->index, " (pid ", processes.pid(end->index), ") "});
-            failures[index] = Report{{.code = end->signal != 0 ? ErrorCode::peer_lost : ErrorCode::aborted,
+            const bool exited = end->known && end->signal == 0;
+            failures[index] = Report{{.code = exited ? ErrorCode::aborted : ErrorCode::peer_lost,
                                       .rank = end->index,
-                                      .peer = end->signal != 0 ? end->index : -1,
+                                      .peer = exited ? -1 : end->index,
                                       .operation = {},
                                       .sequence = 0,
                                       .message = who + end->text()},
@@ -149,8 +174,8 @@ inline void await_forked(Processes& processes, const std::vector<FileDescriptor>
 ///
 /// When a rank fails (throws, exits with a status other than 0, is killed), the others learn of it
 /// over their control plane, and have `grace` to end; then they are killed. The first failure is
-/// thrown here as `error`; a user's own exception becomes `aborted`, with its text. No rank's
-/// process, zombie or port is left behind. Changes to memory stay in the ranks; stdio is flushed.
+/// thrown here as `error`; a user's own exception becomes `aborted`, with its text. It is thrown
+/// also where SIGCHLD is ignored, so that the system does not say how ranks end. No rank's process, zombie or port is left behind. Changes to memory stay in the ranks; stdio is flushed.
 /// If this process is killed, so are the ranks.
 ///
 /// Errors: refused if this process has other threads, or cannot fork; bad_input for fewer than 1 or
@@ -184,7 +209,11 @@ void fork_run(int ranks, Body body, const ForkOptions& options = {}) {
             listener.socket.close();
             reports.clear();
             if (options.bind_to_cores) detail::bind_to_core(rank);
-            const auto report = [&](const Fault& fault) { detail::send_report(writing.get(), fault); };
+            const auto report = [&](const Fault& fault) { detail::send_last_words(writing.get(), &fault); };
+            const auto ended = [&](int status) {
+                if (status == 0) detail::send_last_words(writing.get(), nullptr);
+                return status;
+            };
             const Identity me{.rank = rank,
                               .world = ranks,
                               .local_rank = rank,
@@ -192,10 +221,10 @@ void fork_run(int ranks, Body body, const ForkOptions& options = {}) {
                               .hosts = 1,
                               .launcher = Launcher::program};
             if constexpr (!connected) {
-                return detail::run_forked(
-                    rank, [&] { body(me); }, report);
+                return ended(detail::run_forked(
+                    rank, [&] { body(me); }, report));
             } else {
-                return detail::run_forked(
+                return ended(detail::run_forked(
                     rank,
                     [&] {
                         ControlPlane plane = rendezvous(me, point, {.timeout = std::chrono::seconds(60)});
@@ -211,7 +240,7 @@ void fork_run(int ranks, Body body, const ForkOptions& options = {}) {
                             ::_exit(failed);
                         }
                     },
-                    report);
+                    report));
             }
         });
     }

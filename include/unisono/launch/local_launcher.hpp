@@ -35,6 +35,7 @@ public:
     int run() {
         ::prctl(PR_SET_CHILD_SUBREAPER, 1); // what ranks leave behind becomes ours
         std::signal(SIGPIPE, SIG_IGN);
+        std::signal(SIGCHLD, SIG_DFL); // who starts us may ignore it: then nobody would know how ranks end
         sigset_t handled;
         sigemptyset(&handled);
         for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT}) sigaddset(&handled, each);

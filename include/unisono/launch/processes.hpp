@@ -29,10 +29,13 @@ struct ProcessEnd {
     int index = -1; ///< the n-th that was started
     int status = 0; ///< what it returned, if it ended by itself
     int signal = 0; ///< what killed it; 0: it ended by itself
+    /// Whether the system has said how it ended. It does not where SIGCHLD is ignored, or where
+    /// other code of this process has waited for the child.
+    bool known = true;
 
-    [[nodiscard]] bool good() const { return status == 0 && signal == 0; }
-    /// As shells count: 128 + signal.
-    [[nodiscard]] int exit_code() const { return signal != 0 ? 128 + signal : status; }
+    [[nodiscard]] bool good() const { return known && status == 0 && signal == 0; }
+    /// As shells count: 128 + signal; 1 if it is not known.
+    [[nodiscard]] int exit_code() const { return !known ? 1 : signal != 0 ? 128 + signal : status; }
     [[nodiscard]] std::string text() const;
 };
 
@@ -111,6 +114,8 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION std::string ProcessEnd::text() const {
+    if (!known)
+        return "ended, and the system does not say how (is SIGCHLD ignored, or has other code waited for the process?)";
     if (signal == 0) return concat({"exited with status ", status});
     const char* name = ::strsignal(signal); // NOLINT(concurrency-mt-unsafe): each thread has its own since glibc 2.32
     return concat({"was killed by signal ", signal, (name != nullptr ? concat({" (", name, ")"}) : "")});
@@ -133,11 +138,12 @@ UNISONO_DEFINITION std::optional<ProcessEnd> Processes::poll_any() {
         if (waited ? info.si_pid != each.pid : errno != ECHILD) continue;
         if (waited && each.own_group)
             ::kill(-each.pid, SIGKILL); // what it started and left behind; before its number is free
-        int status = 0;                 // if the program ignores SIGCHLD, how it ended is unknown
-        if (waited) ::waitpid(each.pid, &status, 0);
+        int status = 0;
+        const bool known = waited && ::waitpid(each.pid, &status, 0) == each.pid;
         each.running = false;
         --running_;
-        ProcessEnd end{.index = static_cast<int>(i)};
+        ProcessEnd end{.index = static_cast<int>(i), .known = known};
+        if (!known) return end;
         if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
         else end.status = WEXITSTATUS(status);
         return end;

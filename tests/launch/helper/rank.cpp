@@ -249,6 +249,30 @@ int forked(const std::string& what) {
                          {.timeout = 300ms});
         });
     }
+    if (what == "unheard") { // SIGCHLD is ignored: the system does not say how a rank ended
+        std::signal(SIGCHLD, SIG_IGN);
+        static_cast<void>(expect_error([] { un::fork_run(3, [](un::ControlPlane&) {}); }));
+        static_cast<void>(expect_error([] { un::fork_run(3, [](const un::Identity&) {}); }));
+        return expect_error([&] {
+                   un::fork_run(3, [&](un::ControlPlane& plane) {
+                       gather(plane);
+                       if (plane.rank() == 1) throw std::runtime_error("its own");
+                   });
+               }) +
+               expect_error([&] {
+                   un::fork_run(3, [&](const un::Identity& me) {
+                       if (me.rank == 2) ::raise(SIGKILL);
+                   });
+               });
+    }
+    if (what == "long") { // a pipe may have one page: where a user has many, or asks for it
+        return expect_error([&] {
+            un::fork_run(2, [&](const un::Identity& me) {
+                for (int fd = 3; fd < 64; ++fd) static_cast<void>(::fcntl(fd, F_SETPIPE_SZ, 4096));
+                if (me.rank == 1) throw std::runtime_error(std::string(20'000, 'x'));
+            });
+        });
+    }
     if (what == "threads") {
         std::atomic<bool> done{false};
         std::thread other([&] {
