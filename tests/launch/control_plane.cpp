@@ -95,25 +95,44 @@ BOOST_AUTO_TEST_CASE(blobs_are_gathered_over_a_file_which_is_gone_then) {
 BOOST_AUTO_TEST_CASE(files_of_long_ago_are_swept) {
     const unisono_test::Folder folder;
     const auto there = [&](const std::string& name) { return ::access((folder / name).c_str(), F_OK) == 0; };
-    const auto leave = [&](const std::string& name, int hours) {
+    const auto leave = [&](const std::string& name, int hours, const std::string& text = "unisono1 7 ") {
         const std::string path = folder / name;
-        ::close(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        const un::detail::FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        BOOST_REQUIRE_EQUAL(::write(file.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
         const timespec then{.tv_sec = std::time(nullptr) - hours * 3600, .tv_nsec = 0};
         const timespec both[2] = {then, then};
         BOOST_REQUIRE_EQUAL(::utimensat(AT_FDCWD, path.c_str(), both, 0), 0);
     };
-    leave("killed.meet", 48);
-    leave("killed.meet.123", 48); // a draft
-    leave("waiting.meet", 2);
-    leave("notes.txt", 48);
+    const auto leave_all = [&] {
+        leave("killed.meet", 48);
+        leave("killed.meet.123", 48); // a draft
+        leave("waiting.meet", 2);
+        for (const char* name : {"notes.txt", "minutes.meeting-notes.txt", "run7.meet.csv", ".meet", "a b.meet"})
+            leave(name, 48);
+        leave("job.elastic.meet", 48); // of a training that takes days
+        leave("job.elastic.meet.123", 48);
+        leave("garden.meet", 48, "minutes of the board");
+        leave("empty.meet", 48, "");
+    };
+    leave_all();
+    ::symlink("killed.meet", (folder / "link.meet").c_str());
+    const std::size_t all = folder.names().size();
     un::MeetingPoint point = test::local_point();
     point.folder = folder.path();
+    { // the user's folder: whatever is in it is the user's
+        const un::detail::MeetingFile file(point);
+        BOOST_CHECK_EQUAL(folder.names().size(), all + 1);
+    }
+    point.own_folder = true;
+    BOOST_REQUIRE_EQUAL(::chmod(folder.path().c_str(), 0700), 0);
     {
         const un::detail::MeetingFile file(point);
         BOOST_CHECK(!there("killed.meet") && !there("killed.meet.123"));
         BOOST_CHECK(there("waiting.meet") && there("notes.txt") && there(point.job + ".meet"));
+        BOOST_CHECK(there("job.elastic.meet") && there("garden.meet"));
     }
-    BOOST_CHECK_EQUAL(folder.names().size(), 2u);
+    BOOST_CHECK_EQUAL(folder.names().size(), all - 2);
+    point.own_folder = false;
     point.folder = "/proc/no_folder_here";
     test::fails(un::ErrorCode::refused, {"/proc/no_folder_here", "UNISONO_FOLDER"},
                 [&] { static_cast<void>(un::detail::MeetingFile(point)); });

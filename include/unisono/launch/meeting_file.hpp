@@ -4,6 +4,7 @@
 /// The file by which ranks find rank 0: one line with its address and the job's token, readable by
 /// this user alone.
 
+#include "unisono/launch/environment.hpp"
 #include "unisono/launch/meeting.hpp"
 #include "unisono/launch/socket.hpp"
 
@@ -75,8 +76,30 @@ inline void make_meeting_folder(const std::string& folder, bool own) {
     }
 }
 
+/// Whether the name is that of a file by which ranks meet, "<job>.meet", or of its draft, with the
+/// writer's pid behind it. Not that of an elastic world, which may live for long.
+inline bool is_meeting_file_name(std::string_view name) {
+    const std::size_t dot = name.rfind('.');
+    int pid = 0;
+    if (dot != name.npos && parse_count(name.substr(dot + 1), 1 << 30, pid)) name = name.substr(0, dot);
+    constexpr std::string_view ending = ".meet";
+    if (!name.ends_with(ending)) return false;
+    name.remove_suffix(ending.size());
+    return is_file_name(name) && !name.ends_with(".elastic");
+}
+
+/// Whether the file in the open folder begins as a meeting file does.
+inline bool begins_as_meeting_file(int folder, const char* name) {
+    const FileDescriptor file(::openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    constexpr std::string_view mark = "unisono1 ";
+    char text[mark.size()];
+    return file.valid() && ::read(file.get(), text, sizeof text) == static_cast<ssize_t>(sizeof text) &&
+           std::string_view(text, sizeof text) == mark;
+}
+
 /// Removes files that rank 0 of killed jobs has left, since they hold tokens: files of this user
-/// that are a day old. No job waits for its ranks that long.
+/// that are a day old. No job waits for its ranks that long. Only in the library's own folder: what
+/// is in one that the user has named is the user's.
 inline void sweep_meeting_folder(const std::string& folder) {
     constexpr std::time_t old = 24 * 3600;
     DIR* const opened = ::opendir(folder.c_str());
@@ -87,11 +110,11 @@ inline void sweep_meeting_folder(const std::string& folder) {
         if (entry == nullptr) break;
         const std::string_view name = entry->d_name;
         struct stat about = {};
-        if (name.find(".meet") == name.npos ||
-            ::fstatat(::dirfd(opened), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) != 0)
+        if (!is_meeting_file_name(name) || ::fstatat(::dirfd(opened), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
         const bool left = S_ISREG(about.st_mode) && about.st_uid == ::geteuid() && about.st_mtime < now - old;
-        if (left) ::unlinkat(::dirfd(opened), entry->d_name, 0);
+        if (left && begins_as_meeting_file(::dirfd(opened), entry->d_name))
+            ::unlinkat(::dirfd(opened), entry->d_name, 0);
     }
     ::closedir(opened);
 }
@@ -107,7 +130,7 @@ public:
         const std::string draft = concat({path_, ".", ::getpid()});
         for (int attempt = 0;; ++attempt) {
             make_meeting_folder(point.folder, point.own_folder);
-            if (attempt == 0) sweep_meeting_folder(point.folder);
+            if (attempt == 0 && point.own_folder) sweep_meeting_folder(point.folder);
             ::unlink(draft.c_str());
             const FileDescriptor file(
                 ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
