@@ -55,6 +55,8 @@ public:
             ::dup2(::open("/dev/null", O_RDONLY), 0);
             ::dup2(::fileno(out_), 1);
             ::dup2(::fileno(err_), 2);
+            for (const int each : {SIGINT, SIGHUP, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD})
+                std::signal(each, SIG_DFL); // a shell that runs the tests in the background ignores some
             for (const int each : ignored) std::signal(each, SIG_IGN);
             ::execvpe(argument_list[0], argument_list.data(), variable_list.data());
             return 127;

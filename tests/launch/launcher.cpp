@@ -252,6 +252,20 @@ BOOST_AUTO_TEST_CASE(signals_are_passed_on) {
     BOOST_CHECK_EQUAL(stubborn.left_behind(), 0);
 }
 
+// nohup ignores SIGHUP, and a shell ignores SIGINT and SIGQUIT for its jobs in the background.
+BOOST_AUTO_TEST_CASE(a_signal_that_is_ignored_at_the_start_stays_so) {
+    const std::vector<int> ignored{SIGHUP, SIGINT, SIGQUIT, SIGUSR1};
+    Command job(line({"-n", "2"}, shell("trap 'exit 9' TERM; echo ready; while true; do sleep 0.02; done")), {},
+                ignored);
+    BOOST_REQUIRE(job.says("[0] ready") && job.says("[1] ready"));
+    for (const int each : ignored) job.signal(each);
+    std::this_thread::sleep_for(300ms);
+    BOOST_CHECK_EQUAL(::kill(job.pid(), 0), 0);
+    job.signal(SIGTERM);
+    expect(job.end(), 9, {});
+    BOOST_CHECK_EQUAL(job.left_behind(), 0);
+}
+
 BOOST_AUTO_TEST_CASE(nothing_is_left) {
     // Children in the background, in sessions of their own, that hold the output open, or ignore signals.
     expect(launched({"-n", "2"}, shell("sleep 1000 & exit 0")), 0, {});

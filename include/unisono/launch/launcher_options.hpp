@@ -64,7 +64,8 @@ signal if it was killed), with --elastic of the first that was not to be spared;
 the program cannot be started, 2 for a wrong command line.
 
 SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on, and SIGKILL follows after the grace time, or when a second one comes;
-SIGCONT is passed on, and SIGUSR1 and SIGUSR2 unless they change the number of ranks. Standard input goes to rank 0 unless it is a terminal.
+SIGCONT is passed on, and SIGUSR1 and SIGUSR2 unless they change the number of ranks. A signal that is ignored at the start, as
+SIGHUP is under nohup, stays so. Standard input goes to rank 0 unless it is a terminal.
 
 Where some ranks have come and others have not, a line on standard error says which, first after 3 seconds;
 UNISONO_NOTICE_AFTER=S sets that time, and 0 silences it.

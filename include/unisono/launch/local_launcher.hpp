@@ -38,7 +38,8 @@ public:
         std::signal(SIGCHLD, SIG_DFL); // who starts us may ignore it: then nobody would know how ranks end
         sigset_t handled;
         sigemptyset(&handled);
-        for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT}) sigaddset(&handled, each);
+        for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT})
+            if (!is_ignored(each)) sigaddset(&handled, each); // nohup, and shells for jobs in the background
         sigprocmask(SIG_BLOCK, &handled, &signals_before_);
         signals_ = FileDescriptor(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
 
@@ -73,6 +74,11 @@ private:
     /// are told to stop.
     static constexpr nanoseconds settle = 1'000'000'000;
     static constexpr std::chrono::seconds notice_of_late_ranks{60}; ///< once a rank has ended well
+
+    static bool is_ignored(int signal) {
+        struct sigaction now = {};
+        return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+    }
 
     void prepare_environment(std::uint16_t port, const JobToken& token) {
         const Environment own = Environment::of_process();
