@@ -333,7 +333,7 @@ BOOST_AUTO_TEST_CASE(standard_input_goes_to_rank_0) {
 
 BOOST_AUTO_TEST_CASE(elastic_jobs_outlive_ranks) {
     const auto script = [](const std::string& dies) {
-        return shell("case $RANK in " + dies + ") exit 3;; *) sleep 0.3; echo done;; esac");
+        return shell(rank_program + " world; case $RANK in " + dies + ") exit 3;; *) sleep 0.3; echo done;; esac");
     };
     const Result goes_on = launched({"-n", "3", "--elastic", "2"}, script("0"));
     expect(goes_on, 0, {"[1] done", "[2] done"}, {"exited with status 3; 2 ranks go on"});
@@ -342,8 +342,8 @@ BOOST_AUTO_TEST_CASE(elastic_jobs_outlive_ranks) {
     BOOST_CHECK_EQUAL(un::parse_launch({"-n", "2", "--elastic", "0", "prog"}).status, 2);
 }
 
-// Worlds and the processes that are added to them are played by a shell: `world` says that one is there.
-const std::string world = "m=$UNISONO_ELASTIC_FOLDER/job.elastic.meet; : > $m; ";
+// Worlds and the processes that are added to them are played by a shell: `world` makes one.
+const std::string world = "m=$UNISONO_ELASTIC_FOLDER/job.elastic.meet; " + rank_program + " world; ";
 
 BOOST_AUTO_TEST_CASE(command_lines_with_replacements) {
     const un::LaunchOptions options = un::parse_launch({"-n", "3", "--elastic", "2:4", "--restarts", "7", "p"}).options;
@@ -374,8 +374,19 @@ BOOST_AUTO_TEST_CASE(lost_ranks_are_replaced) {
 BOOST_AUTO_TEST_CASE(no_rank_is_replaced_before_there_is_a_world) {
     const Result result =
         launched({"-n", "3", "--elastic", "2:3"}, shell("case $RANK in 1) exit 3;; *) sleep 0.5; esac"));
-    expect(result, 0, {}, {"exited with status 3; 2 ranks go on"});
+    expect(result, 0, {}, {"exited with status 3 before all ranks had met"});
     BOOST_CHECK_MESSAGE(!result.complains("starts rank"), result.all());
+}
+
+// Those that wait for it get the error at once, and not when they have waited for as long as they may.
+BOOST_AUTO_TEST_CASE(a_rank_that_dies_before_the_others_have_met_it_is_told) {
+    for (const char* elastic : {"1", "1:3"}) {
+        const Result result = launched({"-n", "3", "--elastic", elastic},
+                                       shell("if [ $RANK = 1 ]; then exit 9; fi; exec " + rank_program + " gather"));
+        expect(result, 9, {"[0] fault peer_lost peer 1: rank 1 (pid", "[2] fault peer_lost peer 1"},
+               {"exited with status 9 before all ranks had met", "after this: rank 1 (pid"});
+        BOOST_CHECK_MESSAGE(!result.complains("starts rank"), result.all());
+    }
 }
 
 BOOST_AUTO_TEST_CASE(replacements_are_limited) {

@@ -64,6 +64,9 @@ public:
         return fault_;
     }
 
+    /// Whether all ranks have come. From any thread.
+    [[nodiscard]] bool complete() const { return complete_.load(); }
+
 private:
     struct Peer {
         FileDescriptor socket = {};
@@ -244,6 +247,7 @@ private:
             const std::lock_guard lock(mutex_);
             fault_ = state_.first_fault();
         }
+        complete_.store(state_.complete()); // before a rank hears it
         for (HubAction& action : state_.take_actions()) {
             const auto found = peers_.find(action.connection);
             if (found == peers_.end()) continue;
@@ -307,6 +311,7 @@ private:
     std::uint32_t next_id_ = 1;
     std::uint64_t own_host_ = host_number();
     std::atomic<nanoseconds> until_{never};
+    std::atomic<bool> complete_{false};
     nanoseconds stopped_since_ = never; ///< all that have not left
     std::string without_goodbye_ = {};  ///< read once the thread has ended
     std::mutex mutex_;

@@ -221,6 +221,7 @@ private:
         if (::read(start_errors_.get(), &failed, sizeof failed) == static_cast<ssize_t>(sizeof failed)) {
             if (!status_) say({"cannot start ", options_.command.front(), ": ", errno_text(failed)});
         } else if (!stopping_ && staying() + ended_well_ >= options_.least && options_.least != 0) {
+            if (!hub_->complete()) return lose_before_meeting(end);
             say({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text(),
                  dismissed_[static_cast<std::size_t>(rank)] ? ", as SIGUSR2 asked; " : "; ", processes_.running(),
                  processes_.running() == 1 ? " rank goes on" : " ranks go on"});
@@ -236,13 +237,25 @@ private:
         // Ranks that wait for one that never came also learn of it; not of one that has ended as a
         // signal asks, which has said goodbye: others may still save, or write, what they have.
         const bool as_asked = asked_to_stop_ != 0 && end.signal == 0 && end.status == 128 + asked_to_stop_;
-        if (rank < options_.ranks && !as_asked)
-            hub_->report({.code = ErrorCode::peer_lost,
-                          .rank = rank,
-                          .peer = rank,
-                          .message = concat({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text()})});
-        fail(end.exit_code(), true);
+        if (!as_asked) report(end);
+        fail(lost_before_meeting_.value_or(end.exit_code()), true);
         if (!stopping_ && stop_at_ == never) stop_at_ = steady_now() + settle;
+    }
+
+    void report(const ProcessEnd& end) {
+        if (end.index >= options_.ranks) return;
+        hub_->report({.code = ErrorCode::peer_lost,
+                      .rank = end.index,
+                      .peer = end.index,
+                      .message = concat({"rank ", end.index, " (pid ", processes_.pid(end.index), ") ", end.text()})});
+    }
+    /// Of an elastic job: there is no world yet that could go on without the rank. Those that wait
+    /// for it get an error, and end; one that never meets the others goes on.
+    void lose_before_meeting(const ProcessEnd& end) {
+        report(end);
+        if (!lost_before_meeting_) lost_before_meeting_ = end.exit_code();
+        say({"rank ", end.index, " (pid ", processes_.pid(end.index), ") ", end.text(),
+             " before all ranks had met; those that meet get an error"});
     }
 
     /// Of the ranks, those that are to be added included.
@@ -279,6 +292,10 @@ private:
         if (signal == SIGUSR1) {
             if (wanted_ >= options_.most) say({"SIGUSR1: there are ", wanted_, " ranks, as many as --elastic allows"});
             else ++wanted_;
+            return;
+        }
+        if (!hub_->complete()) {
+            say({"SIGUSR2: the ranks have not met yet"});
             return;
         }
         if (wanted_ <= options_.least) {
@@ -402,6 +419,7 @@ private:
     nanoseconds wait_until_ = never; ///< they are stopped
     int asked_to_stop_ = 0;          ///< by this signal
     nanoseconds asked_to_stop_at_ = 0;
+    std::optional<int> lost_before_meeting_; ///< the status of the first rank that was
     std::optional<int> status_;
     bool of_rank_ = false;                        ///< status_ is that of a rank
     std::vector<std::optional<ProcessEnd>> ends_; ///< of the ranks that failed

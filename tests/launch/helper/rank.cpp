@@ -1,6 +1,7 @@
 // A rank of a job for the tests of launchers and control planes: launch_rank MODE [NUMBERS...]. What it prints is what the
 // tests look at.
 
+#include <unisono/launch/elastic_folder.hpp>
 #include <unisono/launch/fork_run.hpp>
 
 #include <atomic>
@@ -54,12 +55,36 @@ void sleep_until(un::nanoseconds moment) {
     if (left > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(left));
 }
 
+/// As the first rank of an elastic world: in a process of its own, which ends with its process group.
+int listen_for_newcomers() {
+    un::MeetingPoint point = un::detail::admission_point({.folder = std::getenv("UNISONO_ELASTIC_FOLDER")});
+    const un::detail::Listener listener = un::detail::listen_at(true, 0);
+    point.host = "127.0.0.1";
+    point.port = listener.port;
+    point.token = un::JobToken::random();
+    un::detail::MeetingFile file(point);
+    if (::fork() != 0) {
+        std::fflush(nullptr);
+        ::_exit(0); // the file stays
+    }
+    for (const int fd : {0, 1, 2}) ::close(fd);
+    std::this_thread::sleep_for(60s);
+    ::_exit(0);
+}
+
 int run(const std::string& mode, const std::vector<int>& numbers) {
     if (mode == "alone") {
         const un::Identity me = un::identify();
         std::printf("rank %d of %d, local %d of %d, %d hosts\n", me.rank, me.world, me.local_rank, me.local_world,
                     me.hosts);
         return 0;
+    }
+    if (mode ==
+        "world") { // the ranks of a first elastic world meet; one listens for those that come, and leaves its file
+        if (std::getenv("UNISONO_JOINS") != nullptr) return 0;
+        { const un::ControlPlane plane = un::rendezvous({.timeout = 20s, .linger = 10s}); }
+        const bool listens = std::strcmp(std::getenv("UNISONO_RANK"), "0") == 0;
+        return listens && std::getenv("UNISONO_ELASTIC_FOLDER") != nullptr ? listen_for_newcomers() : 0;
     }
     un::ControlPlane plane = un::rendezvous({.timeout = 20s, .linger = 10s});
     if (mode == "gather") {
