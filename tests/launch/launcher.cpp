@@ -4,6 +4,7 @@
 #include "support.hpp"
 #include "support/folder.hpp"
 
+#include <unisono/launch/elastic_folder.hpp>
 #include <unisono/launch/launcher_options.hpp>
 
 #include <sys/stat.h>
@@ -398,6 +399,47 @@ BOOST_AUTO_TEST_CASE(replacements_are_limited) {
                  {{"UNISONO_ELASTIC_FOLDER", folder.path()}});
     expect(result, 0, {}, {"starts rank 4 (pid", "rank 4 is not replaced, since --restarts is 2"});
     BOOST_CHECK_MESSAGE(!result.complains("starts rank 5"), result.all());
+}
+
+// A process that waits to be added to a world is no rank of it.
+BOOST_AUTO_TEST_CASE(a_job_ends_with_the_last_rank_of_its_world) {
+    const auto job = [](const std::string& newcomer) {
+        return launched({"-n", "2", "--elastic", "1:2"},
+                        shell(world + "case $RANK in 1) exit 3;; 0) until [ -e $m.two ]; do sleep 0.02; done; " +
+                              "rm $m.two; exit 4;; *) " + newcomer + ";; esac"));
+    };
+    const Result waits = job(": > $m.two; sleep 100");
+    expect(waits, 4, {}, {"starts rank 2 (pid", "no rank of the world is left; stopping those that wait"});
+    // It has met ranks as one of them.
+    const Result is_added = job(rank_program + " fork well; : > $m.two; sleep 0.5; echo trained");
+    expect(is_added, 0, {"[2] trained"}, {"exited with status 4; "});
+}
+
+BOOST_AUTO_TEST_CASE(a_world_is_where_somebody_listens) {
+    const Folder folder;
+    const std::string path = folder / "job.elastic.meet";
+    const auto write = [&](const std::string& text, mode_t mode) {
+        const un::detail::FileDescriptor out(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+        BOOST_REQUIRE_EQUAL(::write(out.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+        BOOST_REQUIRE_EQUAL(::fchmod(out.get(), mode), 0);
+    };
+    auto listener = un::detail::listen_at(true, 0);
+    const std::string token = un::JobToken::random().text();
+    const std::string there = "unisono1 " + std::to_string(listener.port) + " " + token + " 127.0.0.1\n";
+    write(there, 0600);
+    const un::detail::ElasticFolder named(folder.path());
+    BOOST_CHECK(::access(path.c_str(), F_OK) != 0); // an earlier job's is removed
+    BOOST_CHECK(!named.has_world());
+    write(there, 0600);
+    BOOST_CHECK(named.has_world());
+    write(there, 0644);
+    BOOST_CHECK(!named.has_world());
+    write("", 0600);
+    BOOST_CHECK(!named.has_world());
+    write(there, 0600);
+    listener.socket.close();
+    BOOST_CHECK(!named.has_world());
+    ::unlink(path.c_str());
 }
 
 BOOST_AUTO_TEST_CASE(signals_change_the_number_of_ranks) {

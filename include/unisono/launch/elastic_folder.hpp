@@ -3,7 +3,10 @@
 /// \file
 /// The folder by which an elastic world and the processes that are to be added find each other.
 
+#include "unisono/launch/environment.hpp"
+#include "unisono/launch/launcher_claims.hpp"
 #include "unisono/launch/meeting_file.hpp"
+#include "unisono/launch/socket.hpp"
 
 #include <cerrno>
 #include <cstdlib>
@@ -43,6 +46,25 @@ inline void check_not_ended(const MeetingPoint& admission) {
                                  concat({"the training that this process was to be added to has ended (", path, ")"}));
 }
 
+/// The file that says that the process which unisono-run has started as this number is no longer
+/// one that waits, but a rank of the world.
+inline std::string added_path(const MeetingPoint& admission, int number) {
+    return concat({meeting_path(admission), ".added.", number});
+}
+/// Call when this process has met the ranks of a world. Nothing happens unless unisono-run has
+/// started it to be added.
+inline void note_added(const Environment& environment) {
+    const std::string* const joins = environment.find("UNISONO_JOINS");
+    const std::string* const folder = environment.find("UNISONO_ELASTIC_FOLDER");
+    const std::string* const number = environment.find("UNISONO_RANK");
+    int rank = 0;
+    if (joins == nullptr || *joins != "1" || folder == nullptr || number == nullptr ||
+        environment.find("UNISONO_LAUNCHER_PROCESS") == nullptr || !parse_count(*number, most_ranks, rank))
+        return;
+    const FileDescriptor file(::open(added_path(admission_point({.folder = *folder}), rank).c_str(),
+                                     O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+}
+
 /// A launcher's side: a folder of its own, or one that the user has named.
 class ElasticFolder {
 public:
@@ -59,7 +81,10 @@ public:
                                                         "; set UNISONO_ELASTIC_FOLDER to a folder"}));
             path_ = made;
             own_ = true;
-        } else ::unlink(end_of_training_path(point()).c_str()); // an earlier job's
+        } else { // an earlier job's
+            ::unlink(meeting_path(point()).c_str());
+            ::unlink(end_of_training_path(point()).c_str());
+        }
     }
     ElasticFolder(const ElasticFolder&) = delete;
     ElasticFolder& operator=(const ElasticFolder&) = delete;
@@ -71,8 +96,24 @@ public:
     }
 
     [[nodiscard]] const std::string& path() const { return path_; }
-    /// Whether a world's first rank has said where it listens, so that others can be added.
-    [[nodiscard]] bool has_world() const { return ::access(meeting_path(point()).c_str(), F_OK) == 0; }
+    /// Whether a world's first rank has said where it listens, so that others can be added, and
+    /// somebody listens there: a rank that was killed leaves its file.
+    [[nodiscard]] bool has_world() const {
+        try {
+            MeetingPoint desk = point();
+            if (!read_meeting_file(desk)) return false;
+            std::string why;
+            const nanoseconds until = steady_now() + 200'000'000;
+            for (const SocketAddress& address : resolve(desk.host, desk.port, why))
+                if (connect_to(address, until, why).valid()) return true;
+        } catch (const error&) { // a file that others may write
+        }
+        return false;
+    }
+    /// Whether the process that was started as this number is a rank of the world.
+    [[nodiscard]] bool has_added(int number) const { return ::access(added_path(point(), number).c_str(), F_OK) == 0; }
+    /// Before that process is started, and after its end.
+    void forget(int number) const { ::unlink(added_path(point(), number).c_str()); }
     /// Processes that still wait to be added give up.
     void end_training() const { note_end_of_training(point()); }
 

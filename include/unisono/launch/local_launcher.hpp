@@ -169,7 +169,7 @@ private:
             all = all && processes_.descriptor(rank) >= 0;
         }
         nanoseconds until = std::min({timeout_at_, stop_at_, kill_at_});
-        if (!stopping_) until = std::min({until, notice_at_, wait_until_});
+        if (!stopping_) until = std::min({until, notice_at_, wait_until_, look_for_world_at_});
         if (!all) until = std::min(until, steady_now() + 5'000'000);
         if (wants_more()) until = std::min(until, steady_now() + 50'000'000); // the world is not there yet
         ::poll(polled.data(), polled.size(), poll_timeout(until));
@@ -197,6 +197,7 @@ private:
         }
         while (wants_more() && folder_->has_world()) start_newcomer();
         look_for_late_ranks(now);
+        look_for_world(now);
         if (now >= stop_at_) stop(SIGTERM);
         if (now >= kill_at_) {
             kill_at_ = now + 1'000'000'000;
@@ -206,6 +207,7 @@ private:
     }
 
     void note(const ProcessEnd& end) {
+        if (folder_) folder_->forget(end.index);
         if (end.good()) {
             ++ended_well_;
             if (first_good_ >= 0) return;
@@ -220,12 +222,14 @@ private:
         int failed = 0;
         if (::read(start_errors_.get(), &failed, sizeof failed) == static_cast<ssize_t>(sizeof failed)) {
             if (!status_) say({"cannot start ", options_.command.front(), ": ", errno_text(failed)});
-        } else if (!stopping_ && staying() + ended_well_ >= options_.least && options_.least != 0) {
+        } else if (!stopping_ && options_.least != 0 && staying() + ended_well_ >= options_.least) {
             if (!hub_->complete()) return lose_before_meeting(end);
             say({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text(),
                  dismissed_[static_cast<std::size_t>(rank)] ? ", as SIGUSR2 asked; " : "; ", processes_.running(),
                  processes_.running() == 1 ? " rank goes on" : " ranks go on"});
             forgo_replacement(rank);
+            lost_ = end.exit_code();
+            look_for_world_at_ = steady_now();
             return; // its connection's end tells the others
         } else if (!status_) {
             const std::optional<Fault> fault = hub_->first_fault();
@@ -268,6 +272,30 @@ private:
         for (int rank = 0; rank < processes_.size(); ++rank)
             if (processes_.is_running(rank) && !dismissed_[static_cast<std::size_t>(rank)]) ++found;
         return found;
+    }
+    /// Whether a rank runs to which others can be added. Those that wait to be added are none.
+    [[nodiscard]] bool has_member() const {
+        for (int rank = 0; rank < processes_.size(); ++rank) {
+            const bool stays = processes_.is_running(rank) && !dismissed_[static_cast<std::size_t>(rank)];
+            if (stays && (rank < options_.ranks || folder_->has_added(rank))) return true;
+        }
+        return false;
+    }
+    /// Once all ranks of the world are lost, those that wait to be added wait in vain.
+    void look_for_world(nanoseconds now) {
+        if (now < look_for_world_at_) return;
+        look_for_world_at_ = never;
+        const bool over = stopping_ || stop_at_ != never || first_good_ >= 0 || processes_.running() == 0;
+        if (!replaces() || over || has_member()) {
+            no_world_since_ = never;
+            return;
+        }
+        look_for_world_at_ = now + 250'000'000;
+        no_world_since_ = folder_->has_world() ? never : std::min(no_world_since_, now);
+        if (no_world_since_ == never || now - no_world_since_ < settle) return;
+        say({"no rank of the world is left; stopping those that wait to be added"});
+        fail(lost_, true);
+        stop(SIGTERM);
     }
     /// Starts a process that the world takes in: instead of one that was lost, or as SIGUSR1 asks.
     void start_newcomer() {
@@ -406,6 +434,9 @@ private:
     std::optional<ElasticFolder> folder_; ///< where processes that are started later find the world
     int wanted_ = 0;                      ///< ranks that are to run
     int restarted_ = 0;                   ///< ranks that were lost, and replaced
+    int lost_ = 0;                        ///< the status of the last rank that was lost
+    nanoseconds look_for_world_at_ = never;
+    nanoseconds no_world_since_ = never; ///< only processes that wait to be added run
     std::unique_ptr<Hub> hub_;
     Processes processes_;
     nanoseconds timeout_at_ = never;

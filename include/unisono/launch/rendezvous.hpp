@@ -4,6 +4,7 @@
 /// W processes that know their rank and meeting point become one job with a control plane.
 
 #include "unisono/launch/control_plane.hpp"
+#include "unisono/launch/elastic_folder.hpp"
 #include "unisono/launch/entrance.hpp"
 #include "unisono/launch/meeting_file.hpp"
 #include "unisono/launch/waiting_notice.hpp"
@@ -302,9 +303,10 @@ inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, co
     const std::uint64_t claimant = detail::draw_claimant();
     detail::Reception own{.hub = nullptr, .file = {}, .reached = point};
     const bool listens = me.rank == 0 && !point.launcher_listens;
-    const std::chrono::nanoseconds notice_after = detail::notice_after(Environment::of_process(), options.notice_after);
+    const Environment environment = Environment::of_process();
+    const std::chrono::nanoseconds notice_after = detail::notice_after(environment, options.notice_after);
     if (listens) own = detail::receive_ranks(me, point, claimant, notice_after);
-    return detail::meet(me, options, deadline, std::move(own.hub), point, [&](std::string& why) {
+    ControlPlane met = detail::meet(me, options, deadline, std::move(own.hub), point, [&](std::string& why) {
         std::optional<detail::Entrance> entrance;
         detail::Search search(me, own.reached, claimant);
         if (listens) {
@@ -323,6 +325,8 @@ inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, co
         why = concat({search.where(), ": ", search.why()});
         return entrance;
     });
+    detail::note_added(environment);
+    return met;
 }
 
 /// `rendezvous` as the environment says.
