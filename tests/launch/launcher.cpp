@@ -361,14 +361,15 @@ BOOST_AUTO_TEST_CASE(command_lines_with_replacements) {
 BOOST_AUTO_TEST_CASE(lost_ranks_are_replaced) {
     const Folder folder;
     // Ranks of the first world do not join; those in the place of others do, and the first of them fails as well.
-    const Result result =
-        launched({"-n", "3", "--elastic", "2:3"},
-                 shell(world + "echo $RANK joins=$UNISONO_JOINS of $WORLD_SIZE; case $RANK in 1|3) exit 3;; "
-                               "4) :> $UNISONO_ELASTIC_FOLDER/five;; "
-                               "*) until [ -e $UNISONO_ELASTIC_FOLDER/five ]; do sleep 0.02; done; esac"),
-                 {{"UNISONO_JOINS", "1"}, {"UNISONO_ELASTIC_FOLDER", folder.path()}});
-    expect(result, 0, {"[0] 0 joins= of 3", "[1] 1 joins= of 3", "[3] 3 joins=1 of 3", "[4] 4 joins=1 of 3"},
+    const Result result = launched({"-n", "3", "--elastic", "2:3"},
+                                   shell(world + "echo $RANK joins=$UNISONO_JOINS of $WORLD_SIZE; " + rank_program +
+                                         " alone; case $RANK in 1|3) exit 3;; "
+                                         "4) :> $UNISONO_ELASTIC_FOLDER/five;; "
+                                         "*) until [ -e $UNISONO_ELASTIC_FOLDER/five ]; do sleep 0.02; done; esac"),
+                                   {{"UNISONO_JOINS", "1"}, {"UNISONO_ELASTIC_FOLDER", folder.path()}});
+    expect(result, 0, {"[0] 0 joins= of 3", "[1] 1 joins= of 3", "[3] 3 joins=1 of 4", "[4] 4 joins=1 of 5"},
            {"exited with status 3; 2 ranks go on", "starts rank 3 (pid", "starts rank 4 (pid"});
+    expect(result, 0, {"[1] rank 1 of 3, local 1 of 3", "[3] rank 3 of 4, local 3 of 4", "[4] rank 4 of 5"});
     BOOST_CHECK_MESSAGE(!result.complains("starts rank 5"), result.all());
 }
 

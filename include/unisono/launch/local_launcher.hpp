@@ -86,16 +86,11 @@ private:
         for (const auto& [name, value] : own.variables()) { // without what another launcher says of us
             if (!says_who_a_process_is(name) && (!replaces() || name != "UNISONO_JOINS")) made.set(name, value);
         }
-        const std::string world = std::to_string(options_.ranks);
         const std::uint16_t master = listen_at(true, 0).port; // for the program's own use; ours is the hub's
-        made.set("WORLD_SIZE", world);
-        made.set("LOCAL_WORLD_SIZE", world);
         made.set("GROUP_RANK", "0");
         made.set("GROUP_WORLD_SIZE", "1");
         made.set("MASTER_ADDR", "127.0.0.1");
         made.set("MASTER_PORT", std::to_string(master));
-        made.set("UNISONO_WORLD_SIZE", world);
-        made.set("UNISONO_LOCAL_WORLD_SIZE", world);
         made.set("UNISONO_HUB", concat({"127.0.0.1:", port}));
         made.set("UNISONO_TOKEN", token.text());
         made.set("UNISONO_LAUNCHER_PROCESS", std::to_string(::getpid()));
@@ -114,6 +109,11 @@ private:
         dismissed_.push_back(false);
         for (const char* name : {"RANK", "LOCAL_RANK", "UNISONO_RANK", "UNISONO_LOCAL_RANK"}) {
             environment_.set(name, std::to_string(rank));
+        }
+        // One that is started later has a number beyond the first world: it is one of a larger one.
+        const std::string world = std::to_string(std::max(options_.ranks, rank + 1));
+        for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "UNISONO_WORLD_SIZE", "UNISONO_LOCAL_WORLD_SIZE"}) {
+            environment_.set(name, world);
         }
         std::vector<std::string> variables;
         for (const auto& [name, value] : environment_.variables()) variables.push_back(concat({name, "=", value}));
