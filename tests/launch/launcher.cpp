@@ -402,6 +402,32 @@ BOOST_AUTO_TEST_CASE(replacements_are_limited) {
     BOOST_CHECK_MESSAGE(!result.complains("starts rank 5"), result.all());
 }
 
+// It costs no rank that trains. Its cause may pass, as that of a program that is being built.
+BOOST_AUTO_TEST_CASE(a_newcomer_that_cannot_be_started_is_a_lost_one) {
+    const Folder folder;
+    const std::string program = folder / "program";
+    const auto job = [&](const std::string& breaks, const std::string& mends, const std::string& restarts) {
+        const std::string script =
+            "#!/bin/sh\n" + world + "case $RANK in 1) sleep 0.3; " + breaks +
+            "exit 3;; 0) for i in 1 2 3; do sleep 0.5; done; " + mends +
+            "for i in 1 2 3; do sleep 0.5; done; echo trained;; *) echo added; sleep 100;; esac\n";
+        const un::detail::FileDescriptor out(::open(program.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700));
+        BOOST_REQUIRE_EQUAL(::write(out.get(), script.data(), script.size()), static_cast<ssize_t>(script.size()));
+        return line({"-n", "2", "--elastic", "1:2", "--restarts", restarts, "--wait", "0.2", "--grace", "0.1",
+                     "--log-dir", folder / "logs"},
+                    {program});
+    };
+    const auto gone = test::run_command(job("rm $0; ", "", "2"));
+    expect(gone, 0, {"[0] trained"},
+           {"cannot start rank 2, which was to be added to the world: " + program + ": No such file",
+            "cannot start rank 3, which", "; 1 rank goes on", "rank 3 is not replaced, since --restarts is 2"});
+    const std::string logs = folder / "logs";
+    const auto no_logs =
+        test::run_command(job("rm -r " + logs + "; : > " + logs + "; ", "rm " + logs + "; mkdir " + logs + "; ", "10"));
+    expect(no_logs, 124, {"[0] trained", "[2] added"},
+           {"cannot start rank 2, which was to be added to the world: cannot write " + logs, "starts rank 2 (pid"});
+}
+
 // A process that waits to be added to a world is no rank of it.
 BOOST_AUTO_TEST_CASE(a_job_ends_with_the_last_rank_of_its_world) {
     const auto job = [](const std::string& newcomer) {

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -104,9 +105,8 @@ private:
     /// Whether processes are started later, to be added to the world.
     [[nodiscard]] bool replaces() const { return options_.most != 0; }
 
+    /// Errors: refused; then nothing has been started.
     void start(int rank) {
-        ends_.emplace_back();
-        dismissed_.push_back(false);
         for (const char* name : {"RANK", "LOCAL_RANK", "UNISONO_RANK", "UNISONO_LOCAL_RANK"}) {
             environment_.set(name, std::to_string(rank));
         }
@@ -124,18 +124,17 @@ private:
         for (std::string& each : options_.command) command.push_back(each.data());
         command.push_back(nullptr);
 
+        FileDescriptor reading[2];
         FileDescriptor writing[2];
+        FileDescriptor logs[2];
         for (const int stream : {0, 1}) {
             int ends[2];
             if (::pipe2(ends, O_CLOEXEC) != 0)
                 throw error(ErrorCode::refused, concat({"no pipe: ", errno_text(errno)}));
+            reading[stream] = FileDescriptor(ends[0]);
             writing[stream] = FileDescriptor(ends[1]);
-            FileDescriptor log;
-            if (!options_.log_dir.empty()) {
-                log = open_log(concat({options_.log_dir, "/rank_", rank, stream == 0 ? ".out" : ".err"}));
-            }
-            sources_.emplace_back(FileDescriptor(ends[0]), options_.label ? concat({"[", rank, "] "}) : std::string(),
-                                  sinks_[stream], std::move(log));
+            if (!options_.log_dir.empty())
+                logs[stream] = open_log(concat({options_.log_dir, "/rank_", rank, stream == 0 ? ".out" : ".err"}));
         }
         processes_.start(
             [&] {
@@ -149,11 +148,25 @@ private:
                 std::signal(SIGPIPE, SIG_DFL);
                 sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
                 ::execvpe(command[0], command.data(), environment.data());
-                const int failed = errno;
+                const StartError failed{rank, errno};
                 [[maybe_unused]] const ssize_t told = ::write(start_errors_writing_.get(), &failed, sizeof failed);
-                return failed == ENOENT ? 127 : 126;
+                return failed.why == ENOENT ? 127 : 126;
             },
             true);
+        ends_.emplace_back();
+        dismissed_.push_back(false);
+        for (const int stream : {0, 1})
+            sources_.emplace_back(std::move(reading[stream]),
+                                  options_.label ? concat({"[", rank, "] "}) : std::string(), sinks_[stream],
+                                  std::move(logs[stream]));
+    }
+    /// Why the rank's program could not be started, or 0.
+    int start_error(int rank) {
+        StartError one;
+        while (::read(start_errors_.get(), &one, sizeof one) == static_cast<ssize_t>(sizeof one))
+            cannot_start_[one.rank] = one.why;
+        const auto found = cannot_start_.find(rank);
+        return found == cannot_start_.end() ? 0 : found->second;
     }
 
     /// One turn of the loop: waits for output, signals and ends of ranks.
@@ -171,7 +184,7 @@ private:
         nanoseconds until = std::min({timeout_at_, stop_at_, kill_at_});
         if (!stopping_) until = std::min({until, notice_at_, wait_until_, look_for_world_at_});
         if (!all) until = std::min(until, steady_now() + 5'000'000);
-        if (wants_more()) until = std::min(until, steady_now() + 50'000'000); // the world is not there yet
+        if (wants_more()) until = std::min(until, std::max(start_at_, steady_now() + 50'000'000)); // no world yet
         ::poll(polled.data(), polled.size(), poll_timeout(until));
 
         for (int stream = 0; stream < 2; ++stream) {
@@ -195,7 +208,8 @@ private:
             fail(124);
             stop(SIGTERM);
         }
-        while (wants_more() && folder_->has_world()) start_newcomer();
+        while (wants_more() && now >= start_at_ && folder_->has_world() && start_newcomer()) {
+        }
         look_for_late_ranks(now);
         look_for_world(now);
         if (now >= stop_at_) stop(SIGTERM);
@@ -219,9 +233,13 @@ private:
             return;
         }
         const int rank = end.index;
-        int failed = 0;
-        if (::read(start_errors_.get(), &failed, sizeof failed) == static_cast<ssize_t>(sizeof failed)) {
+        const int failed = start_error(rank);
+        const bool newcomer = rank >= options_.ranks;
+        if (failed != 0 && !(newcomer && !stopping_ && stop_at_ == never)) {
             if (!status_) say({"cannot start ", options_.command.front(), ": ", errno_text(failed)});
+        } else if (failed != 0) {
+            lose_start(rank, concat({options_.command.front(), ": ", errno_text(failed)}));
+            return;
         } else if (!stopping_ && options_.least != 0 && staying() + ended_well_ >= options_.least) {
             if (!hub_->complete()) return lose_before_meeting(end);
             say({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text(),
@@ -298,14 +316,31 @@ private:
         stop(SIGTERM);
     }
     /// Starts a process that the world takes in: instead of one that was lost, or as SIGUSR1 asks.
-    void start_newcomer() {
+    /// False if it cannot be started.
+    bool start_newcomer() {
         const int rank = processes_.size();
-        start(rank);
+        try {
+            folder_->forget(rank);
+            start(rank);
+        } catch (const error& failed) {
+            lose_start(rank, failed.why().message);
+            return false;
+        }
         say({"starts rank ", rank, " (pid ", processes_.pid(rank), "), to be added to the world"});
+        return true;
+    }
+    /// A rank that was to be added could not be started: it is one that was lost. The next try is a
+    /// little later: the program's file may be one that is being built.
+    void lose_start(int rank, const std::string& why) {
+        say({"cannot start rank ", rank, ", which was to be added to the world: ", why, "; ", staying(),
+             staying() == 1 ? " rank goes on" : " ranks go on"});
+        start_at_ = steady_now() + 1'000'000'000;
+        forgo_replacement(rank);
     }
     /// A rank was lost. Unless it may be replaced, fewer are wanted from now on.
     void forgo_replacement(int lost) {
-        if (!replaces() || dismissed_[static_cast<std::size_t>(lost)] || first_good_ >= 0) return;
+        const auto index = static_cast<std::size_t>(lost);
+        if (!replaces() || (index < dismissed_.size() && dismissed_[index]) || first_good_ >= 0) return;
         if (restarted_ < options_.restarts) {
             ++restarted_;
             return;
@@ -429,8 +464,14 @@ private:
     std::vector<OutputSource> sources_; ///< two for each rank
     FileDescriptor signals_;
     sigset_t signals_before_ = {};
-    FileDescriptor start_errors_; ///< errno of each rank whose program cannot be started
+    struct StartError {
+        int rank = 0;
+        int why = 0; ///< errno
+    };
+    FileDescriptor start_errors_; ///< of each rank whose program cannot be started
     FileDescriptor start_errors_writing_;
+    std::map<int, int> cannot_start_;     ///< what was read of them
+    nanoseconds start_at_ = 0;            ///< processes that are to be added are started from then on
     std::optional<ElasticFolder> folder_; ///< where processes that are started later find the world
     int wanted_ = 0;                      ///< ranks that are to run
     int restarted_ = 0;                   ///< ranks that were lost, and replaced
