@@ -6,6 +6,7 @@
 
 #include <unisono/launch/elastic_folder.hpp>
 #include <unisono/launch/launcher_options.hpp>
+#include <unisono/launch/launcher_output.hpp>
 
 #include <sys/stat.h>
 
@@ -302,6 +303,25 @@ BOOST_AUTO_TEST_CASE(output_comes_whole) {
         BOOST_CHECK_MESSAGE(went_on.all().find("cannot write to " + std::string(other)) != std::string::npos,
                             went_on.all());
     }
+}
+
+// As after `2>&1 |`: when one has taken the last free page, the other must not wait for the reader.
+BOOST_AUTO_TEST_CASE(a_full_pipe_holds_up_no_launcher) {
+    un::Processes processes;
+    processes.start([] {
+        int ends[2];
+        if (::pipe2(ends, O_CLOEXEC) != 0 || ::fcntl(ends[1], F_SETPIPE_SZ, 4096) < 0) return 1;
+        un::detail::OutputSink out(ends[1]);
+        un::detail::OutputSink err(::dup(ends[1]));
+        out.add(std::string(4096, 'x'));
+        err.add(std::string(4096, 'y'));
+        out.flush();
+        err.flush();
+        const bool changed = (::fcntl(ends[1], F_GETFL) & O_NONBLOCK) != 0; // for all who have inherited it
+        return !changed && out.wanted().fd < 0 && err.wanted().fd >= 0 ? 0 : 2;
+    });
+    const auto end = processes.wait_any(un::deadline_after(un::steady_now(), 10s));
+    BOOST_CHECK_MESSAGE(end && end->good(), (end ? end->text() : "it waits"));
 }
 
 BOOST_AUTO_TEST_CASE(output_goes_to_files_too) {

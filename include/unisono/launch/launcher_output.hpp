@@ -24,11 +24,20 @@ namespace detail {
 /// One of the launcher's own outputs. A slow reader delays the ranks, as it would without a
 /// launcher, but never the launcher: it writes only what is accepted at once. What a full disk does
 /// not accept is lost, and the job goes on.
+///
+/// A pipe may have other writers, as after `2>&1 |`, which fill it between poll and write. So it is
+/// opened once more, as one of which a write never waits: O_NONBLOCK on the descriptor that was
+/// inherited would hold for all who have it.
 class OutputSink {
 public:
     static constexpr std::size_t most_pending = std::size_t{1} << 20;
 
-    explicit OutputSink(int fd) : fd_(fd) {}
+    explicit OutputSink(int fd) : fd_(fd) {
+        struct stat about = {};
+        if (::fstat(fd, &about) != 0 || !S_ISFIFO(about.st_mode)) return;
+        own_ = FileDescriptor(
+            ::open(concat({"/proc/self/fd/", fd}).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+    }
 
     void add(std::string_view text) {
         if (!broken_ && lost_ == 0) pending_ += text;
@@ -44,11 +53,13 @@ public:
         return concat({"unisono-run: cannot write to standard ", fd_ == 1 ? "output" : "error", ": ", errno_text(why),
                        "; the job goes on without it\n"});
     }
-    [[nodiscard]] pollfd wanted() const { return {pending_.empty() ? -1 : fd_, POLLOUT, 0}; }
+    [[nodiscard]] pollfd wanted() const { return {pending_.empty() ? -1 : fd(), POLLOUT, 0}; }
 
-    /// Call when poll reports it as writable: a writable pipe accepts this much without waiting.
+    /// Writes what is accepted at once: a writable pipe accepts this much without waiting.
     void flush() {
-        const ssize_t wrote = ::write(fd_, pending_.data(), std::min<std::size_t>(pending_.size(), 4096));
+        pollfd now = wanted();
+        if (now.fd < 0 || ::poll(&now, 1, 0) <= 0) return; // another writer may have been faster
+        const ssize_t wrote = ::write(now.fd, pending_.data(), std::min<std::size_t>(pending_.size(), 4096));
         if (wrote > 0) {
             pending_.erase(0, static_cast<std::size_t>(wrote));
         } else if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
@@ -60,11 +71,14 @@ public:
 
     /// Writes the rest, as far as it is accepted until the deadline.
     void finish(nanoseconds until) {
-        while (!pending_.empty() && wait_for(fd_, POLLOUT, until)) flush();
+        while (!pending_.empty() && wait_for(fd(), POLLOUT, until)) flush();
     }
 
 private:
+    [[nodiscard]] int fd() const { return own_.valid() ? own_.get() : fd_; }
+
     int fd_;
+    FileDescriptor own_ = {}; ///< the same pipe, without waiting
     bool broken_ = false;
     int lost_ = 0;    ///< the error after which nothing is written
     int failure_ = 0; ///< the same, until it is told
