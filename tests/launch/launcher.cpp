@@ -489,6 +489,19 @@ BOOST_AUTO_TEST_CASE(a_world_is_where_somebody_listens) {
     ::unlink(path.c_str());
 }
 
+// A rank that has ended costs no descriptor, and no place in poll, which takes as many as a process may open.
+BOOST_AUTO_TEST_CASE(many_ranks_are_replaced) {
+    const std::string ranks = world + "if [ $RANK != 0 ]; then [ $RANK -lt 60 ] || : > $m.last; exit 3; fi; " +
+                              "until [ -e $m.last ]; do sleep 0.02; done; rm $m.last; echo heard; sleep 0.3; " +
+                              "ls /proc/$PPID/fd | wc -l; ";
+    const Result result = test::run_command({"sh", "-c", "ulimit -n 64; exec \"$@\"", "sh", launcher, "-n", "2",
+                                             "--elastic", "1:2", "--restarts", "59", "--no-label", "sh", "-c", ranks});
+    expect(result, 0, {"heard\n"}, {"rank 60 is not replaced, since --restarts is 59"});
+    const std::size_t at = result.out.find("heard\n");
+    BOOST_REQUIRE(at != std::string::npos);
+    BOOST_CHECK_LT(std::atoi(result.out.c_str() + at + 6), 25);
+}
+
 BOOST_AUTO_TEST_CASE(signals_change_the_number_of_ranks) {
     Command job(line({"-n", "2", "--elastic", "1:3"},
                      shell(world + "trap 'echo asked; exit 9' TERM; echo here; while :; do sleep 0.02; done")));

@@ -97,6 +97,9 @@ public:
 
     [[nodiscard]] pollfd wanted() const { return {sink_->full() ? -1 : pipe_.get(), POLLIN, 0}; }
 
+    /// Nothing can come any more.
+    [[nodiscard]] bool ended() const { return !pipe_.valid(); }
+
     /// Reads what is available; false once nothing can come any more.
     bool read() {
         char buffer[65536];

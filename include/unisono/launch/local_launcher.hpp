@@ -8,11 +8,12 @@
 #include "unisono/launch/elastic_folder.hpp"
 #include "unisono/launch/hub.hpp"
 #include "unisono/launch/launcher_options.hpp"
-#include "unisono/launch/launcher_output.hpp"
 #include "unisono/launch/orphans.hpp"
 #include "unisono/launch/processes.hpp"
+#include "unisono/launch/rank_outputs.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <map>
@@ -66,7 +67,7 @@ public:
         const int status = final_status();
         hub_.reset();
         kill_orphans();
-        finish_output();
+        outputs_.finish(steady_now() + 10'000'000'000);
         return status;
     }
 
@@ -156,9 +157,8 @@ private:
         ends_.emplace_back();
         dismissed_.push_back(false);
         for (const int stream : {0, 1})
-            sources_.emplace_back(std::move(reading[stream]),
-                                  options_.label ? concat({"[", rank, "] "}) : std::string(), sinks_[stream],
-                                  std::move(logs[stream]));
+            outputs_.add(stream, std::move(reading[stream]), options_.label ? concat({"[", rank, "] "}) : std::string(),
+                         std::move(logs[stream]));
     }
     /// Why the rank's program could not be started, or 0.
     int start_error(int rank) {
@@ -171,32 +171,26 @@ private:
 
     /// One turn of the loop: waits for output, signals and ends of ranks.
     void turn() {
-        std::vector<pollfd> polled;
-        for (const OutputSink& sink : sinks_) polled.push_back(sink.wanted());
-        polled.push_back({signals_.get(), POLLIN, 0});
-        for (const OutputSource& source : sources_) polled.push_back(source.wanted());
+        std::vector<pollfd> polled{{signals_.get(), POLLIN, 0}};
+        outputs_.wait_for(polled);
         bool all = true;
         for (int rank = 0; rank < processes_.size(); ++rank) {
             if (!processes_.is_running(rank)) continue;
-            polled.push_back({processes_.descriptor(rank), POLLIN, 0});
-            all = all && processes_.descriptor(rank) >= 0;
+            const int process = processes_.descriptor(rank);
+            if (process >= 0) polled.push_back({process, POLLIN, 0});
+            all = all && process >= 0;
         }
         nanoseconds until = std::min({timeout_at_, stop_at_, kill_at_});
         if (!stopping_) until = std::min({until, notice_at_, wait_until_, look_for_world_at_});
         if (!all) until = std::min(until, steady_now() + 5'000'000);
         if (wants_more()) until = std::min(until, std::max(start_at_, steady_now() + 50'000'000)); // no world yet
-        ::poll(polled.data(), polled.size(), poll_timeout(until));
+        if (::poll(polled.data(), polled.size(), poll_timeout(until)) < 0 && errno != EINTR)
+            throw error(ErrorCode::refused, concat({"cannot wait for the ranks: ", errno_text(errno)}));
 
-        for (int stream = 0; stream < 2; ++stream) {
-            if (polled[static_cast<std::size_t>(stream)].revents != 0) sinks_[stream].flush();
-            sinks_[1 - stream].add(sinks_[stream].take_failure());
-        }
-        for (std::size_t i = 0; i < sources_.size(); ++i) {
-            if (polled[3 + i].revents != 0) sources_[i].read();
-        }
-        if (polled[2].revents != 0) pass_on_signals();
+        outputs_.move(polled);
+        if (polled[0].revents != 0) pass_on_signals();
         while (const auto end = processes_.poll_any()) note(*end);
-        if ((sinks_[0].broken() || sinks_[1].broken()) && !stopping_) { // no reader is left, as after `| head`
+        if (outputs_.broken() && !stopping_) {
             fail(128 + SIGPIPE);
             stop(SIGTERM);
         }
@@ -445,23 +439,11 @@ private:
         }
     }
 
-    void finish_output() {
-        const nanoseconds until = steady_now() + 10'000'000'000;
-        for (OutputSource& source : sources_) {
-            while (source.wanted().fd < 0 && source.read() && steady_now() < until) {
-                for (OutputSink& sink : sinks_) sink.finish(until);
-            }
-            source.finish();
-        }
-        for (OutputSink& sink : sinks_) sink.finish(until);
-    }
-
-    void say(std::initializer_list<TextPart> text) { sinks_[1].add(concat({"unisono-run: ", concat(text), "\n"})); }
+    void say(std::initializer_list<TextPart> text) { outputs_.say(concat({"unisono-run: ", concat(text), "\n"})); }
 
     LaunchOptions options_;
     Environment environment_;
-    OutputSink sinks_[2] = {OutputSink(1), OutputSink(2)};
-    std::vector<OutputSource> sources_; ///< two for each rank
+    RankOutputs outputs_;
     FileDescriptor signals_;
     sigset_t signals_before_ = {};
     struct StartError {

@@ -78,7 +78,8 @@ public:
     [[nodiscard]] int running() const { return running_; }
     [[nodiscard]] bool is_running(int index) const { return child(index).running; }
     [[nodiscard]] int pid(int index) const { return child(index).pid; }
-    /// Readable once the child has ended; -1 where the system has no such thing.
+    /// Readable once the child has ended; -1 where the system has no such thing, and after
+    /// `wait_any` has told the end.
     [[nodiscard]] int descriptor(int index) const { return child(index).process.get(); }
 
     /// Sends a signal to all that run.
@@ -141,6 +142,7 @@ UNISONO_DEFINITION std::optional<ProcessEnd> Processes::poll_any() {
         int status = 0;
         const bool known = waited && ::waitpid(each.pid, &status, 0) == each.pid;
         each.running = false;
+        each.process.close();
         --running_;
         ProcessEnd end{.index = static_cast<int>(i), .known = known};
         if (!known) return end;
@@ -159,7 +161,7 @@ UNISONO_DEFINITION std::optional<ProcessEnd> Processes::wait_any(nanoseconds dea
         detail::List<pollfd> polled;
         bool all = true;
         for (const Child& each : children_) {
-            if (each.running) polled.push_back({each.process.get(), POLLIN, 0});
+            if (each.running && each.process.valid()) polled.push_back({each.process.get(), POLLIN, 0});
             all = all && (!each.running || each.process.valid());
         }
         const nanoseconds until = all ? deadline : std::min(deadline, now + 2'000'000);
