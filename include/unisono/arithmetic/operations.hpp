@@ -178,14 +178,19 @@ template <class Op, element T>
 Reduction make_reduction(const Op& op) {
     if constexpr (std::is_same_v<Op, WeightedMean>) {
         op.check();
-        return {ReductionKind::weighted_mean, element_type_of<T>, &detail::combine_kernel<Sum, T>, nullptr};
+        return {.kind = ReductionKind::weighted_mean,
+                .type = element_type_of<T>,
+                .combine = &detail::combine_kernel<Sum, T>};
     } else if constexpr (requires { Op::few; }) {
-        return {Op::kind, element_type_of<T>, &detail::combine_few<Op, T>, nullptr};
+        return {.kind = Op::kind, .type = element_type_of<T>, .combine = &detail::combine_few<Op, T>};
     } else if constexpr (detail::built_in_operation<Op>) {
-        return {Op::kind, element_type_of<T>, &detail::combine_kernel<Op, T>, nullptr};
+        return {.kind = Op::kind, .type = element_type_of<T>, .combine = &detail::combine_kernel<Op, T>};
     } else {
-        return {ReductionKind::user,       element_type_of<T>, &detail::combine_kernel<Op, T>, &op, nullptr,
-                detail::hash_of_type<Op>()};
+        return {.kind = ReductionKind::user,
+                .type = element_type_of<T>,
+                .user_operation = detail::hash_of_type<Op>(),
+                .combine = &detail::combine_kernel<Op, T>,
+                .state = &op};
     }
 }
 

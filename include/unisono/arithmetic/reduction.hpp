@@ -42,12 +42,29 @@ using PositionedKernel = void (*)(const void* state, const std::byte* const* sou
 struct Reduction {
     ReductionKind kind = ReductionKind::none;
     ElementType type = ElementType::opaque;
+    std::uint32_t user_operation = 0; ///< a hash of the type of the user's operation; else 0
     CombineKernel combine = nullptr;
     const void* state = nullptr; ///< the user's operation; must outlive the collective (the group keeps a copy)
     /// In place of `combine`, by schedules that combine all ranks' elements at once (the mapped
     /// ones) and no others.
     PositionedKernel combine_at = nullptr;
-    std::uint32_t user_operation = 0; ///< a hash of the type of the user's operation; else 0
 };
+
+namespace detail {
+
+template <class T>
+struct Behind : T {
+    unsigned char more; ///< lies within T where T ends in padding
+};
+
+/// g++ 12 copies such a struct, where it is a member, as an array of bytes, and no longer sees that
+/// the copy has its pointers: it then leaves out stores to what they point to. So no request to the
+/// executor may be one: put small fields between others, not behind pointers.
+template <class T>
+inline constexpr bool ends_in_padding = sizeof(Behind<T>) == sizeof(T);
+
+} // namespace detail
+
+static_assert(!detail::ends_in_padding<Reduction>);
 
 UNISONO_NAMESPACE_END

@@ -59,6 +59,8 @@ struct OperationRequest {
     StreamRequest stream;
 };
 
+static_assert(!ends_in_padding<StreamRequest> && !ends_in_padding<OperationRequest>);
+
 inline constexpr std::uint32_t no_operation = 0xffffffffu; ///< in place of an index
 
 /// A collective as a caller names it, by the transport's native schedule and with equal counts:
