@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <string>
@@ -120,9 +121,47 @@ void maximum_of_shorts(const std::byte* in, std::byte* sum, std::size_t count, v
     }
 }
 
+/// Operations of one's own, with states of any size up to the largest.
+template <std::size_t Bytes>
+struct LastByte {
+    unsigned char state[Bytes] = {};
+    std::int32_t operator()(std::int32_t a, std::int32_t b) const { return a + b + state[Bytes - 1]; }
+};
+
+/// The state has memory of its own, so that checkers see a read behind it.
+template <std::size_t Bytes, class World>
+void with_state(World& world, std::size_t count) {
+    auto own = std::make_unique<LastByte<Bytes>>();
+    own->state[Bytes - 1] = 3;
+    const un::Reduction reduction = un::make_reduction<LastByte<Bytes>, std::int32_t>(*own);
+    require(reduction.state_bytes == Bytes, "the state's size");
+    std::vector<std::int32_t> data(count, 1);
+    un::Operation sum =
+        un::untyped::all_reduce(world, {un::ElementType::int32, 4}, data.data(), data.data(), count, reduction);
+    own->state[Bytes - 1] = 100; // the collective has a copy
+    sum.wait();
+    const int ranks = world.size();
+    require(data == std::vector<std::int32_t>(count, ranks + 3 * (ranks - 1)),
+            "state of " + std::to_string(Bytes) + " bytes: " + std::to_string(data[0]));
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(untyped)
+
+BOOST_AUTO_TEST_CASE(operations_with_states_of_any_size) {
+    for (const int ranks : {2, 3}) {
+        un::run<un::InProcess>(ranks, [](auto& world) {
+            for (const std::size_t count : {3u, 5000u}) {
+                with_state<1>(world, count);
+                with_state<24>(world, count);
+                with_state<25>(world, count);
+                with_state<48>(world, count);
+                with_state<64>(world, count);
+            }
+        });
+    }
+}
 
 BOOST_AUTO_TEST_CASE(as_the_typed_ones) {
     for (const int ranks : {1, 2, 3}) {
@@ -188,6 +227,12 @@ BOOST_AUTO_TEST_CASE(refusals) {
         };
         require(refused([&] { reduced(un::untyped::reduction(un::ReductionKind::sum, un::ElementType::float64)); }),
                 "a sum of another type");
+        const LastByte<1> own;
+        un::Reduction typed = un::make_reduction<LastByte<1>, std::int32_t>(own);
+        require(refused([&] { reduced(typed); }), "an operation of one's own on another type");
+        typed.type = un::ElementType::float32;
+        typed.state_bytes = 65;
+        require(refused([&] { reduced(typed); }), "too large a state");
         const un::untyped::ByteOperation shorts = {&maximum_of_shorts, 2, nullptr};
         require(refused([&] { reduced(un::untyped::reduction(shorts)); }), "an operation on other sizes");
     });

@@ -50,8 +50,6 @@ concept built_in_operation = requires {
     Op::kind;
 };
 
-inline constexpr std::size_t maximum_operation_bytes = 64;
-
 } // namespace detail
 
 /// An operation that reduces elements of type T: a built-in operation on an arithmetic type, or a
@@ -64,7 +62,7 @@ concept reduction_operation =
     ((detail::built_in_operation<Op> && arithmetic_element<T>) ||
      (std::same_as<Op, WeightedMean> && floating_element<T>) ||
      (!detail::built_in_operation<Op> && !std::same_as<Op, WeightedMean> && std::is_trivially_copyable_v<Op> &&
-      sizeof(Op) <= detail::maximum_operation_bytes && requires(const Op& op, T a, T b) {
+      sizeof(Op) <= Reduction::state_capacity && requires(const Op& op, T a, T b) {
           { op(a, b) } -> std::same_as<T>;
       }));
 

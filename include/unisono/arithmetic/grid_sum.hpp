@@ -177,6 +177,7 @@ template <floating_element T>
 Reduction grid_reduction(const GridMap& map) {
     return {.kind = ReductionKind::grid,
             .type = element_type_of<T>,
+            .state_bytes = static_cast<std::uint16_t>(sizeof(GridMap)),
             .combine = nullptr,
             .state = &map,
             .combine_at = &grid_kernel<T>};

@@ -186,8 +186,12 @@ Reduction make_reduction(const Op& op) {
     } else if constexpr (detail::built_in_operation<Op>) {
         return {.kind = Op::kind, .type = element_type_of<T>, .combine = &detail::combine_kernel<Op, T>};
     } else {
+        static_assert(alignof(Op) <= Reduction::state_alignment,
+                      "found: an operation that is aligned to more than 64 bytes; required: at most 64, since the "
+                      "collective keeps a copy");
         return {.kind = ReductionKind::user,
                 .type = element_type_of<T>,
+                .state_bytes = static_cast<std::uint16_t>(sizeof(Op)),
                 .user_operation = detail::hash_of_type<Op>(),
                 .combine = &detail::combine_kernel<Op, T>,
                 .state = &op};

@@ -40,11 +40,17 @@ using PositionedKernel = void (*)(const void* state, const std::byte* const* sou
 /// An operation on elements of one type, for the untyped executor: kernels, and what describes them
 /// in a signature.
 struct Reduction {
+    static constexpr std::size_t state_capacity = 64;  ///< bytes of the user's operation, at most
+    static constexpr std::size_t state_alignment = 64; ///< the same
+
     ReductionKind kind = ReductionKind::none;
     ElementType type = ElementType::opaque;
+    std::uint16_t state_bytes = 0;    ///< of `state`; 0: it is not copied
     std::uint32_t user_operation = 0; ///< a hash of the type of the user's operation; else 0
     CombineKernel combine = nullptr;
-    const void* state = nullptr; ///< the user's operation; must outlive the collective (the group keeps a copy)
+    /// The user's operation. Must live until the collective has started, which keeps a copy of
+    /// `state_bytes`; if they are 0, until it has ended.
+    const void* state = nullptr;
     /// In place of `combine`, by schedules that combine all ranks' elements at once (the mapped
     /// ones) and no others.
     PositionedKernel combine_at = nullptr;

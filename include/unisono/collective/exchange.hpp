@@ -60,7 +60,7 @@ std::uint32_t start_reduce_scatter(Group<Transport>& group, std::span<const T> a
         }
     }
     OperationRequest request = request_for(all.data(), mine.data());
-    set_reduction<T>(request, op);
+    request.reduction = make_reduction<Op, T>(op);
     return start_blocks<Collective::reduce_scatter>(group, request, mine.size(), all.size(), counts, all.data(),
                                                     family);
 }

@@ -156,7 +156,7 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
     request.partition = Partition::vector(count);
     request.count = count;
     request.total_bytes = count * sizeof(T);
-    set_reduction<T>(request, op);
+    request.reduction = make_reduction<WeightedMean, T>(op);
     return start<Collective::all_reduce>(group, request, 0, way);
 }
 

@@ -29,12 +29,6 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <element T>
-void set_grid_reduction(OperationRequest& request, const GridMap& map) {
-    request.reduction = grid_reduction<T>(map);
-    request.state_bytes = static_cast<std::uint16_t>(sizeof(GridMap));
-}
-
 /// data = the sum of all ranks' data on a grid, straight from their memory. `What` is an
 /// all_reduce, or a reduce that leaves the data of ranks other than the root unchanged. The map
 /// refers to ranges that must live as long as the operation, and are the same on all ranks. More
@@ -46,7 +40,7 @@ std::uint32_t start_sum_on_grid(Group<Transport>& group, std::span<T> data, cons
     request.partition = Partition::vector(data.size());
     request.count = data.size();
     request.total_bytes = data.size_bytes();
-    set_grid_reduction<T>(request, map);
+    request.reduction = grid_reduction<T>(map);
     return start<What>(group, request, root, NativeSchedule{});
 }
 

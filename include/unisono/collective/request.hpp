@@ -76,18 +76,6 @@ OperationRequest request_for(const T* input, T* output) {
     return request;
 }
 
-template <element T, class Op>
-void set_reduction(OperationRequest& request, const Op& op) {
-    static_assert(sizeof(Op) <= OperationState::state_capacity,
-                  "found: an operation with more than 64 bytes of its own; required: at most 64, since the collective "
-                  "keeps a copy (refer to larger state by a pointer)");
-    static_assert(alignof(Op) <= OperationState::state_alignment,
-                  "found: an operation that is aligned to more than 64 bytes; required: at most 64, since the "
-                  "collective keeps a copy");
-    request.reduction = make_reduction<Op, T>(op);
-    if (request.reduction.state != nullptr) request.state_bytes = static_cast<std::uint16_t>(sizeof(Op));
-}
-
 /// Operations without a state of their own, whose kernels are the library's.
 template <class Op>
 inline constexpr bool is_built_in = built_in_operation<Op>;

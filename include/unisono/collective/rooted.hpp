@@ -35,7 +35,7 @@ std::uint32_t start_reduce(Group<Transport>& group, std::span<const T> in, std::
     request.partition = Partition::vector(in.size());
     request.count = in.size();
     request.total_bytes = in.size_bytes();
-    set_reduction<T>(request, op);
+    request.reduction = make_reduction<Op, T>(op);
     return start<Collective::reduce>(group, request, root, family);
 }
 

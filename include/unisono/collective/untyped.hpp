@@ -132,23 +132,28 @@ inline Reduction reduction(const ByteOperation& operation, ElementType type = El
     if (operation.element_bytes == 0 || operation.element_bytes > detail::combine_room)
         refuse_input({"untyped::reduction: found elements of ", operation.element_bytes, " bytes, expected 1 to ",
                       detail::combine_room});
-    return {.kind = ReductionKind::user, .type = type, .combine = &detail::combine_bytes, .state = &operation};
+    return {.kind = ReductionKind::user,
+            .type = type,
+            .state_bytes = static_cast<std::uint16_t>(sizeof operation),
+            .combine = &detail::combine_bytes,
+            .state = &operation};
 }
 
 namespace parts {
 inline void set(detail::OperationRequest& request, const Reduction& reduction) {
-    if (reduction.kind != ReductionKind::user) {
-        if (reduction.type != request.element)
-            refuse_input({"untyped: found a reduction of ", name_of(reduction.type), " for elements of ",
-                          name_of(request.element), "; expected one type"});
-    } else if (reduction.combine == &detail::combine_bytes) {
+    if (reduction.combine == &detail::combine_bytes) {
         const auto& operation = *static_cast<const ByteOperation*>(reduction.state);
         if (operation.element_bytes != request.element_bytes)
             refuse_input({"untyped: found an operation on elements of ", operation.element_bytes,
                           " bytes for elements of ", request.element_bytes, "; expected one size"});
+    } else if (reduction.type != request.element) {
+        refuse_input({"untyped: found a reduction of ", name_of(reduction.type), " for elements of ",
+                      name_of(request.element), "; expected one type"});
     }
+    if (reduction.state_bytes > (reduction.state == nullptr ? 0 : Reduction::state_capacity))
+        refuse_input({"untyped: found a reduction with ", reduction.state_bytes, " bytes of state; expected at most ",
+                      Reduction::state_capacity, ", and 0 where state is nullptr"});
     request.reduction = reduction;
-    if (reduction.state != nullptr) request.state_bytes = static_cast<std::uint16_t>(sizeof(ByteOperation));
 }
 } // namespace parts
 

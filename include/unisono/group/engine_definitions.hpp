@@ -21,7 +21,7 @@ std::uint32_t Engine<Transport>::start(GroupContext& group, OperationRequest& re
     if (operation.is_cut_for(group, request)) operation.renew(request);
     else cut(group, operation, request, Transport::maps_peers);
     operation.sequence = ++group.sequence;
-    if (request.state_bytes != 0) operation.keep_state(request);
+    if (request.reduction.state_bytes != 0) operation.keep_state(request);
     own_.begin(transport_, group, operation);
     if (request.plan->mapped()) number_mapped(group, operation);
     if (operation.straight) {

@@ -137,7 +137,7 @@ constexpr std::size_t recent_place(std::uint64_t call, std::uint64_t count) {
 
 /// Lets a straight operation be found by its call, if its caller will ask for it again.
 inline void remember(GroupContext& group, OperationState& operation, const OperationRequest& request) {
-    operation.request.call = request.state_bytes == 0 ? request.call : 0;
+    operation.request.call = request.reduction.state == nullptr ? request.call : 0;
     if (operation.request.call != 0) group.recent[recent_place(request.call, request.count)] = &operation;
 }
 

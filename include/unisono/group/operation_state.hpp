@@ -49,7 +49,6 @@ struct OperationRequest {
     std::span<const std::size_t> output_counts = {};
     ElementType element = ElementType::opaque;
     Caller caller = Caller::none;
-    std::uint16_t state_bytes = 0; ///< of reduction.state, copied; at most `OperationState::state_capacity`
     std::uint32_t element_bytes = 1;
     std::uint64_t count = 0; ///< for the signature
     Reduction reduction;
@@ -136,8 +135,6 @@ struct LaneState {
 };
 
 struct OperationState {
-    static constexpr std::size_t state_capacity = 64;
-    static constexpr std::size_t state_alignment = 64;
     static constexpr std::uint32_t most_lanes = 1024;
     static constexpr std::uint32_t lanes_at_once = 8;
     static constexpr std::uint32_t images_at_once =
@@ -191,7 +188,7 @@ struct OperationState {
     std::uint32_t companion = no_operation; ///< an operation that must be done too (the weights of a weighted mean)
     Finish finish = nullptr;                ///< runs once, when both are done
     std::array<double, 2> numbers{};        ///< for `finish`: own weight and the sum of all
-    alignas(state_alignment) std::array<std::byte, state_capacity> state{};
+    alignas(Reduction::state_alignment) std::array<std::byte, Reduction::state_capacity> state{};
 
     /// True if the request repeats the last one of this state, possibly with other memory: then it
     /// is cut already.
@@ -211,13 +208,12 @@ struct OperationState {
         request.input = next.input;
         request.output = next.output;
         request.reduction = next.reduction;
-        request.state_bytes = next.state_bytes;
         request.stream = next.stream;
     }
 
     /// A copy of the user's operation.
     void keep_state(const OperationRequest& of) {
-        std::memcpy(state.data(), of.reduction.state, of.state_bytes);
+        std::memcpy(state.data(), of.reduction.state, of.reduction.state_bytes);
         request.reduction.state = state.data();
     }
 
