@@ -286,13 +286,29 @@ BOOST_AUTO_TEST_CASE(one_source_is_copied_as_it_is) {
 BOOST_AUTO_TEST_CASE(weighted_mean_adds_and_checks_its_weight) {
     BOOST_TEST(reduce<float>(un::WeightedMean{.weight = 3.0}, {{1.0f}, {2.0f}})[0] == 3.0f);
     BOOST_TEST((un::make_reduction<un::WeightedMean, double>({}).kind == un::ReductionKind::weighted_mean));
-    for (const double weight : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    const auto refused = [](const un::error& e) {
+        return e.code() == un::ErrorCode::bad_input &&
+               std::string(e.what()).find("WeightedMean::weight") != std::string::npos &&
+               std::string(e.what()).find("0.000") == std::string::npos; // as 1e-300
+    };
+    for (const double weight : {-1.0, std::nan(""), std::numeric_limits<double>::infinity(), 1e-300, 1e300}) {
         const un::WeightedMean mean{.weight = weight};
-        BOOST_CHECK_EXCEPTION((un::make_reduction<un::WeightedMean, float>(mean)), un::error, [](const un::error& e) {
-            return e.code() == un::ErrorCode::bad_input &&
-                   std::string(e.what()).find("WeightedMean::weight") != std::string::npos;
-        });
+        BOOST_CHECK_EXCEPTION((un::make_reduction<un::WeightedMean, float>(mean)), un::error, refused);
+        BOOST_CHECK_EXCEPTION((un::make_reduction<un::WeightedMean, double>(mean)), un::error, refused);
     }
+    // What an element's type cannot hold, with room for the sum over any number of ranks.
+    const auto taken = [](auto zero, double weight) {
+        try {
+            un::WeightedMean{.weight = weight}.check(un::element_type_of<decltype(zero)>);
+        } catch (const un::error&) {
+            return false;
+        }
+        return true;
+    };
+    BOOST_TEST((taken(0.0f, 0.0) && taken(0.0f, 0x1p-64) && taken(0.0f, 0x1p64)));
+    BOOST_TEST((!taken(0.0f, 1e-50) && !taken(0.0f, 1e39) && !taken(un::bfloat16(), 1e39)));
+    BOOST_TEST((taken(0.0, 1e-50) && taken(0.0, 1e39)));
+    BOOST_TEST((taken(un::float16(), 16384) && !taken(un::float16(), 1e5) && !taken(un::float16(), 1e-6)));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <string>
 
@@ -123,6 +124,45 @@ BOOST_AUTO_TEST_CASE(a_weighted_mean) {
             findings.expect(nothing == std::vector<float>(count, 0.0f), "no weight at all");
         }
     });
+}
+
+BOOST_AUTO_TEST_CASE(weights_of_a_mean) {
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+    test::Findings findings;
+    test::run(
+        2,
+        [&](test::Group& group) {
+            const auto mean = [&](double mine, float x, const auto& family) {
+                std::vector<float> data(7, x);
+                un::all_reduce(group, data, un::WeightedMean{.weight = mine}, family);
+                return data.back();
+            };
+            const auto all = [&](const auto& family, const std::string& what) {
+                const bool first = group.rank() == 0;
+                // Usual weights: one rounding of each product, of the sum and of the quotient.
+                const float expected = (3.0f * 0.1f + 0.5f * 0.7f) / 3.5f;
+                findings.expect(mean(first ? 3 : 0.5, first ? 0.1f : 0.7f, family) == expected, what + " bits");
+                findings.expect(mean(0x1p-64, 1.0f, family) == 1.0f, what + " the least weight");
+                findings.expect(mean(0x1p64, 1.0f, family) == 1.0f, what + " the greatest weight");
+                for (const float nothing : {nan, infinity, -infinity}) { // of a rank without data
+                    findings.expect(mean(first ? 2 : 0, first ? 5.0f : nothing, family) == 5.0f, what + " weight 0");
+                    findings.expect(mean(0, nothing, family) == 0.0f, what + " no weight at all");
+                }
+                for (const double weight : {1e-50, 1e39, -1.0}) { // refused on each rank; the group goes on
+                    bool refused = false;
+                    try {
+                        mean(weight, 1.0f, family);
+                    } catch (const un::error& e) {
+                        refused = e.code() == un::ErrorCode::bad_input;
+                    }
+                    findings.expect(refused, what + " refused");
+                }
+            };
+            all(un::NativeSchedule{}, "native");
+            all(un::RingSchedule{}, "ring");
+        },
+        test::limit);
 }
 
 BOOST_AUTO_TEST_CASE(all_ranks_get_the_same_bits) {

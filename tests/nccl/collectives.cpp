@@ -2,6 +2,7 @@
 #include "support.hpp"
 
 #include <cstdint>
+#include <limits>
 #include <numeric>
 
 namespace un = unisono;
@@ -252,7 +253,8 @@ BOOST_AUTO_TEST_CASE(weighted_means) {
             const double weight = group.rank(); // rank 0 has none
             double sum = 0, weights = 0;
             for (int rank = 0; rank < world; ++rank) sum += rank * (rank + 1.0), weights += rank;
-            const auto data = upload(group, std::vector<double>(100, group.rank() + 1.0));
+            const double nothing = std::numeric_limits<double>::quiet_NaN(); // of no account
+            const auto data = upload(group, std::vector<double>(100, weight == 0 ? nothing : group.rank() + 1.0));
             un::all_reduce(group, data.span(), un::WeightedMean{weight});
             const double expected = weights == 0 ? 0 : sum / weights;
             for (const double one : download(data.span()))

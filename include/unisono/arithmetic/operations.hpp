@@ -9,6 +9,7 @@
 #include "unisono/arithmetic/reduction.hpp"
 #include "unisono/core/text.hpp"
 
+#include <charconv>
 #include <limits>
 #include <string>
 #include <type_traits>
@@ -138,14 +139,18 @@ struct Few : Op {
 } // namespace detail
 
 /// sum(weight * x) / sum(weight) over the ranks. The collective multiplies each rank's contribution
-/// by its own weight (`scale`), reduces products and weights with `Sum`, and divides (`divide`); a
-/// rank without data has weight 0. Floating types only. Weights are never negative, and finite:
-/// else bad_input.
+/// by its own weight (`scale`), reduces products and weights with `Sum`, and divides (`divide`).
+/// Floating types only. A rank without data has weight 0: whatever it has, NaN too, counts as zeros.
+/// Any other weight is from 2^-64 to 2^64 (for double from 2^-512 to 2^512, for float16 from 2^-14
+/// to 2^14), so that neither weights nor their sum leave the range of floats: else bad_input.
+/// Products and their sum are elements, and may overflow as a `Sum` may: where they would, divide
+/// all weights by their sum before.
 struct WeightedMean {
     static constexpr ReductionKind kind = ReductionKind::weighted_mean;
     double weight = 1.0;
 
-    void check() const;
+    /// \throws error bad_input: not a weight for elements of this type
+    void check(ElementType type) const;
     friend bool operator==(const WeightedMean&, const WeightedMean&) = default;
 };
 
@@ -177,7 +182,7 @@ template <class Op, element T>
     requires reduction_operation<Op, T>
 Reduction make_reduction(const Op& op) {
     if constexpr (std::is_same_v<Op, WeightedMean>) {
-        op.check();
+        op.check(element_type_of<T>);
         return {.kind = ReductionKind::weighted_mean,
                 .type = element_type_of<T>,
                 .combine = &detail::combine_kernel<Sum, T>};
@@ -211,9 +216,12 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 
-UNISONO_DEFINITION void WeightedMean::check() const {
-    if (!(weight >= 0.0) || weight > std::numeric_limits<double>::max())
-        refuse_input({"WeightedMean::weight is ", weight, "; expected a finite number, at least 0"});
+UNISONO_DEFINITION void WeightedMean::check(ElementType type) const {
+    const int bits = type == ElementType::float64 ? 512 : type == ElementType::float16 ? 14 : 64;
+    const double most = bits == 512 ? 0x1p512 : bits == 14 ? 0x1p14 : 0x1p64;
+    if (weight == 0.0 || (weight >= 1 / most && weight <= most)) return;
+    refuse_input({"WeightedMean::weight is ", detail::number_text(weight, std::chars_format::general, 6),
+                  "; expected 0, or from 2^-", bits, " to 2^", bits, " for elements of ", name_of(type)});
 }
 
 UNISONO_NAMESPACE_END

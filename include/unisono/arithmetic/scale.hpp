@@ -70,6 +70,17 @@ void scale(std::span<T> x, double factor) {
     scale(x, x, factor);
 }
 
+namespace detail {
+
+/// A rank's part of a weighted mean: weight * x, where a weight of 0 makes zeros of whatever x is.
+template <floating_element T>
+void weigh(std::span<T> out, std::type_identity_t<std::span<const T>> x, double weight) {
+    if (weight != 0.0) return scale(out, x, weight);
+    if (!out.empty()) __builtin_memset(out.data(), 0, out.size_bytes());
+}
+
+} // namespace detail
+
 /// x[i] /= divisor, one rounding (a mean over ranks; multiplying by the reciprocal would round
 /// twice). A divisor of exactly 1 leaves x as it is. Division by zero gives infinities and NaN:
 /// refuse a sum of weights that is 0 before.

@@ -129,7 +129,7 @@ public:
     void combine(const Op& op, std::span<const T* const> sources, std::span<T* const> targets,
                  std::size_t count) const {
         if constexpr (std::same_as<Op, WeightedMean>) {
-            op.check();
+            op.check(element_type_of<T>);
             combine<T>(Sum{}, sources, targets, count);
         } else {
             detail::CombineElement<Op, T> body{op, 0, 0, {}, {}};

@@ -24,10 +24,10 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
                                const Family& family) {
     constexpr bool mean = std::same_as<Op, WeightedMean>;
     if constexpr (mean) {
-        op.check();
+        op.check(element_type_of<T>);
         check_overlap(Collective::all_reduce, group.rank(),
                       {input, count * sizeof(T), output, count * sizeof(T)}); // before the output is written
-        scale(std::span<T>(output, count), std::span<const T>(input, count), op.weight);
+        weigh(std::span<T>(output, count), std::span<const T>(input, count), op.weight);
         input = output;
     } else if constexpr (is_built_in<Op>) {
         const std::uint32_t again =

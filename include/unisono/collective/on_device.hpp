@@ -129,7 +129,7 @@ OnDevice<Family> on_device(const Group<Transport>&, const Family& family) {
 template <floating_element T>
 void weigh_image(std::byte* image, std::size_t count, double by) {
     const std::span<T> all(reinterpret_cast<T*>(image), count);
-    scale(all, std::span<const T>(all), by);
+    weigh(all, std::span<const T>(all), by);
 }
 template <floating_element T>
 void divide_image(std::byte* image, std::size_t count, double by) {
@@ -139,7 +139,7 @@ void divide_image(std::byte* image, std::size_t count, double by) {
 template <streaming_transport Transport, element T, class Family>
 std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* output, std::size_t count,
                                const WeightedMean& op, const OnDevice<Family>& family) {
-    op.check();
+    op.check(element_type_of<T>);
     double all = op.weight;
     all_reduce(group, std::span<double>(&all, 1));
     auto way = family;

@@ -102,6 +102,9 @@ public:
     void copy(const std::byte* in, std::byte* out, std::size_t bytes) {
         if (bytes != 0 && in != out) program_->add(StreamVerb::copy, in, out, bytes);
     }
+    void clear(std::byte* out, std::size_t bytes) {
+        if (bytes != 0) program_->add(StreamVerb::clear, nullptr, out, bytes);
+    }
     /// All calls from here to `close` meet at the same time.
     void open() { begin_ = program_->calls.size(); }
     void close() {
@@ -125,7 +128,12 @@ inline void write_native(StreamProgram& program, const StreamShape& shape, const
     const std::size_t root = shape.root();
     const std::size_t each = request.element_bytes;
     switch (shape.what()) {
-    case Collective::all_reduce: return writer.call(StreamVerb::all_reduce, in, out, shape.count());
+    case Collective::all_reduce:
+        if (request.stream.weighted && request.stream.weight == 0) { // whatever `in` is: 0 * NaN is NaN
+            writer.clear(out, shape.count() * each);
+            in = out;
+        }
+        return writer.call(StreamVerb::all_reduce, in, out, shape.count());
     case Collective::reduce: return writer.call(StreamVerb::reduce, in, out, shape.count(), root);
     case Collective::broadcast: return writer.call(StreamVerb::broadcast, out, out, shape.count(), root);
     case Collective::all_gather:

@@ -46,6 +46,7 @@ enum class StreamVerb : std::uint8_t {
     to_device,      ///< out = in of the host's, pinned
     to_host,        ///< the other way round
     combine,        ///< by a kernel of our own
+    clear,          ///< out = zeros
     launch,         ///< the graph at `in`
 };
 
@@ -65,7 +66,7 @@ struct StreamCall {
     int peer = 0;      ///< in its group
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
-    std::size_t count = 0;          ///< elements, or bytes of copies
+    std::size_t count = 0;          ///< elements, or bytes of copies and zeros
     std::uint32_t sources = 0;      ///< combine: how many,
     std::uint32_t first_source = 0; ///< and where they are in the program's addresses
 };

@@ -240,6 +240,12 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
     if (bytes != 0) std::memmove(arena().seen(to), arena().seen(from), bytes);
     return cudaSuccess;
 }
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+    const Lock lock(state().mutex);
+    if (stream->untaken != 0) state().note("memory was set while NCCL had not taken a call before it");
+    state().enqueue(stream, [=](Lock&) { std::memset(arena().seen(to), value, bytes); });
+    return cudaSuccess;
+}
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
     const Lock lock(state().mutex);
     if (!state().behaviour.copies) return cudaErrorInvalidValue;

@@ -100,6 +100,7 @@ inline cudaError_t call_cuda(const StreamCall& call, const StreamProgram& progra
     case StreamVerb::to_device: return cudaMemcpyAsync(call.out, call.in, call.count, cudaMemcpyHostToDevice, stream);
     case StreamVerb::to_host: return cudaMemcpyAsync(call.out, call.in, call.count, cudaMemcpyDeviceToHost, stream);
     case StreamVerb::copy: return cudaMemcpyAsync(call.out, call.in, call.count, cudaMemcpyDeviceToDevice, stream);
+    case StreamVerb::clear: return cudaMemsetAsync(call.out, 0, call.count, stream);
     case StreamVerb::launch: return cudaGraphLaunch(reinterpret_cast<const CudaGraph*>(call.in)->get(), stream);
     default: break;
     }
