@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace un = unisono;
@@ -191,6 +192,36 @@ BOOST_AUTO_TEST_CASE(what_is_not_finite_is_an_error_of_all_ranks_and_the_group_g
                 findings.expect(data[77] == 15.0f && data[0] == 3.0f, "goes on");
             },
             test::limit);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(other_counts_are_a_mismatch_on_all_ranks) {
+    for (const auto& [first, second] : {std::pair{2, 3}, {0, 3}, {3, 0}}) {
+        for (const bool equal_weights : {true, false}) { // straight from their memory, or by images
+            test::Findings findings;
+            const auto sum = [&](test::Group& group) {
+                std::vector<float> data(static_cast<std::size_t>(group.rank() == 0 ? first : second), 1.0f);
+                un::reproducible_sum(group, data, equal_weights ? 1.0 : 1.0 + group.rank());
+            };
+            const std::string where = std::to_string(first) + " and " + std::to_string(second);
+            try {
+                test::run(
+                    2,
+                    [&](test::Group& group) {
+                        try {
+                            sum(group);
+                            findings.expect(false, where + " on rank " + std::to_string(group.rank()));
+                        } catch (const un::error& failed) {
+                            findings.expect(failed.code() == un::ErrorCode::mismatch, failed.what());
+                            throw;
+                        }
+                    },
+                    test::limit);
+                findings.expect(false, where + ": no error");
+            } catch (const un::error& failed) {
+                findings.expect(failed.code() == un::ErrorCode::mismatch, failed.what());
+            }
+        }
     }
 }
 

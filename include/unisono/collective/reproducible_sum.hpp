@@ -118,10 +118,8 @@ void reproducible_sum(Group<Transport>& group, Data&& data, double weight = 1.0,
     if constexpr (Transport::maps_peers && std::same_as<Family, NativeSchedule>) {
         if (all.equal_weights) {
             const detail::GridStretch stretch = {values.size(), grid.exponent};
-            if (!values.empty())
-                group.finish(detail::start_sum_on_grid<Collective::all_reduce>(group, values,
-                                                                               detail::GridMap{&stretch, 0, weight}));
-            return;
+            return group.finish(
+                detail::start_sum_on_grid<Collective::all_reduce>(group, values, detail::GridMap{&stretch, 0, weight}));
         }
     }
     Memory<std::int64_t> image = group.template allocate<std::int64_t>(values.size());
