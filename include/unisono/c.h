@@ -109,7 +109,7 @@ int unisono_reduce_scatter(unisono_world* world, const void* in, void* out, size
 int unisono_reduce_scatter_v(unisono_world* world, const void* in, const size_t* counts, const size_t* displacements, void* out,
                              unisono_type type, unisono_op op);
 
-/* The same by a function, on elements of 1 to 4096 bytes. */
+/* The same by a function, on elements of 1 byte to 16 MiB. */
 int unisono_all_reduce_by(unisono_world* world, const void* in, void* out, size_t count, size_t element_bytes,
                           unisono_function function, void* context);
 int unisono_reduce_by(unisono_world* world, const void* in, void* out, size_t count, size_t element_bytes,

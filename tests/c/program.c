@@ -72,6 +72,27 @@ static void reductions(unisono_world* world) {
     REQUIRE(sum == ranks * (rank + 1));
 }
 
+static void add_many(const void* in, void* in_out, size_t count, void* each) {
+    add_numbers(in, in_out, count * *(const size_t*)each, NULL);
+}
+
+/* One element for each rank, larger than any block of the library's. */
+static void large_elements(unisono_world* world) {
+    const size_t sizes[] = {2500, 700000};
+    for (size_t s = 0; s < 2; ++s) {
+        size_t each = sizes[s];
+        int16_t* in = malloc((size_t)ranks * each * sizeof *in);
+        int16_t* sum = malloc(each * sizeof *sum);
+        REQUIRE(in != NULL && sum != NULL);
+        for (size_t i = 0; i < (size_t)ranks * each; ++i) in[i] = (int16_t)(i % 1000 + (size_t)rank);
+        OK(unisono_reduce_scatter_by(world, in, sum, 1, each * sizeof *in, add_many, &each));
+        for (size_t i = 0; i < each; ++i)
+            REQUIRE(sum[i] == (int)(((size_t)rank * each + i) % 1000) * ranks + ranks * (ranks - 1) / 2);
+        free(in);
+        free(sum);
+    }
+}
+
 /* Rank r has r + 1 elements, at 10 r. */
 static void blocks(unisono_world* world) {
     size_t counts[most], places[most], sends[most], backwards[most];
@@ -141,7 +162,7 @@ static void errors(unisono_world* world) {
     REQUIRE(unisono_all_reduce(world, &x, &x, 1, UNISONO_FLOAT32, (unisono_op)9) == UNISONO_BAD_INPUT);
     REQUIRE(unisono_all_reduce(NULL, &x, &x, 1, UNISONO_FLOAT32, UNISONO_SUM) == UNISONO_BAD_INPUT);
     REQUIRE(unisono_all_reduce_by(world, &x, &x, 1, 4, NULL, NULL) == UNISONO_BAD_INPUT);
-    REQUIRE(unisono_all_reduce_by(world, &x, &x, 1, 5000, add_numbers, NULL) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_all_reduce_by(world, &x, &x, 1, 16777217, add_numbers, NULL) == UNISONO_BAD_INPUT);
     REQUIRE(unisono_broadcast(world, &x, 1, 0, 0) == UNISONO_BAD_INPUT);
     REQUIRE(unisono_broadcast(world, &x, 1, 4, ranks) == UNISONO_BAD_INPUT);
     REQUIRE(unisono_all_gather_v(world, &x, &x, NULL, NULL, 4) == UNISONO_BAD_INPUT);
@@ -174,6 +195,7 @@ int main(int argc, char** argv) {
     ranks = unisono_size(world);
     REQUIRE(ranks <= most);
     reductions(world);
+    large_elements(world);
     blocks(world);
     moves(world);
     errors(world);

@@ -197,6 +197,36 @@ BOOST_AUTO_TEST_CASE(operations_on_bytes) {
     });
 }
 
+BOOST_AUTO_TEST_CASE(operations_on_large_elements) {
+    const auto add = [](const std::byte* in, std::byte* sum, std::size_t count, void* bytes) {
+        const std::size_t all = count * *static_cast<const std::size_t*>(bytes);
+        for (std::size_t i = 0; i < all; ++i)
+            sum[i] = static_cast<std::byte>(std::to_integer<unsigned>(sum[i]) + std::to_integer<unsigned>(in[i]));
+    };
+    for (const int ranks : {2, 3}) {
+        un::run<un::InProcess>(ranks, [&](auto& world) {
+            for (std::size_t bytes :
+                 {std::size_t{4096}, std::size_t{4097}, std::size_t{100'000}, std::size_t{3} << 20}) {
+                const un::Elements elements = {un::ElementType::opaque, static_cast<std::uint32_t>(bytes)};
+                const un::untyped::ByteOperation operation = {add, elements.bytes, &bytes};
+                const auto sums = un::untyped::reduction(operation);
+                const auto each = static_cast<std::size_t>(ranks);
+                std::vector<unsigned char> data(each * bytes);
+                for (std::size_t i = 0; i < data.size(); ++i)
+                    data[i] = static_cast<unsigned char>(i * 7 + static_cast<std::size_t>(world.rank()));
+                std::vector<unsigned char> own(bytes);
+                un::untyped::reduce_scatter(world, elements, data.data(), own.data(), 1, sums).wait();
+                un::untyped::all_reduce(world, elements, data.data(), data.data(), each, sums).wait();
+                const std::size_t others = each * (each - 1) / 2;
+                for (std::size_t i = 0; i < data.size(); ++i)
+                    require(data[i] == static_cast<unsigned char>(i * 7 * each + others), "all_reduce of large ones");
+                const std::size_t begin = static_cast<std::size_t>(world.rank()) * bytes;
+                require(std::memcmp(own.data(), data.data() + begin, bytes) == 0, "reduce_scatter of large ones");
+            }
+        });
+    }
+}
+
 BOOST_AUTO_TEST_CASE(refusals) {
     const auto refused = [](auto body) {
         try {
@@ -210,7 +240,7 @@ BOOST_AUTO_TEST_CASE(refusals) {
         refused([] { static_cast<void>(un::untyped::reduction(un::ReductionKind::sum, un::ElementType::opaque)); }));
     BOOST_CHECK(
         refused([] { static_cast<void>(un::untyped::reduction(un::ReductionKind::user, un::ElementType::float32)); }));
-    for (const std::uint32_t bytes : {0u, 4097u})
+    for (const std::uint32_t bytes : {0u, (16u << 20) + 1})
         BOOST_CHECK(refused([&] { static_cast<void>(un::untyped::reduction({&maximum_of_shorts, bytes, nullptr})); }));
     un::run<un::InProcess>(2, [&](auto& world) {
         const std::vector<std::size_t> three = {1, 1, 1};

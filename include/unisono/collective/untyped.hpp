@@ -11,6 +11,7 @@
 ///     sum.wait();
 
 #include "unisono/collective/request.hpp"
+#include "unisono/core/list.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -43,13 +44,18 @@ struct ByteOperation {
 namespace detail {
 
 inline constexpr std::size_t combine_room = 4096;
+inline constexpr std::size_t largest_combined = std::size_t{16} << 20;
 
-/// Combines in blocks that stay in the first-level cache, since a target may be one of the sources.
+/// Combines in blocks that stay in the first-level cache, since a target may be one of the sources;
+/// larger elements one by one, in memory of their own.
 inline void combine_bytes(const void* state, const std::byte* const* sources, std::size_t source_count,
                           std::byte* const* targets, std::size_t target_count, std::size_t count) {
     const auto& operation = *static_cast<const untyped::ByteOperation*>(state);
-    alignas(64) std::byte sum[combine_room];
-    const std::size_t most = combine_room / operation.element_bytes;
+    alignas(64) std::byte room[combine_room];
+    const std::size_t most = std::max<std::size_t>(combine_room / operation.element_bytes, 1);
+    List<std::byte> large;
+    if (operation.element_bytes > combine_room) large.resize(operation.element_bytes);
+    std::byte* const sum = large.empty() ? room : large.data();
     for (std::size_t at = 0; at < count; at += most) {
         const std::size_t n = std::min(most, count - at);
         const std::size_t offset = at * operation.element_bytes;
@@ -127,11 +133,11 @@ inline Reduction reduction(ReductionKind kind, ElementType type) {
 }
 
 /// An operation of the caller's. It must live until the collective has started. Errors: bad_input
-/// for elements of no bytes, or of more than 4096.
+/// for elements of no bytes, or of more than 16 MiB.
 inline Reduction reduction(const ByteOperation& operation, ElementType type = ElementType::opaque) {
-    if (operation.element_bytes == 0 || operation.element_bytes > detail::combine_room)
+    if (operation.element_bytes == 0 || operation.element_bytes > detail::largest_combined)
         refuse_input({"untyped::reduction: found elements of ", operation.element_bytes, " bytes, expected 1 to ",
-                      detail::combine_room});
+                      detail::largest_combined});
     return {.kind = ReductionKind::user,
             .type = type,
             .state_bytes = static_cast<std::uint16_t>(sizeof operation),
