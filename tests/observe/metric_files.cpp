@@ -127,6 +127,17 @@ BOOST_AUTO_TEST_CASE(a_part_of_a_line_is_cut_off) {
     BOOST_TEST(csv[2].starts_with("3,"));
     BOOST_TEST(csv[2].ends_with(",loss,nan"));
     un::CsvFile(Rank{}, "/dev/null").write(1, {{"loss", 1}}); // nothing to cut there
+    // What cannot be sought has the heading, too.
+    const std::string pipe = folder / "pipe";
+    BOOST_REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK); // neither end waits for the other
+    BOOST_REQUIRE(reader >= 0);
+    un::CsvFile(Rank{}, pipe).write(1, {{"loss", 1}});
+    char arrived[256];
+    const auto bytes = ::read(reader, arrived, sizeof arrived);
+    ::close(reader);
+    const std::string told(arrived, bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
+    BOOST_TEST(told.rfind("step,seconds,name,value\n1,", 0) == 0u, told);
 }
 
 // A last line that lacks nothing but its end is kept, and so is what is no line of such a file.

@@ -125,10 +125,11 @@ inline std::int64_t size_of_file(const std::string& path) {
 
 /// The end of a file, at most `most` bytes of it, from `from` on.
 inline std::string end_of_file(const std::string& path, std::int64_t from, std::int64_t most) {
+    const std::int64_t size = size_of_file(path), first = size - from > most ? size - most : from;
+    if (size <= first) return {}; // a pipe, too: to open it could wait for ever
     std::FILE* const file = std::fopen(path.c_str(), "rb");
     if (file == nullptr) return {};
-    const std::int64_t size = size_of_file(path), first = size - from > most ? size - most : from;
-    std::string text(static_cast<std::size_t>(size > first ? size - first : 0), '\0');
+    std::string text(static_cast<std::size_t>(size - first), '\0');
     if (std::fseek(file, static_cast<long>(first), SEEK_SET) != 0) text.clear();
     text.resize(std::fread(text.data(), 1, text.size(), file));
     std::fclose(file);

@@ -71,7 +71,8 @@ public:
     OutputFile& operator=(const OutputFile&) = delete;
     ~OutputFile() { std::fclose(file_); }
 
-    [[nodiscard]] bool empty() const { return std::fseek(file_, 0, SEEK_END) == 0 && std::ftell(file_) == 0; }
+    /// What has no end, a pipe for example, begins with what is written.
+    [[nodiscard]] bool empty() const { return std::fseek(file_, 0, SEEK_END) != 0 || std::ftell(file_) <= 0; }
     /// All bytes are with the system when this returns. \throws error refused
     void write(std::string_view bytes) {
         if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size() || std::fflush(file_) != 0)
