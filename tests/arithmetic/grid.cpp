@@ -428,6 +428,22 @@ BOOST_AUTO_TEST_CASE(a_grid_has_room_for_all_addends) {
     BOOST_TEST(un::Grid::above(3, 2048).exponent == 4);
     BOOST_TEST(un::Grid::above(3, 4094).exponent == 4);
     BOOST_TEST(un::Grid::above(3, 4095).exponent == 5);
+    // Of the largest addends, too.
+    const double most = 0x1.ffffffp959;
+    const std::int32_t needed = un::needed_exponent(std::span(&most, 1));
+    BOOST_TEST(needed == 960);
+    for (const std::int64_t addends : {2047, 4094, 5000, 100'000}) {
+        const un::Grid grid = un::Grid::above<double>(needed, addends);
+        std::int64_t one = 0;
+        un::to_grid(std::span(&one, 1), std::span(&most, 1), 1.0, grid);
+        std::int64_t sum = 0;
+        for (std::int64_t i = 0; i < addends; ++i) sum = un::detail::add_images(sum, one);
+        double found = 0;
+        BOOST_TEST(un::from_grid(std::span(&found, 1), std::span<const std::int64_t>(&sum, 1), grid) == 1u);
+        BOOST_TEST(std::abs(found / (static_cast<double>(addends) * most) - 1) < 1e-12);
+    }
+    const double more = 0x1p960;
+    BOOST_TEST(un::needed_exponent(std::span(&more, 1)) == un::Grid::not_finite);
 }
 
 BOOST_AUTO_TEST_CASE(what_is_not_finite_needs_more_than_any_grid) {
@@ -455,7 +471,7 @@ BOOST_AUTO_TEST_CASE(bad_arguments_are_refused_by_name) {
     const std::span to(image);
     BOOST_TEST(
         refused([&] { un::to_grid(to, std::span(x), 1.0, un::Grid{-75}); }, "Grid.exponent is -75; expected -74"));
-    BOOST_TEST(refused([&] { un::to_grid(to, std::span(x), 1.0, un::Grid{961}); }, "Grid.exponent"));
+    BOOST_TEST(refused([&] { un::to_grid(to, std::span(x), 1.0, un::Grid{991}); }, "Grid.exponent"));
     BOOST_TEST(refused([&] { un::to_grid(to, std::span(short_one), 1.0, un::Grid{1}); }, "2 elements; expected 3"));
     BOOST_TEST(refused([&] { un::add_to_grid(to, std::span(x), std::nan(""), un::Grid{1}); }, "weight"));
 }

@@ -22,8 +22,9 @@
 /// `Grid::above(needed, addends)`. What does not fit, NaN and infinity are marked, and a mark stays
 /// whatever is added: never a silent wrap.
 ///
-/// Range: E from -74 for float and 16-bit floats, from -970 for double, to 960. No number on such a
-/// grid, and no result, is subnormal, so that processors that flush subnormals give the same bits.
+/// Range: E from -74 for float and 16-bit floats, from -970 for double, to 990; addends need at most
+/// 960, and 30 are for their number. No number on such a grid, and no result, is subnormal, so that
+/// processors that flush subnormals give the same bits.
 /// Source: Demmel and Nguyen, "Parallel reproducible summation" (2015), with one bin whose place is
 /// agreed beforehand.
 
@@ -44,9 +45,10 @@ struct Grid {
 
     static constexpr int bits = 51;                    ///< an addend's image is at most 2^51
     static constexpr std::int64_t most_addends = 2047; ///< of one element: their sum is below 2^62
-    static constexpr std::int32_t greatest = 960;
-    static constexpr std::int32_t nothing = -5000;   ///< the exponent that zeros need
-    static constexpr std::int32_t not_finite = 5000; ///< the one that NaN, infinity and more than 2^960 need
+    static constexpr std::int32_t greatest = 990;
+    static constexpr std::int32_t greatest_needed = 960; ///< by an addend: the rest has room for 2^41 of them
+    static constexpr std::int32_t nothing = -5000;       ///< the exponent that zeros need
+    static constexpr std::int32_t not_finite = 5000;     ///< the one that NaN, infinity and more than 2^960 need
     /// For elements of type T.
     template <floating_element T>
     static constexpr std::int32_t least = std::is_same_v<std::remove_cv_t<T>, double> ? -970 : -74;
@@ -98,7 +100,7 @@ UNISONO_ON_DEVICE inline std::int32_t needed_by(double magnitude, double weight)
     // Both scaled to [0.5, 1): their product is neither subnormal nor infinite. Rounded up to a
     // power of two it asks for one bit too many, on all ranks alike.
     const std::int32_t needed = x + w + grid_exponent_of(grid_fraction_of(magnitude) * grid_fraction_of(weight));
-    return needed > Grid::greatest ? Grid::not_finite : needed;
+    return needed > Grid::greatest_needed ? Grid::not_finite : needed;
 }
 
 } // namespace detail
