@@ -3,10 +3,14 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <string>
+#include <vector>
 
 namespace un = unisono;
 
@@ -124,6 +128,30 @@ BOOST_AUTO_TEST_CASE(a_weighted_mean) {
             findings.expect(nothing == std::vector<float>(count, 0.0f), "no weight at all");
         }
     });
+}
+
+BOOST_AUTO_TEST_CASE(a_mean_that_nobody_waited_for_is_left_alone) {
+    test::Findings findings;
+    test::run(
+        2,
+        [&](test::Group& group) {
+            std::vector<float> data(5, 1.0f);
+            const std::uint32_t index = un::detail::start_all_reduce(
+                group, data.data(), data.data(), data.size(), un::WeightedMean{.weight = 3.0}, un::NativeSchedule{});
+            un::Operation mean = group.handle(index);
+            const auto done = [&] {
+                const auto& one = group.operation(index);
+                return one.done && group.operation(one.companion).done;
+            };
+            const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+            while (!done() && std::chrono::steady_clock::now() < until) group.progress();
+            findings.expect(done(), "not done");
+            std::fill(data.begin(), data.end(), 7.0f); // it is the program's again, or has been freed
+            mean = {};
+            findings.expect(data == std::vector<float>(5, 7.0f), "divided");
+            un::barrier(group);
+        },
+        test::limit);
 }
 
 BOOST_AUTO_TEST_CASE(weights_of_a_mean) {

@@ -19,7 +19,8 @@ UNISONO_NAMESPACE_BEGIN
 
 /// A collective, send or receive that was started and not yet waited for. Move-only. Its group and
 /// its memory must outlive it. Dropping an unfinished one aborts the world (error code aborted on
-/// every rank), since its memory may be gone.
+/// every rank), since its memory may be gone. What it has computed is there once `wait` or `poll`
+/// has said so, and not before.
 ///
 /// Waiting for one operation advances all operations of the rank, in every group, so that ranks may
 /// wait in different orders.
