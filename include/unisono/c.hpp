@@ -114,10 +114,8 @@ int unisono_set_timeout(unisono_world* world, double timeout_s) {
 void unisono_abort(unisono_world* world, const char* why) {
     namespace un = unisono;
     static_cast<void>(un::detail::c_edge::on(world, [&](auto& group) {
-        group.abort(
-            {.code = un::ErrorCode::aborted,
-             .rank = world->rank,
-             .message = un::concat({"rank ", world->rank, " gave up: ", why == nullptr ? "no reason given" : why})});
+        group.abort(group.blame(un::ErrorCode::aborted, group.rank(), {},
+                                {"gave up: ", why == nullptr ? "no reason given" : why}));
     }));
 }
 
@@ -267,7 +265,7 @@ int unisono_exchange(unisono_world* world, const void* sent, size_t sent_count, 
     return un::detail::c_edge::on(world, [&](auto& group) {
         const un::Elements elements = un::detail::c_edge::elements_of(element_bytes);
         un::detail::check_root(group, from, "receive's peer"); // before anything is in flight
-        if (from == group.rank()) un::refuse_input({"rank ", from, " receives from itself"});
+        if (from == group.rank()) un::refuse_input({"rank ", group.world_rank(), " receives from itself"});
         un::Operation going = un::untyped::send(group, elements, sent, sent_count, to, tag);
         un::Operation coming = un::untyped::receive(group, elements, received, received_count, from, tag);
         coming.wait();

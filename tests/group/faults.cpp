@@ -1,10 +1,15 @@
 #include "../collective/findings.hpp"
 #include "../collective/oracle.hpp"
 
+#include <unisono/collective/reproducible_sum.hpp>
+
 #include <boost/test/unit_test.hpp>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
+#include <limits>
+#include <span>
 #include <stdexcept>
 #include <thread>
 
@@ -357,6 +362,66 @@ BOOST_AUTO_TEST_CASE(faults_at_random_moments_never_hang) {
                               test::limit),
                           std::exception);
     }
+}
+
+// Groups made by `split` number their ranks anew; errors do not.
+BOOST_AUTO_TEST_CASE(errors_of_a_group_name_ranks_of_the_world) {
+    // Ranks 2 and 3 act in a group of their own, in which world rank 3 makes the mistake.
+    const auto told = [](auto mistake) {
+        test::Findings findings;
+        std::string text;
+        int blamed = -1;
+        try {
+            test::run(
+                4,
+                [&](Group& world) {
+                    Group pair = world.split(world.rank() / 2, 0);
+                    if (world.rank() >= 2) mistake(pair, pair.rank() == 1);
+                    un::barrier(world);
+                },
+                test::limit);
+            findings.expect(false, "run did not throw");
+        } catch (const un::error& failed) {
+            text = failed.what();
+            blamed = failed.rank();
+        }
+        BOOST_TEST(blamed >= 2); // of a mismatch, one of both
+        BOOST_TEST(un::failed_rank() == blamed);
+        return text;
+    };
+    const auto names = [&](const std::string& expected, auto mistake) {
+        const std::string text = told(mistake);
+        BOOST_TEST(text.find(expected) != std::string::npos, "'" << expected << "' not in: " << text);
+    };
+    names("rank 3 has a number that is NaN", [](Group& pair, bool mistaken) {
+        std::vector<float> data(3, mistaken ? std::numeric_limits<float>::quiet_NaN() : 1.0f);
+        un::reproducible_sum(pair, data);
+    });
+    names("rank 3 gave up: no more disk", [](Group& pair, bool mistaken) {
+        if (mistaken) pair.abort(pair.blame(un::ErrorCode::aborted, pair.rank(), {}, {"gave up: ", "no more disk"}));
+        un::barrier(pair);
+    });
+    names("rank 3 called all_reduce", [](Group& pair, bool mistaken) {
+        std::vector<float> data(mistaken ? 4 : 3);
+        un::all_reduce(pair, data);
+    });
+    // Arguments that are refused on the rank itself.
+    names("all_gather on rank 3", [](Group& pair, bool mistaken) {
+        std::vector<int> all(mistaken ? 3 : 2);
+        un::all_gather(pair, std::array{1}, all);
+    });
+    names("found on rank 3", [](Group& pair, bool mistaken) {
+        std::vector<int> data(1);
+        un::broadcast(pair, data, mistaken ? 2 : 0);
+    });
+    names("all_reduce on rank 3", [](Group& pair, bool mistaken) {
+        std::vector<float> data(5);
+        un::all_reduce(pair, std::span(data).first(4), std::span(data).subspan(mistaken ? 1 : 0, 4));
+    });
+    names("rank 3 sends to", [](Group& pair, bool mistaken) {
+        if (mistaken) un::send(pair, std::array{1}, pair.rank());
+        un::barrier(pair);
+    });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

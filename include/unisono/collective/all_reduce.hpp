@@ -25,7 +25,7 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
     constexpr bool mean = std::same_as<Op, WeightedMean>;
     if constexpr (mean) {
         op.check(element_type_of<T>);
-        check_overlap(Collective::all_reduce, group.rank(),
+        check_overlap(Collective::all_reduce, group.world_rank(),
                       {input, count * sizeof(T), output, count * sizeof(T)}); // before the output is written
         weigh(std::span<T>(output, count), std::span<const T>(input, count), op.weight);
         input = output;

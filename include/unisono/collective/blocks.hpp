@@ -117,7 +117,7 @@ template <transport Transport>
 void all_gather(Group<Transport>& group, const Elements& elements, const void* mine, void* all, const Blocks& blocks) {
     detail::check_member(group);
     detail::PackedBlocks output(group, Collective::all_gather, blocks, elements.bytes);
-    output.check_apart(Collective::all_gather, group.rank());
+    output.check_apart(Collective::all_gather, group.world_rank());
     all_gather(group, elements, mine, detail::own_count(group, blocks), output.into(all), blocks.counts).wait();
     output.put(all);
 }
@@ -142,7 +142,7 @@ void gather(Group<Transport>& group, const Elements& elements, const void* mine,
     detail::check_root(group, root, "gather's root");
     const bool is_root = group.rank() == root;
     detail::PackedBlocks output(group, Collective::gather, is_root ? blocks : Blocks{blocks.counts}, elements.bytes);
-    output.check_apart(Collective::gather, group.rank());
+    output.check_apart(Collective::gather, group.world_rank());
     gather(group, elements, mine, detail::own_count(group, blocks), output.into(all), root, blocks.counts).wait();
     if (is_root) output.put(all);
 }
@@ -169,7 +169,7 @@ void all_to_all(Group<Transport>& group, const Elements& elements, const void* i
     detail::check_member(group);
     detail::PackedBlocks input(group, Collective::all_to_all, sends, elements.bytes);
     detail::PackedBlocks output(group, Collective::all_to_all, receives, elements.bytes);
-    output.check_apart(Collective::all_to_all, group.rank());
+    output.check_apart(Collective::all_to_all, group.world_rank());
     all_to_all(group, elements, input.from(in), output.into(out), sends.counts, receives.counts).wait();
     output.put(out);
 }

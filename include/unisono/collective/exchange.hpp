@@ -74,8 +74,8 @@ std::uint32_t start_all_to_all(Group<Transport>& group, std::span<const T> in, s
     OperationRequest request = request_for(in.data(), out.data());
     if (send_counts.empty() && receive_counts.empty()) {
         if (in.size() % ranks != 0) {
-            refuse_input({"all_to_all on rank ", group.rank(), ": ", in.size(), " elements cannot be cut into ", ranks,
-                          " equal blocks"});
+            refuse_input({"all_to_all on rank ", group.world_rank(), ": ", in.size(), " elements cannot be cut into ",
+                          ranks, " equal blocks"});
         }
         check_count(group, Collective::all_to_all, "the output", out.size(), in.size());
         request.partition = Partition::uniform(in.size() / ranks);

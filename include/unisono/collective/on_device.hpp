@@ -204,11 +204,12 @@ template <element T, enqueues Transport>
     all_gather(group, std::span<const Offer>(&mine, 1), std::span<Offer>(all), {}, RingSchedule{}); // by messages
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
         if (all[rank].bytes != all[0].bytes)
-            refuse_input({"allocate_windows: rank ", rank, " asks for ", all[rank].bytes, " bytes, rank 0 for ",
-                          all[0].bytes, "; expected the same on all"});
+            refuse_input({"allocate_windows: rank ", group.world_rank(static_cast<int>(rank)), " asks for ",
+                          all[rank].bytes, " bytes, rank ", group.world_rank(0), " for ", all[0].bytes,
+                          "; expected the same on all"});
         if (all[rank].refused != 0)
-            throw error(ErrorCode::refused, concat({"allocate_windows: rank ", rank, " has no memory for ", bytes,
-                                                    " bytes", why.empty() ? "" : ": ", why}));
+            throw error(group.blame(ErrorCode::refused, static_cast<int>(rank), "allocate_windows",
+                                    {"has no memory for ", bytes, " bytes", why.empty() ? "" : ": ", why}));
     }
     transport.open_window(group.context().id, memory, bytes);
     group.wait_for_devices("allocate_windows", "the windows of all ranks", [&] { return transport.window_is_open(); });

@@ -14,7 +14,8 @@ std::uint32_t start_message(Group<Transport>& group, schedule::StepKind kind, co
                             int peer, int tag) {
     check_root(group, peer, kind == schedule::StepKind::send ? "send's peer" : "receive's peer");
     if (peer == group.rank())
-        refuse_input({"rank ", peer, " sends to, or receives from, itself; expected another rank as the peer"});
+        refuse_input(
+            {"rank ", group.world_rank(), " sends to, or receives from, itself; expected another rank as the peer"});
     if (tag < 0) refuse_input({"a tag must be at least 0, found ", tag});
     OperationRequest request = request_for(in, out);
     request.count = count;

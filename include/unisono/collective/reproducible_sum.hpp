@@ -69,14 +69,11 @@ GridNeeds agree_on_needs(Group<Transport>& group, std::int32_t needed, double we
     return found;
 }
 
-[[noreturn, gnu::cold]] inline void throw_not_summable(int rank) {
-    throw error(Fault{.code = ErrorCode::not_finite,
-                      .rank = rank,
-                      .peer = -1,
-                      .operation = "reproducible_sum",
-                      .sequence = 0,
-                      .message = concat({"a number on rank ", rank,
-                                         " is NaN, infinite or more than 2^960; nothing was changed on any rank"})});
+template <transport Transport>
+[[noreturn, gnu::cold]] void throw_not_summable(const Group<Transport>& group, int rank) {
+    throw error(
+        group.blame(ErrorCode::not_finite, rank, "reproducible_sum",
+                    {"has a number that is NaN, infinite or more than 2^960; nothing was changed on any rank"}));
 }
 
 } // namespace detail
@@ -90,7 +87,7 @@ Grid agree_on_grid(Group<Transport>& group, std::int32_t needed, std::int64_t ad
     detail::check_member(group);
     if (addends < 1) refuse_input({"agree_on_grid: found ", addends, " addends; expected at least 1"});
     const detail::GridNeeds all = detail::agree_on_needs(group, needed, 1.0);
-    if (all.not_finite >= 0) detail::throw_not_summable(all.not_finite);
+    if (all.not_finite >= 0) detail::throw_not_summable(group, all.not_finite);
     return Grid::above<T>(all.exponent, addends);
 }
 
@@ -112,7 +109,7 @@ void reproducible_sum(Group<Transport>& group, Data&& data, double weight = 1.0,
     const std::span<T> values = detail::span_of(data);
     detail::check_grid_weight("reproducible_sum", weight);
     const detail::GridNeeds all = detail::agree_on_needs(group, needed_exponent(values, weight), weight);
-    if (all.not_finite >= 0) detail::throw_not_summable(all.not_finite);
+    if (all.not_finite >= 0) detail::throw_not_summable(group, all.not_finite);
     const Grid grid = Grid::above<T>(all.exponent, group.size());
     if (group.size() == 1) return static_cast<void>(round_to_grid(values, weight, grid));
     if constexpr (Transport::maps_peers && std::same_as<Family, NativeSchedule>) {

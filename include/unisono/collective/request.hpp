@@ -30,8 +30,8 @@ template <transport Transport>
 void check_root(const Group<Transport>& group, int root, const char* what) {
     check_member(group);
     if (root < 0 || root >= group.size()) {
-        refuse_input(
-            {what, ": rank ", root, " is not in the group of ", group.size(), " (found on rank ", group.rank(), ")"});
+        refuse_input({what, ": rank ", root, " is not in the group of ", group.size(), " (found on rank ",
+                      group.world_rank(), ")"});
     }
 }
 
@@ -43,7 +43,7 @@ void check_root(const Group<Transport>& group, int root, const char* what) {
 template <transport Transport>
 void check_count(const Group<Transport>& group, Collective what, const char* which, std::size_t found,
                  std::size_t expected) {
-    if (found != expected) refuse_count(what, group.rank(), which, found, expected);
+    if (found != expected) refuse_count(what, group.world_rank(), which, found, expected);
 }
 
 /// The sum of counts; bad_input if their number is not that of the ranks, or if the sum overflows.

@@ -266,7 +266,8 @@ Operation message(Group<Transport>& group, schedule::StepKind kind, const Elemen
                   std::size_t count, int peer, int tag) {
     detail::check_root(group, peer, kind == schedule::StepKind::send ? "send's peer" : "receive's peer");
     if (peer == group.rank())
-        refuse_input({"rank ", peer, " sends to, or receives from, itself; expected another rank as the peer"});
+        refuse_input(
+            {"rank ", group.world_rank(), " sends to, or receives from, itself; expected another rank as the peer"});
     if (tag < 0) refuse_input({"a tag must be at least 0, found ", tag});
     auto request = detail::untyped_request(elements, in, out);
     request.count = count;

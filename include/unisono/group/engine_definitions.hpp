@@ -11,7 +11,7 @@ namespace detail {
 
 template <transport Transport>
 std::uint32_t Engine<Transport>::start(GroupContext& group, OperationRequest& request) {
-    check_overlap(request);
+    check_overlap(group, request);
     const Entry entry = enter();
     Staging staging;
     if constexpr (stages) staging = stage(transport_, group, request);

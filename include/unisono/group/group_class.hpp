@@ -3,6 +3,7 @@
 /// \file
 /// The class behind group.hpp.
 
+#include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/core/text.hpp"
@@ -14,8 +15,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -45,8 +49,20 @@ public:
     [[nodiscard]] int size() const { return context_->size(); }
     /// True if the group contains all ranks of the transport.
     [[nodiscard]] bool is_world() const { return context_->id == world_id; }
-    /// A rank's number in the world, for messages.
+    /// A rank's number in the world, by which all messages and faults name it.
     [[nodiscard]] int world_rank(int rank) const { return context_->world_rank(rank); }
+    /// This rank's.
+    [[nodiscard]] int world_rank() const { return world_rank(rank()); }
+    /// A fault of which rank `rank` of this group is the cause; the message is "rank N " and
+    /// `what`. It names the rank as the world does.
+    [[nodiscard]] Fault blame(ErrorCode code, int rank, std::string operation,
+                              std::initializer_list<detail::TextPart> what) const {
+        const int known_as = world_rank(rank);
+        return {.code = code,
+                .rank = known_as,
+                .operation = std::move(operation),
+                .message = concat({"rank ", known_as, " "}) + concat(what)};
+    }
 
     /// The ranks of the group that share a host; nullptr if the transport does not know. Lives as
     /// long as the group.

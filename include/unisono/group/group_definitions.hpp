@@ -170,7 +170,7 @@ template <transport Transport>
 Group<Transport> Group<Transport>::split(int colour, int key) {
     if (size() == 0) refuse_input("this rank is in no group: it gave no_colour to split");
     if (colour < 0 && colour != no_colour) {
-        refuse_input({"a colour must be at least 0, or no_colour; rank ", rank(), " gave ", colour});
+        refuse_input({"a colour must be at least 0, or no_colour; rank ", world_rank(), " gave ", colour});
     }
     struct Choice {
         int colour;

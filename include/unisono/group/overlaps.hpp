@@ -109,10 +109,11 @@ inline Buffers buffers_of(const OperationRequest& request) {
 inline void check_overlap(Collective what, int rank, const Buffers& found) {
     if (!overlap_is_allowed(found)) refuse_overlap(what, rank, found);
 }
-inline void check_overlap(const OperationRequest& request) {
+inline void check_overlap(const GroupContext& group, const OperationRequest& request) {
     const Collective what = request.plan->collective();
     const schedule::Shape& shape = request.plan->shape();
-    if (uses_both(buffer_use(what), shape.rank == shape.root)) check_overlap(what, shape.rank, buffers_of(request));
+    if (uses_both(buffer_use(what), shape.rank == shape.root))
+        check_overlap(what, group.world_rank(shape.rank), buffers_of(request));
 }
 
 } // namespace detail
