@@ -22,9 +22,9 @@
 /// `Grid::above(needed, addends)`. What does not fit, NaN and infinity are marked, and a mark stays
 /// whatever is added: never a silent wrap.
 ///
-/// Range: E from -74 for float and 16-bit floats, from -970 for double, to 990; addends need at most
-/// 960, and 30 are for their number. No number on such a grid, and no result, is subnormal, so that
-/// processors that flush subnormals give the same bits.
+/// Range: E from -74 for float and 16-bit floats, from -970 for double, to 990; addends need at
+/// most 960, and 30 are for their number. No number on such a grid, and no result, is subnormal, so
+/// that processors that flush subnormals give the same bits.
 /// Source: Demmel and Nguyen, "Parallel reproducible summation" (2015), with one bin whose place is
 /// agreed beforehand.
 

@@ -140,9 +140,9 @@ struct Few : Op {
 
 /// sum(weight * x) / sum(weight) over the ranks. The collective multiplies each rank's contribution
 /// by its own weight (`scale`), reduces products and weights with `Sum`, and divides (`divide`).
-/// Floating types only. A rank without data has weight 0: whatever it has, NaN too, counts as zeros.
-/// Any other weight is from 2^-64 to 2^64 (for double from 2^-512 to 2^512, for float16 from 2^-14
-/// to 2^14), so that neither weights nor their sum leave the range of floats: else bad_input.
+/// Floating types only. A rank without data has weight 0: whatever it has, NaN too, counts as
+/// zeros. Any other weight is from 2^-64 to 2^64 (for double from 2^-512 to 2^512, for float16 from
+/// 2^-14 to 2^14), so that neither weights nor their sum leave the range of floats: else bad_input.
 /// Products and their sum are elements, and may overflow as a `Sum` may: where they would, divide
 /// all weights by their sum before.
 struct WeightedMean {

@@ -158,7 +158,7 @@ template <transport Transport>
 void Engine<Transport>::drop(std::uint32_t index) noexcept {
     const Entry entry = enter();
     OperationState& operation = operations_[index];
-    operation.finish = nullptr; // nobody has waited for the result, and its memory may be gone
+    operation.finish = nullptr; // it was not waited for, and its memory may be gone
     if (!is_done(index) && transport_.first_fault() == nullptr) {
         transport_.abort(dropped(transport_.rank(), operation));
     } else if (!operation.done) {

@@ -71,7 +71,7 @@ public:
     OutputFile& operator=(const OutputFile&) = delete;
     ~OutputFile() { std::fclose(file_); }
 
-    /// What has no end, a pipe for example, begins with what is written.
+    /// A pipe, which has no end to seek, counts as empty.
     [[nodiscard]] bool empty() const { return std::fseek(file_, 0, SEEK_END) != 0 || std::ftell(file_) <= 0; }
     /// All bytes are with the system when this returns. \throws error refused
     void write(std::string_view bytes) {
