@@ -259,6 +259,28 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(first_non_finite_finds_the_first, T, FloatingTypes
         }
 }
 
+BOOST_AUTO_TEST_CASE_TEMPLATE(first_at_least_finds_the_first, T, FloatingTypes) {
+    using W = un::accumulator_t<T>;
+    for (const un::InstructionSet set : instruction_sets())
+        for (const std::size_t count : {1u, 64u, 65u, 4097u}) {
+            std::vector<T> x(count, static_cast<T>(W(-3.5)));
+            const auto find = [&](int exponent) {
+                return un::detail::first_at_least_on<T>(set, std::span<const T>(x),
+                                                        un::detail::exponent_bits<T>(exponent));
+            };
+            BOOST_REQUIRE_EQUAL(find(2), un::npos);
+            BOOST_REQUIRE_EQUAL(find(1), 0u);
+            x[count - 1] = static_cast<T>(W(-4));
+            BOOST_REQUIRE_EQUAL(find(2), count - 1);
+            BOOST_REQUIRE_EQUAL(find(3), un::npos);
+            x[count - 1] = static_cast<T>(std::numeric_limits<W>::quiet_NaN());
+            BOOST_REQUIRE_EQUAL(find(3), count - 1);
+            BOOST_REQUIRE_EQUAL(find(100'000), count - 1); // no number is so large
+            x[count - 1] = T{};
+            BOOST_REQUIRE_EQUAL(find(-100'000), count > 1 ? 0 : un::npos);
+        }
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(sum_of_squares_in_its_fixed_order, T, FloatingTypes) {
     using W = un::accumulator_t<T>;
     for (const std::size_t count : counts) {

@@ -62,6 +62,22 @@ BOOST_AUTO_TEST_CASE(where_something_is_not_finite) {
     });
 }
 
+BOOST_AUTO_TEST_CASE(where_something_is_large) {
+    on_each_system([](const auto& on) {
+        for (const std::size_t count : counts) {
+            std::vector<float> x(count, -3.5f);
+            std::uint64_t noted[2] = {1'000'000, 1'000'000};
+            on.note_magnitudes(in(x), 100, 2, noted);
+            BOOST_TEST((noted[0] == 1'000'000u && noted[1] == 1'000'000u));
+            if (count < 31) continue;
+            x[count / 2] = 4;
+            x[count - 1] = std::numeric_limits<float>::infinity();
+            on.note_magnitudes(in(x), 100, 2, noted);
+            BOOST_TEST((noted[0] == 100 + count - 1 && noted[1] == 100 + count / 2));
+        }
+    });
+}
+
 BOOST_AUTO_TEST_CASE(images) {
     on_each_system([](const auto& on) {
         for (const std::size_t count : counts) {

@@ -19,7 +19,7 @@
 /// - scale.hpp: `scale`, `divide`. For weights of replicas and their mean.
 /// - accumulate.hpp: y = w x and y += w x. For micro-batches.
 /// - apply.hpp: `apply(functor, spans...)`. For optimizers, and any formula element by element.
-/// - scan.hpp: `first_non_finite`, `sum_of_squares`. For guards and clipping.
+/// - scan.hpp: `first_non_finite`, `first_at_least`, `sum_of_squares`. For guards and clipping.
 /// - grid.hpp, grid_sum.hpp: sums whose bits do not depend on order and grouping. For reproducible
 ///   training.
 /// - narrow_grid.hpp, square_sum.hpp: the same with 4 bytes per element; sums of squares.

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The measurements of guards: the position of the first non-finite value, and the sum of squares.
+/// The measurements of guards: the position of the first value that is not finite, or too large,
+/// and the sum of squares.
 
 #include "unisono/arithmetic/values.hpp"
 #include "unisono/arithmetic/vectorised.hpp"
@@ -14,7 +15,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The result of `first_non_finite` if all values are finite.
+/// The result of `first_non_finite` if all values are finite, and of `first_at_least` if all are
+/// smaller.
 inline constexpr std::size_t npos = static_cast<std::size_t>(-1);
 
 namespace detail {
@@ -54,25 +56,41 @@ UNISONO_INLINE bool is_finite(double x) {
     return (std::bit_cast<std::uint64_t>(x) & Exponent<double>::mask) != Exponent<double>::mask;
 }
 
+/// The exponent's bits of 2^exponent, or of infinity where T has no such number.
 template <class T>
-struct FindNonFinite {
+constexpr typename Exponent<T>::Bits exponent_bits(int exponent) {
     using Bits = typename Exponent<T>::Bits;
+    constexpr Bits mask = Exponent<T>::mask;
+    constexpr int digits = std::countr_zero(mask);
+    constexpr int most = mask >> digits;
+    const int biased = exponent + most / 2;
+    return static_cast<Bits>(static_cast<Bits>(biased < 1 ? 1 : biased > most ? most : biased) << digits);
+}
+
+/// The first element whose exponent's bits are at least these. They are compared as signed numbers,
+/// since most instruction sets have no other comparison.
+template <class T>
+struct FindExponent {
+    using Bits = typename Exponent<T>::Bits;
+    using Signed = std::make_signed_t<Bits>;
     static constexpr Bits mask = Exponent<T>::mask;
     const std::byte* data;
     std::size_t count;
     std::size_t* found;
+    Bits least;
 
     UNISONO_INLINE void operator()() const {
-        constexpr std::size_t block = 8192 / sizeof(T); // the common case is that all are finite: one test a block
+        constexpr std::size_t block = 8192 / sizeof(T); // the common case is that none is found: one test a block
+        const auto below = static_cast<Signed>(least - 1);
         for (std::size_t begin = 0; begin < count; begin += block) {
             const std::size_t elements = count - begin < block ? count - begin : block;
             const std::byte* at = data + begin * sizeof(T);
             Bits any = 0;
             for (std::size_t i = 0; i < elements; ++i)
-                any = static_cast<Bits>(any | ((load<Bits>(at, i) & mask) == mask ? 1u : 0u));
+                any = static_cast<Bits>(any | (static_cast<Signed>(load<Bits>(at, i) & mask) > below ? 1u : 0u));
             if (any == 0) continue;
             std::size_t i = 0;
-            while ((load<Bits>(at, i) & mask) != mask) ++i;
+            while (static_cast<Signed>(load<Bits>(at, i) & mask) <= below) ++i;
             *found = begin + i;
             return;
         }
@@ -121,10 +139,14 @@ struct SumSquares {
 UNISONO_NO_CONTRACTION_END
 
 template <class T>
-std::size_t first_non_finite_on(InstructionSet set, std::span<const T> x) {
+std::size_t first_at_least_on(InstructionSet set, std::span<const T> x, typename Exponent<T>::Bits least) {
     std::size_t found = npos;
-    vectorised(set, FindNonFinite<T>{reinterpret_cast<const std::byte*>(x.data()), x.size(), &found});
+    vectorised(set, FindExponent<T>{reinterpret_cast<const std::byte*>(x.data()), x.size(), &found, least});
     return found;
+}
+template <class T>
+std::size_t first_non_finite_on(InstructionSet set, std::span<const T> x) {
+    return first_at_least_on(set, x, Exponent<T>::mask);
 }
 
 template <class T>
@@ -142,6 +164,15 @@ template <class T>
     requires floating_element<std::remove_const_t<T>>
 std::size_t first_non_finite(std::span<T> x) {
     return detail::first_non_finite_on<std::remove_const_t<T>>(best_instruction_set(), x);
+}
+
+/// The index of the first element of x whose magnitude is at least 2^exponent, or that is infinite
+/// or NaN; or npos. Cost: as first_non_finite.
+template <class T>
+    requires floating_element<std::remove_const_t<T>>
+std::size_t first_at_least(std::span<T> x, int exponent) {
+    using E = std::remove_const_t<T>;
+    return detail::first_at_least_on<E>(best_instruction_set(), x, detail::exponent_bits<E>(exponent));
 }
 
 /// The sum of x[i]^2 in double: 0 for an empty span, infinite or NaN where x is. Each square is

@@ -235,6 +235,15 @@ public:
     void note_non_finite(std::span<T> x, std::uint64_t first, std::uint64_t* least) const {
         detail::thrust_each(policy_, x.size(), detail::NoteNonFinite<std::remove_const_t<T>>{x.data(), first, least});
     }
+    /// The same of noted[0]; and noted[1] becomes the least of itself and first + i for all x[i]
+    /// that are not below 2^exponent in magnitude. In one pass.
+    template <class T>
+        requires floating_element<std::remove_const_t<T>>
+    void note_magnitudes(std::span<T> x, std::uint64_t first, int exponent, std::uint64_t* noted) const {
+        using E = std::remove_const_t<T>;
+        detail::thrust_each(policy_, x.size(),
+                            detail::NoteMagnitudes<E>{x.data(), first, detail::exponent_bits<E>(exponent), noted});
+    }
 
     /// Adds the squares of x to what is noted of them, in NotedSquares::words words of the
     /// device's, on the grid of this exponent; without one, and only where nothing is noted yet, on

@@ -133,6 +133,22 @@ struct NoteNonFinite {
     }
 };
 
+/// Two words: the least index of what is not finite, and of what has at least this exponent.
+template <class T>
+struct NoteMagnitudes {
+    const T* x;
+    std::uint64_t first;
+    typename Exponent<T>::Bits exponent;
+    std::uint64_t* noted;
+    UNISONO_INLINE void operator()(std::size_t i) const {
+        constexpr auto mask = Exponent<T>::mask;
+        const auto found = bits_of(x[i]) & mask;
+        if (found < exponent) return;
+        lower_to(noted + 1, first + i);
+        if (found == mask) lower_to(noted, first + i);
+    }
+};
+
 template <class T>
 struct MagnitudeBits {
     const T* x;

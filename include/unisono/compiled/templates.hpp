@@ -67,6 +67,7 @@ UNISONO_COMPILED_TEMPLATE void detail::combine_few<detail::Few<Sum>, double>(con
     UNISONO_COMPILED_TEMPLATE class OptimizerState<T>;                                               \
     UNISONO_COMPILED_TEMPLATE class detail::FlatModel<T>;                                            \
     UNISONO_COMPILED_TEMPLATE std::size_t first_non_finite<const T>(std::span<const T>);             \
+    UNISONO_COMPILED_TEMPLATE std::size_t first_at_least<const T>(std::span<const T>, int);          \
     UNISONO_COMPILED_TEMPLATE void scale<T>(std::span<T>, std::span<const T>, double);               \
     UNISONO_COMPILED_TEMPLATE void scale<T>(std::span<T>, double);                                   \
     UNISONO_COMPILED_TEMPLATE void accumulate<T, T>(std::span<T>, std::span<T>, double);             \

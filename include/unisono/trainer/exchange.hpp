@@ -19,6 +19,7 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/guard/clipping.hpp"
+#include "unisono/guard/finite.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/model/weighing.hpp"
 #include "unisono/optimizer/optimizer.hpp"
@@ -31,11 +32,13 @@
 #include "unisono/trainer/summation.hpp"
 #include "unisono/update/update.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -67,6 +70,8 @@ public:
         totals_.begin();
         offence_ = {};
         norm_ = 0;
+        large_ = false;
+        refused_ = false;
         loss_scale_.begin();
         scaled_by_ = loss_scale_.scale();
         divisor_ = 0;
@@ -107,15 +112,18 @@ public:
         if (const std::size_t found = this->sums_of_gradients().first_not_finite(); found != no_offender)
             this->note_offender(found);
         if constexpr (Store::inspects) {
-            if (const std::size_t found = place_.offender(); found != no_offender)
-                this->note_offender(this->flat().layout().element_at(found).parameter);
+            const Findings told = place_.findings();
+            if (told.offender != no_offender)
+                this->note_offender(this->flat().layout().element_at(told.offender).parameter);
+            large_ = large_ || told.large;
         }
         sums_.offenders = offence_.rank >= 0 ? 1 : 0;
+        sums_.large = large_ ? 1 : 0;
         if (!alone_ || world_->size() == 1) totals_.agree(*world_, sums_, parts_.any());
         if (sums_.offenders > 0 && !alone_) agree_on_offence(*world_, offence_);
         const bool in_gradient = sums_.offenders > 0 && !offence_.loss;
-        const auto [offenders, in_gradients] =
-            parts_.sum(std::array{static_cast<double>(sums_.offenders), in_gradient ? 1.0 : 0.0});
+        const auto [offenders, in_gradients, large] =
+            parts_.sum(std::array{static_cast<double>(sums_.offenders), in_gradient ? 1.0 : 0.0, sums_.large});
         if (offenders > 0) {
             if (offence_.rank < 0) offence_ = {.rank = 0, .parameter = 0, .loss = true, .elsewhere = true};
             if (in_gradients > 0) loss_scale_.back_off();
@@ -126,20 +134,21 @@ public:
             return Verdict::skip;
         check_divisor();
         divisor_ = sums_.divisor;
+        if (alone_) this->note_weight(this->left_over());
+        large_ = large_ || large > 0 || sums_may_overflow();
         return Verdict::commit;
     }
 
-    /// Runs the optimizer on what this rank owns. Commits, unless clipping finds that the gradient
-    /// has no finite norm; the same on all ranks.
+    /// Runs the optimizer on what this rank owns. Commits, unless the sum of the gradients is not
+    /// finite, or has no finite norm to be clipped by; the same on all ranks.
     Verdict apply() {
+        if constexpr (Store::guards_sums) {
+            if (large_ && !sums_are_finite()) return refuse();
+        }
         double scale = this->left_over() / (sums_.divisor * loss_scale_.scale());
         if constexpr (Context::Clipping::measures_norm) {
             norm_ = measure_norm(scale);
-            if (!std::isfinite(norm_)) {
-                loss_scale_.back_off();
-                discard();
-                return Verdict::skip;
-            }
+            if (!std::isfinite(norm_)) return refuse();
             scale *= policies_.clipping.factor(norm_);
         }
         const OptimizerStep step{learning_rate_, ++applied_, scale};
@@ -153,7 +162,7 @@ public:
 
     /// Brings the owners' parameters to all ranks.
     void publish() {
-        if (std::isfinite(norm_)) this->publish_owned();
+        if (!refused_) this->publish_owned();
     }
 
     /// Leaves parameters and optimizer state as they were.
@@ -189,6 +198,13 @@ public:
     [[nodiscard]] std::span<const Slice> owned() const { return this->extents().owned(); }
     [[nodiscard]] const auto& loss_scale() const { return loss_scale_; }
     [[nodiscard]] auto& loss_scale() { return loss_scale_; }
+    /// This update's gradients are so large that sums may overflow. Of an update that is alone: this
+    /// rank's.
+    [[nodiscard]] bool large() const { return large_; }
+    /// Servers have left out the update, since the sum of this parameter's gradients is not finite.
+    void note_sum(std::size_t parameter) {
+        offence_ = {.rank = -1, .parameter = parameter, .loss = false, .elsewhere = false, .sum = true};
+    }
     /// The norm of this update's gradient, if clipping measured it; else 0. The same on all ranks.
     [[nodiscard]] double gradient_norm() const { return norm_; }
 
@@ -217,12 +233,48 @@ private:
         }
     }
 
+    /// The update is left out after its gradients were summed.
+    Verdict refuse() {
+        loss_scale_.back_off();
+        discard();
+        refused_ = true;
+        return Verdict::skip;
+    }
+    /// What this rank's guard cannot say before the ranks have agreed.
+    [[nodiscard]] bool sums_may_overflow() const {
+        if constexpr (Store::on_grid)
+            return grids().above_sums(static_cast<std::int64_t>(sums_.micro_batches)) >=
+                   std::numeric_limits<T>::max_exponent;
+        // What other encodings have left over has no bound; a cast cuts its numbers.
+        else return Store::compresses && !alone_ && !requires { typename Context::Compression::Wire; };
+    }
+    /// Looks at the sums of all gradients. False, on all ranks, if one is not finite. A gradient
+    /// that is not so large as to need this look costs nothing here.
+    [[gnu::noinline]] bool sums_are_finite() {
+        std::size_t first = no_offender;
+        place_.begin_inspection();
+        this->each_gradient([&](std::size_t parameter, std::size_t flat, const T* values, std::size_t n) {
+            place_.inspect(FiniteGuard{}, values, n, flat, std::numeric_limits<T>::max_exponent,
+                           [&](std::size_t) { first = std::min(first, parameter); });
+        });
+        if (const std::size_t found = place_.findings().offender; found != no_offender)
+            first = this->flat().layout().element_at(found).parameter;
+        if (this->extents().cut() && !alone_) first = agree_on_sums(*world_, first);
+        const bool here = first != no_offender;
+        if (parts_.sum(std::array{here ? 1.0 : 0.0})[0] == 0) return true;
+        note_sum(here ? first : 0);
+        offence_.elsewhere = !here;
+        return false;
+    }
+
     /// Measures the norm: the same bits on all ranks.
     double measure_norm(double scale) {
         typename Context::Summation::Squares squares(this->sums_of_gradients(),
                                                      static_cast<std::int64_t>(sums_.micro_batches));
         auto measured = place_.template measure<T>(squares, this->most_gradients());
-        this->each_gradient([&](const T* values, std::size_t n) { measured.add(std::span<const T>(values, n)); });
+        this->each_gradient([&](std::size_t, std::size_t, const T* values, std::size_t n) {
+            measured.add(std::span<const T>(values, n));
+        });
         measured.finish();
         if (this->extents().cut()) squares.agree(*world_);
         return std::sqrt(parts_.sum(std::array{squares.value()})[0]) * scale;
@@ -236,8 +288,8 @@ private:
                       (Weighing::needs_tokens ? " (does the model call pass.count_tokens?)" : "")});
     }
 
-    using Store::alone_, Store::divisor_, Store::micro_, Store::offence_, Store::pass_, Store::place_, Store::policies_,
-        Store::scaled_by_, Store::world_;
+    using Store::alone_, Store::divisor_, Store::large_, Store::micro_, Store::offence_, Store::pass_, Store::place_,
+        Store::policies_, Store::scaled_by_, Store::world_;
     Parts parts_;
     typename Context::Summation::Totals totals_;
     UpdateSums sums_;
@@ -246,7 +298,8 @@ private:
     double learning_rate_ = 0;
     double norm_ = 0;
     std::uint64_t applied_ = 0;
-    bool looked_ = false; ///< at the gradients of the first call
+    bool looked_ = false;  ///< at the gradients of the first call
+    bool refused_ = false; ///< the update was left out after its gradients were summed
 };
 
 } // namespace detail

@@ -17,14 +17,15 @@
 /// - `measure<T>(squares, most)`: an object that adds squares of elements to a summation's
 ///   `Squares`: `add(x)`, at most `most` times, and then `finish()`;
 /// - `update(...)`: clips, and runs an optimizer; `update_other(...)` does so on memory that is not
-///   a parameter of the model's; `inspect(...)`: lets a guard look, and `offender()` returns its
-///   finding later;
+///   a parameter of the model's; `inspect(...)`: lets a guard look, and says whether an element is
+///   not below a power of two; `findings()` returns later what was not said at once;
 /// - `follow(at, n)`: code other than `update` has written these parameters: the model's 16-bit
 ///   copy of them, if it has one, is written;
 /// - `read(at, n, visit)`: calls visit(std::span<const T>) with the values, on the host;
 ///   `settle()`: waits for its own work.
 
 #include "unisono/arithmetic/host_arithmetic.hpp"
+#include "unisono/arithmetic/scan.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/guard/guard.hpp"
@@ -40,6 +41,12 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+/// The findings of a place, where elements were inspected.
+struct Findings {
+    std::size_t offender = no_offender; ///< in the flat order
+    bool large = false;                 ///< an element was not below the power of two
+};
 
 /// Host memory, which the transport may map.
 template <class World>
@@ -125,14 +132,22 @@ public:
     }
 
     static void begin_inspection() {}
-    /// Calls found(index) for the first value that the guard refuses.
+    /// Calls found(index) for the first value that the guard refuses. True if a value is not below
+    /// 2^large in magnitude. A guard that looks only for NaN and infinity is asked only then, so
+    /// that there is one pass.
     template <class Guard, class T, class Found>
-    static void inspect(const Guard& guard, const T* gradients, std::size_t count, std::size_t, Found&& found) {
-        const std::size_t index = guard.first_offender(std::span<const T>(gradients, count));
-        if (index != no_offender) [[unlikely]]
-            found(index);
+    static bool inspect(const Guard& guard, const T* gradients, std::size_t count, std::size_t, int large,
+                        Found&& found) {
+        const std::span<const T> values(gradients, count);
+        const bool any = first_at_least(values, large) != npos;
+        constexpr bool asked_always = !requires { requires Guard::only_finite; };
+        if (asked_always || any) [[unlikely]] {
+            const std::size_t index = guard.first_offender(values);
+            if (index != no_offender) found(index);
+        }
+        return any;
     }
-    static constexpr std::size_t offender() { return no_offender; } ///< all were told
+    static constexpr Findings findings() { return {}; } ///< all were told
 
     template <class T>
     static constexpr void follow(const T*, std::size_t) {}

@@ -47,6 +47,10 @@ UNISONO_DEFINITION Fault not_finite(const Offence& offence, const std::string& l
                               concat({"a gradient of another part of the model, on ranks of another group, is NaN or "
                                       "infinite, in update ",
                                       update}));
+    if (offence.sum)
+        return refused_update(ErrorCode::not_finite, -1, operation,
+                              concat({"the sum of the gradients of ", label,
+                                      " over all micro-batches is NaN or infinite, in update ", update}));
     return refused_update(ErrorCode::not_finite, offence.rank, operation,
                           concat({(offence.loss ? std::string("the loss") : concat({"the gradient of ", label})),
                                   " is NaN or infinite on rank ", offence.rank, ", in update ", update}));

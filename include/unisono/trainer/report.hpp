@@ -21,7 +21,8 @@ struct UpdateReport {
     double gradient_norm = 0; ///< before clipping, if the clipping policy measures it (ClipByNorm); else 0
     double loss_scale = 1;    ///< of this update's passes
     int offender_rank = -1;   ///< if the guard left the update out: the lowest rank with a gradient that is not finite
-    std::int64_t offender_parameter = -1; ///< its first such parameter; -1: its loss
+    std::int64_t offender_parameter = -1; ///< its first such parameter; -1: its loss. Without a rank: the first whose
+                                          ///< sum over all ranks is not finite
     std::uint64_t number =
         0; ///< updates committed so far, including this one; of servers and Hogwild, those of all workers
     std::uint64_t staleness = 0; ///< updates between reading this gradient's parameters and applying it

@@ -231,7 +231,7 @@ public:
         report.loss = sums.divisor > 0 ? sums.loss / sums.divisor : 0;
         report.learning_rate = rate;
         report.loss_scale = loss_scale;
-        if (const Offence& found = exchange_->offence(); !report.committed && found.rank >= 0 && !found.elsewhere) {
+        if (const Offence& found = exchange_->offence(); !report.committed && found.any() && !found.elsewhere) {
             report.offender_rank = found.rank;
             if (!found.loss) report.offender_parameter = static_cast<std::int64_t>(found.parameter);
         }
@@ -274,7 +274,7 @@ public:
         if constexpr (on_grid) stop_if_misfit(report, operation);
         if constexpr (Policies::Clipping::measures_norm) stop_if_no_norm(report, operation);
         if constexpr (Policies::Guard::inspects || on_grid) {
-            if (report.committed || exchange_->offence().rank < 0) return;
+            if (report.committed || !exchange_->offence().any()) return;
             if (skips()) return;
             const Offence& offence = exchange_->offence();
             throw Refusal(not_finite(offence, offence.loss || offence.elsewhere ? "" : label(offence.parameter),

@@ -12,7 +12,8 @@
 /// (exchange/sums.hpp). `Totals` adds the losses and weights, `Squares` the squares of the elements
 /// that ranks own (for norms).
 /// Laws: all ranks reach the same bits and the same verdict; a gradient that a guard has refused is
-/// not summed. Declared property: `reproducible`.
+/// not summed; `Totals::agree` says on all ranks whether one of them has gradients so large that
+/// plain sums may overflow. Declared property: `reproducible`.
 
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/arithmetic/square_sum.hpp"
@@ -38,13 +39,14 @@ struct UpdateSums {
     double samples = 0;
     double tokens = 0;
     double offenders = 0; ///< ranks on which the guard found something
+    double large = 0;     ///< ranks with gradients so large that sums may overflow
 
-    static constexpr std::size_t count = 6;
+    static constexpr std::size_t count = 7;
     [[nodiscard]] std::array<double, count> pack() const {
-        return {divisor, loss, micro_batches, samples, tokens, offenders};
+        return {divisor, loss, micro_batches, samples, tokens, offenders, large};
     }
     static UpdateSums unpack(const std::array<double, count>& sums) {
-        return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
+        return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6]};
     }
 };
 

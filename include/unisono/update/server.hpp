@@ -4,10 +4,12 @@
 /// A server of a served update (update/served.hpp): turns pushes into parameters.
 
 #include "unisono/arithmetic/accumulate.hpp"
+#include "unisono/arithmetic/scan.hpp"
 #include "unisono/collective/point_to_point.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/group/operation.hpp"
+#include "unisono/layout/layout.hpp"
 #include "unisono/layout/owners.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/update/service_messages.hpp"
@@ -129,6 +131,11 @@ private:
                          .number = version()};
         if (client.push.kind != PushKind::gradient) return;
         client.answer.staleness = version() - client.version;
+        client.answer.not_finite = first_not_finite(client, client.push.largest);
+        if (client.answer.not_finite != npos) {
+            client.answer.verdict = Verdict::skip;
+            return;
+        }
         update(client, client.push.divisor);
         client.answer.verdict = Verdict::commit;
         client.answer.number = version();
@@ -167,33 +174,55 @@ private:
             answer();
         }
     }
-    /// Makes one update of the pushes that wait, or none if a guard has left out one of them. The
-    /// learning rate is that of the worker with the most pushes.
+    /// Makes one update of the pushes that wait, or none if a guard has left out one of them, or
+    /// their sum is not finite. The learning rate is that of the worker with the most pushes.
     void take_together() {
         Client* first = nullptr;
         const Client* ahead = nullptr;
-        double divisor = 0;
+        double divisor = 0, largest = 0;
         bool left_out = false;
         for (Client& client : clients_) {
             if (!client.waits) continue;
             left_out = left_out || client.push.kind == PushKind::left_out;
             if (client.push.kind != PushKind::gradient) continue;
             divisor += client.push.divisor;
+            largest += client.push.largest;
             if (first == nullptr) first = &client;
             if (ahead == nullptr || client.clock > ahead->clock) ahead = &client;
         }
-        const Verdict verdict = left_out ? Verdict::skip : first == nullptr ? Verdict::empty : Verdict::commit;
+        std::size_t not_finite = npos;
+        Verdict verdict = left_out ? Verdict::skip : first == nullptr ? Verdict::empty : Verdict::commit;
         if (verdict == Verdict::commit) {
             const std::span<T> sum(first->values.data(), count_);
             for (Client* other = first + 1; other != clients_.data() + clients_.size(); ++other)
                 if (other->waits && other->push.kind == PushKind::gradient)
                     accumulate(sum, std::span<const T>(other->values.data(), count_));
+            not_finite = first_not_finite(*first, largest);
             first->push.rate = ahead->push.rate;
-            update(*first, divisor);
+            if (not_finite == npos) update(*first, divisor);
+            else verdict = Verdict::skip;
         }
         for (Client& client : clients_)
-            if (client.waits) client.answer = {.verdict = verdict, .number = version()};
+            if (client.waits) client.answer = {.verdict = verdict, .number = version(), .not_finite = not_finite};
         ++round_;
+    }
+
+    /// The first parameter whose gradients, in `client.values`, have a sum that is not finite; or
+    /// npos. `largest`: the sum of the bounds of all that was added. One of several servers does
+    /// not see the others' slices: all of them leave the update out by this bound alone, and one
+    /// that has no large element returns the number of parameters.
+    [[nodiscard]] std::size_t first_not_finite(const Client& client, double largest) const {
+        if (largest <= static_cast<double>(std::numeric_limits<T>::max()) / 2) return npos;
+        const std::span<const T> values(client.values.data(), count_);
+        std::size_t found = first_non_finite(values);
+        if (found == npos && policy_.servers == 1) return npos;
+        if (found == npos) found = first_at_least(values, std::numeric_limits<T>::max_exponent / 2);
+        const Layout& layout = training_->flat().layout();
+        for (const Slice& slice : training_->owned()) {
+            if (found < slice.count) return layout.element_at(slice.first + found).parameter;
+            if (found != npos) found -= slice.count;
+        }
+        return layout.parameters();
     }
 
     [[nodiscard]] std::uint64_t slowest() const {

@@ -10,6 +10,7 @@
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/arithmetic/host_arithmetic.hpp"
+#include "unisono/arithmetic/scan.hpp"
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/point_to_point.hpp"
 #include "unisono/collective/rooted.hpp"
@@ -22,6 +23,7 @@
 #include "unisono/update/staleness.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -71,6 +73,10 @@ public:
     Verdict apply() {
         if (lone()) return Base::apply();
         push(PushKind::gradient);
+        if (answer_.not_finite != npos) {
+            const std::size_t parameters = this->training().flat().layout().parameters();
+            this->training().note_sum(answer_.not_finite < parameters ? answer_.not_finite : 0);
+        }
         return answer_.verdict;
     }
     static constexpr void publish() {}
@@ -149,14 +155,15 @@ private:
 
     void say(PushKind kind) {
         for (Link& link : links_) {
-            link.head =
-                pack(WorkerPush{kind, clock_, this->training().learning_rate(), this->training().sums().divisor});
+            link.head = pack(
+                WorkerPush{kind, clock_, this->training().learning_rate(), this->training().sums().divisor, largest_});
             link.sent = start_send(*lane_, link.head, link.server, push_tag);
         }
     }
 
     void push(PushKind kind) {
         const auto timeout = world_->timeout();
+        largest_ = 0;
         if (kind == PushKind::gradient) take_gradient();
         say(kind);
         ++clock_;
@@ -181,6 +188,7 @@ private:
             const ServerAnswer other = unpack(link.answer);
             answer_.staleness = std::max(answer_.staleness, other.staleness);
             answer_.ahead = std::max(answer_.ahead, other.ahead);
+            answer_.not_finite = std::min(answer_.not_finite, other.not_finite);
         }
         if constexpr (drops)
             this->training().restore_applied(answer_.number); // the learning rate depends on the updates that were made
@@ -201,6 +209,9 @@ private:
                 if (in_model) HostArithmetic::zero(std::span<T>(one.gradients, one.count));
             });
         gradients.clean();
+        if (!this->training().large()) return;
+        for (std::size_t i = 0; i < image_.size(); ++i)
+            largest_ = std::max(largest_, std::abs(static_cast<double>(image_[i]))); // NaN was refused
     }
 
     World* world_;
@@ -210,6 +221,7 @@ private:
     std::unique_ptr<Server<Training, Policy>> server_;
     Memory<T> image_; ///< the gradient that is sent, then the parameters that come back; one server after the other
     std::vector<Link> links_;
+    double largest_ = 0;      ///< of the push, as its header says it
     std::uint64_t clock_ = 0; ///< pushes since the last synchronisation
     ServerAnswer answer_;
     StalenessCount count_;

@@ -3,9 +3,11 @@
 /// \file
 /// The messages between workers and servers.
 
+#include "unisono/arithmetic/scan.hpp"
 #include "unisono/update/update.hpp"
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 UNISONO_NAMESPACE_BEGIN
@@ -24,6 +26,7 @@ struct WorkerPush {
     std::uint64_t clock = 0;
     double rate = 0;
     double divisor = 0; ///< the divisor of the gradient: the sum of its weights
+    double largest = 0; ///< a bound of its magnitudes; 0: so small that no sum overflows
 };
 
 /// The header of an answer.
@@ -33,27 +36,36 @@ struct ServerAnswer {
     std::uint64_t staleness = 0;      ///< of the push's gradient
     std::uint64_t ahead = 0;          ///< clocks by which the worker is now ahead of the slowest
     bool late = false;                ///< the push was dropped
+    std::size_t not_finite = npos;    ///< it was left out for the sum of this parameter's gradients
 };
 
 /// The headers as they are sent. Counts are below 2^53.
-using PushHead = std::array<double, 4>;
-using AnswerHead = std::array<double, 5>;
+using PushHead = std::array<double, 5>;
+using AnswerHead = std::array<double, 6>;
 
 inline constexpr int push_tag = 0, gradient_tag = 1, answer_tag = 2, parameters_tag = 3;
 
 inline PushHead pack(const WorkerPush& push) {
-    return {static_cast<double>(push.kind), static_cast<double>(push.clock), push.rate, push.divisor};
+    return {static_cast<double>(push.kind), static_cast<double>(push.clock), push.rate, push.divisor, push.largest};
 }
 inline WorkerPush unpack_push(const PushHead& head) {
-    return {static_cast<PushKind>(head[0]), static_cast<std::uint64_t>(head[1]), head[2], head[3]};
+    return {static_cast<PushKind>(head[0]), static_cast<std::uint64_t>(head[1]), head[2], head[3], head[4]};
 }
 inline AnswerHead pack(const ServerAnswer& answer) {
-    return {static_cast<double>(answer.verdict), static_cast<double>(answer.number),
-            static_cast<double>(answer.staleness), static_cast<double>(answer.ahead), answer.late ? 1.0 : 0.0};
+    return {static_cast<double>(answer.verdict),
+            static_cast<double>(answer.number),
+            static_cast<double>(answer.staleness),
+            static_cast<double>(answer.ahead),
+            answer.late ? 1.0 : 0.0,
+            answer.not_finite == npos ? -1.0 : static_cast<double>(answer.not_finite)};
 }
 inline ServerAnswer unpack(const AnswerHead& head) {
-    return {static_cast<Verdict>(head[0]), static_cast<std::uint64_t>(head[1]), static_cast<std::uint64_t>(head[2]),
-            static_cast<std::uint64_t>(head[3]), head[4] != 0};
+    return {static_cast<Verdict>(head[0]),
+            static_cast<std::uint64_t>(head[1]),
+            static_cast<std::uint64_t>(head[2]),
+            static_cast<std::uint64_t>(head[3]),
+            head[4] != 0,
+            head[5] < 0 ? npos : static_cast<std::size_t>(head[5])};
 }
 
 } // namespace detail

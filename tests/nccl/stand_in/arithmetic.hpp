@@ -30,6 +30,12 @@ struct HostKernels : HostArithmetic {
         if (found != npos) *least = std::min<std::uint64_t>(*least, first + found);
     }
     template <class T>
+    static void note_magnitudes(std::span<T> x, std::uint64_t first, int exponent, std::uint64_t* noted) {
+        note_non_finite(x, first, noted);
+        const std::size_t found = first_at_least(x, exponent);
+        if (found != npos) noted[1] = std::min<std::uint64_t>(noted[1], first + found);
+    }
+    template <class T>
     static void note_squares(std::span<T> x, std::uint64_t* noted, std::int32_t exponent) {
         using E = std::remove_const_t<T>;
         using Bits = GridBits<E>;

@@ -56,6 +56,10 @@ struct OnStream {
         run([=, at = seen(x), to = seen(least)] { Kernels{}.note_non_finite(at, first, to); });
     }
     template <class T>
+    void note_magnitudes(std::span<T> x, std::uint64_t first, int exponent, std::uint64_t* noted) const {
+        run([=, at = seen(x), to = seen(noted)] { Kernels{}.note_magnitudes(at, first, exponent, to); });
+    }
+    template <class T>
     void note_squares(std::span<T> x, std::uint64_t* noted, std::int32_t exponent) const {
         run([=, at = seen(x), to = seen(noted)] { Kernels{}.note_squares(at, to, exponent); });
     }

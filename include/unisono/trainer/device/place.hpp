@@ -78,7 +78,7 @@ public:
 
     template <class Model>
     DevicePlace(Group<Transport>& world, Model& model)
-        : world_(&world), stream_(model.stream()), on_(stream_), offender_(allocate<std::uint64_t>(1)) {
+        : world_(&world), stream_(model.stream()), on_(stream_), inspected_(allocate<std::uint64_t>(2)) {
         if constexpr (has_image) {
             image_ = &model.image();
             model.refresh();
@@ -195,17 +195,21 @@ public:
         return {*this, squares};
     }
 
-    void begin_inspection() const { on_.fill(std::span(offender_.data(), 1), nothing); }
-    /// For guards that look for values that are not finite; `offender` returns what they found.
+    void begin_inspection() const { on_.fill(std::span(inspected_.data(), 2), nothing); }
+    /// For guards that look for values that are not finite; `findings` returns what they found.
     template <class Guard, class T, class Found>
-    void inspect(const Guard&, const T* gradients, std::size_t count, std::size_t flat, Found&&) const {
-        on_.note_non_finite(std::span<const T>(gradients, count), flat, offender_.data());
+    bool inspect(const Guard&, const T* gradients, std::size_t count, std::size_t flat, int large, Found&&) const {
+        on_.note_magnitudes(std::span<const T>(gradients, count), flat, large, inspected_.data());
+        return false; // not known yet
     }
-    /// The first offender in the flat order; waits.
-    [[nodiscard]] std::size_t offender() const {
-        std::uint64_t found = nothing;
-        read(offender_.data(), 1, [&](std::span<const std::uint64_t> one) { found = one[0]; });
-        return found == nothing ? no_offender : static_cast<std::size_t>(found);
+    /// Waits.
+    [[nodiscard]] Findings findings() const {
+        Findings found;
+        read(inspected_.data(), 2, [&](std::span<const std::uint64_t> noted) {
+            if (noted[0] != nothing) found.offender = static_cast<std::size_t>(noted[0]);
+            found.large = noted[1] != nothing;
+        });
+        return found;
     }
 
     template <class T>
@@ -232,8 +236,9 @@ private:
     Stream stream_;
     StreamArithmetic<Stream> on_;
     Image* image_ = nullptr;
-    DeviceMemory<std::uint64_t> squares_;  ///< NotedSquares of each piece whose norm is measured
-    DeviceMemory<std::uint64_t> offender_; ///< the least index in flat order of a value that is not finite
+    DeviceMemory<std::uint64_t> squares_;   ///< NotedSquares of each piece whose norm is measured
+    DeviceMemory<std::uint64_t> inspected_; ///< the least index in flat order of a value that is not finite, and of
+                                            ///< one that is large
 };
 
 } // namespace detail

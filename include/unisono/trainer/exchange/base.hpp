@@ -11,8 +11,10 @@
 #include "unisono/model/weighing.hpp"
 #include "unisono/trainer/exchange/offence.hpp"
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
@@ -42,6 +44,8 @@ public:
     using Place = typename Context::Place;
     using ReducerRun = decltype(std::declval<const Context&>().reducer.start(std::declval<World&>()));
     static constexpr bool compresses = Context::Compression::compresses;
+    /// Sums of gradients may overflow, and must not become parameters then.
+    static constexpr bool guards_sums = Context::Guard::inspects || Context::Summation::reproducible;
 
     ExchangeBase(const ExchangeBase&) = delete;
     ExchangeBase& operator=(const ExchangeBase&) = delete;
@@ -61,7 +65,8 @@ protected:
 
     template <class Model>
     ExchangeBase(World& world, Model& model, const Context& policies)
-        : world_(&world), policies_(policies), place_(world, model), run_(policies_.reducer.start(world)) {}
+        : world_(&world), policies_(policies), place_(world, model), run_(policies_.reducer.start(world)),
+          large_from_(std::numeric_limits<T>::max_exponent - 1 - room_for_weights - std::bit_width(ranks(world))) {}
     ~ExchangeBase() = default;
 
     /// The share of the micro-batch in progress, by the tokens counted so far.
@@ -70,6 +75,21 @@ protected:
         return checked_share(policies_.weighing, *micro_);
     }
     void note_offender(std::size_t parameter) { offence_.note({world_->rank(), parameter, false}); }
+    /// Lets the guard look at elements of this rank's gradient, which begin at `flat` in the flat
+    /// order. found(index) is called for its first offender.
+    template <class Found>
+    void inspect(const T* gradient, std::size_t count, std::size_t flat, Found&& found) {
+        if (place_.inspect(policies_.guard, gradient, count, flat, large_from_, found)) large_ = true;
+    }
+    /// A gradient is summed with this weight after the guard has looked at it.
+    void note_weight(double weight) {
+        if (weight > std::ldexp(1.0, room_for_weights)) large_ = true;
+    }
+
+    /// The sum over all ranks of elements that are below 2^large_from_, and of which each rank adds
+    /// some with weights of 2^room_for_weights in all, is at most half of the largest T.
+    static constexpr int room_for_weights = 40;
+    static unsigned ranks(const World& world) { return static_cast<unsigned>(world.size()); }
 
     World* world_;
     Context policies_;
@@ -79,6 +99,8 @@ protected:
     double scaled_by_ = 1; ///< the loss scale of this update
     double divisor_ = 0;   ///< this update's sum of weights over all ranks, once they have agreed to make it
     Offence offence_;
+    int large_from_;     ///< elements below 2^this cannot make a sum overflow
+    bool large_ = false; ///< a rank has larger ones, or weights, so that the sums must be looked at
     MicroBatchFacts* micro_ = nullptr;
     Pass* pass_ = nullptr; ///< of this rank's micro-batch, while the model works on it
 };

@@ -15,12 +15,16 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The first offender of the lowest rank that has one; the same on all ranks.
+/// The first offender of the lowest rank that has one, or of the sums over all ranks; the same on
+/// all ranks.
 struct Offence {
     int rank = -1;
     std::size_t parameter = 0;
     bool loss = false;      ///< the loss, not a parameter
     bool elsewhere = false; ///< in another part of the model, on ranks of another group
+    bool sum = false;       ///< each rank's gradient is finite, and their sum is not: no rank's
+
+    [[nodiscard]] bool any() const { return rank >= 0 || sum; }
 
     /// Of several on one rank, the first parameter counts, before the loss.
     void note(const Offence& found) {
@@ -41,9 +45,20 @@ void agree_on_offence(World& world, Offence& offence) {
     gather_words(world, mine, all);
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
         if (all[rank] == nothing) continue;
-        offence = {static_cast<int>(rank), static_cast<std::size_t>(all[rank]), all[rank] == loss_code, false};
+        offence = {static_cast<int>(rank), static_cast<std::size_t>(all[rank]), all[rank] == loss_code, false, false};
         return;
     }
+}
+
+/// The first parameter with a sum that is not finite, where ranks have looked at different sums
+/// (or no_offender). Collective.
+template <class World>
+std::size_t agree_on_sums(World& world, std::size_t parameter) {
+    const std::array<std::uint64_t, 1> mine = {parameter};
+    List<std::uint64_t> all(static_cast<std::size_t>(world.size()));
+    gather_words(world, mine, all);
+    for (const std::uint64_t one : all) parameter = std::min<std::size_t>(parameter, one);
+    return parameter;
 }
 
 } // namespace detail

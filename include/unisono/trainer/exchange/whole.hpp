@@ -138,6 +138,7 @@ protected:
     void begin_update() {
         next_bucket_ = 0;
         hosted_ = 0;
+        prepared_ = false;
         gradient_.begin(alone_);
     }
 
@@ -157,29 +158,33 @@ protected:
         check_tokens(multiplier);
         if (!gradient_.held()) gradient_.hold(multiplier);
         if (last) return;
-        if constexpr (inspects_parts) flat_.visit({0, flat_.count()}, [&](const Stretch<T>& one) { inspect(one); });
+        if constexpr (inspects_parts)
+            flat_.visit({0, flat_.count()}, [&](const Stretch<T>& one) { inspect_part(one); });
         gradient_.drain();
     }
 
     // --- the update ---
 
     [[nodiscard]] double left_over() const { return gradient_.left_over(); }
-    /// visit(values, n): the sum of the gradients, each element on one rank if slices have owners,
-    /// else on all. Sums on a grid become numbers here, so that they are read only once more.
+    /// visit(parameter, flat, values, n): the sum of the gradients, each element on one rank if
+    /// slices have owners, else on all. Sums on a grid become numbers here, and peers' gradients a
+    /// sum, so that they are read only once more.
     template <class Visit>
     void each_gradient(Visit&& visit) {
+        const bool touches = open_peers();
         for (const OwnedExtent& extent : extents_.all()) {
             if (!extents_.is_mine(extent)) continue;
             const bool counts = extents_.counts_here(extent);
-            flat_.visit_by_parameter(extent.slice, [&](std::size_t, const Stretch<T>& one) {
+            flat_.visit_by_parameter(extent.slice, [&](std::size_t p, const Stretch<T>& one) {
                 T* const gradients = gradient_.at(one);
                 for (std::size_t at = 0, n = 0; at < one.count; at += n) {
                     n = std::min(Place::template chunk<T>, one.count - at);
-                    gradient_.prepare(one.flat + at, gradients + at, n);
-                    if (counts) visit(gradients + at, n);
+                    prepare(one.flat + at, gradients + at, n, touches);
+                    if (counts) visit(p, one.flat + at, gradients + at, n);
                 }
             });
         }
+        prepared_ = true;
     }
     /// An upper bound of the calls of `visit` on a device.
     [[nodiscard]] std::size_t most_gradients() const { return flat_.layout().parameters() + extents_.all().size(); }
@@ -190,11 +195,7 @@ protected:
     template <class Visit>
     void each_owned(Visit&& visit) {
         const bool in_place = gradient_.in_place();
-        const bool touches = touches_peers();
-        if constexpr (may_touch_peers) {
-            const Stretch<T>& model = flat_.stretches().front();
-            if (touches) peers_.open(in_place ? model.gradients : gradient_.numbers_in_use(), model.parameters);
-        }
+        const bool touches = open_peers();
         if constexpr (Context::owned) {
             if (extents_.cut() && !touches) publication_.begin(gradient_.numbers_in_use());
         }
@@ -204,10 +205,7 @@ protected:
             flat_.visit(slice, [&](const Stretch<T>& stretch) {
                 T* const gradients = gradient_.at(stretch);
                 Place::in_chunks(stretch.parameters, stretch.count, [&](std::size_t at, std::size_t n) {
-                    if constexpr (!Context::Clipping::measures_norm)
-                        gradient_.prepare(stretch.flat + at, gradients + at, n);
-                    if constexpr (may_touch_peers)
-                        if (touches) peers_.sum(stretch.flat + at, n);
+                    prepare(stretch.flat + at, gradients + at, n, touches);
                     visit(state + at, n, stretch.parameters + at, gradients + at);
                     if constexpr (may_touch_peers)
                         if (touches) peers_.publish(stretch.flat + at, n);
@@ -244,6 +242,24 @@ protected:
     }
 
 private:
+    /// Makes numbers of this update's sums, where the optimizer reads them, unless they are there.
+    void prepare(std::size_t flat, T* gradients, std::size_t n, [[maybe_unused]] bool touches) {
+        if (prepared_) return;
+        gradient_.prepare(flat, gradients, n);
+        if constexpr (may_touch_peers)
+            if (touches) peers_.sum(flat, n);
+    }
+    /// True if this update reads the peers' gradients and writes their parameters; they are there.
+    [[nodiscard]] bool open_peers() {
+        if (!touches_peers()) return false;
+        if constexpr (may_touch_peers) {
+            const Stretch<T>& model = flat_.stretches().front();
+            if (!prepared_)
+                peers_.open(gradient_.in_place() ? model.gradients : gradient_.numbers_in_use(), model.parameters);
+        }
+        return true;
+    }
+
     // Overlap with the backward pass: a bucket starts when all its parameters are ready and all
     // earlier buckets have started.
 
@@ -277,12 +293,12 @@ private:
     void start_bucket(std::size_t b) {
         const Slice bucket = flat_.bucket(b);
         if constexpr (inspects_parts) {
-            if (gradient_.held()) flat_.visit(bucket, [&](const Stretch<T>& one) { inspect(one); });
+            if (gradient_.held()) flat_.visit(bucket, [&](const Stretch<T>& one) { inspect_part(one); });
         }
         T* const values = gradient_.settle(bucket, b + 1 == bucket_count());
         if constexpr (Base::inspects && !Base::on_grid) {
-            if (values != nullptr) inspect({bucket.first, bucket.count, nullptr, values + bucket.first});
-            else flat_.visit(bucket, [&](const Stretch<T>& one) { inspect(one); });
+            if (values != nullptr) inspect_part({bucket.first, bucket.count, nullptr, values + bucket.first});
+            else flat_.visit(bucket, [&](const Stretch<T>& one) { inspect_part(one); });
         }
         if (alone_ || touches_peers()) return;
         if constexpr (Base::compresses) {
@@ -326,8 +342,8 @@ private:
                                           place_.view(values + bucket.first, bucket.count), operations_);
     }
 
-    void inspect(const Stretch<T>& stretch) {
-        place_.inspect(policies_.guard, stretch.gradients, stretch.count, stretch.flat, [&](std::size_t found) {
+    void inspect_part(const Stretch<T>& stretch) {
+        this->inspect(stretch.gradients, stretch.count, stretch.flat, [&](std::size_t found) {
             this->note_offender(flat_.layout().element_at(stretch.flat + found).parameter);
         });
     }
@@ -362,7 +378,8 @@ private:
     PeersMemory<World, T> peers_;
     std::vector<Operation> operations_;
     std::size_t next_bucket_ = 0;
-    double hosted_ = 0; ///< micro-batches of this rank in this update
+    double hosted_ = 0;     ///< micro-batches of this rank in this update
+    bool prepared_ = false; ///< this update's sums are where the optimizer reads them
     Readiness readiness_;
 };
 

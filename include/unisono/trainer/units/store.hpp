@@ -116,6 +116,7 @@ protected:
         gradients_.begin();
         closed_ = alone_;
         opened_ = false;
+        weights_ = 0;
         pass_ = nullptr;
         walk_.forget();
     }
@@ -129,16 +130,22 @@ protected:
         walk_.begin(true);
         return unit_pass_t<Model>(facts, *this);
     }
-    void after_pass() { end_pass(); }
+    void after_pass() {
+        end_pass();
+        this->note_weight(weights_ += multiplier_);
+    }
     void keep(double, bool) { pass_ = nullptr; }
 
     // --- the update ---
 
     static constexpr double left_over() { return 1; }
+    /// As WholeStore.
     template <class Visit>
     void each_gradient(Visit&& visit) {
         for (std::size_t u = 0; u < slices_.units(); ++u)
-            each_chunk(u, [&](std::size_t, std::size_t n, T* gradients) { visit(gradients, n); });
+            each_chunk(u, [&](std::size_t at, std::size_t n, T* gradients) {
+                visit(u, slices_.own(u).first + at, gradients, n);
+            });
     }
     [[nodiscard]] std::size_t most_gradients() const { return slices_.units(); }
     template <class Visit>
@@ -232,7 +239,7 @@ private:
             multiplier_ = multiplier;
             if constexpr (Base::inspects) {
                 const auto note = [&](std::size_t) { this->note_offender(unit); };
-                place_.inspect(policies_.guard, values.data(), values.size(), slices_.unit(unit).first, note);
+                this->inspect(values.data(), values.size(), slices_.unit(unit).first, note);
             }
         }
         gradients_.start(unit, run_, multiplier, pass_ != nullptr);
@@ -292,6 +299,7 @@ private:
     bool opened_ = false; ///< the model has asked for the gradient of the step's unit
     bool weighed_ = false;
     double multiplier_ = 1; ///< of this pass, once its first gradient was complete
+    double weights_ = 0;    ///< of this rank's passes in this update
 };
 
 } // namespace detail
