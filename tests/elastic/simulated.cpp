@@ -6,6 +6,7 @@
 
 #include <unisono/guard/finite.hpp>
 #include <unisono/optimizer/adam.hpp>
+#include <unisono/reducer/any.hpp>
 #include <unisono/sampler/distributed.hpp>
 #include <unisono/sharding/state.hpp>
 #include <unisono/simulate_elastic.hpp>
@@ -570,6 +571,32 @@ BOOST_AUTO_TEST_CASE(many_ranks) {
     BOOST_TEST(alike == 248u);
     BOOST_TEST(changes >= 4u);
     BOOST_TEST(!report.two_worlds);
+}
+
+/// Costs that were measured with as many ranks as there were at first.
+BOOST_AUTO_TEST_CASE(measured_costs_of_reducers) {
+    static const std::vector<float> values = un::torch_rand(5, rows * width);
+    const auto left = [&](const auto& reducer) {
+        Plan p{.ranks = 4};
+        set_times(p);
+        p.simulation.network.crashes = {{.rank = 2, .at_ns = 10 * ms}};
+        std::size_t at_end = 0, changes = 0;
+        const un::ElasticSimulationReport report = un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
+            Line model([&] { world.group().endpoint().compute(ms); }, false);
+            fit(
+                world, model, un::RowData<float>(values, width), {.replicas = 4}, [](const un::UpdateReport&) {},
+                un::Replicas{4}, un::Reproducible{}, reducer);
+            ++at_end;
+            changes = world.changes().size();
+        });
+        for (const un::SimulatedProcess& one : report.processes)
+            if (one.threw) BOOST_CHECK_NO_THROW(std::rethrow_exception(one.threw));
+        BOOST_TEST(changes >= 1u);
+        return at_end;
+    };
+    const un::AutomaticReducer measured{.costs = un::assumed_reducer_costs(4)};
+    BOOST_TEST(left(measured) == 3u);
+    BOOST_TEST(left(un::AnyReducer{measured}) == 3u);
 }
 
 /// The trainer's group may go away under such a call.

@@ -261,4 +261,15 @@ BOOST_AUTO_TEST_CASE(costs_of_rank_0_decide) {
     for (const auto& outcome : all) BOOST_TEST(outcome.says("measured with 3 ranks"), outcome.what);
 }
 
+BOOST_AUTO_TEST_CASE(costs_of_another_membership_are_assumed) {
+    const un::AutomaticReducer given{.costs = un::assumed_reducer_costs(3)};
+    BOOST_TEST((given.within(3) == given));
+    for (const int ranks : {1, 2, 4}) {
+        BOOST_TEST(!given.within(ranks).costs.measured());
+        check_clean(outcomes(ranks, [&](auto& world) { static_cast<void>(given.within(ranks).start(world)); }));
+    }
+    BOOST_TEST((un::AutomaticReducer{}.within(2) == un::AutomaticReducer{}));
+    BOOST_TEST((un::AutomaticReducer{.measure = true}.within(2).measure));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

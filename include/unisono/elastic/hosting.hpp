@@ -33,9 +33,11 @@ void warn_of_uneven_hosting(const Hosting& hosting, std::int64_t ranks, std::uin
         static_cast<void>(std::fputs(uneven_hosting_text(hosting.count, ranks, epoch).c_str(), stderr));
 }
 
-/// The policy for a world of `ranks` ranks, where it names more of them.
+/// The policy for a world of `ranks` ranks, where it names others of them. The first membership has
+/// the policy as it was given, so that a mistake in it is refused.
 template <class Policy>
-Policy within(const Policy& policy, int ranks) {
+Policy within(const Policy& policy, std::uint64_t epoch, int ranks) {
+    if (epoch == 0) return policy;
     if constexpr (requires { policy.within(ranks); }) return policy.within(ranks);
     else return policy;
 }

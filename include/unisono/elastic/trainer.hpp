@@ -217,9 +217,8 @@ private:
             refuse_input("Trainer: found a call within on_update over an elastic world; expected none there");
     }
     Inner make(Group<Transport>& group) {
-        const int ranks = world_->epoch() == 0 ? detail::most_ranks : group.size();
-        return std::apply([&](auto&... given) { return Inner(group, *model_, detail::within(given, ranks)...); },
-                          given_);
+        const auto now = [&](const auto& policy) { return detail::within(policy, world_->epoch(), group.size()); };
+        return std::apply([&](auto&... given) { return Inner(group, *model_, now(given)...); }, given_);
     }
     void begin() {
         const nanoseconds began = world_->now();

@@ -87,6 +87,15 @@ struct AnyReducer {
     /// "native, ring, tree, halving-doubling, automatic"
     [[nodiscard]] static std::string words() { return words_from<0>(); }
 
+    /// The chosen reducer, as it is in a later membership of an elastic world.
+    [[nodiscard]] AnyReducer within(int ranks) const {
+        const auto other = [&](const auto& reducer) {
+            if constexpr (requires { reducer.within(ranks); }) return AnyReducer{reducer.within(ranks)};
+            else return AnyReducer{reducer};
+        };
+        return std::visit(other, held);
+    }
+
     /// Calls visitor(reducer) with the chosen reducer. The trainer compares and shows its name and
     /// parameters.
     template <class Visitor>

@@ -22,6 +22,13 @@ UNISONO_NAMESPACE_BEGIN
 struct AutomaticReducer {
     ReducerCosts costs = {}; ///< not measured: assumed, see assumed_reducer_costs
     bool measure = false;    ///< measure when the training starts, on the host, in some tens of milliseconds
+    /// In a later membership of an elastic world, costs that were measured with another number of
+    /// ranks do not hold: they are assumed, until there are as many ranks again.
+    [[nodiscard]] AutomaticReducer within(int ranks) const {
+        AutomaticReducer other = *this;
+        if (costs.world != ranks) other.costs = {};
+        return other;
+    }
 
     static constexpr std::string_view name = "automatic";
     static constexpr Family family = Family::reducer;
