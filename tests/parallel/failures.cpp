@@ -185,6 +185,23 @@ BOOST_AUTO_TEST_CASE(ranks_that_differ_are_named) {
     });
 }
 
+BOOST_AUTO_TEST_CASE(ranks_of_a_group_are_named_as_in_the_world) {
+    test::Shared<AllTold> told;
+    note(3, *told, [](Group& world) {
+        Group pair = world.split(world.rank() == 0 ? un::no_colour : 0, 0); // ranks 1 and 2
+        if (world.rank() == 0) return;
+        const un::PipelineOptions mine{.micro_batches = world.rank() == 2 ? 5u : 4u};
+        un::PipelineModel{pair, with(Squash<float>{hidden}), Distance<float>{results}, un::OneForwardOneBackward{},
+                          mine};
+    });
+    for (const std::size_t rank : {std::size_t{1}, std::size_t{2}}) {
+        const Told& one = (*told)[rank];
+        BOOST_TEST(std::string(one.text).find("rank 2 differs from rank 1") != std::string::npos, one.text);
+        BOOST_TEST(one.rank == 2);
+        BOOST_TEST(one.peer == 1);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(batches_that_do_not_fit) {
     test::Shared<AllTold> told;
     note(3, *told, [](Group& world) {

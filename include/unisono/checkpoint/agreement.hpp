@@ -61,9 +61,10 @@ void agree_on_success(World& world, std::string_view operation, const std::optio
         if (found == 0) continue;
         std::string text = mine ? mine->text : std::string();
         broadcast_text(world, text, rank);
-        if (world.size() > 1) text = concat({"rank ", rank, ": ", text});
+        const int known_as = world.world_rank(rank);
+        if (world.size() > 1) text = concat({"rank ", known_as, ": ", text});
         throw agreed_error(Fault{.code = static_cast<ErrorCode>(found),
-                                 .rank = rank,
+                                 .rank = known_as,
                                  .peer = -1,
                                  .operation = std::string(operation),
                                  .sequence = 0,

@@ -173,16 +173,11 @@ void check_met([[maybe_unused]] Trainer& trainer) {
             if (all[i] == 0 && all[i + 1] == all[1]) continue;
             const std::string found =
                 all[i] != 0
-                    ? concat({"rank ", i / 2, " has made ", all[i], " updates of its own since the ranks last met; ",
+                    ? concat({"has made ", all[i], " updates of its own since the ranks last met; ",
                               "expected none: save after an update at which they meet, or synchronise() before"})
-                    : concat({"rank ", i / 2, " has made ", all[i + 1], " updates and rank 0 ", all[1],
+                    : concat({"has made ", all[i + 1], " updates and rank ", world.world_rank(0), " ", all[1],
                               "; expected as many: a checkpoint has one position"});
-            throw agreed_error(Fault{.code = ErrorCode::refused,
-                                     .rank = static_cast<int>(i / 2),
-                                     .peer = -1,
-                                     .operation = "save",
-                                     .sequence = 0,
-                                     .message = found});
+            throw agreed_error(world.blame(ErrorCode::refused, static_cast<int>(i / 2), "save", {found}));
         }
     }
 }

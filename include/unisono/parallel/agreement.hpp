@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -43,13 +44,11 @@ void agree_on_fingerprint(World& world, std::string_view operation, const Finger
     all_gather(world, std::vector<std::uint64_t>{mine.value()}, all);
     for (std::size_t rank = 1; rank < all.size(); ++rank) {
         if (all[rank] == all[0]) continue;
-        throw agreed_error(Fault{.code = ErrorCode::mismatch,
-                                 .rank = static_cast<int>(rank),
-                                 .peer = 0,
-                                 .operation = std::string(operation),
-                                 .sequence = 0,
-                                 .message = concat({"rank ", rank, " differs from rank 0 (here: ", here, "); expected ",
-                                                    expected, " on all ranks"})});
+        Fault found = world.blame(
+            ErrorCode::mismatch, static_cast<int>(rank), std::string(operation),
+            {"differs from rank ", world.world_rank(0), " (here: ", here, "); expected ", expected, " on all ranks"});
+        found.peer = world.world_rank(0);
+        throw agreed_error(std::move(found));
     }
 }
 
