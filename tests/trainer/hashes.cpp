@@ -76,6 +76,32 @@ BOOST_AUTO_TEST_CASE(logs_of_any_number_of_ranks_are_equal_and_others_part) {
     BOOST_TEST(parted.what.starts_with("update 1 differs: loss"));
 }
 
+BOOST_AUTO_TEST_CASE(a_resumed_training_continues_its_log) {
+    const std::string path = "resumed_" + std::to_string(::getpid()) + ".log";
+    const auto updates_in = [&](std::uint64_t resumed_at, bool before_log) {
+        check_clean(outcomes(2, [&](auto& world) {
+            Model model(columns, 3);
+            un::Trainer trainer(world, model);
+            if (before_log) trainer.restore(un::TrainingProgress{.updates = resumed_at});
+            un::HashLog log(trainer, {.path = path});
+            if (!before_log) trainer.restore(un::TrainingProgress{.updates = resumed_at});
+            auto set = data();
+            trainer.fit(set, {.epochs = 1, .batch_size = 10, .progress = false}, std::ref(log)); // two updates
+        }));
+        std::ifstream file(path);
+        std::string updates;
+        for (std::string line; std::getline(file, line);) updates += line.substr(0, line.find(' ')) + " ";
+        return updates;
+    };
+    BOOST_TEST(updates_in(0, true) == "1 2 ");
+    BOOST_TEST(updates_in(2, true) == "1 2 3 4 ");
+    BOOST_TEST(updates_in(3, false) == "1 2 3 4 5 ");   // the last checkpoint was older
+    std::ofstream(path, std::ios::app) << "6 loss 0x1"; // by a killed process
+    BOOST_TEST(updates_in(5, true) == "1 2 3 4 5 6 7 ");
+    BOOST_TEST(updates_in(0, false) == "1 2 "); // a new training
+    std::remove(path.c_str());
+}
+
 BOOST_AUTO_TEST_CASE(a_rank_that_differs_is_named_with_the_first_parameter) {
     for (const bool in_state : {false, true}) {
         for (const Outcome& one : outcomes(3, [&](auto& world) {

@@ -221,11 +221,12 @@ std::uint64_t bring_forward(World& world, int source, bool new_here, std::uint64
         behind = behind || all[i] != wanted;
         most = std::max(most, all[i + 1]);
         if (all[i + 2] == best[2]) continue;
-        const int rank = static_cast<int>(i / words);
-        throw_mismatch("Trainer", rank,
-                       concat({"the model of rank ", rank, " has ", all[i + 3],
-                               " parameters in tensors of other sizes or types than those of rank ", source,
-                               ", whose training it joins and which has ", best[3], "; expected the same model"}));
+        const int rank = blamed(world, static_cast<int>(i / words));
+        throw_mismatch(
+            "Trainer", rank, blamed(world, source),
+            concat({"the model of rank ", rank, " has ", all[i + 3],
+                    " parameters in tensors of other sizes or types than those of rank ", blamed(world, source),
+                    ", whose training it joins and which has ", best[3], "; expected the same model"}));
     }
     if (!behind) return most;
     ByteImage image;

@@ -13,11 +13,14 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/observe/changing_world.hpp"
 
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <sys/stat.h>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -52,6 +55,25 @@ inline std::string hash_line(std::uint64_t update, double loss, const StateHash&
     return concat({update, " loss ", detail::hexadecimal_text(loss), " parameters ", hash_text(hash.parameters),
                    " optimizer ", hash_text(hash.optimizer)});
 }
+
+namespace detail {
+
+/// Cuts a hash log off at the first line of this update or a later one, or at a line without an
+/// end, which a killed process has left. Only of regular files: pipes have nothing to cut.
+inline void keep_hashes_before(const std::string& path, std::uint64_t update) {
+    struct stat found {};
+    if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) return;
+    const std::string text = end_of_file(path, 0, static_cast<std::int64_t>(found.st_size));
+    std::size_t kept = 0;
+    for (std::size_t end = 0; (end = text.find('\n', kept)) != std::string::npos; kept = end + 1) {
+        std::uint64_t number = 0; // of a comment
+        std::from_chars(text.data() + kept, text.data() + end, number);
+        if (number >= update) break;
+    }
+    if (kept != text.size()) static_cast<void>(cut_off_end(path, text.size() - kept));
+}
+
+} // namespace detail
 
 /// The first difference of two logs.
 struct LogComparison {

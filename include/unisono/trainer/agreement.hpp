@@ -24,7 +24,8 @@ namespace detail {
 
 std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t hash = 14695981039346656037u);
 
-[[noreturn]] void throw_mismatch(std::string_view operation, int rank, const std::string& message);
+/// `rank` differs from `peer`; by the world's numbers.
+[[noreturn]] void throw_mismatch(std::string_view operation, int rank, int peer, const std::string& message);
 
 /// Gathers the words of every rank, in rank order: the one gather behind all comparisons here.
 template <class World>
@@ -66,9 +67,10 @@ void agree_on(World& world, std::string_view operation, std::span<const std::str
             const auto found = static_cast<std::int64_t>(all[static_cast<std::size_t>(rank) * count + i]);
             const auto expected = static_cast<std::int64_t>(all[i]);
             if (found == expected) continue;
-            throw_mismatch(operation, rank,
-                           concat({names[i], " is ", found, " on rank ", rank, " and ", expected,
-                                   " on rank 0; expected the same on all ranks"}));
+            const int who = blamed(world, rank);
+            throw_mismatch(operation, who, blamed(world, 0),
+                           concat({names[i], " is ", found, " on rank ", who, " and ", expected, " on rank ",
+                                   blamed(world, 0), "; expected the same on all ranks"}));
         }
     }
 }
@@ -84,10 +86,10 @@ void agree_on_policies(World& world, std::span<const PolicyFacts> facts) {
     for (std::size_t i = mine.size(); i < all.size(); ++i) {
         if (all[i] == all[i % mine.size()]) continue;
         const PolicyFacts& one = facts[i % mine.size()];
-        const int rank = static_cast<int>(i / mine.size());
-        throw_mismatch("Trainer", rank,
-                       concat({"rank ", rank, " has another ", one.family, " than rank 0 (here: ", one.text(),
-                               "); expected policies of equal parameters on all ranks"}));
+        const int rank = blamed(world, static_cast<int>(i / mine.size()));
+        throw_mismatch("Trainer", rank, blamed(world, 0),
+                       concat({"rank ", rank, " has another ", one.family, " than rank ", blamed(world, 0),
+                               " (here: ", one.text(), "); expected policies of equal parameters on all ranks"}));
     }
 }
 
@@ -102,17 +104,19 @@ void agree_on_shapes(World& world, const Layout& layout, ElementType type, const
                                                     hash_bytes(sizes.data(), sizes.size() * sizeof(std::uint64_t))};
     List<std::uint64_t> all(fields * static_cast<std::size_t>(world.size()));
     gather_words(world, mine, all, Caller::trainer);
+    const int first = blamed(world, 0);
     bool sizes_differ = false;
     for (int rank = 1; rank < world.size(); ++rank) {
         const std::uint64_t* his = all.data() + static_cast<std::size_t>(rank) * fields;
-        const std::string who = concat({"rank ", rank});
+        const int blame = blamed(world, rank);
+        const std::string who = concat({"rank ", blame});
         if (his[0] != all[0])
-            throw_mismatch("Trainer", rank,
-                           concat({who, "'s model has ", his[0], " parameters and rank 0's ", all[0]}));
+            throw_mismatch("Trainer", blame, first,
+                           concat({who, "'s model has ", his[0], " parameters and rank ", first, "'s ", all[0]}));
         if (his[1] != all[1])
-            throw_mismatch("Trainer", rank,
-                           concat({who, "'s parameters are ", name_of(static_cast<ElementType>(his[1])),
-                                   " and rank 0's ", name_of(static_cast<ElementType>(all[1]))}));
+            throw_mismatch("Trainer", blame, first,
+                           concat({who, "'s parameters are ", name_of(static_cast<ElementType>(his[1])), " and rank ",
+                                   first, "'s ", name_of(static_cast<ElementType>(all[1]))}));
         sizes_differ = sizes_differ || his[2] != all[2];
     }
     if (!sizes_differ) return;
@@ -122,9 +126,10 @@ void agree_on_shapes(World& world, const Layout& layout, ElementType type, const
         for (std::size_t i = 0; i < sizes.size(); ++i) {
             const std::uint64_t found = every[static_cast<std::size_t>(rank) * sizes.size() + i];
             if (found == every[i]) continue;
-            throw_mismatch(
-                "Trainer", rank,
-                concat({labels[i], " has ", found, " elements on rank ", rank, " and ", every[i], " on rank 0"}));
+            const int blame = blamed(world, rank);
+            throw_mismatch("Trainer", blame, first,
+                           concat({labels[i], " has ", found, " elements on rank ", blame, " and ", every[i],
+                                   " on rank ", first}));
         }
     }
 }
@@ -175,8 +180,9 @@ void verify_replicas(World& world, Model& model, const Flat& flat, const Place& 
     for (int rank = 1; rank < world.size(); ++rank)
         for (std::size_t i = 0; i < hashes.size(); ++i)
             if (all[static_cast<std::size_t>(rank) * hashes.size() + i] != all[i])
-                throw_mismatch("verify_replicas", rank,
-                               concat({parameter_label(model, i), " differs between rank 0 and rank ", rank}));
+                throw_mismatch("verify_replicas", blamed(world, rank), blamed(world, 0),
+                               concat({parameter_label(model, i), " differs between rank ", blamed(world, 0),
+                                       " and rank ", blamed(world, rank)}));
 }
 
 } // namespace detail
@@ -192,10 +198,10 @@ UNISONO_DEFINITION std::uint64_t hash_bytes(const void* data, std::size_t bytes,
     return hash;
 }
 
-UNISONO_DEFINITION void throw_mismatch(std::string_view operation, int rank, const std::string& message) {
+UNISONO_DEFINITION void throw_mismatch(std::string_view operation, int rank, int peer, const std::string& message) {
     throw agreed_error(Fault{.code = ErrorCode::mismatch,
                              .rank = rank,
-                             .peer = 0,
+                             .peer = peer,
                              .operation = std::string(operation),
                              .sequence = 0,
                              .message = message});

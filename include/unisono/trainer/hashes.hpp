@@ -24,6 +24,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -100,15 +101,15 @@ StateHash state_hash(Trainer& trainer) {
             for (std::size_t i = count + 1; i < all.size(); ++i) {
                 const std::size_t which = i % (count + 1);
                 if (which >= (replicated ? count : compared) || all[i] == all[which]) continue;
-                const int rank = static_cast<int>(i / (count + 1));
+                const int rank = detail::blamed(world, static_cast<int>(i / (count + 1)));
                 const std::string label = parameter_label(trainer.trained(), which % parameters);
                 const std::string part =
                     which < parameters
                         ? label
                         : concat({trainer.optimizer_state().name(which / parameters - 1), " of ", label});
-                detail::throw_mismatch(
-                    "state_hash", rank,
-                    concat({part, " differs between rank 0 and rank ", rank, ", after update ", trainer.updates()}));
+                detail::throw_mismatch("state_hash", rank, detail::blamed(world, 0),
+                                       concat({part, " differs between rank ", detail::blamed(world, 0), " and rank ",
+                                               rank, ", after update ", trainer.updates()}));
             }
             for (std::size_t i = compared; i < count && !replicated; ++i) { // slices add up
                 mine[i] = 0;
@@ -136,7 +137,9 @@ struct HashLogOptions {
 };
 
 /// Compares the ranks every n updates, and logs the hashes. Pass it to `fit` by std::ref: it is
-/// called on every rank after each update. Refers to the trainer. \throws error as state_hash;
+/// called on every rank after each update. Refers to the trainer. A training that goes on after
+/// `resume` continues its file: lines of updates that it makes again are cut off; the file of a new
+/// training begins anew with its first update. \throws error as state_hash;
 /// refused: the file cannot be written
 template <class Trainer>
 class HashLog {
@@ -144,7 +147,7 @@ public:
     HashLog(Trainer& trainer, HashLogOptions options) : trainer_(trainer), options_(std::move(options)) {
         if (options_.every < 1) refuse_input({"HashLogOptions.every is ", options_.every, "; expected at least 1"});
         if (options_.path.empty() || trainer.world().rank() != 0) return;
-        file_ = detail::open_above_standard_streams(options_.path.c_str(), "w");
+        file_ = detail::open_above_standard_streams(options_.path.c_str(), "a");
         if (file_ == nullptr) throw error(ErrorCode::refused, concat({"HashLog: cannot write '", options_.path, "'"}));
     }
     HashLog(const HashLog&) = delete;
@@ -154,7 +157,9 @@ public:
     }
 
     void operator()(const UpdateReport& report) {
-        if (!report.committed || report.number % static_cast<std::uint64_t>(options_.every) != 0) return;
+        if (!report.committed) return;
+        if (file_ != nullptr && !std::exchange(begun_, true)) detail::keep_hashes_before(options_.path, report.number);
+        if (report.number % static_cast<std::uint64_t>(options_.every) != 0) return;
         last_ = state_hash(trainer_);
         if (file_ == nullptr) return;
         const std::string line = concat({hash_line(report.number, report.loss, last_), "\n"});
@@ -169,6 +174,7 @@ private:
     Trainer& trainer_;
     HashLogOptions options_;
     std::FILE* file_ = nullptr;
+    bool begun_ = false; ///< the file has no lines of updates to come
     StateHash last_;
 };
 

@@ -17,8 +17,10 @@ namespace detail {
 
 Fault refused_update(ErrorCode code, int rank, std::string_view operation, const std::string& why);
 
-/// `label`: the parameter's label, if it belongs to this group.
-Fault not_finite(const Offence& offence, const std::string& label, std::uint64_t update, std::string_view operation);
+/// `rank`: the offence's, by the world's number. `label`: the parameter's label, if it belongs to
+/// this group.
+Fault not_finite(const Offence& offence, int rank, const std::string& label, std::uint64_t update,
+                 std::string_view operation);
 
 Fault no_norm(double norm, std::string_view clipping, std::uint64_t update, std::string_view operation);
 
@@ -40,7 +42,7 @@ UNISONO_DEFINITION Fault refused_update(ErrorCode code, int rank, std::string_vi
             .message = concat({why, "; the parameters are as they were before it, on all ranks"})};
 }
 
-UNISONO_DEFINITION Fault not_finite(const Offence& offence, const std::string& label, std::uint64_t update,
+UNISONO_DEFINITION Fault not_finite(const Offence& offence, int rank, const std::string& label, std::uint64_t update,
                                     std::string_view operation) {
     if (offence.elsewhere)
         return refused_update(ErrorCode::not_finite, -1, operation,
@@ -51,9 +53,9 @@ UNISONO_DEFINITION Fault not_finite(const Offence& offence, const std::string& l
         return refused_update(ErrorCode::not_finite, -1, operation,
                               concat({"the sum of the gradients of ", label,
                                       " over all micro-batches is NaN or infinite, in update ", update}));
-    return refused_update(ErrorCode::not_finite, offence.rank, operation,
+    return refused_update(ErrorCode::not_finite, rank, operation,
                           concat({(offence.loss ? std::string("the loss") : concat({"the gradient of ", label})),
-                                  " is NaN or infinite on rank ", offence.rank, ", in update ", update}));
+                                  " is NaN or infinite on rank ", rank, ", in update ", update}));
 }
 
 UNISONO_DEFINITION Fault no_norm(double norm, std::string_view clipping, std::uint64_t update,
