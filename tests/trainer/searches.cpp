@@ -78,6 +78,9 @@ BOOST_AUTO_TEST_CASE(an_objective_is_the_mean_over_all_samples) {
             for (std::size_t j = 0; j < columns; ++j) expect(near(gradient[j], expected[j]), "the gradient");
             expect(objective.evaluations() == static_cast<std::uint64_t>(step) + 1, "one pass for both");
             expect(model.values() == x, "the model's parameters are x");
+            for (auto& piece : model.parameters()) std::fill(piece.begin(), piece.end(), 9.0); // another use of it
+            expect(near(objective(x), loss) && model.values() == x, "the parameters are x where f(x) is known");
+            expect(objective.evaluations() == static_cast<std::uint64_t>(step) + 1, "known");
             for (std::size_t j = 0; j < columns; ++j) x[j] -= 0.3 * gradient[j];
         }
     };

@@ -152,13 +152,16 @@ private:
         detail::agree_on(trainer_.world(), "FullBatch", std::array<std::string_view, 2>{"the hash of x", "x is known"},
                          std::array<std::int64_t, 2>{
                              std::bit_cast<std::int64_t>(detail::hash_bytes(x.data(), x.size_bytes())), known ? 1 : 0});
-        if (known) return;
-        x_.clear(); // nothing is known until this one is
-        std::size_t at = 0;
+        std::size_t at = 0; // the program may have written others since
         detail::for_each_span(model_->parameters(), [&](std::span<Element> one) {
             std::copy_n(x.begin() + static_cast<std::ptrdiff_t>(at), one.size(), one.begin());
             at += one.size();
         });
+        if (known) {
+            const detail::ShowsImage shows(*model_); // in 16 bits, too
+            return;
+        }
+        x_.clear(); // nothing is known until this one is
         committed_ = false;
         loss_ = std::numeric_limits<double>::infinity();
         trainer_.fit(*data_,
