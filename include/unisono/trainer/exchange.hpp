@@ -198,8 +198,8 @@ public:
     [[nodiscard]] std::span<const Slice> owned() const { return this->extents().owned(); }
     [[nodiscard]] const auto& loss_scale() const { return loss_scale_; }
     [[nodiscard]] auto& loss_scale() { return loss_scale_; }
-    /// This update's gradients are so large that sums may overflow. Of an update that is alone: this
-    /// rank's.
+    /// This update's gradients are so large that sums may overflow. Of an update that is alone:
+    /// this rank's.
     [[nodiscard]] bool large() const { return large_; }
     /// Servers have left out the update, since the sum of this parameter's gradients is not finite.
     void note_sum(std::size_t parameter) {
@@ -240,12 +240,12 @@ private:
         refused_ = true;
         return Verdict::skip;
     }
-    /// What this rank's guard cannot say before the ranks have agreed.
+    /// The cases that no guard of one rank can know.
     [[nodiscard]] bool sums_may_overflow() const {
         if constexpr (Store::on_grid)
             return grids().above_sums(static_cast<std::int64_t>(sums_.micro_batches)) >=
                    std::numeric_limits<T>::max_exponent;
-        // What other encodings have left over has no bound; a cast cuts its numbers.
+        // The rest that other encodings have left over has no bound; a cast cuts its numbers.
         else return Store::compresses && !alone_ && !requires { typename Context::Compression::Wire; };
     }
     /// Looks at the sums of all gradients. False, on all ranks, if one is not finite. A gradient

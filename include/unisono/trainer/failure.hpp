@@ -21,8 +21,8 @@ public:
     using error::error;
 };
 
-/// The number by which errors name a rank of this group: the world's. A trainer may train on a group
-/// that `split` gave. Below 0: none.
+/// The number by which errors name a rank of this group: the world's. A trainer may train on a
+/// group that `split` gave. Below 0: none.
 template <class World>
 [[nodiscard]] int blamed(const World& world, int rank) {
     return rank < 0 ? rank : world.world_rank(rank);
