@@ -1,5 +1,6 @@
 // Large messages go straight to where a posted receive wants them, if they are what it expects, and nowhere else.
 #include "support.hpp"
+#include "support/heap.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -122,6 +123,39 @@ BOOST_AUTO_TEST_CASE(what_comes_before_a_large_message_that_is_awaited) { // who
         }
         peer.join();
     }
+}
+
+// What has left a queue that always holds something takes no memory.
+BOOST_AUTO_TEST_CASE(a_queue_that_is_never_empty) {
+    int ends[2];
+    BOOST_TEST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+    const un::detail::FileDescriptor theirs(ends[1]);
+    un::detail::TcpLink link(1);
+    link.become(un::detail::TcpLink::State::open, un::detail::FileDescriptor(ends[0]));
+    std::vector<std::byte> data(8192), read(16384);
+    const un::Envelope envelope{{7, 9}, {}, data.size()};
+    un::Token next = 0, out = 0;
+    struct Order : un::detail::AnyFrameHandler {
+        un::Token& out;
+        bool right = true;
+        explicit Order(un::Token& last) : out(last) {}
+        void sent(un::Token token) { right = right && token == ++out; }
+    } order(out);
+    while (link.send(envelope, data.data(), next + 1)) out = ++next;
+    ++next;
+    for (int i = 0; i < 200; ++i) link.send(envelope, data.data(), ++next);
+    const std::size_t before = test::heap_bytes();
+    bool always = true;
+    for (int i = 0; i < 30'000; ++i) {
+        while (next - out > 200 && ::recv(theirs.get(), read.data(), read.size(), MSG_DONTWAIT) > 0) link.flush(order);
+        always = always && link.is_sending();
+        link.send(envelope, data.data(), ++next);
+    }
+    const std::size_t now = test::heap_bytes();
+    BOOST_TEST(always);
+    BOOST_TEST(order.right);
+    BOOST_TEST(out > 29'000u);
+    BOOST_TEST(now < before + 500'000, now - before << " bytes more");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -152,7 +152,7 @@ public:
             }
             if (wrote != bytes) break;
         }
-        if (!is_sending()) forget_sent();
+        forget_sent();
     }
 
     /// Reads what has arrived. Before the connection is open that is an answer to the greeting, for
@@ -383,8 +383,12 @@ private:
         end(concat({"a message of ", bytes, " bytes began, for which there is no room"}));
     }
 
+    /// Once they are most of the queue: a queue may never be empty.
     void forget_sent() {
-        queue_.clear();
+        const std::size_t left = queue_.size() - head_;
+        if (left != 0 && (head_ < 64 || head_ < left)) return;
+        for (std::size_t i = 0; i < left; ++i) queue_[i] = queue_[head_ + i];
+        queue_.resize(left);
         head_ = 0;
     }
 
