@@ -83,7 +83,7 @@ public:
             if (from < 0) continue;
             MembershipMessage message;
             if (letter->kind == SimulatedProcesses::Letter::Kind::connection) came(from);
-            else if (letter->kind == SimulatedProcesses::Letter::Kind::end) lost(from);
+            else if (letter->kind == SimulatedProcesses::Letter::Kind::end) lost(from, true);
             else if (decode(letter->bytes, message)) heard(from, message);
         }
     }

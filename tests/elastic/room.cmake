@@ -1,4 +1,4 @@
 # Real processes that are forked: no threads before them. ThreadSanitizer makes one of its own, and sees nothing that tests of networks do not show.
 if(thread_sanitizer)
-    leave_out("/(processes|observing|sharded|stages)[.]cpp$")
+    leave_out("/(ends|processes|observing|sharded|stages)[.]cpp$")
 endif()

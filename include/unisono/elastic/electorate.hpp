@@ -81,6 +81,15 @@ protected:
         const auto found = gone_.find(member);
         return found != gone_.end() && found->second;
     }
+    /// `heard`: what it said last has come.
+    void note_gone(int member, bool heard) {
+        gone_[member] = true;
+        if (!heard) unheard_[member] = true;
+    }
+    /// It is not gone, or nothing of its last words has come.
+    [[nodiscard]] bool says_nothing(int member) const {
+        return !is_gone(member) || unheard_.find(member) != unheard_.end();
+    }
     [[nodiscard]] int first_here() const {
         for (const int member : members_)
             if (!is_gone(member)) return member;
@@ -109,7 +118,18 @@ protected:
         const auto kept = members_.begin() + static_cast<std::ptrdiff_t>(kept_members());
         const auto heard =
             std::count_if(members_.begin(), kept, [&](int member) { return by.find(member) != by.end(); });
-        return (2 * heard > kept - members_.begin() || has_all(by)) && has_elder(by);
+        return (2 * heard > kept - members_.begin() || (has_all(by) && !may_be_left_behind())) && has_elder(by);
+    }
+    /// Members have ended whose last words this one could not hear: with others, that have died
+    /// since, they may have gone on without it, and may have come to the end.
+    [[nodiscard]] bool may_be_left_behind() const {
+        return kept_members() > 2 && std::any_of(members_.begin(), members_.end(),
+                                                 [&](int member) { return unheard_.find(member) != unheard_.end(); });
+    }
+    /// No membership can follow: the same, and no other lives.
+    [[nodiscard]] bool is_alone_in_doubt() const {
+        return may_be_left_behind() &&
+               std::all_of(members_.begin(), members_.end(), [&](int one) { return one == me_ || is_gone(one); });
     }
     /// Of this membership, those that the one before it had.
     [[nodiscard]] std::size_t kept_members() const {
@@ -160,7 +180,8 @@ protected:
     int next_number_;
     std::size_t most_ = ~std::size_t{0};
     std::map<int, bool> gone_;
-    std::vector<int> unwanted_; ///< live, and are left out of what this member proposes
+    std::map<int, bool> unheard_; ///< of these: their connections to this member had been cut
+    std::vector<int> unwanted_;   ///< live, and are left out of what this member proposes
 
 private:
     [[nodiscard]] bool is_unwanted(int member) const {

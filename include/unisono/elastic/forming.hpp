@@ -128,7 +128,8 @@ inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<
 ///     void send(int to, const MembershipMessage&);
 ///     bool knows(int member) const;          whether there is or was a connection
 ///     bool reach(int member, Applicant);     connects; false: its process has ended
-///     void wait(until, heard, lost, came);   heard(from, message), lost(member), came(member)
+///     void wait(until, heard, lost, came);   heard(from, message), came(member), and
+///                                            lost(member, whether its last words have come)
 ///     Group<Transport> meet(members, epoch, allowed, wait(until));
 ///     void all_are_here();                   no process connects until the next change
 ///     void listen(first);                    `first`: this member hears those that come
@@ -292,8 +293,8 @@ private:
                 if (!membership_) become_member(from, message);
                 else membership_->receive(from, message, medium_.now());
             },
-            [&](int member) {
-                if (membership_) membership_->lost(member, medium_.now());
+            [&](int member, bool all_heard) {
+                if (membership_) membership_->lost(member, medium_.now(), all_heard);
             },
             [&](int member) {
                 if (membership_) membership_->introduce(member);

@@ -114,10 +114,10 @@ public:
         for (const int other : members_) send(other, {.word = MembershipWord::goodbye, .epoch = epoch_});
     }
 
-    /// A member's process is known to have ended.
-    void lost(int member, nanoseconds now) {
+    /// A member's process is known to have ended. `heard`: what it said last has come.
+    void lost(int member, nanoseconds now, bool heard = true) {
         if (!is_gone(member)) tell_added(member);
-        gone_[member] = true;
+        Base::note_gone(member, heard);
         if (awaits_kept_) return begin_if_kept_are_there(now);
         if (phase_ == Phase::voting) {
             step_voting(now);
@@ -176,11 +176,11 @@ public:
         propose(now);
     }
 
-    /// Members that have neither answered nor are gone, for an error's text.
+    /// Members that have not answered, and are not gone or could not be heard, for an error's text.
     [[nodiscard]] std::vector<int> silent() const {
         std::vector<int> found;
         for (const int member : members_)
-            if (member != me_ && !is_gone(member) && !heard_of(member)) found.push_back(member);
+            if (member != me_ && Base::says_nothing(member) && !heard_of(member)) found.push_back(member);
         return found;
     }
 
@@ -240,7 +240,7 @@ private:
 
     /// Called after a promise, an acceptance or a death.
     void step_voting(nanoseconds now) {
-        if (has_no_elders()) phase_ = Phase::no_quorum;
+        if (has_no_elders() || Base::is_alone_in_doubt()) phase_ = Phase::no_quorum;
         else if (proposing_ == Proposing::prepares && has_all(promised_by_) && has_quorum(promised_by_))
             ask_to_accept(now);
         else if (proposing_ == Proposing::accepts && has_quorum(accepted_by_)) decide(proposed_, ballot_, now, true);

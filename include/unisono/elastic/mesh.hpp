@@ -2,10 +2,12 @@
 
 /// \file
 /// One connection between any two members, for as long as both live. While ranks train none reads
-/// it: it costs nothing then. A process that ends closes its connections, so that the end of one,
-/// without a goodbye before it, proves a death; a host that falls silent proves nothing.
+/// it: it costs nothing then. The end of one, without a goodbye before it, is a suspicion alone;
+/// what proves a death is said in process_watch.hpp. A connection that has ended does not come
+/// back: its other end, while it is not known to be dead, is silent.
 
 #include "unisono/elastic/membership_wire.hpp"
+#include "unisono/elastic/process_watch.hpp"
 #include "unisono/launch/control_plane.hpp"
 #include "unisono/launch/rendezvous.hpp"
 #include "unisono/transport/network/join.hpp"
@@ -30,36 +32,33 @@ public:
         : me_(control.rank()), peers_(static_cast<std::size_t>(control.size())) {
         if (control.size() == 1) {
             secret_ = JobToken::random();
+            stop_listening();
             return;
         }
-        const bool other_hosts = has_other_hosts(control, deadline);
-        TcpEntrance entrance = open_entrance(TcpOptions{}.with(Environment::of_process()), other_hosts);
-        host_ = host_text(entrance.interface.address);
-        loopback_ = is_loopback(entrance.interface.address);
+        begin_to_listen(has_other_hosts(control, deadline));
         WireWriter out;
         const JobToken drawn = JobToken::random();
         for (const std::uint8_t byte : drawn.value()) out.u8(byte);
-        out.u32(entrance.listener.port);
-        out.text(host_);
+        card_.write(out);
         const Blob mine = out.take();
         const std::vector<Blob> cards = control.all_gather(mine, deadline);
         secret_ = control.derive_key("elastic", std::span(cards[0]).first(std::min(cards[0].size(), JobToken::bytes)));
         const JobToken key = secret_.of_job("mesh");
-        for (int peer = 0; peer < me_; ++peer) {
+        for (int peer = 0; peer < members(); ++peer) {
+            if (peer == me_) continue;
             WireReader in(cards[static_cast<std::size_t>(peer)]);
             static_cast<void>(in.bytes(JobToken::bytes));
-            const auto port = static_cast<std::uint16_t>(in.u32());
-            connect(peer, in.text(), port, key, deadline);
+            const ProcessCard card = ProcessCard::read(in);
+            peers_[static_cast<std::size_t>(peer)].watch.know(card);
+            if (peer < me_) connect(peer, card.address, card.port, key, deadline);
         }
-        accept(entrance.listener, key, deadline);
+        accept(deadline);
+        stop_listening();
     }
     /// Of a process that waits to be added. `secret`: the others' (`secret()`). Members connect to
     /// it; its number comes with the first.
-    Mesh(const JobToken& secret, bool other_hosts)
-        : me_(-1), secret_(secret),
-          entrance_(open_entrance(TcpOptions{}.with(Environment::of_process()), other_hosts)) {
-        host_ = host_text(entrance_->interface.address);
-        loopback_ = is_loopback(entrance_->interface.address);
+    Mesh(const JobToken& secret, bool other_hosts) : me_(-1), secret_(secret), was_added_(true) {
+        begin_to_listen(other_hosts);
     }
     Mesh(const Mesh&) = delete;
     Mesh& operator=(const Mesh&) = delete;
@@ -67,14 +66,17 @@ public:
     static void await_all(ControlPlane& control, nanoseconds deadline) {
         static_cast<void>(control.all_gather(std::span<const std::byte>(), deadline));
     }
-    ~Mesh() { flush(steady_now() + 500'000'000); }
+    /// In a child that the process has forked nothing is sent: it would be in the parent's name.
+    ~Mesh() {
+        if (owner_ == ::getpid()) flush(steady_now() + 500'000'000);
+    }
 
     [[nodiscard]] int me() const { return me_; }
     /// Numbers that were given so far, as far as this member knows.
     [[nodiscard]] int members() const { return static_cast<int>(peers_.size()); }
     [[nodiscard]] const JobToken& secret() const { return secret_; }
     /// Of a process that waits to be added.
-    [[nodiscard]] std::uint16_t port() const { return entrance_ ? entrance_->listener.port : std::uint16_t{0}; }
+    [[nodiscard]] std::uint16_t port() const { return listener_.port; }
     /// Whether there is or was a connection to a member.
     [[nodiscard]] bool knows(int member) const {
         return member < members() && peers_[static_cast<std::size_t>(member)].known;
@@ -82,21 +84,30 @@ public:
     /// Connects to a member that was added. False where no process listens there any more: its own
     /// has ended.
     bool reach(int member, const Applicant& added) {
-        peer_at(member).known = true;
+        if (!listener_.socket.valid()) listen_alone();
+        Peer& peer = peer_at(member);
+        peer.known = true;
+        peer.watch.know_address(added.host, added.port);
         std::string why;
         for (const SocketAddress& address : resolve(added.host, added.port, why)) {
             FileDescriptor socket = connect_to(address, steady_now() + 2'000'000'000, why);
-            if (!socket.valid() && why == errno_text(ECONNREFUSED)) return false;
+            if (!socket.valid() && why == errno_text(ECONNREFUSED)) {
+                peer.is_gone = true;
+                return false;
+            }
             const JobToken key = secret_.of_job("mesh");
             if (!socket.valid() || !send_all(socket.get(), greeting(me_, member, key), steady_now())) continue;
             begin(member, key, std::move(socket));
+            introduce(member);
             return true;
         }
-        return true; // it does not answer, which proves nothing
+        peer.watch.suspect(); // it does not answer, which proves nothing
+        return true;
     }
-    /// All other members of the world are here.
+    /// All other members of the world are here. The system goes on to answer in this process's
+    /// name: that is how others know that it lives.
     void stop_listening() {
-        entrance_.reset();
+        welcomes_ = false;
         arrivals_.clear();
     }
     /// Of this process, as the others reach it.
@@ -119,43 +130,35 @@ public:
     }
 
     /// Waits until something comes, at most until then. Calls heard(from, bytes) for each message
-    /// and lost(from) for each death; where this process was added, came(from) for each member that
-    /// connects.
+    /// and lost(from, whether its last words have come) for each death; where this process was
+    /// added, came(from) for each member that connects.
     template <class Heard, class Lost, class Came>
     void wait(nanoseconds until, Heard heard, Lost lost, Came came) {
-        std::vector<pollfd> polled;
+        std::vector<pollfd> polled; // of each peer its connection and its watch
         std::vector<int> who;
-        for (int peer = 0; peer < members(); ++peer) {
-            const Peer& one = peers_[static_cast<std::size_t>(peer)];
-            if (!one.socket.valid()) continue;
-            polled.push_back({one.socket.get(), static_cast<short>(one.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
-            who.push_back(peer);
+        for (int number = 0; number < members(); ++number) {
+            const Peer& peer = peers_[static_cast<std::size_t>(number)];
+            if (!peer.known || peer.is_gone) continue;
+            polled.push_back({peer.socket.get(), static_cast<short>(peer.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+            polled.push_back(peer.watch.polled());
+            who.push_back(number);
+            until = std::min(until, peer.watch.due());
         }
-        if (entrance_) polled.push_back({entrance_->listener.socket.get(), POLLIN, 0});
-        for (const Arrival& one : arrivals_) polled.push_back({one.socket.get(), POLLIN, 0});
-        if (::poll(polled.data(), polled.size(), poll_timeout(until)) <= 0) return;
-        if (entrance_) welcome(came);
+        poll_arrivals(polled);
+        if (::poll(polled.data(), polled.size(), poll_timeout(until)) < 0) return;
+        if (welcomes_) welcome(came);
         for (std::size_t i = 0; i < who.size(); ++i) {
+            const short said = polled[2 * i].revents, watched = polled[2 * i + 1].revents;
             Peer& peer = peers_[static_cast<std::size_t>(who[i])];
-            if ((polled[i].revents & POLLOUT) != 0) write(peer);
-            if ((polled[i].revents & ~POLLOUT) == 0) continue;
-            const End end = read(peer);
-            for (std::size_t used = 0; next_frame(peer, used);) {
-                const std::span<const std::uint8_t> code(reinterpret_cast<const std::uint8_t*>(peer.in.data()) + used,
-                                                         Seal::bytes);
-                if (!equal_in_constant_time(code, peer.seals.in.next(digest_of(std::span(peer.in).first(used))))) {
-                    peer.in.clear(); // a stranger's: it proves nothing about the peer
-                    peer.socket.close();
-                    break;
-                }
-                const Blob frame(peer.in.begin() + 4, peer.in.begin() + static_cast<std::ptrdiff_t>(used));
-                peer.in.erase(peer.in.begin(), peer.in.begin() + static_cast<std::ptrdiff_t>(used + Seal::bytes));
-                peer.said_goodbye = peer.said_goodbye || is_goodbye(frame);
-                heard(who[i], frame);
-            }
-            if (end == End::none || !peer.socket.valid()) continue;
-            peer.socket.close();
-            if (end == End::closed && !peer.said_goodbye) lost(who[i]);
+            if ((said & POLLOUT) != 0) write(peer);
+            if ((said & ~POLLOUT) != 0 || watched != 0) hear(who[i], heard); // before the news of its death
+            Peer& left = peers_[static_cast<std::size_t>(who[i])];
+            if (left.is_gone || !left.watch.has_ended(watched, steady_now())) continue;
+            left.is_gone = true;
+            left.socket.close();
+            const bool was_cut = left.watch.was_cut(steady_now());
+            left.watch = {};
+            if (!left.said_goodbye) lost(who[i], !was_cut);
         }
     }
 
@@ -170,8 +173,10 @@ private:
         FileDescriptor socket = {};
         ControlSession seals = {}; ///< of frames: both ways have keys of their own, made of the secret
         Blob in = {}, out = {};
+        ProcessWatch watch = {};
         bool said_goodbye = false;
         bool known = false;
+        bool is_gone = false; ///< nothing more is to be heard of it
     };
     /// Somebody who has connected to a process that waits to be added.
     struct Arrival {
@@ -180,9 +185,9 @@ private:
         nanoseconds until = 0;
     };
     static constexpr std::size_t most_arrivals = 256;
-    enum class End : std::uint8_t { none, closed, unreachable };
     static constexpr std::size_t most_bytes = std::size_t{1} << 20;
-    static constexpr std::array<char, 8> magic = {'u', 'n', 'i', 'm', 'e', 's', 'h', '3'};
+    static constexpr std::uint8_t card_word = 101; ///< and none of a membership's
+    static constexpr std::array<char, 8> magic = {'u', 'n', 'i', 'm', 'e', 's', 'h', '4'};
 
     [[nodiscard]] static Blob from_to(int from, int to) {
         WireWriter out;
@@ -201,17 +206,49 @@ private:
         out.bytes(both);
         return out.take();
     }
+    void begin_to_listen(bool other_hosts) {
+        TcpEntrance entrance = open_entrance(TcpOptions{}.with(Environment::of_process()), other_hosts);
+        listener_ = std::move(entrance.listener);
+        host_ = host_text(entrance.interface.address);
+        loopback_ = is_loopback(entrance.interface.address);
+        card_ = ProcessCard::of_this(host_, listener_.port);
+    }
+    /// A member that was alone is to be told from one that has ended, too.
+    void listen_alone() {
+        try {
+            listener_ = listen_at(loopback_, 0);
+        } catch (const error&) { // those of this host know it by its pid
+        }
+        card_ = ProcessCard::of_this(host_, listener_.port);
+    }
+    /// The other end of a connection that is made later than the first world learns who this is.
+    void introduce(int peer) {
+        WireWriter out;
+        out.u8(card_word);
+        card_.write(out);
+        send(peer, out.take());
+    }
+    static bool read_card(const Blob& frame, ProcessCard& card) {
+        WireReader in(frame);
+        if (in.u8() != card_word) return false;
+        card = ProcessCard::read(in);
+        return in.finished();
+    }
     Peer& peer_at(int number) {
         if (number >= members()) peers_.resize(static_cast<std::size_t>(number) + 1);
         return peers_[static_cast<std::size_t>(number)];
+    }
+    void poll_arrivals(std::vector<pollfd>& polled) const {
+        if (!welcomes_) return;
+        polled.push_back({listener_.socket.get(), POLLIN, 0});
+        for (const Arrival& one : arrivals_) polled.push_back({one.socket.get(), POLLIN, 0});
     }
     /// Takes those in that have proven themselves, without waiting for any.
     template <class Came>
     void welcome(Came came) {
         const nanoseconds now = steady_now();
         for (int i = 0; i < 64; ++i) {
-            FileDescriptor socket(
-                ::accept4(entrance_->listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+            FileDescriptor socket(::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
             if (!socket.valid()) break;
             if (arrivals_.size() >= most_arrivals) arrivals_.erase(arrivals_.begin());
             arrivals_.push_back({.socket = std::move(socket), .until = now + 5'000'000'000});
@@ -241,6 +278,7 @@ private:
             set_up_connection(socket.get());
             static_cast<void>(peer_at(from));
             begin(from, key, std::move(socket));
+            if (was_added_) introduce(from);
             here.push_back(from);
         }
         std::erase_if(arrivals_, [](const Arrival& one) { return !one.socket.valid(); });
@@ -281,28 +319,14 @@ private:
                                              " for the membership of an elastic world: ", why})});
     }
 
-    /// Accepts the connections of higher ranks, in any order, and closes those of strangers.
-    void accept(const Listener& listener, const JobToken& key, nanoseconds deadline) {
-        const std::size_t length = greeting(0, me_, key).size();
+    /// Accepts the connections of higher ranks, in any order, and those of strangers beside them.
+    void accept(nanoseconds deadline) {
         for (int missing = members() - 1 - me_; missing > 0;) {
-            if (!wait_for(listener.socket.get(), POLLIN, deadline)) throw_missing();
-            FileDescriptor socket(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-            if (!socket.valid()) continue;
-            Blob came(length);
-            std::size_t got = 0;
-            const nanoseconds until = std::min(deadline, steady_now() + 2'000'000'000);
-            while (got < length && wait_for(socket.get(), POLLIN, until)) {
-                const ssize_t more = ::recv(socket.get(), came.data() + got, length - got, 0);
-                if (more == 0 || (more < 0 && errno != EAGAIN && errno != EINTR)) break;
-                if (more > 0) got += static_cast<std::size_t>(more);
-            }
-            WireReader in(std::span<const std::byte>(came).subspan(length - 8));
-            const auto from = static_cast<int>(in.u32());
-            if (got != length || from <= me_ || from >= members()) continue;
-            if (!is_greeting(came, from, me_, key) || peers_[static_cast<std::size_t>(from)].socket.valid()) continue;
-            set_up_connection(socket.get());
-            begin(from, key, std::move(socket));
-            --missing;
+            std::vector<pollfd> polled;
+            poll_arrivals(polled);
+            static_cast<void>(::poll(polled.data(), polled.size(), poll_timeout(deadline)));
+            welcome([&](int) { --missing; });
+            if (missing > 0 && steady_now() >= deadline) throw_missing();
         }
     }
     [[noreturn]] void throw_missing() const {
@@ -327,15 +351,43 @@ private:
             else return peer.out.clear(); // reading says why
         }
     }
-    static End read(Peer& peer) {
+    /// False at the connection's end, whatever has ended it.
+    static bool read(Peer& peer) {
         std::byte buffer[16384];
         for (;;) {
             const ssize_t got = ::recv(peer.socket.get(), buffer, sizeof buffer, 0);
             if (got > 0) peer.in.insert(peer.in.end(), buffer, buffer + got);
-            else if (got == 0 || errno == ECONNRESET || errno == EPIPE) return End::closed;
-            else if (errno == EAGAIN || errno == EWOULDBLOCK) return End::none;
-            else if (errno != EINTR) return End::unreachable; // the host does not answer, or the network says so
+            else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+            else if (got == 0 || errno != EINTR) return false;
         }
+    }
+    /// Reads what has come, and gives the messages on.
+    template <class Heard>
+    void hear(int from, Heard heard) {
+        const auto peer = [&]() -> Peer& { return peers_[static_cast<std::size_t>(from)]; };
+        if (!peer().socket.valid()) return;
+        bool is_whole = read(peer());
+        for (std::size_t used = 0; next_frame(peer(), used);) {
+            const auto said = std::span(std::as_const(peer().in));
+            const std::span<const std::uint8_t> code(reinterpret_cast<const std::uint8_t*>(said.data()) + used,
+                                                     Seal::bytes);
+            if (!equal_in_constant_time(code, peer().seals.in.next(digest_of(said.first(used))))) {
+                is_whole = false; // a stranger's: it proves nothing about the peer
+                break;
+            }
+            const Blob frame(said.begin() + 4, said.begin() + static_cast<std::ptrdiff_t>(used));
+            peer().in.erase(peer().in.begin(), peer().in.begin() + static_cast<std::ptrdiff_t>(used + Seal::bytes));
+            peer().said_goodbye = peer().said_goodbye || is_goodbye(frame);
+            ProcessCard card;
+            if (read_card(frame, card)) peer().watch.know(card);
+            else heard(from, frame);
+        }
+        if (is_whole && !is_too_long(peer())) return;
+        peer().in.clear();
+        peer().out.clear();
+        peer().socket.close();
+        if (peer().said_goodbye) peer().is_gone = true;
+        else peer().watch.suspect();
     }
     /// `used`: bytes with the length before it, and without the code behind it.
     static bool next_frame(const Peer& peer, std::size_t& used) {
@@ -345,13 +397,18 @@ private:
         used = 4 + length;
         return length <= most_bytes && peer.in.size() >= used + Seal::bytes;
     }
+    static bool is_too_long(const Peer& peer) { return peer.in.size() >= 4 && WireReader(peer.in).u32() > most_bytes; }
 
     int me_;
+    int owner_ = ::getpid();
     std::string host_ = "127.0.0.1";
     bool loopback_ = true;
     JobToken secret_;
+    bool was_added_ = false;
     std::vector<Peer> peers_; ///< by their numbers
-    std::optional<TcpEntrance> entrance_;
+    ProcessCard card_;        ///< of this process
+    Listener listener_;       ///< for as long as this member lives
+    bool welcomes_ = true;    ///< those that connect
     std::vector<Arrival> arrivals_;
 };
 

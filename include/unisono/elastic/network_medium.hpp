@@ -82,9 +82,9 @@ public:
                 if (decode(bytes, message)) heard(from, message);
                 else if (decode(bytes, meeting)) meeting_ = std::move(meeting);
             },
-            [&](int peer) {
+            [&](int peer, bool all_heard) {
                 lost_.push_back(peer);
-                lost(peer);
+                lost(peer, all_heard);
             },
             came);
     }

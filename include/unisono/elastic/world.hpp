@@ -83,9 +83,10 @@ namespace detail {
 /// and takes in those that wait.
 ///
 /// Laws
-/// - A rank's process that has ended is known to be dead: any number of the others go on. Of ranks
-///   that are silent alone (stopped, or cut off), a majority of the last membership goes on; the
-///   others end with an error. So there are never two worlds.
+/// - A rank's process that has ended is known to be dead: any number of the others go on. A
+///   connection that has ended proves nothing. Of ranks that are silent alone (stopped, or cut
+///   off), a majority of the last membership goes on; the others end with an error. So there are
+///   never two worlds.
 /// - A rank has another number in each world (`rank()`), and one for its life (`number()`), which
 ///   no other ever gets.
 /// - A process that was left behind, or has ended, comes back as a new rank alone:

@@ -149,6 +149,17 @@ inline Listener listen_at(bool loopback, std::uint16_t port, int further = 0) {
                         ": ", why}));
 }
 
+/// A socket that tries a port of its own range may meet itself: then no process listens there.
+inline bool has_met_itself(int fd) {
+    sockaddr_storage own = {};
+    sockaddr_storage other = {};
+    socklen_t own_length = sizeof own;
+    socklen_t other_length = sizeof other;
+    return ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
+           ::getpeername(fd, reinterpret_cast<sockaddr*>(&other), &other_length) == 0 && own_length == other_length &&
+           std::memcmp(&own, &other, own_length) == 0;
+}
+
 /// A connected socket, or none and the reason.
 inline FileDescriptor connect_to(const SocketAddress& address, nanoseconds until, std::string& why) {
     FileDescriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -173,14 +184,7 @@ inline FileDescriptor connect_to(const SocketAddress& address, nanoseconds until
             return {};
         }
     }
-    // A socket that tries a port of its own range may meet itself: then no process listens there.
-    sockaddr_storage own = {};
-    sockaddr_storage other = {};
-    socklen_t own_length = sizeof own;
-    socklen_t other_length = sizeof other;
-    if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
-        ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&other), &other_length) == 0 &&
-        own_length == other_length && std::memcmp(&own, &other, own_length) == 0) {
+    if (has_met_itself(socket.get())) {
         why = errno_text(ECONNREFUSED);
         return {};
     }

@@ -1,0 +1,205 @@
+// What proves that a member has ended, and what does not: a connection that is cut proves nothing, and a child that a rank has forked is not the rank.
+#include "ranks.hpp"
+
+#include <unisono/elastic/mesh.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <csignal>
+#include <filesystem>
+#include <netinet/in.h>
+#include <string>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+using namespace unisono_test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Asks as a member does that waits for others.
+bool ends_within(un::detail::ProcessWatch& watch, std::chrono::nanoseconds limit) {
+    for (const un::nanoseconds until = un::steady_now() + limit.count(); un::steady_now() < until;) {
+        pollfd one = watch.polled();
+        ::poll(&one, 1, un::detail::poll_timeout(std::min(until, watch.due())));
+        if (watch.has_ended(one.revents, un::steady_now())) return true;
+    }
+    return false;
+}
+
+/// All TCP connections of this process, as a router does that forgets them: both ends hear that the other has gone.
+void cut_connections() {
+    std::vector<int> all;
+    for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd"))
+        all.push_back(std::stoi(each.path().filename().string()));
+    for (const int fd : all) {
+        sockaddr_storage peer{};
+        socklen_t length = sizeof peer;
+        if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0 && peer.ss_family != AF_UNIX)
+            ::shutdown(fd, SHUT_RDWR);
+    }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(elastic_ends)
+
+/// Of another host: as long as something listens there, a connection that has ended proves nothing.
+BOOST_AUTO_TEST_CASE(refused_connections_prove_an_end) {
+    un::detail::Listener listener = un::detail::listen_at(true, 0);
+    un::detail::ProcessWatch watch;
+    watch.know_address("127.0.0.1", listener.port);
+    BOOST_TEST(watch.due() == un::never);
+    BOOST_TEST(!watch.has_ended(0, un::steady_now()));
+    watch.suspect();
+    BOOST_TEST(!ends_within(watch, 200ms));
+    { // it closes the connections of those that say nothing
+        const un::detail::FileDescriptor came(::accept(listener.socket.get(), nullptr, nullptr));
+        BOOST_TEST(came.valid());
+    }
+    BOOST_TEST(!ends_within(watch, 200ms));
+    listener.socket.close();
+    BOOST_TEST(ends_within(watch, 5s));
+}
+
+BOOST_AUTO_TEST_CASE(one_of_which_nothing_is_known_is_silent) {
+    un::detail::ProcessWatch unknown;
+    unknown.suspect();
+    BOOST_TEST(!ends_within(unknown, 50ms));
+}
+
+BOOST_AUTO_TEST_CASE(the_system_knows_processes_of_this_host) {
+    for (const bool is_other : {false, true}) {
+        un::Processes processes;
+        processes.start([] {
+            ::pause();
+            return 0;
+        });
+        const int pid = processes.pid(0);
+        const un::detail::Listener listener = un::detail::listen_at(true, 0);
+        un::detail::ProcessCard card = un::detail::ProcessCard::of_this("127.0.0.1", listener.port);
+        card.pid = static_cast<std::uint64_t>(pid);
+        card.born = un::detail::ProcessCard::birth_of(pid) + (is_other ? 1 : 0);
+        un::detail::ProcessWatch watch;
+        watch.know(card);
+        BOOST_TEST(!ends_within(watch, 20ms));
+        watch.suspect();
+        BOOST_TEST(!ends_within(watch, 50ms));
+        processes.signal_all(SIGKILL);
+        BOOST_TEST(ends_within(watch, is_other ? 200ms : 10s) == !is_other); // the number is another process's
+        await_end(processes);
+    }
+}
+
+/// Both ranks live: at most one goes on, when the other has given up and ended.
+BOOST_AUTO_TEST_CASE(two_ranks_cut_apart_are_no_two_worlds) {
+    const Shared told;
+    run_ranks<un::Tcp>(
+        2, impatient(), told,
+        [&](int rank) {
+            return [rank](auto& world) {
+                return train(world, [&](const un::UpdateReport& report) {
+                    if (rank == 0 && report.number == 5) cut_connections();
+                });
+            };
+        },
+        [](auto&) {});
+    BOOST_TEST(!(told[0].done && told[1].done), "two worlds");
+    for (const int rank : {0, 1}) {
+        BOOST_TEST_CONTEXT("rank " << rank << ": " << told[rank].text) {
+            if (told[rank].done) BOOST_TEST(told[rank].slowest_ms > 2000); // it has waited for the other
+            else BOOST_TEST(std::string(told[rank].text).find("no two worlds") != std::string::npos);
+        }
+    }
+}
+
+/// The others are a majority.
+BOOST_AUTO_TEST_CASE(rank_that_is_cut_off_is_left_behind) {
+    un::ElasticOptions options = impatient();
+    options.patience = 4s; // long after the rank has noticed
+    options.give_up = 8s;
+    for (const int victim : {0, 2}) {
+        const Shared told;
+        run_ranks<un::SharedMemory>(
+            3, options, told,
+            [&](int rank) {
+                return [rank, victim](auto& world) {
+                    return train(world, [&](const un::UpdateReport& report) {
+                        if (rank == victim && report.number == 5) cut_connections();
+                    });
+                };
+            },
+            [](auto&) {});
+        for (int rank = 0; rank < 3; ++rank)
+            BOOST_TEST_CONTEXT("rank " << rank << " of which " << victim << " is cut off: " << told[rank].text) {
+                BOOST_TEST(told[rank].done == (rank != victim));
+                if (rank == victim) BOOST_TEST(std::string(told[rank].text).find("no two worlds") != std::string::npos);
+                else BOOST_TEST((told[rank].result == undisturbed()), "another result than undisturbed");
+            }
+    }
+}
+
+/// A worker of its loader, say, which holds all its connections.
+template <class Transport>
+void kill_rank_with_child() {
+    const Shared told;
+    run_ranks<Transport>(2, told, [&](int rank) {
+        return [&, rank](auto& world) {
+            return train(world, [&](const un::UpdateReport& report) {
+                if (rank != 1 || report.number != 4) return;
+                if (::fork() == 0) {
+                    for (int i = 0; i < 1500 && !told[0].done; ++i) ::usleep(10'000);
+                    ::_exit(0);
+                }
+                ::kill(::getpid(), SIGKILL);
+            });
+        };
+    });
+    BOOST_TEST(told[0].done, told[0].text);
+    BOOST_TEST((told[0].result == undisturbed()), "another result than undisturbed");
+    BOOST_TEST(told[0].slowest_ms < 5000); // half of the patience
+}
+BOOST_AUTO_TEST_CASE(killed_with_a_child_in_shared_memory) { kill_rank_with_child<un::SharedMemory>(); }
+BOOST_AUTO_TEST_CASE(killed_with_a_child_over_sockets) { kill_rank_with_child<un::Tcp>(); }
+
+/// Rank 2 is a stranger's friend: its own part of the start waits until five connections that say nothing have come to rank 0, so that rank 1's
+/// comes behind them. Then it stays away, so that the others say who is missing.
+BOOST_AUTO_TEST_CASE(idle_connections_delay_no_start) {
+    const std::uint16_t port = un::detail::listen_at(true, 0).port;
+    const Shared told;
+    const Folder folder;
+    un::Processes processes;
+    for (int rank = 0; rank < 3; ++rank)
+        processes.start([&, rank] {
+            const un::nanoseconds until = un::steady_now() + 20'000'000'000;
+            if (rank == 0) ::setenv("UNISONO_PORT_RANGE", (std::to_string(port) + "-" + std::to_string(port)).c_str(), 1);
+            un::ControlPlane plane = un::rendezvous(un::identity_of(rank, 3), un::MeetingPoint{.folder = folder.path()});
+            if (rank < 2) {
+                try {
+                    const un::detail::Mesh mesh(plane, un::steady_now() + 4'000'000'000);
+                } catch (const un::error& failed) {
+                    std::snprintf(told[rank].text, sizeof told[rank].text, "%s", failed.what());
+                }
+                told[rank].done = true;
+                return 0;
+            }
+            static_cast<void>(un::detail::has_other_hosts(plane, until));
+            std::vector<un::detail::FileDescriptor> idle;
+            while (idle.size() < 5 && un::steady_now() < until) {
+                std::string why;
+                const auto addresses = un::detail::resolve("127.0.0.1", port, why);
+                idle.push_back(un::detail::connect_to(addresses.at(0), until, why));
+                if (idle.back().valid()) continue;
+                idle.pop_back();
+                ::usleep(5'000);
+            }
+            static_cast<void>(plane.all_gather(un::Blob(40), until));
+            for (int i = 0; i < 1000 && !(told[0].done && told[1].done); ++i) ::usleep(10'000);
+            return 0;
+        });
+    await_end(processes);
+    BOOST_TEST(std::string(told[0].text).find("rank 0 waited for rank 2 to connect") != std::string::npos, told[0].text);
+    BOOST_TEST(std::string(told[1].text).find("rank 1 waited for rank 2 to connect") != std::string::npos, told[1].text);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
