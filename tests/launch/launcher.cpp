@@ -448,6 +448,20 @@ BOOST_AUTO_TEST_CASE(a_newcomer_that_cannot_be_started_is_a_lost_one) {
            {"cannot start rank 2, which was to be added to the world: cannot write " + logs, "starts rank 2 (pid"});
 }
 
+// One that cannot be started, after the last rank of the world: no success.
+BOOST_AUTO_TEST_CASE(a_world_that_is_lost_while_a_newcomer_fails_to_start) {
+    const Folder folder;
+    const std::string program = folder / "program";
+    {
+        const std::string script =
+            "#!/bin/sh\n" + world + "case $RANK in 1) rm $0; exit 3;; 0) sleep 0.3; exit 4;; esac\n";
+        const un::detail::FileDescriptor out(::open(program.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0700));
+        BOOST_REQUIRE_EQUAL(::write(out.get(), script.data(), script.size()), static_cast<ssize_t>(script.size()));
+    }
+    const Result result = test::run_command(line({"-n", "2", "--elastic", "1:2"}, {program}));
+    expect(result, 4, {}, {"cannot start rank 2, which", "exited with status 4"});
+}
+
 // A process that waits to be added to a world is no rank of it.
 BOOST_AUTO_TEST_CASE(a_job_ends_with_the_last_rank_of_its_world) {
     const auto job = [](const std::string& newcomer) {

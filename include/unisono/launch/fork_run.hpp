@@ -31,7 +31,7 @@ struct ForkOptions {
 
 namespace detail {
 
-/// What went wrong on a rank, and when.
+/// The fault of a rank, and its time.
 struct Report {
     Fault fault = {};
     nanoseconds when = 0;
@@ -175,8 +175,9 @@ inline void await_forked(Processes& processes, const std::vector<FileDescriptor>
 /// When a rank fails (throws, exits with a status other than 0, is killed), the others learn of it
 /// over their control plane, and have `grace` to end; then they are killed. The first failure is
 /// thrown here as `error`; a user's own exception becomes `aborted`, with its text. It is thrown
-/// also where SIGCHLD is ignored, so that the system does not say how ranks end. No rank's process, zombie or port is left behind. Changes to memory stay in the ranks; stdio is flushed.
-/// If this process is killed, so are the ranks.
+/// also where SIGCHLD is ignored, so that the system does not say how ranks end. No rank's process,
+/// zombie or port is left behind. Changes to memory stay in the ranks; stdio is flushed. If this
+/// process is killed, so are the ranks.
 ///
 /// Errors: refused if this process has other threads, or cannot fork; bad_input for fewer than 1 or
 /// more than 4096 ranks; timeout after `options.timeout`, naming the ranks that still ran.

@@ -4,19 +4,18 @@
 /// unisono-run: starts a program as the ranks of one job on this host, and leaves no process
 /// behind.
 
-#include "unisono/launch/cores.hpp"
 #include "unisono/launch/elastic_folder.hpp"
 #include "unisono/launch/hub.hpp"
 #include "unisono/launch/launcher_options.hpp"
 #include "unisono/launch/orphans.hpp"
 #include "unisono/launch/processes.hpp"
 #include "unisono/launch/rank_outputs.hpp"
+#include "unisono/launch/rank_starter.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,7 +36,7 @@ public:
     int run() {
         ::prctl(PR_SET_CHILD_SUBREAPER, 1); // what ranks leave behind becomes ours
         std::signal(SIGPIPE, SIG_IGN);
-        std::signal(SIGCHLD, SIG_DFL); // who starts us may ignore it: then nobody would know how ranks end
+        std::signal(SIGCHLD, SIG_DFL); // who starts us may ignore it: then no rank's end is known
         sigset_t handled;
         sigemptyset(&handled);
         for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT})
@@ -47,18 +46,19 @@ public:
 
         Listener listener = listen_at(true, 0);
         const JobToken token = JobToken::random();
-        prepare_environment(listener.port, token);
-        HubNotice notice{
-            .after = notice_after(environment_, usual_notice_after), .names_those_here = true, .waits = "waiting for"};
+        if (replaces()) {
+            const Environment own = Environment::of_process();
+            const std::string* const named = own.find("UNISONO_ELASTIC_FOLDER");
+            folder_.emplace(named != nullptr ? *named : std::string());
+        }
+        starter_.emplace(options_, folder_ ? folder_->path() : std::string(), listener.port, token, signals_before_);
+        HubNotice notice{.after = notice_after(starter_->environment(), usual_notice_after),
+                         .names_those_here = true,
+                         .waits = "waiting for"};
         if (!options_.log_dir.empty()) make_folders(options_.log_dir);
-        int starts[2];
-        if (::pipe2(starts, O_CLOEXEC | O_NONBLOCK) != 0)
-            throw error(ErrorCode::refused, concat({"no pipe: ", errno_text(errno)}));
-        start_errors_ = FileDescriptor(starts[0]);
-        start_errors_writing_ = FileDescriptor(starts[1]);
         wanted_ = options_.ranks;
         for (int rank = 0; rank < options_.ranks; ++rank) start(rank);
-        environment_.set("UNISONO_JOINS", "1"); // of those that are started from now on
+        starter_->start_newcomers();
         hub_ = std::make_unique<Hub>(std::move(listener), HubOptions{.world = options_.ranks, .token = token},
                                      std::move(notice));
         const nanoseconds began = steady_now();
@@ -82,91 +82,14 @@ private:
         return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
     }
 
-    void prepare_environment(std::uint16_t port, const JobToken& token) {
-        const Environment own = Environment::of_process();
-        Environment made;
-        for (const auto& [name, value] : own.variables()) { // without what another launcher says of us
-            if (!says_who_a_process_is(name) && (!replaces() || name != "UNISONO_JOINS")) made.set(name, value);
-        }
-        const std::uint16_t master = listen_at(true, 0).port; // for the program's own use; ours is the hub's
-        made.set("GROUP_RANK", "0");
-        made.set("GROUP_WORLD_SIZE", "1");
-        made.set("MASTER_ADDR", "127.0.0.1");
-        made.set("MASTER_PORT", std::to_string(master));
-        made.set("UNISONO_HUB", concat({"127.0.0.1:", port}));
-        made.set("UNISONO_TOKEN", token.text());
-        made.set("UNISONO_LAUNCHER_PROCESS", std::to_string(::getpid()));
-        if (replaces()) {
-            const std::string* const named = made.find("UNISONO_ELASTIC_FOLDER");
-            folder_.emplace(named != nullptr ? *named : std::string());
-            made.set("UNISONO_ELASTIC_FOLDER", folder_->path());
-        }
-        environment_ = std::move(made);
-    }
     /// Whether processes are started later, to be added to the world.
     [[nodiscard]] bool replaces() const { return options_.most != 0; }
 
     /// Errors: refused; then nothing has been started.
     void start(int rank) {
-        for (const char* name : {"RANK", "LOCAL_RANK", "UNISONO_RANK", "UNISONO_LOCAL_RANK"}) {
-            environment_.set(name, std::to_string(rank));
-        }
-        // One that is started later has a number beyond the first world: it is one of a larger one.
-        const std::string world = std::to_string(std::max(options_.ranks, rank + 1));
-        for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "UNISONO_WORLD_SIZE", "UNISONO_LOCAL_WORLD_SIZE"}) {
-            environment_.set(name, world);
-        }
-        std::vector<std::string> variables;
-        for (const auto& [name, value] : environment_.variables()) variables.push_back(concat({name, "=", value}));
-        std::vector<char*> environment;
-        for (std::string& each : variables) environment.push_back(each.data());
-        environment.push_back(nullptr);
-        std::vector<char*> command;
-        for (std::string& each : options_.command) command.push_back(each.data());
-        command.push_back(nullptr);
-
-        FileDescriptor reading[2];
-        FileDescriptor writing[2];
-        FileDescriptor logs[2];
-        for (const int stream : {0, 1}) {
-            int ends[2];
-            if (::pipe2(ends, O_CLOEXEC) != 0)
-                throw error(ErrorCode::refused, concat({"no pipe: ", errno_text(errno)}));
-            reading[stream] = FileDescriptor(ends[0]);
-            writing[stream] = FileDescriptor(ends[1]);
-            if (!options_.log_dir.empty())
-                logs[stream] = open_log(concat({options_.log_dir, "/rank_", rank, stream == 0 ? ".out" : ".err"}));
-        }
-        processes_.start(
-            [&] {
-                if (rank != 0 || ::isatty(0) != 0) { // a background process that reads from a terminal is stopped
-                    const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-                    if (null >= 0) ::dup2(null, 0);
-                }
-                ::dup2(writing[0].get(), 1);
-                ::dup2(writing[1].get(), 2);
-                if (options_.bind_to_cores) bind_to_core(rank);
-                std::signal(SIGPIPE, SIG_DFL);
-                sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
-                ::execvpe(command[0], command.data(), environment.data());
-                const StartError failed{rank, errno};
-                [[maybe_unused]] const ssize_t told = ::write(start_errors_writing_.get(), &failed, sizeof failed);
-                return failed.why == ENOENT ? 127 : 126;
-            },
-            true);
+        starter_->start(rank, processes_, outputs_);
         ends_.emplace_back();
         dismissed_.push_back(false);
-        for (const int stream : {0, 1})
-            outputs_.add(stream, std::move(reading[stream]), options_.label ? concat({"[", rank, "] "}) : std::string(),
-                         std::move(logs[stream]));
-    }
-    /// Why the rank's program could not be started, or 0.
-    int start_error(int rank) {
-        StartError one;
-        while (::read(start_errors_.get(), &one, sizeof one) == static_cast<ssize_t>(sizeof one))
-            cannot_start_[one.rank] = one.why;
-        const auto found = cannot_start_.find(rank);
-        return found == cannot_start_.end() ? 0 : found->second;
     }
 
     /// One turn of the loop: waits for output, signals and ends of ranks.
@@ -227,14 +150,14 @@ private:
             return;
         }
         const int rank = end.index;
-        const int failed = start_error(rank);
-        const bool newcomer = rank >= options_.ranks;
-        if (failed != 0 && !(newcomer && !stopping_ && stop_at_ == never)) {
+        const int failed = starter_->error_of(rank);
+        const bool enough = !stopping_ && options_.least != 0 && staying() + ended_well_ >= options_.least;
+        if (failed != 0 && !(enough && rank >= options_.ranks)) {
             if (!status_) say({"cannot start ", options_.command.front(), ": ", errno_text(failed)});
         } else if (failed != 0) {
             lose_start(rank, concat({options_.command.front(), ": ", errno_text(failed)}));
             return;
-        } else if (!stopping_ && options_.least != 0 && staying() + ended_well_ >= options_.least) {
+        } else if (enough) {
             if (!hub_->complete()) return lose_before_meeting(end);
             say({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text(),
                  dismissed_[static_cast<std::size_t>(rank)] ? ", as SIGUSR2 asked; " : "; ", processes_.running(),
@@ -329,6 +252,7 @@ private:
         say({"cannot start rank ", rank, ", which was to be added to the world: ", why, "; ", staying(),
              staying() == 1 ? " rank goes on" : " ranks go on"});
         start_at_ = steady_now() + 1'000'000'000;
+        look_for_world_at_ = steady_now();
         forgo_replacement(rank);
     }
     /// A rank was lost. Unless it may be replaced, fewer are wanted from now on.
@@ -442,17 +366,10 @@ private:
     void say(std::initializer_list<TextPart> text) { outputs_.say(concat({"unisono-run: ", concat(text), "\n"})); }
 
     LaunchOptions options_;
-    Environment environment_;
     RankOutputs outputs_;
     FileDescriptor signals_;
     sigset_t signals_before_ = {};
-    struct StartError {
-        int rank = 0;
-        int why = 0; ///< errno
-    };
-    FileDescriptor start_errors_; ///< of each rank whose program cannot be started
-    FileDescriptor start_errors_writing_;
-    std::map<int, int> cannot_start_;     ///< what was read of them
+    std::optional<RankStarter> starter_;
     nanoseconds start_at_ = 0;            ///< processes that are to be added are started from then on
     std::optional<ElasticFolder> folder_; ///< where processes that are started later find the world
     int wanted_ = 0;                      ///< ranks that are to run

@@ -32,8 +32,8 @@ public:
     /// No reader is left, as after `| head`.
     [[nodiscard]] bool broken() const { return sinks_[0].broken() || sinks_[1].broken(); }
 
-    /// Appends what is to be polled: nothing that has no descriptor, since poll counts that, too, and
-    /// takes no more than a process may open.
+    /// Appends what is to be polled: nothing that has no descriptor, since poll counts that, too,
+    /// and takes no more than a process may open.
     void wait_for(std::vector<pollfd>& polled) {
         first_ = polled.size();
         waiting_.clear();
