@@ -282,6 +282,16 @@ BOOST_AUTO_TEST_CASE(nothing_is_left) {
     BOOST_CHECK_EQUAL(command.left_behind(), 0);
 }
 
+BOOST_AUTO_TEST_CASE(what_ranks_leave_behind_is_reaped_while_they_run) {
+    const Result result = launched(
+        {"-n", "1", "--no-label"},
+        shell("for i in 1 2 3 4 5 6 7 8; do (sleep 0.01 &); done; sleep 0.5; "
+              "for each in /proc/[0-9]*/stat; do cat $each; done 2> /dev/null | "
+              "awk -v l=$PPID '{ sub(/.*\\) /, \"\"); if ($2 == l) print $1 }' | sort | uniq -c | sed 's/^/child/'"));
+    expect(result, 0, {" 1 S"});
+    BOOST_CHECK_MESSAGE(!result.has("Z"), result.all());
+}
+
 BOOST_AUTO_TEST_CASE(output_comes_whole) {
     // A million bytes without a line's end, many lines from several ranks at once, and bytes that are no text.
     const Result wide = launched({"-n", "1"}, shell("head -c 1000000 /dev/zero | tr '\\0' x"));

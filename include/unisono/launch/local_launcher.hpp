@@ -41,6 +41,7 @@ public:
         sigemptyset(&handled);
         for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT})
             if (!is_ignored(each)) sigaddset(&handled, each); // nohup, and shells for jobs in the background
+        sigaddset(&handled, SIGCHLD);
         sigprocmask(SIG_BLOCK, &handled, &signals_before_);
         signals_ = FileDescriptor(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
 
@@ -113,6 +114,7 @@ private:
         outputs_.move(polled);
         if (polled[0].revents != 0) pass_on_signals();
         while (const auto end = processes_.poll_any()) note(*end);
+        reap_orphans([&](int pid) { return processes_.owns(pid); });
         if (outputs_.broken() && !stopping_) {
             fail(128 + SIGPIPE);
             stop(SIGTERM);
@@ -346,6 +348,7 @@ private:
         signalfd_siginfo info;
         while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
             const int signal = static_cast<int>(info.ssi_signo);
+            if (signal == SIGCHLD) continue; // it wakes this loop
             if (replaces() && (signal == SIGUSR1 || signal == SIGUSR2)) {
                 change_ranks(signal);
             } else if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGCONT) {

@@ -8,6 +8,7 @@
 #include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/host.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -81,6 +82,12 @@ public:
     /// Readable once the child has ended; -1 where the system has no such thing, and after
     /// `wait_any` has told the end.
     [[nodiscard]] int descriptor(int index) const { return child(index).process.get(); }
+
+    /// Whether it is one of those that run, or whose end has not been told yet.
+    [[nodiscard]] bool owns(int pid) const {
+        return std::any_of(children_.begin(), children_.end(),
+                           [&](const Child& each) { return each.running && each.pid == pid; });
+    }
 
     /// Sends a signal to all that run.
     void signal_all(int number) const;
