@@ -116,7 +116,8 @@ public:
     /// Why the program of a rank that has ended could not be started: errno, or 0.
     int error_of(int rank) {
         Failure one;
-        while (::read(errors_.get(), &one, sizeof one) == static_cast<ssize_t>(sizeof one)) failures_[one.rank] = one.why;
+        while (::read(errors_.get(), &one, sizeof one) == static_cast<ssize_t>(sizeof one))
+            failures_[one.rank] = one.why;
         const auto found = failures_.find(rank);
         return found == failures_.end() ? 0 : found->second;
     }
