@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What MPI may still read or write of a world whose rank has ended it, and its communicators.
+/// The remains of a world that a rank has ended: what MPI may still touch, and communicators.
 ///
 /// A rank leaves while others may still send to it, and while MPI may still read what it has sent.
 /// A communicator that is freed too early gives its number to a later one, which then finds the old
@@ -9,7 +9,7 @@
 /// nonblocking reduction that begins when the rank leaves. A rank that has got that many, and whose
 /// own are out, frees its communicators.
 ///
-/// Nobody waits for that. It goes on when a world begins or ends, and in MPI_Finalize.
+/// No rank waits for that. It goes on when a world begins or ends, and in MPI_Finalize.
 
 #include "unisono/core/time.hpp"
 #include "unisono/transport/mpi/calls.hpp"
@@ -68,14 +68,14 @@ public:
         return true;
     }
 
-    /// MPI ends. It shall find no receive that nobody takes back.
+    /// MPI ends. It shall find no receive that is still posted.
     void give_up() {
         inbox_.cancel();
         static_cast<void>(inbox_.is_posted());
     }
 
 private:
-    /// In a count: a rank had a fault. The communicators are never freed then, since nobody knows
+    /// In a count: a rank had a fault. The communicators are never freed then, since no rank knows
     /// what is still under way.
     static constexpr std::uint64_t broken = std::uint64_t{1} << 40;
 

@@ -162,7 +162,7 @@ public:
         for (int round = 0; round < most_rounds && socket_.valid() && !is_stalled(); ++round) {
             const std::size_t rest = arriving_ ? std::min(stop_, arrival().limit) - at_ : 0;
             // Of a large message the header alone: what follows it shall go where it is wanted.
-            // Nothing behind an answer to a greeting, which may be anybody's.
+            // Nothing behind an answer to a greeting, which may be a stranger's.
             const bool header_first = end_ < sizeof(TcpHeader) && (state_ != State::open || number_ != 0 ||
                                                                    handler.awaited_bytes(peer_) > inside_bytes);
             const std::size_t behind = arriving_ && at_ + rest != stop_ ? 0
