@@ -6,10 +6,14 @@
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <random>
 #include <string>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace un = unisono;
@@ -142,6 +146,39 @@ BOOST_AUTO_TEST_CASE(strangers_wait_for_nothing) {
     BOOST_REQUIRE(entrance.has_value());
     BOOST_TEST(refusal(*entrance, application, 50'000'000) == "");
     BOOST_TEST(desk.has(1));
+}
+
+/// A rank that was left behind, and a child that a rank has forked, leave the file of the first rank alone.
+BOOST_AUTO_TEST_CASE(a_file_is_removed_by_its_writer_alone) {
+    const unisono_test::Folder folder;
+    un::MeetingPoint point{.folder = folder.path(), .job = "job"};
+    point.host = "127.0.0.1";
+    point.port = 1;
+    const std::string path = meeting_path(point);
+    const auto is_there = [&] { return ::access(path.c_str(), F_OK) == 0; };
+    {
+        MeetingFile mine(point);
+        const pid_t child = ::fork();
+        if (child == 0) {
+            {
+                const MeetingFile copy(std::move(mine));
+            }
+            ::_exit(0);
+        }
+        ::waitpid(child, nullptr, 0);
+        BOOST_TEST(is_there());
+        point.port = 2;
+        MeetingFile other(point);
+        { const MeetingFile ends(std::move(mine)); }
+        BOOST_TEST(is_there());
+        std::filesystem::remove(path);
+        other = MeetingFile(point);
+        BOOST_TEST(is_there());
+        point.job = "another";
+        other = MeetingFile(point);
+        BOOST_TEST(!is_there());
+    }
+    BOOST_TEST(folder.is_empty());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

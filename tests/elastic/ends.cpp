@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <netinet/in.h>
 #include <string>
 #include <sys/socket.h>
@@ -162,6 +163,37 @@ void kill_rank_with_child() {
 BOOST_AUTO_TEST_CASE(killed_with_a_child_in_shared_memory) { kill_rank_with_child<un::SharedMemory>(); }
 BOOST_AUTO_TEST_CASE(killed_with_a_child_over_sockets) { kill_rank_with_child<un::Tcp>(); }
 
+/// A child that unwinds destroys its copy of the world, and says nothing in its parent's name.
+BOOST_AUTO_TEST_CASE(a_child_that_returns_is_not_the_rank) {
+    const Shared told;
+    const Folder folder;
+    un::Processes processes;
+    const std::string file = un::detail::meeting_path(un::detail::admission_point({.folder = folder.path()}));
+    start_ranks<un::SharedMemory>(processes, 3, folder, patient(), told, [&](int rank) {
+        return [&, rank](auto& world) {
+            if (rank != 2) {
+                const pid_t child = ::fork();
+                if (child == 0) {
+                    world.set_complete(true);
+                    world.leave(); // as its destructor does
+                    ::_exit(0);
+                }
+                ::waitpid(child, nullptr, 0);
+                if (::access(file.c_str(), F_OK) != 0) un::refuse_input("the file has gone");
+            }
+            return train(world, [&](const un::UpdateReport& report) {
+                if (rank == 2 && report.number == 4) ::kill(::getpid(), SIGKILL);
+            });
+        };
+    });
+    await_end(processes);
+    for (const int rank : {0, 1}) BOOST_TEST_CONTEXT("rank " << rank << ": " << told[rank].text) {
+            BOOST_TEST(told[rank].done);
+            BOOST_TEST((told[rank].result == undisturbed()), "another result than undisturbed");
+            BOOST_TEST(told[rank].changes == 1u);
+        }
+}
+
 /// Rank 2 is a stranger's friend: its own part of the start waits until five connections that say nothing have come to rank 0, so that rank 1's
 /// comes behind them. Then it stays away, so that the others say who is missing.
 BOOST_AUTO_TEST_CASE(idle_connections_delay_no_start) {
@@ -172,8 +204,10 @@ BOOST_AUTO_TEST_CASE(idle_connections_delay_no_start) {
     for (int rank = 0; rank < 3; ++rank)
         processes.start([&, rank] {
             const un::nanoseconds until = un::steady_now() + 20'000'000'000;
-            if (rank == 0) ::setenv("UNISONO_PORT_RANGE", (std::to_string(port) + "-" + std::to_string(port)).c_str(), 1);
-            un::ControlPlane plane = un::rendezvous(un::identity_of(rank, 3), un::MeetingPoint{.folder = folder.path()});
+            if (rank == 0)
+                ::setenv("UNISONO_PORT_RANGE", (std::to_string(port) + "-" + std::to_string(port)).c_str(), 1);
+            un::ControlPlane plane =
+                un::rendezvous(un::identity_of(rank, 3), un::MeetingPoint{.folder = folder.path()});
             if (rank < 2) {
                 try {
                     const un::detail::Mesh mesh(plane, un::steady_now() + 4'000'000'000);
@@ -198,8 +232,10 @@ BOOST_AUTO_TEST_CASE(idle_connections_delay_no_start) {
             return 0;
         });
     await_end(processes);
-    BOOST_TEST(std::string(told[0].text).find("rank 0 waited for rank 2 to connect") != std::string::npos, told[0].text);
-    BOOST_TEST(std::string(told[1].text).find("rank 1 waited for rank 2 to connect") != std::string::npos, told[1].text);
+    BOOST_TEST(std::string(told[0].text).find("rank 0 waited for rank 2 to connect") != std::string::npos,
+               told[0].text);
+    BOOST_TEST(std::string(told[1].text).find("rank 1 waited for rank 2 to connect") != std::string::npos,
+               told[1].text);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

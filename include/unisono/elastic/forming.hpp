@@ -14,6 +14,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -145,8 +146,9 @@ template <class Transport, class Medium, class Rules = MembershipRules>
 class MembershipFormation final : public Formation<Transport> {
 public:
     MembershipFormation(const ElasticOptions& options, Medium medium) : options_(options), medium_(std::move(medium)) {}
+    /// In a child that the process has forked nothing is said: it would be in the parent's name.
     ~MembershipFormation() override {
-        if (!membership_) return;
+        if (!membership_ || owner_ != ::getpid()) return;
         if (this->is_complete() && std::uncaught_exceptions() == 0 && membership_->phase() == Phase::member &&
             membership_->members().front() == medium_.me())
             medium_.end_training();
@@ -316,6 +318,7 @@ private:
 
     ElasticOptions options_;
     Medium medium_;
+    int owner_ = ::getpid();
     std::unique_ptr<Membership<Rules>> membership_;
     nanoseconds look_at_ = 0;
     int busy_ = 0; ///< ranks that have something to do in the training, as it says

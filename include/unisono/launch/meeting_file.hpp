@@ -120,13 +120,14 @@ inline void sweep_meeting_folder(const std::string& folder) {
 }
 
 /// Rank 0's file while the ranks meet: appears at once and complete, and is removed with this
-/// object.
+/// object, unless another process has written its own there since. In a child that the process
+/// forks it does nothing.
 class MeetingFile {
 public:
     MeetingFile() = default;
     explicit MeetingFile(const MeetingPoint& point)
-        : path_(meeting_path(point)), folder_(point.own_folder ? point.folder : "") {
-        const std::string line = concat({"unisono1 ", point.port, " ", point.token.text(), " ", point.host, "\n"});
+        : path_(meeting_path(point)), folder_(point.own_folder ? point.folder : ""),
+          line_(concat({"unisono1 ", point.port, " ", point.token.text(), " ", point.host, "\n"})) {
         const std::string draft = concat({path_, ".", ::getpid()});
         for (int attempt = 0;; ++attempt) {
             make_meeting_folder(point.folder, point.own_folder);
@@ -134,7 +135,7 @@ public:
             ::unlink(draft.c_str());
             const FileDescriptor file(
                 ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-            if (file.valid() && ::write(file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
+            if (file.valid() && ::write(file.get(), line_.data(), line_.size()) == static_cast<ssize_t>(line_.size()) &&
                 ::rename(draft.c_str(), path_.c_str()) == 0) {
                 return;
             }
@@ -148,21 +149,38 @@ public:
         }
     }
     MeetingFile(MeetingFile&& other) noexcept
-        : path_(std::exchange(other.path_, {})), folder_(std::exchange(other.folder_, {})) {}
+        : path_(std::exchange(other.path_, {})), folder_(std::exchange(other.folder_, {})),
+          line_(std::exchange(other.line_, {})), owner_(other.owner_) {}
+    /// The file of before is removed, unless the new one has taken its place.
     MeetingFile& operator=(MeetingFile&& other) noexcept {
-        std::swap(path_, other.path_);
-        std::swap(folder_, other.folder_);
+        if (this == &other) return *this;
+        if (path_ != other.path_) remove();
+        path_ = std::exchange(other.path_, {});
+        folder_ = std::exchange(other.folder_, {});
+        line_ = std::exchange(other.line_, {});
+        owner_ = other.owner_;
         return *this;
     }
-    ~MeetingFile() {
-        if (path_.empty()) return;
-        ::unlink(path_.c_str());
-        if (!folder_.empty()) ::rmdir(folder_.c_str()); // if no other job meets there
-    }
+    ~MeetingFile() { remove(); }
 
 private:
+    void remove() const {
+        if (path_.empty() || owner_ != ::getpid()) return;
+        if (is_mine()) ::unlink(path_.c_str());
+        if (!folder_.empty()) ::rmdir(folder_.c_str()); // if no other job meets there
+    }
+    /// By what is written there: the system gives the number of a file that is gone to a later one.
+    [[nodiscard]] bool is_mine() const {
+        const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+        char text[512];
+        const ssize_t got = file.valid() ? ::read(file.get(), text, sizeof text) : 0;
+        return got > 0 && line_ == std::string_view(text, static_cast<std::size_t>(got));
+    }
+
     std::string path_;
     std::string folder_; ///< to be removed, if no other job meets there
+    std::string line_;
+    int owner_ = ::getpid();
 };
 
 } // namespace detail
