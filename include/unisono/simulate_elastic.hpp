@@ -92,7 +92,7 @@ public:
         return meet_until(members, epoch, now() + allowed);
     }
 
-    void listen(bool first) { listens_ = listens_ || first; }
+    void listen(bool first, bool) { listens_ = listens_ || first; }
     [[nodiscard]] bool look() const { return listens_ && !applicants().empty(); }
     [[nodiscard]] std::vector<Applicant> applicants() const { return processes_->applicants(process_); }
     void forget(const std::vector<Applicant>& added) { processes_->forget(added); }

@@ -148,6 +148,30 @@ BOOST_AUTO_TEST_CASE(strangers_wait_for_nothing) {
     BOOST_TEST(desk.has(1));
 }
 
+/// Whether a file is there in the end, and stays.
+bool comes_back(const std::string& path) {
+    const un::nanoseconds until = un::steady_now() + 20'000'000'000;
+    while (::access(path.c_str(), F_OK) != 0 && un::steady_now() < until)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return ::access(path.c_str(), F_OK) == 0;
+}
+
+BOOST_AUTO_TEST_CASE(a_lost_file_comes_back) {
+    const Desk desk;
+    const std::string path = meeting_path(desk.place()), folder = desk.place().folder;
+    for (int i = 0; i < 3; ++i) {
+        std::filesystem::remove(path);
+        BOOST_TEST(comes_back(path));
+    }
+    std::filesystem::remove_all(folder);
+    std::ofstream(folder) << "in the way of the folder";
+    std::this_thread::sleep_for(std::chrono::milliseconds(50)); // looks that fail, of which one warns
+    std::filesystem::remove(folder);
+    BOOST_TEST(comes_back(path));
+    BOOST_TEST(knock(desk, desk.place().token).has_value());
+}
+
 /// A rank that was left behind, and a child that a rank has forked, leave the file of the first rank alone.
 BOOST_AUTO_TEST_CASE(a_file_is_removed_by_its_writer_alone) {
     const unisono_test::Folder folder;
@@ -179,6 +203,38 @@ BOOST_AUTO_TEST_CASE(a_file_is_removed_by_its_writer_alone) {
         BOOST_TEST(!is_there());
     }
     BOOST_TEST(folder.is_empty());
+}
+
+/// The first rank looks between two updates, which may take longer than anybody waits for an answer.
+BOOST_AUTO_TEST_CASE(rare_looks_take_in_who_waits) {
+    const unisono_test::Folder folder;
+    const un::MeetingPoint point{.folder = folder.path(), .job = "job.elastic"};
+    AdmissionDesk desk(point, un::JobToken::random(), "127.0.0.1", true, {2, 8, 100, 200, "tcp"});
+    un::MeetingPoint place = point;
+    BOOST_REQUIRE(read_meeting_file(place));
+    const Listener listener = listen_at(true, 0);
+    const un::Blob application = encode(in_order(listener));
+    std::atomic<bool> looks = true;
+    std::thread applicant([&] {
+        std::string why;
+        const un::nanoseconds until = un::steady_now() + 30'000'000'000;
+        for (const SocketAddress& address : resolve(place.host, place.port, why)) {
+            std::optional<Entrance> entrance =
+                enter(address, {.claimant = draw_claimant(), .host = host_number(), .pid = 1}, place.token, until, why);
+            if (entrance)
+                static_cast<void>(send_frame(*entrance, make_frame(FrameKind::contribution, application), until));
+            while (looks && un::steady_now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    });
+    int looked = 0;
+    for (bool waits = false; !waits && looked < 4; ++looked) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5'200));
+        waits = desk.look();
+    }
+    looks = false;
+    applicant.join();
+    BOOST_TEST(desk.applicants().size() == 1u);
+    BOOST_TEST(looked < 4);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

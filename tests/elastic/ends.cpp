@@ -194,6 +194,31 @@ BOOST_AUTO_TEST_CASE(a_child_that_returns_is_not_the_rank) {
         }
 }
 
+/// Nobody wants to be added, and the folder by which one could be is gone. `dies`: the next first rank finds none.
+BOOST_AUTO_TEST_CASE(without_a_folder_the_training_goes_on) {
+    for (const bool dies : {false, true}) {
+        const Shared told;
+        const Folder folder;
+        un::Processes processes;
+        start_ranks<un::SharedMemory>(processes, 3, folder, patient(), told, [&](int rank) {
+            return [&, rank](auto& world) {
+                return train(world, [&](const un::UpdateReport& report) {
+                    ::usleep(15'000); // so that the first rank looks
+                    if (rank != 0 || report.number != 4) return;
+                    std::filesystem::remove_all(folder.path());
+                    std::ofstream(folder.path()) << "in the way of the folder";
+                    if (dies) ::kill(::getpid(), SIGKILL);
+                });
+            };
+        });
+        await_end(processes);
+        for (int rank = dies ? 1 : 0; rank < 3; ++rank) BOOST_TEST_CONTEXT("rank " << rank << ": " << told[rank].text) {
+                BOOST_TEST(told[rank].done);
+                BOOST_TEST((told[rank].result == undisturbed()), "another result than undisturbed");
+            }
+    }
+}
+
 /// Rank 2 is a stranger's friend: its own part of the start waits until five connections that say nothing have come to rank 0, so that rank 1's
 /// comes behind them. Then it stays away, so that the others say who is missing.
 BOOST_AUTO_TEST_CASE(idle_connections_delay_no_start) {

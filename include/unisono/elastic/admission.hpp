@@ -16,6 +16,7 @@
 #include "unisono/launch/entrance.hpp"
 #include "unisono/launch/meeting_file.hpp"
 #include "unisono/launch/sha256.hpp"
+#include "unisono/launch/waiting_notice.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -110,8 +111,9 @@ inline Digest program_digest() {
     return hash.finish();
 }
 
-/// The member's side. One thread uses it; nothing here waits but a connection to an applicant that
-/// has proven itself, for half a second.
+/// The member's side. One thread uses it. What waits here: a connection to an applicant that has
+/// proven itself, for half a second; and where looks are rare, each one, for a fiftieth of the time
+/// between them and at most 100 ms, if somebody answers.
 class AdmissionDesk {
 public:
     /// `secret`: the file passes it on. `host`: of this process, as the others reach it.
@@ -127,10 +129,12 @@ public:
     /// Hears those that come. Whether somebody waits whose application is in order.
     bool look() {
         const nanoseconds now = steady_now();
-        if (::access(meeting_path(point_).c_str(), F_OK) != 0)
-            file_ = MeetingFile(point_); // one that was left behind took it away
+        keep_file(now);
         accept(now);
-        for (Visitor& visitor : visitors_) hear(visitor, now);
+        // Where an update takes long, an applicant gets in by one look.
+        const nanoseconds until = now + std::min<nanoseconds>((now - std::exchange(looked_, now)) / 50, 100'000'000);
+        while (hear_all(now) && until - now >= 20'000'000 && await_visitors(until)) {
+        }
         std::erase_if(visitors_, [](const Visitor& one) { return !one.entrance.socket.valid(); });
         return std::any_of(visitors_.begin(), visitors_.end(),
                            [](const Visitor& one) { return one.waits.has_value(); });
@@ -159,11 +163,41 @@ private:
         Entrance entrance = {};
         Doorkeeper door = {};
         bool proven = false;
-        nanoseconds until = 0; ///< its application must have come
+        nanoseconds until = 0; ///< it must have said more, where it had some looks for it
+        int in_vain = 0;       ///< looks since it has said something
         std::optional<Applicant> waits = {};
     };
     static constexpr std::size_t most_unproven = 64;
     static constexpr std::size_t most_visitors = 1024;
+    static constexpr int least_looks = 3;
+    static constexpr nanoseconds silent_for = 5'000'000'000;
+
+    /// Somebody may take the file or the folder away, and a disk may be full: then no
+    /// process is added until it can be written again, and those that train need it not.
+    void keep_file(nanoseconds now) {
+        if (now < write_at_ || ::access(meeting_path(point_).c_str(), F_OK) == 0) return;
+        try {
+            file_ = MeetingFile(point_);
+        } catch (const error& failed) {
+            write_at_ = now + 1'000'000'000;
+            if (std::exchange(has_warned_, true)) return;
+            tell_people(concat(
+                {"unisono: warning: no process can be added to the elastic world for now: ", failed.why().message}));
+        }
+    }
+    /// Whether somebody who is not done has said something.
+    bool hear_all(nanoseconds now) {
+        bool goes_on = false;
+        for (Visitor& visitor : visitors_) goes_on = hear(visitor, now) || goes_on;
+        return goes_on;
+    }
+    /// False: none of those that are not done says anything.
+    [[nodiscard]] bool await_visitors(nanoseconds until) const {
+        std::vector<pollfd> polled;
+        for (const Visitor& one : visitors_)
+            if (!one.waits) polled.push_back({one.entrance.socket.get(), POLLIN, 0});
+        return steady_now()<until&& ::poll(polled.data(), polled.size(), poll_timeout(until))> 0;
+    }
 
     void accept(nanoseconds now) {
         for (int i = 0; i < 64; ++i) {
@@ -176,16 +210,18 @@ private:
             if (strangers >= most_unproven) // the one that has been here longest
                 visitors_.erase(std::find_if(visitors_.begin(), visitors_.end(), unproven));
             set_up_connection(socket.get());
-            visitors_.push_back({.entrance = {.socket = std::move(socket)}, .until = now + 5'000'000'000});
+            visitors_.push_back({.entrance = {.socket = std::move(socket)}, .until = now + silent_for});
         }
     }
-    void hear(Visitor& visitor, nanoseconds now) {
+    bool hear(Visitor& visitor, nanoseconds now) {
         Entrance& entrance = visitor.entrance;
-        bool open = true;
+        if (!entrance.socket.valid()) return false;
+        bool open = true, says_more = false;
         std::byte buffer[4096];
         for (;;) {
             const ssize_t got = ::recv(entrance.socket.get(), buffer, sizeof buffer, 0);
             if (got > 0) entrance.unread.insert(entrance.unread.end(), buffer, buffer + got);
+            says_more = says_more || got > 0;
             if (got > 0 && entrance.unread.size() < 65536) continue;
             open = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
             break;
@@ -201,7 +237,11 @@ private:
             }
         }
         if (open && visitor.proven) open = read_application(visitor);
-        if (!open || (!visitor.waits && now >= visitor.until)) entrance.socket.close();
+        visitor.in_vain = says_more ? 0 : visitor.in_vain + 1;
+        if (says_more) visitor.until = now + silent_for;
+        const bool is_late = !visitor.waits && now >= visitor.until && visitor.in_vain >= least_looks;
+        if (!open || is_late) entrance.socket.close();
+        return open && says_more && !visitor.waits;
     }
     bool read_application(Visitor& visitor) {
         Frame frame;
@@ -254,6 +294,9 @@ private:
     MeetingFile file_;
     std::vector<Visitor> visitors_;
     std::optional<Digest> program_;
+    nanoseconds looked_ = steady_now();
+    nanoseconds write_at_ = 0; ///< the file again, if it is not there
+    bool has_warned_ = false;
 };
 
 } // namespace detail

@@ -133,7 +133,7 @@ inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<
 ///                                            lost(member, whether its last words have come)
 ///     Group<Transport> meet(members, epoch, allowed, wait(until));
 ///     void all_are_here();                   no process connects until the next change
-///     void listen(first);                    `first`: this member hears those that come
+///     void listen(first, in_first_world);    `first`: this member hears those that come
 ///     bool look();                           whether somebody waits
 ///     std::vector<Applicant> applicants() const;
 ///     void forget(const std::vector<Applicant>&);   those that are left out ask again
@@ -163,7 +163,7 @@ public:
         membership_ = std::make_unique<Membership<Rules>>(medium_.me(), all, times());
         try {
             FormedWorld<Transport> made{medium_.first_group(), 0, std::move(all), 0, medium_.now()};
-            listen();
+            listen(true);
             return made;
         } catch (const error& failed) {
             if (!is_loss(failed)) throw;
@@ -203,7 +203,7 @@ private:
                     concat({"an elastic world of ", ranks, ranks == 1 ? " rank" : " ranks", "; expected at least ",
                             options_.least, ", as ElasticOptions::least says"}));
     }
-    void listen() { medium_.listen(membership_->members().front() == medium_.me()); }
+    void listen(bool in_first_world) { medium_.listen(membership_->members().front() == medium_.me(), in_first_world); }
 
     /// The membership that is being chosen, and its world.
     FormedWorld<Transport> form(std::uint64_t updates) {
@@ -225,7 +225,7 @@ private:
                 const Successor& decision = membership_->decision();
                 const auto source = std::find(decision.members.begin(), decision.members.end(), decision.source);
                 medium_.all_are_here();
-                listen();
+                listen(false);
                 return {std::move(group), membership_->epoch(),
                         decision.members, static_cast<int>(source - decision.members.begin()),
                         agreed,           updates == no_state_yet};

@@ -118,12 +118,24 @@ public:
         return join_(std::move(plane), options);
     }
 
-    /// The first rank listens for those that come.
-    void listen(bool first) {
+    /// The first rank listens for those that come. Errors: refused, in the first world: later ones
+    /// go on without, and try again now and then.
+    void listen(bool first, bool in_first_world) {
         if (desk_ || point_.folder.empty() || !first) return;
-        desk_.emplace(point_, mesh_->secret(), mesh_->host(), mesh_->is_on_loopback(), terms());
+        try {
+            desk_.emplace(point_, mesh_->secret(), mesh_->host(), mesh_->is_on_loopback(), terms());
+        } catch (const error& failed) {
+            if (in_first_world) throw;
+            listen_at_ = now() + 1'000'000'000;
+            if (std::exchange(has_warned_, true)) return;
+            tell_people(concat(
+                {"unisono: warning: no process can be added to the elastic world for now: ", failed.why().message}));
+        }
     }
-    bool look() { return desk_ && desk_->look(); }
+    bool look() {
+        if (!desk_ && now() >= listen_at_) listen(true, false);
+        return desk_ && desk_->look();
+    }
     [[nodiscard]] std::vector<Applicant> applicants() const { return desk_->applicants(); }
     void forget(const std::vector<Applicant>& added) {
         if (desk_) desk_->forget(added);
@@ -293,6 +305,8 @@ private:
     std::unique_ptr<Mesh> mesh_;
     MeetingPoint point_; ///< where processes that come find this world; no folder: nowhere
     std::optional<AdmissionDesk> desk_;
+    nanoseconds listen_at_ = never; ///< once more, where this rank could not
+    bool has_warned_ = false;
     std::optional<NextMeeting> meeting_;
     std::vector<int> lost_;
     Application application_ = {}; ///< of a process that is to be added, and of that:
