@@ -219,6 +219,26 @@ BOOST_AUTO_TEST_CASE(without_a_folder_the_training_goes_on) {
     }
 }
 
+/// Where the others are started again, those that come to the end say so, whoever of them dies then.
+BOOST_AUTO_TEST_CASE(each_rank_that_ends_says_that_the_training_has_ended) {
+    ::setenv("UNISONO_JOINS", "auto", 1);
+    const Shared told;
+    const Folder folder;
+    un::Processes processes;
+    start_ranks<un::SharedMemory>(processes, 2, folder, patient(), told, [&](int rank) {
+        return [rank](auto& world) {
+            const Result result = train(world, [](const un::UpdateReport&) {});
+            if (rank == 0) ::kill(::getpid(), SIGKILL);
+            return result;
+        };
+    });
+    await_end(processes);
+    ::unsetenv("UNISONO_JOINS");
+    BOOST_TEST(told[1].done, told[1].text);
+    const un::MeetingPoint point = un::detail::admission_point({.folder = folder.path()});
+    BOOST_TEST(::access(un::detail::end_of_training_path(point).c_str(), F_OK) == 0);
+}
+
 /// Rank 2 is a stranger's friend: its own part of the start waits until five connections that say nothing have come to rank 0, so that rank 1's
 /// comes behind them. Then it stays away, so that the others say who is missing.
 BOOST_AUTO_TEST_CASE(idle_connections_delay_no_start) {

@@ -138,7 +138,7 @@ inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<
 ///     std::vector<Applicant> applicants() const;
 ///     void forget(const std::vector<Applicant>&);   those that are left out ask again
 ///     void refuse(const std::vector<Applicant>&, why);   they hear why they are left out
-///     void end_training() const;             by the first member, as it leaves
+///     void end_training() const;             by each member that comes to the end, as it leaves
 ///     void hear_refusal();                   of a process that is added. Errors: it is left out
 ///     void apply(nanoseconds deadline);      asks to be added, unless it has. Errors: refused.
 ///     error not_added() const;               after the deadline
@@ -149,8 +149,7 @@ public:
     /// In a child that the process has forked nothing is said: it would be in the parent's name.
     ~MembershipFormation() override {
         if (!membership_ || owner_ != ::getpid()) return;
-        if (this->is_complete() && std::uncaught_exceptions() == 0 && membership_->phase() == Phase::member &&
-            membership_->members().front() == medium_.me())
+        if (this->is_complete() && std::uncaught_exceptions() == 0 && membership_->phase() == Phase::member)
             medium_.end_training();
         membership_->leave();
         send();

@@ -143,7 +143,8 @@ public:
     void refuse(const std::vector<Applicant>& added, const std::string& why) {
         if (desk_) desk_->refuse(added, why);
     }
-    /// A process that looks itself whether there is a world learns that there is none any more.
+    /// A process that looks itself whether there is a world learns that there is none any more,
+    /// from each member that comes to the end: others may die before they do.
     void end_training() const {
         if (notes_end_) note_end_of_training(point_);
     }
