@@ -2,9 +2,11 @@
 // decides. Each ends with the undisturbed hash, or with a documented error; none hangs, and there are never two worlds.
 //
 //   UNISONO_ELASTIC_SEEDS=100000 test_elastic --run_test=elastic_simulated/campaign
+#include "../support/sanitizers.hpp"
 #include "lost_state.hpp"
 
 #include <unisono/guard/finite.hpp>
+#include <unisono/launch/processes.hpp>
 #include <unisono/optimizer/adam.hpp>
 #include <unisono/reducer/any.hpp>
 #include <unisono/sampler/distributed.hpp>
@@ -25,6 +27,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <sys/resource.h>
 #include <utility>
 #include <vector>
 
@@ -649,6 +652,43 @@ BOOST_AUTO_TEST_CASE(changes_have_virtual_times) {
     BOOST_TEST(changes[1].joined == std::vector<int>{3});
     BOOST_TEST(changes[0].took.count() > 0);
     BOOST_TEST(changes[0].took.count() < 10 * ms);
+}
+
+/// A second rank is lost while the others recover from the first loss: what was recorded before both stays.
+BOOST_AUTO_TEST_CASE(a_trace_outlives_two_losses) {
+    const std::vector<float> values(256 * width, 0.5f);
+    const un::RowData<float> data(values, width);
+    int traces = 0;
+    for (int after = 60; after < 260; after += 2) {
+        un::ElasticSimulation simulation;
+        simulation.network.detection_ns = 100 * us;
+        simulation.network.link.latency_ns = 10 * us;
+        simulation.elastic.join.timeout = std::chrono::seconds(1);
+        simulation.network.crashes = {{.rank = 1, .at_ns = 20 * ms}, {.rank = 3, .at_ns = 20 * ms + after * 3 * us}};
+        std::array<std::uint64_t, 4> first{99, 99, 99, 99};
+        un::simulate_elastic(4, simulation, [&](auto& world) {
+            Line model([&] { world.group().endpoint().compute(500 * us); }, false);
+            un::Trainer trainer{world,
+                                model,
+                                un::Replicas{4},
+                                un::Reproducible{},
+                                un::AdamW{.learning_rate = 0.01},
+                                un::StateSharding{},
+                                un::Snapshots{.every = 4},
+                                un::Trace{}};
+            trainer.fit(data, {.epochs = 1, .batch_size = 1, .progress = false});
+            for (const un::TraceEvent& one : trainer.trace().events())
+                if (one.what == un::Activity::compute) {
+                    std::uint64_t& least = first[static_cast<std::size_t>(world.number())];
+                    least = std::min(least, one.update);
+                    ++traces;
+                }
+        });
+        for (const int who : {0, 2}) // 99: the owner of a slice was lost with the rank that had its copy
+            BOOST_TEST((first[static_cast<std::size_t>(who)] == 0 || first[static_cast<std::size_t>(who)] == 99),
+                       "the trace of rank " << who << " begins with update " << first[static_cast<std::size_t>(who)]);
+    }
+    BOOST_TEST(traces > 1000);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

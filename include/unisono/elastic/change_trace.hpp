@@ -18,8 +18,10 @@ namespace detail {
 template <bool Traces>
 class ChangeTracer {
 public:
-    /// The trainer with this record ends.
+    /// The trainer with this record ends. One that could not begin, as others were lost meanwhile,
+    /// has not got the record of before: that stays here.
     void take(TraceLog& log) {
+        if (has_log_) return;
         log_ = std::move(log);
         has_log_ = true;
     }
