@@ -12,7 +12,9 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -154,8 +156,24 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
         world.leave(process);
     };
     std::vector<std::thread> threads;
-    for (int process = 0; process < all; ++process) threads.emplace_back(live, process);
+    threads.reserve(static_cast<std::size_t>(all));
+    std::optional<error> refused;
+    for (int process = 0; process < all && !refused; ++process) {
+        try {
+            threads.emplace_back(live, process);
+        } catch (const std::system_error& failed) {
+            refused.emplace(
+                Fault{.code = ErrorCode::refused,
+                      .rank = process,
+                      .peer = -1,
+                      .operation = "simulate_elastic",
+                      .sequence = 0,
+                      .message = concat({"no thread for process ", process, " of ", all, ": ", failed.what()})});
+            processes->world().abort(process, refused->why());
+        }
+    }
     for (std::thread& thread : threads) thread.join();
+    if (refused) throw error(*refused);
     for (int process = 0; process < all; ++process)
         report.time = std::max(report.time, processes->world().statistics(process).finished_at);
     report.two_worlds = processes->has_seen_two_worlds();
@@ -175,7 +193,7 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
 /// where nothing can wake any process.
 ///
 /// Determinism: all depends on the options and the body alone. Errors: bad_input for invalid
-/// options.
+/// options; refused if a thread cannot be made.
 template <class Body>
 ElasticSimulationReport simulate_elastic(int ranks, const ElasticSimulation& options, Body body) {
     return detail::simulate_elastic_by<detail::MembershipRules>(ranks, options, body);

@@ -691,4 +691,24 @@ BOOST_AUTO_TEST_CASE(a_trace_outlives_two_losses) {
     BOOST_TEST(traces > 1000);
 }
 
+// Sanitizers take most addresses.
+BOOST_AUTO_TEST_CASE(without_threads_it_is_refused, *boost::unit_test::enable_if<!test::sanitized>()) {
+    un::Processes processes;
+    processes.start([] {
+        const rlimit limit{std::size_t{3} << 30, std::size_t{3} << 30};
+        ::setrlimit(RLIMIT_AS, &limit);
+        try {
+            un::simulate_elastic(1000, {}, [](auto&) {});
+        } catch (const un::error& failed) {
+            const bool says_so = std::string(failed.what()).find("no thread for process") != std::string::npos;
+            return failed.code() == un::ErrorCode::refused && says_so ? 0 : 2;
+        }
+        return 1;
+    });
+    const auto end = processes.wait_any(un::steady_now() + 60'000'000'000);
+    BOOST_REQUIRE(end.has_value());
+    BOOST_TEST(end->status == 0, end->text());
+    BOOST_TEST(end->signal == 0, end->text());
+}
+
 BOOST_AUTO_TEST_SUITE_END()
