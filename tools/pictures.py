@@ -156,7 +156,7 @@ def peers():
     rows.append(("TCP, 2 processes", "8 bytes to 64 MiB, loopback", number(row["loopback, mean"]), None, None, "ours"))
     picture = Picture(860, 246, "all_reduce: times as fast as the fastest of other libraries")
     picture.text(30, 28, "all_reduce: times as fast as the fastest other library at each size", "title")
-    bottom = bars(picture, 250, 56, 520, 12.5, rows, (0, 1, 2, 4, 6, 8, 10, 12), "x", 1)
+    bottom = bars(picture, 250, 56, 520, 13, rows, (0, 1, 2, 4, 6, 8, 10, 12), "x", 1)
     picture.text(30, bottom + 38, "Bar and number: geometric mean over sizes. Whisker: least and greatest of all sizes. 1x: as fast as the fastest one.", "faint")
     picture.text(30, bottom + 56, "Others: Open MPI, MPICH, Gloo; of 2 processes in shared memory DeepSpeed, too.", "faint")
     return picture.done()
