@@ -582,7 +582,7 @@ BOOST_AUTO_TEST_CASE(measured_costs_of_reducers) {
     const auto left = [&](const auto& reducer) {
         Plan p{.ranks = 4};
         set_times(p);
-        p.simulation.network.crashes = {{.rank = 2, .at_ns = 10 * ms}};
+        p.simulation.network.crashes = {{.rank = 2, .at_ns = 2 * ms}};
         std::size_t at_end = 0, changes = 0;
         const un::ElasticSimulationReport report = un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
             Line model([&] { world.group().endpoint().compute(ms); }, false);

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <new>
 #include <string>
 #include <unistd.h>
 #include <utility>
@@ -151,8 +152,11 @@ public:
         if (!membership_ || owner_ != ::getpid()) return;
         if (this->is_complete() && std::uncaught_exceptions() == 0 && membership_->phase() == Phase::member)
             medium_.end_training();
-        membership_->leave();
-        send();
+        try {
+            membership_->leave();
+            send();
+        } catch (const std::bad_alloc&) { // the end of its process says it, too
+        }
     }
 
     [[nodiscard]] FormedWorld<Transport> first() override {

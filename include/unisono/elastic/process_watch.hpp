@@ -112,7 +112,7 @@ public:
 
 private:
     static constexpr std::uint64_t most_pid = std::uint64_t{1} << 30;
-    static constexpr nanoseconds first_pause = 5'000'000, longest_pause = 1'000'000'000, longest_end = 250'000'000;
+    static constexpr nanoseconds first_pause = 5'000'000, longest_pause = 1'000'000'000, longest_end = 1'000'000'000;
 
     /// Connects to it, and keeps the connection: its end is the next suspicion.
     bool ask(nanoseconds now) {
