@@ -9,12 +9,11 @@
 #include "unisono/elastic/simulated_processes.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -139,6 +138,7 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
         SimulatedWorld& world = processes->world();
         SimulatedProcess& mine = report.processes[static_cast<std::size_t>(process)];
         world.enter(process);
+        if (world.first_fault() != nullptr) return world.leave(process); // another one has no thread
         try {
             if (process >= ranks) world.compute(process, options.joins[static_cast<std::size_t>(process - ranks)]);
             ElasticWorld<SimulatedMember> elastic(
@@ -157,23 +157,35 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
     };
     std::vector<std::thread> threads;
     threads.reserve(static_cast<std::size_t>(all));
-    std::optional<error> refused;
+    // Of addresses, for those that have a thread where the next one's stack has taken the last.
+    auto spare = std::make_unique_for_overwrite<std::byte[]>(std::size_t{32} << 20);
+    std::exception_ptr refused;
     for (int process = 0; process < all && !refused; ++process) {
         try {
             threads.emplace_back(live, process);
-        } catch (const std::system_error& failed) {
-            refused.emplace(
-                Fault{.code = ErrorCode::refused,
-                      .rank = process,
-                      .peer = -1,
-                      .operation = "simulate_elastic",
-                      .sequence = 0,
-                      .message = concat({"no thread for process ", process, " of ", all, ": ", failed.what()})});
-            processes->world().abort(process, refused->why());
+        } catch (...) {
+            spare.reset();
+            refused = std::current_exception();
+            processes->world().abort(process, {.code = ErrorCode::refused,
+                                               .rank = process,
+                                               .peer = -1,
+                                               .operation = {},
+                                               .sequence = 0,
+                                               .message = {}});
         }
     }
     for (std::thread& thread : threads) thread.join();
-    if (refused) throw error(*refused);
+    try {
+        if (refused) std::rethrow_exception(refused);
+    } catch (const std::exception& failed) {
+        throw error(
+            Fault{.code = ErrorCode::refused,
+                  .rank = static_cast<int>(threads.size()),
+                  .peer = -1,
+                  .operation = "simulate_elastic",
+                  .sequence = 0,
+                  .message = concat({"no thread for process ", threads.size(), " of ", all, ": ", failed.what()})});
+    }
     for (int process = 0; process < all; ++process)
         report.time = std::max(report.time, processes->world().statistics(process).finished_at);
     report.two_worlds = processes->has_seen_two_worlds();
