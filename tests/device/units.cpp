@@ -226,7 +226,7 @@ void same_units(bool guarded, const Policies&... policies) {
                 BOOST_TEST(device[rank].spoilt == 0);
                 BOOST_TEST(device[rank].to_device == 0u);
             }
-        if (guarded) BOOST_TEST(device[0].to_host == 8 * host.size() * device[0].updates); // what it found
+        if (guarded) BOOST_TEST(device[0].to_host == 16 * host.size() * device[0].updates); // what it found
     }
 }
 
