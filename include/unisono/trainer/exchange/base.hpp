@@ -66,7 +66,8 @@ protected:
     template <class Model>
     ExchangeBase(World& world, Model& model, const Context& policies)
         : world_(&world), policies_(policies), place_(world, model), run_(policies_.reducer.start(world)),
-          large_from_(std::numeric_limits<T>::max_exponent - 1 - room_for_weights - std::bit_width(ranks(world))) {}
+          large_from_(std::numeric_limits<T>::max_exponent - 1 - room_for_weights -
+                      static_cast<int>(std::bit_width(ranks(world)))) {}
     ~ExchangeBase() = default;
 
     /// The share of the micro-batch in progress, by the tokens counted so far.
