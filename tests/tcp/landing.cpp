@@ -127,6 +127,7 @@ BOOST_AUTO_TEST_CASE(what_comes_before_a_large_message_that_is_awaited) { // who
 
 // What has left a queue that always holds something takes no memory.
 BOOST_AUTO_TEST_CASE(a_queue_that_is_never_empty) {
+    namespace un = unisono;
     int ends[2];
     BOOST_TEST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
     const un::detail::FileDescriptor theirs(ends[1]);
