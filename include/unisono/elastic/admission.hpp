@@ -196,7 +196,8 @@ private:
         std::vector<pollfd> polled;
         for (const Visitor& one : visitors_)
             if (!one.waits) polled.push_back({one.entrance.socket.get(), POLLIN, 0});
-        return steady_now()<until&& ::poll(polled.data(), polled.size(), poll_timeout(until))> 0;
+        if (steady_now() >= until) return false;
+        return ::poll(polled.data(), polled.size(), poll_timeout(until)) > 0;
     }
 
     void accept(nanoseconds now) {
