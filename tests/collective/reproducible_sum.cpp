@@ -196,7 +196,8 @@ BOOST_AUTO_TEST_CASE(what_is_not_finite_is_an_error_of_all_ranks_and_the_group_g
 }
 
 BOOST_AUTO_TEST_CASE(other_counts_are_a_mismatch_on_all_ranks) {
-    for (const auto& [first, second] : {std::pair{2, 3}, {0, 3}, {3, 0}}) {
+    for (const auto& counts : {std::pair{2, 3}, {0, 3}, {3, 0}}) {
+        const int first = counts.first, second = counts.second; // clang 14 captures no bindings
         for (const bool equal_weights : {true, false}) { // straight from their memory, or by images
             test::Findings findings;
             const auto sum = [&](test::Group& group) {

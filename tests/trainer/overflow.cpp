@@ -81,7 +81,7 @@ std::vector<typename Trainer::Element> held(Trainer& trainer) {
 }
 template <class T>
 bool same(const std::vector<T>& a, const std::vector<T>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
 /// One update on all ranks; a rank by itself has two micro-batches.
