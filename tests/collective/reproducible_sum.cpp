@@ -198,7 +198,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_finite_is_an_error_of_all_ranks_and_the_group_g
 BOOST_AUTO_TEST_CASE(other_counts_are_a_mismatch_on_all_ranks) {
     for (const auto& counts : {std::pair{2, 3}, {0, 3}, {3, 0}}) {
         const int first = counts.first, second = counts.second; // clang 14 captures no bindings
-        for (const bool equal_weights : {true, false}) { // straight from their memory, or by images
+        for (const bool equal_weights : {true, false}) {        // straight from their memory, or by images
             test::Findings findings;
             const auto sum = [&](test::Group& group) {
                 std::vector<float> data(static_cast<std::size_t>(group.rank() == 0 ? first : second), 1.0f);
