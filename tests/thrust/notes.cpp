@@ -47,17 +47,17 @@ BOOST_AUTO_TEST_CASE(where_something_is_not_finite) {
     on_each_system([](const auto& on) {
         for (const std::size_t count : counts) {
             std::vector<float> x = finite<float>(count + 1, count);
-            std::uint64_t least = 1'000'000;
-            on.note_non_finite(in(x), 100, &least);
-            BOOST_TEST(least == 1'000'000u);
+            std::uint64_t noted[2] = {1'000'000, 1'000'000};
+            on.note_magnitudes(in(x), 100, 127, noted);
+            BOOST_TEST((noted[0] == 1'000'000u && noted[1] == 1'000'000u));
             if (count < 31) continue;
             x[count - 1] = std::numeric_limits<float>::infinity();
             x[count / 2] = std::numeric_limits<float>::quiet_NaN();
-            on.note_non_finite(in(x), 100, &least);
-            BOOST_TEST(least == 100 + count / 2);
-            least = 7; // found before
-            on.note_non_finite(in(x), 100, &least);
-            BOOST_TEST(least == 7u);
+            on.note_magnitudes(in(x), 100, 127, noted);
+            BOOST_TEST((noted[0] == 100 + count / 2 && noted[1] == 100 + count / 2));
+            noted[0] = noted[1] = 7; // found before
+            on.note_magnitudes(in(x), 100, 127, noted);
+            BOOST_TEST((noted[0] == 7u && noted[1] == 7u));
         }
     });
 }

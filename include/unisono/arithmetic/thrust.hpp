@@ -228,15 +228,9 @@ public:
         detail::check_grid<T>("numbers_of", grid, image.size(), out.size());
         apply(detail::ImageNumber<T, I>{detail::ImageScale<false>(grid.exponent)}, out, image);
     }
-    /// *least, of the device's, becomes the least of itself and first + i for all x[i] that are not
-    /// finite. Does not wait.
-    template <class T>
-        requires floating_element<std::remove_const_t<T>>
-    void note_non_finite(std::span<T> x, std::uint64_t first, std::uint64_t* least) const {
-        detail::thrust_each(policy_, x.size(), detail::NoteNonFinite<std::remove_const_t<T>>{x.data(), first, least});
-    }
-    /// The same of noted[0]; and noted[1] becomes the least of itself and first + i for all x[i]
-    /// that are not below 2^exponent in magnitude. In one pass.
+    /// Two words of the device's, in one pass: noted[0] becomes the least of itself and first + i
+    /// for all x[i] that are not finite; noted[1] the same for all that are not below 2^exponent in
+    /// magnitude. Does not wait.
     template <class T>
         requires floating_element<std::remove_const_t<T>>
     void note_magnitudes(std::span<T> x, std::uint64_t first, int exponent, std::uint64_t* noted) const {

@@ -121,19 +121,8 @@ UNISONO_INLINE void add_to(std::uint64_t* word, std::uint64_t value) {
 #endif
 }
 
-/// Element i is element first + i of something larger.
-template <class T>
-struct NoteNonFinite {
-    const T* x;
-    std::uint64_t first;
-    std::uint64_t* least;
-    UNISONO_INLINE void operator()(std::size_t i) const {
-        constexpr auto mask = Exponent<T>::mask;
-        if ((bits_of(x[i]) & mask) == mask) lower_to(least, first + i);
-    }
-};
-
-/// Two words: the least index of what is not finite, and of what has at least this exponent.
+/// Two words: the least index of what is not finite, and of what has at least this exponent. Element
+/// i is element first + i of something larger.
 template <class T>
 struct NoteMagnitudes {
     const T* x;

@@ -221,11 +221,11 @@ std::uint64_t bring_forward(World& world, int source, bool new_here, std::uint64
         behind = behind || all[i] != wanted;
         most = std::max(most, all[i + 1]);
         if (all[i + 2] == best[2]) continue;
-        const int rank = blamed(world, static_cast<int>(i / words));
+        const int rank = world.world_rank(static_cast<int>(i / words));
         throw_mismatch(
-            "Trainer", rank, blamed(world, source),
+            "Trainer", rank, world.world_rank(source),
             concat({"the model of rank ", rank, " has ", all[i + 3],
-                    " parameters in tensors of other sizes or types than those of rank ", blamed(world, source),
+                    " parameters in tensors of other sizes or types than those of rank ", world.world_rank(source),
                     ", whose training it joins and which has ", best[3], "; expected the same model"}));
     }
     if (!behind) return most;

@@ -67,10 +67,10 @@ void agree_on(World& world, std::string_view operation, std::span<const std::str
             const auto found = static_cast<std::int64_t>(all[static_cast<std::size_t>(rank) * count + i]);
             const auto expected = static_cast<std::int64_t>(all[i]);
             if (found == expected) continue;
-            const int who = blamed(world, rank);
-            throw_mismatch(operation, who, blamed(world, 0),
+            const int who = world.world_rank(rank);
+            throw_mismatch(operation, who, world.world_rank(0),
                            concat({names[i], " is ", found, " on rank ", who, " and ", expected, " on rank ",
-                                   blamed(world, 0), "; expected the same on all ranks"}));
+                                   world.world_rank(0), "; expected the same on all ranks"}));
         }
     }
 }
@@ -86,9 +86,9 @@ void agree_on_policies(World& world, std::span<const PolicyFacts> facts) {
     for (std::size_t i = mine.size(); i < all.size(); ++i) {
         if (all[i] == all[i % mine.size()]) continue;
         const PolicyFacts& one = facts[i % mine.size()];
-        const int rank = blamed(world, static_cast<int>(i / mine.size()));
-        throw_mismatch("Trainer", rank, blamed(world, 0),
-                       concat({"rank ", rank, " has another ", one.family, " than rank ", blamed(world, 0),
+        const int rank = world.world_rank(static_cast<int>(i / mine.size()));
+        throw_mismatch("Trainer", rank, world.world_rank(0),
+                       concat({"rank ", rank, " has another ", one.family, " than rank ", world.world_rank(0),
                                " (here: ", one.text(), "); expected policies of equal parameters on all ranks"}));
     }
 }
@@ -104,11 +104,11 @@ void agree_on_shapes(World& world, const Layout& layout, ElementType type, const
                                                     hash_bytes(sizes.data(), sizes.size() * sizeof(std::uint64_t))};
     List<std::uint64_t> all(fields * static_cast<std::size_t>(world.size()));
     gather_words(world, mine, all, Caller::trainer);
-    const int first = blamed(world, 0);
+    const int first = world.world_rank(0);
     bool sizes_differ = false;
     for (int rank = 1; rank < world.size(); ++rank) {
         const std::uint64_t* his = all.data() + static_cast<std::size_t>(rank) * fields;
-        const int blame = blamed(world, rank);
+        const int blame = world.world_rank(rank);
         const std::string who = concat({"rank ", blame});
         if (his[0] != all[0])
             throw_mismatch("Trainer", blame, first,
@@ -126,7 +126,7 @@ void agree_on_shapes(World& world, const Layout& layout, ElementType type, const
         for (std::size_t i = 0; i < sizes.size(); ++i) {
             const std::uint64_t found = every[static_cast<std::size_t>(rank) * sizes.size() + i];
             if (found == every[i]) continue;
-            const int blame = blamed(world, rank);
+            const int blame = world.world_rank(rank);
             throw_mismatch("Trainer", blame, first,
                            concat({labels[i], " has ", found, " elements on rank ", blame, " and ", every[i],
                                    " on rank ", first}));
@@ -180,9 +180,9 @@ void verify_replicas(World& world, Model& model, const Flat& flat, const Place& 
     for (int rank = 1; rank < world.size(); ++rank)
         for (std::size_t i = 0; i < hashes.size(); ++i)
             if (all[static_cast<std::size_t>(rank) * hashes.size() + i] != all[i])
-                throw_mismatch("verify_replicas", blamed(world, rank), blamed(world, 0),
-                               concat({parameter_label(model, i), " differs between rank ", blamed(world, 0),
-                                       " and rank ", blamed(world, rank)}));
+                throw_mismatch("verify_replicas", world.world_rank(rank), world.world_rank(0),
+                               concat({parameter_label(model, i), " differs between rank ", world.world_rank(0),
+                                       " and rank ", world.world_rank(rank)}));
 }
 
 } // namespace detail

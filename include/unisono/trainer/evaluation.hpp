@@ -132,7 +132,7 @@ std::vector<E> in_data_order(World& world, Outputs<E> mine, const SamplerShape& 
         const auto width = static_cast<std::size_t>(of_ranks[2 * r]);
         if (width != 0 && each != 0 && width != each)
             refuse_input({"predict: the model gave ", each, " outputs for a sample on one rank and ", width,
-                          " on rank ", blamed(world, static_cast<int>(r)), "; expected as many on all ranks"});
+                          " on rank ", world.world_rank(static_cast<int>(r)), "; expected as many on all ranks"});
         each = std::max(each, width);
         hosts.resize(hosts.size() + static_cast<std::size_t>(of_ranks[2 * r + 1]), r);
     }
@@ -149,7 +149,7 @@ std::vector<E> in_data_order(World& world, Outputs<E> mine, const SamplerShape& 
         const std::size_t count = run.samples * each;
         std::size_t& from = next[run.rank];
         if (from + count > ends[run.rank])
-            refuse_input({"predict: the model gave no outputs on rank ", blamed(world, static_cast<int>(run.rank)),
+            refuse_input({"predict: the model gave no outputs on rank ", world.world_rank(static_cast<int>(run.rank)),
                           "; expected ", each, " for a sample"});
         ordered.insert(ordered.end(), all.begin() + static_cast<std::ptrdiff_t>(from),
                        all.begin() + static_cast<std::ptrdiff_t>(from + count));

@@ -21,19 +21,12 @@ public:
     using error::error;
 };
 
-/// The number by which errors name a rank of this group: the world's. A trainer may train on a
-/// group that `split` gave. Below 0: none.
-template <class World>
-[[nodiscard]] int blamed(const World& world, int rank) {
-    return rank < 0 ? rank : world.world_rank(rank);
-}
-
 /// Tells all other ranks of the exception that is being handled, unless all ranks throw it.
 template <class World>
 void tell_all(World& world, std::string_view operation) {
     const auto tell = [&](ErrorCode code, const std::string& message) {
         if (world.size() == 1) return;
-        const int rank = blamed(world, world.rank());
+        const int rank = world.world_rank();
         world.abort(Fault{.code = code,
                           .rank = rank,
                           .peer = -1,

@@ -101,15 +101,15 @@ StateHash state_hash(Trainer& trainer) {
             for (std::size_t i = count + 1; i < all.size(); ++i) {
                 const std::size_t which = i % (count + 1);
                 if (which >= (replicated ? count : compared) || all[i] == all[which]) continue;
-                const int rank = detail::blamed(world, static_cast<int>(i / (count + 1)));
+                const int rank = world.world_rank(static_cast<int>(i / (count + 1)));
                 const std::string label = parameter_label(trainer.trained(), which % parameters);
                 const std::string part =
                     which < parameters
                         ? label
                         : concat({trainer.optimizer_state().name(which / parameters - 1), " of ", label});
-                detail::throw_mismatch("state_hash", rank, detail::blamed(world, 0),
-                                       concat({part, " differs between rank ", detail::blamed(world, 0), " and rank ",
-                                               rank, ", after update ", trainer.updates()}));
+                detail::throw_mismatch("state_hash", rank, world.world_rank(0),
+                                       concat({part, " differs between rank ", world.world_rank(0), " and rank ", rank,
+                                               ", after update ", trainer.updates()}));
             }
             for (std::size_t i = compared; i < count && !replicated; ++i) { // slices add up
                 mine[i] = 0;

@@ -277,7 +277,7 @@ public:
             if (report.committed || !exchange_->offence().any()) return;
             if (skips()) return;
             const Offence& offence = exchange_->offence();
-            throw Refusal(not_finite(offence, blamed(*world_, offence.rank),
+            throw Refusal(not_finite(offence, offence.sum ? -1 : world_->world_rank(offence.rank),
                                      offence.loss || offence.elsewhere ? "" : label(offence.parameter),
                                      exchange_->applied() + 1, operation));
         }

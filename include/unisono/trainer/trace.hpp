@@ -352,11 +352,11 @@ void write_trace_of(World& world, const TraceLog& log, const Layout& layout, con
         if (why[0] == 0) return;
         throw agreed_error(Fault{
             .code = ErrorCode::refused,
-            .rank = blamed(world, 0),
+            .rank = world.world_rank(0),
             .peer = -1,
             .operation = "write_trace",
             .sequence = 0,
-            .message = concat({"rank ", blamed(world, 0), " cannot write '", path,
+            .message = concat({"rank ", world.world_rank(0), " cannot write '", path,
                                "': ", std::strerror(static_cast<int>(why[0]))})}); // NOLINT(concurrency-mt-unsafe)
     });
 }

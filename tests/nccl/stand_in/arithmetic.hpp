@@ -25,15 +25,10 @@ struct HostKernels : HostArithmetic {
         std::fill(x.begin(), x.end(), value);
     }
     template <class T>
-    static void note_non_finite(std::span<T> x, std::uint64_t first, std::uint64_t* least) {
-        const std::size_t found = first_non_finite(x);
-        if (found != npos) *least = std::min<std::uint64_t>(*least, first + found);
-    }
-    template <class T>
     static void note_magnitudes(std::span<T> x, std::uint64_t first, int exponent, std::uint64_t* noted) {
-        note_non_finite(x, first, noted);
-        const std::size_t found = first_at_least(x, exponent);
-        if (found != npos) noted[1] = std::min<std::uint64_t>(noted[1], first + found);
+        const std::size_t found[2] = {first_non_finite(x), first_at_least(x, exponent)};
+        for (const int i : {0, 1})
+            if (found[i] != npos) noted[i] = std::min<std::uint64_t>(noted[i], first + found[i]);
     }
     template <class T>
     static void note_squares(std::span<T> x, std::uint64_t* noted, std::int32_t exponent) {

@@ -52,10 +52,6 @@ struct OnStream {
         run([=, to = seen(y), at = seen(x)] { Kernels{}.accumulate_first(to, at, weight); });
     }
     template <class T>
-    void note_non_finite(std::span<T> x, std::uint64_t first, std::uint64_t* least) const {
-        run([=, at = seen(x), to = seen(least)] { Kernels{}.note_non_finite(at, first, to); });
-    }
-    template <class T>
     void note_magnitudes(std::span<T> x, std::uint64_t first, int exponent, std::uint64_t* noted) const {
         run([=, at = seen(x), to = seen(noted)] { Kernels{}.note_magnitudes(at, first, exponent, to); });
     }
