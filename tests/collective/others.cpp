@@ -3,7 +3,9 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <numeric>
+#include <span>
 #include <string>
 
 namespace un = unisono;
@@ -292,6 +294,33 @@ BOOST_AUTO_TEST_CASE(groups_by_colour_and_key) {
                 const int column_sums[] = {0 + 3 + 6, 1 + 4, 2 + 5};
                 findings.expect(a == row_sums[group.rank() / 3] && b == column_sums[group.rank() % 3], "sums");
             }
+        },
+        test::limit);
+}
+
+// Copies past the caches (from 16 MiB on), at addresses of no alignment.
+BOOST_AUTO_TEST_CASE(large_copies) {
+    constexpr std::size_t each = (std::size_t{9} << 20) + 5;
+    test::Findings findings;
+    test::run(
+        2,
+        [&](Group& group) {
+            const auto rank = static_cast<std::size_t>(group.rank());
+            auto memory = group.template allocate<unsigned char>(3 * each + 3);
+            const std::span<unsigned char> mine(memory.data() + 1, each), all(memory.data() + each + 3, 2 * each);
+            const auto value = [](std::size_t of, std::size_t i) {
+                return static_cast<unsigned char>(i * 3 + of * 11);
+            };
+            for (std::size_t i = 0; i < each; ++i) mine[i] = value(rank, i);
+            un::all_gather(group, mine, all);
+            bool right = true;
+            for (std::size_t i = 0; i < all.size(); ++i) right = right && all[i] == value(i / each, i % each);
+            findings.expect(right, "all_gather on rank " + std::to_string(rank));
+            if (rank == 1) std::fill(all.begin(), all.end(), static_cast<unsigned char>(0));
+            un::broadcast(group, all, 0);
+            right = true;
+            for (std::size_t i = 0; i < all.size(); ++i) right = right && all[i] == value(i / each, i % each);
+            findings.expect(right, "broadcast on rank " + std::to_string(rank));
         },
         test::limit);
 }

@@ -4,6 +4,7 @@
 /// The steps that use this rank's memory only: copies and combinations.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/streamed_copy.hpp"
 #include "unisono/group/operation_state.hpp"
 
 #include <cstring>
@@ -35,13 +36,22 @@ struct AddressRoom {
     static std::size_t chunks(std::size_t bytes) { return (bytes + sizeof(Chunk) - 1) / sizeof(Chunk); }
 };
 
+/// Whether a copy leaves out the caches: no cache holds the whole that it is a part of, and it is
+/// not one of the pieces that ranks pass on (bench/RESULTS.md, "Large copies").
+constexpr bool is_streamed(std::size_t whole, std::size_t bytes) {
+    return has_streamed_stores && whole >= std::size_t{16} << 20 && bytes >= std::size_t{4} << 20;
+}
+
 /// The round's `index`-th step: target = the source at `from`; does nothing if both are the same
 /// memory.
 inline void copy(OperationState& operation, LaneState& lane, std::uint32_t index, const std::byte* from) {
     const std::size_t bytes = lane.extents[index].target_count * operation.request.element_bytes;
     if (bytes == 0) return;
     std::byte* to = operation.target_of(lane, index);
-    if (to != from) std::memmove(to, from, bytes);
+    if (to == from) return;
+    if (is_streamed(operation.request.total_bytes, bytes) && (to + bytes <= from || from + bytes <= to))
+        return copy_past_caches(to, from, bytes);
+    std::memmove(to, from, bytes);
 }
 
 /// target = source combined with the block at `other`.
