@@ -2,3 +2,4 @@
 if(thread_sanitizer)
     leave_out("/(ends|processes|observing|sharded|stages)[.]cpp$")
 endif()
+unite_sources("stages sharded" "processes observing" "membership admission")

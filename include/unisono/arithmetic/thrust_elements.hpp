@@ -121,8 +121,8 @@ UNISONO_INLINE void add_to(std::uint64_t* word, std::uint64_t value) {
 #endif
 }
 
-/// Two words: the least index of what is not finite, and of what has at least this exponent. Element
-/// i is element first + i of something larger.
+/// Two words: the least index of what is not finite, and of what has at least this exponent.
+/// Element i is element first + i of something larger.
 template <class T>
 struct NoteMagnitudes {
     const T* x;
