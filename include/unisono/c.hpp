@@ -264,8 +264,8 @@ int unisono_exchange(unisono_world* world, const void* sent, size_t sent_count, 
     namespace un = unisono;
     return un::detail::c_edge::on(world, [&](auto& group) {
         const un::Elements elements = un::detail::c_edge::elements_of(element_bytes);
-        un::detail::check_root(group, from, "receive's peer"); // before anything is in flight
-        if (from == group.rank()) un::refuse_input({"rank ", group.world_rank(), " receives from itself"});
+        using un::schedule::StepKind; // all is checked before anything is in flight
+        un::untyped::parts::check_message(group, StepKind::receive, elements, received, received_count, from, tag);
         un::Operation going = un::untyped::send(group, elements, sent, sent_count, to, tag);
         un::Operation coming = un::untyped::receive(group, elements, received, received_count, from, tag);
         coming.wait();

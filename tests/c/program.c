@@ -167,6 +167,21 @@ static void errors(unisono_world* world) {
     REQUIRE(unisono_broadcast(world, &x, 1, 4, ranks) == UNISONO_BAD_INPUT);
     REQUIRE(unisono_all_gather_v(world, &x, &x, NULL, NULL, 4) == UNISONO_BAD_INPUT);
     REQUIRE(unisono_set_timeout(world, -1) == UNISONO_BAD_INPUT);
+    const size_t huge = ((size_t)1 << 62) + 1; /* times 4, it is 4 */
+    REQUIRE(unisono_all_reduce(world, &x, &x, huge, UNISONO_FLOAT32, UNISONO_SUM) == UNISONO_BAD_INPUT);
+    REQUIRE(strstr(unisono_last_error(), "4611686018427387905 elements of 4 bytes are more than memory can hold") != NULL);
+    REQUIRE(unisono_broadcast(world, &x, huge, 4, 0) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_all_gather(world, &x, &x, huge, 4) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_all_to_all(world, &x, &x, huge, 4) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_all_reduce(world, NULL, &x, 1, UNISONO_FLOAT32, UNISONO_SUM) == UNISONO_BAD_INPUT);
+    REQUIRE(strstr(unisono_last_error(), "the input is NULL; expected memory of 4 bytes") != NULL);
+    REQUIRE(unisono_broadcast(world, NULL, 1, 4, 0) == UNISONO_BAD_INPUT);
+    if (ranks > 1) {
+        const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+        REQUIRE(unisono_send(world, &x, huge, 4, next, 0) == UNISONO_BAD_INPUT);
+        REQUIRE(unisono_exchange(world, &x, 1, next, NULL, 1, before, 4, 0) == UNISONO_BAD_INPUT); /* and sends nothing */
+        REQUIRE(unisono_exchange(world, NULL, 1, next, &x, 1, before, 4, 0) == UNISONO_BAD_INPUT);
+    }
     REQUIRE(unisono_exchange(world, &x, 1, rank, &x, 1, rank, 4, 0) == UNISONO_BAD_INPUT);
     REQUIRE(unisono_type_bytes(UNISONO_BFLOAT16) == 2 && unisono_type_bytes((unisono_type)-1) == 0);
     REQUIRE(unisono_rank(NULL) == -1 && unisono_size(NULL) == 0);

@@ -126,8 +126,35 @@ BOOST_AUTO_TEST_CASE(what_is_refused) {
                "a displacement too few");
         expect(gathers({few, few}).find("the list of counts has 1 elements, expected 2") != std::string::npos,
                "a count too few");
+        const std::array<std::size_t, 2> far = {0, std::size_t{1} << 62}; // times 4 that is 0
+        expect(gathers({counts, far})
+                       .find("the block of rank 1 has 2 elements of 4 bytes and begins at element "
+                             "4611686018427387904") != std::string::npos,
+               "a block behind the end of memory");
+        const std::array<std::size_t, 2> apart = {0, 3};
+        const auto null = [&](auto call) {
+            return refusal_of(call).find("put is NULL; expected memory of 16 bytes") != std::string::npos;
+        };
+        using namespace un::untyped;
+        const un::Reduction sum = reduction(un::ReductionKind::sum, un::ElementType::int32);
+        const bool root = world.rank() == 0;
+        std::array<int, 6> from{}, to{};
+        expect(null([&] { all_gather(world, ints, data.data(), nullptr, {counts, apart}); }), "all_gather");
+        expect(null([&] {
+                   reduce_scatter(world, ints, nullptr, data.data(), {counts, apart}, sum);
+               }),
+               "reduce_scatter");
+        expect(!root || null([&] { gather(world, ints, data.data(), nullptr, {counts, apart}, 0); }), "gather");
+        expect(!root || null([&] { scatter(world, ints, nullptr, data.data(), {counts, apart}, 0); }), "scatter");
+        expect(null([&] { all_to_all(world, ints, nullptr, {counts, apart}, to.data(), {counts, apart}); }), "input");
+        expect(null([&] {
+                   all_to_all(world, ints, from.data(), {counts, apart}, nullptr, {counts, apart});
+               }),
+               "output");
+        gather(world, ints, data.data(), root ? to.data() : nullptr, {counts, apart}, 0); // the group is as it was
+        scatter(world, ints, root ? from.data() : nullptr, data.data(), {counts, apart}, 0);
         std::array<int, 4> all{};
-        un::untyped::all_gather(world, ints, data.data(), all.data(), {counts}); // the group is as it was
+        un::untyped::all_gather(world, ints, data.data(), all.data(), {counts});
     });
 }
 

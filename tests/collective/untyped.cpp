@@ -7,6 +7,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -265,6 +266,73 @@ BOOST_AUTO_TEST_CASE(refusals) {
         require(refused([&] { reduced(typed); }), "too large a state");
         const un::untyped::ByteOperation shorts = {&maximum_of_shorts, 2, nullptr};
         require(refused([&] { reduced(un::untyped::reduction(shorts)); }), "an operation on other sizes");
+    });
+}
+
+BOOST_AUTO_TEST_CASE(sizes_beyond_memory_and_null_pointers_are_refused) {
+    const auto refusal_of = [](auto body) -> std::string {
+        try {
+            body();
+        } catch (const un::error& failed) {
+            return failed.code() == un::ErrorCode::bad_input ? failed.what() : "";
+        }
+        return "";
+    };
+    un::run<un::InProcess>(2, [&](auto& world) {
+        const int other = 1 - world.rank();
+        const un::Elements elements = {un::ElementType::float32, 4};
+        const un::Reduction sum = un::untyped::reduction(un::ReductionKind::sum, un::ElementType::float32);
+        std::array<float, 8> in = {}, out = {};
+        const std::vector<std::size_t> one = {1, 1};
+        const auto too_large = [&](std::size_t count) { // times 4, or times 4 and 2, it is small again
+            const std::vector<std::size_t> counts(2, count);
+            const auto refused = [&](auto start) {
+                const std::string text = refusal_of([&] { start().wait(); });
+                require(text.find("more than memory can hold") != std::string::npos ||
+                            text.find("the counts overflow") != std::string::npos,
+                        "found '" + text + "'");
+            };
+            using namespace un::untyped;
+            refused([&] { return all_reduce(world, elements, in.data(), out.data(), count, sum); });
+            refused([&] { return broadcast(world, elements, out.data(), count, 0); });
+            refused([&] { return reduce(world, elements, in.data(), out.data(), count, sum, 0); });
+            refused([&] { return all_gather(world, elements, in.data(), count, out.data()); });
+            refused([&] { return all_gather(world, elements, in.data(), count, out.data(), counts); });
+            refused([&] { return reduce_scatter(world, elements, in.data(), out.data(), count, sum); });
+            refused([&] { return gather(world, elements, in.data(), count, out.data(), 0); });
+            refused([&] { return scatter(world, elements, in.data(), out.data(), count, 0); });
+            refused([&] { return all_to_all(world, elements, in.data(), out.data(), counts, one); });
+            refused([&] { return all_to_all(world, elements, in.data(), out.data(), one, counts); });
+            refused([&] { return send(world, elements, in.data(), count, other, 0); });
+            refused([&] { return receive(world, elements, out.data(), count, other, 0); });
+        };
+        too_large((std::size_t{1} << 62) + 1);
+        too_large(std::size_t{1} << 63);
+        const auto null = [&](auto start, const char* words) {
+            const std::string text = refusal_of([&] { start().wait(); });
+            require(text.find(words) != std::string::npos, "found '" + text + "'");
+        };
+        using namespace un::untyped;
+        const char* const input = "the input is NULL; expected memory of 4 bytes";
+        const char* const output = "the output is NULL; expected memory of 8 bytes";
+        null([&] { return all_reduce(world, elements, nullptr, out.data(), 1, sum); }, input);
+        null([&] { return all_reduce(world, elements, in.data(), nullptr, 2, sum); }, output);
+        null([&] { return broadcast(world, elements, nullptr, 2, 1); }, output);
+        null([&] { return all_gather(world, elements, nullptr, 1, out.data()); }, input);
+        null([&] { return all_gather(world, elements, in.data(), 1, nullptr); }, output);
+        null([&] { return all_to_all(world, elements, in.data(), nullptr, one, one); }, output);
+        null([&] { return send(world, elements, nullptr, 1, other, 0); }, input);
+        null([&] { return receive(world, elements, nullptr, 2, other, 0); }, output);
+        null([&] { return gather(world, elements, nullptr, 1, out.data(), 0); }, input);
+        // What a rank does not use may be anything, and so may no elements. The group is as it was.
+        const bool root = world.rank() == 0;
+        gather(world, elements, in.data(), 1, root ? out.data() : nullptr, 0).wait();
+        reduce(world, elements, in.data(), root ? out.data() : nullptr, 1, sum, 0).wait();
+        scatter(world, elements, root ? in.data() : nullptr, out.data(), 1, 0).wait();
+        all_reduce(world, elements, nullptr, nullptr, 0, sum).wait();
+        all_gather(world, elements, nullptr, 0, nullptr).wait();
+        const std::vector<std::size_t> mine = {0, 1};
+        all_gather(world, elements, root ? nullptr : in.data(), root ? 0 : 1, out.data(), mine).wait();
     });
 }
 

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <vector>
@@ -44,8 +45,20 @@ public:
         for (std::size_t r = 0; r < blocks.counts.size(); ++r) {
             if (blocks.counts[r] != 0 && blocks.displacements[r] != end) gaps_ = true;
             end += blocks.counts[r];
+            std::size_t behind = 0;
+            if (blocks.counts[r] != 0 && (__builtin_add_overflow(blocks.displacements[r], blocks.counts[r], &behind) ||
+                                          __builtin_mul_overflow(behind, each_, &behind) || behind > PTRDIFF_MAX))
+                refuse_input({name_of(what), " on rank ", group.world_rank(), ": the block of rank ", r, " has ",
+                              blocks.counts[r], " elements of ", each_, " bytes and begins at element ",
+                              blocks.displacements[r], "; expected its end within what memory can hold"});
         }
-        if (gaps_) packed_.resize(all * each_);
+        if (gaps_) packed_.resize(untyped_bytes(group, name_of(what), all, each_));
+    }
+
+    /// \throws error bad_input: `data` is null, and blocks are to be read or written there
+    template <transport Transport>
+    void check_memory(const Group<Transport>& group, Collective what, const char* which, const void* data) const {
+        check_untyped_memory(group, name_of(what), which, data, packed_.size());
     }
 
     /// The memory to send. `data` is copied if there are gaps.
@@ -118,6 +131,7 @@ void all_gather(Group<Transport>& group, const Elements& elements, const void* m
     detail::check_member(group);
     detail::PackedBlocks output(group, Collective::all_gather, blocks, elements.bytes);
     output.check_apart(Collective::all_gather, group.world_rank());
+    output.check_memory(group, Collective::all_gather, "output", all);
     all_gather(group, elements, mine, detail::own_count(group, blocks), output.into(all), blocks.counts).wait();
     output.put(all);
 }
@@ -129,6 +143,7 @@ void reduce_scatter(Group<Transport>& group, const Elements& elements, const voi
                     const Blocks& blocks, const Reduction& reduction) {
     detail::check_member(group);
     detail::PackedBlocks input(group, Collective::reduce_scatter, blocks, elements.bytes);
+    input.check_memory(group, Collective::reduce_scatter, "input", all);
     reduce_scatter(group, elements, input.from(all), mine, detail::own_count(group, blocks), reduction, blocks.counts)
         .wait();
 }
@@ -143,6 +158,7 @@ void gather(Group<Transport>& group, const Elements& elements, const void* mine,
     const bool is_root = group.rank() == root;
     detail::PackedBlocks output(group, Collective::gather, is_root ? blocks : Blocks{blocks.counts}, elements.bytes);
     output.check_apart(Collective::gather, group.world_rank());
+    output.check_memory(group, Collective::gather, "output", all);
     gather(group, elements, mine, detail::own_count(group, blocks), output.into(all), root, blocks.counts).wait();
     if (is_root) output.put(all);
 }
@@ -155,6 +171,7 @@ void scatter(Group<Transport>& group, const Elements& elements, const void* all,
     detail::check_root(group, root, "scatter's root");
     const bool is_root = group.rank() == root;
     detail::PackedBlocks input(group, Collective::scatter, is_root ? blocks : Blocks{blocks.counts}, elements.bytes);
+    input.check_memory(group, Collective::scatter, "input", all);
     scatter(group, elements, is_root ? input.from(all) : all, mine, detail::own_count(group, blocks), root,
             blocks.counts)
         .wait();
@@ -170,6 +187,8 @@ void all_to_all(Group<Transport>& group, const Elements& elements, const void* i
     detail::PackedBlocks input(group, Collective::all_to_all, sends, elements.bytes);
     detail::PackedBlocks output(group, Collective::all_to_all, receives, elements.bytes);
     output.check_apart(Collective::all_to_all, group.world_rank());
+    input.check_memory(group, Collective::all_to_all, "input", in);
+    output.check_memory(group, Collective::all_to_all, "output", out);
     all_to_all(group, elements, input.from(in), output.into(out), sends.counts, receives.counts).wait();
     output.put(out);
 }

@@ -3,7 +3,9 @@
 /// \file
 /// Collectives on elements whose type is known at run time, for bindings to other languages and
 /// frameworks. Not in collective.hpp: include it where it is used. All are nonblocking and use the
-/// native schedule; shapes, aliasing, errors and determinism are those of the typed ones.
+/// native schedule; shapes, aliasing, errors and determinism are those of the typed ones. In
+/// addition, bad_input: a null pointer to elements that this rank reads or writes, or more bytes
+/// than memory can hold.
 ///
 ///     const un::Elements numbers = {un::ElementType::float32, 4};
 ///     const auto sums = un::untyped::reduction(un::ReductionKind::sum, numbers.type);
@@ -12,12 +14,15 @@
 
 #include "unisono/collective/request.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/text.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
+#include <string_view>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -92,27 +97,66 @@ inline OperationRequest untyped_request(const Elements& elements, const void* in
     return request;
 }
 
+/// The bytes of `blocks` times `count` elements. No memory is larger than what a pointer can be
+/// moved by. \throws error bad_input: they are more
+template <transport Transport>
+std::size_t untyped_bytes(const Group<Transport>& group, std::string_view what, std::size_t count, std::size_t bytes,
+                          int blocks = 1) {
+    std::size_t all = 0;
+    if (__builtin_mul_overflow(count, bytes, &all) ||
+        __builtin_mul_overflow(all, static_cast<std::size_t>(blocks), &all) || all > PTRDIFF_MAX)
+        refuse_input({what, " on rank ", group.world_rank(), ": ", count, " elements of ", bytes, " bytes",
+                      blocks == 1 ? std::string() : concat({" from or for each of ", blocks, " ranks"}),
+                      " are more than memory can hold"});
+    return all;
+}
+
+/// \throws error bad_input: no memory for elements that this rank reads or writes
+template <transport Transport>
+void check_untyped_memory(const Group<Transport>& group, std::string_view what, const char* which, const void* memory,
+                          std::size_t bytes) {
+    if (memory == nullptr && bytes != 0)
+        refuse_input(
+            {what, " on rank ", group.world_rank(), ": the ", which, " is NULL; expected memory of ", bytes, " bytes"});
+}
+
+/// A `request` for a vector of `count` elements.
+template <transport Transport>
+void cut_vector(const Group<Transport>& group, Collective what, OperationRequest& request, std::size_t count) {
+    request.partition = Partition::vector(count);
+    request.count = count;
+    request.total_bytes = untyped_bytes(group, name_of(what), count, request.element_bytes);
+}
+
 /// A `request` for one block per rank: `mine` elements each, or as `counts` say.
 template <transport Transport>
-std::size_t cut_blocks(const Group<Transport>& group, Collective what, OperationRequest& request, std::size_t mine,
-                       std::span<const std::size_t> counts) {
-    std::size_t all = mine * static_cast<std::size_t>(group.size());
+void cut_blocks(const Group<Transport>& group, Collective what, OperationRequest& request, std::size_t mine,
+                std::span<const std::size_t> counts) {
     if (counts.empty()) {
         request.partition = Partition::uniform(mine);
         request.count = mine;
+        request.total_bytes = untyped_bytes(group, name_of(what), mine, request.element_bytes, group.size());
     } else {
-        all = total(group, what, counts);
+        const std::size_t all = total(group, what, counts);
         check_count(group, what, "the own block", mine, counts[static_cast<std::size_t>(group.rank())]);
         request.input_counts = counts;
         request.output_counts = counts;
         request.count = hash_of(counts);
+        request.total_bytes = untyped_bytes(group, name_of(what), all, request.element_bytes);
     }
-    request.total_bytes = all * request.element_bytes;
-    return all;
 }
 
+/// `own_bytes`: of this rank's block, where it has one.
 template <Collective What, transport Transport>
-Operation start_untyped(Group<Transport>& group, OperationRequest& request, int root = 0) {
+Operation start_untyped(Group<Transport>& group, OperationRequest& request, int root = 0, std::size_t own_bytes = 0) {
+    constexpr BufferUse use = buffer_use(What);
+    const auto check = [&](Holding holding, const char* which, const void* memory) {
+        if (holds_any(holding, group.rank() == root))
+            check_untyped_memory(group, name_of(What), which, memory,
+                                 holding == Holding::own_block ? own_bytes : request.total_bytes);
+    };
+    check(use.input, "input", request.input);
+    check(use.output, "output", request.output);
     return group.handle(start<What>(group, request, root, NativeSchedule{}));
 }
 
@@ -169,9 +213,7 @@ template <transport Transport>
                                    std::size_t count, const Reduction& reduction) {
     detail::check_member(group);
     auto request = detail::untyped_request(elements, in, out);
-    request.partition = detail::Partition::vector(count);
-    request.count = count;
-    request.total_bytes = count * elements.bytes;
+    detail::cut_vector(group, Collective::all_reduce, request, count);
     parts::set(request, reduction);
     return detail::start_untyped<Collective::all_reduce>(group, request);
 }
@@ -182,9 +224,7 @@ template <transport Transport>
                                   int root) {
     detail::check_root(group, root, "broadcast's root");
     auto request = detail::untyped_request(elements, data, data);
-    request.partition = detail::Partition::vector(count);
-    request.count = count;
-    request.total_bytes = count * elements.bytes;
+    detail::cut_vector(group, Collective::broadcast, request, count);
     return detail::start_untyped<Collective::broadcast>(group, request, root);
 }
 
@@ -194,9 +234,7 @@ template <transport Transport>
                                std::size_t count, const Reduction& reduction, int root) {
     detail::check_root(group, root, "reduce's root");
     auto request = detail::untyped_request(elements, in, out);
-    request.partition = detail::Partition::vector(count);
-    request.count = count;
-    request.total_bytes = count * elements.bytes;
+    detail::cut_vector(group, Collective::reduce, request, count);
     parts::set(request, reduction);
     return detail::start_untyped<Collective::reduce>(group, request, root);
 }
@@ -208,7 +246,7 @@ template <transport Transport>
     detail::check_member(group);
     auto request = detail::untyped_request(elements, in, out);
     detail::cut_blocks(group, Collective::all_gather, request, mine, counts);
-    return detail::start_untyped<Collective::all_gather>(group, request);
+    return detail::start_untyped<Collective::all_gather>(group, request, 0, mine * elements.bytes);
 }
 
 /// As `start_reduce_scatter`: `mine` elements for every rank, or `counts`.
@@ -220,7 +258,7 @@ template <transport Transport>
     auto request = detail::untyped_request(elements, in, out);
     parts::set(request, reduction);
     detail::cut_blocks(group, Collective::reduce_scatter, request, mine, counts);
-    return detail::start_untyped<Collective::reduce_scatter>(group, request);
+    return detail::start_untyped<Collective::reduce_scatter>(group, request, 0, mine * elements.bytes);
 }
 
 /// As `start_gather`; `out` is used at the root.
@@ -230,7 +268,7 @@ template <transport Transport>
     detail::check_root(group, root, "gather's root");
     auto request = detail::untyped_request(elements, in, out);
     detail::cut_blocks(group, Collective::gather, request, mine, counts);
-    return detail::start_untyped<Collective::gather>(group, request, root);
+    return detail::start_untyped<Collective::gather>(group, request, root, mine * elements.bytes);
 }
 
 /// As `start_scatter`; `in` is used at the root.
@@ -240,7 +278,7 @@ template <transport Transport>
     detail::check_root(group, root, "scatter's root");
     auto request = detail::untyped_request(elements, in, out);
     detail::cut_blocks(group, Collective::scatter, request, mine, counts);
-    return detail::start_untyped<Collective::scatter>(group, request, root);
+    return detail::start_untyped<Collective::scatter>(group, request, root, mine * elements.bytes);
 }
 
 /// As `start_all_to_all` with counts: `send_counts[j]` elements go to rank j, `receive_counts[i]`
@@ -251,24 +289,41 @@ template <transport Transport>
                                    std::span<const std::size_t> receive_counts) {
     detail::check_member(group);
     auto request = detail::untyped_request(elements, in, out);
-    const std::size_t sent = detail::total(group, Collective::all_to_all, send_counts);
-    static_cast<void>(detail::total(group, Collective::all_to_all, receive_counts));
+    const auto bytes_of = [&](std::span<const std::size_t> counts) {
+        return detail::untyped_bytes(group, "all_to_all", detail::total(group, Collective::all_to_all, counts),
+                                     elements.bytes);
+    };
+    const std::size_t received = bytes_of(receive_counts);
+    detail::check_untyped_memory(group, "all_to_all", "output", out, received);
     request.input_counts = send_counts;
     request.output_counts = receive_counts;
     request.count = 0; // ranks have different lists; each message's size is compared
-    request.total_bytes = sent * elements.bytes;
-    return detail::start_untyped<Collective::all_to_all>(group, request);
+    request.total_bytes = bytes_of(send_counts);
+    detail::check_untyped_memory(group, "all_to_all", "input", in, request.total_bytes);
+    return group.handle(detail::start<Collective::all_to_all>(group, request, 0, NativeSchedule{}));
 }
 
 namespace parts {
+/// Refuses what no message can be, before anything is sent. `memory`: what is sent, or where it is
+/// received.
 template <transport Transport>
-Operation message(Group<Transport>& group, schedule::StepKind kind, const Elements& elements, const void* in, void* out,
-                  std::size_t count, int peer, int tag) {
-    detail::check_root(group, peer, kind == schedule::StepKind::send ? "send's peer" : "receive's peer");
+void check_message(const Group<Transport>& group, schedule::StepKind kind, const Elements& elements, const void* memory,
+                   std::size_t count, int peer, int tag) {
+    const bool sends = kind == schedule::StepKind::send;
+    detail::check_root(group, peer, sends ? "send's peer" : "receive's peer");
     if (peer == group.rank())
         refuse_input(
             {"rank ", group.world_rank(), " sends to, or receives from, itself; expected another rank as the peer"});
     if (tag < 0) refuse_input({"a tag must be at least 0, found ", tag});
+    const std::string_view what = sends ? "send" : "receive";
+    detail::check_untyped_memory(group, what, sends ? "input" : "output", memory,
+                                 detail::untyped_bytes(group, what, count, elements.bytes));
+}
+
+template <transport Transport>
+Operation message(Group<Transport>& group, schedule::StepKind kind, const Elements& elements, const void* in, void* out,
+                  std::size_t count, int peer, int tag) {
+    check_message(group, kind, elements, kind == schedule::StepKind::send ? in : out, count, peer, tag);
     auto request = detail::untyped_request(elements, in, out);
     request.count = count;
     return group.handle(group.start_point_to_point(kind, peer, static_cast<std::uint32_t>(tag), request));
