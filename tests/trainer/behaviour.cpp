@@ -457,6 +457,28 @@ BOOST_AUTO_TEST_CASE(learning_rates_go_on_where_they_stopped) {
     }
 }
 
+// An end that the function given to fit decides: any number of epochs will do.
+BOOST_AUTO_TEST_CASE(ends_where_it_is_told_to_however_many_epochs_were_asked_for) {
+    for (const std::int64_t epochs : {std::int64_t{1} << 40, std::numeric_limits<std::int64_t>::max()})
+        check_clean(outcomes(2, [&](auto& world) {
+            Mean model(columns);
+            un::Trainer trainer{world, model, un::CosineRate{}, un::Sgd{.learning_rate = 0.1}};
+            int updates = 0;
+            const auto train = [&](const un::Position& end) { // 4 updates an epoch
+                const auto report = trainer.fit(data(), {.epochs = epochs, .batch_size = 4, .progress = false},
+                                                [&](const un::UpdateReport& update) {
+                                                    if (!(update.learning_rate > 0.0999))
+                                                        throw std::runtime_error("the rate");
+                                                    return ++updates % 7 != 0;
+                                                });
+                if (!report.stopped || report.position != end)
+                    throw std::runtime_error("stopped elsewhere than after seven updates");
+            };
+            train({un::Epoch{1}, 24});
+            train({un::Epoch{3}, 16});
+        }));
+}
+
 // An update that is left out shortens a training of ranks that update on their own, too.
 BOOST_AUTO_TEST_CASE(learning_rates_of_ranks_on_their_own_know_of_updates_left_out) {
     const auto rates = [](const auto& update) {

@@ -6,6 +6,9 @@
 #include "unisono/trainer/failure.hpp"
 #include "unisono/trainer/fit.hpp"
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -67,7 +70,8 @@ private:
                 state_.progress.position = start_;
                 state_.progress.restored = false;
             }
-            state_.fit_end = state_.progress.position.epoch.number() + options_.epochs;
+            const std::int64_t first = state_.progress.position.epoch.number();
+            state_.fit_end = first + std::min(options_.epochs, std::numeric_limits<std::int64_t>::max() - first);
         } else rest.start = {};
         rest.epochs = state_.fit_end - state_.progress.position.epoch.number();
         if (!state_.sums.stopped && (rest.epochs > 0 || !disturbed())) {

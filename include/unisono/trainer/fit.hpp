@@ -10,6 +10,7 @@
 #include "unisono/trainer/session.hpp"
 #include "unisono/trainer/stop_on_signal.hpp"
 
+#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstddef>
@@ -121,7 +122,7 @@ private:
 
     [[nodiscard]] ProgressPoint point_of(std::int64_t epoch, std::int64_t samples, double loss) const {
         return {.epoch = static_cast<std::uint64_t>(epoch),
-                .epochs = static_cast<std::uint64_t>(first_epoch_ + options.epochs),
+                .epochs = static_cast<std::uint64_t>(first_epoch_) + static_cast<std::uint64_t>(options.epochs),
                 .samples = static_cast<std::uint64_t>(samples),
                 .samples_total = static_cast<std::uint64_t>(plan.shape.data_size),
                 .loss = loss};
@@ -149,9 +150,12 @@ private:
 
 template <class Window>
 void FitLoop<Window>::run(FitSteps& steps, const EpochRounds& rounds, std::uint64_t updates) {
-    if (plan.updates_per_epoch > 0)
-        point_.updates_total = updates + static_cast<std::uint64_t>(updates_of(window_, plan, rounds) +
-                                                                    (options.epochs - 1) * plan.updates_per_epoch);
+    if (plan.updates_per_epoch > 0) {
+        const std::uint64_t begun = updates + static_cast<std::uint64_t>(updates_of(window_, plan, rounds));
+        if (__builtin_mul_overflow(options.epochs - 1, plan.updates_per_epoch, &point_.updates_total) ||
+            __builtin_add_overflow(point_.updates_total, begun, &point_.updates_total))
+            point_.updates_total = std::numeric_limits<std::uint64_t>::max(); // the function given to fit is to stop it
+    }
     point_.global_batch = static_cast<std::uint64_t>(plan.samples_per_update);
     steps.replicas =
         static_cast<std::uint64_t>(plan.shape.replicas * std::max<std::int64_t>(1, plan.rounds_per_update));
@@ -159,7 +163,7 @@ void FitLoop<Window>::run(FitSteps& steps, const EpochRounds& rounds, std::uint6
                point_of(position_.epoch.number(), position_.samples, std::numeric_limits<double>::quiet_NaN()));
     report.stopped = options.stop_on != nullptr && steps.stop();
     Epoch epoch = position_.epoch;
-    report.epochs.reserve(static_cast<std::size_t>(options.epochs));
+    report.epochs.reserve(static_cast<std::size_t>(std::min<std::int64_t>(options.epochs, 1024)));
     for (std::int64_t done = 0; done < options.epochs && !report.stopped; ++done) {
         if (done != 0) steps.restart(epoch, 0);
         run_epoch(steps, epoch);
