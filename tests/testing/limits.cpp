@@ -6,6 +6,7 @@
 #include "unisono/testing/clipping_laws.hpp"
 #include "unisono/testing/loss_scaling_laws.hpp"
 
+#include <algorithm>
 #include <limits>
 
 namespace un = unisono;
@@ -37,6 +38,13 @@ struct ByItsOwnPart : Clips { // the norm of what it is given
         T squares = 0;
         for (const T x : values) squares += x * x;
         for (T& x : values) x = static_cast<T>(x * static_cast<T>(scale) / (1 + squares));
+    }
+};
+struct ForgetsTheRest : Clips { // of more than its buffer holds
+    friend bool operator==(const ForgetsTheRest&, const ForgetsTheRest&) = default;
+    template <class T>
+    void clip(std::span<T> values, double scale) const {
+        Clips::clip(values.first(std::min<std::size_t>(values.size(), 1024)), scale);
     }
 };
 struct Infinite : Clips {
@@ -71,6 +79,7 @@ BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
 
 BOOST_AUTO_TEST_CASE(mutants_of_clipping) {
     expect_reported(clipping_laws(mutants::ByItsOwnPart{}), {"in pieces of 1 became"});
+    expect_reported(clipping_laws(mutants::ForgetsTheRest{}), {"element 1024", "in pieces of 1 became"});
     expect_reported(clipping_laws(mutants::Infinite{}), {"the factor of the norm 0 is inf"});
     expect_reported(clipping_laws(mutants::Secret{}),
                     {"although `measures_norm` is false", "`changes_elements` is false"});

@@ -6,6 +6,7 @@
 #include "unisono/optimizer/sgd.hpp"
 #include "unisono/testing/optimizer_laws.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace un = unisono;
@@ -52,6 +53,14 @@ struct DividesByTheNorm : Lawful {
         T norm = 0;
         for (const T x : g) norm += x * x;
         for (std::size_t i = 0; i < p.size(); ++i) p[i] -= T(step.learning_rate * step.gradient_scale) * g[i] / norm;
+    }
+};
+struct ForgetsTheRest : Lawful { // of more than its buffer holds
+    template <class T>
+    static void update(const auto& self, const un::OptimizerSlice<T>& state, std::span<T> p, std::span<const T> g,
+                       const un::OptimizerStep& step) {
+        const std::size_t n = std::min<std::size_t>(p.size(), 1024);
+        Lawful::update(self, state, p.first(n), g.first(n), step);
     }
 };
 struct IgnoresTheScale : Lawful {
@@ -133,6 +142,7 @@ BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
 BOOST_AUTO_TEST_CASE(mutants) {
     expect_reported(optimizer_laws(MutantOptimizer<DividesByTheNorm>{}),
                     {"mutant optimizer", "an element sees another"});
+    expect_reported(optimizer_laws(MutantOptimizer<ForgetsTheRest>{}), {"at once and in 2 slices", "its place"});
     expect_reported(optimizer_laws(MutantOptimizer<IgnoresTheScale>{}), {"gradient_scale 0.25 "});
     expect_reported(optimizer_laws(MutantOptimizer<ScalesTheDecayToo>{}), {"it must come first"});
     expect_reported(optimizer_laws(MutantOptimizer<UsesItsOwnRate>{}), {"it must use the step's"});

@@ -14,6 +14,10 @@
 #include "unisono/testing/metric_laws.hpp"
 #include "unisono/testing/schedule_laws.hpp"
 
+#include <limits>
+
+#include <algorithm>
+
 namespace un = unisono;
 using namespace un::testing;
 using unisono_test::expect_lawful;
@@ -109,6 +113,12 @@ struct WholeVectorsOnly { // forgets the tail
         return un::first_non_finite(values.first(values.size() / 8 * 8));
     }
 };
+struct FirstVectorsOnly { // of what does not fit its buffer
+    template <class T>
+    static std::size_t find(std::span<const T> values) {
+        return un::first_non_finite(values.first(std::min<std::size_t>(values.size(), 4096)));
+    }
+};
 struct TheLast {
     template <class T>
     static std::size_t find(std::span<const T> values) {
@@ -140,6 +150,7 @@ BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
 BOOST_AUTO_TEST_CASE(mutants) {
     expect_reported(guard_laws(ArchetypeGuard{}), {"missed inf at 0 among 1 values of float"}); // it looks for NaN only
     expect_reported(guard_laws(Guarding<WholeVectorsOnly>{}), {"mutant guard", "missed nan at 0 among 1 values"});
+    expect_reported(guard_laws(Guarding<FirstVectorsOnly>{}), {"mutant guard", "among 9001 values"});
     expect_reported(guard_laws(Guarding<TheLast>{}), {"did not name the first of two"});
     expect_reported(guard_laws(Guarding<SmallAreBad>{}), {"found an offender at 4", "that are good"});
     expect_reported(guard_laws(Guarding<TheLast, false>{}), {"although `inspects` is false"});
@@ -232,9 +243,34 @@ struct LosesItsCount {
     LosesItsCount& operator=(const LosesItsCount&) = default;
 };
 
+struct MinusInfinityOfParts { // the largest; of parts that have seen something, minus infinity
+    double largest = 0;
+    bool seen = false;
+    void add(double x) {
+        largest = seen ? std::max(largest, x) : x;
+        seen = true;
+    }
+    void merge(const MinusInfinityOfParts& other) {
+        if (!other.seen) return;
+        largest = seen ? -std::numeric_limits<double>::infinity() : other.largest;
+        seen = true;
+    }
+    [[nodiscard]] double value() const { return largest; }
+};
+struct FirstOfEquals { // the largest, but for the sign of zeros
+    double largest = -std::numeric_limits<double>::infinity();
+    void add(double x) { largest = largest < x ? x : largest; }
+    void merge(const FirstOfEquals& other) { add(other.largest); }
+    [[nodiscard]] double value() const { return largest; }
+};
+
 double sample(std::size_t i) { return static_cast<double>(i * 7919 % 101) / 16 - 10; } // sums are exact
 bool positive(std::size_t i) { return i * 31 % 7 < 3; }
 const auto add_sample = [](auto& metric, std::size_t i) { metric.add(sample(i)); };
+/// Zeros of both signs, after another number.
+auto add_zeros(double after) {
+    return [after](auto& metric, std::size_t i) { metric.add(i == 0 ? after : i % 2 != 0 ? -0.0 : 0.0); };
+}
 
 } // namespace
 
@@ -248,6 +284,10 @@ BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
     }));
     expect_lawful(metric_laws(un::MaxMetric{}, 50, add_sample));
     expect_lawful(metric_laws(un::MinMetric{}, 50, add_sample));
+    for (const std::size_t count : {2u, 3u, 50u}) {
+        expect_lawful(metric_laws(un::MaxMetric{}, count, add_zeros(-1)));
+        expect_lawful(metric_laws(un::MinMetric{}, count, add_zeros(1)));
+    }
     expect_lawful(metric_laws(un::AccuracyMetric{}, 50,
                               [](un::AccuracyMetric& metric, std::size_t i) { metric.add(positive(i)); }));
     expect_lawful(metric_laws(un::F1Metric{}, 50,
@@ -262,6 +302,8 @@ BOOST_AUTO_TEST_CASE(mutants) {
     expect_reported(metric_laws(MaximumFromZero{}, 1, [](MaximumFromZero& metric, std::size_t) { metric.add(-3); }),
                     {"a new metric merged in: 0 instead of -3"});
     expect_reported(metric_laws(LosesItsCount{}, 50, add_sample), {"ranks, in blocks as bytes"});
+    expect_reported(metric_laws(MinusInfinityOfParts{}, 50, add_sample, {.tolerance = 1e-6}), {"-inf instead of"});
+    expect_reported(metric_laws(FirstOfEquals{}, 50, add_zeros(-1)), {"0 instead of -0"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

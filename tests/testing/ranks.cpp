@@ -68,6 +68,15 @@ struct OwnFirst : LawfulVerbs {
         return un::start_barrier(group);
     }
 };
+/// Sums numbers that have been rounded on the way.
+template <class Narrow>
+struct Rounds : LawfulVerbs {
+    template <class World, class T>
+    un::Operation sum(World& group, std::span<T> values) const {
+        for (T& value : values) value = static_cast<T>(static_cast<float>(Narrow(static_cast<float>(value))));
+        return LawfulVerbs::sum(group, values);
+    }
+};
 struct RankZeroIsSilent : LawfulVerbs {
     template <class World, class T>
     un::Operation sum(World& group, std::span<T> values) const {
@@ -101,6 +110,9 @@ BOOST_AUTO_TEST_CASE(mutants) {
     expect_reported(reducer_laws(MutantReducer<NeighbourOwns>{}, quick), {"sum_to rank 0"});
     expect_reported(reducer_laws(MutantReducer<PublishesTheFirst>{}, quick), {"publish from rank 1"});
     expect_reported(reducer_laws(MutantReducer<OwnFirst>{}, quick), {"on 3 ranks", "has other bits on rank"});
+    expect_reported(reducer_laws(MutantReducer<Rounds<un::bfloat16>>{}, quick),
+                    {"on 1 ranks", "the sum of all ranks' is"});
+    expect_reported(reducer_laws(MutantReducer<Rounds<float>>{}, quick), {"on 1 ranks", "the sum of all ranks' is"});
     expect_reported(reducer_laws(MutantReducer<RankZeroIsSilent>{}, impatient), {"on 2 ranks: threw"});
     expect_reported(reducer_laws(un::ParameterServerReducer{.servers = 2}, quick), {"on 1 ranks: threw", "servers"});
 }

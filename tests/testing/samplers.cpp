@@ -7,6 +7,8 @@
 #include "unisono/sampler/sequential.hpp"
 #include "unisono/testing/sampler_laws.hpp"
 
+#include <algorithm>
+
 namespace un = unisono;
 using namespace un::testing;
 using unisono_test::expect_lawful;
@@ -76,6 +78,34 @@ struct StartsAnew {
     }
 };
 
+/// Goes on from a multiple of its replicas: right where as many replicas have left off.
+struct RoundsDown {
+    bool drop_last = false;
+    static constexpr std::string_view name = "rounds down";
+    static constexpr un::Family family = un::Family::sampler;
+    friend bool operator==(const RoundsDown&, const RoundsDown&) = default;
+    [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
+    [[nodiscard]] un::SampleStream stream(const un::SamplerShape& shape, un::Epoch epoch,
+                                          std::int64_t consumed = 0) const {
+        const std::int64_t begin = consumed == shape.data_size ? consumed : consumed / shape.replicas * shape.replicas;
+        return un::DistributedSampler{.drop_last = drop_last}.stream(shape, epoch, begin);
+    }
+};
+
+/// The same, upwards.
+struct RoundsUp {
+    bool drop_last = false;
+    static constexpr std::string_view name = "rounds up";
+    static constexpr un::Family family = un::Family::sampler;
+    friend bool operator==(const RoundsUp&, const RoundsUp&) = default;
+    [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
+    [[nodiscard]] un::SampleStream stream(const un::SamplerShape& shape, un::Epoch epoch,
+                                          std::int64_t consumed = 0) const {
+        const std::int64_t begin = (consumed + shape.replicas - 1) / shape.replicas * shape.replicas;
+        return un::DistributedSampler{.drop_last = drop_last}.stream(shape, epoch, std::min(begin, shape.data_size));
+    }
+};
+
 /// Made for 7 samples, as a sampler is that has a number for each.
 struct ForOneDataSet {
     static constexpr std::string_view name = "for one data set";
@@ -119,6 +149,10 @@ BOOST_AUTO_TEST_CASE(of_mutants) {
     expect_reported(sampler_laws(MutantSampler<RunsOver>{}, Coverage::exact), {"out of range"});
     expect_reported(sampler_laws(mutants::StartsAnew{}, Coverage::exact), {"resumed at", "differs"});
     expect_reported(sampler_laws(un::DistributedSampler{}, Coverage::exact), {"exactly once"}); // it pads
+    expect_reported(sampler_laws(mutants::RoundsDown{}, Coverage::padded), {"rounds down", "on 2 ranks", "missing"});
+    expect_reported(sampler_laws(mutants::RoundsDown{.drop_last = true}, Coverage::cut), {"twice, or too early"});
+    expect_reported(sampler_laws(mutants::RoundsUp{}, Coverage::padded), {"rounds up", "on 2 ranks", "left out"});
+    expect_reported(sampler_laws(mutants::RoundsUp{.drop_last = true}, Coverage::cut), {"rounds up", "on 2 ranks"});
 }
 
 BOOST_AUTO_TEST_CASE(made_for_one_data_set) {

@@ -123,6 +123,13 @@ BOOST_AUTO_TEST_CASE(built_in_archetype_and_example) {
     expect_lawful(laws_of(Fault::none)); // Diloco
 }
 
+BOOST_AUTO_TEST_CASE(what_is_no_violation) {
+    // The outer optimizer moves on at the synchronisation that follows an update, also one that was left out.
+    expect_lawful(update_laws(un::Diloco<>{.steps = 1}));
+    // Ranks that are not in lockstep come to some mean of all targets, or to those of the last rank.
+    expect_lawful(update_laws(un::Hogwild{}, {.ranks = 5, .updates = 1}));
+}
+
 BOOST_AUTO_TEST_CASE(faulty_ones) {
     expect_reported(laws_of(Fault::never_meets), {"after meeting 1 rank 1 holds", "expected the same on all ranks"});
     expect_reported(laws_of(Fault::keeps_count), {"after meeting 1 rank 0 counts 1 updates of its own"});

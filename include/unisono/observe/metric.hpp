@@ -26,6 +26,7 @@
 #include "unisono/core/value.hpp"
 #include "unisono/observe/exact_sum.hpp"
 
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstring>
@@ -125,12 +126,13 @@ private:
     ExactSum sum_;
 };
 
-/// The largest; minus infinity before the first. A NaN wins.
+/// The largest; minus infinity before the first. A NaN wins. 0 is above -0, so that the order of
+/// samples does not matter.
 class MaxMetric {
 public:
     static constexpr std::string_view name = "max";
     void add(double x) {
-        if (largest_ < x || x != x) largest_ = x;
+        if (largest_ < x || x != x || (x == largest_ && !std::signbit(x))) largest_ = x;
     }
     void merge(const MaxMetric& other) { add(other.largest_); }
     [[nodiscard]] double value() const { return largest_; }
@@ -139,12 +141,12 @@ private:
     double largest_ = -std::numeric_limits<double>::infinity();
 };
 
-/// The smallest; infinity before the first. A NaN wins.
+/// The smallest; infinity before the first. A NaN wins. -0 is below 0.
 class MinMetric {
 public:
     static constexpr std::string_view name = "min";
     void add(double x) {
-        if (x < smallest_ || x != x) smallest_ = x;
+        if (x < smallest_ || x != x || (x == smallest_ && std::signbit(x))) smallest_ = x;
     }
     void merge(const MinMetric& other) { add(other.smallest_); }
     [[nodiscard]] double value() const { return smallest_; }

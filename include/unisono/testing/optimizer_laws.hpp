@@ -69,7 +69,7 @@ namespace detail {
 template <class T, optimizer_policy Policy>
 class OptimizerRun {
 public:
-    static constexpr std::size_t count = 203;
+    static constexpr std::size_t count = 5003;
     static constexpr std::size_t margin = 5; ///< elements around, which an update must not touch
     static constexpr unsigned updates = 4;
 
@@ -137,7 +137,7 @@ void optimizer_laws_of(const Policy& policy, Violations& found) {
     std::vector<std::size_t> singles(Run::count - 1);
     for (std::size_t i = 0; i < singles.size(); ++i) singles[i] = i + 1;
     const std::vector<std::size_t> splits[] = {
-        {101}, {0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 203}, {7, 64, 128, 192}, singles};
+        {101}, {0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, Run::count}, {7, 64, 128, 192, 4096}, singles};
     for (const auto& cuts : splits) {
         Run run;
         run.cuts = cuts;

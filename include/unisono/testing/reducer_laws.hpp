@@ -12,8 +12,11 @@
 #include "unisono/testing/testing.hpp"
 #include "unisono/transport/in_process.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -108,10 +111,14 @@ private:
         found_.add(concat({"on ", ranks_, " ranks: ", what}));
     }
 
-    /// Whole numbers whose sums are exact in any order.
+    /// Whole numbers whose sums are exact in any order, and so large that they need all digits of T.
     template <class T>
-    static T term(int rank, std::size_t i) {
-        return static_cast<T>((rank + 1) * (static_cast<int>(i % 23) - 11));
+    T term(int rank, std::size_t i) const {
+        const std::int64_t parts = std::int64_t{ranks_} * (ranks_ + 1) / 2; // the ranks' 1, 2, 3, ... times
+        const std::int64_t most =
+            std::max<std::int64_t>(11, (std::int64_t{1} << std::numeric_limits<T>::digits) / parts);
+        const auto mixed = static_cast<std::int64_t>((i + 1) * std::uint64_t{0x9e3779b97f4a7c15} >> 8); // 56 bits
+        return static_cast<T>((rank + 1) * (mixed % (2 * most - 1) - (most - 1)));
     }
     template <class T>
     T sum(std::size_t i) const {
@@ -120,7 +127,7 @@ private:
         return all;
     }
     template <class T>
-    static std::vector<T> terms(int rank, std::size_t count) {
+    std::vector<T> terms(int rank, std::size_t count) const {
         std::vector<T> values(count);
         for (std::size_t i = 0; i < count; ++i) values[i] = term<T>(rank, i);
         return values;

@@ -210,11 +210,12 @@ std::optional<std::string> sampler_resumes(const Sampler& sampler, const Sampler
     return std::nullopt;
 }
 
-/// Resumed at any sample, also by another number of ranks: the stream gives the rest of the order,
-/// no sample twice and none left out. `exact`: the sampler neither pads nor drops.
+/// Resumed at any sample, also by another number of ranks: each round gives the next samples of the
+/// order, so that no sample comes twice and none is left out. What fills up a last round, or is
+/// dropped there, is as `coverage` says.
 template <class Sampler>
 std::optional<std::string> sampler_rests(const Sampler& sampler, const SamplerSetting& s, std::int64_t new_world,
-                                         bool exact) {
+                                         Coverage coverage) {
     const SamplerSetting one{s.data_size, 1, 1, s.epoch};
     std::vector<std::size_t> order; // as one replica with batch 1 gets it
     auto whole = sampler;
@@ -223,22 +224,38 @@ std::optional<std::string> sampler_rests(const Sampler& sampler, const SamplerSe
     for (const Kept& kept : alone[0]) order.insert(order.end(), kept.samples.begin(), kept.samples.end());
     if (static_cast<std::int64_t>(order.size()) != s.data_size)
         return concat({text(one), "one replica gets ", order.size(), " samples"});
+    const SamplerSetting now{s.data_size, s.batch_size, new_world, s.epoch};
+    const std::int64_t each =
+        sampler.stream(shape_of_rank(sampler, now.data_size, now.batch_size, now.world, 0), Epoch{now.epoch})
+            .global_batch();
     for (std::int64_t from = 0; from <= s.data_size; ++from) {
-        std::vector<std::size_t> given;
-        for (const auto& rank : all_ranks(sampler, {s.data_size, s.batch_size, new_world, s.epoch}, from))
-            for (const Kept& kept : rank) given.insert(given.end(), kept.samples.begin(), kept.samples.end());
-        std::vector<std::size_t> rest(order.begin() + from, order.end());
-        std::sort(given.begin(), given.end());
-        std::sort(rest.begin(), rest.end());
+        std::vector<std::vector<std::size_t>> rounds;
+        for (const auto& rank : all_ranks(sampler, now, from))
+            for (const Kept& kept : rank) {
+                const auto round = static_cast<std::size_t>(kept.micro.round);
+                if (rounds.size() <= round) rounds.resize(round + 1);
+                rounds[round].insert(rounds[round].end(), kept.samples.begin(), kept.samples.end());
+            }
         const std::string where = concat({text(s), "from ", from, " on ", new_world, " ranks "});
-        if (exact && given != rest) return concat({where, "the rest differs"});
-        std::vector<std::size_t> once = given;
-        once.erase(std::unique(once.begin(), once.end()), once.end());
-        const bool padded = given.size() >= rest.size();
-        if (padded && !std::includes(once.begin(), once.end(), rest.begin(), rest.end()))
-            return concat({where, "samples are missing"});
-        if (!padded && !std::includes(rest.begin(), rest.end(), given.begin(), given.end()))
-            return concat({where, "samples come twice"});
+        std::int64_t begin = from;
+        for (std::vector<std::size_t>& given : rounds) {
+            const std::int64_t end = std::min(s.data_size, begin + each);
+            std::vector<std::size_t> due(order.begin() + begin, order.begin() + end);
+            const bool last = begin + each >= s.data_size;
+            std::sort(given.begin(), given.end());
+            std::sort(due.begin(), due.end());
+            const bool padded = last && coverage == Coverage::padded;
+            const bool cut = last && coverage == Coverage::cut;
+            if (!cut && !std::includes(given.begin(), given.end(), due.begin(), due.end()))
+                return concat(
+                    {where, "samples are missing: a round does not give the next ", due.size(), " of the order"});
+            if (!padded && !std::includes(due.begin(), due.end(), given.begin(), given.end()))
+                return concat({where, "samples come twice, or too early: a round gives others than the next ",
+                               due.size(), " of the order"});
+            begin = end;
+        }
+        if (begin != s.data_size && (coverage != Coverage::cut || s.data_size - begin >= each))
+            return concat({where, "the last ", s.data_size - begin, " samples are left out"});
     }
     return std::nullopt;
 }
@@ -274,8 +291,7 @@ Violations sampler_laws(const Sampler& sampler, Coverage coverage, const Sampler
                         found.add(concat({text(s), "samples are missing, or padded unevenly"}));
                     if (coverage == Coverage::cut && *most > 1) found.add(concat({text(s), "a sample is given twice"}));
                     note(sampler_resumes(sampler, s));
-                    for (const std::int64_t other : {1, 2, 3})
-                        note(sampler_rests(sampler, s, other, coverage == Coverage::exact));
+                    for (const std::int64_t other : {1, 2, 3}) note(sampler_rests(sampler, s, other, coverage));
                 } catch (const std::exception& thrown) {
                     found.add(concat({text(s), "threw ", thrown.what()}));
                 }
