@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -379,6 +380,23 @@ BOOST_AUTO_TEST_CASE(mapped_races) {
     });
     check_any(barrier, "rank 1 leaves without having heard of rank 0");
     check_any(barrier, "deadlock: rank 0 awaits 1 posts in round 0, rank 1 makes 0");
+}
+
+// A rank that tells all that it is done, and then reads on, whichever rank that is, and however many others read.
+BOOST_AUTO_TEST_CASE(mapped_reads_behind_the_last_flag) {
+    for (const int world : {2, 3, 4, 5, 9}) {
+        for (int root = 0; root < world; ++root) {
+            for (int late = 0; late < world; ++late) {
+                if (late == root) continue;
+                const auto report = verify_edited<MappedBroadcast>(world, root, [&](int rank, Edited& s) {
+                    if (rank == late) std::swap(s.all[1][0], s.all[1][1]);
+                });
+                BOOST_TEST_CONTEXT(world << " ranks, root " << root << ", rank " << late << " late")
+                check_any(report, "data race: the caller writes output[0] of rank " + std::to_string(root) +
+                                      " while rank " + std::to_string(late) + " may read it");
+            }
+        }
+    }
 }
 
 BOOST_AUTO_TEST_CASE(staged_copies_are_left_alone_but_inputs_are_not) {

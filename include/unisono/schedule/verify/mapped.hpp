@@ -59,7 +59,8 @@ private:
     };
     struct Cell {
         Value value;
-        Access writer, reader, other_reader; ///< the latest reads of two different ranks
+        Access writer;
+        Access reader, other_reader; ///< of each rank the read after most posts, of two ranks those after most
     };
     struct Rank {
         std::uint32_t operation = 0, round = 0;
@@ -105,14 +106,26 @@ private:
         if (!ordered(from.writer, rank))
             fail(concat({"data race: ", user ? "the caller " : "", "reads ", describe_cell(owner, range.where, block),
                          " while rank ", from.writer.rank, " may write it"}));
-        if (from.reader.rank != rank && from.reader.rank >= 0) from.other_reader = from.reader;
-        from.reader = {rank, ranks_[index(rank)].posts};
+        note_read(from, {rank, ranks_[index(rank)].posts});
         if (from.value.who == 0 && !user)
             fail(concat({"reads ", describe_cell(owner, range.where, block), " before it is written"}));
         if (range.where == Buffer::posted && range.first - range.ahead != ranks_[index(owner)].copied[place])
             fail(concat({"looks for ", describe_cell(owner, range.where, block), " behind ", range.ahead,
                          " blocks of a copy that begins with block ", ranks_[index(owner)].copied[place]}));
         return from.value;
+    }
+
+    /// A rank may read before others in the proof and after them in a run. The read after most posts
+    /// is the last that a writer has to wait for, and a writer's own does not count.
+    static void note_read(Cell& from, const Access& now) {
+        if (from.reader.rank == now.rank || from.reader.rank < 0) {
+            from.reader = now;
+        } else if (now.posts >= from.reader.posts) {
+            from.other_reader = from.reader;
+            from.reader = now;
+        } else if (from.other_reader.rank == now.rank || now.posts >= from.other_reader.posts) {
+            from.other_reader = now;
+        }
     }
 
     void write(int rank, int owner, Buffer where, std::uint32_t block, const Value& value, bool user = false) {
