@@ -143,4 +143,36 @@ BOOST_AUTO_TEST_CASE(a_rank_that_crashes_ends_the_training_of_all) {
     }
 }
 
+// What a training that went back counts does not include what it has undone.
+BOOST_AUTO_TEST_CASE(goes_back_to_fresh_parameters) {
+    un::simulate(workers, network(3), [&](auto& world) {
+        Bowl<double> model;
+        un::Trainer trainer{world, model, un::Sgd{.learning_rate = rate}, un::Hogwild{}};
+        const auto train = [&](int count) {
+            std::uint64_t most = 0;
+            for (int i = 0; i < count; ++i) {
+                world.endpoint().compute(20'000);
+                const auto report = trainer.step(seed_of(i, world.rank()));
+                most = std::max({most, report.staleness, report.ahead});
+            }
+            return most;
+        };
+        train(4);
+        trainer.synchronise();
+        const auto kept = model.pieces;
+        const auto progress = trainer.progress();
+        const auto met = trainer.update_run().met();
+        train(3 + 5 * world.rank());
+        for (std::size_t i = 0; i < kept.size(); ++i) std::copy(kept[i].begin(), kept[i].end(), model.spans[i].begin());
+        trainer.update_run().restore(met);
+        trainer.restore(progress);
+        BOOST_TEST(train(1) < static_cast<std::uint64_t>(workers)); // of which each makes one update
+        trainer.synchronise();
+        const un::Staleness& counted = trainer.update_run().staleness().last();
+        BOOST_TEST(counted.gradients == static_cast<std::uint64_t>(workers));
+        BOOST_TEST(counted.most < static_cast<std::uint64_t>(workers));
+        BOOST_TEST(counted.most_ahead <= 1u);
+    });
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -95,8 +95,12 @@ public:
     /// All ranks hold the same parameters, which become the common ones. Collective.
     void restore(std::uint64_t met) {
         Base::restore(met);
+        count_.forget();
         if (!common_) return;
-        barrier(*world_); // no rank reads any more
+        barrier(*world_); // no rank reads or adds any more
+        version_ = number();
+        clock_ = 0;
+        common_->counter_of(world_->rank()).store(0, std::memory_order_relaxed);
         write();
     }
 

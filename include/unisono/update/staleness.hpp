@@ -36,6 +36,11 @@ public:
     }
     void ahead(std::uint64_t clocks) { mine_.most_ahead = std::max(mine_.most_ahead, clocks); }
     void dropped() { ++mine_.late; }
+    /// The gradients since the last synchronisation have been undone.
+    void forget() {
+        mine_ = {};
+        sum_ = 0;
+    }
 
     /// Combines the counts of all ranks: `sum` and `most` reduce arrays of numbers over the ranks.
     /// Returns the maximum of `other` over the ranks.
@@ -49,8 +54,7 @@ public:
                 static_cast<std::uint64_t>(maxima[0]), static_cast<std::uint64_t>(maxima[1]),
                 static_cast<std::uint64_t>(sums[2])};
         if (met_.gradients != 0) known_ = met_;
-        mine_ = {};
-        sum_ = 0;
+        forget();
         return maxima[2];
     }
 
