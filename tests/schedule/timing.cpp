@@ -149,6 +149,8 @@ BOOST_AUTO_TEST_CASE(who_cannot_stand_for_others_is_refused) {
     BOOST_CHECK_EXCEPTION(all_reduce(un::RingSchedule{}, 8, 81, model, 2), un::error, says("81 bytes in 8 blocks"));
     BOOST_CHECK_EXCEPTION(all_reduce(un::RingSchedule{}, 8, 80, model, 1), un::error, says("whole hosts"));
     BOOST_CHECK_EXCEPTION(all_reduce(un::RingSchedule{}, 8, 80, model, 6), un::error, says("whole hosts"));
+    const auto ring = [](const Shape& shape) { return RingAllReduce{{shape}}; };
+    BOOST_CHECK_EXCEPTION(predict(ring, 2, 20, model, 0, 0), un::error, says("elements of 0 bytes"));
 }
 
 BOOST_AUTO_TEST_CASE(bad_clusters_are_refused) {

@@ -114,6 +114,20 @@ BOOST_AUTO_TEST_CASE(crashes_chosen_by_the_seed) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(crashes_chosen_by_the_seed_are_of_other_ranks_than_those_that_are_named) {
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+        un::SimulationOptions options;
+        options.seed = seed;
+        options.crashes = {{.rank = 1, .at_ns = 5'000}, {.rank = 1, .at_ns = 6'000}};
+        options.random_crashes = 2;
+        options.detection_ns = un::never;
+        const auto report = un::simulate(4, options, [](Group& group) { group.endpoint().compute(1'000'000'000); });
+        int crashed = 0;
+        for (const un::SimulatedRank& rank : report.ranks) crashed += rank.crashed ? 1 : 0;
+        BOOST_TEST(crashed == 3, "seed " << seed << ": " << crashed << " ranks crashed");
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_crash_that_nobody_notices_does_no_harm) {
     un::SimulationOptions options;
     options.crashes = {{.rank = 1, .at_ns = 5'000}};
@@ -292,6 +306,10 @@ BOOST_AUTO_TEST_CASE(bad_options) {
     refused("crashes", 2, [](Options& o) { o.crashes = {{.rank = 2, .at_ns = 0}}; });
     refused("stops", 2, [](Options& o) { o.stops = {{.rank = 0, .at_ns = 0, .for_ns = -1}}; });
     refused("random_crashes", 2, [](Options& o) { o.random_crashes = 3; });
+    refused("0 to 1, the ranks that `crashes` does not name", 2, [](Options& o) {
+        o.crashes = {{.rank = 0, .at_ns = 0}};
+        o.random_crashes = 2;
+    });
     refused("poll_ns", 2, [](Options& o) { o.poll_ns = 0; });
     refused("detection_ns", 2, [](Options& o) { o.detection_ns = -2; });
     refused("ranks", 0, [](Options&) {});

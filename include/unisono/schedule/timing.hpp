@@ -227,13 +227,13 @@ private:
 /// hosts, with equal blocks. One rank of each class is compared with another in each round.
 /// Cost: time and memory as the messages of the ranks that are played. Depends on nothing but its
 /// arguments.
-/// \throws error bad_input: a bad model; a schedule of mapped memory; ranks that cannot stand for
-/// others
+/// \throws error bad_input: a bad model; elements of no bytes; ranks that cannot stand for others
 template <class Make>
 Prediction predict(const Make& make, int world, std::uint64_t bytes, const ClusterModel& model, int stand_for_all = 0,
                    std::uint64_t element_bytes = 1) {
     model.check();
     if (world < 1) refuse_input({"predict: a world of ", world, " ranks, expected at least 1"});
+    if (element_bytes < 1) refuse_input("predict: elements of 0 bytes, expected at least 1");
     const auto first = make(Shape{world, 0, 0});
     static_assert(!first.mapped, "found: a schedule over mapped memory; required: one of messages");
     int ranks = world;

@@ -227,8 +227,7 @@ private:
 
     void plan_misfortunes() {
         CounterRandom chance(options_.seed, 3);
-        std::vector<int> candidates(static_cast<std::size_t>(size_));
-        for (int rank = 0; rank < size_; ++rank) candidates[static_cast<std::size_t>(rank)] = rank;
+        std::vector<int> candidates = options_.ranks_without_crash(size_);
         for (int i = 0; i < options_.random_crashes; ++i) {
             const std::size_t pick = chance() % candidates.size();
             const auto limit = static_cast<std::uint64_t>(options_.random_crashes_before_ns) + 1;

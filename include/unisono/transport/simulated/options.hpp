@@ -137,14 +137,26 @@ struct SimulationOptions {
             duration("partitions", one.at_ns);
             duration("partitions", one.for_ns);
         }
-        if (random_crashes < 0 || random_crashes > ranks) {
-            refuse("random_crashes", std::to_string(random_crashes), concat({"0 to ", ranks}));
+        const auto others = static_cast<int>(ranks_without_crash(ranks).size());
+        if (random_crashes < 0 || random_crashes > others) {
+            refuse("random_crashes", std::to_string(random_crashes),
+                   concat({"0 to ", others, crashes.empty() ? "" : ", the ranks that `crashes` does not name"}));
         }
         duration("random_crashes_before_ns", random_crashes_before_ns);
         duration("detection_ns", detection_ns, never);
         if (poll_ns < 1 || poll_ns > longest) {
             refuse("poll_ns", std::to_string(poll_ns), concat({"1 to ", longest, " nanoseconds"}));
         }
+    }
+
+    /// Those that `crashes` does not name, in rank order.
+    [[nodiscard]] std::vector<int> ranks_without_crash(int ranks) const {
+        std::vector<char> crashed(static_cast<std::size_t>(ranks));
+        for (const RankCrash& crash : crashes) crashed[static_cast<std::size_t>(crash.rank)] = 1;
+        std::vector<int> others;
+        for (int rank = 0; rank < ranks; ++rank)
+            if (crashed[static_cast<std::size_t>(rank)] == 0) others.push_back(rank);
+        return others;
     }
 
     static constexpr nanoseconds longest = 1'000'000'000'000'000; ///< eleven days: sums of such times do not overflow
