@@ -3,6 +3,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <cmath>
+#include <limits>
 #include <string>
 
 namespace un = unisono;
@@ -12,6 +14,10 @@ BOOST_AUTO_TEST_SUITE(observe_hash_log)
 BOOST_AUTO_TEST_CASE(a_line_holds_all_bits) {
     BOOST_TEST(un::hash_line(17, 0.75, {.parameters = 0x123456789abcdef, .optimizer = ~std::uint64_t{0}}) ==
                "17 loss 0x1.8p-1 parameters 0123456789abcdef optimizer ffffffffffffffff");
+    const double infinite = std::numeric_limits<double>::infinity(), nan = std::nan("");
+    BOOST_TEST(un::hash_line(1, -infinite, {1, 2}).find("1 loss -inf ") == 0u);
+    for (const double loss : {nan, -nan, std::copysign(nan, -1.0), infinite - infinite}) // of any sign
+        BOOST_TEST(un::hash_line(1, loss, {1, 2}).find("1 loss nan ") == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(the_first_difference_is_named) {

@@ -48,7 +48,7 @@ struct TextPart {
 /// A number as printf writes it in the C locale, by %f, %e or %g with `digits` digits, whatever the
 /// program's own locale is: files must be readable elsewhere.
 std::string number_text(double value, std::chars_format how, int digits);
-/// As printf's %a: all of its bits.
+/// As printf's %a: all of its bits. Any NaN is "nan", since its sign depends on the order of operands.
 std::string hexadecimal_text(double value);
 
 } // namespace detail
@@ -98,12 +98,13 @@ UNISONO_DEFINITION std::string number_text(double value, std::chars_format how, 
 }
 
 UNISONO_DEFINITION std::string hexadecimal_text(double value) {
+    if (value != value) return "nan";
     char text[longest_number];
     const char* const end = std::to_chars(text, text + sizeof text, value, std::chars_format::hex).ptr;
     std::string_view digits(text, static_cast<std::size_t>(end - text));
     const bool negative = digits.front() == '-';
     if (negative) digits.remove_prefix(1);
-    const bool finite = digits.front() <= '9'; // else "inf" or "nan"
+    const bool finite = digits.front() <= '9'; // else "inf"
     return std::string(negative ? "-" : "").append(finite ? "0x" : "").append(digits);
 }
 
