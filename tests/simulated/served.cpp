@@ -7,8 +7,10 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -344,6 +346,63 @@ BOOST_AUTO_TEST_CASE(a_rank_that_crashes_ends_the_training_of_all) {
         check_crash(un::Asynchronous{}, rank);
         check_crash(un::BoundedStaleness{.staleness = 0, .servers = 2}, rank);
     }
+}
+
+namespace {
+
+/// A batch is the gradient of parameter 1; that of parameter 0 is small.
+struct Slopes {
+    std::vector<float> first = std::vector<float>(40), second = std::vector<float>(3);
+    std::vector<float> first_gradient = std::vector<float>(40), second_gradient = std::vector<float>(3);
+    std::array<std::span<float>, 2> parameters() { return {first, second}; }
+    std::array<std::span<float>, 2> gradients() { return {first_gradient, second_gradient}; }
+    double operator()(const double& slope, un::Pass&) {
+        for (float& x : first_gradient) x += 0.5F;
+        for (float& x : second_gradient) x += static_cast<float>(slope);
+        return 1;
+    }
+};
+
+} // namespace
+
+// The square of a gradient may overflow: where it is not stale that does not matter, else it is left out.
+BOOST_AUTO_TEST_CASE(a_compensation_that_is_not_finite_changes_nothing) {
+    for (const int servers : {1, 2})
+        for (const un::OnOffence action : {un::OnOffence::skip, un::OnOffence::stop}) {
+            const un::DelayCompensated update{.lambda = 1, .servers = servers};
+            std::string told;
+            const auto train = [&](auto& world) {
+                Slopes model;
+                un::Trainer trainer{world,
+                                    model,
+                                    un::Sgd{.learning_rate = 1},
+                                    update,
+                                    un::FiniteGuard{action},
+                                    un::Buckets{.bytes = 64}};
+                if (world.rank() == 0) {
+                    BOOST_TEST(trainer.step(2.0).committed); // before the other's first gradient comes
+                    BOOST_TEST(trainer.step(1e30).committed);
+                    BOOST_TEST(model.second[0] < -1e29F);
+                } else if (world.rank() == 1) {
+                    world.endpoint().compute(10'000'000);
+                    const auto report = trainer.step(1e20);
+                    BOOST_TEST(!report.committed);
+                    BOOST_TEST(report.offender_parameter == 1);
+                }
+                trainer.synchronise();
+                trainer.verify_replicas();
+                for (const float x : model.first) BOOST_TEST(std::isfinite(x));
+                for (const float x : model.second) BOOST_TEST(std::isfinite(x));
+            };
+            try {
+                un::simulate(2 + servers, network(1), train);
+            } catch (const un::error& failed) {
+                BOOST_TEST((failed.code() == un::ErrorCode::not_finite));
+                told = failed.what();
+            }
+            const bool says = told.find("the sum of the gradients of parameter 1") != std::string::npos;
+            BOOST_TEST(says == (action == un::OnOffence::stop), told);
+        }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -15,8 +15,10 @@ UNISONO_NAMESPACE_BEGIN
 /// parameters are w. The server applies, element by element,
 ///     g + lambda * g * g * (w - read),
 /// the first terms of a Taylor expansion around `read`, with lambda times the diagonal of g g^T in
-/// place of the Hessian. With `lambda` 0 it equals `Asynchronous`, up to rounding. Servers keep the
-/// parameters that each worker has read: W times the model in all.
+/// place of the Hessian. With `lambda` 0, and for a gradient that is not stale, it equals
+/// `Asynchronous`, up to rounding. A server leaves out its part of a gradient that is not finite
+/// after this, if the guard looks at gradients. Servers keep the parameters that each worker has
+/// read: W times the model in all.
 /// Source: Zheng et al. 2017 (DC-ASGD), algorithm 2, with a constant lambda.
 struct DelayCompensated {
     double lambda = 0.04;
@@ -59,8 +61,8 @@ struct DelayCompensated::Carry {
     UNISONO_INLINE void operator()(T& g, const T& now, const T& read) const {
         UNISONO_NO_CONTRACTION_HERE
         const T mean = g * scale;
-        const T curvature = lambda * mean * mean;
-        g = mean + curvature * (now - read);
+        const T pull = lambda * (now - read); // first, since 0 times a square that overflows would be NaN
+        g = mean + pull * mean * mean;
     }
 };
 

@@ -132,11 +132,14 @@ private:
         if (client.push.kind != PushKind::gradient) return;
         client.answer.staleness = version() - client.version;
         client.answer.not_finite = first_not_finite(client, client.push.largest);
+        if constexpr (compensates) {
+            if (client.answer.not_finite == npos) client.answer.not_finite = compensate(client);
+        }
         if (client.answer.not_finite != npos) {
             client.answer.verdict = Verdict::skip;
             return;
         }
-        update(client, client.push.divisor);
+        update(client, compensates ? 1.0 : client.push.divisor);
         client.answer.verdict = Verdict::commit;
         client.answer.number = version();
     }
@@ -217,6 +220,11 @@ private:
         std::size_t found = first_non_finite(values);
         if (found == npos && policy_.servers == 1) return npos;
         if (found == npos) found = first_at_least(values, std::numeric_limits<T>::max_exponent / 2);
+        return parameter_of(found);
+    }
+    /// The parameter of the element that is the `found`-th of those that this server owns; of npos,
+    /// the number of parameters.
+    [[nodiscard]] std::size_t parameter_of(std::size_t found) const {
         const Layout& layout = training_->flat().layout();
         for (const Slice& slice : training_->owned()) {
             if (found < slice.count) return layout.element_at(slice.first + found).parameter;
@@ -268,29 +276,46 @@ private:
             });
     }
 
+    /// Calls visit(offset in what this server owns, parameters, gradients of `client`) for pieces
+    /// that fit the first-level cache.
+    template <class Visit>
+    void in_chunks(Client& client, Visit visit_chunk) const {
+        visit([&](const auto& one, std::size_t at) {
+            for (std::size_t done = 0, n = 0; done < one.count; done += n) {
+                n = std::min(chunk, one.count - done);
+                visit_chunk(at + done, std::span<T>(one.parameters + done, n),
+                            std::span<T>(client.values.data() + at + done, n));
+            }
+        });
+    }
+
+    /// The gradient in `client.values` becomes the mean one at the current parameters. Returns the
+    /// first parameter of which it is not finite then, if the guard looks; or npos.
+    [[nodiscard]] std::size_t compensate(Client& client) const {
+        std::size_t found = npos;
+        in_chunks(client, [&](std::size_t at, std::span<T> parameters, std::span<T> gradients) {
+            policy_.compensate(gradients, 1.0 / client.push.divisor, std::span<const T>(parameters),
+                               std::span<const T>(client.read.data() + at, gradients.size()));
+            if (!Training::guards_sums || found != npos) return;
+            if (const std::size_t first = first_non_finite(std::span<const T>(gradients)); first != npos)
+                found = at + first;
+        });
+        return found == npos ? npos : parameter_of(found);
+    }
+
     /// Applies the gradient in `client.values`, divided by `divisor`.
     void update(Client& client, double divisor) {
         const auto& policies = training_->policies();
         training_->restore_applied(version() + 1);
-        visit([&](const auto& one, std::size_t at) {
-            for (std::size_t done = 0, n = 0; done < one.count; done += n) {
-                n = std::min(chunk, one.count - done);
-                const std::span<T> parameters(one.parameters + done, n);
-                const std::span<T> gradients(client.values.data() + at + done, n);
-                double scale = 1.0 / divisor;
-                if constexpr (compensates) {
-                    policy_.compensate(gradients, scale, std::span<const T>(parameters),
-                                       std::span<const T>(client.read.data() + at + done, n));
-                    scale = 1;
-                }
-                using Clipping = std::remove_cvref_t<decltype(policies.clipping)>;
-                if constexpr (Clipping::changes_elements) {
-                    policies.clipping.clip(gradients, scale);
-                    scale = 1;
-                }
-                policies.optimizer.update(training_->state().slice(at + done, n), parameters,
-                                          std::span<const T>(gradients), {client.push.rate, version(), scale});
+        in_chunks(client, [&](std::size_t at, std::span<T> parameters, std::span<T> gradients) {
+            double scale = 1.0 / divisor;
+            using Clipping = std::remove_cvref_t<decltype(policies.clipping)>;
+            if constexpr (Clipping::changes_elements) {
+                policies.clipping.clip(gradients, scale);
+                scale = 1;
             }
+            policies.optimizer.update(training_->state().slice(at, gradients.size()), parameters,
+                                      std::span<const T>(gradients), {client.push.rate, version(), scale});
         });
     }
 

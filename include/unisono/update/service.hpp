@@ -190,6 +190,7 @@ private:
             answer_.ahead = std::max(answer_.ahead, other.ahead);
             answer_.not_finite = std::min(answer_.not_finite, other.not_finite);
         }
+        if (answer_.not_finite != npos) answer_.verdict = Verdict::skip; // by one server at least
         if constexpr (drops)
             this->training().restore_applied(answer_.number); // the learning rate depends on the updates that were made
         else if (answer_.verdict == Verdict::commit) this->training().restore_applied(this->training().applied() + 1);
