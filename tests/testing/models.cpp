@@ -81,6 +81,23 @@ struct Misshapen : Parabola<double> {
     Misshapen() { gradient[0].pop_back(); }
 };
 
+/// A mean over many numbers, each of which has a small gradient, times `part`.
+struct ManyMeans {
+    float part = 1;
+    std::vector<float> weights = std::vector<float>(1000, 0.3F), gradient = std::vector<float>(1000);
+    std::span<float> parameters() { return weights; }
+    std::span<float> gradients() { return gradient; }
+    double operator()(const Batch& xs, un::Pass&) {
+        float loss = 0;
+        for (std::size_t i = 0; i < weights.size(); ++i) {
+            const float difference = weights[i] - static_cast<float>(xs[i % xs.size()]);
+            loss += difference * difference / 2000;
+            gradient[i] += part * difference / 1000;
+        }
+        return loss;
+    }
+};
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(certified_models)
@@ -103,6 +120,9 @@ BOOST_AUTO_TEST_CASE(mutants) {
     expect_reported(laws(TrainsItself{}), {"a call changed the parameters"});
     expect_reported(laws(Premature{}), {"parameter 1 (offset) changed its gradient after it was said to be ready"});
     expect_reported(laws(Misshapen{}), {"parameter 0 (polynomial) has 3 elements, its gradient 2"});
+    for (const float part : {0.0F, 0.9F}) // no element alone shows it
+        expect_reported(laws(ManyMeans{.part = part}), {"by the gradient of parameter 0", "all its elements"});
+    expect_lawful(laws(ManyMeans{}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

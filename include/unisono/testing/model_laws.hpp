@@ -3,6 +3,7 @@
 /// \file
 /// The laws of model/model.hpp for a model of yours and a batch of yours, and the least model.
 
+#include "unisono/core/random.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/testing/testing.hpp"
@@ -163,12 +164,62 @@ void difference_laws(M& m, ModelUnderTrial<M>& trial, const Batch& batch, const 
     }
 }
 
+/// Moves all elements of a parameter at once, along the signs of its gradient: so many small
+/// gradients, or none, show where the loss is too coarse to see one of them. What is not in
+/// proportion to the way is no violation: the loss is bent there.
+template <model M, class Batch, class Values>
+void direction_laws(M& m, ModelUnderTrial<M>& trial, const Batch& batch, const Values& gradient,
+                    const ModelTrial& options, Violations& found) {
+    using T = parameter_element_t<M>;
+    constexpr double epsilon = sizeof(T) == 8 ? 0x1p-52 : 0x1p-23;
+    const double tolerance = options.tolerance > 0 ? options.tolerance : (sizeof(T) == 8 ? 1e-5 : 2e-2);
+    const Values zeros(gradient.size());
+    const auto spans = trial.parameters();
+    const std::size_t stride = std::max<std::size_t>(1, spans.size() / std::max<std::size_t>(1, options.most_checked));
+    CounterRandom random(1);
+    std::size_t begin = 0;
+    for (std::size_t p = 0; p < spans.size(); begin += spans[p++].size()) {
+        const std::size_t count = spans[p].size();
+        if (p % stride != 0 || count < 2 || found.full()) continue;
+        const Values here(spans[p].begin(), spans[p].end());
+        std::vector<double> signs(count), way(count);
+        double reach = 1, loss = 1;
+        for (std::size_t i = 0; i < count; ++i) {
+            const T given = gradient[begin + i];
+            signs[i] = given > 0 || (given == 0 && random() % 2 == 0) ? 1 : -1;
+            reach = std::max(reach, std::abs(static_cast<double>(here[i])));
+        }
+        reach *= std::cbrt(epsilon) / std::pow(static_cast<double>(count), 0.25);
+        const auto loss_at = [&](double step) {
+            for (std::size_t i = 0; i < count; ++i) {
+                spans[p][i] = static_cast<T>(static_cast<double>(here[i]) + signs[i] * step);
+                way[i] += step < 0 ? -static_cast<double>(spans[p][i]) : static_cast<double>(spans[p][i]);
+            }
+            const double there = trial.call(batch, zeros);
+            loss = std::max(loss, std::abs(there));
+            std::copy(here.begin(), here.end(), spans[p].begin());
+            return there;
+        };
+        const double far = loss_at(2 * reach) - loss_at(-2 * reach);
+        way.assign(count, 0);
+        const double near = loss_at(reach) - loss_at(-reach);
+        double expected = 0;
+        for (std::size_t i = 0; i < count; ++i) expected += static_cast<double>(gradient[begin + i]) * way[i];
+        const double off = std::abs(near - expected);
+        if (off > tolerance * (std::abs(near) + std::abs(expected)) + 64 * epsilon * loss &&
+            std::abs(far - 2 * near) <= 0.4 * off)
+            found.add(concat({"by the gradient of ", parameter_label(m, p), " the loss changes by ",
+                              number_text(expected), " where all its elements are moved by ", number_text(reach),
+                              " both ways, but it changes by ", number_text(near)}));
+    }
+}
+
 } // namespace detail
 
 /// Shapes agree; a call adds to the gradients, whatever they hold, says the same twice, leaves the
 /// parameters alone, and its gradient is that of its loss. Choose parameters and a batch where the
 /// loss is smooth. The model is left as it was found, but for its gradients. Cost: about 2 x
-/// most_checked calls.
+/// most_checked calls, and 4 for each of at most so many parameters.
 template <model M, class Batch>
     requires trainable_on<M, Batch> && std::floating_point<parameter_element_t<M>>
 Violations model_laws(M& m, const Batch& batch, const ModelTrial& options = {}) {
@@ -224,6 +275,7 @@ Violations model_laws(M& m, const Batch& batch, const ModelTrial& options = {}) 
         }
     }
     detail::difference_laws(m, trial, batch, gradient, options, found);
+    detail::direction_laws(m, trial, batch, gradient, options, found);
     trial.assign(trial.gradients(), zeros);
     return found;
 }
