@@ -48,7 +48,8 @@ struct TextPart {
 /// A number as printf writes it in the C locale, by %f, %e or %g with `digits` digits, whatever the
 /// program's own locale is: files must be readable elsewhere.
 std::string number_text(double value, std::chars_format how, int digits);
-/// As printf's %a: all of its bits. Any NaN is "nan", since its sign depends on the order of operands.
+/// As printf's %a: all of its bits. Any NaN is "nan", since its sign depends on the order of
+/// operands.
 std::string hexadecimal_text(double value);
 
 } // namespace detail

@@ -48,7 +48,7 @@ void guard_laws_of(const Guard& guard, const GuardTrial& trial, Violations& foun
         return guard.first_offender(std::span<const T>(values.data(), count));
     };
     const std::string kind = sizeof(T) == 4 ? "float" : "double";
-    // The last is longer than what a guard may look at in one go; it is tried at some of its places.
+    // The last is longer than what a guard may look at in one go: it is tried at some places.
     for (const std::size_t count : {0u, 1u, 2u, 7u, 16u, 33u, 70u, 9001u}) {
         std::vector<T> values(count);
         for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(trial.good[i % trial.good.size()]);

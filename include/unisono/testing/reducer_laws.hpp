@@ -111,7 +111,7 @@ private:
         found_.add(concat({"on ", ranks_, " ranks: ", what}));
     }
 
-    /// Whole numbers whose sums are exact in any order, and so large that they need all digits of T.
+    /// Whole numbers whose sums are exact in any order, and which need all digits of T.
     template <class T>
     T term(int rank, std::size_t i) const {
         const std::int64_t parts = std::int64_t{ranks_} * (ranks_ + 1) / 2; // the ranks' 1, 2, 3, ... times

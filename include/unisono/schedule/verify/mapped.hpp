@@ -115,8 +115,8 @@ private:
         return from.value;
     }
 
-    /// A rank may read before others in the proof and after them in a run. The read after most posts
-    /// is the last that a writer has to wait for, and a writer's own does not count.
+    /// A rank may read before others in the proof and after them in a run. The read after most
+    /// posts is the last that a writer has to wait for, and a writer's own does not count.
     static void note_read(Cell& from, const Access& now) {
         if (from.reader.rank == now.rank || from.reader.rank < 0) {
             from.reader = now;
