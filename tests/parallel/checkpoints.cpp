@@ -5,6 +5,7 @@
 
 #include <unisono/checkpoint/checkpoints.hpp>
 #include <unisono/sharding/automatic.hpp>
+#include <unisono/trainer/master_weights.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -165,6 +166,68 @@ void resumes_on_any_stages(std::size_t before) {
     }
 }
 
+/// y = w x, in 16 bits.
+struct Scales {
+    float first;
+
+    [[nodiscard]] static std::size_t inputs() { return width; }
+    [[nodiscard]] static std::size_t outputs() { return width; }
+    [[nodiscard]] static std::size_t parameters() { return width; }
+    void initialise(std::span<un::bfloat16> values) const { std::fill(values.begin(), values.end(), to(first)); }
+    static void forward(un::LayerForward<un::bfloat16>& call) {
+        for (std::size_t i = 0; i < call.output.size(); ++i)
+            call.output[i] = to(from(call.parameters[i % width]) * from(call.input[i]));
+    }
+    static void backward(un::LayerBackward<un::bfloat16>& call) {
+        for (std::size_t i = 0; i < call.output_gradient.size(); ++i) {
+            const float slope = from(call.output_gradient[i]);
+            un::bfloat16& sum = call.gradient[i % width];
+            sum = to(from(sum) + slope * from(call.input[i]));
+            if (!call.input_gradient.empty()) call.input_gradient[i] = to(slope * from(call.parameters[i % width]));
+        }
+    }
+    static float from(un::bfloat16 x) { return static_cast<float>(x); }
+    static un::bfloat16 to(float x) { return static_cast<un::bfloat16>(x); }
+};
+struct HalfSquare {
+    template <class Batch>
+    double operator()(std::span<const un::bfloat16> outputs, const Batch&, std::span<un::bfloat16> slopes) const {
+        std::copy(outputs.begin(), outputs.end(), slopes.begin());
+        double loss = 0;
+        for (const un::bfloat16 one : outputs) loss += 0.5 * Scales::from(one) * Scales::from(one);
+        return loss;
+    }
+};
+
+/// The float weights of four layers on so many stages, after updates up to `last`: those of rank 0 alone, or of all added up.
+std::array<float, 4 * width> weights_of_16_bits(int stages, const std::string& folder, bool saves, std::uint64_t last) {
+    std::vector<un::bfloat16> values(8 * width, Scales::to(0.75f));
+    const un::RowData<un::bfloat16> data(values, width);
+    std::array<float, 4 * width> weights = {};
+    test::run(
+        stages,
+        [&](Group& world) {
+            un::Mesh mesh{world, {{"data", 1}, {"pipeline", stages}}};
+            un::Layers<un::bfloat16> network;
+            for (const float first : {0.9f, 1.1f, 0.8f, 1.2f}) network.add(Scales{first});
+            un::PipelineModel model{mesh.axis("pipeline"), std::move(network), HalfSquare{}};
+            un::MasterWeights master(model);
+            un::Trainer trainer{mesh.axis("data"), master, un::Adam{.learning_rate = 0.03}};
+            un::Checkpoints checkpoints(folder);
+            if (!saves) checkpoints.resume(trainer, mesh.world());
+            while (trainer.updates() < last)
+                trainer.fit(data, {.batch_size = 4, .progress = false},
+                            [&](const un::UpdateReport& report) { return report.number < last; });
+            if (saves) checkpoints.save(trainer, mesh.world());
+            std::size_t p = 0;
+            for (const std::span<float> one : master.parameters())
+                std::copy(one.begin(), one.end(),
+                          weights.begin() + static_cast<std::ptrdiff_t>(model.places()[p++] * width));
+        },
+        test::limit);
+    return weights;
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(pipeline_checkpoints)
@@ -190,6 +253,20 @@ BOOST_AUTO_TEST_CASE(on_processes_too) {
     for (const End& one : run(saving)) BOOST_TEST(std::string(one.refused) == "");
     ends_alike({.data = 1, .stages = 4, .folder = folder.path(), .resume = true, .processes = true});
     ends_alike({.folder = folder.path(), .resume = true});
+}
+
+BOOST_AUTO_TEST_CASE(master_weights_of_a_split_model) {
+    const Folder folder, other;
+    const auto undisturbed_weights = weights_of_16_bits(1, other.path(), true, 9);
+    for (const int before : {2, 1}) {
+        const auto saved = weights_of_16_bits(before, folder.path(), true, 5);
+        for (const int stages : {1, 2, 4}) {
+            BOOST_TEST_CONTEXT("saved on " << before << " stages, resumed on " << stages) {
+                BOOST_TEST((weights_of_16_bits(stages, folder.path(), false, 5) == saved));
+                BOOST_TEST((weights_of_16_bits(stages, folder.path(), false, 9) == undisturbed_weights));
+            }
+        }
+    }
 }
 
 BOOST_AUTO_TEST_CASE(other_layers_are_refused_on_all) {

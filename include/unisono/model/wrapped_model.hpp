@@ -50,6 +50,17 @@ public:
     {
         model_->sum_over_parts(values);
     }
+    /// For checkpoints of a split model: all its parameters, and which of them are here.
+    [[nodiscard]] auto whole_parameters() const
+        requires requires(M& m) { m.whole_parameters(); }
+    {
+        return model_->whole_parameters();
+    }
+    [[nodiscard]] decltype(auto) places() const
+        requires requires(M& m) { m.places(); }
+    {
+        return model_->places();
+    }
     [[nodiscard]] M& wrapped() { return *model_; }
 
 private:
