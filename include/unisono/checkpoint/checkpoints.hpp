@@ -20,9 +20,14 @@
 #include "unisono/checkpoint/reading.hpp"
 #include "unisono/checkpoint/state.hpp"
 #include "unisono/checkpoint/writing.hpp"
+#include "unisono/core/list.hpp"
+#include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/fit.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,7 +59,8 @@ public:
     /// Writes a checkpoint: durable when it returns, or in the background, in which case the next
     /// call reports the result. Cost on each rank: about 1/p of the parameters' and the optimizer's
     /// bytes are written; in the background as much memory. All wait for the slowest: see
-    /// RunOptions.timeout. \returns its name
+    /// RunOptions.timeout. Over an elastic world, a rank that makes this call after all others
+    /// (`done_by_others`) writes nothing, and gets the name of the newest. \returns its name
     /// \throws error refused: a file cannot be written, or another training writes there;
     /// bad_input, before anything is written: names that are not UTF-8, and whatever `resume` would
     /// refuse, such as a position below 0
@@ -71,6 +77,7 @@ public:
         check_update<Trainer>();
         World& world = everyone;
         return detail::telling_all(world, "save", [&] {
+            if (trainer.done_by_others()) return newest();
             finish(world, "save");
             const bool replicated = shared_by_all(trainer, world);
             std::string name;
@@ -120,8 +127,10 @@ public:
         wait(trainer, trainer.world());
     }
     template <class Trainer, class World>
-    void wait(Trainer&, World& everyone) {
-        detail::telling_all(everyone, "save", [&] { finish(everyone, "save"); });
+    void wait(Trainer& trainer, World& everyone) {
+        detail::telling_all(everyone, "save", [&] {
+            if (!trainer.done_by_others()) finish(everyone, "save");
+        });
     }
 
     /// Restores the trainer from the newest checkpoint, or from the one of this name; empty, and
@@ -143,7 +152,7 @@ public:
         check_update<Trainer>();
         World& world = everyone;
         return detail::telling_all(world, "resume", [&]() -> std::optional<Resumed> {
-            finish(world, "resume");
+            if (!trainer.done_by_others()) finish(world, "resume");
             std::string text;
             agree(world, "resume", detail::attempt([&] {
                       if (trainer.in_fit()) detail::refuse_in_fit("resume");
@@ -258,13 +267,29 @@ private:
         }
     }
 
-    /// Returns after the last save in the background, or throws its error.
+    /// Returns after the last save in the background, or throws its error. One that not all ranks of
+    /// this world have begun, since some were lost or added (elastic/), is given up.
     template <class World>
     void finish(World& world, std::string_view operation) {
-        if (!writing_) return;
-        agree(world, operation, writing_->await_own());
-        agree(world, operation, writing_->await_commit());
+        if (writing_ && !writing_->is_started()) writing_.reset(); // the world ended before
+        const bool ours = writing_ && writing_->ranks() == world.size();
+        const std::array<std::uint64_t, 1> mine = {!writing_ ? 0 : ours ? writing_->mark() : 1};
+        detail::List<std::uint64_t> all(static_cast<std::size_t>(world.size()));
+        detail::gather_words(world, mine, all, detail::caller_named(operation));
+        const bool alike = std::all_of(all.begin(), all.end(), [&](std::uint64_t one) { return one == mine[0]; });
+        if (alike && !writing_) return;
+        if (alike && ours) {
+            agree(world, operation, writing_->await_own());
+            agree(world, operation, writing_->await_commit());
+        } else {
+            agree(world, operation, writing_ ? writing_->give_up() : std::nullopt);
+        }
         writing_.reset();
+    }
+    /// The newest complete checkpoint; empty if there is none.
+    [[nodiscard]] std::string newest() const {
+        const std::vector<std::string> whole = list();
+        return whole.empty() ? std::string() : whole.back();
     }
 
     detail::CheckpointFolder folder_;

@@ -18,6 +18,7 @@
 #include "unisono/checkpoint/manifest.hpp"
 #include "unisono/checkpoint/reading.hpp"
 #include "unisono/checkpoint/state.hpp"
+#include "unisono/trainer/agreement.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -164,6 +165,19 @@ public:
     std::optional<Failure> await_commit() {
         thread_.join();
         return commit_failure_;
+    }
+    [[nodiscard]] bool is_started() const { return thread_.joinable(); }
+    [[nodiscard]] int ranks() const { return head_.world; } ///< that write it
+    /// The same on all of them; above 1.
+    [[nodiscard]] std::uint64_t mark() const { return hash_bytes(name_.data(), name_.size()) | 2; }
+    /// Ends it; returns what has failed, unless it was the wait for ranks that are lost.
+    std::optional<Failure> give_up() {
+        std::optional<Failure> failed = await_own();
+        abandon();
+        if (!failed && commit_failure_ && commit_failure_->code != ErrorCode::aborted &&
+            commit_failure_->code != ErrorCode::timeout)
+            failed = std::move(commit_failure_);
+        return failed;
     }
     /// Makes the thread stop waiting for other ranks.
     void abandon() {

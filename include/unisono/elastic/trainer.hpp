@@ -130,7 +130,8 @@ public:
     /// result must not depend on the number of ranks. If ranks are lost meanwhile, it is called
     /// again in the next world. A rank that had not finished while others had calls it alone, with
     /// the state that the others had after it; it holds a copy of that meanwhile, and whatever the
-    /// call changes is put back. With Snapshots the call ends with a copy.
+    /// call changes is put back. `done_by_others()` of the trainer that it gets is true then: what
+    /// the call writes to files is there already. With Snapshots the call ends with a copy.
     ///
     ///     const un::StateHash hash =
     ///         trainer.collectively([](auto& now) { return un::state_hash(now); });
@@ -314,6 +315,7 @@ private:
     auto alone(Call& call) {
         Group<Transport> group;
         Inner trainer = make(group);
+        trainer.set_done_by_others();
         detail::ByteImage kept;
         if constexpr (has_owners) snapshots_.read_all(trainer);
         else {

@@ -294,6 +294,10 @@ public:
     [[nodiscard]] const Position& position() const { return progress_.position; }
     /// `fit` runs, and has called its function.
     [[nodiscard]] bool in_fit() const { return in_fit_; }
+    /// Over an elastic world, in `collectively`: all others have finished this call, which this rank
+    /// makes alone. What the call does beyond the trainer, such as writing a file, they have done.
+    [[nodiscard]] bool done_by_others() const { return done_by_others_; }
+    void set_done_by_others() { done_by_others_ = true; } ///< for elastic/
     /// Updates committed so far; where servers make them, a worker counts its own.
     [[nodiscard]] std::uint64_t updates() const { return session_.exchange().applied(); }
     /// Position and counters for checkpoints (checkpoint/checkpoint.hpp), and their restoration,
@@ -426,6 +430,7 @@ private:
     TrainingProgress progress_ = {}; ///< but for `updates`, which the session counts
     RatePoint own_point_ = {};
     bool in_fit_ = false;
+    bool done_by_others_ = false;
 };
 
 UNISONO_NAMESPACE_END
