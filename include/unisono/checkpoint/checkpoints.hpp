@@ -121,16 +121,17 @@ public:
         });
     }
 
-    /// Waits until the checkpoint in the background is durable. \throws error as `save`
+    /// Waits until the checkpoint in the background is durable. False, on all ranks alike: it was
+    /// given up, since a rank of an elastic world was lost meanwhile; save again. \throws error as
+    /// `save`
     template <class Trainer>
-    void wait(Trainer& trainer) {
-        wait(trainer, trainer.world());
+    bool wait(Trainer& trainer) {
+        return wait(trainer, trainer.world());
     }
     template <class Trainer, class World>
-    void wait(Trainer& trainer, World& everyone) {
-        detail::telling_all(everyone, "save", [&] {
-            if (!trainer.done_by_others()) finish(everyone, "save");
-        });
+    bool wait(Trainer& trainer, World& everyone) {
+        return detail::telling_all(everyone, "save",
+                                   [&] { return trainer.done_by_others() || finish(everyone, "save"); });
     }
 
     /// Restores the trainer from the newest checkpoint, or from the one of this name; empty, and
@@ -268,23 +269,31 @@ private:
     }
 
     /// Returns after the last save in the background, or throws its error. One that not all ranks of
-    /// this world have begun, since some were lost or added (elastic/), is given up.
+    /// this world have begun, since some were lost or added (elastic/), is given up: false.
     template <class World>
-    void finish(World& world, std::string_view operation) {
+    bool finish(World& world, std::string_view operation) {
         if (writing_ && !writing_->is_started()) writing_.reset(); // the world ended before
-        const bool ours = writing_ && writing_->ranks() == world.size();
-        const std::array<std::uint64_t, 1> mine = {!writing_ ? 0 : ours ? writing_->mark() : 1};
+        const bool ours = writing_ && !given_up_ && writing_->ranks() == world.size();
+        const std::array<std::uint64_t, 1> mine = {ours ? writing_->mark() : writing_ || given_up_ ? 1 : 0};
         detail::List<std::uint64_t> all(static_cast<std::size_t>(world.size()));
         detail::gather_words(world, mine, all, detail::caller_named(operation));
         const bool alike = std::all_of(all.begin(), all.end(), [&](std::uint64_t one) { return one == mine[0]; });
-        if (alike && !writing_) return;
-        if (alike && ours) {
-            agree(world, operation, writing_->await_own());
-            agree(world, operation, writing_->await_commit());
-        } else {
-            agree(world, operation, writing_ ? writing_->give_up() : std::nullopt);
+        if (alike && mine[0] == 0) return true;
+        given_up_ = true; // also if the world ends meanwhile
+        try {
+            if (alike && ours) {
+                agree(world, operation, writing_->await_own());
+                agree(world, operation, writing_->await_commit());
+            } else {
+                agree(world, operation, writing_ ? writing_->give_up() : std::nullopt);
+            }
+        } catch (const detail::agreed_error&) {
+            given_up_ = false;
+            throw;
         }
         writing_.reset();
+        given_up_ = false;
+        return alike && ours;
     }
     /// The newest complete checkpoint; empty if there is none.
     [[nodiscard]] std::string newest() const {
@@ -295,6 +304,7 @@ private:
     detail::CheckpointFolder folder_;
     CheckpointOptions options_;
     std::unique_ptr<detail::CheckpointWriting> writing_;
+    bool given_up_ = false; ///< a save in the background, of which `wait` has not told yet
 };
 
 UNISONO_NAMESPACE_END
