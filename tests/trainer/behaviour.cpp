@@ -535,6 +535,39 @@ BOOST_AUTO_TEST_CASE(dropped_tokens_are_forgotten) {
     BOOST_TEST(counts == std::vector<std::int64_t>(9, 9), boost::test_tools::per_element()); // of 29, 2 are left over
 }
 
+/// A sample weighs a tenth of a token, which no double is.
+struct Tenths : Mean {
+    using Mean::Mean;
+    double operator()(const un::RowBatch<double, double>& batch, un::Pass& pass) {
+        pass.count_tokens(0.1 * static_cast<double>(batch.rows()));
+        return Mean::operator()(batch, pass);
+    }
+};
+
+// Fractions of tokens add up, and their sum does not depend on who hosts which replica.
+BOOST_AUTO_TEST_CASE(fractions_of_tokens_close_a_window) {
+    for (const int ranks : {1, 2, 3, 4}) {
+        BOOST_TEST_CONTEXT(ranks << " ranks") {
+            std::vector<std::int64_t> counts;
+            check_clean(outcomes(ranks, [&](auto& world) {
+                Tenths model(columns);
+                un::Trainer trainer{world,
+                                    model,
+                                    un::Replicas{4},
+                                    un::SequentialSampler{},
+                                    un::ByTokens{},
+                                    un::Sgd{.learning_rate = 1e-3},
+                                    un::AccumulateTokens{.tokens = 1}};
+                std::vector<std::int64_t> mine;
+                trainer.fit(data(), {.batch_size = 1, .progress = false},
+                            [&](const un::UpdateReport& report) { mine.push_back(report.samples); });
+                if (world.rank() == 0) counts = mine;
+            }));
+            BOOST_TEST(counts == (std::vector<std::int64_t>{12, 12, 5}), boost::test_tools::per_element());
+        }
+    }
+}
+
 BOOST_AUTO_TEST_CASE(the_plan_in_words) {
     un::Group<un::InProcess> world;
     Mean model(columns, 4);

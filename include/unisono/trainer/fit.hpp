@@ -131,6 +131,12 @@ private:
     void begin_window(FitSteps& steps) {
         steps.begin_window();
         window_.reset();
+        tokens_ = 0;
+    }
+    /// The whole tokens that a round has added to the window; fractions count when they make up one.
+    std::int64_t count_tokens(double of_round) {
+        const double before = std::exchange(tokens_, tokens_ + of_round);
+        return static_cast<std::int64_t>(tokens_) - static_cast<std::int64_t>(before);
     }
     /// Whether an update follows this round, as far as that is known before the round's tokens are
     /// counted.
@@ -145,6 +151,7 @@ private:
     std::int64_t first_epoch_;
     Window window_;
     bool counts_tokens_;
+    double tokens_ = 0; ///< of all ranks in this window
     RatePoint point_;
 };
 
@@ -185,8 +192,7 @@ void FitLoop<Window>::run_epoch(FitSteps& steps, Epoch epoch) {
                       static_cast<std::uint64_t>(before / plan.counted * plan.shape.replicas + micro.replica), due,
                       due && plan.most_hosted == 1 && before == 0);
         if (!micro.ends_round) continue;
-        window_.add({plan.counted, micro.round_samples,
-                     counts_tokens_ ? static_cast<std::int64_t>(steps.tokens_of_round()) : 0});
+        window_.add({plan.counted, micro.round_samples, counts_tokens_ ? count_tokens(steps.tokens_of_round()) : 0});
         if (!(counts_tokens_ ? window_.closed() || (micro.ends_epoch && window_.due_at_end()) : due)) {
             if (micro.ends_epoch) steps.abandon();
             continue;
