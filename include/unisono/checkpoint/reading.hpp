@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,6 +46,16 @@ inline void check_tensors(const std::vector<Tensor>& saved, const std::vector<Te
     }
 }
 
+/// Samplers that deal samples in one order, if shuffled alike: one of a program's own may have another.
+inline bool deal_alike(const SavedOrder& a, const SavedOrder& b) {
+    constexpr std::string_view own[] = {"DistributedSampler", "InterleavedSampler", "ScatterSampler",
+                                        "SequentialSampler"};
+    const auto known = [&](const SavedOrder& one) {
+        return std::find(std::begin(own), std::end(own), one.sampler) != std::end(own);
+    };
+    return a.sampler == b.sampler || (known(a) && known(b));
+}
+
 /// Checks that the saved training is this trainer's, and can continue.
 inline void check_fits(const Manifest& saved, const Manifest& here, const std::string& where) {
     check_tensors(saved.parameters, here.parameters, "parameter", where);
@@ -64,7 +75,7 @@ inline void check_fits(const Manifest& saved, const Manifest& here, const std::s
         return concat(
             {"seed ", one.seed, one.shuffle ? ", shuffled" : ", as stored", one.drop_last ? ", without the last" : ""});
     };
-    if (const bool inside = saved.samples != 0; inside && text(saved.order) != text(here.order))
+    if (saved.samples != 0 && (text(saved.order) != text(here.order) || !deal_alike(saved.order, here.order)))
         refuse_input({where, ": it stands at sample ", saved.samples, " of epoch ", saved.epoch, " in the order of ",
                       saved.order.sampler, " (", text(saved.order), "); expected that of this trainer's ",
                       here.order.sampler, " (", text(here.order), ")"});
