@@ -9,6 +9,8 @@
 #include "unisono/data/data.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/optimizer/adam.hpp"
+#include "unisono/sampler/scatter.hpp"
+#include "unisono/sampler/sequential.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/trainer/hashes.hpp"
 #include "unisono/trainer/master_weights.hpp"
@@ -249,6 +251,113 @@ BOOST_AUTO_TEST_CASE(fit_refuses_another_position_while_it_runs) {
         BOOST_TEST(restored[rank].find("restore was called in") != std::string::npos, restored[rank]);
         BOOST_TEST(samples[rank] == 12);
         BOOST_TEST(after[rank] == "");
+    }
+}
+
+/// Two ranks save in the background; rank 0's part is complete long before rank 1's.
+BOOST_AUTO_TEST_CASE(patience_without_end) {
+    struct Uneven {
+        std::vector<float> weights = std::vector<float>(std::size_t{1} << 22), slopes = weights;
+        std::array<std::span<float>, 2> parts(std::vector<float>& all) const {
+            return {std::span(all).first(8), std::span(all).subspan(8)};
+        }
+        std::array<std::span<float>, 2> parameters() { return parts(weights); }
+        std::array<std::span<float>, 2> gradients() { return parts(slopes); }
+        double operator()(const un::RowBatch<float>&, un::Pass&) { return 0; }
+    };
+    const Folder folder;
+    std::array<std::string, 2> failed;
+    un::run<un::InProcess>(2, [&](auto& world) {
+        Uneven model;
+        un::Trainer trainer{world, model, un::Sgd{}};
+        un::Checkpoints checkpoints(folder.path(), {.background = true, .patience = std::chrono::nanoseconds::max()});
+        failed[static_cast<std::size_t>(world.rank())] = told([&] {
+            for (int i = 0; i < 3; ++i) checkpoints.save(trainer);
+            checkpoints.wait(trainer);
+        });
+    });
+    for (const std::string& one : failed) BOOST_TEST(one == "");
+}
+
+/// What cannot be looked at may be there: it is neither missing nor an incomplete checkpoint that may be removed.
+BOOST_AUTO_TEST_CASE(a_folder_whose_name_is_too_long_for_what_is_in_it) {
+    const Folder folder;
+    std::string path = folder.path();
+    while (path.size() < 3900) path += "/" + std::string(150, 'x');
+    path += "/" + std::string(4066 - path.size(), 'y');
+    un::Group<un::InProcess> world;
+    Linear low;
+    un::MasterWeights model(low);
+    un::Trainer trainer{world, model, un::Sgd{}};
+    un::Checkpoints checkpoints(path);
+    for (int i = 0; i < 2; ++i) {
+        const std::string found = told([&] { checkpoints.save(trainer); });
+        BOOST_TEST(found.find("cannot look at '" + path) != found.npos, found);
+    }
+}
+
+/// A sampler of a program's own: the last sample first.
+struct Backwards {
+    static constexpr std::string_view name = "backwards";
+    static constexpr un::Family family = un::Family::sampler;
+    friend bool operator==(const Backwards&, const Backwards&) = default;
+
+    [[nodiscard]] static std::int64_t replicas_per_rank() { return 1; }
+    [[nodiscard]] static auto stream(const un::SamplerShape& shape, un::Epoch epoch, std::int64_t consumed = 0) {
+        return Stream{un::SequentialSampler{}.stream(shape, epoch, consumed), shape.data_size, {}};
+    }
+    struct Stream : un::SampleStream {
+        std::int64_t size = 0;
+        std::vector<std::size_t> indices = {};
+        un::MicroBatch next() {
+            un::MicroBatch micro = un::SampleStream::next();
+            indices.clear();
+            for (const std::size_t one : micro.samples) indices.push_back(static_cast<std::size_t>(size) - 1 - one);
+            micro.samples = indices;
+            return micro;
+        }
+    };
+};
+
+/// Trains with a sampler, and stops at the second update of an epoch; or what `resume` says with it.
+template <class Sampler>
+std::string by_sampler(const std::string& folder, bool saves, std::uint64_t updates, const Sampler& sampler) {
+    const std::vector<float> values = un::torch_rand(3, 24 * width);
+    const un::RowData data(values, width);
+    un::Group<un::InProcess> world;
+    Linear low;
+    un::MasterWeights model(low);
+    un::Trainer trainer{world, model, sampler, un::Sgd{.learning_rate = 0.001}};
+    un::Checkpoints checkpoints(folder);
+    try {
+        if (!saves) checkpoints.resume(trainer);
+        else {
+            trainer.fit(data, {.batch_size = 6, .progress = false},
+                        [&](const un::UpdateReport& report) { return report.number < updates; });
+            checkpoints.save(trainer);
+        }
+    } catch (const un::error& refused) {
+        BOOST_TEST((refused.code() == un::ErrorCode::bad_input));
+        return refused.what();
+    }
+    return {};
+}
+
+BOOST_AUTO_TEST_CASE(a_sampler_of_ones_own_has_an_order_of_its_own) {
+    const un::DistributedSampler stored{.shuffle = false};
+    for (const bool at_end : {false, true}) { // where the order of the next epoch is a choice
+        const Folder own, others;
+        const std::uint64_t updates = at_end ? 4 : 2;
+        by_sampler(own.path(), true, updates, Backwards{});
+        by_sampler(others.path(), true, updates, stored);
+        BOOST_TEST(by_sampler(own.path(), false, 0, Backwards{}) == "");
+        BOOST_TEST(by_sampler(others.path(), false, 0, un::SequentialSampler{}) == "");
+        BOOST_TEST(by_sampler(others.path(), false, 0, un::ScatterSampler{.shuffle = false}) == "");
+        const std::string found = by_sampler(own.path(), false, 0, stored),
+                          other = by_sampler(others.path(), false, 0, Backwards{});
+        BOOST_TEST((found.find("in the order of backwards (seed 0, as stored)") != found.npos) == !at_end, found);
+        BOOST_TEST((other.find("expected that of this trainer's backwards") != other.npos) == !at_end, other);
+        if (at_end) BOOST_TEST(found + other == "");
     }
 }
 

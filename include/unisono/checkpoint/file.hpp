@@ -199,13 +199,20 @@ inline std::string read_text(const OldFile& file, std::uint64_t most) {
 }
 inline std::string read_text(const std::string& path, std::uint64_t most) { return read_text(OldFile(path), most); }
 
+/// After a look at an entry. \throws error refused: it may be there, such as on a disk that fails
+inline bool is_found(int result, const std::string& path) {
+    if (result == 0) return true;
+    if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP && errno != EACCES) refuse_path("look at", path, errno);
+    return false;
+}
 inline bool exists(const std::string& path) {
     struct stat facts {};
-    return ::lstat(path.c_str(), &facts) == 0;
+    return is_found(::lstat(path.c_str(), &facts), path);
 }
 inline bool exists_in(const Descriptor& folder, const std::string& name) {
     struct stat facts {};
-    return ::fstatat(folder.number(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0;
+    return is_found(::fstatat(folder.number(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW),
+                    concat({folder.path(), "/", name}));
 }
 /// Removes the entry itself and never its target. False: there is none.
 inline bool remove_in(const Descriptor& folder, const std::string& name) {

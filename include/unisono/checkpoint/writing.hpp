@@ -105,13 +105,13 @@ public:
     /// Steps 3 and 4, on rank 0. Waits `patience` for other ranks' files.
     void commit(std::size_t keep, std::chrono::nanoseconds patience) {
         const Descriptor& into = open();
-        const auto until = std::chrono::steady_clock::now() + patience;
+        const auto began = std::chrono::steady_clock::now();
         for (int rank = 0; rank < head_.world; ++rank) {
             const std::string path = concat({into.path(), "/", told_by(rank)});
             for (auto pause = std::chrono::microseconds(200); !exists_in(into, told_by(rank));
                  std::this_thread::sleep_for(pause)) {
                 if (abandoned_) throw error(ErrorCode::aborted, concat({"'", name_, "' was given up"}));
-                if (std::chrono::steady_clock::now() > until)
+                if (std::chrono::steady_clock::now() - began > patience) // which may be the greatest
                     throw error(ErrorCode::timeout, concat({"rank ", rank, " has not written its part of '", name_,
                                                             "' in time: there is no '", path, "'"}));
                 pause = std::min(2 * pause, std::chrono::microseconds(20'000));
