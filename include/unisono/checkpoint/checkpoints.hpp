@@ -268,8 +268,8 @@ private:
         }
     }
 
-    /// Returns after the last save in the background, or throws its error. One that not all ranks of
-    /// this world have begun, since some were lost or added (elastic/), is given up: false.
+    /// Returns after the last save in the background, or throws its error. One that not all ranks
+    /// of this world have begun, since some were lost or added (elastic/), is given up: false.
     template <class World>
     bool finish(World& world, std::string_view operation) {
         if (writing_ && !writing_->is_started()) writing_.reset(); // the world ended before

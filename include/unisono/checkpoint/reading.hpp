@@ -46,7 +46,8 @@ inline void check_tensors(const std::vector<Tensor>& saved, const std::vector<Te
     }
 }
 
-/// Samplers that deal samples in one order, if shuffled alike: one of a program's own may have another.
+/// Samplers that deal samples in one order, if shuffled alike: one of a program's own may have
+/// another.
 inline bool deal_alike(const SavedOrder& a, const SavedOrder& b) {
     constexpr std::string_view own[] = {"DistributedSampler", "InterleavedSampler", "ScatterSampler",
                                         "SequentialSampler"};

@@ -133,7 +133,8 @@ private:
         window_.reset();
         tokens_ = 0;
     }
-    /// The whole tokens that a round has added to the window; fractions count when they make up one.
+    /// The whole tokens that a round has added to the window; fractions count when they make up
+    /// one.
     std::int64_t count_tokens(double of_round) {
         const double before = std::exchange(tokens_, tokens_ + of_round);
         return static_cast<std::int64_t>(tokens_) - static_cast<std::int64_t>(before);

@@ -294,8 +294,9 @@ public:
     [[nodiscard]] const Position& position() const { return progress_.position; }
     /// `fit` runs, and has called its function.
     [[nodiscard]] bool in_fit() const { return in_fit_; }
-    /// Over an elastic world, in `collectively`: all others have finished this call, which this rank
-    /// makes alone. What the call does beyond the trainer, such as writing a file, they have done.
+    /// Over an elastic world, in `collectively`: all others have finished this call, which this
+    /// rank makes alone. What the call does beyond the trainer, such as writing a file, they have
+    /// done.
     [[nodiscard]] bool done_by_others() const { return done_by_others_; }
     void set_done_by_others() { done_by_others_ = true; } ///< for elastic/
     /// Updates committed so far; where servers make them, a worker counts its own.
