@@ -19,7 +19,9 @@ UNISONO_NAMESPACE_BEGIN
 ///
 /// Bits: with `Reproducible` those of `Replicated`. With plain sums the same holds where each rank
 /// has one micro-batch and slices are summed in the order of the whole (see StateSharding). With
-/// several micro-batches, sums over ranks come before those over micro-batches.
+/// several micro-batches, sums over ranks come before those over micro-batches. On one rank, with
+/// weights other than 1, the last bit may differ: `Replicated` multiplies a gradient by its weight
+/// and divides by the sum of weights in one step.
 /// Source: Rajbhandari et al., "ZeRO" (SC'20), section 5.2.
 struct GradientSharding {
     static constexpr std::string_view name = "gradient sharding";
