@@ -4,6 +4,8 @@
 
 #include "unisono/checkpoint/checkpoints.hpp"
 #include "unisono/group/run.hpp"
+#include "unisono/optimizer/adam.hpp"
+#include "unisono/sampler/sequential.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/update/diloco.hpp"
@@ -183,6 +185,43 @@ BOOST_AUTO_TEST_CASE(common_parameters_go_on_where_the_ranks_have_met) {
         BOOST_TEST(rest[rank].updates == 4u);
         BOOST_TEST(rest[rank].weights == whole[rank].weights, boost::test_tools::per_element());
         BOOST_TEST(rest[rank].state == whole[rank].state, boost::test_tools::per_element());
+    }
+}
+
+// Of 13 samples the last round has one: rank 1 makes 3 updates per epoch where rank 0 makes 4. A checkpoint after an epoch has both numbers.
+BOOST_AUTO_TEST_CASE(ranks_that_have_made_different_numbers_of_updates) {
+    const std::vector<float> values = un::torch_rand(3, 13 * 12);
+    const un::RowData<float> data(values, 12);
+    const auto epochs = [&](const std::string& folder, std::int64_t begin, std::int64_t end) {
+        std::vector<End> ends(2);
+        un::run<un::InProcess>(2, [&](auto& world) {
+            Linear model;
+            un::Trainer trainer{world, model, un::LocalSteps{.steps = 2}, un::SequentialSampler{},
+                                un::Adam{.learning_rate = 0.01}};
+            un::Checkpoints checkpoints(folder);
+            if (begin != 0) checkpoints.resume(trainer);
+            for (std::int64_t epoch = begin; epoch < end; ++epoch) {
+                trainer.fit(data, {.batch_size = 2, .progress = false});
+                checkpoints.save(trainer);
+            }
+            End& mine = ends[static_cast<std::size_t>(world.rank())];
+            mine.weights = model.weights;
+            const auto average = trainer.optimizer_state().array(0);
+            mine.state.assign(average.begin(), average.end());
+            mine.updates = trainer.updates();
+        });
+        return ends;
+    };
+    const Folder whole, stopped;
+    const auto expected = epochs(whole.path(), 0, 3);
+    epochs(stopped.path(), 0, 2);
+    const auto found = epochs(stopped.path(), 2, 3);
+    BOOST_TEST(expected[0].updates == 12u);
+    BOOST_TEST(expected[1].updates == 9u);
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+        BOOST_TEST(found[rank].updates == expected[rank].updates);
+        BOOST_TEST((found[rank].weights == expected[rank].weights));
+        BOOST_TEST((found[rank].state == expected[rank].state));
     }
 }
 

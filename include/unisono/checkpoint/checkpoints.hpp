@@ -79,7 +79,8 @@ public:
         return detail::telling_all(world, "save", [&] {
             if (trainer.done_by_others()) return newest();
             finish(world, "save");
-            const bool replicated = shared_by_all(trainer, world);
+            std::vector<std::uint64_t> own_updates;
+            const bool replicated = shared_by_all(trainer, world, own_updates);
             std::string name;
             std::optional<detail::Failure> failed = detail::attempt([&] {
                 trainer.check_memory();
@@ -89,6 +90,7 @@ public:
                     head.samples = options.position->samples;
                 }
                 head.note = options.note;
+                head.own_updates = std::move(own_updates);
                 const std::string where = "Checkpoints::save"; // which refuses what `resume` would refuse
                 static_cast<void>(detail::checked_text(head, where));
                 detail::check_fits(head, head, where);
@@ -190,7 +192,7 @@ public:
             staged->apply();
             if constexpr (detail::goes_alone<Trainer>) trainer.update_run().restore(saved.meetings.value_or(0));
             const Position position{Epoch{saved.epoch}, saved.samples};
-            trainer.restore({.updates = saved.updates,
+            trainer.restore({.updates = detail::updates_of_rank(trainer, saved),
                              .position = position,
                              .epoch = Epoch{saved.step_epoch},
                              .seed = saved.seed,
@@ -227,18 +229,18 @@ private:
 
     /// Each rank has all of the optimizer's state of its part of the model.
     template <class Trainer, class World>
-    bool shared_by_all(Trainer& trainer, World& world) {
+    bool shared_by_all(Trainer& trainer, World& world, std::vector<std::uint64_t>& own_updates) {
         using Model = std::remove_reference_t<decltype(trainer.trained())>;
         if constexpr (detail::part_of_whole<Model>) {
             bool replicated = false; // other parts' ranks do not hear of it otherwise
             agree(world, "save", detail::attempt([&] {
-                      detail::check_met(trainer);
+                      own_updates = detail::check_met(trainer);
                       replicated = detail::all_own_all(trainer);
                   }));
             detail::check_parts(trainer, world, detail::manifest_of_trainer(trainer, world.size()), replicated);
             return replicated;
         } else {
-            detail::check_met(trainer);
+            own_updates = detail::check_met(trainer);
             return detail::all_own_all(trainer);
         }
     }

@@ -54,12 +54,13 @@ public:
     [[nodiscard]] bool has(std::string_view name) const {
         return std::find(names.begin(), names.end(), name) != names.end();
     }
-    /// An object with these members and no others, except one that is optional.
+    /// An object with these members and no others, except those that are optional.
     void expect_members(std::initializer_list<std::string_view> expected, const std::string& where,
-                        std::string_view optional = {}) const {
+                        std::initializer_list<std::string_view> optional = {}) const {
         for (const std::string_view one : expected) static_cast<void>(member(one, where));
         for (const std::string& found : names)
-            if (found != optional && std::find(expected.begin(), expected.end(), found) == expected.end())
+            if (std::find(expected.begin(), expected.end(), found) == expected.end() &&
+                std::find(optional.begin(), optional.end(), found) == optional.end())
                 refuse_input({where, ": found a member \"", found, "\" that is not known"});
     }
     [[nodiscard]] const std::vector<Json>& array(const std::string& where) const {

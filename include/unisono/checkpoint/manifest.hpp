@@ -5,8 +5,9 @@
 /// of its numbers.
 ///
 /// manifest.json is one JSON object whose last member is the checksum of all bytes before it. Its
-/// members are exactly those of its version, except "meetings", which exists for updates that do
-/// not declare `agrees`. A newer version has another number and is refused because of it.
+/// members are exactly those of its version, except two, which exist for updates that do not
+/// declare `agrees`: "meetings", and "own_updates" where ranks have made different numbers. A newer
+/// version has another number and is refused because of it.
 
 #include "unisono/checkpoint/checksum.hpp"
 #include "unisono/checkpoint/json.hpp"
@@ -87,7 +88,8 @@ struct Manifest {
     double loss_scale = 1;
     std::int64_t good_updates = 0;
     std::vector<std::int32_t> grid_exponents = {};
-    std::optional<std::uint64_t> meetings = {}; ///< synchronisations so far of ranks that make updates of their own
+    std::optional<std::uint64_t> meetings = {};  ///< synchronisations so far of ranks that make updates of their own
+    std::vector<std::uint64_t> own_updates = {}; ///< of each of those ranks; empty: `updates`
     std::string policies = {};
     std::string note = {};
     std::vector<Tensor> parameters = {}; ///< names, types and shapes
@@ -180,57 +182,59 @@ inline std::string manifest_text(const Manifest& m) {
                        ",\"shape\":", json_array(one.shape, integer), "}"});
     };
     const auto truth = [](bool value) { return std::string_view(value ? "true" : "false"); };
-    return sealed(concat({"{\"format\":",
-                          json_text(manifest_format),
-                          ",\"version\":",
-                          manifest_version,
-                          ",\n\"library\":",
-                          json_text(m.library),
-                          ",\"world\":",
-                          m.world,
-                          ",\n\"updates\":",
-                          m.updates,
-                          ",\"epoch\":",
-                          m.epoch,
-                          ",\"samples\":",
-                          m.samples,
-                          ",\"step_epoch\":",
-                          m.step_epoch,
-                          ",\"seed\":",
-                          m.seed,
-                          ",\"data_size\":",
-                          m.data_size,
-                          ",\n\"order\":{\"sampler\":",
-                          json_text(m.order.sampler),
-                          ",\"seed\":",
-                          m.order.seed,
-                          ",\"shuffle\":",
-                          truth(m.order.shuffle),
-                          ",\"drop_last\":",
-                          truth(m.order.drop_last),
-                          "},\n\"loss_scaling\":{\"scales\":",
-                          truth(m.scales),
-                          ",\"scale\":",
-                          json_text(number_text(m.loss_scale)),
-                          ",\"good_updates\":",
-                          m.good_updates,
-                          "},\n\"grid_exponents\":",
-                          json_array(m.grid_exponents, integer),
-                          m.meetings ? concat({",\n\"meetings\":", *m.meetings}) : std::string(),
-                          ",\n\"policies\":",
-                          json_text(m.policies),
-                          ",\n\"note\":",
-                          json_text(m.note),
-                          ",\n\"parameters\":",
-                          json_array(m.parameters, shape, ",\n"),
-                          ",\n\"buffers\":",
-                          json_array(m.buffers, shape, ",\n"),
-                          ",\n\"optimizer\":{\"name\":",
-                          json_text(m.optimizer),
-                          ",\"arrays\":",
-                          json_array(m.arrays, [](const std::string& name) { return json_text(name); }),
-                          "},\n\"files\":",
-                          json_array(m.files, file_text, ",\n")}));
+    return sealed(concat(
+        {"{\"format\":",
+         json_text(manifest_format),
+         ",\"version\":",
+         manifest_version,
+         ",\n\"library\":",
+         json_text(m.library),
+         ",\"world\":",
+         m.world,
+         ",\n\"updates\":",
+         m.updates,
+         ",\"epoch\":",
+         m.epoch,
+         ",\"samples\":",
+         m.samples,
+         ",\"step_epoch\":",
+         m.step_epoch,
+         ",\"seed\":",
+         m.seed,
+         ",\"data_size\":",
+         m.data_size,
+         ",\n\"order\":{\"sampler\":",
+         json_text(m.order.sampler),
+         ",\"seed\":",
+         m.order.seed,
+         ",\"shuffle\":",
+         truth(m.order.shuffle),
+         ",\"drop_last\":",
+         truth(m.order.drop_last),
+         "},\n\"loss_scaling\":{\"scales\":",
+         truth(m.scales),
+         ",\"scale\":",
+         json_text(number_text(m.loss_scale)),
+         ",\"good_updates\":",
+         m.good_updates,
+         "},\n\"grid_exponents\":",
+         json_array(m.grid_exponents, integer),
+         m.meetings ? concat({",\n\"meetings\":", *m.meetings}) : std::string(),
+         m.own_updates.empty() ? std::string() : concat({",\n\"own_updates\":", json_array(m.own_updates, integer)}),
+         ",\n\"policies\":",
+         json_text(m.policies),
+         ",\n\"note\":",
+         json_text(m.note),
+         ",\n\"parameters\":",
+         json_array(m.parameters, shape, ",\n"),
+         ",\n\"buffers\":",
+         json_array(m.buffers, shape, ",\n"),
+         ",\n\"optimizer\":{\"name\":",
+         json_text(m.optimizer),
+         ",\"arrays\":",
+         json_array(m.arrays, [](const std::string& name) { return json_text(name); }),
+         "},\n\"files\":",
+         json_array(m.files, file_text, ",\n")}));
 }
 
 inline std::vector<Tensor> shapes_of(const Json& list, const std::string& where) {
@@ -265,7 +269,7 @@ inline Manifest manifest_of(std::string_view text, const std::string& where) {
                          "epoch",      "samples",      "step_epoch",     "seed",     "data_size",
                          "order",      "loss_scaling", "grid_exponents", "policies", "note",
                          "parameters", "buffers",      "optimizer",      "files",    "xxh64"},
-                        where, "meetings");
+                        where, {"meetings", "own_updates"});
     const auto of = [&](const Json& object, std::string_view name) -> const Json& {
         return object.member(name, where);
     };
@@ -305,6 +309,9 @@ inline Manifest manifest_of(std::string_view text, const std::string& where) {
     for (const Json& one : of(json, "grid_exponents").array(at("grid_exponents")))
         m.grid_exponents.push_back(one.integer<std::int32_t>(at("grid_exponents")));
     if (json.has("meetings")) m.meetings = of(json, "meetings").integer<std::uint64_t>(at("meetings"));
+    if (json.has("own_updates"))
+        for (const Json& one : of(json, "own_updates").array(at("own_updates")))
+            m.own_updates.push_back(one.integer<std::uint64_t>(at("own_updates")));
     m.policies = of(json, "policies").string(at("policies"));
     m.note = of(json, "note").string(at("note"));
     m.parameters = shapes_of(of(json, "parameters"), at("parameters"));

@@ -159,27 +159,37 @@ std::vector<std::string> array_names(Trainer& trainer) {
     }
     return names;
 }
-/// Checks that ranks which update on their own have just synchronised, after the same number of
-/// updates each. Collective.
+/// Checks that ranks which update on their own have just synchronised. Collective.
+/// \returns the updates of each where they differ: a rank without data in a round, or whose
+/// gradient a guard has left out, has made fewer; else empty
 /// \throws error refused, on all ranks alike, that names the first which has not
 template <class Trainer>
-void check_met([[maybe_unused]] Trainer& trainer) {
+std::vector<std::uint64_t> check_met([[maybe_unused]] Trainer& trainer) {
+    std::vector<std::uint64_t> updates;
     if constexpr (goes_alone<Trainer>) {
         auto& world = trainer.world();
         const std::array<std::uint64_t, 2> mine = {trainer.update_run().own(), trainer.updates()};
         List<std::uint64_t> all(2 * static_cast<std::size_t>(world.size()));
         gather_words(world, mine, all, Caller::save);
         for (std::size_t i = 0; i < all.size(); i += 2) {
-            if (all[i] == 0 && all[i + 1] == all[1]) continue;
-            const std::string found =
-                all[i] != 0
-                    ? concat({"has made ", all[i], " updates of its own since the ranks last met; ",
-                              "expected none: save after an update at which they meet, or synchronise() before"})
-                    : concat({"has made ", all[i + 1], " updates and rank ", world.world_rank(0), " ", all[1],
-                              "; expected as many: a checkpoint has one position"});
-            throw agreed_error(world.blame(ErrorCode::refused, static_cast<int>(i / 2), "save", {found}));
+            updates.push_back(all[i + 1]);
+            if (all[i] == 0) continue;
+            throw agreed_error(
+                world.blame(ErrorCode::refused, static_cast<int>(i / 2), "save",
+                            {"has made ", all[i], " updates of its own since the ranks last met; ",
+                             "expected none: save after an update at which they meet, or synchronise() before"}));
         }
+        if (std::all_of(updates.begin(), updates.end(), [&](std::uint64_t one) { return one == all[1]; }))
+            updates.clear();
     }
+    return updates;
+}
+/// The updates with which this rank continues.
+template <class Trainer>
+std::uint64_t updates_of_rank(Trainer& trainer, const Manifest& saved) {
+    const auto ranks = static_cast<std::size_t>(trainer.world().size());
+    if (saved.own_updates.size() != ranks) return saved.updates;
+    return saved.own_updates[static_cast<std::size_t>(trainer.world().rank())];
 }
 
 /// Everything but the files, for a checkpoint by `ranks` ranks. Local.
