@@ -127,13 +127,22 @@ bool same_model_bits(const std::vector<T>& a, const std::vector<T>& b) {
     return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
+template <class T>
+inline constexpr double rounding_of = sizeof(T) == 8 ? 0x1p-52 : 0x1p-23;
+
+/// Between a change of the loss and what the gradient says of it, relative.
+template <class T>
+double tolerance_of(const ModelTrial& options) {
+    return options.tolerance > 0 ? options.tolerance : (sizeof(T) == 8 ? 1e-5 : 2e-2);
+}
+
 /// Central differences of the loss against the gradient.
 template <model M, class Batch, class Values>
 void difference_laws(M& m, ModelUnderTrial<M>& trial, const Batch& batch, const Values& gradient,
                      const ModelTrial& options, Violations& found) {
     using T = parameter_element_t<M>;
-    constexpr double epsilon = sizeof(T) == 8 ? 0x1p-52 : 0x1p-23;
-    const double tolerance = options.tolerance > 0 ? options.tolerance : (sizeof(T) == 8 ? 1e-5 : 2e-2);
+    constexpr double epsilon = rounding_of<T>;
+    const double tolerance = tolerance_of<T>(options);
     const Values zeros(gradient.size());
     const auto spans = trial.parameters();
     const std::size_t stride =
@@ -164,15 +173,15 @@ void difference_laws(M& m, ModelUnderTrial<M>& trial, const Batch& batch, const 
     }
 }
 
-/// Moves all elements of a parameter at once, along the signs of its gradient: so many small
-/// gradients, or none, show where the loss is too coarse to see one of them. What is not in
-/// proportion to the way is no violation: the loss is bent there.
+/// Moves all elements of a parameter at once, along the signs of its gradient. A loss that is too
+/// coarse to show one small element shows them all, or that there are none. A change that is not in
+/// proportion to the step is no violation, since the loss is bent there.
 template <model M, class Batch, class Values>
 void direction_laws(M& m, ModelUnderTrial<M>& trial, const Batch& batch, const Values& gradient,
                     const ModelTrial& options, Violations& found) {
     using T = parameter_element_t<M>;
-    constexpr double epsilon = sizeof(T) == 8 ? 0x1p-52 : 0x1p-23;
-    const double tolerance = options.tolerance > 0 ? options.tolerance : (sizeof(T) == 8 ? 1e-5 : 2e-2);
+    constexpr double epsilon = rounding_of<T>;
+    const double tolerance = tolerance_of<T>(options);
     const Values zeros(gradient.size());
     const auto spans = trial.parameters();
     const std::size_t stride = std::max<std::size_t>(1, spans.size() / std::max<std::size_t>(1, options.most_checked));
@@ -219,7 +228,7 @@ void direction_laws(M& m, ModelUnderTrial<M>& trial, const Batch& batch, const V
 /// Shapes agree; a call adds to the gradients, whatever they hold, says the same twice, leaves the
 /// parameters alone, and its gradient is that of its loss. Choose parameters and a batch where the
 /// loss is smooth. The model is left as it was found, but for its gradients. Cost: about 2 x
-/// most_checked calls, and 4 for each of at most so many parameters.
+/// most_checked calls, and 4 calls for each of at most most_checked parameters.
 template <model M, class Batch>
     requires trainable_on<M, Batch> && std::floating_point<parameter_element_t<M>>
 Violations model_laws(M& m, const Batch& batch, const ModelTrial& options = {}) {
