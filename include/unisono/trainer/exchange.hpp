@@ -98,7 +98,8 @@ public:
         totals_.add(sums_, share, loss);
         sums_.micro_batches += 1;
         sums_.samples += samples;
-        sums_.tokens += std::nearbyint(micro.tokens * 0x1p20) * 0x1p-20; // a sum that no order changes
+        if (micro.tokens != 0)
+            sums_.tokens += std::nearbyint(micro.tokens * 0x1p20) * 0x1p-20; // a sum that no order changes
         if constexpr (Context::Guard::inspects) {
             if (!std::isfinite(loss)) offence_.note({world_->rank(), 0, true});
         }
