@@ -12,6 +12,8 @@ module;
 #include <array>
 #include <atomic>
 #include <bit>
+#include <bits/chrono.h>
+#include <bits/stl_algobase.h>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -102,6 +104,7 @@ export extern "C++" { // the names of the headers, which belong to no module, so
 #include "unisono/any.hpp"
 #include "unisono/elastic.hpp"
 #include "unisono/hosts.hpp"
+#include "unisono/launch/processes.hpp"
 #include "unisono/model/strided.hpp"
 #include "unisono/parallel.hpp"
 #include "unisono/simulate.hpp"

@@ -60,13 +60,13 @@ concept accumulation_window = detail::copyable_value<W> && requires(W& window, c
     { view.would_close(next) } -> std::same_as<bool>;
     { view.closed() } -> std::same_as<bool>;
     { view.due_at_end() } -> std::same_as<bool>; // the epoch ends here: is an update due?
-    { view.totals() } -> std::convertible_to<Totals>;
+    { view.totals() } -> detail::converts_to<Totals>;
 };
 
 /// `counts_tokens`: the trainer must sum the tokens of each round over all ranks.
 template <class A>
 concept accumulation_policy = policy_of<A, Family::accumulation> && requires(const A& policy, std::int64_t hosted) {
-    { A::counts_tokens } -> std::convertible_to<bool>;
+    { A::counts_tokens } -> detail::converts_to<bool>;
     { policy.window(hosted) } -> accumulation_window; // hosted: replicas per rank, that is micro-batches a round
 };
 
@@ -95,7 +95,7 @@ private:
     ShortWindow at_end_;
 };
 
-static_assert(accumulation_window<AccumulationWindow>);
+UNISONO_CERTIFY(accumulation_window<AccumulationWindow>);
 
 namespace accumulation {
 

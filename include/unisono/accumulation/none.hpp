@@ -19,7 +19,7 @@ struct NoAccumulation {
     [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const;
 };
 
-static_assert(accumulation_policy<NoAccumulation>);
+UNISONO_CERTIFY(accumulation_policy<NoAccumulation>);
 
 UNISONO_NAMESPACE_END
 

@@ -23,7 +23,7 @@ struct AccumulateSamples {
     [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const;
 };
 
-static_assert(accumulation_policy<AccumulateSamples>);
+UNISONO_CERTIFY(accumulation_policy<AccumulateSamples>);
 
 UNISONO_NAMESPACE_END
 

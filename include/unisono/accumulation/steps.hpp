@@ -24,7 +24,7 @@ struct Accumulate {
     [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const;
 };
 
-static_assert(accumulation_policy<Accumulate>);
+UNISONO_CERTIFY(accumulation_policy<Accumulate>);
 
 UNISONO_NAMESPACE_END
 

@@ -24,7 +24,7 @@ struct AccumulateTokens {
     [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const;
 };
 
-static_assert(accumulation_policy<AccumulateTokens>);
+UNISONO_CERTIFY(accumulation_policy<AccumulateTokens>);
 
 UNISONO_NAMESPACE_END
 

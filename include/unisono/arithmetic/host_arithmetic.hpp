@@ -8,8 +8,8 @@
 #include "unisono/arithmetic/apply.hpp"
 #include "unisono/arithmetic/scale.hpp"
 #include "unisono/arithmetic/scan.hpp"
+#include "unisono/core/standard.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <span>
@@ -28,7 +28,7 @@ struct HostArithmetic : OnHost {
     template <class T>
     static void copy(std::span<T> out, std::type_identity_t<std::span<const T>> x) {
         detail::check_sizes("copy", x.size(), out.size());
-        std::copy_n(x.data(), x.size(), out.data());
+        std::copy(x.begin(), x.end(), out.begin());
     }
     template <class T>
     static void scale(std::span<T> x, double factor) {

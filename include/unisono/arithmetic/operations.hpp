@@ -207,9 +207,12 @@ template <class Op, element T>
     requires(reduction_operation<Op, T> && !detail::built_in_operation<Op> && !std::same_as<Op, WeightedMean>)
 Reduction make_reduction(const Op&& op) = delete; // the operation would be gone before the collective runs
 
-static_assert(reduction_operation<Sum, float> && reduction_operation<Product, bfloat16>);
-static_assert(reduction_operation<Min, std::int64_t> && reduction_operation<Max, unsigned char>);
-static_assert(reduction_operation<WeightedMean, float> && !reduction_operation<WeightedMean, std::int32_t>);
+UNISONO_CERTIFY(reduction_operation<Sum, float>);
+UNISONO_CERTIFY(reduction_operation<Product, bfloat16>);
+UNISONO_CERTIFY(reduction_operation<Min, std::int64_t>);
+UNISONO_CERTIFY(reduction_operation<Max, unsigned char>);
+UNISONO_CERTIFY(reduction_operation<WeightedMean, float>);
+UNISONO_CERTIFY(!reduction_operation<WeightedMean, std::int32_t>);
 
 UNISONO_NAMESPACE_END
 

@@ -5,10 +5,10 @@
 /// (operations.hpp) make these.
 
 #include "unisono/core/element.hpp"
+#include "unisono/core/standard.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 
 UNISONO_NAMESPACE_BEGIN
 

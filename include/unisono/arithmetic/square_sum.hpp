@@ -7,7 +7,6 @@
 #include "unisono/arithmetic/grid.hpp"
 
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -136,6 +135,8 @@ private:
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include <cmath>
+
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION void SquareSum::merge(const SquareSum& other) {

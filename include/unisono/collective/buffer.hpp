@@ -16,19 +16,17 @@
 #include "unisono/arithmetic/arithmetic.hpp"
 #include "unisono/core/device_span.hpp"
 #include "unisono/core/element.hpp"
+#include "unisono/core/spans.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/transport/transport.hpp"
 
 #include <concepts>
 #include <cstddef>
-#include <iterator>
 #include <span> // and the concepts of ranges, without the adaptors of <ranges>
 #include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-template <class B>
-concept spannable = requires(B& b) { std::span(b); };
 
 /// It views memory of a device.
 template <class B>
@@ -43,7 +41,7 @@ concept lone_element = element<T> && !spannable<T> && !std::is_array_v<T> && !vi
 
 template <spannable B>
 constexpr auto span_of(B& b) {
-    return std::span(b);
+    return as_span(b);
 }
 template <lone_element T>
 constexpr std::span<T, 1> span_of(T& one) {
@@ -56,7 +54,8 @@ constexpr DeviceSpan<T> span_of(const DeviceSpan<T>& view) {
 
 /// Memory that exists after the call, as a forwarding reference deduces the type.
 template <class B>
-concept outlives_call = std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B> || views_device<B>;
+concept outlives_call =
+    std::is_lvalue_reference_v<B> || is_span<std::remove_cv_t<B>> || std::ranges::borrowed_range<B> || views_device<B>;
 
 } // namespace detail
 

@@ -6,11 +6,11 @@
 #include "unisono/arithmetic/operations.hpp"
 #include "unisono/collective/buffer.hpp"
 #include "unisono/collective/native.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
 #include "unisono/group/overlaps.hpp"
 
-#include <algorithm>
 #include <concepts>
 #include <span>
 #include <string>

@@ -26,6 +26,7 @@
 #include "unisono/trainer/exchange/offence.hpp"
 #include "unisono/trainer/fit.hpp"
 #include "unisono/trainer/stop_on_signal.hpp"
+#include "unisono/trainer/summation.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
 
@@ -121,10 +122,12 @@ UNISONO_COMPILED_TEMPLATE class detail::PlanOf<schedule::TreeAllReduce>;
                                                         std::span<std::uint64_t>, Caller);                             \
     UNISONO_COMPILED_TEMPLATE void detail::agree_on(Group<Transport>&, std::string_view,                               \
                                                     std::span<const std::string_view>, std::span<const std::int64_t>); \
-    UNISONO_COMPILED_TEMPLATE void detail::agree_on_policies(Group<Transport>&, std::span<const PolicyFacts>);         \
+    UNISONO_COMPILED_TEMPLATE void detail::agree_on_policies(Group<Transport>&, Part<const PolicyFacts>);              \
     UNISONO_COMPILED_TEMPLATE void detail::agree_on_shapes(Group<Transport>&, const Layout&, ElementType,              \
                                                            const ParameterLabels&);                                    \
     UNISONO_COMPILED_TEMPLATE void detail::agree_on_offence(Group<Transport>&, Offence&);                              \
+    UNISONO_COMPILED_TEMPLATE std::size_t detail::agree_on_sums(Group<Transport>&, std::size_t);                       \
+    UNISONO_COMPILED_TEMPLATE void detail::PlainTotals::agree(Group<Transport>&, UpdateSums&, bool);                   \
     UNISONO_COMPILED_TEMPLATE void detail::agree_on_fit(Group<Transport>&, const FitOptions&, const Position&,         \
                                                         const TrainingPlan&);                                          \
     UNISONO_COMPILED_TEMPLATE bool detail::StopAgreement::stop(Group<Transport>&);

@@ -63,9 +63,10 @@
 /// the alternative).
 
 #include "unisono/core/policy.hpp"
+#include "unisono/core/standard.hpp"
+#include "unisono/core/value.hpp"
 #include "unisono/layout/owners.hpp"
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <span>
@@ -75,8 +76,8 @@ UNISONO_NAMESPACE_BEGIN
 
 template <class C>
 concept compression_policy = policy_of<C, Family::compression> && requires(const C& policy) {
-    { C::compresses } -> std::convertible_to<bool>;
-    { C::own_exchange } -> std::convertible_to<bool>;
+    { C::compresses } -> detail::converts_to<bool>;
+    { C::own_exchange } -> detail::converts_to<bool>;
     policy.check();
 };
 
@@ -137,6 +138,6 @@ struct NoCompression {
         return {};
     }
 };
-static_assert(compression_policy<NoCompression>);
+UNISONO_CERTIFY(compression_policy<NoCompression>);
 
 UNISONO_NAMESPACE_END

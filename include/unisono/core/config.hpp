@@ -50,15 +50,25 @@ namespace {
 extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library = 1; ///< what the library looks for
 #endif
 
+/// Under a type of the library: the concept that it satisfies. Where the library is built, and in
+/// tests/headers, this is a static_assert; a program does not prove again what is proven there,
+/// since the proofs of a hundred types take a compiler 50 ms.
+#if defined(UNISONO_BUILDS_LIBRARY) || defined(UNISONO_CERTIFIES)
+#define UNISONO_CERTIFY(...) static_assert(__VA_ARGS__)
+#else
+#define UNISONO_CERTIFY(...) static_assert(true)
+#endif
+
 /// A programmer's error inside the library: says what and where, then aborts (debug builds only).
 #if defined(NDEBUG) && !defined(UNISONO_ASSERTIONS)
 #define UNISONO_ASSERT(condition, message) static_cast<void>(0)
 #else
-#define UNISONO_ASSERT(condition, message)                                                                     \
-    ((condition) ? static_cast<void>(0)                                                                        \
-                 : (std::fprintf(stderr, "unisono: assertion failed: %s: %s, at %s:%d\n", #condition, message, \
-                                 __FILE__, __LINE__),                                                          \
-                    std::abort()))
+#define UNISONO_LITERAL_OF(number) #number
+#define UNISONO_LITERAL(number) UNISONO_LITERAL_OF(number)
+#define UNISONO_ASSERT(condition, message) \
+    ((condition)                           \
+         ? static_cast<void>(0)            \
+         : ::unisono::detail::fail_assertion(#condition ": " message ", at " __FILE__ ":" UNISONO_LITERAL(__LINE__)))
 #endif
 
 /// On a function that a GPU may run, too: what CUDA's compiler needs to see there, and nothing for
@@ -129,3 +139,15 @@ extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library 
                     "fp-contract=off")]]
 #define UNISONO_ELEMENTWISE _Pragma("GCC ivdep")
 #endif
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+[[noreturn, gnu::cold]] void fail_assertion(const char* what) noexcept;
+#if UNISONO_DEFINES
+[[gnu::noinline]] UNISONO_DEFINITION void fail_assertion(const char* what) noexcept {
+    std::fprintf(stderr, "unisono: assertion failed: %s\n", what);
+    std::abort();
+}
+#endif
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -4,12 +4,12 @@
 /// The element types that collectives move and reduce, as run-time tags and as C++ types.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/standard.hpp"
 
 #include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <string_view>
 #include <type_traits>
 
@@ -106,7 +106,7 @@ private:
 
 /// An element that a collective can move: anything trivially copyable.
 template <class T>
-concept element = std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>;
+concept element = __is_trivially_copyable(T) && !std::is_pointer_v<T>;
 
 /// The number of an element type; `opaque` for the user's own.
 template <element T>

@@ -71,7 +71,7 @@ private:
 };
 
 /// Throws `bad_input`: the one way in which arguments are refused.
-[[noreturn, gnu::cold]] void refuse_input(const std::string& message);
+[[noreturn, gnu::cold]] void refuse_input(const detail::TextPart& message);
 /// With a message of parts, as `concat` takes them.
 [[noreturn, gnu::cold]] void refuse_input(std::initializer_list<detail::TextPart> message);
 
@@ -94,12 +94,12 @@ UNISONO_DEFINITION std::string error::compose(const Fault& what) {
     return text;
 }
 
-[[gnu::noinline]] UNISONO_DEFINITION void refuse_input(const std::string& message) {
-    throw error(ErrorCode::bad_input, message);
+[[gnu::noinline]] UNISONO_DEFINITION void refuse_input(const detail::TextPart& message) {
+    throw error(ErrorCode::bad_input, concat({message}));
 }
 
 [[gnu::noinline]] UNISONO_DEFINITION void refuse_input(std::initializer_list<detail::TextPart> message) {
-    refuse_input(concat(message));
+    throw error(ErrorCode::bad_input, concat(message));
 }
 
 UNISONO_NAMESPACE_END

@@ -75,7 +75,7 @@ private:
 template <class T>
 class List : private ListRoom {
     static constexpr std::size_t stride = sizeof(T); // NOLINT(bugprone-sizeof-expression): T may be a pointer
-    static_assert(std::is_trivially_copyable_v<T>, "List moves its elements as bytes: use std::vector");
+    static_assert(__is_trivially_copyable(T), "List moves its elements as bytes: use std::vector");
     static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__, "operator new does not align so far");
 
 public:
@@ -169,7 +169,7 @@ template <class T>
 class FixedArray {
 public:
     explicit FixedArray(std::size_t count) : data_(new T[count]()) {}
-    FixedArray(FixedArray&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+    FixedArray(FixedArray&& other) noexcept : data_(other.data_) { other.data_ = nullptr; }
     FixedArray& operator=(FixedArray&&) = delete;
     ~FixedArray() { delete[] data_; }
     [[nodiscard]] T& operator[](std::size_t index) { return data_[index]; }
@@ -177,6 +177,27 @@ public:
 
 private:
     T* data_;
+};
+
+/// Numbers that stay where they are, not initialised: as std::unique_ptr<T[]>.
+template <class T>
+class RawArray {
+public:
+    RawArray() = default;
+    explicit RawArray(std::size_t count) : data_(new T[count]) {}
+    RawArray(RawArray&& other) noexcept : data_(other.data_) { other.data_ = nullptr; }
+    RawArray& operator=(RawArray&& other) noexcept {
+        T* const data = other.data_;
+        other.data_ = nullptr;
+        delete[] data_;
+        data_ = data;
+        return *this;
+    }
+    ~RawArray() { delete[] data_; }
+    [[nodiscard]] T* data() const { return data_; }
+
+private:
+    T* data_ = nullptr;
 };
 
 /// Elements one after the other that are another's, as a std::span without bounds of its own: which

@@ -27,7 +27,7 @@ std::shared_ptr<std::byte> memory_for_rank(int rank, std::size_t bytes);
 /// `size()` elements that are contiguous and begin at a cache line. Move-only. Keeps alive what its
 /// memory belongs to.
 template <class T>
-    requires std::is_trivially_copyable_v<T>
+    requires __is_trivially_copyable(T)
 class Memory {
 public:
     using value_type = T;

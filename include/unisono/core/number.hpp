@@ -13,7 +13,6 @@
 #include "unisono/core/text.hpp"
 
 #include <charconv>
-#include <cmath>
 #include <concepts>
 #include <limits>
 #include <string>
@@ -58,7 +57,7 @@ template <std::floating_point T>
     T found{};
     if (!detail::begins_number<T>(text, least)) return false;
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), found, how);
-    if (problem != std::errc{} || end != text.data() + text.size() || !std::isfinite(found)) return false;
+    if (problem != std::errc{} || end != text.data() + text.size() || !__builtin_isfinite(found)) return false;
     if (!(found >= least && found <= most)) return false;
     value = found;
     return true;

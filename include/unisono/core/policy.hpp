@@ -49,8 +49,8 @@ constexpr std::string_view name_of(Family which) {
 
 template <class P>
 concept policy = detail::copyable_value<P> && detail::comparable_value<P> && requires {
-    { P::name } -> std::convertible_to<std::string_view>;
-    { P::family } -> std::convertible_to<Family>;
+    { P::name } -> detail::converts_to<std::string_view>;
+    { P::family } -> detail::converts_to<Family>;
 };
 
 template <class P, Family Which>

@@ -24,13 +24,13 @@ struct RuleText {
     std::string_view why;      ///< and the reason
 };
 
-/// Defines a row: a type with the rule's `text`, and with `holds<P>` for a bundle P of types. The
+/// Defines a row: a type with the rule's `text()`, and with `holds<P>` for a bundle P of types. The
 /// condition comes last, in terms of P. `Asserted<P>` is instantiated for the first row of a table
 /// that does not hold, so that a compiler prints one message: static assertions take literals only,
 /// which is why a row is a macro.
 #define UNISONO_RULE(rule, summary, found, required, why, ...)                                                   \
     struct rule {                                                                                                \
-        static constexpr ::unisono::detail::RuleText text{#rule, summary, found, required, why};                 \
+        static constexpr ::unisono::detail::RuleText text() { return {#rule, summary, found, required, why}; }   \
         template <class P>                                                                                       \
         static constexpr bool holds = (__VA_ARGS__);                                                             \
         template <class P>                                                                                       \
@@ -59,7 +59,7 @@ class RuleTable {
     };
 
 public:
-    static constexpr std::array<RuleText, sizeof...(Rows)> texts = {Rows::text...};
+    static constexpr std::array<RuleText, sizeof...(Rows)> texts = {Rows::text()...};
     /// The number of the first row that does not hold; sizeof...(Rows) where all do.
     template <class P>
     static constexpr std::size_t first_broken = holding<P, Rows...>();

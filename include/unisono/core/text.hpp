@@ -17,6 +17,13 @@ namespace detail {
 
 inline constexpr std::size_t longest_number = 352; ///< a double in %f has up to 309 digits before the point
 
+template <class T>
+inline constexpr bool is_text = false;
+template <>
+inline constexpr bool is_text<std::string> = true;
+template <>
+inline constexpr bool is_text<std::string_view> = true;
+
 /// A piece of a message: text, a character, or a number that becomes text when the message is made.
 /// Two words, since every message stores some.
 struct TextPart {
@@ -31,8 +38,10 @@ struct TextPart {
     };
     std::size_t length;
 
-    TextPart(std::string_view value) : text(value.data()), length(value.size()) {}
-    TextPart(const std::string& value) : text(value.data()), length(value.size()) {}
+    /// A template, so that a compiler asks of no literal whether it converts to a std::string.
+    template <class T>
+        requires is_text<T>
+    TextPart(const T& value) : text(value.data()), length(value.size()) {}
     TextPart(const char* value) : TextPart(std::string_view(value)) {}
     TextPart(char value) : character(value), length(character_kind) {}
     template <std::unsigned_integral T>

@@ -5,8 +5,8 @@
 /// simulator's virtual time).
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/standard.hpp"
 
-#include <chrono>
 #include <cstdint>
 #include <limits>
 

@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// The requirements of std::copyable, std::movable and std::equality_comparable, without common
-/// references and swaps: those take a compiler a millisecond per class, and this library checks
-/// more than a hundred.
+/// The requirements of std::copyable, std::movable, std::equality_comparable and
+/// std::convertible_to, without common references, swaps and classes of traits: those take a
+/// compiler up to a millisecond per type, and this library checks more than a hundred.
 
 #include "unisono/core/config.hpp"
 
@@ -18,8 +18,19 @@ namespace detail {
 template <class>
 inline constexpr bool never_true = false;
 
+/// As std::convertible_to.
+template <class From, class To>
+concept converts_to = requires(From (&from)(), void (&take)(To)) { take(from()); };
+
 template <class V>
-concept movable_value = std::is_object_v<V> && requires(V& to, V&& from) {
+inline constexpr bool is_value = true; ///< or a function, which no constructor makes
+template <class V>
+inline constexpr bool is_value<V&> = false;
+template <class V>
+inline constexpr bool is_value<V&&> = false;
+
+template <class V>
+concept movable_value = is_value<V> && requires(V& to, V&& from) {
     V(static_cast<V&&>(from));
     to = static_cast<V&&>(from);
 };

@@ -21,10 +21,11 @@
 /// numbers that depend on the index alone are in core/random.hpp).
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/spans.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/value.hpp"
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +38,7 @@ UNISONO_NAMESPACE_BEGIN
 
 template <class D>
 concept data_set = requires(D& data, std::span<const std::size_t> indices) {
-    { data.size() } -> std::convertible_to<std::size_t>;
+    { data.size() } -> detail::converts_to<std::size_t>;
     { data.batch(indices) } -> detail::movable_value;
 };
 
@@ -64,8 +65,13 @@ struct RowBatch {
 namespace detail {
 /// A temporary that owns its elements: a view of it would dangle.
 template <class R>
-concept owning_temporary = !std::is_lvalue_reference_v<R> && std::ranges::range<R> && !std::ranges::borrowed_range<R> &&
-                           !std::ranges::view<std::remove_cv_t<R>>;
+concept owning_temporary = !std::is_lvalue_reference_v<R> && !is_span<std::remove_cv_t<R>> && std::ranges::range<R> &&
+                           !std::ranges::borrowed_range<R> && !std::ranges::view<std::remove_cv_t<R>>;
+
+template <class R>
+concept numbers = known_range<R> || std::ranges::contiguous_range<R>;
+template <numbers R>
+using number_in = typename decltype(as_span(std::declval<std::remove_reference_t<R>&>()))::value_type;
 } // namespace detail
 
 /// A matrix in memory, one sample per row, with a label per row or none. It does not own the
@@ -151,12 +157,11 @@ typename RowData<T, L>::Batch RowData<T, L>::batch(std::span<const std::size_t> 
     return out;
 }
 
-template <std::ranges::contiguous_range Values>
-RowData(Values&&, std::size_t) -> RowData<std::ranges::range_value_t<Values>>;
-template <std::ranges::contiguous_range Values, std::ranges::contiguous_range Labels>
-RowData(Values&&, std::size_t, Labels&&)
-    -> RowData<std::ranges::range_value_t<Values>, std::ranges::range_value_t<Labels>>;
+template <detail::numbers Values>
+RowData(Values&&, std::size_t) -> RowData<detail::number_in<Values>>;
+template <detail::numbers Values, detail::numbers Labels>
+RowData(Values&&, std::size_t, Labels&&) -> RowData<detail::number_in<Values>, detail::number_in<Labels>>;
 
-static_assert(data_set<const RowData<float>>);
+UNISONO_CERTIFY(data_set<const RowData<float>>);
 
 UNISONO_NAMESPACE_END

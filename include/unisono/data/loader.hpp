@@ -5,17 +5,14 @@
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/threads.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/core/value.hpp"
 #include "unisono/data/data.hpp"
 
-#include <algorithm>
-#include <condition_variable>
+#include <cstring>
 #include <exception>
-#include <mutex>
 #include <optional>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
@@ -27,7 +24,8 @@ template <class S>
 concept index_stream = detail::movable_value<S> && requires(S& stream, const S& view) {
     { view.done() } -> std::same_as<bool>;
     requires std::same_as<std::remove_cvref_t<decltype(stream.next().samples)>, std::span<const std::size_t>>;
-    requires std::semiregular<std::remove_cvref_t<decltype(stream.next())>>;
+    requires detail::copyable_value<std::remove_cvref_t<decltype(stream.next())>>;
+    std::remove_cvref_t<decltype(stream.next())>{};
 };
 
 /// How a loader works.
@@ -80,7 +78,7 @@ public:
             stream.restart(std::forward<Arguments>(arguments)...);
         }
     void restart(Arguments&&... arguments) {
-        std::unique_lock lock{mutex_};
+        detail::Lock lock{mutex_};
         ended_ = true; // the reader starts no further batch
         consumer_wakes_.wait(lock, [this] { return !reading_; });
         for (Slot& slot : slots_) {
@@ -91,14 +89,12 @@ public:
         held_ = false;
         stream_.restart(std::forward<Arguments>(arguments)...); // if this throws, the loader stays at its end
         ended_ = false;
-        reader_wakes_.notify_one();
+        reader_wakes_.wake_one();
     }
 
     [[nodiscard]] const LoaderOptions& options() const { return options_; }
 
 private:
-    static constexpr std::chrono::hours longest{24 * 365}; // a huge timeout must not overflow the clock
-
     struct Slot {
         Item item = {};
         detail::List<std::size_t> samples = {}; // the reader's copy: the stream's own list is valid for one call only
@@ -125,10 +121,10 @@ private:
     bool reading_ = false;
     bool ended_ = false; // nothing more is read until a restart
     bool quit_ = false;
-    std::mutex mutex_;
-    std::condition_variable reader_wakes_;
-    std::condition_variable consumer_wakes_;
-    std::thread reader_; // last, since it uses all of the above
+    detail::Mutex mutex_;
+    detail::Condition reader_wakes_;
+    detail::Condition consumer_wakes_;
+    detail::Thread reader_;
 };
 
 template <data_set Data, index_stream Stream>
@@ -136,28 +132,26 @@ Loader<Data, Stream>::Loader(Data& data, Stream stream, LoaderOptions options)
     : data_(data), stream_(std::move(stream)), options_(checked(data, options)),
       slots_(static_cast<std::size_t>(options.depth) + 1) {
     if (options_.depth == 0) return;
-    try {
-        reader_ = std::thread{[this] { read_ahead(); }};
-    } catch (const std::system_error& e) {
-        throw error(ErrorCode::refused, concat({"Loader: no thread to read ahead on: ", e.what()}));
-    }
+    const int failed = reader_.start([](void* self) { static_cast<Loader*>(self)->read_ahead(); }, this);
+    if (failed != 0)
+        throw error(ErrorCode::refused, concat({"Loader: no thread to read ahead on: ", std::strerror(failed)}));
 }
 
 template <data_set Data, index_stream Stream>
 Loader<Data, Stream>::~Loader() {
-    if (!reader_.joinable()) return;
+    if (options_.depth == 0) return;
     {
-        const std::lock_guard lock{mutex_};
+        const detail::Lock lock{mutex_};
         quit_ = true;
     }
-    reader_wakes_.notify_one();
+    reader_wakes_.wake_one();
     reader_.join();
 }
 
 template <data_set Data, index_stream Stream>
 typename Loader<Data, Stream>::Item* Loader<Data, Stream>::next() {
     if (options_.depth == 0) return read_now();
-    std::unique_lock lock{mutex_};
+    detail::Lock lock{mutex_};
     if (held_) { // give back the slot that the consumer had
         Slot& slot = slots_[first_];
         lock.unlock();
@@ -167,14 +161,14 @@ typename Loader<Data, Stream>::Item* Loader<Data, Stream>::next() {
         first_ = (first_ + 1) % slots_.size();
         --filled_;
     }
-    if (!consumer_wakes_.wait_for(lock, std::min<std::chrono::nanoseconds>(options_.timeout, longest),
-                                  [this] { return filled_ > 0 || ended_; }))
+    if (!consumer_wakes_.wait(lock, deadline_after(steady_now(), options_.timeout),
+                              [this] { return filled_ > 0 || ended_; }))
         throw error(ErrorCode::timeout, concat({"the data set has not given the next batch within ",
                                                 options_.timeout.count() / 1'000'000, " ms"}));
     if (filled_ == 0) return nullptr;
     Slot& slot = slots_[first_];
     held_ = true; // so that the reader may fill another
-    reader_wakes_.notify_one();
+    reader_wakes_.wake_one();
     if (slot.thrown) std::rethrow_exception(std::exchange(slot.thrown, nullptr));
     return &slot.item;
 }
@@ -213,13 +207,13 @@ typename Loader<Data, Stream>::Item* Loader<Data, Stream>::read_now() {
 
 template <data_set Data, index_stream Stream>
 void Loader<Data, Stream>::read_ahead() {
-    std::unique_lock lock{mutex_};
+    detail::Lock lock{mutex_};
     for (;;) {
         reader_wakes_.wait(lock, [this] { return quit_ || (!ended_ && ahead() < options_.depth); });
         if (quit_) return;
         if (stream_.done()) {
             ended_ = true;
-            consumer_wakes_.notify_one();
+            consumer_wakes_.wake_one();
             continue;
         }
         Slot& slot = slots_[(first_ + filled_) % slots_.size()];
@@ -235,7 +229,7 @@ void Loader<Data, Stream>::read_ahead() {
         reading_ = false;
         if (slot.thrown) ended_ = true;
         ++filled_;
-        consumer_wakes_.notify_one();
+        consumer_wakes_.wake_one();
     }
 }
 

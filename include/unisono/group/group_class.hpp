@@ -6,13 +6,13 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/context.hpp"
 #include "unisono/group/operation.hpp"
 #include "unisono/group/operation_state.hpp"
 #include "unisono/group/transport_kinds.hpp"
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>

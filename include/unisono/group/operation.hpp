@@ -4,11 +4,11 @@
 /// The handle of an operation in flight.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/engine_base.hpp"
 #include "unisono/group/transport_kinds.hpp"
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -4,10 +4,10 @@
 /// The position of a schedule's blocks in memory: the one place that turns block numbers into
 /// elements.
 
+#include "unisono/core/standard.hpp"
 #include "unisono/core/view.hpp"
 #include "unisono/schedule/schedule.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>

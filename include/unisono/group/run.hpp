@@ -3,19 +3,18 @@
 /// \file
 /// Ranks as threads of one process, for transports that allow it.
 
+#include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/threads.hpp"
 #include "unisono/core/value.hpp"
 #include "unisono/group/group.hpp"
 #include "unisono/launch/cores.hpp"
 
-#include <algorithm>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <type_traits>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -135,53 +134,48 @@ constexpr void refuse_body() {
 
 void check_run(int ranks, const RunOptions& options);
 
+/// The ranks of a world as threads, without the transport's type.
+class RankThreads {
+public:
+    /// Runs all, and throws what `run` is to throw.
+    void run(int ranks);
+
+protected:
+    ~RankThreads() = default;
+
+private:
+    virtual std::exception_ptr be(int rank) = 0; ///< the body of a thread; what it threw
+    virtual void abort(int rank, const Fault& fault) = 0;
+    [[nodiscard]] virtual const Fault* first_fault() const = 0;
+};
+
 /// `run` on an existing world.
 template <class Transport>
 void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBody<Transport> body,
                const RunOptions& options) {
-    const int ranks = shared->size();
-    if (ranks == 1) {
+    if (shared->size() == 1) {
         const auto failed = run_rank<Transport>(Group(Transport(shared, 0)), options, body);
         rank_that_failed = failed ? 0 : -1;
         if (failed) std::rethrow_exception(failed);
         return;
     }
-    std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
-    std::vector<std::thread> threads;
-    threads.reserve(static_cast<std::size_t>(ranks));
-    std::exception_ptr refused;
-    rank_that_failed = -1;
-    for (int rank = 0; rank < ranks; ++rank) {
-        try {
-            threads.emplace_back([&, rank] {
-                if (options.bind_to_cores) bind_to_core(rank);
-                failures[static_cast<std::size_t>(rank)] = make_and_run_rank<Transport>(shared, rank, options, body);
-            });
-        } catch (const std::system_error& failed) {
-            Fault fault{.code = ErrorCode::refused,
-                        .rank = rank,
-                        .peer = -1,
-                        .operation = "run",
-                        .sequence = 0,
-                        .message = concat({"no thread for rank ", rank, " of ", ranks, ": ", failed.what()})};
-            shared->abort(rank, fault);
-            refused = std::make_exception_ptr(error(fault));
-            rank_that_failed = rank;
-            break;
+    struct Ranks final : RankThreads {
+        const std::shared_ptr<typename Transport::World>* shared = nullptr;
+        const RunOptions* options = nullptr;
+        const RankBody<Transport>* body = nullptr;
+
+        std::exception_ptr be(int rank) override {
+            if (options->bind_to_cores) bind_to_core(rank);
+            return make_and_run_rank<Transport>(*shared, rank, *options, *body);
         }
-    }
-    for (std::thread& thread : threads) thread.join();
-    if (refused) std::rethrow_exception(refused);
-    const Fault* fault = shared->first_fault();
-    if (fault == nullptr) return;
-    note_failed_rank(*fault);
-    if (fault->rank >= 0 && fault->rank < ranks && failures[static_cast<std::size_t>(fault->rank)]) {
-        std::rethrow_exception(failures[static_cast<std::size_t>(fault->rank)]);
-    }
-    if (std::any_of(failures.begin(), failures.end(), [](const auto& failure) { return failure != nullptr; })) {
-        throw error(*fault);
-    }
-    rank_that_failed = -1;
+        void abort(int rank, const Fault& fault) override { (*shared)->abort(rank, fault); }
+        [[nodiscard]] const Fault* first_fault() const override { return (*shared)->first_fault(); }
+    };
+    Ranks ranks;
+    ranks.shared = &shared;
+    ranks.options = &options;
+    ranks.body = &body;
+    ranks.run(shared->size());
 }
 
 template <class Transport>
@@ -235,6 +229,53 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+UNISONO_DEFINITION void RankThreads::run(int ranks) {
+    struct One {
+        RankThreads* all = nullptr;
+        int rank = 0;
+        std::exception_ptr failure = nullptr;
+        Thread thread = {};
+    };
+    FixedArray<One> threads(static_cast<std::size_t>(ranks));
+    std::exception_ptr refused;
+    rank_that_failed = -1;
+    int started = 0;
+    for (; started < ranks && !refused; ++started) {
+        One& one = threads[static_cast<std::size_t>(started)];
+        one.all = this;
+        one.rank = started;
+        const int failed = one.thread.start(
+            [](void* of) {
+                One& self = *static_cast<One*>(of);
+                self.failure = self.all->be(self.rank);
+            },
+            &one);
+        if (failed == 0) continue;
+        const Fault fault{.code = ErrorCode::refused,
+                          .rank = started,
+                          .peer = -1,
+                          .operation = "run",
+                          .sequence = 0,
+                          .message =
+                              concat({"no thread for rank ", started, " of ", ranks, ": ", std::strerror(failed)})};
+        abort(started, fault);
+        refused = std::make_exception_ptr(error(fault));
+    }
+    for (int rank = 0; rank < started; ++rank) threads[static_cast<std::size_t>(rank)].thread.join();
+    if (refused) {
+        rank_that_failed = started - 1;
+        std::rethrow_exception(refused);
+    }
+    const Fault* fault = first_fault();
+    if (fault == nullptr) return;
+    note_failed_rank(*fault);
+    if (fault->rank >= 0 && fault->rank < ranks && threads[static_cast<std::size_t>(fault->rank)].failure)
+        std::rethrow_exception(threads[static_cast<std::size_t>(fault->rank)].failure);
+    for (int rank = 0; rank < ranks; ++rank)
+        if (threads[static_cast<std::size_t>(rank)].failure) throw error(*fault);
+    rank_that_failed = -1;
+}
 
 UNISONO_DEFINITION void check_run(int ranks, const RunOptions& options) {
     if (ranks < 1 || ranks > 4096) {

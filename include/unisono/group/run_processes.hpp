@@ -4,9 +4,7 @@
 /// Ranks as processes that are forked here, for transports whose world survives a fork.
 
 #include "unisono/group/run.hpp"
-#include "unisono/launch/processes.hpp"
 
-#include <csignal>
 #include <memory>
 
 UNISONO_NAMESPACE_BEGIN
@@ -38,46 +36,42 @@ int be_rank(const std::shared_ptr<typename Transport::World>& shared, int rank, 
     }
 }
 
-const char* name_of_signal(int signal);
+/// The ranks of a world as processes forked here, without the transport's type.
+class RankProcesses {
+public:
+    /// Runs all, and throws what `run` is to throw. `grace` as in RunOptions.
+    void run(int ranks, std::chrono::nanoseconds grace);
 
-/// The fault for a process that ended without leaving its world, with the way in which it ended.
-Fault lost_process(const ProcessEnd& end);
+protected:
+    ~RankProcesses() = default;
+
+private:
+    virtual int be(int rank) = 0; ///< the body of a process; its exit status
+    virtual void abort(int rank, const Fault& fault) = 0;
+    [[nodiscard]] virtual bool has_left(int rank) const = 0;
+    [[nodiscard]] virtual const Fault* first_fault() const = 0;
+};
 
 /// `run` on an existing world, in processes forked here.
 template <class Transport>
 void run_in_processes(const std::shared_ptr<typename Transport::World>& shared, RankBody<Transport> body,
                       const RunOptions& options) {
-    const int ranks = shared->size();
-    if (ranks == 1) return run_world<Transport>(shared, body, options);
-    refuse_other_threads("run");
-    Processes processes;
-    for (int rank = 0; rank < ranks; ++rank) {
-        try {
-            processes.start([&] { return be_rank<Transport>(shared, rank, options, body); });
-        } catch (const error& failed) {
-            shared->abort(ranks, Fault{.code = failed.code(),
-                                       .rank = rank,
-                                       .peer = -1,
-                                       .operation = "run",
-                                       .sequence = 0,
-                                       .message = concat(
-                                           {"no process for rank ", rank, " of ", ranks, ": ", failed.why().message})});
-            break;
-        }
-    }
-    nanoseconds until = never;
-    while (processes.running() > 0) {
-        const auto end = processes.wait_any(steady_now() + 50'000'000);
-        if (end && !shared->has_left(end->index)) shared->abort(ranks, lost_process(*end));
-        if (shared->first_fault() == nullptr) continue;
-        if (until == never) until = deadline_after(steady_now(), options.grace);
-        if (steady_now() >= until) processes.signal_all(SIGKILL);
-    }
-    const Fault* const fault = shared->first_fault();
-    rank_that_failed = -1;
-    if (fault == nullptr) return;
-    note_failed_rank(*fault);
-    throw error(*fault);
+    if (shared->size() == 1) return run_world<Transport>(shared, body, options);
+    struct Ranks final : RankProcesses {
+        const std::shared_ptr<typename Transport::World>* shared = nullptr;
+        const RunOptions* options = nullptr;
+        const RankBody<Transport>* body = nullptr;
+
+        int be(int rank) override { return be_rank<Transport>(*shared, rank, *options, *body); }
+        void abort(int rank, const Fault& fault) override { (*shared)->abort(rank, fault); }
+        [[nodiscard]] bool has_left(int rank) const override { return (*shared)->has_left(rank); }
+        [[nodiscard]] const Fault* first_fault() const override { return (*shared)->first_fault(); }
+    };
+    Ranks ranks;
+    ranks.shared = &shared;
+    ranks.options = &options;
+    ranks.body = &body;
+    ranks.run(shared->size(), options.grace);
 }
 
 } // namespace detail
@@ -106,6 +100,10 @@ void run(int ranks, Body body, const RunOptions& options = {}) {
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include "unisono/launch/processes.hpp"
+
+#include <csignal>
+
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
@@ -123,6 +121,7 @@ UNISONO_DEFINITION const char* name_of_signal(int signal) {
     }
 }
 
+/// The fault for a process that ended without leaving its world, with the way in which it ended.
 UNISONO_DEFINITION Fault lost_process(const ProcessEnd& end) {
     return {.code = ErrorCode::peer_lost,
             .rank = -1,
@@ -134,6 +133,38 @@ UNISONO_DEFINITION Fault lost_process(const ProcessEnd& end) {
                        : !end.known    ? concat({"rank ", end.index, "'s process ended before its body returned"})
                                        : concat({"rank ", end.index, "'s process ended with status ", end.status,
                                                  " before its body returned"})};
+}
+
+UNISONO_DEFINITION void RankProcesses::run(int ranks, std::chrono::nanoseconds grace) {
+    refuse_other_threads("run");
+    Processes processes;
+    for (int rank = 0; rank < ranks; ++rank) {
+        try {
+            processes.start([&] { return be(rank); });
+        } catch (const error& failed) {
+            abort(ranks,
+                  Fault{.code = failed.code(),
+                        .rank = rank,
+                        .peer = -1,
+                        .operation = "run",
+                        .sequence = 0,
+                        .message = concat({"no process for rank ", rank, " of ", ranks, ": ", failed.why().message})});
+            break;
+        }
+    }
+    nanoseconds until = never;
+    while (processes.running() > 0) {
+        const auto end = processes.wait_any(steady_now() + 50'000'000);
+        if (end && !has_left(end->index)) abort(ranks, lost_process(*end));
+        if (first_fault() == nullptr) continue;
+        if (until == never) until = deadline_after(steady_now(), grace);
+        if (steady_now() >= until) processes.signal_all(SIGKILL);
+    }
+    const Fault* const fault = first_fault();
+    rank_that_failed = -1;
+    if (fault == nullptr) return;
+    note_failed_rank(*fault);
+    throw error(*fault);
 }
 
 } // namespace detail

@@ -42,6 +42,6 @@ struct ClipByNorm {
     template <floating_element T>
     void clip(std::span<T>, double) const {}
 };
-static_assert(clipping_policy<ClipByNorm>);
+UNISONO_CERTIFY(clipping_policy<ClipByNorm>);
 
 UNISONO_NAMESPACE_END

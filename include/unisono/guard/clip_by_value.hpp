@@ -8,8 +8,6 @@
 #include "unisono/core/text.hpp"
 #include "unisono/guard/clipping.hpp"
 
-#include <cmath>
-
 UNISONO_NAMESPACE_BEGIN
 
 /// Clamps each element of the gradient to [-limit, limit], as PyTorch's clip_grad_value_. A NaN
@@ -56,11 +54,13 @@ struct ClipByValue::Clamp {
 
 UNISONO_NO_CONTRACTION_END
 
-static_assert(clipping_policy<ClipByValue>);
+UNISONO_CERTIFY(clipping_policy<ClipByValue>);
 
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include <cmath>
+
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION void ClipByValue::check() const {

@@ -22,6 +22,7 @@
 
 #include "unisono/core/element.hpp"
 #include "unisono/core/policy.hpp"
+#include "unisono/core/value.hpp"
 
 #include <concepts>
 #include <span>
@@ -36,8 +37,8 @@ concept clipping_policy =
         { policy.factor(1.0) } -> std::same_as<double>; ///< the factor for all gradients
         policy.clip(single, 1.0);                       ///< x = clipped(scale * x)
         policy.clip(twice, 1.0);
-        { C::measures_norm } -> std::convertible_to<bool>;
-        { C::changes_elements } -> std::convertible_to<bool>;
+        { C::measures_norm } -> detail::converts_to<bool>;
+        { C::changes_elements } -> detail::converts_to<bool>;
     };
 
 /// Gradients are used as they are.
@@ -53,6 +54,6 @@ struct NoClipping {
     template <floating_element T>
     void clip(std::span<T>, double) const {}
 };
-static_assert(clipping_policy<NoClipping>);
+UNISONO_CERTIFY(clipping_policy<NoClipping>);
 
 UNISONO_NAMESPACE_END

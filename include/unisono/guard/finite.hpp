@@ -27,6 +27,6 @@ struct FiniteGuard {
     }
     [[nodiscard]] OnOffence on_offence() const { return action; }
 };
-static_assert(guard_policy<FiniteGuard>);
+UNISONO_CERTIFY(guard_policy<FiniteGuard>);
 
 UNISONO_NAMESPACE_END

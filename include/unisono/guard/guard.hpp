@@ -23,6 +23,7 @@
 
 #include "unisono/core/element.hpp"
 #include "unisono/core/policy.hpp"
+#include "unisono/core/value.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -51,8 +52,8 @@ concept guard_policy = policy_of<G, Family::guard> &&
                            } -> std::same_as<std::size_t>; ///< index in the span, or no_offender
                            { guard.first_offender(twice) } -> std::same_as<std::size_t>;
                            { guard.on_offence() } -> std::same_as<OnOffence>;
-                           { G::inspects } -> std::convertible_to<bool>;
-                           { G::needs_agreement } -> std::convertible_to<bool>;
+                           { G::inspects } -> detail::converts_to<bool>;
+                           { G::needs_agreement } -> detail::converts_to<bool>;
                        };
 
 UNISONO_NAMESPACE_END

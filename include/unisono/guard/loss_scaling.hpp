@@ -21,8 +21,8 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/value.hpp"
 
-#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <string_view>
@@ -44,7 +44,7 @@ concept loss_scaling_policy = policy_of<S, Family::loss_scaling> && requires(con
     {
         policy.back_off(state)
     } -> std::same_as<bool>; ///< after a gradient that was not finite; false: the scale cannot be lowered
-    { S::scales } -> std::convertible_to<bool>;
+    { S::scales } -> detail::converts_to<bool>;
 };
 
 /// Gradients are those of the loss itself.
@@ -59,7 +59,7 @@ struct NoLossScaling {
     void grow(LossScale&) const {}
     bool back_off(LossScale&) const { return false; }
 };
-static_assert(loss_scaling_policy<NoLossScaling>);
+UNISONO_CERTIFY(loss_scaling_policy<NoLossScaling>);
 
 /// Dynamic loss scaling, by the rule of PyTorch's GradScaler. A gradient that is not finite on any
 /// rank leaves the update out on all ranks, whatever the guard would do, and multiplies the scale
@@ -86,11 +86,13 @@ struct LossScaling {
     void grow(LossScale& state) const;
     bool back_off(LossScale& state) const;
 };
-static_assert(loss_scaling_policy<LossScaling>);
+UNISONO_CERTIFY(loss_scaling_policy<LossScaling>);
 
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include <cmath>
+
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION void LossScaling::check() const {

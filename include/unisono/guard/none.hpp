@@ -21,6 +21,6 @@ struct NoGuard {
     }
     [[nodiscard]] constexpr OnOffence on_offence() const { return OnOffence::stop; }
 };
-static_assert(guard_policy<NoGuard>);
+UNISONO_CERTIFY(guard_policy<NoGuard>);
 
 UNISONO_NAMESPACE_END

@@ -5,8 +5,8 @@
 /// is bound to one of them, so that it keeps its caches and the system does not move it.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/standard.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <pthread.h>
 #include <sched.h>

@@ -3,10 +3,10 @@
 /// \file
 /// File descriptors, and how long to wait for them.
 
+#include "unisono/core/standard.hpp"
 #include "unisono/core/standard_streams.hpp"
 #include "unisono/core/time.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <poll.h>

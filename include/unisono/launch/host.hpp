@@ -5,15 +5,14 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/number.hpp"
+#include "unisono/core/threads.hpp"
 
-#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <unistd.h>
 
 UNISONO_NAMESPACE_BEGIN
@@ -143,7 +142,7 @@ UNISONO_DEFINITION void refuse_other_threads(const std::string& who) {
     // A thread that was joined just now may be counted for a moment.
     int threads = detail::count_threads();
     for (int attempt = 0; threads > own && attempt < 50; ++attempt) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        detail::sleep_for(1'000'000);
         threads = detail::count_threads();
     }
     if (threads <= own) return;

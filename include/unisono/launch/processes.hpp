@@ -8,9 +8,7 @@
 #include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/host.hpp"
 
-#include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -18,7 +16,6 @@
 #include <string>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -85,8 +82,9 @@ public:
 
     /// Whether it is one of those that run, or whose end has not been told yet.
     [[nodiscard]] bool owns(int pid) const {
-        return std::any_of(children_.begin(), children_.end(),
-                           [&](const Child& each) { return each.running && each.pid == pid; });
+        for (const Child& each : children_)
+            if (each.running && each.pid == pid) return true;
+        return false;
     }
 
     /// Sends a signal to all that run.

@@ -22,9 +22,9 @@
 #include "unisono/core/element.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <span>
@@ -142,9 +142,9 @@ public:
         }
         if (count == 0) return;
         const Piece* const begin = pieces_.data() + which.first_piece;
-        const Piece* piece = std::upper_bound(begin, begin + which.piece_count, first,
-                                              [this](std::size_t position, const Piece& candidate) {
-                                                  return position < places_[candidate.parameter].position;
+        const Piece* piece = std::lower_bound(begin, begin + which.piece_count, first,
+                                              [this](const Piece& candidate, std::size_t position) {
+                                                  return places_[candidate.parameter].position <= position;
                                               }) -
                              1;
         for (const std::size_t end = first + count; first < end; ++piece) {
@@ -196,6 +196,8 @@ private:
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include <algorithm>
+
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION Layout::Layout(std::span<const ParameterShape> shapes, const Buckets& how)

@@ -5,9 +5,9 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <string>
@@ -78,6 +78,8 @@ private:
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include <algorithm>
+
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION Owners Owners::equal(std::size_t count, int world, std::size_t granularity) {

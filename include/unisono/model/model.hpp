@@ -47,12 +47,14 @@
 
 #include "unisono/core/device_span.hpp"
 #include "unisono/core/element.hpp"
+#include "unisono/core/spans.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/value.hpp"
 #include "unisono/model/pass.hpp"
 
 #include <concepts>
 #include <cstddef>
-#include <iterator>
 #include <span> // and the concepts of ranges, without the adaptors of <ranges>
 #include <string>
 #include <string_view>
@@ -77,16 +79,16 @@ concept floating_device_memory =
 /// DeviceSpan of them.
 template <class R>
 concept floating_memory = floating_device_memory<R> || requires(R& r) {
-    std::span(r);
-    requires floating_element<typename decltype(std::span(r))::element_type>;
-    requires !std::is_const_v<typename decltype(std::span(r))::element_type>;
+    requires spannable<R>;
+    requires floating_element<typename decltype(as_span(r))::element_type>;
+    requires !std::is_const_v<typename decltype(as_span(r))::element_type>;
 };
 
 /// The piece as a std::span, or as the DeviceSpan that it is.
 template <class R>
 constexpr auto span_over(R& r) {
     if constexpr (is_device_span<std::remove_const_t<R>>) return r;
-    else return std::span(r);
+    else return as_span(r);
 }
 
 template <class R>
@@ -123,8 +125,8 @@ void for_each_span(R&& spans, Visit&& visit) {
 /// Types that may be returned by value, since the memory behind them stays: a std::span, a
 /// DeviceSpan, a view. Not a std::vector.
 template <class R>
-concept memory_elsewhere =
-    is_device_span<std::remove_cv_t<R>> || std::ranges::borrowed_range<R> || std::ranges::view<std::remove_cv_t<R>>;
+concept memory_elsewhere = is_device_span<std::remove_cv_t<R>> || is_span<std::remove_cv_t<R>> ||
+                           std::ranges::borrowed_range<R> || std::ranges::view<std::remove_cv_t<R>>;
 
 /// True if the result of a call, of type R (a reference, or not), refers to memory that still
 /// exists after the statement: R is neither a temporary that owns elements, nor one that owns such
@@ -180,7 +182,7 @@ class DeviceUnitPass;
 template <class M>
 concept unit_model_on_device =
     floating_element<typename M::Element> && requires(M& m, DeviceSpan<typename M::Element> values) {
-        { *std::begin(m.units()) } -> std::convertible_to<std::size_t>;
+        { *std::begin(m.units()) } -> detail::converts_to<std::size_t>;
         std::end(m.units());
         m.initialise(std::size_t{0}, values);
         m.stream();
@@ -190,7 +192,7 @@ concept unit_model_on_device =
 template <class M>
 concept unit_model = unit_model_on_device<M> ||
                      (floating_element<typename M::Element> && requires(M& m, std::span<typename M::Element> values) {
-                         { *std::begin(m.units()) } -> std::convertible_to<std::size_t>;
+                         { *std::begin(m.units()) } -> detail::converts_to<std::size_t>;
                          std::end(m.units());
                          m.initialise(std::size_t{0}, values);
                      });
@@ -236,9 +238,9 @@ using unit_pass_t = typename detail::UnitPassOf<M>::type;
 /// A model that can be trained on micro-batches of this type.
 template <class M, class Batch>
 concept trainable_on = (model<M> && requires(M& m, const Batch& batch, Pass& pass) {
-                           { m(batch, pass) } -> std::convertible_to<double>;
+                           { m(batch, pass) } -> detail::converts_to<double>;
                        }) || (unit_model<M> && requires(M& m, const Batch& batch, unit_pass_t<M>& pass) {
-                           { m(batch, pass) } -> std::convertible_to<double>;
+                           { m(batch, pass) } -> detail::converts_to<double>;
                        });
 
 namespace detail {
@@ -268,7 +270,7 @@ using parameter_element_t = typename detail::ParameterElement<M>::type;
 template <class M>
 inline constexpr GradientKind gradient_kind_of = [] {
     if constexpr (requires {
-                      { M::gradient_kind } -> std::convertible_to<GradientKind>;
+                      { M::gradient_kind } -> detail::converts_to<GradientKind>;
                   })
         return GradientKind{M::gradient_kind};
     else return GradientKind::mean;
@@ -309,26 +311,26 @@ private:
 /// range.
 template <class Batch>
 inline constexpr bool counts_samples = requires(const Batch& batch) {
-    { batch.samples() } -> std::convertible_to<std::size_t>;
+    { batch.samples() } -> detail::converts_to<std::size_t>;
 } || requires(const Batch& batch) {
-    { batch.rows() } -> std::convertible_to<std::size_t>;
+    { batch.rows() } -> detail::converts_to<std::size_t>;
 } || requires(const Batch& batch) {
-    { std::size(batch) } -> std::convertible_to<std::size_t>;
+    { std::size(batch) } -> detail::converts_to<std::size_t>;
 };
 
 /// The number of samples in a batch; 1 if it has none.
 template <class Batch>
 constexpr std::size_t samples_of(const Batch& batch) {
     if constexpr (requires {
-                      { batch.samples() } -> std::convertible_to<std::size_t>;
+                      { batch.samples() } -> detail::converts_to<std::size_t>;
                   })
         return static_cast<std::size_t>(batch.samples());
     else if constexpr (requires {
-                           { batch.rows() } -> std::convertible_to<std::size_t>;
+                           { batch.rows() } -> detail::converts_to<std::size_t>;
                        })
         return static_cast<std::size_t>(batch.rows());
     else if constexpr (requires {
-                           { std::size(batch) } -> std::convertible_to<std::size_t>;
+                           { std::size(batch) } -> detail::converts_to<std::size_t>;
                        })
         return static_cast<std::size_t>(std::size(batch));
     else return 1;

@@ -59,6 +59,8 @@ void refuse_shared_memory(const Parameters& parameters, const Gradients& gradien
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include <algorithm>
+
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 

@@ -22,6 +22,7 @@
 /// window is short.
 
 #include "unisono/core/policy.hpp"
+#include "unisono/core/value.hpp"
 #include "unisono/model/model.hpp"
 
 #include <concepts>
@@ -49,8 +50,8 @@ struct Share {
 template <class W>
 concept weighing = policy_of<W, Family::weighing> && requires(const W& w, const MicroBatchFacts& facts) {
     { w.share(facts) } -> std::same_as<Share>;
-    { W::needs_samples } -> std::convertible_to<bool>;
-    { W::needs_tokens } -> std::convertible_to<bool>;
+    { W::needs_samples } -> detail::converts_to<bool>;
+    { W::needs_tokens } -> detail::converts_to<bool>;
 };
 
 /// Every micro-batch has the same weight, whatever its size: the mean of the replicas' gradients.
@@ -63,7 +64,7 @@ struct ReplicasAlike {
 
     [[nodiscard]] constexpr Share share(const MicroBatchFacts&) const { return {}; }
 };
-static_assert(weighing<ReplicasAlike>);
+UNISONO_CERTIFY(weighing<ReplicasAlike>);
 
 /// Every sample has the same weight: right for uneven batches.
 struct BySamples {
@@ -77,7 +78,7 @@ struct BySamples {
         return {facts.kind == GradientKind::sum ? 1 : facts.samples, facts.samples};
     }
 };
-static_assert(weighing<BySamples>);
+UNISONO_CERTIFY(weighing<BySamples>);
 
 /// Every token has the same weight: right for sequences of different lengths. The model calls
 /// `pass.count_tokens`.
@@ -92,6 +93,6 @@ struct ByTokens {
         return {facts.kind == GradientKind::sum ? 1 : facts.tokens, facts.tokens};
     }
 };
-static_assert(weighing<ByTokens>);
+UNISONO_CERTIFY(weighing<ByTokens>);
 
 UNISONO_NAMESPACE_END

@@ -3,9 +3,9 @@
 /// \file
 /// Makes a trainable model from one that has `forward` and `backward`, and a separate loss.
 
+#include "unisono/core/standard.hpp"
 #include "unisono/model/wrapped_model.hpp"
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <span>

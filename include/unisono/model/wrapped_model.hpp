@@ -4,6 +4,7 @@
 /// The parts of a model that a wrapper passes on unchanged.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/value.hpp"
 #include "unisono/model/model.hpp"
 
 #include <concepts>
@@ -169,7 +170,7 @@ public:
 
     template <class Batch>
         requires requires(M& m, const Batch& batch, Pass& pass) {
-            { m(batch, pass) } -> std::convertible_to<double>;
+            { m(batch, pass) } -> detail::converts_to<double>;
         }
     double operator()(const Batch& batch, Pass& pass) {
         renew();

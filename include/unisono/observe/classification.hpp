@@ -3,11 +3,11 @@
 /// \file
 /// Metrics of classifiers. All count in integers, so that merging is exact.
 
+#include "unisono/core/math.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/observe/metric.hpp"
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 
@@ -96,18 +96,12 @@ private:
 class AucMetric {
 public:
     static constexpr std::string_view name = "auc";
-    void add(double score, bool positive) {
-        if (score != score) refuse_input("AucMetric: a score is NaN; expected a number");
-        state_.push_back(score);
-        state_.push_back(positive ? 1 : 0);
-    }
+    void add(double score, bool positive);
     void merge(const AucMetric& other);
     [[nodiscard]] std::size_t size() const { return state_.size() / 2; }
     [[nodiscard]] double value() const;
 
-    void save(std::vector<double>& out) const {
-        for (const double x : state_) out.push_back(x);
-    }
+    void save(std::vector<double>& out) const;
     void load(std::span<const double> in);
 
 private:
@@ -129,7 +123,7 @@ public:
     static constexpr std::string_view name = "auc";
     void add(double score, bool positive) {
         if (score != score) refuse_input("BinnedAucMetric: a score is NaN; expected a number");
-        const double scaled = std::floor(std::clamp(score, 0.0, 1.0) * static_cast<double>(Bins));
+        const double scaled = detail::rounded_down(std::min(std::max(score, 0.0), 1.0) * static_cast<double>(Bins));
         const std::size_t bin = std::min(static_cast<std::size_t>(scaled), Bins - 1);
         ++(positive ? positives_ : negatives_)[bin];
     }
@@ -150,12 +144,16 @@ private:
     std::array<std::uint64_t, Bins> negatives_ = {};
 };
 
-static_assert(mergeable_metric<AccuracyMetric> && mergeable_metric<F1Metric>);
-static_assert(mergeable_metric<AucMetric> && mergeable_metric<BinnedAucMetric<>>);
+UNISONO_CERTIFY(mergeable_metric<AccuracyMetric>);
+UNISONO_CERTIFY(mergeable_metric<F1Metric>);
+UNISONO_CERTIFY(mergeable_metric<AucMetric>);
+UNISONO_CERTIFY(mergeable_metric<BinnedAucMetric<>>);
 
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include <algorithm>
+
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION void F1Metric::merge(const F1Metric& other) {
@@ -172,6 +170,16 @@ UNISONO_DEFINITION double RankedPairs::area() const {
 }
 
 } // namespace detail
+
+UNISONO_DEFINITION void AucMetric::add(double score, bool positive) {
+    if (score != score) refuse_input("AucMetric: a score is NaN; expected a number");
+    state_.push_back(score);
+    state_.push_back(positive ? 1 : 0);
+}
+
+UNISONO_DEFINITION void AucMetric::save(std::vector<double>& out) const {
+    for (const double x : state_) out.push_back(x);
+}
 
 UNISONO_DEFINITION void AucMetric::merge(const AucMetric& other) {
     const std::size_t count = other.state_.size(); // `other` may be this one

@@ -5,9 +5,9 @@
 /// it.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/math.hpp"
 
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -50,7 +50,7 @@ public:
     void add_product(double a, double b) {
         const double product = a * b;
         add(product);
-        if (std::isfinite(product)) add(__builtin_fma(a, b, -product));
+        if (detail::finite_value(product)) add(__builtin_fma(a, b, -product));
     }
 
     void merge(const ExactSum& other);
@@ -87,6 +87,8 @@ private:
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include <cmath>
+
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION void ExactSum::merge(const ExactSum& other) {

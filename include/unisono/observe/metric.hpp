@@ -50,10 +50,10 @@ concept saves_itself = requires(M& metric, const M& other, std::vector<double>& 
 } // namespace detail
 
 template <class M>
-concept mergeable_metric = detail::copyable_value<M> && (std::is_trivially_copyable_v<M> ||
+concept mergeable_metric = detail::copyable_value<M> && (__is_trivially_copyable(M) ||
                                                          detail::saves_itself<M>)&&requires(M& metric, const M& other) {
     metric.merge(other);
-    { other.value() } -> std::convertible_to<double>;
+    { other.value() } -> detail::converts_to<double>;
 };
 
 /// A metric's state as bytes, for a gather; their number may differ between ranks.
@@ -155,7 +155,9 @@ private:
     double smallest_ = std::numeric_limits<double>::infinity();
 };
 
-static_assert(mergeable_metric<MeanMetric> && mergeable_metric<SumMetric>);
-static_assert(mergeable_metric<MaxMetric> && mergeable_metric<MinMetric>);
+UNISONO_CERTIFY(mergeable_metric<MeanMetric>);
+UNISONO_CERTIFY(mergeable_metric<SumMetric>);
+UNISONO_CERTIFY(mergeable_metric<MaxMetric>);
+UNISONO_CERTIFY(mergeable_metric<MinMetric>);
 
 UNISONO_NAMESPACE_END

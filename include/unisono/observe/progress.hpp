@@ -5,14 +5,13 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/policy.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <cstdio>
@@ -75,7 +74,7 @@ struct StandardErrorOutput {
     }
 };
 
-static_assert(progress_output<StandardErrorOutput>);
+UNISONO_CERTIFY(progress_output<StandardErrorOutput>);
 
 /// 75 s as "1:15", 2 days as "48:00:00".
 std::string duration_text(double seconds);
@@ -180,11 +179,13 @@ void ProgressReporter<Output>::update(const ProgressPoint& point) {
     drawn_ = true;
 }
 
-static_assert(policy_of<Progress, Family::observer>);
+UNISONO_CERTIFY(policy_of<Progress, Family::observer>);
 
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include <cmath>
+
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION void Progress::check() const {

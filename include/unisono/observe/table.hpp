@@ -4,8 +4,8 @@
 /// A table of text with aligned columns, for plans and reports.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/standard.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <initializer_list>
 #include <string>
@@ -53,6 +53,8 @@ private:
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include <algorithm>
+
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 

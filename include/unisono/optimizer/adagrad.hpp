@@ -65,7 +65,7 @@ void Adagrad::update(const OptimizerSlice<T>& state, std::span<T> parameters, st
     where.apply(element, parameters, gradients, std::span<T>(state.arrays[0], state.count));
 }
 
-static_assert(optimizer_policy<Adagrad>);
+UNISONO_CERTIFY(optimizer_policy<Adagrad>);
 
 UNISONO_NAMESPACE_END
 

@@ -3,6 +3,7 @@
 /// \file
 /// Adam, and AdamW with decoupled weight decay.
 
+#include "unisono/core/math.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 
 UNISONO_NAMESPACE_BEGIN
@@ -66,8 +67,8 @@ void update_adam(const P& policy, double decay, double keep, const OptimizerSlic
                  std::span<const T> gradients, const OptimizerStep& step, const Where& where) {
     check_update(state, parameters, gradients);
     const auto n = static_cast<double>(step.number);
-    const double correction1 = 1 - std::pow(policy.beta1, n);
-    const double correction2 = 1 - std::pow(policy.beta2, n);
+    const double correction1 = 1 - detail::power_of(policy.beta1, n);
+    const double correction2 = 1 - detail::power_of(policy.beta2, n);
     const AdamElement<T> element{
         .gradient = {step, decay},
         .lerp = Interpolation<T>(1 - policy.beta1),
@@ -75,7 +76,7 @@ void update_adam(const P& policy, double decay, double keep, const OptimizerSlic
         .beta2 = T(policy.beta2),
         .gain2 = T(1 - policy.beta2),
         .minus_size = T(-(step.learning_rate / correction1)),
-        .correction2_root = T(std::sqrt(correction2)),
+        .correction2_root = T(detail::root_of(correction2)),
         .epsilon = T(policy.epsilon),
     };
     const std::span<T> average(state.arrays[0], state.count);
@@ -146,7 +147,8 @@ void AdamW::update(const OptimizerSlice<T>& state, std::span<T> parameters, std:
     detail::update_adam(*this, 0.0, 1 - step.learning_rate * weight_decay, state, parameters, gradients, step, where);
 }
 
-static_assert(optimizer_policy<Adam> && optimizer_policy<AdamW>);
+UNISONO_CERTIFY(optimizer_policy<Adam>);
+UNISONO_CERTIFY(optimizer_policy<AdamW>);
 
 UNISONO_NAMESPACE_END
 

@@ -18,10 +18,10 @@
 #include "unisono/core/config.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/policy.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/value.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <numbers>
@@ -178,7 +178,7 @@ struct ComposedRate {
 /// One rate for its own number of updates, then another.
 template <learning_rate_policy First, learning_rate_policy Second>
     requires requires(const First& first) {
-        { first.updates } -> std::convertible_to<std::uint64_t>;
+        { first.updates } -> detail::converts_to<std::uint64_t>;
     }
 ChainedRate<First, Second> then(const First& first, const Second& second) {
     return {first, second};
@@ -190,15 +190,19 @@ ComposedRate<First, Second> compose(const First& first, const Second& second) {
     return {first, second};
 }
 
-static_assert(learning_rate_policy<ConstantRate> && learning_rate_policy<WarmupRate> &&
-              learning_rate_policy<CosineRate>);
-static_assert(learning_rate_policy<StepDecayRate> && learning_rate_policy<BatchScaledRate>);
-static_assert(learning_rate_policy<ChainedRate<WarmupRate, CosineRate>>);
-static_assert(learning_rate_policy<ComposedRate<BatchScaledRate, CosineRate>>);
+UNISONO_CERTIFY(learning_rate_policy<ConstantRate>);
+UNISONO_CERTIFY(learning_rate_policy<WarmupRate>);
+UNISONO_CERTIFY(learning_rate_policy<CosineRate>);
+UNISONO_CERTIFY(learning_rate_policy<StepDecayRate>);
+UNISONO_CERTIFY(learning_rate_policy<BatchScaledRate>);
+UNISONO_CERTIFY(learning_rate_policy<ChainedRate<WarmupRate, CosineRate>>);
+UNISONO_CERTIFY(learning_rate_policy<ComposedRate<BatchScaledRate, CosineRate>>);
 
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include <cmath>
+
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 

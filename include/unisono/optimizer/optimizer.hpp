@@ -38,17 +38,17 @@
 #include "unisono/arithmetic/apply.hpp"
 #include "unisono/core/element.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/value.hpp"
 
 #include <array>
 #include <bit>
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -118,10 +118,10 @@ public:
     [[nodiscard]] std::size_t bytes() const { return size() * count_ * sizeof(T); }
     [[nodiscard]] std::string_view name(std::size_t i) const { return arrays_[i].name; }
     [[nodiscard]] std::span<T> array(std::size_t i) {
-        return count_ == 0 ? std::span<T>() : std::span<T>(memory_.get() + i * stride_, count_);
+        return count_ == 0 ? std::span<T>() : std::span<T>(memory_.data() + i * stride_, count_);
     }
     [[nodiscard]] std::span<const T> array(std::size_t i) const {
-        return count_ == 0 ? std::span<const T>() : std::span<const T>(memory_.get() + i * stride_, count_);
+        return count_ == 0 ? std::span<const T>() : std::span<const T>(memory_.data() + i * stride_, count_);
     }
 
     /// Elements [first, first + count) of every array.
@@ -132,7 +132,7 @@ private:
     StateArrays arrays_;
     std::size_t count_ = 0;
     std::size_t stride_ = 0;
-    std::unique_ptr<T[]> memory_;
+    detail::RawArray<T> memory_;
 };
 
 template <optimizer_element T>
@@ -145,7 +145,7 @@ OptimizerState<T>::OptimizerState(const StateArrays& arrays, std::size_t count) 
     }
     if (arrays_.size() == 0 || count == 0) return;
     stride_ = ((count + line - 1) / line | 1) * line;
-    memory_ = std::make_unique_for_overwrite<T[]>(arrays_.size() * stride_);
+    memory_ = detail::RawArray<T>(arrays_.size() * stride_);
     reset();
 }
 
@@ -163,7 +163,7 @@ OptimizerSlice<T> OptimizerState<T>::slice(std::size_t first, std::size_t count)
     }
     OptimizerSlice<T> part;
     part.count = count;
-    for (std::size_t i = 0; i < size() && count != 0; ++i) part.arrays[i] = memory_.get() + i * stride_ + first;
+    for (std::size_t i = 0; i < size() && count != 0; ++i) part.arrays[i] = memory_.data() + i * stride_ + first;
     return part;
 }
 
@@ -173,7 +173,7 @@ concept optimizer_policy =
     requires(const P& policy, const OptimizerSlice<float>& state, std::span<float> parameters,
              std::span<const float> gradients, const OptimizerSlice<double>& wide_state,
              std::span<double> wide_parameters, std::span<const double> wide_gradients, const OptimizerStep& step) {
-        { policy.learning_rate } -> std::convertible_to<double>;
+        { policy.learning_rate } -> detail::converts_to<double>;
         policy.check();
         { policy.state() } -> std::same_as<StateArrays>;
         policy.update(state, parameters, gradients, step);
@@ -270,6 +270,8 @@ UNISONO_NO_CONTRACTION_END
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include <cmath>
+
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 

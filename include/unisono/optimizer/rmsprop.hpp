@@ -140,7 +140,7 @@ void RmsProp::update(const OptimizerSlice<T>& state, std::span<T> parameters, st
     else where.apply(Plain<T>{element}, parameters, gradients, array(0));
 }
 
-static_assert(optimizer_policy<RmsProp>);
+UNISONO_CERTIFY(optimizer_policy<RmsProp>);
 
 UNISONO_NAMESPACE_END
 

@@ -104,7 +104,7 @@ void Sgd::update(const OptimizerSlice<T>& state, std::span<T> parameters, std::s
     where.apply(heavy, parameters, gradients, buffer);
 }
 
-static_assert(optimizer_policy<Sgd>);
+UNISONO_CERTIFY(optimizer_policy<Sgd>);
 
 UNISONO_NAMESPACE_END
 

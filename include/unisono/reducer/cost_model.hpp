@@ -8,14 +8,13 @@
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/on_device.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/schedule/families.hpp"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -147,6 +146,8 @@ ReducerCosts assumed_reducer_costs(int world);
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include <cmath>
+
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION void ReducerCosts::check() const {

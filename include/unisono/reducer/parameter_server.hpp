@@ -4,11 +4,11 @@
 /// Servers own slices: they receive the sums, run the optimizer and publish the parameters.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/layout/bucket_facts.hpp"
 #include "unisono/reducer/reducer.hpp"
 
-#include <algorithm>
 #include <numeric>
 #include <string>
 

@@ -51,6 +51,7 @@
 #include "unisono/collective/on_device.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/policy.hpp"
+#include "unisono/core/value.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -93,8 +94,8 @@ template <class World, class Run>
 template <class R, class World>
 concept reducer_policy = policy_of<R, Family::reducer> && requires(const R& policy, World& group) {
     policy.start(group);
-    { R::gives_owners } -> std::convertible_to<bool>;
-    { R::reduces_to_owners } -> std::convertible_to<bool>;
+    { R::gives_owners } -> detail::converts_to<bool>;
+    { R::reduces_to_owners } -> detail::converts_to<bool>;
     requires R::gives_owners || sums_to_all<decltype(policy.start(group)), World>;
     requires !R::reduces_to_owners || sums_to_owners<decltype(policy.start(group)), World>;
 };

@@ -33,7 +33,7 @@ struct DistributedSampler {
     [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const;
 };
 
-static_assert(sampler_policy<DistributedSampler>);
+UNISONO_CERTIFY(sampler_policy<DistributedSampler>);
 
 UNISONO_NAMESPACE_END
 

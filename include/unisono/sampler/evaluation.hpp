@@ -24,7 +24,7 @@ struct EvaluationSampler {
     [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const;
 };
 
-static_assert(sampler_policy<EvaluationSampler>);
+UNISONO_CERTIFY(sampler_policy<EvaluationSampler>);
 
 UNISONO_NAMESPACE_END
 

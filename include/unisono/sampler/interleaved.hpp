@@ -33,7 +33,7 @@ struct InterleavedSampler {
     [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const;
 };
 
-static_assert(sampler_policy<InterleavedSampler>);
+UNISONO_CERTIFY(sampler_policy<InterleavedSampler>);
 
 UNISONO_NAMESPACE_END
 

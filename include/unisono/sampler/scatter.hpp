@@ -32,7 +32,7 @@ struct ScatterSampler {
     [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const;
 };
 
-static_assert(sampler_policy<ScatterSampler>);
+UNISONO_CERTIFY(sampler_policy<ScatterSampler>);
 
 UNISONO_NAMESPACE_END
 

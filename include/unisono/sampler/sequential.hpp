@@ -22,7 +22,7 @@ struct SequentialSampler {
     [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const;
 };
 
-static_assert(sampler_policy<SequentialSampler>);
+UNISONO_CERTIFY(sampler_policy<SequentialSampler>);
 
 UNISONO_NAMESPACE_END
 

@@ -6,10 +6,9 @@
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/random.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/sampler/sampler.hpp"
-
-#include <algorithm>
 
 UNISONO_NAMESPACE_BEGIN
 namespace sampling {
@@ -100,7 +99,7 @@ private:
     std::int64_t hosted_ = 0; // which of the hosted replicas is next
 };
 
-static_assert(sample_stream<SampleStream>);
+UNISONO_CERTIFY(sample_stream<SampleStream>);
 
 UNISONO_NAMESPACE_END
 

@@ -29,7 +29,7 @@ struct DisseminationBarrier : ScheduleBase<Collective::barrier> {
         visit(receive_from(detail::rank_at(shape, -(1 << r)), input_blocks(0, 0)));
     }
 };
-static_assert(collective_schedule<DisseminationBarrier>);
+UNISONO_CERTIFY(collective_schedule<DisseminationBarrier>);
 
 } // namespace schedule
 

@@ -79,7 +79,7 @@ struct DirectAllReduce : ScheduleBase<Collective::all_reduce> {
         detail::publish_own(shape, output_blocks(own), visit);
     }
 };
-static_assert(collective_schedule<DirectAllReduce>);
+UNISONO_CERTIFY(collective_schedule<DirectAllReduce>);
 
 /// Each rank's whole vector to all ranks, which combine them in rank order: latency of one message,
 /// bytes of p - 1 vectors. For very small vectors and few ranks. Cost per rank: p - 1 messages and
@@ -104,7 +104,7 @@ struct ExchangeAllReduce : ScheduleBase<Collective::all_reduce> {
             [&](int peer) { return scratch_blocks(0, 1, detail::slot_of(shape, peer)); }, visit);
     }
 };
-static_assert(collective_schedule<ExchangeAllReduce>);
+UNISONO_CERTIFY(collective_schedule<ExchangeAllReduce>);
 
 /// Cost per rank: p - 1 messages and blocks sent in one round, p - 1 combined. Scratch: p - 1
 /// blocks.
@@ -125,7 +125,7 @@ struct DirectReduceScatter : ScheduleBase<Collective::reduce_scatter> {
         detail::combine_collected(detail::rank_of(shape), visit);
     }
 };
-static_assert(collective_schedule<DirectReduceScatter>);
+UNISONO_CERTIFY(collective_schedule<DirectReduceScatter>);
 
 /// Cost per rank: p - 1 messages and blocks sent in one round. Scratch: none.
 struct DirectAllGather : ScheduleBase<Collective::all_gather> {
@@ -144,7 +144,7 @@ struct DirectAllGather : ScheduleBase<Collective::all_gather> {
         detail::publish_own(shape, input_blocks(own), visit);
     }
 };
-static_assert(collective_schedule<DirectAllGather>);
+UNISONO_CERTIFY(collective_schedule<DirectAllGather>);
 
 /// The root sends everything to all. Cost: p - 1 messages of everything at the root, one round.
 /// Scratch: none.
@@ -164,7 +164,7 @@ struct DirectBroadcast : ScheduleBase<Collective::broadcast> {
         detail::for_each_peer(shape, [&](int peer) { visit(send_to(peer, output_blocks(0))); });
     }
 };
-static_assert(collective_schedule<DirectBroadcast>);
+UNISONO_CERTIFY(collective_schedule<DirectBroadcast>);
 
 /// All send everything to the root, which combines in rank order: a parameter server's way. Cost:
 /// one message of everything a rank; the root combines p - 1 times everything. Scratch: p - 1 times
@@ -196,7 +196,7 @@ struct DirectReduce : ScheduleBase<Collective::reduce> {
             shape, [&](int peer) { visit(receive_from(peer, scratch_blocks(0, 1, detail::slot_of(shape, peer)))); });
     }
 };
-static_assert(collective_schedule<DirectReduce>);
+UNISONO_CERTIFY(collective_schedule<DirectReduce>);
 
 /// All send their block to the root. Cost: one message per rank, one round. Scratch: none.
 struct DirectGather : ScheduleBase<Collective::gather> {
@@ -217,7 +217,7 @@ struct DirectGather : ScheduleBase<Collective::gather> {
             shape, [&](int peer) { visit(receive_from(peer, output_blocks(static_cast<std::uint32_t>(peer)))); });
     }
 };
-static_assert(collective_schedule<DirectGather>);
+UNISONO_CERTIFY(collective_schedule<DirectGather>);
 
 /// The root sends each rank its block. Cost: p - 1 messages at the root, one round. Scratch: none.
 struct DirectScatter : ScheduleBase<Collective::scatter> {
@@ -238,7 +238,7 @@ struct DirectScatter : ScheduleBase<Collective::scatter> {
                               [&](int peer) { visit(send_to(peer, input_blocks(static_cast<std::uint32_t>(peer)))); });
     }
 };
-static_assert(collective_schedule<DirectScatter>);
+UNISONO_CERTIFY(collective_schedule<DirectScatter>);
 
 /// Pairs, one distance a round: in round k each rank sends to the one k + 1 further on. Cost a
 /// rank: p - 1 messages, blocks sent and rounds. Scratch: none. Not in place.
@@ -261,7 +261,7 @@ struct DirectAllToAll : ScheduleBase<Collective::all_to_all> {
         visit(receive_from(from, output_blocks(static_cast<std::uint32_t>(from))));
     }
 };
-static_assert(collective_schedule<DirectAllToAll>);
+UNISONO_CERTIFY(collective_schedule<DirectAllToAll>);
 
 } // namespace schedule
 

@@ -59,7 +59,7 @@ template <class F>
 concept schedule_family =
     detail::copyable_value<F> && detail::comparable_value<F> &&
     requires {
-        { F::name } -> std::convertible_to<std::string_view>;
+        { F::name } -> detail::converts_to<std::string_view>;
     } &&
     (schedule::offers<F, Collective::all_reduce> || schedule::offers<F, Collective::reduce_scatter> ||
      schedule::offers<F, Collective::all_gather> || schedule::offers<F, Collective::broadcast> ||
@@ -93,7 +93,7 @@ struct RingSchedule {
     [[nodiscard]] constexpr schedule::RingReduce reduce(const schedule::Shape& shape) const { return {shape}; }
     friend bool operator==(const RingSchedule&, const RingSchedule&) = default;
 };
-static_assert(schedule_family<RingSchedule>);
+UNISONO_CERTIFY(schedule_family<RingSchedule>);
 
 /// log2 p rounds of whole vectors; small data, and everything with a root. Chunks pipeline all but
 /// gather and scatter.
@@ -111,7 +111,7 @@ struct TreeSchedule {
     }
     friend bool operator==(const TreeSchedule&, const TreeSchedule&) = default;
 };
-static_assert(schedule_family<TreeSchedule>);
+UNISONO_CERTIFY(schedule_family<TreeSchedule>);
 
 /// log2 p rounds and fewest bytes, for any number of ranks.
 struct HalvingDoublingSchedule {
@@ -129,7 +129,7 @@ struct HalvingDoublingSchedule {
     }
     friend bool operator==(const HalvingDoublingSchedule&, const HalvingDoublingSchedule&) = default;
 };
-static_assert(schedule_family<HalvingDoublingSchedule>);
+UNISONO_CERTIFY(schedule_family<HalvingDoublingSchedule>);
 
 /// Owners collect their blocks from all and combine them in rank order; over messages.
 struct DirectSchedule {
@@ -151,7 +151,7 @@ struct DirectSchedule {
     }
     friend bool operator==(const DirectSchedule&, const DirectSchedule&) = default;
 };
-static_assert(schedule_family<DirectSchedule>);
+UNISONO_CERTIFY(schedule_family<DirectSchedule>);
 
 /// One round in which each rank gets every whole vector: very small data over messages.
 struct ExchangeSchedule {
@@ -162,7 +162,7 @@ struct ExchangeSchedule {
     }
     friend bool operator==(const ExchangeSchedule&, const ExchangeSchedule&) = default;
 };
-static_assert(schedule_family<ExchangeSchedule>);
+UNISONO_CERTIFY(schedule_family<ExchangeSchedule>);
 
 /// Direct exchange over mapped memory, without messages. Not cut into lanes. An all_to_all with
 /// counts goes by DirectSchedule, since no rank knows where its blocks lie in the peers' buffers.
@@ -182,7 +182,7 @@ struct MappedSchedule {
     [[nodiscard]] constexpr schedule::MappedBarrier barrier(const schedule::Shape& shape) const { return {shape}; }
     friend bool operator==(const MappedSchedule&, const MappedSchedule&) = default;
 };
-static_assert(schedule_family<MappedSchedule>);
+UNISONO_CERTIFY(schedule_family<MappedSchedule>);
 
 /// Copies beside the flags: small data over mapped memory. An all_to_all with counts: as
 /// MappedSchedule.
@@ -202,6 +202,6 @@ struct StagedSchedule {
     [[nodiscard]] constexpr schedule::MappedBarrier barrier(const schedule::Shape& shape) const { return {shape}; }
     friend bool operator==(const StagedSchedule&, const StagedSchedule&) = default;
 };
-static_assert(schedule_family<StagedSchedule>);
+UNISONO_CERTIFY(schedule_family<StagedSchedule>);
 
 UNISONO_NAMESPACE_END

@@ -116,7 +116,7 @@ struct HalvingReduceScatter : ScheduleBase<Collective::reduce_scatter> {
             [](std::uint32_t first, std::uint32_t count) { return output_blocks(first, count); }, visit);
     }
 };
-static_assert(collective_schedule<HalvingReduceScatter>);
+UNISONO_CERTIFY(collective_schedule<HalvingReduceScatter>);
 
 /// Cost per rank: ceil(log2 p) rounds, p - 1 blocks sent, a message per round (two where a range
 /// wraps around the end). Scratch: none.
@@ -139,7 +139,7 @@ struct DoublingAllGather : ScheduleBase<Collective::all_gather> {
         detail::double_range(shape, detail::Halving(blocks(), rounds() - 1 - r), r == 0, visit);
     }
 };
-static_assert(collective_schedule<DoublingAllGather>);
+UNISONO_CERTIFY(collective_schedule<DoublingAllGather>);
 
 /// Both in turn on p even parts of a vector. Cost per rank: 2 ceil(log2 p) rounds, 2(p - 1) blocks
 /// sent, p - 1 combined. Scratch: none; sums grow in the output.
@@ -167,7 +167,7 @@ struct HalvingDoublingAllReduce : ScheduleBase<Collective::all_reduce> {
         else detail::double_range(shape, detail::Halving(blocks(), rounds() - 1 - r), false, visit);
     }
 };
-static_assert(collective_schedule<HalvingDoublingAllReduce>);
+UNISONO_CERTIFY(collective_schedule<HalvingDoublingAllReduce>);
 
 } // namespace schedule
 

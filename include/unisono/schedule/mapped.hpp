@@ -139,7 +139,8 @@ struct MappedBarrier : ScheduleBase<Collective::barrier> {
         detail::meet(visit);
     }
 };
-static_assert(collective_schedule<MappedAllReduce> && collective_schedule<MappedBarrier>);
+UNISONO_CERTIFY(collective_schedule<MappedAllReduce>);
+UNISONO_CERTIFY(collective_schedule<MappedBarrier>);
 
 } // namespace schedule
 

@@ -42,7 +42,7 @@ struct RingAllReduce : ScheduleBase<Collective::all_reduce> {
         }
     }
 };
-static_assert(collective_schedule<RingAllReduce>);
+UNISONO_CERTIFY(collective_schedule<RingAllReduce>);
 
 /// The first half of the above, shifted so that each rank ends with its own block.
 /// Cost per rank: p - 1 messages, rounds, blocks sent and combined. Scratch: two blocks (p > 3).
@@ -69,7 +69,7 @@ struct RingReduceScatter : ScheduleBase<Collective::reduce_scatter> {
                            turn == shape.world - 2 ? output_blocks(in) : scratch_blocks(in, 1, r % 2)));
     }
 };
-static_assert(collective_schedule<RingReduceScatter>);
+UNISONO_CERTIFY(collective_schedule<RingReduceScatter>);
 
 /// Every block goes around once. Cost per rank: p - 1 messages, rounds and blocks sent. Scratch:
 /// none.
@@ -92,7 +92,7 @@ struct RingAllGather : ScheduleBase<Collective::all_gather> {
         visit(receive_from(detail::rank_at(shape, -1), output_blocks(detail::block_at(shape, -turn - 1))));
     }
 };
-static_assert(collective_schedule<RingAllGather>);
+UNISONO_CERTIFY(collective_schedule<RingAllGather>);
 
 /// A chain away from the root; pipelined by lanes. Cost per rank: one message of everything (none
 /// at the end of the chain). With L lanes the last rank is done after p - 2 + L messages of n / L.
@@ -117,7 +117,7 @@ private:
     [[nodiscard]] constexpr std::uint32_t position() const { return detail::from_root(shape); }
     [[nodiscard]] constexpr bool is_last() const { return position() + 1 == detail::world_of(shape); }
 };
-static_assert(collective_schedule<RingBroadcast>);
+UNISONO_CERTIFY(collective_schedule<RingBroadcast>);
 
 /// A chain towards the root, which adds as it goes; pipelined by lanes. Cost per rank: one message
 /// of everything (none at the root), one combination (none at the far end). Scratch: everything
@@ -150,7 +150,7 @@ private:
     [[nodiscard]] constexpr std::uint32_t position() const { return detail::from_root(shape); }
     [[nodiscard]] constexpr bool is_last() const { return position() + 1 == detail::world_of(shape); }
 };
-static_assert(collective_schedule<RingReduce>);
+UNISONO_CERTIFY(collective_schedule<RingReduce>);
 
 } // namespace schedule
 

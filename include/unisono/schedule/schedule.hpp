@@ -79,11 +79,11 @@
 /// the operation to be commutative or not, told apart: every schedule may reorder operands.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/value.hpp"
 
 #include <concepts>
 #include <cstdint>
-#include <iterator>
 #include <string_view>
 
 UNISONO_NAMESPACE_BEGIN
@@ -274,11 +274,11 @@ struct AnyVisitor {
 template <class S>
 concept collective_schedule = detail::copyable_value<S> && detail::comparable_value<S> &&
                               requires(const S& s, std::uint32_t round, schedule::detail::AnyVisitor visit) {
-                                  { S::collective } -> std::convertible_to<Collective>;
-                                  { S::name } -> std::convertible_to<std::string_view>;
-                                  { S::mapped } -> std::convertible_to<bool>;
-                                  { S::single_blocks } -> std::convertible_to<bool>;
-                                  { s.shape } -> std::convertible_to<schedule::Shape>;
+                                  { S::collective } -> detail::converts_to<Collective>;
+                                  { S::name } -> detail::converts_to<std::string_view>;
+                                  { S::mapped } -> detail::converts_to<bool>;
+                                  { S::single_blocks } -> detail::converts_to<bool>;
+                                  { s.shape } -> detail::converts_to<schedule::Shape>;
                                   { s.blocks() } -> std::same_as<std::uint32_t>;
                                   { s.rounds() } -> std::same_as<std::uint32_t>;
                                   { s.scratch_slots() } -> std::same_as<std::uint32_t>;

@@ -76,7 +76,7 @@ using StagedReduce = Staged<Collective::reduce>;                ///< `Collective
 using StagedGather = Staged<Collective::gather>;                ///< `Collective::gather`
 using StagedScatter = Staged<Collective::scatter>;              ///< `Collective::scatter`
 using StagedAllToAll = Staged<Collective::all_to_all>;          ///< `Collective::all_to_all`
-static_assert(collective_schedule<StagedAllReduce>);
+UNISONO_CERTIFY(collective_schedule<StagedAllReduce>);
 
 } // namespace schedule
 

@@ -38,7 +38,7 @@ struct TransportsOwn : ScheduleBase<What> {
 private:
     [[nodiscard]] constexpr DisseminationBarrier barrier() const { return {this->shape}; }
 };
-static_assert(collective_schedule<TransportsOwn<Collective::all_reduce>>);
+UNISONO_CERTIFY(collective_schedule<TransportsOwn<Collective::all_reduce>>);
 
 } // namespace schedule
 

@@ -77,7 +77,7 @@ struct TreeBroadcast : ScheduleBase<Collective::broadcast> {
 private:
     [[nodiscard]] constexpr detail::TreePlace place() const { return {shape}; }
 };
-static_assert(collective_schedule<TreeBroadcast>);
+UNISONO_CERTIFY(collective_schedule<TreeBroadcast>);
 
 /// Cost per rank: one message of everything to its parent, one combination for each child. Scratch:
 /// everything once at ranks between root and leaves.
@@ -107,7 +107,7 @@ struct TreeReduce : ScheduleBase<Collective::reduce> {
 private:
     [[nodiscard]] constexpr detail::TreePlace place() const { return {shape}; }
 };
-static_assert(collective_schedule<TreeReduce>);
+UNISONO_CERTIFY(collective_schedule<TreeReduce>);
 
 /// Up the tree of rank 0 and down again. Cost per rank: a message of everything to its parent and
 /// to each child, a combination for each child, 2 ceil(log2 p) rounds at rank 0. Scratch: none;
@@ -145,7 +145,7 @@ struct TreeAllReduce : ScheduleBase<Collective::all_reduce> {
 private:
     [[nodiscard]] constexpr detail::TreePlace place() const { return {Shape{shape.world, shape.rank, 0}}; }
 };
-static_assert(collective_schedule<TreeAllReduce>);
+UNISONO_CERTIFY(collective_schedule<TreeAllReduce>);
 
 /// Each rank sends its whole subtree's blocks to its parent. Cost per rank: one message (two where
 /// its blocks wrap around the end), at most p / 2 blocks; the root receives p - 1. Scratch: the
@@ -197,7 +197,7 @@ struct TreeGather : ScheduleBase<Collective::gather> {
 private:
     [[nodiscard]] constexpr detail::TreePlace place() const { return {shape}; }
 };
-static_assert(collective_schedule<TreeGather>);
+UNISONO_CERTIFY(collective_schedule<TreeGather>);
 
 /// Each rank passes its subtrees' blocks on to its children. Cost per rank: a message to each child
 /// (two where its blocks wrap around the end); the root sends p - 1 blocks. Scratch: the subtree's
@@ -253,7 +253,7 @@ struct TreeScatter : ScheduleBase<Collective::scatter> {
 private:
     [[nodiscard]] constexpr detail::TreePlace place() const { return {shape}; }
 };
-static_assert(collective_schedule<TreeScatter>);
+UNISONO_CERTIFY(collective_schedule<TreeScatter>);
 
 } // namespace schedule
 

@@ -48,7 +48,7 @@ struct AutomaticSharding {
     /// \throws error bad_input: costs that are not valid times
     [[nodiscard]] Owners owners(const BucketFacts& facts) const;
 };
-static_assert(measured_sharding<AutomaticSharding>);
+UNISONO_CERTIFY(measured_sharding<AutomaticSharding>);
 
 UNISONO_NAMESPACE_END
 

@@ -18,6 +18,6 @@ struct Replicated {
 
     [[nodiscard]] Owners owners(const BucketFacts& facts) const { return Owners::everyone(facts.count, facts.world); }
 };
-static_assert(sharding_policy<Replicated>);
+UNISONO_CERTIFY(sharding_policy<Replicated>);
 
 UNISONO_NAMESPACE_END

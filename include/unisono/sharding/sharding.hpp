@@ -25,6 +25,7 @@
 /// They come with unisono/sharded.hpp. docs/sharding.md says which to use when.
 
 #include "unisono/core/policy.hpp"
+#include "unisono/core/value.hpp"
 #include "unisono/layout/bucket_facts.hpp"
 
 #include <concepts>
@@ -33,7 +34,7 @@ UNISONO_NAMESPACE_BEGIN
 
 template <class S>
 concept sharding_policy = policy_of<S, Family::sharding> && names_owners<S> && requires {
-    { S::gives_owners } -> std::convertible_to<bool>;
+    { S::gives_owners } -> detail::converts_to<bool>;
 };
 
 UNISONO_NAMESPACE_END

@@ -3,9 +3,9 @@
 /// \file
 /// Each rank updates its part of the parameters.
 
+#include "unisono/core/standard.hpp"
 #include "unisono/sharding/sharding.hpp"
 
-#include <algorithm>
 #include <cstddef>
 
 UNISONO_NAMESPACE_BEGIN
@@ -41,6 +41,6 @@ struct StateSharding {
         return Owners::equal(facts.count, facts.world, std::max<std::size_t>(1, 64 / facts.element_bytes));
     }
 };
-static_assert(sharding_policy<StateSharding>);
+UNISONO_CERTIFY(sharding_policy<StateSharding>);
 
 UNISONO_NAMESPACE_END

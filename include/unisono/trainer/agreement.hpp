@@ -77,7 +77,7 @@ void agree_on(World& world, std::string_view operation, std::span<const std::str
 
 /// Compares the policies of all ranks: ranks with different policies would diverge silently.
 template <class World>
-void agree_on_policies(World& world, std::span<const PolicyFacts> facts) {
+void agree_on_policies(World& world, Part<const PolicyFacts> facts) {
     if (world.size() == 1) return;
     List<std::uint64_t> mine;
     for (const PolicyFacts& one : facts) mine.push_back(one.hash());

@@ -15,13 +15,13 @@
 /// that pass through the master and the memory that it needs. Source: torch.nn.DataParallel.
 
 #include "unisono/collective/rooted.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/model/with_loss.hpp"
 #include "unisono/reducer/parameter_server.hpp"
 #include "unisono/sampler/scatter.hpp"
 #include "unisono/trainer/trainer.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -3,6 +3,7 @@
 /// \file
 /// The plan as text: the ranks, the policies, how the batch is made up, where the bytes are.
 
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/guard/loss_scaling.hpp"
 #include "unisono/layout/owners.hpp"
@@ -13,7 +14,6 @@
 #include "unisono/trainer/report.hpp"
 
 #include <cstddef>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <type_traits>

@@ -5,13 +5,13 @@
 /// order.
 
 #include "unisono/collective/exchange.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/data/loader.hpp"
 #include "unisono/observe/metric.hpp"
 #include "unisono/sampler/evaluation.hpp"
 #include "unisono/trainer/agreement.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -44,10 +44,10 @@ M metric_from_bytes(const M& like, std::span<const std::byte> bytes) {
 }
 
 /// Gathers all ranks' bytes in rank order on every rank; `counts` gets each rank's number.
-template <class World, class T>
-std::vector<T> gather_all(World& world, const std::vector<T>& mine, std::vector<std::size_t>& counts) {
+template <class World, class T, class Counts>
+std::vector<T> gather_all(World& world, const std::vector<T>& mine, Counts& counts) {
     const std::array<std::uint64_t, 1> own = {mine.size()};
-    std::vector<std::uint64_t> sizes(static_cast<std::size_t>(world.size()));
+    List<std::uint64_t> sizes(static_cast<std::size_t>(world.size()));
     gather_words(world, own, sizes);
     counts.resize(sizes.size());
     std::size_t total = 0;
@@ -64,7 +64,7 @@ std::vector<T> gather_all(World& world, const std::vector<T>& mine, std::vector<
 template <class World, mergeable_metric M>
 void merge_over_ranks(World& world, M& metric) {
     if (world.size() == 1) return;
-    std::vector<std::size_t> counts;
+    detail::List<std::size_t> counts;
     const std::vector<std::byte> all = detail::gather_all(world, metric_bytes(metric), counts);
     std::span<const std::byte> rest(all.data(), all.size());
     M merged = detail::metric_from_bytes(metric, rest.first(counts[0]));
@@ -136,7 +136,7 @@ std::vector<E> in_data_order(World& world, Outputs<E> mine, const SamplerShape& 
         each = std::max(each, width);
         hosts.resize(hosts.size() + static_cast<std::size_t>(of_ranks[2 * r + 1]), r);
     }
-    std::vector<std::size_t> counts;
+    detail::List<std::size_t> counts;
     const std::vector<E> all = gather_all(world, mine.values, counts);
     List<std::size_t> next(counts.size()), ends(counts.size());
     for (std::size_t r = 0; r < counts.size(); ++r) {

@@ -17,6 +17,8 @@
 
 #include "unisono/compression/compression.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/core/math.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/guard/clipping.hpp"
 #include "unisono/guard/finite.hpp"
@@ -32,9 +34,7 @@
 #include "unisono/trainer/summation.hpp"
 #include "unisono/update/update.hpp"
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -101,7 +101,7 @@ public:
         if (micro.tokens != 0)
             sums_.tokens += std::nearbyint(micro.tokens * 0x1p20) * 0x1p-20; // a sum that no order changes
         if constexpr (Context::Guard::inspects) {
-            if (!std::isfinite(loss)) offence_.note({world_->rank(), 0, true});
+            if (!detail::finite_value(loss)) offence_.note({world_->rank(), 0, true});
         }
         this->keep(share.multiplier, last);
     }
@@ -149,7 +149,7 @@ public:
         double scale = this->left_over() / (sums_.divisor * loss_scale_.scale());
         if constexpr (Context::Clipping::measures_norm) {
             norm_ = measure_norm(scale);
-            if (!std::isfinite(norm_)) return refuse();
+            if (!detail::finite_value(norm_)) return refuse();
             scale *= policies_.clipping.factor(norm_);
         }
         const OptimizerStep step{learning_rate_, ++applied_, scale};
@@ -278,7 +278,7 @@ private:
         });
         measured.finish();
         if (this->extents().cut()) squares.agree(*world_);
-        return std::sqrt(parts_.sum(std::array{squares.value()})[0]) * scale;
+        return detail::root_of(parts_.sum(std::array{squares.value()})[0]) * scale;
     }
 
     void check_divisor() const {

@@ -21,7 +21,7 @@ namespace detail {
 template <class T>
 struct AnyMemberOf {
     template <class U>
-        requires(!std::is_base_of_v<U, T>)
+        requires(!__is_base_of(U, T))
     operator U() const; // never defined: for counting only
 };
 
@@ -29,7 +29,7 @@ struct AnyMemberOf {
 template <class T>
 struct AnyBaseOf {
     template <class U>
-        requires(std::is_base_of_v<U, T> && !std::is_same_v<U, T>)
+        requires(__is_base_of(U, T) && !std::is_same_v<U, T>)
     operator U() const;
 };
 
@@ -51,7 +51,8 @@ consteval std::size_t most_fields(std::index_sequence<Fewer...>) {
 /// The number of members of an aggregate; 0 where there are none, more than 8, or a base class.
 template <class T>
 consteval std::size_t field_count() {
-    if constexpr (std::is_aggregate_v<T> && !has_base<T>) {
+    if constexpr (__is_empty(T)) return 0; // as half of the policies are
+    else if constexpr (std::is_aggregate_v<T> && !has_base<T>) {
         constexpr std::size_t most = most_fields<T>(std::make_index_sequence<9>{});
         return most <= 8 ? most : 0;
     } else {

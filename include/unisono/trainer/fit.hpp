@@ -3,6 +3,7 @@
 /// \file
 /// The training loop: epochs, rounds, windows, updates.
 
+#include "unisono/core/value.hpp"
 #include "unisono/data/loader.hpp"
 #include "unisono/model/pass.hpp"
 #include "unisono/observe/progress.hpp"
@@ -43,7 +44,7 @@ private:
 /// stops it.
 template <class OnUpdate>
 bool goes_on(OnUpdate& on_update, const UpdateReport& report) {
-    if constexpr (std::convertible_to<decltype(on_update(report)), bool>) return static_cast<bool>(on_update(report));
+    if constexpr (detail::converts_to<decltype(on_update(report)), bool>) return static_cast<bool>(on_update(report));
     else {
         on_update(report);
         return true;
@@ -171,7 +172,7 @@ void FitLoop<Window>::run(FitSteps& steps, const EpochRounds& rounds, std::uint6
                point_of(position_.epoch.number(), position_.samples, std::numeric_limits<double>::quiet_NaN()));
     report.stopped = options.stop_on != nullptr && steps.stop();
     Epoch epoch = position_.epoch;
-    report.epochs.reserve(static_cast<std::size_t>(std::min<std::int64_t>(options.epochs, 1024)));
+reserve_epochs(report, std::min<std::int64_t>(options.epochs, 1024));
     for (std::int64_t done = 0; done < options.epochs && !report.stopped; ++done) {
         if (done != 0) steps.restart(epoch, 0);
         run_epoch(steps, epoch);
@@ -181,8 +182,7 @@ void FitLoop<Window>::run(FitSteps& steps, const EpochRounds& rounds, std::uint6
 
 template <class Window>
 void FitLoop<Window>::run_epoch(FitSteps& steps, Epoch epoch) {
-    report.epochs.push_back({.epoch = epoch.number()});
-    EpochReport& sums = report.epochs.back();
+    EpochReport& sums = detail::begin_epoch(report, epoch.number());
     double weighted_loss = 0;
     begin_window(steps);
     while (const MicroBatch* next = steps.next()) {

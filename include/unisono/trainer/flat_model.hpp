@@ -6,6 +6,7 @@
 
 #include "unisono/arithmetic/host_arithmetic.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/layout/layout.hpp"
 #include "unisono/layout/owners.hpp"
@@ -13,7 +14,6 @@
 #include "unisono/model/own_memory.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -145,8 +145,8 @@ private:
 template <class T>
 const Stretch<T>* FlatModel<T>::stretch_at(std::size_t flat) const {
     const Stretch<T>* const one =
-        std::upper_bound(stretches_.begin(), stretches_.end(), flat,
-                         [](std::size_t wanted, const Stretch<T>& other) { return wanted < other.flat; });
+        std::lower_bound(stretches_.begin(), stretches_.end(), flat,
+                         [](const Stretch<T>& other, std::size_t wanted) { return other.flat <= wanted; });
     return one == stretches_.begin() ? one : one - 1;
 }
 

@@ -28,9 +28,9 @@ struct TemporaryModel;
 
 template <class R>
 concept const_floating_memory = requires(R& r) {
-    std::span(r);
-    requires floating_element<std::remove_const_t<typename decltype(std::span(r))::element_type>>;
-    requires std::is_const_v<typename decltype(std::span(r))::element_type>;
+    requires spannable<R>;
+    requires floating_element<std::remove_const_t<typename decltype(as_span(r))::element_type>>;
+    requires std::is_const_v<typename decltype(as_span(r))::element_type>;
 };
 template <class R>
 concept const_floating_spans = const_floating_memory<R> || requires(R& r) {
@@ -165,7 +165,7 @@ using pass_given_t = typename PassGiven<M>::type;
 template <class D>
 struct DataRefusal {
     static constexpr bool has_size = requires(D& data) {
-        { data.size() } -> std::convertible_to<std::size_t>;
+        { data.size() } -> detail::converts_to<std::size_t>;
     };
     static constexpr bool has_batch = requires(D& data, std::span<const std::size_t> indices) { data.batch(indices); };
     static_assert(

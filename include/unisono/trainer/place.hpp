@@ -28,12 +28,12 @@
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/trainer/device/weight_image.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -55,6 +55,15 @@ struct FitReport {
     Staleness staleness = {}; ///< of this `fit`; empty where all ranks update together
 };
 
+namespace detail {
+
+/// Room for the reports of `epochs` more.
+void reserve_epochs(FitReport& report, std::int64_t epochs);
+/// The report of one more epoch.
+EpochReport& begin_epoch(FitReport& report, std::int64_t number);
+
+} // namespace detail
+
 /// The position of a training and its counters, as a checkpoint keeps them. The same on all ranks.
 struct TrainingProgress {
     std::uint64_t updates = 0;  ///< committed
@@ -73,3 +82,19 @@ struct TrainingProgress {
 };
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION void reserve_epochs(FitReport& report, std::int64_t epochs) {
+    report.epochs.reserve(report.epochs.size() + static_cast<std::size_t>(epochs));
+}
+UNISONO_DEFINITION EpochReport& begin_epoch(FitReport& report, std::int64_t number) {
+    report.epochs.push_back({.epoch = number});
+    return report.epochs.back();
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

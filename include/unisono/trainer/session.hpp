@@ -5,6 +5,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/math.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/model/wrapped_model.hpp"
 #include "unisono/observe/trace.hpp"
@@ -122,7 +123,8 @@ public:
             policies_.compression.check();
             policies_.scaling.check();
             if constexpr (requires { policies_.update.check(); }) policies_.update.check();
-            agree_on_policies(world, policies_.facts());
+            const std::vector<PolicyFacts> facts = policies_.facts();
+            agree_on_policies(world, Part<const PolicyFacts>(facts.data(), facts.size()));
             Context context{policies_.reducer,   policies_.compression,     sharding(),
                             policies_.guard,     policies_.clipping,        policies_.scaling,
                             policies_.optimizer, policies_.weighing_policy, policies_.summation};
@@ -215,7 +217,7 @@ public:
         age_image(*model_);
         point.update = exchange_->applied();
         const double rate = policies_.learning_rate.rate(policies_.optimizer.learning_rate, point);
-        if (!(rate >= 0) || !std::isfinite(rate))
+        if (!(rate >= 0) || !detail::finite_value(rate))
             refuse_input({Policies::LearningRate::name, ": the rate of update ", point.update, " is ", rate,
                           "; expected a finite number of at least 0"});
         exchange_->set_learning_rate(rate);
@@ -327,7 +329,7 @@ private:
         else return policies_.summation.on_misfit == decltype(policies_.summation.on_misfit)::skip;
     }
     void stop_if_no_norm(const UpdateReport& report, std::string_view operation) {
-        if (report.committed || std::isfinite(report.gradient_norm)) return;
+        if (report.committed || detail::finite_value(report.gradient_norm)) return;
         if (Policies::Guard::inspects && policies_.guard.on_offence() == OnOffence::skip) return;
         throw Refusal(no_norm(report.gradient_norm, Policies::Clipping::name, exchange_->applied() + 1, operation));
     }

@@ -7,12 +7,12 @@
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/model/pass.hpp"
 #include "unisono/sharding/automatic.hpp"
 #include "unisono/trainer/exchange.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <span>

@@ -38,10 +38,10 @@
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -134,7 +134,7 @@ bool StopAgreement::stop(World& world) {
     if (world.size() > 1) all_reduce(world, all, Few<Max>{});
     const double seconds_of_one = all[1] / static_cast<double>(interval_);
     const double wanted = began_ ? 0.5 / std::max(seconds_of_one, 1e-9) : 1.0;
-    interval_ = static_cast<std::int64_t>(std::clamp(wanted, 1.0, 2.0 * static_cast<double>(interval_)));
+    interval_ = static_cast<std::int64_t>(std::min(std::max(wanted, 1.0), 2.0 * static_cast<double>(interval_)));
     updates_left_ = interval_;
     last_ = now;
     began_ = true;

@@ -60,18 +60,22 @@ struct PlainTotals {
     /// `in_parts`: other groups add the same losses of the same replicas (parts.hpp). They must get
     /// the same bits, whichever of their ranks share a host.
     template <class World>
-    void agree(World& world, UpdateSums& sums, bool in_parts) {
-        if (world.size() == 1) return;
-        std::array<double, UpdateSums::count> all = sums.pack();
-        if constexpr (knows_hosts<typename World::transport_type>) {
-            if (in_parts) all_reduce(world, all, Few<Sum>{}, HalvingDoublingSchedule{});
-            else all_reduce(world, all, Few<Sum>{});
-        } else {
-            all_reduce(world, all, Few<Sum>{});
-        }
-        sums = UpdateSums::unpack(all);
-    }
+    void agree(World& world, UpdateSums& sums, bool in_parts);
 };
+
+template <class World>
+void PlainTotals::agree(World& world, UpdateSums& sums, bool in_parts) {
+    if (world.size() == 1) return;
+    std::array<double, UpdateSums::count> packed = sums.pack();
+    const std::span<double> all(packed);
+    if constexpr (knows_hosts<typename World::transport_type>) {
+        if (in_parts) all_reduce(world, all, Few<Sum>{}, HalvingDoublingSchedule{});
+        else all_reduce(world, all, Few<Sum>{});
+    } else {
+        all_reduce(world, all, Few<Sum>{});
+    }
+    sums = UpdateSums::unpack(packed);
+}
 
 /// Squares in double, in order of arrival; over ranks by the transport's best schedule.
 class PlainSquares {
@@ -116,6 +120,6 @@ struct PlainSums {
     using Totals = detail::PlainTotals;
     using Squares = detail::PlainSquares;
 };
-static_assert(policy_of<PlainSums, Family::summation>);
+UNISONO_CERTIFY(policy_of<PlainSums, Family::summation>);
 
 UNISONO_NAMESPACE_END

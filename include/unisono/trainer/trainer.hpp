@@ -28,6 +28,7 @@
 /// `Buckets` (layout/layout.hpp) may be given as well. trainer/rules.hpp says which policies work
 /// together, and why.
 
+#include "unisono/core/value.hpp"
 #include "unisono/model/wrapped_model.hpp"
 #include "unisono/trainer/describe.hpp"
 #include "unisono/trainer/evaluation.hpp"
@@ -103,7 +104,7 @@ public:
 
     /// Any other call of `fit` is refused, and the message says why.
     template <class Data, class Options, class... More>
-        requires(!std::convertible_to<Options, const FitOptions&>)
+        requires(!detail::converts_to<Options, const FitOptions&>)
     FitReport fit(Data&&, Options&&, More&&...) {
         detail::tell_options<Options>();
         return {};

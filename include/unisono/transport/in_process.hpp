@@ -26,7 +26,7 @@ public:
     void drop_board(std::uint64_t context) noexcept { world().drop_board(context); }
 };
 
-static_assert(transport<InProcess>);
+UNISONO_CERTIFY(transport<InProcess>);
 
 UNISONO_NAMESPACE_END
 

@@ -5,11 +5,10 @@
 /// microseconds, and tens of them on a virtual machine. Then it sleeps, since the program's own
 /// threads may want the core.
 
+#include "unisono/core/threads.hpp"
 #include "unisono/core/time.hpp"
 
-#include <algorithm>
 #include <cstdint>
-#include <thread>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -57,7 +56,7 @@ public:
 private:
     [[gnu::noinline]] bool lingers(std::uint32_t attempt) {
         if (attempt < few_yields && every_ == 1) {
-            std::this_thread::yield();
+            yield_core();
             return true;
         }
         const bool is_first = !watched_ || attempt <= last_attempt_;
@@ -73,7 +72,7 @@ private:
             pause();
             return true;
         }
-        std::this_thread::yield();
+        yield_core();
         const nanoseconds after = steady_now();
         if (after - before < late_yield) return true;
         wanted_for_ = before - wanted_until_ < 4 * wanted_for_ ? std::min(2 * wanted_for_, most_wanted) : least_wanted;
@@ -113,7 +112,7 @@ private:
 /// is late once per round, so a long wait must not be late by an eighth. And a look costs a
 /// network's library up to 100 us, a tenth of a core if it came each millisecond.
 [[nodiscard]] inline nanoseconds sleep_after(nanoseconds waited) {
-    const nanoseconds briefly = std::clamp<nanoseconds>(waited / 8, 50'000, 1'000'000);
+    const nanoseconds briefly = std::min<nanoseconds>(std::max<nanoseconds>(waited / 8, 50'000), 1'000'000);
     return std::max(briefly, std::min<nanoseconds>(waited / 128, 4'000'000));
 }
 
@@ -122,7 +121,7 @@ inline void idle_on_host(Patience& patience, std::uint32_t attempt, nanoseconds 
     if (patience.stays_awake(attempt)) return;
     const nanoseconds wished = sleep_after(patience.waited());
     const nanoseconds left = until == never ? wished : std::min(wished, until - steady_now());
-    if (left > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(left));
+    if (left > 0) sleep_for(left);
     patience.woke();
 }
 

@@ -13,11 +13,11 @@
 /// (peer_lost). A rank that is stopped or slow is noticed at the deadline that the program set
 /// (timeout).
 
+#include "unisono/core/standard.hpp"
 #include "unisono/transport/memory/endpoint.hpp"
 #include "unisono/transport/shared_memory/boards.hpp"
 #include "unisono/transport/shared_memory/world.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -87,7 +87,7 @@ private:
     nanoseconds looked_ = 0;
 };
 
-static_assert(transport<SharedMemory>);
+UNISONO_CERTIFY(transport<SharedMemory>);
 
 UNISONO_NAMESPACE_END
 

@@ -63,15 +63,15 @@
 /// - any: one of those that map peers, chosen at run time.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/time.hpp"
+#include "unisono/core/value.hpp"
 
 #include <array>
 #include <bit>
-#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <string_view>
 
 UNISONO_NAMESPACE_BEGIN
@@ -110,8 +110,12 @@ struct Signature {
     std::uint64_t count = 0;     ///< elements of the whole operation, or a hash of variable counts
     /// As two words: it is compared for each message.
     friend constexpr bool operator==(const Signature& a, const Signature& b) {
-        using Words = std::array<std::uint64_t, 2>;
-        return std::bit_cast<Words>(a) == std::bit_cast<Words>(b);
+        struct Words {
+            std::uint64_t first, second;
+        };
+        const auto x = std::bit_cast<Words>(a);
+        const auto y = std::bit_cast<Words>(b);
+        return x.first == y.first && x.second == y.second;
     }
 };
 
@@ -144,8 +148,8 @@ concept transport = requires(T& t, const T& c, int peer, const Envelope& envelop
     t.idle(attempt, until);
     t.abort(fault);
     { c.first_fault() } -> std::same_as<const Fault*>; ///< nullptr while all is well; cheap
-    { T::maps_peers } -> std::convertible_to<bool>;    ///< peers' addresses can be read and written (mapped steps)
-    { T::name } -> std::convertible_to<std::string_view>;
+    { T::maps_peers } -> detail::converts_to<bool>;    ///< peers' addresses can be read and written (mapped steps)
+    { T::name } -> detail::converts_to<std::string_view>;
 };
 
 struct Wait; // launch/launch.hpp
@@ -255,7 +259,7 @@ concept looks_for_faults = transport<T> && requires(T& t) { t.look(); };
 template <class T>
 concept lands_messages =
     transport<T> && requires(T& t, int peer, const Envelope& expected, Token token, std::byte* target) {
-        { T::lands_from } -> std::convertible_to<std::size_t>;
+        { T::lands_from } -> detail::converts_to<std::size_t>;
         t.post_receive_at(peer, expected, token, target);
     };
 

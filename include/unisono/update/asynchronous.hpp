@@ -35,6 +35,6 @@ struct Asynchronous {
     /// \throws error bad_input: as many servers as ranks
     [[nodiscard]] Sharding sharding(int world) const { return detail::server_slices(*this, world); }
 };
-static_assert(served_update_policy<Asynchronous>);
+UNISONO_CERTIFY(served_update_policy<Asynchronous>);
 
 UNISONO_NAMESPACE_END

@@ -41,7 +41,7 @@ struct BackupWorkers {
     /// \throws error bad_input: as many servers as ranks
     [[nodiscard]] Sharding sharding(int world) const { return detail::server_slices(*this, world); }
 };
-static_assert(served_update_policy<BackupWorkers>);
+UNISONO_CERTIFY(served_update_policy<BackupWorkers>);
 
 UNISONO_NAMESPACE_END
 

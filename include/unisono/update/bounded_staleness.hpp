@@ -39,6 +39,6 @@ struct BoundedStaleness {
     /// \throws error bad_input: as many servers as ranks
     [[nodiscard]] Sharding sharding(int world) const { return detail::server_slices(*this, world); }
 };
-static_assert(served_update_policy<BoundedStaleness>);
+UNISONO_CERTIFY(served_update_policy<BoundedStaleness>);
 
 UNISONO_NAMESPACE_END

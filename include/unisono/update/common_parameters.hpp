@@ -5,12 +5,12 @@
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/layout/owners.hpp"
 #include "unisono/update/common_memory.hpp"
 #include "unisono/update/local.hpp"
 #include "unisono/update/staleness.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

@@ -6,7 +6,6 @@
 #include "unisono/arithmetic/apply.hpp"
 #include "unisono/update/service.hpp"
 
-#include <cmath>
 #include <span>
 
 UNISONO_NAMESPACE_BEGIN
@@ -68,11 +67,13 @@ struct DelayCompensated::Carry {
 
 UNISONO_NO_CONTRACTION_END
 
-static_assert(served_update_policy<DelayCompensated>);
+UNISONO_CERTIFY(served_update_policy<DelayCompensated>);
 
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include <cmath>
+
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION void DelayCompensated::check() const {

@@ -47,6 +47,6 @@ private:
         else return Outer{};
     }
 };
-static_assert(update_policy<Diloco<>>);
+UNISONO_CERTIFY(update_policy<Diloco<>>);
 
 UNISONO_NAMESPACE_END

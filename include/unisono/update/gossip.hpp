@@ -62,7 +62,7 @@ struct Gossip {
 private:
     [[nodiscard]] detail::List<int> around(int rank, int ranks, std::uint64_t round, int way) const;
 };
-static_assert(update_policy<Gossip>);
+UNISONO_CERTIFY(update_policy<Gossip>);
 
 UNISONO_NAMESPACE_END
 

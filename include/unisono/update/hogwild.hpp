@@ -42,6 +42,6 @@ struct Hogwild {
         return detail::HogwildRun<Training, Hogwild>(training, *this);
     }
 };
-static_assert(update_policy<Hogwild>);
+UNISONO_CERTIFY(update_policy<Hogwild>);
 
 UNISONO_NAMESPACE_END

@@ -30,6 +30,6 @@ struct LocalSteps {
         return detail::Averaging<Training, LocalSteps>(training, *this);
     }
 };
-static_assert(update_policy<LocalSteps>);
+UNISONO_CERTIFY(update_policy<LocalSteps>);
 
 UNISONO_NAMESPACE_END

@@ -8,10 +8,10 @@
 #include "unisono/collective/point_to_point.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/group/operation.hpp"
 #include "unisono/update/averaging.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -54,7 +54,8 @@ private:
         operations_.clear();
         for (std::size_t i = 0; i < sources.size(); ++i)
             operations_.push_back(start_receive(lane_, std::span<T>(come_[i].data(), count), sources[i], tag));
-        this->all([&](const auto& one) { std::copy_n(one.parameters, one.count, own_.data() + one.flat); });
+        this->all(
+            [&](const auto& one) { std::copy(one.parameters, one.parameters + one.count, own_.data() + one.flat); });
         for (const int target : targets)
             operations_.push_back(start_send(lane_, std::span<const T>(own_.data(), count), target, tag));
         for (Operation& operation : operations_) operation.wait(lane_.timeout());

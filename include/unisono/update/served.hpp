@@ -37,12 +37,13 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/value.hpp"
 #include "unisono/layout/bucket_facts.hpp"
 #include "unisono/sharding/sharding.hpp"
 #include "unisono/update/update.hpp"
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -69,7 +70,7 @@ struct ServerSlices {
     /// \throws error bad_input
     void check_backups(std::string_view update, int backups, int world) const;
 };
-static_assert(sharding_policy<ServerSlices>);
+UNISONO_CERTIFY(sharding_policy<ServerSlices>);
 
 inline void check_servers(std::string_view name, int servers) {
     if (servers < 1) refuse_input({name, ".servers is ", servers, "; expected at least 1"});
@@ -89,7 +90,7 @@ ServerSlices server_slices(const Policy& policy, int world) {
 template <class U>
 concept served_update_policy = update_policy<U> && requires(const U& update, std::uint64_t clock) {
     requires detail::has_servers<U>;
-    { update.servers } -> std::convertible_to<int>;
+    { update.servers } -> detail::converts_to<int>;
     { update.together() } -> std::same_as<bool>;
     { update.goes_on(clock, clock) } -> std::same_as<bool>;
     update.check();

@@ -8,14 +8,13 @@
 #include "unisono/collective/point_to_point.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/group/operation.hpp"
 #include "unisono/layout/layout.hpp"
 #include "unisono/layout/owners.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/update/service_messages.hpp"
 
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -255,7 +254,8 @@ private:
         client.round = round_;
         if (count_ != 0) {
             copy_parameters(client.values.data());
-            if constexpr (compensates) std::copy_n(client.values.data(), count_, client.read.data());
+            if constexpr (compensates)
+                std::copy(client.values.data(), client.values.data() + count_, client.read.data());
             client.sent = start_send(*lane_, std::span<const T>(client.values.data(), count_), static_cast<int>(w),
                                      parameters_tag);
         }
@@ -263,7 +263,7 @@ private:
     }
 
     void copy_parameters(T* to) const {
-        visit([&](const auto& one, std::size_t at) { std::copy_n(one.parameters, one.count, to + at); });
+        visit([&](const auto& one, std::size_t at) { std::copy(one.parameters, one.parameters + one.count, to + at); });
     }
     /// Calls visit(one, its offset in what this server owns).
     template <class Visit>

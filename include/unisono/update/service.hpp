@@ -15,15 +15,15 @@
 #include "unisono/collective/point_to_point.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/math.hpp"
 #include "unisono/core/memory.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/layout/owners.hpp"
 #include "unisono/update/served.hpp"
 #include "unisono/update/server.hpp"
 #include "unisono/update/service_messages.hpp"
 #include "unisono/update/staleness.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -181,7 +181,7 @@ private:
         for (Link& link : links_) {
             link.received.wait(timeout);
             link.received_values.wait(timeout);
-            visit(link, [](const auto& one, const T* from) { std::copy_n(from, one.count, one.parameters); });
+            visit(link, [](const auto& one, const T* from) { std::copy(from, from + one.count, one.parameters); });
         }
         answer_ = unpack(links_.front().answer);
         for (const Link& link : links_) {
@@ -212,7 +212,7 @@ private:
         gradients.clean();
         if (!this->training().large()) return;
         for (std::size_t i = 0; i < image_.size(); ++i)
-            largest_ = std::max(largest_, std::abs(static_cast<double>(image_[i]))); // NaN was refused
+            largest_ = std::max(largest_, detail::absolute(static_cast<double>(image_[i]))); // NaN was refused
     }
 
     World* world_;

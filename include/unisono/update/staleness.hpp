@@ -4,8 +4,8 @@
 /// Staleness of gradients that are applied as they arrive.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/standard.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 

@@ -3,10 +3,10 @@
 /// \file
 /// The run of StreamingDiloco: the ranks train on while a fragment of the parameters is summed.
 
+#include "unisono/core/standard.hpp"
 #include "unisono/update/averaging.hpp"
 #include "unisono/update/in_flight.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -7,7 +7,6 @@
 #include "unisono/optimizer/sgd.hpp"
 #include "unisono/update/streaming.hpp"
 
-#include <cmath>
 #include <cstddef>
 
 UNISONO_NAMESPACE_BEGIN
@@ -77,6 +76,6 @@ private:
         else return Outer{};
     }
 };
-static_assert(update_policy<StreamingDiloco<>>);
+UNISONO_CERTIFY(update_policy<StreamingDiloco<>>);
 
 UNISONO_NAMESPACE_END

@@ -21,6 +21,6 @@ struct Synchronous {
         return UpdateRun<Training>(training);
     }
 };
-static_assert(update_policy<Synchronous>);
+UNISONO_CERTIFY(update_policy<Synchronous>);
 
 UNISONO_NAMESPACE_END

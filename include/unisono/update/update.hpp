@@ -69,6 +69,7 @@
 /// - `Hogwild`: workers update common parameters in place, in shared memory.
 
 #include "unisono/core/policy.hpp"
+#include "unisono/core/value.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -119,7 +120,7 @@ private:
 
 template <class U>
 concept update_policy = policy_of<U, Family::update> && requires {
-    { U::agrees } -> std::convertible_to<bool>;
+    { U::agrees } -> detail::converts_to<bool>;
 };
 
 /// The type that `start` returns. \see UpdateRun
@@ -132,8 +133,8 @@ concept update_run = requires(R& run, const R& seen, std::uint64_t updates, Verd
     { run.discard(verdict) } -> std::same_as<Verdict>;
     { run.after(verdict) } -> std::same_as<bool>;
     run.meet();
-    { seen.bytes() } -> std::convertible_to<std::size_t>;
-    { seen.workers() } -> std::convertible_to<int>;
+    { seen.bytes() } -> detail::converts_to<std::size_t>;
+    { seen.workers() } -> detail::converts_to<int>;
 };
 
 namespace detail {

@@ -7,6 +7,7 @@
 #include "unisono/arithmetic/stream_arithmetic.hpp"
 #include "unisono/core/device_span.hpp"
 #include "unisono/core/rule.hpp"
+#include "unisono/core/value.hpp"
 #include "unisono/group/transport_kinds.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/sharding/automatic.hpp"
@@ -23,7 +24,7 @@ namespace detail {
 
 template <class World, class Model>
 concept enqueues_for = requires(World& world, Model& model) {
-    { model.stream() } -> std::convertible_to<decltype(world.endpoint().stream())>;
+    { model.stream() } -> detail::converts_to<decltype(world.endpoint().stream())>;
 };
 template <class World>
 concept computes_on_device =

@@ -5,8 +5,8 @@
 /// its addresses, so that the optimizer's pass writes both.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/standard.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -50,8 +50,8 @@ public:
     void visit(const float* at, std::size_t count, Visit&& visit) const {
         const auto begin = static_cast<std::size_t>(at - weights_);
         const std::size_t end = begin + count;
-        auto one = std::upper_bound(pieces_.begin(), pieces_.end(), begin,
-                                    [](std::size_t first, const Piece& other) { return first < other.first; });
+        auto one = std::lower_bound(pieces_.begin(), pieces_.end(), begin,
+                                    [](const Piece& other, std::size_t first) { return other.first <= first; });
         for (one -= one == pieces_.begin() ? 0 : 1; one != pieces_.end() && one->first < end; ++one) {
             const std::size_t from = std::max(one->first, begin);
             const std::size_t to = std::min(one->first + one->count, end);

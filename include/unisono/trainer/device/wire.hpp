@@ -112,8 +112,10 @@ concept compresses_on_device =
 /// The run of a compression for a trainer's place.
 template <class T, class Place, class C, class World>
 [[nodiscard]] auto start_wire([[maybe_unused]] const Place& place, const C& policy, World& world,
-                              std::span<const Slice> buckets, std::span<const ParameterMatrix> parameters) {
-    if constexpr (!Place::on_device || !C::compresses) return start_compression<T>(policy, world, buckets, parameters);
+                              const List<Slice>& buckets, const List<ParameterMatrix>& parameters) {
+    if constexpr (std::same_as<C, NoCompression>) return NoCompression::Run{};
+    else if constexpr (!Place::on_device || !C::compresses)
+        return start_compression<T>(policy, world, buckets, parameters);
     else if constexpr (compresses_on_device<C, T, World, Place>)
         return policy.template start_on<T>(WiresOnDevice<Place>(place), world, buckets);
     else return StagedWire<World, T, Place, C>(place, policy, world, buckets, parameters);

@@ -5,6 +5,7 @@
 /// in progress.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/math.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/model/pass.hpp"
@@ -12,7 +13,6 @@
 #include "unisono/trainer/exchange/offence.hpp"
 
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <utility>
@@ -24,8 +24,8 @@ namespace detail {
 template <class Weighing>
 Share checked_share(const Weighing& policy, const MicroBatchFacts& micro) {
     const Share share = policy.share(micro);
-    if (!(share.multiplier >= 0) || !(share.divisor >= 0) || !std::isfinite(share.multiplier) ||
-        !std::isfinite(share.divisor))
+    if (!(share.multiplier >= 0) || !(share.divisor >= 0) || !detail::finite_value(share.multiplier) ||
+        !detail::finite_value(share.divisor))
         refuse_input({"weighing ", Weighing::name, ": a micro-batch of ", micro.samples, " samples and ", micro.tokens,
                       " tokens got multiplier ", share.multiplier, " and divisor ", share.divisor,
                       "; expected finite numbers of at least 0"});
@@ -84,7 +84,7 @@ protected:
     }
     /// A gradient is summed with this weight after the guard has looked at it.
     void note_weight(double weight) {
-        if (weight > std::ldexp(1.0, room_for_weights)) large_ = true;
+        if (weight > detail::scaled_by_bits(1.0, room_for_weights)) large_ = true;
     }
 
     /// The sum over all ranks of elements that are below 2^large_from_, and of which each rank adds

@@ -18,11 +18,11 @@
 /// the next pass adds to them.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/group/operation.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/place.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <span>
 
@@ -179,7 +179,7 @@ private:
             flat_->visit_by_parameter(bucket, [&](std::size_t p, const Stretch<T>& one) {
                 sums_.note(p, std::span<const T>(one.gradients, one.count), multiplier_);
                 if (in_place_) return;
-                std::copy_n(one.gradients, one.count, numbers_.data() + one.flat);
+                std::copy(one.gradients, one.gradients + one.count, numbers_.data() + one.flat);
                 zero(one.gradients, one.count);
             });
         }

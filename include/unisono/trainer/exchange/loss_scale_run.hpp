@@ -4,11 +4,10 @@
 /// The loss scale during a training.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/math.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/guard/loss_scaling.hpp"
 #include "unisono/model/pass.hpp"
-
-#include <cmath>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -37,7 +36,7 @@ public:
                       "loss by it before its backward pass"});
     }
     void restore(const LossScale& saved) {
-        if (!(saved.scale > 0) || !std::isfinite(saved.scale) || saved.good_updates < 0)
+        if (!(saved.scale > 0) || !detail::finite_value(saved.scale) || saved.good_updates < 0)
             refuse_input({"restore_loss_scale: found the scale ", saved.scale, " after ", saved.good_updates,
                           " good updates; expected a finite number above 0, and at least 0"});
         state_ = saved;

@@ -4,9 +4,9 @@
 /// The finding of a guard, and how all ranks learn of it.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/trainer/agreement.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -15,10 +15,10 @@
 /// then comes `follow` or, where they are not, `widen`.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/layout/layout.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -7,6 +7,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/layout/bucket_facts.hpp"
 #include "unisono/layout/layout.hpp"
@@ -23,7 +24,6 @@
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/parameter_matrices.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -348,9 +348,9 @@ private:
         });
     }
 
-    using Wire =
-        decltype(start_wire<T>(std::declval<const Place&>(), std::declval<const typename Context::Compression&>(),
-                               std::declval<World&>(), std::span<const Slice>(), std::span<const ParameterMatrix>()));
+    using Wire = decltype(start_wire<T>(
+        std::declval<const Place&>(), std::declval<const typename Context::Compression&>(), std::declval<World&>(),
+        std::declval<const List<Slice>&>(), std::declval<const List<ParameterMatrix>&>()));
     [[nodiscard]] std::size_t bucket_count() const { return flat_.layout().buckets().size(); }
 
     /// Sums on a grid may use the ranks' numbers directly, where the reducer combines those of all

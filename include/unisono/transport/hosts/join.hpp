@@ -192,7 +192,7 @@ Hosts<Network> Hosts<Network>::join(Control control, nanoseconds deadline, const
     const auto world = detail::join_host(control, deadline, places, options.arena_bytes);
     const int local_rank = places.local_rank(control.rank());
     Network network = Network::join(std::move(control), deadline, options.network);
-    world->set_overseer(std::make_unique<detail::NetworkOverseer>(network.shared_world()));
+    world->set_overseer(new detail::NetworkOverseer(network.shared_world()));
     return {std::move(places), SharedMemory(world, local_rank), std::move(network)};
 }
 

@@ -91,7 +91,7 @@ public:
         : network_(std::make_shared<NetworkWorld>(size)), places_(hosts_of_names(names, size)) {
         for (int host = 0; host < places_.hosts(); ++host) {
             memory_.push_back(std::make_shared<SharedMemoryWorld>(static_cast<int>(places_.ranks_of(host).size())));
-            memory_.back()->set_overseer(std::make_unique<NetworkOverseer>(network_));
+            memory_.back()->set_overseer(new NetworkOverseer(network_));
         }
     }
 

@@ -6,6 +6,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/threads.hpp"
 #include "unisono/launch/cores.hpp"
 #include "unisono/transport/board.hpp"
 #include "unisono/transport/memory/bell.hpp"
@@ -14,8 +15,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
-#include <thread>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -51,16 +50,16 @@ public:
     }
 
     Announcements announcements(std::uint64_t context, int size) {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         return announcements_.find(context, size);
     }
     MappedBoard mapped_board(std::uint64_t context, int size) {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         return boards_.find(context, size);
     }
 
     void drop_board(std::uint64_t context) noexcept {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         announcements_.drop(context);
         boards_.drop(context);
     }
@@ -86,7 +85,7 @@ public:
     /// after it.
     void abort(int rank, const Fault& fault) {
         {
-            const std::lock_guard lock(mutex_);
+            const Lock lock(mutex_);
             if (fault_seen_.load(std::memory_order_relaxed) == nullptr) {
                 fault_ = fault;
                 fault_seen_.store(&fault_, std::memory_order_seq_cst);
@@ -96,7 +95,7 @@ public:
         ring_all();
         for (int other = 0; other < size_; ++other) {
             if (other == rank) continue;
-            while (state(other).touching.load(std::memory_order_seq_cst)) std::this_thread::yield();
+            while (state(other).touching.load(std::memory_order_seq_cst)) yield_core();
         }
     }
 
@@ -180,7 +179,7 @@ private:
     FixedArray<std::atomic<MemoryChannel*>> channels_;
     FixedArray<RankState> ranks_;
     alignas(128) std::atomic<const Fault*> fault_seen_{nullptr};
-    alignas(128) std::mutex mutex_;
+    alignas(128) Mutex mutex_;
     Fault fault_;
     Boards<Announcements> announcements_;
     Boards<MappedBoard> boards_;

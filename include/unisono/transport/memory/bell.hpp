@@ -8,16 +8,15 @@
 /// sees the bell, and rings it. A writer pays one read of a line that rarely changes: how many
 /// bells are set.
 
+#include "unisono/core/threads.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/transport/memory/channel.hpp"
 #include "unisono/transport/patience.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <ctime>
-#include <thread>
 #if defined(__linux__)
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -73,7 +72,7 @@ struct alignas(128) SetBells {
                             .tv_nsec = static_cast<long>(longest % 1'000'000'000)};
         return ::syscall(SYS_futex, &bell.set, FUTEX_WAIT, 1, &time, nullptr, 0) == 0 || errno != ETIMEDOUT;
 #else
-        std::this_thread::sleep_for(std::chrono::nanoseconds(std::min<nanoseconds>(longest, 50'000)));
+        sleep_for(std::min<nanoseconds>(longest, 50'000));
         return bell.set.load(std::memory_order_relaxed) == 0;
 #endif
     }
@@ -111,7 +110,8 @@ private:
         }
         // Some events ring no bell: a peer dies or does something else, or a control plane knows a
         // fault.
-        const nanoseconds wished = std::clamp<nanoseconds>(patience_.waited(), 1'000'000, 5'000'000);
+        const nanoseconds wished =
+            std::min<nanoseconds>(std::max<nanoseconds>(patience_.waited(), 1'000'000), 5'000'000);
         const nanoseconds left = until == never ? wished : std::min(wished, until - steady_now());
         if (left > 0) SetBells::sleep(bell, left);
         patience_.woke();

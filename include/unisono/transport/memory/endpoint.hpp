@@ -11,12 +11,12 @@
 /// unless the world says that peers cannot see that memory.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/transport/board.hpp"
 #include "unisono/transport/memory/bell.hpp"
 #include "unisono/transport/memory/channel.hpp"
 #include "unisono/transport/transport.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -57,7 +57,7 @@ public:
     /// True if the message was copied and is sent; then no token is reported.
     [[gnu::always_inline]] inline bool post_send(int peer, const Envelope& envelope, const std::byte* data,
                                                  Token token) {
-        if (backlog_.empty() || !is_backlogged(peer)) {
+        if (backlog_.empty() || !is_backlogged(peer, backlog_.size())) {
             if (try_send(peer, envelope, data, token)) return envelope.bytes <= MemoryChannel::eager_bytes;
         }
         backlog_.push_back({peer, envelope, data, token});
@@ -138,9 +138,11 @@ public:
     /// Whether this rank has a message under way from or to it.
     [[nodiscard]] bool has_under_way(int peer) const {
         const MemoryChannel* const out = peers_[static_cast<std::size_t>(peer)].out;
-        return is_backlogged(peer) ||
-               std::any_of(posted_.begin(), posted_.end(), [&](const Posted& one) { return one.peer == peer; }) ||
-               std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& one) { return one.channel == out; });
+        for (const Posted& one : posted_)
+            if (one.peer == peer) return true;
+        for (const Waiting& one : waiting_)
+            if (one.channel == out) return true;
+        return is_backlogged(peer, backlog_.size());
     }
     /// The signature of a message of a peer's operation for which no receive is posted, or nullptr.
     [[nodiscard]] const Signature* unasked_signature(int peer, std::uint64_t context, std::uint32_t sequence) {
@@ -209,8 +211,11 @@ private:
         std::vector<Early> early; ///< from it
     };
 
-    [[nodiscard]] bool is_backlogged(int peer) const {
-        return std::any_of(backlog_.begin(), backlog_.end(), [&](const Outgoing& out) { return out.peer == peer; });
+    /// Whether the first `count` of the backlog have one for it.
+    [[nodiscard]] bool is_backlogged(int peer, std::size_t count) const {
+        for (std::size_t i = 0; i < count; ++i)
+            if (backlog_[i].peer == peer) return true;
+        return false;
     }
 
     /// In order for each peer; a peer whose ring is full does not hold up the others.
@@ -218,10 +223,8 @@ private:
         std::size_t kept = 0;
         for (std::size_t i = 0; i < backlog_.size(); ++i) {
             const Outgoing out = backlog_[i];
-            const auto end = backlog_.begin() + static_cast<std::ptrdiff_t>(kept);
-            const bool behind =
-                std::any_of(backlog_.begin(), end, [&](const Outgoing& before) { return before.peer == out.peer; });
-            if (behind || !try_send(out.peer, out.envelope, out.data, out.token)) backlog_[kept++] = out;
+            if (is_backlogged(out.peer, kept) || !try_send(out.peer, out.envelope, out.data, out.token))
+                backlog_[kept++] = out;
             else if (out.envelope.bytes <= MemoryChannel::eager_bytes) sent_.push_back(out.token);
         }
         backlog_.resize(kept);

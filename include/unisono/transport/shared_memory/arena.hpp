@@ -5,13 +5,13 @@
 /// it, but only its owner decides what lies where, so the lists are in the owner's own memory.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/standard.hpp"
+#include "unisono/core/threads.hpp"
 #include "unisono/transport/shared_memory/segment.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <mutex>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -40,7 +40,7 @@ public:
     void withdraw();
 
     [[nodiscard]] std::size_t used() const {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         return used_;
     }
     /// Bytes that are allocated now.
@@ -76,7 +76,7 @@ private:
     std::size_t begin_;
     std::size_t bytes_;
     std::size_t page_;
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     std::size_t used_ = 0;   ///< from the beginning; blocks beyond were never taken
     std::size_t backed_ = 0; ///< from the beginning, but for blocks that gave their pages back
     std::size_t kept_ = 0;   ///< bytes of free blocks that have pages
@@ -97,7 +97,7 @@ UNISONO_DEFINITION SharedArena::SharedArena(const SharedSegment& segment, std::s
 
 UNISONO_DEFINITION std::byte* SharedArena::allocate(std::size_t wanted) {
     const std::size_t bytes = size_of(wanted);
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (withdrawn_) refuse_shared_memory("the world has failed, and its memory was withdrawn", 0);
     std::size_t found = free_.size();
     for (std::size_t i = 0; i < free_.size(); ++i) {
@@ -119,7 +119,7 @@ UNISONO_DEFINITION std::byte* SharedArena::allocate(std::size_t wanted) {
 }
 
 UNISONO_DEFINITION void SharedArena::release(const std::byte* address) noexcept {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (withdrawn_) return; // nothing is allocated here any more
     const std::size_t at = static_cast<std::size_t>(address - segment_->base()) - begin_;
     const std::size_t place = place_of(taken_, at);
@@ -138,7 +138,7 @@ UNISONO_DEFINITION void SharedArena::release(const std::byte* address) noexcept 
 }
 
 UNISONO_DEFINITION void SharedArena::withdraw() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (const Block& one : taken_) {
         const std::size_t first = (begin_ + one.at) / page_ * page_;
         const std::size_t bytes = round_up(begin_ + one.at + one.bytes, page_) - first;
@@ -153,7 +153,7 @@ UNISONO_DEFINITION void SharedArena::withdraw() {
 }
 
 UNISONO_DEFINITION std::size_t SharedArena::taken() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     std::size_t sum = 0;
     for (const Block& one : taken_) sum += one.bytes;
     return sum;

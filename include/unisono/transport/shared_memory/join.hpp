@@ -5,10 +5,11 @@
 /// bytes: by a launcher's control plane, MPI, or anything else that gathers texts.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/standard.hpp"
+#include "unisono/core/value.hpp"
 #include "unisono/launch/cores.hpp"
 #include "unisono/transport/shared_memory.hpp"
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +26,7 @@ UNISONO_NAMESPACE_BEGIN
 /// Gives every rank's text to every rank, by rank; throws if it cannot, or after its own deadline.
 template <class F>
 concept text_gathering = requires(F& gather, const std::string& mine) {
-    { gather(mine) } -> std::convertible_to<std::vector<std::string>>;
+    { gather(mine) } -> detail::converts_to<std::vector<std::string>>;
 };
 
 namespace detail {
@@ -128,8 +129,8 @@ template <text_gathering Gather>
 /// By a control plane as in launch/: `all_gather(bytes, deadline)` gives all ranks' bytes.
 template <class Control>
     requires requires(Control& control, std::span<const std::byte> mine, nanoseconds deadline) {
-        { control.rank() } -> std::convertible_to<int>;
-        { control.size() } -> std::convertible_to<int>;
+        { control.rank() } -> detail::converts_to<int>;
+        { control.size() } -> detail::converts_to<int>;
         control.all_gather(mine, deadline);
     }
 [[nodiscard]] std::shared_ptr<detail::SharedMemoryWorld> join_shared_memory(Control& control, nanoseconds deadline,
@@ -148,7 +149,7 @@ template <control_plane Control>
 SharedMemory SharedMemory::join(Control control, nanoseconds deadline, std::size_t arena_bytes) {
     const int rank = control.rank();
     const auto world = join_shared_memory(control, deadline, arena_bytes);
-    world->set_overseer(std::make_unique<detail::ControlOverseer<Control>>(std::move(control)));
+    world->set_overseer(new detail::ControlOverseer<Control>(std::move(control)));
     return {world, rank};
 }
 

@@ -7,12 +7,12 @@
 ///     header | records of ranks and launcher | board releases | boards | channels | arenas
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/launch/launch.hpp"
 #include "unisono/transport/board.hpp"
 #include "unisono/transport/memory/bell.hpp"
 #include "unisono/transport/memory/channel.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -40,14 +40,7 @@ struct FaultRecord {
         write(operation, sizeof operation, fault.operation);
         write(message, sizeof message, fault.message);
     }
-    [[nodiscard]] Fault read() const {
-        return {.code = static_cast<ErrorCode>(code),
-                .rank = rank,
-                .peer = peer,
-                .operation = std::string(operation, ::strnlen(operation, sizeof operation)),
-                .sequence = sequence,
-                .message = std::string(message, ::strnlen(message, sizeof message))};
-    }
+    [[nodiscard]] Fault read() const;
 
 private:
     static void write(char* to, std::size_t room, const std::string& text) noexcept {
@@ -80,26 +73,7 @@ struct WaitRecord {
     void clear() noexcept { write({}); }
 
     /// Without an operation: none, or not known.
-    [[nodiscard]] Wait read() const {
-        for (int attempt = 0; attempt < 100; ++attempt) {
-            const std::uint32_t before = version.load(std::memory_order_acquire);
-            Wait wait;
-            std::uint64_t words[text_words];
-            for (std::size_t i = 0; i < text_words; ++i) words[i] = text[i].load(std::memory_order_acquire);
-            for (std::size_t i = 0; i < 64 * peer_words; ++i) {
-                if ((peers[i / 64].load(std::memory_order_acquire) >> (i % 64) & 1) != 0)
-                    wait.peers.push_back(static_cast<int>(i));
-            }
-            wait.context = context.load(std::memory_order_acquire);
-            wait.sequence = sequence.load(std::memory_order_acquire);
-            if (before % 2 != 0 || version.load(std::memory_order_relaxed) != before) continue;
-            char letters[sizeof words];
-            std::memcpy(letters, words, sizeof words);
-            wait.operation.assign(letters, ::strnlen(letters, sizeof letters));
-            return wait;
-        }
-        return {};
-    }
+    [[nodiscard]] Wait read() const;
 
 private:
     std::atomic<std::uint32_t> version{0}; ///< odd while it is being written
@@ -185,3 +159,41 @@ static_assert(std::atomic<std::int32_t>::is_always_lock_free);
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION Fault FaultRecord::read() const {
+    return {.code = static_cast<ErrorCode>(code),
+            .rank = rank,
+            .peer = peer,
+            .operation = std::string(operation, ::strnlen(operation, sizeof operation)),
+            .sequence = sequence,
+            .message = std::string(message, ::strnlen(message, sizeof message))};
+}
+
+UNISONO_DEFINITION Wait WaitRecord::read() const {
+    for (int attempt = 0; attempt < 100; ++attempt) {
+        const std::uint32_t before = version.load(std::memory_order_acquire);
+        Wait wait;
+        std::uint64_t words[text_words];
+        for (std::size_t i = 0; i < text_words; ++i) words[i] = text[i].load(std::memory_order_acquire);
+        for (std::size_t i = 0; i < 64 * peer_words; ++i) {
+            if ((peers[i / 64].load(std::memory_order_acquire) >> (i % 64) & 1) != 0)
+                wait.peers.push_back(static_cast<int>(i));
+        }
+        wait.context = context.load(std::memory_order_acquire);
+        wait.sequence = sequence.load(std::memory_order_acquire);
+        if (before % 2 != 0 || version.load(std::memory_order_relaxed) != before) continue;
+        char letters[sizeof words];
+        std::memcpy(letters, words, sizeof words);
+        wait.operation.assign(letters, ::strnlen(letters, sizeof letters));
+        return wait;
+    }
+    return {};
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -9,6 +9,7 @@
 /// cleaning up.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/threads.hpp"
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/host.hpp"
 #include "unisono/launch/root_cause.hpp"
@@ -20,11 +21,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <string>
 #include <sys/random.h>
-#include <thread>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -40,9 +39,7 @@ public:
     explicit SharedMemoryWorld(int size, std::size_t arena_bytes = 0);
     SharedMemoryWorld(const SharedMemoryWorld&) = delete;
     SharedMemoryWorld& operator=(const SharedMemoryWorld&) = delete;
-    ~SharedMemoryWorld() {
-        for (const SharedArena* one : arenas_) delete one;
-    }
+    ~SharedMemoryWorld();
 
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] bool more_ranks_than_cores() const { return more_ranks_than_cores_; }
@@ -126,7 +123,8 @@ public:
     /// is found.
     void waits(int rank, const Wait& wait);
     void waits_no_more(int rank);
-    void set_overseer(std::unique_ptr<Overseer> overseer) { overseer_ = std::move(overseer); }
+    /// For a world that has none yet, which owns it then.
+    void set_overseer(Overseer* overseer) { overseer_ = overseer; }
 
     bool begin_touching(int rank) {
         fence_.store_often(record(rank).touching, std::uint32_t{1});
@@ -197,10 +195,10 @@ private:
     SharedLayout layout_;
     SharedSegment segment_;
     AsymmetricFence fence_{AsymmetricFence::Reach::host};
-    std::unique_ptr<Overseer> overseer_;
-    std::int32_t process_ = 0; ///< the one that the ranks of this process live in
+    Overseer* overseer_ = nullptr; ///< its own
+    std::int32_t process_ = 0;     ///< the one that the ranks of this process live in
     List<SharedArena*> arenas_;
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     mutable Fault fault_; ///< a copy of the world's
 };
 
@@ -210,6 +208,11 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+UNISONO_DEFINITION SharedMemoryWorld::~SharedMemoryWorld() {
+    for (const SharedArena* one : arenas_) delete one;
+    delete overseer_;
+}
 
 UNISONO_DEFINITION SharedMemoryWorld::SharedMemoryWorld(int size, std::size_t arena_bytes) : size_(size) {
     if (size < 1 || size > SharedLayout::most_ranks)
@@ -222,7 +225,7 @@ UNISONO_DEFINITION void SharedMemoryWorld::attach(int rank) {
     if (segment_.base() == nullptr || rank < 0 || rank >= size_)
         refuse_shared_memory(concat({"rank ", rank, " of ", size_, " has no memory in common with the others"}), 0);
     const std::int32_t process = ::getpid();
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     SharedRank& me = record(rank);
     if (me.state.load(std::memory_order_acquire) == SharedRank::attached && me.process.load() == process) return;
     if (process_ != process) { // this one, or a fork of the one that made the world
@@ -342,7 +345,7 @@ UNISONO_DEFINITION Fault SharedMemoryWorld::looked_into(int rank, const Fault& f
         if (!one_stopped || culprit.rank < 0 ||
             answers[static_cast<std::size_t>(culprit.rank)].standing != Standing::works)
             break;
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        sleep_for(20'000'000);
     }
     Fault found = fault;
     if (culprit.rank >= 0) found.peer = culprit.rank;
@@ -393,7 +396,7 @@ UNISONO_DEFINITION void SharedMemoryWorld::ring_all() {
 }
 
 UNISONO_DEFINITION const Fault* SharedMemoryWorld::read_fault(std::uint32_t who) const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (fault_.code == ErrorCode::none) fault_ = record(static_cast<int>(who)).fault.read();
     return &fault_;
 }
@@ -406,7 +409,7 @@ UNISONO_DEFINITION bool SharedMemoryWorld::wait_until_quiet(int rank) const {
         const SharedRank& peer = record(other);
         const bool here = peer.process.load(std::memory_order_relaxed) == process_;
         for (std::uint32_t attempt = 0; peer.touching.load(std::memory_order_seq_cst) != 0; ++attempt) {
-            std::this_thread::yield();
+            yield_core();
             if (here || attempt % 256 != 255) continue;
             if (has_died(other)) break;
             const nanoseconds now = steady_now();

@@ -1,0 +1,23 @@
+#pragma once
+
+/// \file
+/// The parts of <algorithm>, <chrono> and <iterator> that declarations use: std::min and the like,
+/// durations and clocks, std::size and iterators' concepts.
+///
+/// In compiled mode with libstdc++ these parts alone are included, since the rest (calendars, time
+/// zones, sorting in parallel, streams' iterators) takes a compiler longer than all of this
+/// library's headers about groups. A program that uses the rest includes the standard header.
+
+#include "unisono/core/config.hpp"
+
+#include <cstddef> // says which standard library it is
+
+#if !UNISONO_DEFINES && defined(__GLIBCXX__) && __has_include(<bits/chrono.h>)
+#include <bits/chrono.h>
+#include <bits/stl_algobase.h>
+#include <span> // and with it the concepts of iterators
+#else
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#endif

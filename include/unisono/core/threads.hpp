@@ -1,0 +1,162 @@
+#pragma once
+
+/// \file
+/// Threads, locks and conditions of the system's, since <thread>, <mutex> and <condition_variable>
+/// take a compiler longer than the code that uses them. ThreadSanitizer knows all of these calls.
+
+#include "unisono/core/time.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// As std::mutex.
+class Mutex {
+public:
+    Mutex() = default;
+    Mutex(const Mutex&) = delete;
+    Mutex& operator=(const Mutex&) = delete;
+
+    void lock() noexcept { ::pthread_mutex_lock(&mutex_); }
+    void unlock() noexcept { ::pthread_mutex_unlock(&mutex_); }
+
+private:
+    friend class Condition;
+    pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+};
+
+/// Holds a mutex from here to its end, but between `unlock` and `lock`.
+class [[nodiscard]] Lock {
+public:
+    explicit Lock(Mutex& mutex) noexcept : mutex_(mutex) { lock(); }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+    ~Lock() {
+        if (holds_) mutex_.unlock();
+    }
+
+    void lock() noexcept {
+        mutex_.lock();
+        holds_ = true;
+    }
+    void unlock() noexcept {
+        mutex_.unlock();
+        holds_ = false;
+    }
+
+private:
+    friend class Condition;
+    Mutex& mutex_;
+    bool holds_ = false;
+};
+
+/// As std::condition_variable; deadlines are of `steady_now`.
+class Condition {
+public:
+    Condition() noexcept;
+    Condition(const Condition&) = delete;
+    Condition& operator=(const Condition&) = delete;
+    ~Condition() { ::pthread_cond_destroy(&condition_); }
+
+    void wake_one() noexcept { ::pthread_cond_signal(&condition_); }
+
+    template <class Holds>
+    void wait(Lock& lock, const Holds& holds) {
+        while (!holds()) ::pthread_cond_wait(&condition_, &lock.mutex_.mutex_);
+    }
+    /// False at the deadline, unless it holds then.
+    template <class Holds>
+    bool wait(Lock& lock, nanoseconds deadline, const Holds& holds) {
+        while (!holds())
+            if (!sleep(lock, deadline)) return holds();
+        return true;
+    }
+
+private:
+    bool sleep(Lock& lock, nanoseconds deadline) noexcept; ///< false at the deadline
+
+    pthread_cond_t condition_;
+};
+
+/// A thread that its owner joins.
+class Thread {
+public:
+    Thread() = default;
+    Thread(const Thread&) = delete;
+    Thread& operator=(const Thread&) = delete;
+    ~Thread() { join(); }
+
+    /// Runs `call(of)`, which throws nothing. 0, or the system's number of the error.
+    [[nodiscard]] int start(void (*call)(void*), void* of) noexcept;
+    /// Waits for its end, if it was started.
+    void join() noexcept;
+
+private:
+    static void* run(void* self) noexcept;
+
+    void (*call_)(void*) = nullptr; ///< null: it does not run
+    void* of_ = nullptr;
+    pthread_t thread_ = {};
+};
+
+inline void yield_core() noexcept { ::sched_yield(); }
+void sleep_for(nanoseconds time) noexcept;
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+#include <cerrno>
+#include <ctime>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+constexpr timespec timespec_of(nanoseconds time) {
+    return {.tv_sec = static_cast<std::time_t>(time / 1'000'000'000), .tv_nsec = static_cast<long>(time % 1'000'000'000)};
+}
+
+UNISONO_DEFINITION Condition::Condition() noexcept {
+    pthread_condattr_t steady;
+    ::pthread_condattr_init(&steady);
+    ::pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    ::pthread_cond_init(&condition_, &steady);
+    ::pthread_condattr_destroy(&steady);
+}
+
+UNISONO_DEFINITION bool Condition::sleep(Lock& lock, nanoseconds deadline) noexcept {
+    const timespec until = timespec_of(deadline);
+    return ::pthread_cond_timedwait(&condition_, &lock.mutex_.mutex_, &until) != ETIMEDOUT;
+}
+
+UNISONO_DEFINITION void* Thread::run(void* self) noexcept {
+    const Thread& thread = *static_cast<Thread*>(self);
+    thread.call_(thread.of_);
+    return nullptr;
+}
+
+UNISONO_DEFINITION int Thread::start(void (*call)(void*), void* of) noexcept {
+    call_ = call;
+    of_ = of;
+    const int failed = ::pthread_create(&thread_, nullptr, run, this);
+    if (failed != 0) call_ = nullptr;
+    return failed;
+}
+
+UNISONO_DEFINITION void Thread::join() noexcept {
+    if (call_ == nullptr) return;
+    ::pthread_join(thread_, nullptr);
+    call_ = nullptr;
+}
+
+UNISONO_DEFINITION void sleep_for(nanoseconds time) noexcept {
+    timespec left = timespec_of(time);
+    while (::nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES
