@@ -12,6 +12,7 @@
 #include <random>
 #include <sys/resource.h>
 #include <sys/time.h>
+#include <thread>
 
 namespace un = unisono;
 using namespace unisono_test;

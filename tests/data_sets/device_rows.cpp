@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <functional>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <stdexcept>

@@ -3,6 +3,7 @@
 // Programs that the tests run: with an environment of their own, a deadline, and a mark by which what they leave behind is
 // found.
 
+#include <thread>
 #include <unisono/launch/processes.hpp>
 
 #include <boost/test/unit_test.hpp>

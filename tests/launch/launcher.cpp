@@ -4,6 +4,7 @@
 #include "support.hpp"
 #include "support/folder.hpp"
 
+#include <thread>
 #include <unisono/launch/elastic_folder.hpp>
 #include <unisono/launch/launcher_options.hpp>
 #include <unisono/launch/launcher_output.hpp>

@@ -2,6 +2,7 @@
 
 #include "ranks.hpp"
 
+#include <thread>
 #include <unisono/launch/meeting_store.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -4,6 +4,7 @@
 #include "ranks.hpp"
 #include "support/folder.hpp"
 
+#include <thread>
 #include <unisono/core/random.hpp>
 
 #include <cstdlib>

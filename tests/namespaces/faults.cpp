@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <dirent.h>
 #include <random>
+#include <thread>
 
 using test::Job;
 using test::Lab;

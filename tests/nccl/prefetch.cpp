@@ -1,6 +1,7 @@
 // Batches that are copied ahead: data/device_rows.hpp by CUDA's streams.
 #include "support.hpp"
 
+#include <thread>
 #include <unisono/data/loader.hpp>
 
 #include <numeric>

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <random>
 #include <sys/time.h>
+#include <thread>
 
 namespace un = unisono;
 using test::Group;

@@ -3,6 +3,7 @@
 #include "processes.hpp"
 
 #include <boost/test/unit_test.hpp>
+#include <thread>
 
 namespace un = unisono;
 using test::Group;

@@ -10,6 +10,8 @@
 #include "unisono/testing/reducer_laws.hpp"
 #include "unisono/testing/transport_laws.hpp"
 
+#include <thread>
+
 namespace un = unisono;
 using namespace un::testing;
 using unisono_test::expect_lawful;

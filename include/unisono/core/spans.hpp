@@ -31,8 +31,8 @@ concept known_range = is_span<std::remove_cvref_t<B>> || is_vector<std::remove_c
 
 /// What says nothing of elements is no range: a cheap answer, too.
 template <class B>
-concept may_be_range = std::is_array_v<std::remove_reference_t<B>> || requires(B& b) { b.begin(); } ||
-                       requires(B& b) { begin(b); };
+concept may_be_range =
+    std::is_array_v<std::remove_reference_t<B>> || requires(B& b) { b.begin(); } || requires(B& b) { begin(b); };
 
 template <class B>
 concept spannable = known_range<B> || (may_be_range<B> && requires(B& b) { std::span(b); });

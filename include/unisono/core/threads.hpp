@@ -115,7 +115,8 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 constexpr timespec timespec_of(nanoseconds time) {
-    return {.tv_sec = static_cast<std::time_t>(time / 1'000'000'000), .tv_nsec = static_cast<long>(time % 1'000'000'000)};
+    return {.tv_sec = static_cast<std::time_t>(time / 1'000'000'000),
+            .tv_nsec = static_cast<long>(time % 1'000'000'000)};
 }
 
 UNISONO_DEFINITION Condition::Condition() noexcept {

@@ -5,6 +5,8 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 namespace unisono_torch {

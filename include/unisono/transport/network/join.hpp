@@ -7,6 +7,7 @@
 #include "unisono/launch/host.hpp"
 #include "unisono/transport/network/world.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>

@@ -8,6 +8,7 @@
 #include "unisono/transport/simulated/events.hpp"
 #include "unisono/transport/simulated/options.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <utility>
