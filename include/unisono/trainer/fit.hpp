@@ -172,7 +172,7 @@ void FitLoop<Window>::run(FitSteps& steps, const EpochRounds& rounds, std::uint6
                point_of(position_.epoch.number(), position_.samples, std::numeric_limits<double>::quiet_NaN()));
     report.stopped = options.stop_on != nullptr && steps.stop();
     Epoch epoch = position_.epoch;
-reserve_epochs(report, std::min<std::int64_t>(options.epochs, 1024));
+    reserve_epochs(report, std::min<std::int64_t>(options.epochs, 1024));
     for (std::int64_t done = 0; done < options.epochs && !report.stopped; ++done) {
         if (done != 0) steps.restart(epoch, 0);
         run_epoch(steps, epoch);

@@ -1,0 +1,66 @@
+#include <boost/test/unit_test.hpp>
+
+#include "unisono/core/spans.hpp"
+#include "unisono/core/threads.hpp"
+
+#include <array>
+#include <vector>
+
+namespace un = unisono;
+
+BOOST_AUTO_TEST_SUITE(core_threads)
+
+BOOST_AUTO_TEST_CASE(a_thread_is_woken_by_a_condition_and_joined) {
+    struct Shared {
+        un::detail::Mutex mutex;
+        un::detail::Condition changed;
+        int turn = 0;
+    } shared;
+    un::detail::Thread thread;
+    const int failed = thread.start(
+        [](void* of) {
+            Shared& all = *static_cast<Shared*>(of);
+            un::detail::Lock lock(all.mutex);
+            all.changed.wait(lock, [&] { return all.turn == 1; });
+            all.turn = 2;
+            all.changed.wake_one();
+        },
+        &shared);
+    BOOST_TEST_REQUIRE(failed == 0);
+    {
+        un::detail::Lock lock(shared.mutex);
+        shared.turn = 1;
+        shared.changed.wake_one();
+        BOOST_TEST(shared.changed.wait(lock, un::never, [&] { return shared.turn == 2; }));
+    }
+    thread.join();
+    thread.join(); // of a thread that has been joined: nothing
+}
+
+BOOST_AUTO_TEST_CASE(a_wait_ends_at_its_deadline) {
+    un::detail::Mutex mutex;
+    un::detail::Condition condition;
+    un::detail::Lock lock(mutex);
+    const un::nanoseconds before = un::steady_now();
+    BOOST_TEST(!condition.wait(lock, before + 5'000'000, [] { return false; }));
+    BOOST_TEST(un::steady_now() - before >= 5'000'000);
+    BOOST_TEST(condition.wait(lock, before, [] { return true; })); // what holds needs no time
+    un::detail::sleep_for(1'000'000);
+    BOOST_TEST(un::steady_now() - before >= 6'000'000);
+}
+
+BOOST_AUTO_TEST_CASE(spans_are_those_of_the_standard) {
+    std::vector<float> numbers(3);
+    const std::vector<float> fixed(3);
+    std::array<int, 2> two = {};
+    std::span<float> view = numbers;
+    static_assert(std::is_same_v<decltype(un::detail::as_span(numbers)), decltype(std::span(numbers))>);
+    static_assert(std::is_same_v<decltype(un::detail::as_span(fixed)), decltype(std::span(fixed))>);
+    static_assert(std::is_same_v<decltype(un::detail::as_span(two)), decltype(std::span(two))>);
+    static_assert(std::is_same_v<decltype(un::detail::as_span(view)), decltype(std::span(view))>);
+    static_assert(!un::detail::spannable<std::vector<bool>> && !un::detail::spannable<int>);
+    BOOST_TEST(un::detail::as_span(numbers).data() == numbers.data());
+    BOOST_TEST(un::detail::as_span(view).size() == 3u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
