@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// What templates of the library need of <cmath>, which also defines the special functions of
-/// physics and takes a compiler 60 ms. These are the same calls, so the bits are the same.
+/// The calls of `<cmath>` that templates of the library need. The header itself also defines the
+/// special functions of physics, and takes a compiler 60 ms. These are the same calls, so the bits
+/// are the same.
 
 #include "unisono/core/config.hpp"
 

@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// What std::span views. The same answers as std::span's constructors give, without asking them
-/// whether the iterators of a std::vector or a std::span are contiguous, which takes a compiler 5
-/// ms for each type.
+/// The ranges that std::span views: the same answers as std::span's constructors give, without
+/// asking them whether the iterators of a std::vector or a std::span are contiguous, which takes a
+/// compiler 5 ms for each type.
 
 #include "unisono/core/config.hpp"
 
@@ -29,7 +29,7 @@ inline constexpr bool is_vector<std::vector<T, Allocator>> = !std::is_same_v<T, 
 template <class B>
 concept known_range = is_span<std::remove_cvref_t<B>> || is_vector<std::remove_cvref_t<B>>;
 
-/// What says nothing of elements is no range: a cheap answer, too.
+/// A type that says nothing of elements is no range, which is a cheap answer.
 template <class B>
 concept may_be_range =
     std::is_array_v<std::remove_reference_t<B>> || requires(B& b) { b.begin(); } || requires(B& b) { begin(b); };

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The parts of <algorithm>, <chrono> and <iterator> that declarations use: std::min and the like,
-/// durations and clocks, std::size and iterators' concepts.
+/// The parts of `<algorithm>`, `<chrono>` and `<iterator>` that declarations use: std::min and the
+/// like, durations and clocks, std::size and the concepts of iterators.
 ///
 /// In compiled mode with libstdc++ these parts alone are included, since the rest (calendars, time
 /// zones, sorting in parallel, streams' iterators) takes a compiler longer than all of this

@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// Threads, locks and conditions of the system's, since <thread>, <mutex> and <condition_variable>
-/// take a compiler longer than the code that uses them. ThreadSanitizer knows all of these calls.
+/// Threads, locks and conditions of the system, since `<thread>`, `<mutex>` and
+/// `<condition_variable>` take a compiler longer than the code that uses them. ThreadSanitizer
+/// knows all of these calls.
 
 #include "unisono/core/time.hpp"
 
