@@ -145,7 +145,7 @@ namespace detail {
 [[noreturn, gnu::cold]] void fail_assertion(const char* what) noexcept;
 #if UNISONO_DEFINES
 [[gnu::noinline]] UNISONO_DEFINITION void fail_assertion(const char* what) noexcept {
-    std::fprintf(stderr, "unisono: assertion failed: %s\n", what);
+    static_cast<void>(std::fprintf(stderr, "unisono: assertion failed: %s\n", what));
     std::abort();
 }
 #endif

@@ -133,8 +133,10 @@ Loader<Data, Stream>::Loader(Data& data, Stream stream, LoaderOptions options)
       slots_(static_cast<std::size_t>(options.depth) + 1) {
     if (options_.depth == 0) return;
     const int failed = reader_.start([](void* self) { static_cast<Loader*>(self)->read_ahead(); }, this);
-    if (failed != 0)
-        throw error(ErrorCode::refused, concat({"Loader: no thread to read ahead on: ", std::strerror(failed)}));
+    if (failed != 0) {
+        const char* const why = std::strerror(failed); // NOLINT(concurrency-mt-unsafe)
+        throw error(ErrorCode::refused, concat({"Loader: no thread to read ahead on: ", why}));
+    }
 }
 
 template <data_set Data, index_stream Stream>

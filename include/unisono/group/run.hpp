@@ -252,13 +252,13 @@ UNISONO_DEFINITION void RankThreads::run(int ranks) {
             },
             &one);
         if (failed == 0) continue;
+        const char* const why = std::strerror(failed); // NOLINT(concurrency-mt-unsafe)
         const Fault fault{.code = ErrorCode::refused,
                           .rank = started,
                           .peer = -1,
                           .operation = "run",
                           .sequence = 0,
-                          .message =
-                              concat({"no thread for rank ", started, " of ", ranks, ": ", std::strerror(failed)})};
+                          .message = concat({"no thread for rank ", started, " of ", ranks, ": ", why})};
         abort(started, fault);
         refused = std::make_exception_ptr(error(fault));
     }

@@ -51,7 +51,7 @@ consteval std::size_t most_fields(std::index_sequence<Fewer...>) {
 /// The number of members of an aggregate; 0 where there are none, more than 8, or a base class.
 template <class T>
 consteval std::size_t field_count() {
-    if constexpr (__is_empty(T)) return 0; // as half of the policies are
+    if constexpr (__is_empty(T)) return 0; // NOLINT(bugprone-branch-clone): half of the policies, asked nothing more
     else if constexpr (std::is_aggregate_v<T> && !has_base<T>) {
         constexpr std::size_t most = most_fields<T>(std::make_index_sequence<9>{});
         return most <= 8 ? most : 0;
