@@ -14,6 +14,8 @@ namespace detail {
 [[nodiscard]] inline double root_of(double x) { return __builtin_sqrt(x); }
 [[nodiscard]] inline double power_of(double base, double exponent) { return __builtin_pow(base, exponent); }
 [[nodiscard]] inline double rounded_down(double x) { return __builtin_floor(x); }
+/// To the nearest whole number, half-way to the even one.
+[[nodiscard]] inline double rounded_to_even(double x) { return __builtin_nearbyint(x); }
 [[nodiscard]] inline double absolute(double x) { return __builtin_fabs(x); }
 /// x times 2 to the power of `exponent`.
 [[nodiscard]] inline double scaled_by_bits(double x, int exponent) { return __builtin_ldexp(x, exponent); }

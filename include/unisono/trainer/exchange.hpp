@@ -99,7 +99,7 @@ public:
         sums_.micro_batches += 1;
         sums_.samples += samples;
         if (micro.tokens != 0)
-            sums_.tokens += std::nearbyint(micro.tokens * 0x1p20) * 0x1p-20; // a sum that no order changes
+            sums_.tokens += detail::rounded_to_even(micro.tokens * 0x1p20) * 0x1p-20; // a sum that no order changes
         if constexpr (Context::Guard::inspects) {
             if (!detail::finite_value(loss)) offence_.note({world_->rank(), 0, true});
         }
