@@ -2,7 +2,7 @@
 # Sourced: `install_missing WHAT...` makes sure that each named thing is there and, on Debian and its relatives, installs
 # the packages of those that are not. Nothing is called and no network is touched when nothing is missing.
 # `install_python_packages FOLDER PACKAGE...` does the same for what PyPI has, in a virtual environment of its own.
-# `install_optional` and `install_optional_python` never fail: a line says what is left out.
+# `install_optional` and `install_optional_python` never fail: a line says what is left out. One package that cannot be had keeps no other away.
 
 have_header() { printf '#include <%s>\n' "$1" | c++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
 
@@ -78,7 +78,7 @@ install_missing() {
     done
     [ ${#missing[@]} = 0 ] && return 0
     local as_root=()
-    if [ "$(id -u)" != 0 ]; then as_root=(sudo); fi
+    if [ "$(id -u)" != 0 ]; then as_root=(sudo); [ -t 0 ] || as_root+=(-n); fi # without a terminal nobody can type a password
     if ! command -v apt-get >/dev/null || { [ ${#as_root[@]} != 0 ] && ! command -v sudo >/dev/null; }; then
         echo "missing: ${missing[*]}; on Debian as root: apt-get install ${packages[*]}" >&2
         return 1
@@ -112,16 +112,40 @@ install_python_packages() {
     done
 }
 
+# Whether apt has, as far as it knows, all packages of a thing.
+is_known() {
+    local package
+    for package in $(packages_of "$1"); do apt-cache show "$package" >/dev/null 2>&1 || return 1; done
+}
+
 install_optional() {
-    local thing absent=()
+    local thing absent=() known=()
     install_missing "$@" >&2 && return 0
-    for thing in "$@"; do is_present "$thing" || absent+=("$thing"); done
+    for thing in "$@"; do
+        is_present "$thing" || { absent+=("$thing"); if is_known "$thing"; then known+=("$thing"); fi; }
+    done
+    if [ ${#known[@]} != 0 ] && [ ${#known[@]} != ${#absent[@]} ]; then
+        install_missing "${known[@]}" >&2 || true
+        absent=()
+        for thing in "$@"; do is_present "$thing" || absent+=("$thing"); done
+    fi
     if [ ${#absent[@]} != 0 ]; then echo "left out, because it could not be installed: ${absent[*]}"; fi
 }
 
 install_optional_python() {
-    local folder=$1 package absent=()
-    install_python_packages "$@" && return 0
-    for package in "${@:2}"; do "$folder/bin/python3" -I -c "import ${package%%=*}" >/dev/null 2>&1 || absent+=("$package"); done
+    local folder=$1 package absent=() log
+    log=$(mktemp)
+    if install_python_packages "$@" 2>"$log"; then
+        rm -f "$log"
+        return 0
+    fi
+    cat "$log" >&2
+    for package in "${@:2}"; do
+        "$folder/bin/python3" -I -c "import ${package%%=*}" >/dev/null 2>&1 && continue
+        # By itself, unless no registry answers.
+        if ! grep -q 'Retrying (' "$log" && install_python_packages "$folder" "$package"; then continue; fi
+        absent+=("$package")
+    done
+    rm -f "$log"
     if [ ${#absent[@]} != 0 ]; then echo "left out, because pip could not install it: ${absent[*]}"; fi
 }
