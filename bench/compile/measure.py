@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Processor time and object size of what includes Unisono, at -O2: medians of rounds in which all programs take turns.
 
-"standard" is an empty program with the standard and system headers that the umbrella includes itself; every other time is also given as a multiple
-of it, since machines differ."""
+"standard" is an empty program with the standard and system headers that the umbrella included on 24 November 2026, so that figures of all days are
+multiples of the same; "own standard" has those that it includes today. UNISONO_LIBTORCH is the include folder of LibTorch; without it, that of
+Python's torch."""
 
+import importlib.util
 import os
 import pathlib
 import re
@@ -19,6 +21,12 @@ ROUNDS = 3
 OPTIONS = ["-std=c++20", "-O2", f"-I{ROOT / 'include'}"]
 TRAINER = re.search(r"^```cpp\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)[1]
 MODULE = "Trainer, module"
+COMPILED = ", compiled mode"
+PEERS = {"Eigen": "Eigen/Dense", "Asio": "asio.hpp", "fmt": "fmt/format.h", "nlohmann-json": "nlohmann/json.hpp", "LibTorch": "torch/torch.h"}
+STANDARD = """algorithm array atomic bit cerrno charconv chrono cmath concepts condition_variable csignal cstddef cstdint cstdio cstdlib cstring ctime
+exception fcntl.h initializer_list iterator limits linux/futex.h linux/membarrier.h memory mutex new numbers numeric optional poll.h pthread.h sched.h span
+stdexcept string string_view sys/ioctl.h sys/mman.h sys/prctl.h sys/random.h sys/resource.h sys/stat.h sys/syscall.h sys/wait.h system_error thread tuple
+type_traits typeinfo unistd.h utility vector""".split()
 SECOND = """
         un::Trainer second{world, model, un::%s};
         (void)second.fit(data, {.epochs = 3, .batch_size = 4});
@@ -46,7 +54,8 @@ def programs(compiler):
     names, own = headers_of_the_umbrella(compiler)
     print(f"the umbrella: {len(own)} headers, {sum(len(path.read_text().splitlines()) for path in own):,} lines, over {len(names)} standard and system headers")
     include = "#include <{}>\nint main() {{}}\n".format
-    yield "standard", "".join(f"#include <{name}>\n" for name in names) + "int main() {}\n"
+    yield "standard", "".join(f"#include <{name}>\n" for name in STANDARD) + "int main() {}\n"
+    yield "own standard", "".join(f"#include <{name}>\n" for name in names) + "int main() {}\n"
     umbrella = include("unisono/unisono.hpp")
     yield "umbrella", umbrella
     yield "all_reduce on 2 threads", """#include <unisono/unisono.hpp>
@@ -59,22 +68,35 @@ int main() {
 }
 """
     yield "Trainer (README)", trainer()
-    yield "umbrella, compiled mode", "#define UNISONO_COMPILED\n" + umbrella
-    yield "Trainer, compiled mode", "#define UNISONO_COMPILED\n" + trainer()
+    yield "umbrella" + COMPILED, "#define UNISONO_COMPILED\n" + umbrella
+    yield "Trainer" + COMPILED, "#define UNISONO_COMPILED\n" + trainer()
     if compiler == "clang++-19":
         yield MODULE, (ROOT / "examples/module/module.cc").read_text()
-    yield "+ clipping", trainer(", un::ClipByNorm{.max_norm = 1.0}")
-    yield "+ sums on a grid", trainer(", un::Reproducible{}", "reproducible")
-    yield "+ sharded state", trainer(", un::StateSharding{}")
-    yield "+ local steps", trainer(", un::LocalSteps{.steps = 4}")
-    yield "+ a second Trainer", trainer(second="TreeReducer{}, un::AdamW{.learning_rate = 1e-3}")
-    for name, header in (("Eigen", "Eigen/Dense"), ("Asio", "asio.hpp"), ("fmt", "fmt/format.h"), ("nlohmann-json", "nlohmann/json.hpp"), ("LibTorch", "torch/torch.h")):
+    for name, text in (
+        ("+ clipping", trainer(", un::ClipByNorm{.max_norm = 1.0}")),
+        ("+ sums on a grid", trainer(", un::Reproducible{}", "reproducible")),
+        ("+ sharded state", trainer(", un::StateSharding{}")),
+        ("+ local steps", trainer(", un::LocalSteps{.steps = 4}")),
+        ("+ a second Trainer", trainer(second="TreeReducer{}, un::AdamW{.learning_rate = 1e-3}")),
+    ):
+        yield name, text
+        yield name + COMPILED, "#define UNISONO_COMPILED\n" + text
+    for name, header in PEERS.items():
         yield name, include(header)
+
+
+def libtorch():
+    """Options that find LibTorch's headers."""
+    folder = os.environ.get("UNISONO_LIBTORCH")
+    if not folder:
+        spec = importlib.util.find_spec("torch")
+        folder = spec and os.path.join(os.path.dirname(spec.origin), "include")
+    return [f"-isystem{folder}{each}" for each in ("", "/torch/csrc/api/include")] if folder else []
 
 
 def compiled(compiler, source, out, module):
     """Processor seconds and bytes of text, or the first error."""
-    command = [compiler, *OPTIONS, "-isystem", "/usr/include/eigen3", "-c", source, "-o", out]
+    command = [compiler, *OPTIONS, "-isystem", "/usr/include/eigen3", *libtorch(), "-c", source, "-o", out]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command + module, capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -107,14 +129,14 @@ def measure(compiler):
                         times[name].append(seconds)
                         sizes[name] = size
     floor = statistics.median(times["standard"])
-    first = statistics.median(times["Trainer (README)"])
-    print(f"{'':26}{'seconds':>9}{'spread':>8}{'x standard':>12}{'KB of code':>12}")
+    first = [statistics.median(times[name]) for name in ("Trainer (README)", "Trainer" + COMPILED)]
+    print(f"{'':34}{'seconds':>9}{'spread':>8}{'x standard':>12}{'KB of code':>12}")
     for name, each in times.items():
         if each:
             middle = statistics.median(each)
-            more = f"   {(middle - first) / floor:+.1f} x" if name.startswith("+") else ""
-            print(f"{name:26}{middle:9.2f}{max(each) - min(each):8.2f}{middle / floor:12.1f}{sizes[name] / 1000:12.0f}{more}")
-    wrong = [name for name in absent if name not in ("Eigen", "Asio", "fmt", "nlohmann-json", "LibTorch")]
+            more = f"   {(middle - first[name.endswith(COMPILED)]) / floor:+.2f} x" if name.startswith("+") else ""
+            print(f"{name:34}{middle:9.2f}{max(each) - min(each):8.2f}{middle / floor:12.2f}{sizes[name] / 1000:12.0f}{more}")
+    wrong = [name for name in absent if name not in PEERS]
     for name in wrong:
         print(f"{name}: {absent[name]}", file=sys.stderr)
     print("not here:", ", ".join(name for name in absent if name not in wrong) or "nothing")
