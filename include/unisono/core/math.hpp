@@ -11,6 +11,8 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 [[nodiscard]] inline bool finite_value(double x) { return __builtin_isfinite(x); }
+/// Also of -0 and of a NaN.
+[[nodiscard]] inline bool has_sign(double x) { return __builtin_signbit(x) != 0; }
 [[nodiscard]] inline double root_of(double x) { return __builtin_sqrt(x); }
 [[nodiscard]] inline double power_of(double base, double exponent) { return __builtin_pow(base, exponent); }
 [[nodiscard]] inline double rounded_down(double x) { return __builtin_floor(x); }

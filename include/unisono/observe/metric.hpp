@@ -22,11 +22,11 @@
 /// ranks have different numbers of samples.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/math.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/value.hpp"
 #include "unisono/observe/exact_sum.hpp"
 
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstring>
@@ -132,7 +132,7 @@ class MaxMetric {
 public:
     static constexpr std::string_view name = "max";
     void add(double x) {
-        if (largest_ < x || x != x || (x == largest_ && !std::signbit(x))) largest_ = x;
+        if (largest_ < x || x != x || (x == largest_ && !detail::has_sign(x))) largest_ = x;
     }
     void merge(const MaxMetric& other) { add(other.largest_); }
     [[nodiscard]] double value() const { return largest_; }
@@ -146,7 +146,7 @@ class MinMetric {
 public:
     static constexpr std::string_view name = "min";
     void add(double x) {
-        if (x < smallest_ || x != x || (x == smallest_ && std::signbit(x))) smallest_ = x;
+        if (x < smallest_ || x != x || (x == smallest_ && detail::has_sign(x))) smallest_ = x;
     }
     void merge(const MinMetric& other) { add(other.smallest_); }
     [[nodiscard]] double value() const { return smallest_; }

@@ -3,6 +3,7 @@
 /// \file
 /// The training loop: epochs, rounds, windows, updates.
 
+#include "unisono/core/standard.hpp"
 #include "unisono/core/value.hpp"
 #include "unisono/data/loader.hpp"
 #include "unisono/model/pass.hpp"
@@ -11,7 +12,6 @@
 #include "unisono/trainer/session.hpp"
 #include "unisono/trainer/stop_on_signal.hpp"
 
-#include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstddef>
