@@ -45,6 +45,9 @@ BOOST_AUTO_TEST_CASE(a_wait_ends_at_its_deadline) {
     BOOST_TEST(!condition.wait(lock, before + 5'000'000, [] { return false; }));
     BOOST_TEST(un::steady_now() - before >= 5'000'000);
     BOOST_TEST(condition.wait(lock, before, [] { return true; })); // what holds needs no time
+    int looks = 0;
+    BOOST_TEST(!condition.wait(lock, -1, [&] { return ++looks == 1000; })); // which the system refuses to wait for
+    BOOST_TEST(looks == 2);
     un::detail::sleep_for(1'000'000);
     BOOST_TEST(un::steady_now() - before >= 6'000'000);
 }

@@ -76,7 +76,8 @@ public:
     }
 
 private:
-    bool sleep(Lock& lock, nanoseconds deadline) noexcept; ///< false at the deadline
+    /// False at the deadline, and for one that no clock tells: before the machine started.
+    bool sleep(Lock& lock, nanoseconds deadline) noexcept;
 
     pthread_cond_t condition_;
 };
@@ -130,7 +131,7 @@ UNISONO_DEFINITION Condition::Condition() noexcept {
 
 UNISONO_DEFINITION bool Condition::sleep(Lock& lock, nanoseconds deadline) noexcept {
     const timespec until = timespec_of(deadline);
-    return ::pthread_cond_timedwait(&condition_, &lock.mutex_.mutex_, &until) != ETIMEDOUT;
+    return ::pthread_cond_timedwait(&condition_, &lock.mutex_.mutex_, &until) == 0;
 }
 
 UNISONO_DEFINITION void* Thread::run(void* self) noexcept {
