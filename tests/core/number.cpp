@@ -95,4 +95,17 @@ BOOST_AUTO_TEST_CASE(an_error_says_what_was_found_expected_and_where) {
     BOOST_TEST(un::read_number<std::uint16_t>("65535", "port", 1) == 65535);
 }
 
+BOOST_AUTO_TEST_CASE(texts_of_all_kinds_are_parts_of_a_message) {
+    struct Name : std::string { // a program's own
+        using std::string::string;
+    };
+    const Name name("mine");
+    const std::string_view view = "view";
+    const char letters[] = "letters";
+    BOOST_TEST(un::concat({name, ' ', std::string("string"), ' ', view, ' ', letters, ' ', 3, ' ', 2u}) ==
+               "mine string view letters 3 2");
+    BOOST_CHECK_EXCEPTION(un::refuse_input(name), un::error,
+                          [](const un::error& thrown) { return thrown.why().message == "mine"; });
+}
+
 BOOST_AUTO_TEST_SUITE_END()

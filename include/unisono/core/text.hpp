@@ -17,12 +17,9 @@ namespace detail {
 
 inline constexpr std::size_t longest_number = 352; ///< a double in %f has up to 309 digits before the point
 
+/// Or a class of the program's own that is derived from one.
 template <class T>
-inline constexpr bool is_text = false;
-template <>
-inline constexpr bool is_text<std::string> = true;
-template <>
-inline constexpr bool is_text<std::string_view> = true;
+inline constexpr bool is_text = __is_base_of(std::string, T) || __is_base_of(std::string_view, T);
 
 /// A piece of a message: text, a character, or a number that becomes text when the message is made.
 /// Two words, since every message stores some.
