@@ -12,8 +12,10 @@ module;
 #include <array>
 #include <atomic>
 #include <bit>
+#if __has_include(<bits/chrono.h>) // libstdc++ (core/standard.hpp)
 #include <bits/chrono.h>
 #include <bits/stl_algobase.h>
+#endif
 #include <cerrno>
 #include <charconv>
 #include <chrono>
