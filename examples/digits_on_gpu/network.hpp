@@ -6,6 +6,7 @@
 
 #include "../digits/network.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <new>

@@ -6,6 +6,9 @@
 
 #include <unisono/sharded.hpp>
 
+#include <algorithm>
+#include <cmath>
+
 namespace digits {
 
 /// A unit is a layer: its weights, input by input, and then its biases.
