@@ -2,4 +2,5 @@
 if(thread_sanitizer)
     leave_out("/(ends|processes|observing|sharded|stages)[.]cpp$")
 endif()
+leave_out_unless_all("/(ends|observing|sharded|stages)[.]cpp$")
 unite_sources("stages sharded" "processes observing" "membership admission")

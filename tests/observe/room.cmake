@@ -1,7 +1,6 @@
 # What TensorBoard's own reader checks, where tests/run.sh --all has installed it (tools/install_missing.sh).
 if(NOT UNISONO_SANITIZED)
-    add_executable(observe_events ${folder}/helper/events.cpp)
-    target_link_libraries(observe_events PRIVATE unisono::unisono unisono_warnings)
+    room_program(observe_events helper/events.cpp)
     set(python ${PROJECT_SOURCE_DIR}/build/python/bin/python3)
     if(NOT EXISTS ${python})
         set(python ${Python3_EXECUTABLE})
