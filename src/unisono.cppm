@@ -111,4 +111,5 @@ export extern "C++" { // the names of the headers, which belong to no module, so
 #include "unisono/parallel.hpp"
 #include "unisono/simulate.hpp"
 #include "unisono/simulate_elastic.hpp"
+#include "unisono/transports.hpp"
 }

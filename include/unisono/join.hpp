@@ -130,17 +130,26 @@ template <network_transport Transport>
     return join<Transport>(detail::rendezvous_of_job(options), options, network);
 }
 
+namespace detail {
+
+/// Runs this rank's body; throws what it threw.
+template <class Transport>
+void run_on(Group<Transport> world, RankBody<Transport> body, const JoinOptions& options) {
+    const int rank = world.rank();
+    const auto failed = run_rank<Transport>(std::move(world), RunOptions{.timeout = options.timeout}, body);
+    if (!failed) return;
+    rank_that_failed = rank;
+    std::rethrow_exception(failed);
+}
+
+} // namespace detail
+
 /// Runs `body(world)` on the world that this process belongs to. An exception becomes the world's
 /// fault, so that no rank waits for this one, and goes on to the caller. Errors: as `join`.
 template <transport Transport, class Body>
 void run_joined(Body body, const JoinOptions& options = {}) {
     detail::rank_that_failed = -1;
-    auto world = join<Transport>(options);
-    const int rank = world.rank();
-    const auto failed = detail::run_rank<Transport>(std::move(world), RunOptions{.timeout = options.timeout}, body);
-    if (!failed) return;
-    detail::rank_that_failed = rank;
-    std::rethrow_exception(failed);
+    detail::run_on<Transport>(join<Transport>(options), body, options);
 }
 
 UNISONO_NAMESPACE_END

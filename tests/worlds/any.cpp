@@ -1,9 +1,11 @@
-// The transport that is chosen at run time: the laws, and a trainer, over whatever is behind it.
+// The transport that is chosen at run time, AnyTransport or one of Transports: the laws, and a trainer, over whatever is behind it.
 
 #include "../shared_memory/processes.hpp"
 
 #include <unisono/any.hpp>
+#include <unisono/tcp.hpp>
 #include <unisono/testing/transport_laws.hpp>
+#include <unisono/transports.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -45,6 +47,8 @@ struct Linear {
         return loss;
     }
 };
+
+using Choice = un::Transports<un::InProcess, un::SharedMemory, un::Tcp>;
 
 using Weights = std::array<float, 300>;
 
@@ -130,6 +134,68 @@ BOOST_AUTO_TEST_CASE(joined_alone) {
     un::Group<un::AnyTransport> world = un::join<un::AnyTransport>();
     BOOST_TEST(world.size() == 1);
     BOOST_TEST(world.endpoint().actual_name() == "in_process");
+}
+
+// One program, each transport in its turn: the names are right, and a trainer has the same bits. An error of the body reaches the
+// caller as from `run` of that transport.
+BOOST_AUTO_TEST_CASE(one_of_a_list_of_transports) {
+    const test::Leftovers leftovers;
+    std::vector<std::string> chosen = words;
+    chosen.insert(chosen.end(), {"tcp", ""}); // the last: the first of the list
+    const test::Shared<Weights> first, found;
+    for (const std::string& word : chosen) {
+        const test::Shared<std::atomic<int>> right;
+        const auto body = [&, calls = std::make_unique<int>(0)](auto& world) { // which is moved, not copied
+            using Transport = std::remove_cvref_t<decltype(world.endpoint())>;
+            if (Transport::name == (word.empty() ? "in_process" : word)) ++*right;
+            train(world, *found);
+            if (world.rank() == 1) throw std::runtime_error("rank 1's own reason");
+        };
+        const auto failed =
+            [&](const std::exception& thrown) { // a process gives its text, a thread the exception itself
+                const auto* known = dynamic_cast<const un::error*>(&thrown);
+                return (known != nullptr) == (word == "shared_memory") &&
+                       std::string(thrown.what()).find("rank 1's own reason") != std::string::npos;
+            };
+        BOOST_CHECK_EXCEPTION(un::run<Choice>(word, 3, std::move(body)), std::exception, failed);
+        BOOST_TEST(un::failed_rank() == 1, word);
+        BOOST_TEST(*right == 3, word);
+        if (word == chosen.front()) *first = *found;
+        BOOST_TEST(std::memcmp(&*found, &*first, sizeof(Weights)) == 0, word);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(no_word_of_the_list) {
+    BOOST_TEST(Choice::words() == "in_process, shared_memory or tcp");
+    BOOST_TEST(un::Transports<un::Tcp>::words() == "tcp");
+    const auto told = [](const un::error& refused) {
+        return refused.code() == un::ErrorCode::bad_input &&
+               std::string(refused.what())
+                       .find("no transport is called 'pigeon'; expected in_process, shared_memory or tcp") !=
+                   std::string::npos;
+    };
+    BOOST_CHECK_EXCEPTION(un::run<Choice>("pigeon", 2, [](auto&) {}), un::error, told);
+    BOOST_CHECK_EXCEPTION(un::run_joined<Choice>("pigeon", [](auto&) {}), un::error, told);
+}
+
+// Where a launcher has put its processes decides, if no word does.
+static_assert(Choice::first_for(1, 1) == "in_process" && Choice::first_for(4, 1) == "shared_memory");
+static_assert(Choice::first_for(4, 2) == "tcp" && un::Transports<un::Tcp, un::SharedMemory>::first_for(4, 1) == "tcp");
+static_assert(un::Transports<un::InProcess, un::SharedMemory>::first_for(4, 2).empty());
+
+BOOST_AUTO_TEST_CASE(one_of_a_list_joined_alone) {
+    for (const std::string word : {"", "in_process", "shared_memory", "tcp"}) {
+        int calls = 0;
+        un::run_joined<Choice>(word, [&](auto& world) {
+            using Transport = std::remove_cvref_t<decltype(world.endpoint())>;
+            BOOST_TEST(Transport::name == (word.empty() ? "in_process" : word));
+            BOOST_TEST(world.size() == 1);
+            ++calls;
+        });
+        BOOST_TEST(calls == 1);
+        BOOST_CHECK_THROW(un::run_joined<Choice>(word, [](auto&) { throw std::runtime_error("own"); }),
+                          std::runtime_error);
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -173,6 +173,34 @@ BOOST_AUTO_TEST_CASE(launchers_make_worlds_over_hosts) { // of one host that it 
     }
 }
 
+// By a word, or by where the ranks are. What is wrong is told by all ranks: nobody waits for one that has another word.
+BOOST_AUTO_TEST_CASE(a_program_chooses_the_transport_of_launched_ranks) {
+    const auto chosen = [](std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(),
+                         {UNISONO_RUN, "-n", "3", "--timeout", "120", UNISONO_ACROSS_RANK, "chosen"});
+        return test::run_command(arguments);
+    };
+    for (const std::string word : {"", "shared_memory", "tcp"}) {
+        const Result result = chosen({word});
+        BOOST_TEST(result.status == 0, result.all());
+        BOOST_TEST(count_of(result.out, "of 3 over " + (word.empty() ? "shared_memory" : word)) == 3u, result.all());
+        const Result thrown = chosen({word, "1"});
+        BOOST_TEST(thrown.status == 5, thrown.all());
+        BOOST_TEST(count_of(thrown.out, "threw its own reason") == 1u, thrown.all());
+        BOOST_TEST(count_of(thrown.out, "aborted: rank 1 threw: its own reason") == 2u, thrown.all());
+    }
+    const auto expect_refused = [](const Result& result, const std::string& words) {
+        BOOST_TEST(result.status == 5, result.all());
+        BOOST_TEST(count_of(result.out, words) == 3u, result.all());
+    };
+    expect_refused(chosen({"pigeon"}), "no transport is called 'pigeon'; expected in_process, shared_memory or tcp");
+    expect_refused(chosen({"in_process"}), "refused: ranks of in_process are threads of one process");
+    const std::string differing = "exec \"$0\" chosen $([ $RANK = 2 ] && echo tcp || echo shared_memory)";
+    expect_refused(
+        test::run_command({UNISONO_RUN, "-n", "3", "--timeout", "120", "sh", "-c", differing, UNISONO_ACROSS_RANK}),
+        "mismatch: ranks must choose the same transport, but rank 0 has the word 'shared_memory' and rank 2 'tcp'");
+}
+
 BOOST_AUTO_TEST_CASE(torchruns_variables_make_a_world) {
     // Where torchrun's store has the port, ranks of one parent meet by a file; else rank 0 listens there.
     for (const bool store : {false, true}) {

@@ -24,7 +24,7 @@ UNISONO_NAMESPACE_BEGIN
 
 /// The transport of one rank over MPI: our schedules over its point-to-point messages, and MPI's
 /// own collectives as native ones for large data (unisono/mpi_collectives.hpp). It is made by
-/// `adopt(communicator)` or `join<Mpi>()` (unisono/mpi.hpp).
+/// `adopt(communicator)` (unisono/mpi.hpp).
 ///
 /// Faults: an error that a rank throws or finds reaches all others by messages. The death of a rank
 /// is its launcher's business: mpirun ends the job. A rank that stops is a timeout at the deadline,

@@ -1,0 +1,54 @@
+// Lists of transports among which a program cannot choose are refused.
+#include "unisono/join.hpp"
+#include "unisono/transport/hosts.hpp"
+#include "unisono/transport/simulated.hpp"
+#include "unisono/transport/tcp.hpp"
+#include "unisono/transports.hpp"
+
+namespace un = unisono;
+
+inline constexpr auto body = [](auto&) {};
+
+// case: cannot_start
+// expect: unisono::run: found a transport in the list that cannot start ranks by itself. Required: InProcess, SharedMemory, Tcp
+#ifdef CASE_cannot_start
+void cannot_start() { un::run<un::Transports<un::InProcess, un::Simulated>>("in_process", 2, body); }
+#endif
+
+// case: cannot_be_joined
+// expect: unisono::run_joined: found a transport in the list that a launcher's processes cannot join.
+#ifdef CASE_cannot_be_joined
+void cannot_be_joined() { un::run_joined<un::Transports<un::SharedMemory, un::Simulated>>("", body); }
+#endif
+
+// case: two_of_one_name
+// expect: unisono::Transports: found two transports with the same name
+#ifdef CASE_two_of_one_name
+using Twice = un::Transports<un::Hosts<un::Tcp>, un::InProcess, un::Hosts<un::SharedMemory>>;
+std::string two_of_one_name() { return Twice::words(); }
+#endif
+
+// case: not_defined
+// expect: unisono::Transports: found a transport that is declared and not defined. Required: its header
+#ifdef CASE_not_defined
+void not_defined() { un::run<un::Transports<un::InProcess, un::Libfabric>>("in_process", 2, body); }
+#endif
+
+// case: none
+// expect: unisono::Transports: found no transport. Required: one or more
+#ifdef CASE_none
+std::string none() { return un::Transports<>::words(); }
+#endif
+
+// case: no_word
+// expect-gcc: use of deleted function
+// expect-clang: call to deleted function 'run'
+#ifdef CASE_no_word
+void no_word() { un::run<un::Transports<un::InProcess, un::SharedMemory>>(2, body); }
+#endif
+
+// case: right
+// expect-success
+#ifdef CASE_right
+void right() { un::run<un::Transports<un::InProcess, un::SharedMemory>>("in_process", 2, body); }
+#endif
