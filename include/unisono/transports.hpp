@@ -89,16 +89,15 @@ inline constexpr bool is_transports<Transports<Each...>> = true;
 inline void check_same_word(ControlPlane& control, std::string_view word, nanoseconds deadline) {
     const auto all = control.all_gather(std::as_bytes(std::span(word.data(), word.size())), deadline);
     const auto text = [&](std::size_t rank) {
-        return quoted(std::string_view(reinterpret_cast<const char*>(all[rank].data()), all[rank].size()));
+        return detail::quoted(std::string_view(reinterpret_cast<const char*>(all[rank].data()), all[rank].size()));
     };
     for (std::size_t rank = 1; rank < all.size(); ++rank)
         if (all[rank] != all[0])
-            throw error(ErrorCode::mismatch,
-                        concat({"ranks must choose the same transport, but rank 0 has the word ", text(0),
-                                " and rank ", rank, " ", text(rank)}));
+            throw error(ErrorCode::mismatch, concat({"ranks must choose the same transport, but rank 0 has the word ",
+                                                     text(0), " and rank ", rank, " ", text(rank)}));
 }
 
-/// The same for a transport whose ranks are threads, if the job has one process.
+/// `join` by this control plane; of a transport whose ranks are threads, if the process is alone.
 template <class Transport>
 Group<Transport> join_chosen(ControlPlane control, const JoinOptions& options) {
     static_assert(joinable_transport<Transport> || network_transport<Transport> || thread_transport<Transport>,
@@ -149,8 +148,8 @@ void run_joined(std::string_view word, Body body, const JoinOptions& options = {
     const int hosts = control.placement().hosts;
     if (word.empty()) word = List::first_for(control.size(), hosts);
     if (word.empty())
-        throw error(ErrorCode::refused, concat({control.size(), " processes on ", hosts,
-                                                        " hosts cannot be a world over ", List::words()}));
+        throw error(ErrorCode::refused,
+                    concat({control.size(), " processes on ", hosts, " hosts cannot be a world over ", List::words()}));
     List::visit(word, [&]<class Transport>(std::type_identity<Transport>) {
         detail::run_on<Transport>(detail::join_chosen<Transport>(std::move(control), options), body, options);
     });

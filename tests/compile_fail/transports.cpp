@@ -1,37 +1,42 @@
 // Lists of transports among which a program cannot choose are refused.
-#include "unisono/join.hpp"
-#include "unisono/transport/hosts.hpp"
-#include "unisono/transport/simulated.hpp"
-#include "unisono/transport/tcp.hpp"
 #include "unisono/transports.hpp"
+#include "unisono/elsewhere.hpp"
+
+#include <string>
 
 namespace un = unisono;
 
 inline constexpr auto body = [](auto&) {};
 
+/// Made from what its ranks have already, as Mpi is.
+struct Adopted : un::InProcess {
+    static constexpr std::string_view name = "adopted";
+    struct World {};
+};
+struct Renamed : un::InProcess {};
+
 // case: cannot_start
 // expect: unisono::run: found a transport in the list that cannot start ranks by itself. Required: InProcess, SharedMemory, Tcp
 #ifdef CASE_cannot_start
-void cannot_start() { un::run<un::Transports<un::InProcess, un::Simulated>>("in_process", 2, body); }
+void cannot_start() { un::run<un::Transports<un::InProcess, Adopted>>("in_process", 2, body); }
 #endif
 
 // case: cannot_be_joined
 // expect: unisono::run_joined: found a transport in the list that a launcher's processes cannot join.
 #ifdef CASE_cannot_be_joined
-void cannot_be_joined() { un::run_joined<un::Transports<un::SharedMemory, un::Simulated>>("", body); }
+void cannot_be_joined() { un::run_joined<un::Transports<un::SharedMemory, Adopted>>("", body); }
 #endif
 
 // case: two_of_one_name
 // expect: unisono::Transports: found two transports with the same name
 #ifdef CASE_two_of_one_name
-using Twice = un::Transports<un::Hosts<un::Tcp>, un::InProcess, un::Hosts<un::SharedMemory>>;
-std::string two_of_one_name() { return Twice::words(); }
+std::string two_of_one_name() { return un::Transports<un::InProcess, un::SharedMemory, Renamed>::words(); }
 #endif
 
 // case: not_defined
 // expect: unisono::Transports: found a transport that is declared and not defined. Required: its header
 #ifdef CASE_not_defined
-void not_defined() { un::run<un::Transports<un::InProcess, un::Libfabric>>("in_process", 2, body); }
+void not_defined() { un::run<un::Transports<un::InProcess, un::Tcp>>("in_process", 2, body); }
 #endif
 
 // case: none

@@ -145,18 +145,20 @@ BOOST_AUTO_TEST_CASE(one_of_a_list_of_transports) {
     const test::Shared<Weights> first, found;
     for (const std::string& word : chosen) {
         const test::Shared<std::atomic<int>> right;
-        const auto body = [&, calls = std::make_unique<int>(0)](auto& world) { // which is moved, not copied
+        *found = {};
+        auto body = [&, calls = std::make_unique<int>(0)](auto& world) { // which is moved, not copied
             using Transport = std::remove_cvref_t<decltype(world.endpoint())>;
             if (Transport::name == (word.empty() ? "in_process" : word)) ++*right;
             train(world, *found);
+            un::barrier(world); // rank 0's weights are there
             if (world.rank() == 1) throw std::runtime_error("rank 1's own reason");
         };
-        const auto failed =
-            [&](const std::exception& thrown) { // a process gives its text, a thread the exception itself
-                const auto* known = dynamic_cast<const un::error*>(&thrown);
-                return (known != nullptr) == (word == "shared_memory") &&
-                       std::string(thrown.what()).find("rank 1's own reason") != std::string::npos;
-            };
+        // A process gives its text, a thread the exception itself.
+        const auto failed = [&](const std::exception& thrown) {
+            const auto* known = dynamic_cast<const un::error*>(&thrown);
+            return (known != nullptr) == (word == "shared_memory") &&
+                   std::string(thrown.what()).find("rank 1's own reason") != std::string::npos;
+        };
         BOOST_CHECK_EXCEPTION(un::run<Choice>(word, 3, std::move(body)), std::exception, failed);
         BOOST_TEST(un::failed_rank() == 1, word);
         BOOST_TEST(*right == 3, word);
