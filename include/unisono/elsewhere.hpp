@@ -30,10 +30,10 @@ class Libfabric;            // needs #include <unisono/libfabric.hpp>
 class Mpi;                  // needs #include <unisono/mpi.hpp>
 class Nccl;                 // needs #include <unisono/nccl.hpp>
 class AnyTransport;         // needs #include <unisono/any.hpp>
+class Simulated;            // needs #include <unisono/simulate.hpp>
+class Simulation;           // needs #include <unisono/simulate.hpp>
 template <class... Each>
 struct Transports; // needs #include <unisono/transports.hpp>
-class Simulated;   // needs #include <unisono/simulate.hpp>
-class Simulation;  // needs #include <unisono/simulate.hpp>
 template <class Model>
 class WithStrides; // needs #include <unisono/model/strided.hpp>
 template <class World>
