@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A barrier over messages, by dissemination: in round k each rank tells the rank 2^k further on
-/// which ranks it knows to have arrived. Cost per rank: ceil(log2 p) empty messages and rounds.
+/// A barrier over messages, by dissemination: in round k each rank tells rank + 2^k which ranks it
+/// knows to have arrived. Cost per rank: ceil(log2 p) empty messages and rounds.
 /// Source: D. Hensgen, R. Finkel, U. Manber, "Two algorithms for barrier synchronization", IJPP
 /// 1988.
 

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The base of schedules: the shape, and the figures that most of them have. A schedule derives
-/// from `ScheduleBase`, adds its name, its rounds and its cost, and hides a figure that differs.
+/// The base of schedules: the shape, and the figures that most schedules share. A schedule derives
+/// from `ScheduleBase`, adds its name, rounds and cost, and hides a figure that differs.
 
 #include "unisono/schedule/circular.hpp"
 
@@ -10,9 +10,9 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// A schedule of messages with p blocks and without scratch, in which no step has more than one
-/// block. A schedule that adds members of its own also defines `==`: groups keep one plan for all
-/// equal schedules of a type.
+/// A schedule of messages with p blocks and no scratch, each of whose steps handles at most one
+/// block. A schedule with further members also defines `==`: groups keep one plan for all equal
+/// schedules of a type.
 template <Collective What>
 struct ScheduleBase {
     static constexpr Collective collective = What;
@@ -22,8 +22,8 @@ struct ScheduleBase {
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    /// One message waits in a channel where ranks send in circles, none where all data flow from or
-    /// to a root.
+    /// At most one message waits in a channel where ranks send in circles, and none where all data
+    /// flow from or to a root.
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 || has_root(What) ? 0 : 1; }
 
     friend constexpr bool operator==(const ScheduleBase&, const ScheduleBase&) = default;

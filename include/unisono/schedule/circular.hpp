@@ -14,8 +14,8 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// Refuses shapes for which no schedule is defined; functions that take a rank or root from a user
-/// call it.
+/// Refuses shapes for which no schedule is defined. Functions that take a rank or a root from the
+/// user call it. \throws error bad_input
 void refuse_bad_shape(const Shape& shape);
 
 namespace detail {
@@ -23,19 +23,20 @@ namespace detail {
 constexpr std::uint32_t world_of(const Shape& shape) { return static_cast<std::uint32_t>(shape.world); }
 constexpr std::uint32_t rank_of(const Shape& shape) { return static_cast<std::uint32_t>(shape.rank); }
 
-/// The rank that lies `distance` (of either sign, less than a world) further on.
+/// The rank at `distance` from this one around the circle; the distance has either sign and is less
+/// than a world.
 constexpr int rank_at(const Shape& shape, int distance) {
     const int there = shape.rank + distance;
     return there < 0 ? there + shape.world : there >= shape.world ? there - shape.world : there;
 }
 
-/// The same as a number of a block.
+/// As `rank_at`, as a block's number.
 constexpr std::uint32_t block_at(const Shape& shape, int distance) {
     return static_cast<std::uint32_t>(rank_at(shape, distance));
 }
 
-/// Calls visit(peer) for all others, from the next rank around the circle on, so that they do not
-/// all start with the same peer.
+/// Calls visit(peer) for all other ranks, beginning with the next one around the circle, so that
+/// not all ranks start with the same peer.
 template <class Visit>
 constexpr void for_each_peer(const Shape& shape, Visit&& visit) {
     for (int distance = 1; distance < shape.world; ++distance) visit(rank_at(shape, distance));
@@ -47,11 +48,11 @@ constexpr std::uint32_t from_root(const Shape& shape) {
                                                               : shape.rank - shape.root);
 }
 
-/// Rounds in which p ranks can all hear of each other.
+/// Rounds that p ranks need until each has heard of all others.
 constexpr std::uint32_t ceil_log2(std::uint32_t count) { return static_cast<std::uint32_t>(std::bit_width(count - 1)); }
 
-/// Cuts `count` blocks from `first` on, around the circle, into the one or two ranges that do not
-/// wrap around; calls visit(first, count, part) with parts 0 and 1. Sender and receiver get the
+/// Cuts `count` blocks that begin at `first` on the circle into the one or two ranges that do not
+/// wrap around. Calls visit(first, count, part) with parts 0 and 1. Sender and receiver get the
 /// same parts.
 template <class Visit>
 constexpr void for_each_range(std::uint32_t first, std::uint32_t count, std::uint32_t world, Visit&& visit) {
@@ -64,14 +65,14 @@ constexpr std::uint32_t count_ranges(std::uint32_t first, std::uint32_t count, s
     return count == 0 ? 0 : first + count <= world ? 1 : 2;
 }
 
-/// A range in scratch whose packed run goes around the circle from block `start` in slot 0 (and on
-/// from block 0 behind it).
+/// A range in scratch. Its packed run starts with block `start` in slot 0 and goes around the
+/// circle: block 0 follows block `world - 1`.
 constexpr Blocks in_run(std::uint32_t first, std::uint32_t count, std::uint32_t start, std::uint32_t world) {
     return first >= start ? scratch_blocks(first, count, 0, first - start)
                           : scratch_blocks(first, count, world - start, first);
 }
 
-/// The steps of a world of one in every collective that has an input.
+/// The step of a world of one, for every collective that has an input.
 template <class Visit>
 constexpr void copy_through(std::uint32_t first, Visit&& visit) {
     visit(copy_blocks(input_blocks(first), output_blocks(first)));

@@ -1,11 +1,11 @@
 #pragma once
 
 /// \file
-/// Direct exchange over messages: each rank owns block `rank` and gets it from all ranks itself.
-/// Blocks are combined in rank order 0 to p - 1 for every owner, so the bits equal those of the
-/// mapped schedules and of one rank that adds in that order. One or two rounds, p - 1 messages
-/// each: for few ranks, or where latency counts. Each rank starts with its successor, so that
-/// no rank is flooded by all at once.
+/// Direct exchange over messages: rank r owns block r and receives it from every other rank. Every
+/// owner combines its block in rank order 0 to p - 1, so the bits equal those of the mapped
+/// schedules and of one rank that adds in that order. One or two rounds of p - 1 messages each: for
+/// few ranks, or where latency counts. Each rank sends to its successor first, so that no rank
+/// receives from all others at the same time.
 
 #include "unisono/schedule/base.hpp"
 
@@ -14,14 +14,14 @@ UNISONO_NAMESPACE_BEGIN
 namespace schedule {
 namespace detail {
 
-/// The scratch slot for what rank `from` sent to this one: slots in rank order, none for the own
-/// block.
+/// The scratch slot of the block that rank `from` sent to this one. Slots are in rank order; this
+/// rank's own block has none.
 constexpr std::uint32_t slot_of(const Shape& shape, int from) {
     return static_cast<std::uint32_t>(from < shape.rank ? from : from - 1);
 }
 
-/// Sends outgoing(peer) to every peer, the next rank first; then receives incoming(peer) of every
-/// one, the rank before first.
+/// Sends outgoing(peer) to every peer, beginning with the next rank; then receives incoming(peer)
+/// from every peer, beginning with the previous rank.
 template <class Outgoing, class Incoming, class Visit>
 constexpr void exchange_with_all(const Shape& shape, Outgoing outgoing, Incoming incoming, Visit&& visit) {
     for_each_peer(shape, [&](int peer) { visit(send_to(peer, outgoing(peer))); });
@@ -39,7 +39,7 @@ constexpr void exchange_with_owners(const Shape& shape, Visit&& visit) {
         [&](int peer) { return scratch_blocks(rank_of(shape), 1, slot_of(shape, peer)); }, visit);
 }
 
-/// Combines what was collected into the own block of the output.
+/// Combines the collected blocks and this rank's own one into the output.
 template <class Visit>
 constexpr void combine_collected(std::uint32_t block, Visit&& visit) {
     visit(Step{StepKind::combine_ranks, everyone, input_blocks(block), output_blocks(block), 0});
@@ -81,9 +81,10 @@ struct DirectAllReduce : ScheduleBase<Collective::all_reduce> {
 };
 UNISONO_CERTIFY(collective_schedule<DirectAllReduce>);
 
-/// Each rank's whole vector to all ranks, which combine them in rank order: latency of one message,
-/// bytes of p - 1 vectors. For very small vectors and few ranks. Cost per rank: p - 1 messages and
-/// blocks (the vector is one) sent and combined in one round. Scratch: p - 1 blocks.
+/// Each rank sends its whole vector to all ranks, which combine the vectors in rank order: the
+/// latency of one message, the bytes of p - 1 vectors. For very small vectors and few ranks. Cost
+/// per rank: p - 1 messages and blocks (a block is the vector) sent and combined in one round.
+/// Scratch: p - 1 blocks.
 struct ExchangeAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "exchange all_reduce";
 
@@ -146,8 +147,8 @@ struct DirectAllGather : ScheduleBase<Collective::all_gather> {
 };
 UNISONO_CERTIFY(collective_schedule<DirectAllGather>);
 
-/// The root sends everything to all. Cost: p - 1 messages of everything at the root, one round.
-/// Scratch: none.
+/// The root sends the whole vector to all ranks. Cost: p - 1 messages of the whole vector at the
+/// root, one round. Scratch: none.
 struct DirectBroadcast : ScheduleBase<Collective::broadcast> {
     static constexpr std::string_view name = "direct broadcast";
 
@@ -166,9 +167,9 @@ struct DirectBroadcast : ScheduleBase<Collective::broadcast> {
 };
 UNISONO_CERTIFY(collective_schedule<DirectBroadcast>);
 
-/// All send everything to the root, which combines in rank order: a parameter server's way. Cost:
-/// one message of everything a rank; the root combines p - 1 times everything. Scratch: p - 1 times
-/// everything at the root.
+/// All ranks send the whole vector to the root, which combines in rank order, as a parameter server
+/// does. Cost: one message of the whole vector per rank; p - 1 combinations at the root. Scratch: p
+/// - 1 vectors at the root.
 struct DirectReduce : ScheduleBase<Collective::reduce> {
     static constexpr std::string_view name = "direct reduce";
 
@@ -240,8 +241,8 @@ struct DirectScatter : ScheduleBase<Collective::scatter> {
 };
 UNISONO_CERTIFY(collective_schedule<DirectScatter>);
 
-/// Pairs, one distance a round: in round k each rank sends to the one k + 1 further on. Cost a
-/// rank: p - 1 messages, blocks sent and rounds. Scratch: none. Not in place.
+/// One distance per round: in round k each rank sends to rank + k + 1. Cost per rank: p - 1
+/// messages, blocks sent and rounds. Scratch: none. Not in place.
 struct DirectAllToAll : ScheduleBase<Collective::all_to_all> {
     static constexpr std::string_view name = "direct all_to_all";
 

@@ -1,10 +1,10 @@
 #pragma once
 
 /// \file
-/// Draws any schedule as SVG: ranks are lines, rounds are columns from left to right, messages are
+/// Draws any schedule as SVG. Ranks are lines, rounds are columns from left to right, messages are
 /// arrows labelled with the numbers of their blocks. Mapped schedules show flags, and arrows from
 /// the memory that is read to its reader. Each mark has a tooltip with its step in words. Readable
-/// up to about 16 ranks.
+/// for up to about 16 ranks.
 
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/verify/program.hpp"
@@ -21,7 +21,7 @@ namespace schedule {
 struct DrawOptions {
     int row_px = 44;          ///< from rank to rank
     int column_px = 132;      ///< from round to round
-    std::uint32_t labels = 3; ///< at most so many labelled arrows a rank and round; beyond, tooltips only
+    std::uint32_t labels = 3; ///< labelled arrows per rank and round; further ones have tooltips only
 };
 
 namespace detail {
@@ -126,7 +126,7 @@ private:
                         escape_xml(tip), "</title></circle>\n"});
     }
 
-    /// Whether what `from` sends in a round is combined by its receiver.
+    /// True if the receiver combines the data that `from` sends in a round.
     bool is_combined(int from, const Step& sent, std::uint32_t round) {
         if (sent.peer < 0 || sent.peer >= program_.world) return false;
         program_.steps_of(sent.peer, round, peer_steps_);
@@ -151,8 +151,8 @@ private:
         int beside = 0;
         for (const Step& step : steps_) {
             const std::string tip = concat({"rank ", number(rank), ", round ", round, ": ", describe(step)});
-            // Close to its own line, where no other rank's label can be; those for several peers
-            // one behind the other.
+            // Close to the sender's own line, where no other rank's label can be. Labels for
+            // several peers stand one behind the other.
             const auto along = [&](int y1, int y2) {
                 if (arrows > options_.labels || step.source.count == 0) return;
                 const std::string words = describe_numbers(step.source.first, step.source.count);
@@ -190,7 +190,8 @@ private:
         }
     }
 
-    /// All ranks' blocks come together in the middle of the column and go where the step says.
+    /// Draws all ranks' blocks meeting in the middle of the column, and their sum going where the
+    /// step says.
     void draw_combination(int rank, const Step& step, int from, int to, const std::string& tip) {
         const int y = row(rank), middle = (from + to - 16) / 2;
         for (int peer = 0; peer < program_.world; ++peer)
@@ -231,14 +232,15 @@ private:
 
 } // namespace detail
 
-/// The schedule that `make` returns for each rank's Shape, as an SVG document. Refuses bad shapes.
+/// The schedule that `make` returns for each rank's Shape, as an SVG document. \throws error
+/// bad_input: a bad shape
 template <class Factory>
 std::string draw(int world, int root, const Factory& make, const DrawOptions& options = {}) {
     refuse_bad_shape(Shape{world, 0, root});
     return detail::Drawing(detail::forget_type(world, root, make), options).draw();
 }
 
-/// The same for a schedule type whose only member is its shape.
+/// As above, for a schedule type whose only member is its shape.
 template <collective_schedule Schedule>
 std::string draw(int world, int root = 0, const DrawOptions& options = {}) {
     return draw(

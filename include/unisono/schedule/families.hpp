@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// Families of schedules as plain values to choose from: `RingSchedule{.chunk_bytes = 1 << 20}`. A
-/// family has a member for each collective that it offers, which returns the schedule of one rank;
-/// a member that it lacks means that another family must serve. `chunk_bytes` asks the executor to
+/// Families of schedules as plain values: `RingSchedule{.chunk_bytes = 1 << 20}`. A family has a
+/// member for each collective that it offers, which returns the schedule of one rank. For a
+/// collective without a member, the caller uses another family. `chunk_bytes` asks the executor to
 /// cut data into lanes of about that size (0: one lane).
 
 #include "unisono/core/value.hpp"
@@ -21,7 +21,7 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// The schedule of one rank for `What` in a family; ill-formed where the family lacks it.
+/// The schedule of one rank for `What` in a family. Ill-formed if the family does not offer it.
 template <Collective What, class Family>
 constexpr auto schedule_of(const Family& family, const Shape& shape)
     requires(What == Collective::all_reduce && requires { family.all_reduce(shape); }) ||
@@ -45,7 +45,7 @@ constexpr auto schedule_of(const Family& family, const Shape& shape)
     else return family.barrier(shape);
 }
 
-/// Whether a family has a schedule for a collective, and a lawful one.
+/// True if a family has a schedule for a collective, and the schedule satisfies the concept.
 template <class Family, Collective What>
 concept offers = requires(const Family& family, const Shape& shape) {
     { schedule_of<What>(family, shape) } -> collective_schedule;
@@ -69,7 +69,7 @@ concept schedule_family =
 
 namespace schedule {
 
-/// Bytes of a lane that a family asks for; 0 where it does not cut data.
+/// The lane size that a family asks for, in bytes; 0 if it does not cut data.
 template <schedule_family Family>
 constexpr std::size_t chunk_bytes_of(const Family& family) {
     if constexpr (requires { family.chunk_bytes; }) return family.chunk_bytes;
@@ -78,11 +78,11 @@ constexpr std::size_t chunk_bytes_of(const Family& family) {
 
 } // namespace schedule
 
-/// Neighbours only: fewest bytes; large data over messages. With chunks, broadcast and reduce are
-/// pipelined.
+/// Neighbours only, fewest bytes: for large data over messages. Chunks pipeline broadcast and
+/// reduce.
 struct RingSchedule {
     static constexpr std::string_view name = "ring";
-    std::size_t chunk_bytes = 0; ///< of a piece; 0: data travel whole
+    std::size_t chunk_bytes = 0; ///< of a lane; 0: data travel whole
 
     [[nodiscard]] constexpr schedule::RingAllReduce all_reduce(const schedule::Shape& shape) const { return {shape}; }
     [[nodiscard]] constexpr schedule::RingReduceScatter reduce_scatter(const schedule::Shape& shape) const {
@@ -95,11 +95,11 @@ struct RingSchedule {
 };
 UNISONO_CERTIFY(schedule_family<RingSchedule>);
 
-/// log2 p rounds of whole vectors; small data, and everything with a root. Chunks pipeline all but
-/// gather and scatter.
+/// log2 p rounds of whole vectors: for small data, and every collective with a root. Chunks
+/// pipeline all of its collectives but gather and scatter.
 struct TreeSchedule {
     static constexpr std::string_view name = "tree";
-    std::size_t chunk_bytes = 0; ///< of a piece; 0: data travel whole
+    std::size_t chunk_bytes = 0; ///< of a lane; 0: data travel whole
 
     [[nodiscard]] constexpr schedule::TreeAllReduce all_reduce(const schedule::Shape& shape) const { return {shape}; }
     [[nodiscard]] constexpr schedule::TreeBroadcast broadcast(const schedule::Shape& shape) const { return {shape}; }
@@ -113,10 +113,10 @@ struct TreeSchedule {
 };
 UNISONO_CERTIFY(schedule_family<TreeSchedule>);
 
-/// log2 p rounds and fewest bytes, for any number of ranks.
+/// log2 p rounds and the fewest bytes, for any number of ranks.
 struct HalvingDoublingSchedule {
     static constexpr std::string_view name = "halving_doubling";
-    std::size_t chunk_bytes = 0; ///< of a piece of all_reduce, 0: whole; the others move several blocks per message
+    std::size_t chunk_bytes = 0; ///< of a lane of all_reduce, 0: whole; the others move several blocks per message
 
     [[nodiscard]] constexpr schedule::HalvingDoublingAllReduce all_reduce(const schedule::Shape& shape) const {
         return {shape};
@@ -131,10 +131,10 @@ struct HalvingDoublingSchedule {
 };
 UNISONO_CERTIFY(schedule_family<HalvingDoublingSchedule>);
 
-/// Owners collect their blocks from all and combine them in rank order; over messages.
+/// Each owner collects its block from all ranks and combines in rank order; over messages.
 struct DirectSchedule {
     static constexpr std::string_view name = "direct";
-    std::size_t chunk_bytes = 0; ///< of a piece; 0: data travel whole
+    std::size_t chunk_bytes = 0; ///< of a lane; 0: data travel whole
 
     [[nodiscard]] constexpr schedule::DirectAllReduce all_reduce(const schedule::Shape& shape) const { return {shape}; }
     [[nodiscard]] constexpr schedule::DirectReduceScatter reduce_scatter(const schedule::Shape& shape) const {
@@ -153,7 +153,7 @@ struct DirectSchedule {
 };
 UNISONO_CERTIFY(schedule_family<DirectSchedule>);
 
-/// One round in which each rank gets every whole vector: very small data over messages.
+/// Each rank sends its whole vector to all ranks, in one round: for very small data over messages.
 struct ExchangeSchedule {
     static constexpr std::string_view name = "exchange";
 
@@ -165,7 +165,7 @@ struct ExchangeSchedule {
 UNISONO_CERTIFY(schedule_family<ExchangeSchedule>);
 
 /// Direct exchange over mapped memory, without messages. Not cut into lanes. An all_to_all with
-/// counts goes by DirectSchedule, since no rank knows where its blocks lie in the peers' buffers.
+/// counts uses DirectSchedule, since no rank knows the offsets of its blocks in the peers' buffers.
 struct MappedSchedule {
     static constexpr std::string_view name = "mapped";
 
@@ -184,8 +184,8 @@ struct MappedSchedule {
 };
 UNISONO_CERTIFY(schedule_family<MappedSchedule>);
 
-/// Copies beside the flags: small data over mapped memory. An all_to_all with counts: as
-/// MappedSchedule.
+/// Each rank posts a copy of its data beside its flag: for small data over mapped memory. An
+/// all_to_all with counts uses DirectSchedule, as for MappedSchedule.
 struct StagedSchedule {
     static constexpr std::string_view name = "staged";
 

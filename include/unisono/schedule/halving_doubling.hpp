@@ -1,12 +1,12 @@
 #pragma once
 
 /// \file
-/// Recursive halving and doubling for any world: ceil(log2 p) rounds each way and p - 1 blocks, the
-/// fewest of both that are possible. Ranks work on circular ranges: rank r sees block (r + i) mod p
-/// as its i-th. The range of interest shrinks from s(0) = p to s(k + 1) = ceil(s(k) / 2); in round
-/// k its upper part goes to the rank s(k + 1) further on. For powers of two this has the rounds and
-/// volume of the classic algorithm, and no other world pays for not being one. Sums grow along a
-/// fixed circulant graph: the same bits on all ranks, other bits for another p.
+/// Recursive halving and doubling for any world: ceil(log2 p) rounds in each direction and p - 1
+/// blocks, the minimum of both. Ranks work on circular ranges: rank r sees block (r + i) mod p as
+/// its i-th. The range that a rank works on shrinks from s(0) = p to s(k + 1) = ceil(s(k) / 2); in
+/// round k its upper part goes to rank + s(k + 1). For powers of two this has the rounds and the
+/// volume of the classic algorithm, and other worlds need no extra round. Sums grow along a fixed
+/// circulant graph: the same bits on all ranks; the bits depend on p.
 /// Source: J. L. Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", 2024,
 /// algorithms 1 and 2; all_gather: J. Bruck et al., "Efficient algorithms for all-to-all
 /// communications", TPDS 1997, section 4.
@@ -29,12 +29,12 @@ struct Halving {
             narrow = wide - wide / 2;
         }
     }
-    /// Blocks that move; narrow or narrow - 1.
+    /// The number of blocks that move: narrow or narrow - 1.
     [[nodiscard]] constexpr std::uint32_t moving() const { return wide - narrow; }
     [[nodiscard]] constexpr int distance() const { return static_cast<int>(narrow); }
 };
 
-/// Messages in one direction: a range that wraps around the end takes two.
+/// Messages in one direction. A range that wraps around the end takes two.
 constexpr std::uint64_t halving_messages(const Shape& shape, bool upper) {
     std::uint64_t count = 0;
     for (std::uint32_t k = 0; k < ceil_log2(world_of(shape)); ++k) {
@@ -45,7 +45,8 @@ constexpr std::uint64_t halving_messages(const Shape& shape, bool upper) {
     return count;
 }
 
-/// Doubling round: sends what there is, [0, moving), back; receives [narrow, wide) from further on.
+/// A round of doubling: sends the present range, [0, moving), to rank - distance; receives [narrow,
+/// wide) from rank + distance.
 template <class Visit>
 constexpr void double_range(const Shape& shape, const Halving& halving, bool from_input, Visit&& visit) {
     const std::uint32_t own = rank_of(shape), world = world_of(shape);
@@ -59,9 +60,9 @@ constexpr void double_range(const Shape& shape, const Halving& halving, bool fro
                    });
 }
 
-/// Halving round: sends [narrow, wide) further on; combines what comes into [0, moving). Partial
-/// sums live in `sums(first, count)`, results in `results(first, count)`; in round 0 all is still
-/// in the input.
+/// A round of halving: sends [narrow, wide) to rank + distance; combines the received blocks into
+/// [0, moving). Partial sums are in `sums(first, count)`, results in `results(first, count)`; in
+/// round 0 all blocks are still in the input.
 template <class Sums, class Results, class Visit>
 constexpr void halve_range(const Shape& shape, std::uint32_t k, Sums&& sums, Results&& results, Visit&& visit) {
     const std::uint32_t own = rank_of(shape), world = world_of(shape);
@@ -70,8 +71,8 @@ constexpr void halve_range(const Shape& shape, std::uint32_t k, Sums&& sums, Res
     const auto so_far = [&](std::uint32_t first, std::uint32_t count) {
         return k == 0 ? input_blocks(first, count) : sums(first, count);
     };
-    // An odd range leaves its middle block without partner in round 0; from here on it is looked
-    // for among the sums.
+    // The middle block of an odd range has no partner in round 0. From round 1 on it is in the
+    // sums.
     if (k == 0 && halving.moving() != halving.narrow) {
         const std::uint32_t middle = block_at(shape, static_cast<int>(halving.moving()));
         visit(copy_blocks(input_blocks(middle), sums(middle, 1)));
@@ -141,8 +142,8 @@ struct DoublingAllGather : ScheduleBase<Collective::all_gather> {
 };
 UNISONO_CERTIFY(collective_schedule<DoublingAllGather>);
 
-/// Both in turn on p even parts of a vector. Cost per rank: 2 ceil(log2 p) rounds, 2(p - 1) blocks
-/// sent, p - 1 combined. Scratch: none; sums grow in the output.
+/// Reduce-scatter, then all-gather, on p even parts of a vector. Cost per rank: 2 ceil(log2 p)
+/// rounds, 2(p - 1) blocks sent, p - 1 combined. Scratch: none; sums grow in the output.
 struct HalvingDoublingAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "halving_doubling all_reduce";
     static constexpr bool single_blocks = false;

@@ -1,24 +1,25 @@
 #pragma once
 
 /// \file
-/// Two levels: ranks of one host by a tree to its head and back, the heads of all hosts among
-/// themselves. Between hosts goes only what one rank a host would send, by a ring where data are
-/// large (all_reduce, all_gather, reduce_scatter) and by a tree where there is a root. For networks
-/// that are much slower than what the ranks of a host have in common. Not among families.hpp:
-/// include it where it is used.
-///
-/// Hosts have `ranks_per_host` ranks each, in rank order, and the last one may have fewer; or they
-/// are as a HostMap says, of any sizes and with ranks in any order. Where the ranks of a host do
-/// not follow one another, the blocks of all_gather, reduce_scatter, gather and scatter take more
-/// messages, and as many bytes. One rank a host: a ring or tree of all ranks. One host: a tree.
-/// Each phase is a schedule of ring.hpp, tree.hpp or barrier.hpp on fewer ranks: what they combine,
-/// and in which order, is said there. Equal shapes and hosts give equal bits on all ranks.
+/// Two levels: a tree among the ranks of a host to its head and back, and a schedule among the
+/// heads of all hosts. Between hosts travels only what one rank per host would send: by a ring for
+/// large data (all_reduce, all_gather, reduce_scatter), by a tree for collectives with a root. For
+/// networks that are much slower than the memory that the ranks of a host share. Not part of
+/// families.hpp: include this header to use it.
+/// ///
+/// Either hosts have `ranks_per_host` ranks each, in rank order, and the last host may have fewer;
+/// or a HostMap gives the hosts: any sizes, any order of ranks. If the ranks of a host are not
+/// consecutive, the blocks of all_gather, reduce_scatter, gather and scatter take more messages,
+/// and the same number of bytes. With one rank per host this is a ring or a tree of all ranks; with
+/// one host, a tree. Each phase is a schedule of ring.hpp, tree.hpp or barrier.hpp on fewer ranks;
+/// those headers say what is combined in which order. Equal shapes and hosts give equal bits on all
+/// ranks.
 /// Source: N. T. Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize
 /// collective operation performance", IPDPS 2000.
-///
-/// Absent on purpose: all_to_all by heads, which saves messages but no bytes (DirectAllToAll
-/// serves); a ring for each rank of a host, with which the ranks share its network: that pays where
-/// one rank cannot keep the network busy.
+/// ///
+/// Absent on purpose: all_to_all through heads, which saves messages but no bytes (use
+/// DirectAllToAll); and one ring for each rank of a host, which pays only if one rank cannot
+/// saturate the network.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -30,17 +31,17 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// `HierarchicalSchedule{.ranks_per_host = 8}`, or `{.hosts = group.hosts()}` where the transport
-/// knows them; the same on all ranks, which compare it. \throws error bad_input, when it is used:
-/// ranks_per_host is not at least 1; hosts of another number of ranks
+/// `HierarchicalSchedule{.ranks_per_host = 8}`, or `{.hosts = group.hosts()}` if the transport
+/// knows the hosts. All ranks pass the same value, and compare it. \throws error bad_input when it
+/// is used: ranks_per_host below 1; hosts for another number of ranks
 struct HierarchicalSchedule {
     static constexpr std::string_view name = "hierarchical";
     int ranks_per_host = 1;
-    bool tree_across = false; ///< all_reduce between hosts by a tree and not by a ring: fewer rounds, more bytes
+    bool tree_across = false; ///< all_reduce between hosts by a tree instead of a ring: fewer rounds, more bytes
     std::size_t chunk_bytes =
-        0; ///< of a piece of all_reduce, broadcast and reduce, which are pipelined with it; 0: whole
+        0; ///< size of a lane of all_reduce, broadcast and reduce, which lanes pipeline; 0: data travel whole
     const HostMap* hosts =
-        nullptr; ///< which ranks share a host, instead of ranks_per_host; outlives the group's operations
+        nullptr; ///< the ranks of each host, used instead of ranks_per_host; must outlive the group's operations
 
     [[nodiscard]] constexpr schedule::HierarchicalAllReduce all_reduce(const schedule::Shape& shape) const {
         return {{{shape}, layout(shape)}, tree_across};

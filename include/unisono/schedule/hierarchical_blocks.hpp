@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// The hierarchical schedules of collectives whose ranks have blocks of their own: a host's blocks
-/// travel between hosts as one message where its ranks follow one another; else as one for each run
-/// of ranks that do, and as many bytes. See hierarchical.hpp.
+/// The hierarchical schedules of collectives with a block per rank. The blocks of a host travel
+/// between hosts as one message if its ranks are consecutive, else as one message per range of
+/// consecutive ranks, with the same bytes. See hierarchical.hpp.
 
 #include "unisono/schedule/hosts.hpp"
 #include "unisono/schedule/ring.hpp"
@@ -15,9 +15,9 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// Each host's blocks go to its head, around the ring of heads, and everything down the trees.
-/// Cost: a head sends all blocks but those of the next host to it; within hosts as TreeGather and
-/// as TreeBroadcast of all blocks. Scratch: as TreeGather.
+/// Each host's blocks go to its head, then around the ring of heads, and all blocks go down the
+/// trees. Cost: a head sends every block but those of the next host to that host; within hosts as
+/// TreeGather, and as TreeBroadcast of all blocks. Scratch: as TreeGather.
 struct HierarchicalAllGather : detail::OnHosts<Collective::all_gather> {
     static constexpr std::string_view name = "hierarchical all_gather";
     static constexpr bool single_blocks = false;
@@ -49,7 +49,7 @@ struct HierarchicalAllGather : detail::OnHosts<Collective::all_gather> {
                 return detail::Hosts::elsewhere(here.unfold(host), Buffer::output);
             };
             const auto messages = [&](const Step& step) {
-                if (step.kind != StepKind::copy) visit(step); // it is there already
+                if (step.kind != StepKind::copy) visit(step); // the block is there already
             };
             detail::runs_across(here, RingAllGather{here.across()}, r - up(), here.turns_of_host(), gathered, messages);
         } else {
@@ -68,10 +68,10 @@ private:
 };
 static_assert(collective_schedule<HierarchicalAllGather>);
 
-/// Up the trees of the hosts with all blocks, around the ring of heads, and each rank's block down.
-/// Cost: a head sends all blocks but those of its host to the next one; within hosts as TreeReduce
-/// of all blocks and as TreeScatter. Scratch: all blocks at ranks that combine, and two hosts'
-/// blocks more at heads.
+/// All blocks go up the trees of the hosts and around the ring of heads, and each rank's block goes
+/// down the tree. Cost: a head sends every block but those of its own host to the next host; within
+/// hosts as TreeReduce of all blocks, and as TreeScatter. Scratch: all blocks at ranks that
+/// combine; at heads two hosts' blocks more.
 struct HierarchicalReduceScatter : detail::OnHosts<Collective::reduce_scatter> {
     static constexpr std::string_view name = "hierarchical reduce_scatter";
     static constexpr bool single_blocks = false;
@@ -131,8 +131,8 @@ struct HierarchicalReduceScatter : detail::OnHosts<Collective::reduce_scatter> {
 private:
     [[nodiscard]] constexpr std::uint32_t others() const { return static_cast<std::uint32_t>(at().hosts() - 1); }
     [[nodiscard]] constexpr std::uint32_t ring() const { return others() * at().turns_of_host(); }
-    /// Slots at a head: of its host's sums, and of the sum of another host's blocks that passes
-    /// through.
+    /// Slots at a head: for the sums of its host, and for a sum of another host's blocks that
+    /// passes through.
     [[nodiscard]] constexpr std::uint32_t sums() const { return at().size() == 1 ? 0 : blocks(); }
     [[nodiscard]] constexpr std::uint32_t partial() const { return static_cast<std::uint32_t>(at().largest()); }
 };
@@ -140,17 +140,17 @@ static_assert(collective_schedule<HierarchicalReduceScatter>);
 
 namespace detail {
 
-/// Blocks that a head passes on between its part of the tree of heads and the root, its own host's
-/// among them.
+/// Blocks that a head passes between its subtree of heads and the root, those of its own host
+/// included.
 constexpr std::uint32_t passing_blocks(const Hosts& here) {
     return here.blocks_of(static_cast<std::uint32_t>(here.host()), TreePlace{here.across()}.subtree());
 }
 
-/// Rounds of trees within and across, of gather and scatter.
+/// Rounds of the trees within and across hosts, in gather and scatter.
 constexpr std::uint32_t rounds_within(const Hosts& here) { return here.levels_within() * here.turns_of_host(); }
 constexpr std::uint32_t rounds_across(const Hosts& here) { return here.levels_across() * here.turns_of_hosts(); }
 
-/// Slots for what passes through a rank in gather and scatter.
+/// Slots for the blocks that pass through a rank, in gather and scatter.
 constexpr std::uint32_t passing_slots(const Hosts& here) {
     if (!here.is_head()) return TreeGather{here.within()}.scratch_slots();
     if (here.is_root()) return 0;
@@ -158,15 +158,16 @@ constexpr std::uint32_t passing_slots(const Hosts& here) {
     return passing == 1 ? 0 : passing;
 }
 
-/// Blocks of this host in gather and scatter. `end` is where a root has everything; another head
-/// has it in scratch.
+/// The blocks of this host, in gather and scatter. A root has all blocks in buffer `end`; another
+/// head has them in scratch.
 constexpr PlacedBlocks within_host(const Hosts& here, const Blocks& one, Buffer end) {
     if (one.where != end || here.is_root()) return here.shift(one);
     return here.shift({Buffer::scratch, one.first, one.count, 0, one.first});
 }
 
-/// A round among heads of gather and scatter. `begin` is where a rank has its own block: of a head
-/// with company its host's blocks are where the phase within the host has them, and are not copied.
+/// A round among heads, in gather and scatter. A rank's own block is in buffer `begin`. For a head
+/// whose host has other ranks, the phase within the host has put the host's blocks into scratch;
+/// they are not copied.
 template <class Schedule, class Visit>
 constexpr void pass_across(const Hosts& here, const Schedule& schedule, std::uint32_t r, Buffer begin, Visit& visit) {
     const bool alone = here.size() == 1;
@@ -181,8 +182,9 @@ constexpr void pass_across(const Hosts& here, const Schedule& schedule, std::uin
 
 } // namespace detail
 
-/// Each host's blocks go to its head, and the heads' to the root by a tree. Cost per rank: one
-/// message (two where its blocks wrap around the end). Scratch: the blocks that pass through.
+/// Each host's blocks go to its head, and the heads' blocks go to the root by a tree. Cost per
+/// rank: one message (two if its blocks wrap around the end). Scratch: the blocks that pass
+/// through.
 struct HierarchicalGather : detail::OnHosts<Collective::gather> {
     static constexpr std::string_view name = "hierarchical gather";
     static constexpr bool single_blocks = false;
@@ -217,9 +219,9 @@ struct HierarchicalGather : detail::OnHosts<Collective::gather> {
 };
 static_assert(collective_schedule<HierarchicalGather>);
 
-/// The root sends each head its host's blocks by a tree, and heads pass them on. Cost per rank: a
-/// message to each child (two where its blocks wrap around the end). Scratch: the blocks that pass
-/// through.
+/// The root sends each head the blocks of its host by a tree, and heads pass them to their hosts'
+/// ranks. Cost per rank: a message to each child (two if its blocks wrap around the end). Scratch:
+/// the blocks that pass through.
 struct HierarchicalScatter : detail::OnHosts<Collective::scatter> {
     static constexpr std::string_view name = "hierarchical scatter";
     static constexpr bool single_blocks = false;

@@ -12,10 +12,10 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// Up the tree of each host, among the heads, down the trees. The heads go around a ring, with H
-/// blocks on H hosts, or up and down a tree, with one. Cost: a head sends 2(H - 1) blocks to the
-/// next host, or as in TreeAllReduce; within hosts as TreeAllReduce of everything. Scratch: none;
-/// sums grow in the output.
+/// Up the tree of each host, among the heads, down the trees. The heads use a ring, with H blocks
+/// on H hosts, or a tree, with one block. Cost: a head sends 2(H - 1) blocks to the next host, or
+/// as in TreeAllReduce; within hosts as TreeAllReduce of all blocks. Scratch: none; sums grow in
+/// the output.
 struct HierarchicalAllReduce : detail::OnHosts<Collective::all_reduce> {
     static constexpr std::string_view name = "hierarchical all_reduce";
     static constexpr bool single_blocks = false;
@@ -40,7 +40,7 @@ struct HierarchicalAllReduce : detail::OnHosts<Collective::all_reduce> {
         const auto here = at();
         const bool alone = here.size() == 1;
         const std::uint32_t up = here.levels_within(), across = rounds_across();
-        const std::uint32_t levels = alone ? 0 : tree().rounds() / 2; // of this host
+        const std::uint32_t levels = alone ? 0 : tree().rounds() / 2; // of the tree across hosts
         const auto everything = [&](Blocks one) { return Blocks{one.where, 0, blocks()}; };
         if (r < up) {
             if (r < levels) detail::round_within(here, tree(), r, everything, visit);
@@ -67,8 +67,8 @@ private:
 };
 static_assert(collective_schedule<HierarchicalAllReduce>);
 
-/// Down the tree of heads, then down those of the hosts. Cost per rank: a message of everything to
-/// each child, at most ceil(log2 hosts) of them to other hosts. Scratch: none.
+/// Down the tree of heads, then down the trees of the hosts. Cost per rank: a message of the whole
+/// vector to each child, at most ceil(log2 hosts) of them to other hosts. Scratch: none.
 struct HierarchicalBroadcast : detail::OnHosts<Collective::broadcast> {
     static constexpr std::string_view name = "hierarchical broadcast";
 
@@ -90,9 +90,9 @@ struct HierarchicalBroadcast : detail::OnHosts<Collective::broadcast> {
 };
 static_assert(collective_schedule<HierarchicalBroadcast>);
 
-/// Up the trees of the hosts, then up that of the heads. Cost per rank: one message of everything
-/// towards the root, a combination for each child. Scratch: everything once at ranks that combine,
-/// but for the root.
+/// Up the trees of the hosts, then up the tree of heads. Cost per rank: one message of the whole
+/// vector towards the root, a combination for each child. Scratch: one vector at ranks that
+/// combine, except at the root.
 struct HierarchicalReduce : detail::OnHosts<Collective::reduce> {
     static constexpr std::string_view name = "hierarchical reduce";
 
@@ -129,8 +129,8 @@ struct HierarchicalReduce : detail::OnHosts<Collective::reduce> {
 };
 static_assert(collective_schedule<HierarchicalReduce>);
 
-/// Each rank tells its head, the heads one another, and each its host. Cost per rank: an empty
-/// message to its parent and to each child, ceil(log2 hosts) more at heads.
+/// Each rank signals its head, the heads signal one another, and each head signals its host. Cost
+/// per rank: an empty message to its parent and to each child; at heads ceil(log2 hosts) more.
 struct HierarchicalBarrier : detail::OnHosts<Collective::barrier> {
     static constexpr std::string_view name = "hierarchical barrier";
 

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Which ranks of a group share a host, whatever the hosts' sizes and the order of ranks.
+/// The hosts of a group's ranks: hosts of any size, ranks in any order.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
@@ -14,36 +14,37 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Hosts are numbered in the order of their first ranks. Ranks have *positions*: one host's after
-/// the other's, on each in rank order. A plain value; equal on all ranks of a group.
+/// Hosts are numbered in the order of their first ranks. *Positions* number the ranks host by host,
+/// and within a host in rank order. A plain value; equal on all ranks of a group.
 class HostMap {
 public:
     HostMap() = default;
-    /// The host of each rank, by any numbers: equal ones are one host.
+    /// The host of each rank, by arbitrary numbers: equal numbers are one host.
     explicit HostMap(std::span<const int> host_of_rank);
 
     [[nodiscard]] int ranks() const { return static_cast<int>(ranks_.size()); }
     [[nodiscard]] int hosts() const { return static_cast<int>(first_.size()) - 1; }
     [[nodiscard]] int host_of(int rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
-    /// The position of a host's first rank; of the host behind the last one, the number of ranks.
+    /// The position of a host's first rank; `first(hosts())` is the number of ranks.
     [[nodiscard]] int first(int host) const { return first_[static_cast<std::size_t>(host)]; }
     [[nodiscard]] int size(int host) const { return first(host + 1) - first(host); }
-    /// Ranks of the host that has most of them.
+    /// The number of ranks on the host that has most of them.
     [[nodiscard]] int largest() const { return largest_; }
     [[nodiscard]] int position(int rank) const { return positions_[static_cast<std::size_t>(rank)]; }
     [[nodiscard]] int rank_at(int position) const { return ranks_[static_cast<std::size_t>(position)]; }
-    /// Whether each rank is at its own position: each host's ranks follow one another.
+    /// True if each rank's position is its number: the ranks of each host are consecutive.
     [[nodiscard]] bool in_rank_order() const { return runs_ <= 1; }
-    /// Runs are positions whose ranks follow one another, as far as they do: one where ranks are in
-    /// rank order. Where the run of a position begins, how many there are, and with how many of
-    /// them a host has to do at the most.
+    /// A *range* is a maximal sequence of positions whose ranks are consecutive; there is one if
+    /// ranks are in rank order. `run_begin`: the first position of the range that contains
+    /// `position`. `runs`: the number of ranges. `most_runs`: the most ranges that one host takes
+    /// part in.
     [[nodiscard]] int run_begin(int position) const { return run_begin_[static_cast<std::size_t>(position)]; }
     [[nodiscard]] int runs() const { return runs_; }
     [[nodiscard]] int most_runs() const { return most_runs_; }
-    /// Whether ranks take turns on hosts, powers of two of both. Then ranks at distances that are
-    /// larger powers of two share a host.
+    /// True if ranks are dealt to hosts round-robin, and the numbers of hosts and of ranks per host
+    /// are powers of two. Then ranks whose distance is a larger power of two share a host.
     [[nodiscard]] bool takes_turns() const { return takes_turns_; }
-    /// Whether there are several hosts, and one of them has several ranks: two levels.
+    /// True if there are several hosts and one of them has several ranks.
     [[nodiscard]] bool has_levels() const { return hosts() > 1 && largest() > 1; }
     /// For comparing between ranks.
     [[nodiscard]] std::uint32_t hash() const { return hash_; }
@@ -60,19 +61,19 @@ private:
     detail::List<int> host_of_;   ///< by rank
     detail::List<int> positions_; ///< by rank
     detail::List<int> ranks_;     ///< by position
-    detail::List<int> first_;     ///< by host, and one more
+    detail::List<int> first_;     ///< by host; the last element is the number of ranks
     detail::List<int> run_begin_; ///< by position
     int largest_ = 0;
     int runs_ = 0;
-    int most_runs_ = 1; ///< of a host
+    int most_runs_ = 1; ///< the most ranges of one host
     bool takes_turns_ = false;
     std::uint32_t hash_ = 2166136261u; // FNV-1a
 };
 
 namespace schedule {
 
-/// The hosts of a hierarchical schedule: of so many ranks each in rank order, of which the last may
-/// have fewer; or as a map says.
+/// The hosts of a hierarchical schedule: `per_host` ranks each, in rank order, the last host
+/// possibly fewer; or as a map says.
 struct HostLayout {
     int per_host = 1;
     const HostMap* map = nullptr; ///< outlives the schedule
@@ -93,7 +94,7 @@ UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION HostMap::HostMap(std::span<const int> host_of_rank) {
     const std::size_t ranks = host_of_rank.size();
-    detail::List<int> seen; // by host: the number that it was given by
+    detail::List<int> seen; // by host: the caller's number for it
     for (const int number : host_of_rank) {
         std::size_t host = 0;
         while (host < seen.size() && seen[host] != number) ++host;

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Ranks on hosts, as the hierarchical schedules see them, and how a schedule for fewer ranks
-/// becomes one phase of another.
+/// The hosts of ranks, as the hierarchical schedules see them, and the conversion of a schedule for
+/// fewer ranks into a phase of another schedule.
 
 #include "unisono/schedule/base.hpp"
 #include "unisono/schedule/host_map.hpp"
@@ -14,17 +14,17 @@ UNISONO_NAMESPACE_BEGIN
 namespace schedule {
 namespace detail {
 
-/// Blocks of ranks by their positions. In scratch they lie in a region of slots: from `slot` on
-/// those of the positions from `start` on, around the circle of `size` positions that begins with
-/// `circle`. Of size 0: from `slot` on the blocks of all ranks in rank order.
+/// Blocks of ranks, by position. In scratch, slot `slot + k` holds the block of position `start +
+/// k`, counted around the circle of `size` positions that begins at `circle`. If `size` is 0, the
+/// slots from `slot` on hold the blocks of all ranks in rank order.
 struct PlacedBlocks {
     Buffer where = Buffer::input;
     std::uint32_t first = 0, count = 0;
     std::uint32_t slot = 0, start = 0, circle = 0, size = 0;
 };
 
-/// Hosts as a layout says. One rank of each host is its *head*, which alone speaks with other
-/// hosts: the root on its own host, elsewhere the first.
+/// The hosts of a layout. One rank of each host is its *head*, the only one that exchanges messages
+/// with other hosts: on the root's host the root, on others the first rank.
 struct Hosts {
     Shape shape;
     HostLayout layout = {};
@@ -36,17 +36,17 @@ struct Hosts {
         return layout.map != nullptr ? layout.map->host_of(rank) : rank / layout.per_host;
     }
     [[nodiscard]] constexpr int host() const { return host_of(shape.rank); }
-    /// Where a rank is if the ranks of each host follow those of the host before; and who is there.
+    /// The position of a rank, counted host by host; and the rank at a position.
     [[nodiscard]] constexpr int position(int rank) const {
         return layout.map != nullptr ? layout.map->position(rank) : rank;
     }
     [[nodiscard]] constexpr int rank_at(int position) const {
         return layout.map != nullptr ? layout.map->rank_at(position) : position;
     }
-    /// Position of a host's first rank, and the end of the last one.
+    /// The position of a host's first rank; `first(hosts())` is the end of the last host.
     [[nodiscard]] constexpr int first(int host) const {
         if (layout.map != nullptr) return layout.map->first(host);
-        return host >= hosts() ? shape.world : host * layout.per_host; // so that nothing overflows
+        return host >= hosts() ? shape.world : host * layout.per_host; // so that the product does not overflow
     }
     [[nodiscard]] constexpr int size(int host) const { return first(host + 1) - first(host); }
     [[nodiscard]] constexpr int size() const { return size(host()); }
@@ -57,13 +57,13 @@ struct Hosts {
     [[nodiscard]] constexpr bool is_head() const { return head(host()) == shape.rank; }
     [[nodiscard]] constexpr bool is_root() const { return shape.rank == shape.root; }
 
-    /// This rank among those of its host, with the head as root; and its host among the hosts.
+    /// This rank among those of its host, with the head as root; and this host among the hosts.
     [[nodiscard]] constexpr Shape within() const {
         return {size(), position(shape.rank) - first(host()), position(head(host())) - first(host())};
     }
     [[nodiscard]] constexpr Shape across() const { return {hosts(), host(), host_of(shape.root)}; }
 
-    /// Rounds of a tree within the largest host, and of one across.
+    /// Levels of the tree within the largest host, and of the tree across hosts.
     [[nodiscard]] constexpr std::uint32_t levels_within() const {
         return ceil_log2(static_cast<std::uint32_t>(largest()));
     }
@@ -71,27 +71,28 @@ struct Hosts {
         return ceil_log2(static_cast<std::uint32_t>(hosts()));
     }
 
-    // Blocks that belong to ranks. In the program's memory they are in rank order; schedules within
-    // and across hosts see positions. So what is one message to them is one for each run of ranks
-    // that follow one another.
+    // Blocks of ranks. In the program's memory they are in rank order, and the schedules within and
+    // across hosts see positions. A range of positions can be several ranges of ranks: each becomes
+    // a message of its own.
 
-    static constexpr std::uint32_t runs_a_round = 8; ///< a step has so many parts, twice
-    /// Rounds that a round takes within a host or with the blocks of one host; and of a round with
-    /// those of several.
+    static constexpr std::uint32_t runs_a_round = 8; ///< a step has at most two parts for each of these ranges
+    /// The number of rounds into which one round is cut: for the blocks of one host, and for the
+    /// blocks of several hosts.
     [[nodiscard]] constexpr std::uint32_t turns_of_host() const {
         return layout.map == nullptr ? 1 : turns(layout.map->most_runs());
     }
     [[nodiscard]] constexpr std::uint32_t turns_of_hosts() const {
         return layout.map == nullptr ? 1 : turns(layout.map->runs());
     }
-    /// Messages for the blocks of one host in a round, at the most.
+    /// The most messages for the blocks of one host in a round.
     [[nodiscard]] constexpr std::uint32_t most_together() const {
         if (layout.map == nullptr) return 1;
         return std::min(runs_a_round, static_cast<std::uint32_t>(layout.map->most_runs()));
     }
     [[nodiscard]] constexpr bool in_rank_order() const { return layout.map == nullptr || layout.map->in_rank_order(); }
 
-    /// Blocks of ranks before a host; of `count` hosts from one on, around the circle.
+    /// The number of blocks before a host; and of `count` hosts that begin at `host`, around the
+    /// circle.
     [[nodiscard]] constexpr std::uint32_t block(std::uint32_t host) const {
         return static_cast<std::uint32_t>(first(static_cast<int>(host)));
     }
@@ -101,34 +102,33 @@ struct Hosts {
         return block(all) - block(host) + block(host + count - all);
     }
 
-    /// Blocks of hosts as blocks of ranks. Those in scratch begin at slot 0, or they have wrapped
-    /// around: then they go on with block 0 behind those of the last hosts.
+    /// Converts blocks of hosts to blocks of ranks. Blocks in scratch begin at slot 0; if they have
+    /// wrapped around, block 0 follows those of the last host.
     [[nodiscard]] constexpr PlacedBlocks unfold(const Blocks& of_hosts) const {
         const std::uint32_t begin = block(of_hosts.first);
         const auto all = static_cast<std::uint32_t>(hosts());
         const std::uint32_t start = of_hosts.slot == 0 ? of_hosts.first - of_hosts.ahead : all - of_hosts.slot;
         return {of_hosts.where, begin, block(of_hosts.first + of_hosts.count) - begin, 0, block(start), 0, block(all)};
     }
-    /// Blocks of this host's ranks as blocks of the world's.
+    /// Converts blocks of this host's ranks to blocks of the world.
     [[nodiscard]] constexpr PlacedBlocks shift(const Blocks& of_host) const {
         const std::uint32_t begin = block(static_cast<std::uint32_t>(host()));
         const auto all = static_cast<std::uint32_t>(size());
         const std::uint32_t start = of_host.slot == 0 ? of_host.first - of_host.ahead : all - of_host.slot;
         return {of_host.where, begin + of_host.first, of_host.count, 0, begin + start, begin, all};
     }
-    /// The same blocks in the program's memory or in scratch, from a slot on.
+    /// The same blocks in another buffer; in scratch they begin at `slot`.
     static constexpr PlacedBlocks elsewhere(PlacedBlocks blocks, Buffer where, std::uint32_t slot = 0) {
         blocks.where = where;
         blocks.slot = slot;
         return blocks;
     }
-    /// The same blocks in scratch that holds those of all ranks in rank order.
+    /// The same blocks in a scratch that holds the blocks of all ranks in rank order.
     static constexpr PlacedBlocks in_order(const PlacedBlocks& blocks) {
         return {Buffer::scratch, blocks.first, blocks.count};
     }
 
-    /// The first of these blocks, from the one at a position on, as far as ranks follow one
-    /// another.
+    /// The blocks of the longest range that begins at `position` and whose ranks are consecutive.
     [[nodiscard]] constexpr Blocks run_from(const PlacedBlocks& blocks, std::uint32_t position) const {
         std::uint32_t end = position + 1;
         while (end != blocks.first + blocks.count && run_begin(end) == run_begin(position)) ++end;
@@ -151,7 +151,7 @@ private:
     }
 };
 
-/// Passes steps on, with peers and blocks renamed.
+/// Passes steps to `visit` with peers and blocks renamed.
 template <class Peer, class Place, class Visit>
 constexpr auto renaming(Peer peer, Place place, Visit& visit) {
     return [peer, place, &visit](Step step) {
@@ -162,8 +162,8 @@ constexpr auto renaming(Peer peer, Place place, Visit& visit) {
     };
 }
 
-/// The same of blocks of ranks, which `place` gives as PlacedBlocks: a step for each run of them,
-/// of which this turn has some.
+/// As `renaming`, for blocks of ranks. `place` maps a step's blocks to PlacedBlocks; each range of
+/// consecutive ranks in them becomes a step, and turn `turn` makes its share of these steps.
 template <class Peer, class Place, class Visit>
 constexpr auto in_runs(const Hosts& at, std::uint32_t turn, Peer peer, Place place, Visit& visit) {
     return [&at, turn, peer, place, &visit](Step step) {
@@ -171,7 +171,7 @@ constexpr auto in_runs(const Hosts& at, std::uint32_t turn, Peer peer, Place pla
         const bool reads = step.source.count != 0, writes = step.target.count != 0;
         const PlacedBlocks source = reads ? place(step.source) : PlacedBlocks{};
         const PlacedBlocks target = writes ? place(step.target) : PlacedBlocks{};
-        const PlacedBlocks& all = reads ? source : target; // where there are both, they are the same blocks
+        const PlacedBlocks& all = reads ? source : target; // a step that has both has the same blocks in both
         const std::uint8_t part = step.part;
         std::uint32_t number = 0;
         for (std::uint32_t position = all.first; position != all.first + all.count; ++number) {
@@ -185,7 +185,7 @@ constexpr auto in_runs(const Hosts& at, std::uint32_t turn, Peer peer, Place pla
     };
 }
 
-/// A schedule's round as a round among the ranks of this host. What it calls blocks `place` makes
+/// Runs a schedule's round among the ranks of this host. `place` maps the schedule's blocks to
 /// blocks of the world.
 template <class Schedule, class Place, class Visit>
 constexpr void round_within(const Hosts& at, const Schedule& schedule, std::uint32_t r, Place place, Visit& visit) {
@@ -194,7 +194,8 @@ constexpr void round_within(const Hosts& at, const Schedule& schedule, std::uint
     schedule.round(r, renaming([&at, first](int peer) { return at.rank_at(first + peer); }, place, visit));
 }
 
-/// The same of blocks of ranks. A round takes as many turns as `turns_of_host` says.
+/// As `round_within`, for blocks of ranks. Each round of the schedule takes `turns_of_host()`
+/// rounds.
 template <class Schedule, class Place, class Visit>
 constexpr void runs_within(const Hosts& at, const Schedule& schedule, std::uint32_t r, Place place, Visit& visit) {
     const std::uint32_t round = r / at.turns_of_host();
@@ -204,7 +205,7 @@ constexpr void runs_within(const Hosts& at, const Schedule& schedule, std::uint3
     schedule.round(round, in_runs(at, r % at.turns_of_host(), peer, place, visit));
 }
 
-/// The same of blocks of ranks among the heads of all hosts. A round takes so many turns.
+/// As `runs_within`, among the heads of all hosts. Each round of the schedule takes `turns` rounds.
 template <class Schedule, class Place, class Visit>
 constexpr void runs_across(const Hosts& at, const Schedule& schedule, std::uint32_t r, std::uint32_t turns, Place place,
                            Visit& visit) {
@@ -213,7 +214,7 @@ constexpr void runs_across(const Hosts& at, const Schedule& schedule, std::uint3
                                   at, r % turns, [&at](int host) { return at.head(host); }, place, visit));
 }
 
-/// The same among the heads of all hosts.
+/// As `round_within`, among the heads of all hosts.
 template <class Schedule, class Place, class Visit>
 constexpr void round_across(const Hosts& at, const Schedule& schedule, std::uint32_t r, Place place, Visit& visit) {
     if (!at.is_head() || r >= schedule.rounds()) return;
@@ -237,7 +238,7 @@ constexpr Cost counted(const Schedule& schedule) {
     return cost;
 }
 
-/// The sum of two phases' costs; the second has blocks `blocks` times as large.
+/// The sum of two phases' costs. A block of the second phase is `blocks` blocks of the first.
 constexpr Cost plus(const Cost& a, const Cost& b, std::uint64_t blocks = 1) {
     return {.messages = a.messages + b.messages,
             .blocks_sent = a.blocks_sent + b.blocks_sent * blocks,
@@ -245,8 +246,8 @@ constexpr Cost plus(const Cost& a, const Cost& b, std::uint64_t blocks = 1) {
             .rounds = a.rounds + b.rounds};
 }
 
-/// The base of hierarchical schedules: a shape, and the hosts of its ranks. Without a root the tree
-/// of heads starts at rank 0.
+/// The base of hierarchical schedules: a shape, and the hosts of its ranks. In collectives without
+/// a root the tree of heads starts at rank 0.
 template <Collective What>
 struct OnHosts : ScheduleBase<What> {
     using ScheduleBase<What>::shape;

@@ -1,11 +1,11 @@
 #pragma once
 
 /// \file
-/// The direct schedules for transports that map peers' memory: no messages, each rank reads and
-/// writes its peers' buffers between two flags. Blocks are combined in rank order, as in
-/// direct.hpp, with the same bits. A first flag says that a rank's buffers are ready, a second one
-/// that it is done with those of others. The staged schedules leave a copy beside the flag instead,
-/// so that no rank waits for readers: for a few hundred bytes.
+/// The direct schedules for transports that map peers' memory. There are no messages: each rank
+/// reads and writes its peers' buffers between two flags. Blocks are combined in rank order, as in
+/// direct.hpp, with the same bits. The first flag says that a rank's buffers are ready, the second
+/// that the rank has finished with its peers' buffers. The staged schedules instead post a copy
+/// beside the flag, so that no rank waits for readers: for a few hundred bytes.
 
 #include "unisono/schedule/base.hpp"
 
@@ -16,8 +16,8 @@ UNISONO_NAMESPACE_BEGIN
 namespace schedule {
 namespace detail {
 
-/// Signals all ranks, with a copy of `payload` if it has blocks, and waits for all: the end of a
-/// round.
+/// Ends a round: posts this rank's flag, with a copy of `payload` if it has blocks, and waits for
+/// the flags of all ranks.
 template <class Visit>
 constexpr void meet(Visit&& visit, const Blocks& payload = {}) {
     visit(Step{StepKind::post, everyone, payload, {}, 0});
@@ -35,14 +35,14 @@ constexpr bool combines(Collective what) {
     return what == Collective::all_reduce || what == Collective::reduce_scatter || what == Collective::reduce;
 }
 
-/// Whether this rank's own block of the input is a block of its output.
+/// True if this rank's own block of the input is a block of its output.
 constexpr bool keeps_own_block(Collective what, const Shape& shape) {
     return what == Collective::all_gather || what == Collective::all_to_all ||
            ((what == Collective::gather || what == Collective::scatter) && shape.rank == shape.root);
 }
 
-/// Copies peers' blocks for this rank into the output. `source(block)` is the position of a block
-/// at a peer.
+/// Copies the peers' blocks for this rank into the output. A peer holds `block` at its position
+/// `source(block)`.
 template <Collective What, class Source, class Visit>
 constexpr void copy_from_peers(const Shape& shape, Source source, Visit&& visit) {
     const bool is_root = shape.rank == shape.root;
@@ -60,8 +60,8 @@ constexpr void copy_from_peers(const Shape& shape, Source source, Visit&& visit)
 
 } // namespace detail
 
-/// Between two flags each rank reads what it needs from the inputs of its peers. Scratch: none.
-/// Cost per rank:
+/// Between two flags each rank reads the blocks that it needs from its peers' inputs. Scratch:
+/// none. Cost per rank:
 /// - all_reduce: reads its block of p inputs, and writes its sum to all outputs.
 /// - reduce_scatter: reads its block of p inputs, and writes its sum to its output.
 /// - reduce: reads its block of p inputs, and writes its sum to the root's output.

@@ -14,9 +14,9 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// p even parts of a vector go around twice: first they gather sums, then they are published.
-/// Cost per rank: 2(p - 1) messages, rounds and blocks sent, p - 1 combined. Scratch: none; sums
-/// grow in the output.
+/// p even parts of a vector travel around the circle twice: first to gather sums, then to publish
+/// them. Cost per rank: 2(p - 1) messages, rounds and blocks sent, p - 1 combined. Scratch: none;
+/// sums grow in the output.
 struct RingAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "ring all_reduce";
 
@@ -44,8 +44,8 @@ struct RingAllReduce : ScheduleBase<Collective::all_reduce> {
 };
 UNISONO_CERTIFY(collective_schedule<RingAllReduce>);
 
-/// The first half of the above, shifted so that each rank ends with its own block.
-/// Cost per rank: p - 1 messages, rounds, blocks sent and combined. Scratch: two blocks (p > 3).
+/// The first half of RingAllReduce, shifted so that each rank ends with its own block. Cost per
+/// rank: p - 1 messages, rounds, blocks sent and combined. Scratch: two blocks (p > 3).
 struct RingReduceScatter : ScheduleBase<Collective::reduce_scatter> {
     static constexpr std::string_view name = "ring reduce_scatter";
 
@@ -71,8 +71,8 @@ struct RingReduceScatter : ScheduleBase<Collective::reduce_scatter> {
 };
 UNISONO_CERTIFY(collective_schedule<RingReduceScatter>);
 
-/// Every block goes around once. Cost per rank: p - 1 messages, rounds and blocks sent. Scratch:
-/// none.
+/// Every block travels around the circle once. Cost per rank: p - 1 messages, rounds and blocks
+/// sent. Scratch: none.
 struct RingAllGather : ScheduleBase<Collective::all_gather> {
     static constexpr std::string_view name = "ring all_gather";
 
@@ -94,9 +94,9 @@ struct RingAllGather : ScheduleBase<Collective::all_gather> {
 };
 UNISONO_CERTIFY(collective_schedule<RingAllGather>);
 
-/// A chain away from the root; pipelined by lanes. Cost per rank: one message of everything (none
-/// at the end of the chain). With L lanes the last rank is done after p - 2 + L messages of n / L.
-/// Scratch: none.
+/// A chain away from the root; lanes pipeline it. Cost per rank: one message of the whole vector
+/// (none at the end of the chain). With L lanes the last rank ends after p - 2 + L messages of n /
+/// L. Scratch: none.
 struct RingBroadcast : ScheduleBase<Collective::broadcast> {
     static constexpr std::string_view name = "ring broadcast";
 
@@ -119,9 +119,9 @@ private:
 };
 UNISONO_CERTIFY(collective_schedule<RingBroadcast>);
 
-/// A chain towards the root, which adds as it goes; pipelined by lanes. Cost per rank: one message
-/// of everything (none at the root), one combination (none at the far end). Scratch: everything
-/// once between the two ends of the chain.
+/// A chain towards the root, in which each rank adds its input; lanes pipeline it. Cost per rank:
+/// one message of the whole vector (none at the root), one combination (none at the far end).
+/// Scratch: one vector at ranks between the two ends of the chain.
 struct RingReduce : ScheduleBase<Collective::reduce> {
     static constexpr std::string_view name = "ring reduce";
 

@@ -2,81 +2,81 @@
 
 /// \file
 /// A schedule: one collective algorithm as a pure function of a rank and a shape. It yields rounds
-/// of steps, generated as they are needed; the same steps are executed over any transport, verified
+/// of steps, generated as they are needed. The same steps are executed over any transport, verified
 /// symbolically (verify.hpp), simulated in virtual time and drawn (draw.hpp).
 ///
 /// **Blocks.** Data are numbered blocks, whose meaning depends on the collective (p = world):
-///
-/// - all_reduce: input and output have all blocks, as the schedule says: even parts of a vector.
+/// ///
+/// - all_reduce: input and output have all blocks, which are even parts of a vector; the schedule
+///   says how many.
 /// - broadcast: no input; the root's output holds the data, all outputs get all blocks. Blocks as
-///   before.
-/// - reduce: the input has all blocks, and so has the root's output. Blocks as before.
-/// - reduce_scatter: the input has p blocks of any sizes, the output the own block.
-/// - all_gather: the input has the own block, the output p blocks of any sizes.
-/// - gather: the input has the own block, the root's output p blocks of any sizes.
-/// - scatter: the root's input has p blocks of any sizes, the output the own block.
+///   in all_reduce.
+/// - reduce: the input has all blocks, and so has the root's output. Blocks as in all_reduce.
+/// - reduce_scatter: the input has p blocks of any sizes, the output the rank's own block.
+/// - all_gather: the input has the rank's own block, the output p blocks of any sizes.
+/// - gather: the input has the rank's own block, the root's output p blocks of any sizes.
+/// - scatter: the root's input has p blocks of any sizes, the output the rank's own block.
 /// - all_to_all: both have p blocks of any sizes; block j of the input is for rank j, block i of
 ///   the output is from rank i.
 /// - barrier: no blocks.
 ///
-/// Blocks keep their numbers: the own block is block `rank` wherever it lies, also in a buffer that
+/// Blocks keep their numbers: a rank's own block is block `rank` in every buffer, also in one that
 /// holds nothing else. A message's blocks have the same numbers on both sides, except in all_to_all
 /// (block j of rank i's input becomes block i of rank j's output).
 ///
-/// Input is never written, except that the caller may pass the same memory as input and output ("in
+/// Input is never written, unless the caller passes the same memory as input and output ("in
 /// place"): for all_reduce and reduce (root) the same vector; for reduce_scatter and scatter the
 /// output is the input's own block; for all_gather and gather the input is the output's own block.
-/// Schedules work either way; a copy onto itself is skipped. Ranks without output (reduce and
-/// gather away from the root) must not touch it. Broadcast has no input.
+/// A schedule is the same in both cases; a copy onto itself is skipped. A rank without output
+/// (reduce and gather away from the root) must not touch it. Broadcast has no input.
 ///
 /// **Scratch** is `scratch_slots()` slots, each as large as the largest block. Blocks in scratch
-/// lie packed, with their own sizes, in a run that begins at a slot: the range
-/// `[first, first + count)` with `slot` and `ahead` starts behind the blocks
-/// `[first - ahead, first)`, which start at `slot`. So ranges received one by one can be sent on as
-/// one.
+/// are packed, each with its own size, in a run that begins at a slot: the range `[first, first +
+/// count)` with `slot` and `ahead` lies behind the blocks `[first - ahead, first)`, which begin at
+/// `slot`. So ranges that are received one by one can be sent as one.
 ///
-/// **Rounds.** A rank runs its rounds in order. Within a round the local steps (`copy`,
-/// `combine_ranks`) happen at once in the order given; then sends and receives are posted together,
-/// and the round ends when all have completed. So no step of a round may touch what another step of
-/// it receives into, and what a round receives can be used from the next round on. A send may read
-/// what a local step of its round wrote. Different ranks' rounds are not synchronised, and a
-/// message carries its round and part: a send in round r with part k is received by the peer's
-/// receive of round r and part k. Matching rounds therefore have matching numbers on both sides,
-/// and a rank's rounds may be empty.
+/// **Rounds.** A rank runs its rounds in order. In a round the local steps (`copy`,
+/// `combine_ranks`) run first, in the order given; then all sends and receives are posted together,
+/// and the round ends when all have completed. So no step of a round may touch memory into which
+/// another step of the round receives, and received data can be used from the next round on. A send
+/// may read the result of a local step of its round. The rounds of different ranks are not
+/// synchronised. A message carries its round and part: the peer's receive with the same round and
+/// part gets it. Matching rounds therefore have equal numbers on both sides, and a rank's rounds
+/// may be empty.
 ///
-/// That alone rules out deadlock as long as all messages of a round are posted together, even if
-/// sends only complete when they meet their receive. `channel_depth()` is for everything simpler:
-/// with room for so many messages from each rank to each other one, the schedule ends even if every
-/// step blocks and steps run one by one in the order given.
+/// That alone rules out deadlock if all messages of a round are posted together, even if a send
+/// completes only with its receive. `channel_depth()` is for simpler executors: if the channel from
+/// each rank to each other one holds that many messages, the schedule ends even if every step
+/// blocks and steps run one by one in the order given.
 ///
 /// **Mapped steps** (`post`, `await`, `combine_peers`, `copy_from_peer`) are for transports that
 /// map peers' memory; they run in the order given. `await` waits until every rank has posted as
-/// often as this rank has; it ends its round. All ranks post equally often and await once after
-/// each post. The copy that post number k leaves beside the flag lies in place k mod 2, so it can
-/// be read until its owner posts for the second time after.
+/// often as this rank has; it ends its round. All ranks post equally often, and await once after
+/// each post. The copy of post number k lies beside the flag in slot k mod 2, so peers can read it
+/// until its owner's second post after it.
 ///
-/// **Lanes.** Data may be cut into L pieces that run the same schedule side by side, each with its
-/// own scratch and tags: piece l of the vector (all_reduce, broadcast, reduce) or of every block
-/// (the others, if `single_blocks`). Chains of messages pipeline that way.
+/// **Lanes.** Data may be cut into L lanes that run the same schedule side by side, each with its
+/// own scratch and tags. A lane is a range of the vector (all_reduce, broadcast, reduce) or of
+/// every block (other collectives, if `single_blocks`). Lanes pipeline chains of messages.
 ///
 /// Menu
 /// - ring.hpp: neighbours only; fewest bytes, p - 1 or 2(p - 1) rounds. Large vectors over
 ///   messages. No scratch for all_reduce.
 /// - tree.hpp: binomial; log2 p rounds, whole vectors. Small vectors, and everything with a root.
 /// - halving_doubling.hpp: log2 p rounds and fewest bytes, for any p. Middle sizes, many ranks.
-/// - direct.hpp: each rank owns a block and combines it from all in rank order: bits do not depend
-///   on who owns what. Few ranks. And exchange: everything to all ranks in one round, for very
-///   small vectors.
-/// - mapped.hpp: the same over mapped memory, without messages; staged for a few hundred bytes. The
-///   best on one machine.
-/// - hierarchical.hpp: two levels, for hosts of several ranks: between hosts goes what one rank a
-///   host would send.
-/// - transports_own.hpp: whatever the transport has of its own, behind our checks.
+/// - direct.hpp: each rank owns a block, receives it from all ranks and combines in rank order: the
+///   bits do not depend on the owner. Few ranks. Also exchange: each rank sends its vector to all
+///   ranks in one round, for very small vectors.
+/// - mapped.hpp: direct exchange over mapped memory, without messages; staged.hpp for a few hundred
+///   bytes. The fastest on one machine.
+/// - hierarchical.hpp: two levels, for hosts of several ranks: between hosts travels what one rank
+///   per host would send.
+/// - transports_own.hpp: the transport's own collectives, with this library's checks.
 /// - families.hpp: the above as values to choose from. verify.hpp, cost.hpp, draw.hpp: prove,
 ///   estimate, draw.
 ///
-/// Absent on purpose: segmented and multi-ported variants (lanes do that), and algorithms that need
-/// the operation to be commutative or not, told apart: every schedule may reorder operands.
+/// Absent on purpose: segmented and multi-ported variants (lanes do that), and a distinction
+/// between commutative and other operations: every schedule may reorder operands.
 
 #include "unisono/core/config.hpp"
 #include "unisono/core/standard.hpp"
@@ -100,7 +100,7 @@ enum class Collective : std::uint8_t {
     all_to_all,
     barrier,
     send_receive, ///< not a collective: point to point with the user's tag
-    replay,       ///< of a graph of the device's, with collectives in it
+    replay,       ///< replays a graph of the device that contains collectives
 };
 
 constexpr std::string_view name_of(Collective what) {
@@ -111,8 +111,8 @@ constexpr std::string_view name_of(Collective what) {
                                                              : "an unknown collective"; // a peer's may be any
 }
 
-/// The contents of a rank's buffer in a collective: nothing, its own block, or everything (the
-/// vector, or a block per rank).
+/// The contents of a rank's buffer in a collective: nothing, the rank's own block, or everything
+/// (the vector, or a block per rank).
 enum class Holding : std::uint8_t { nothing, own_block, everything, everything_at_root };
 
 /// The elements that a collective reads from each rank's input and writes to each rank's output.
@@ -121,7 +121,8 @@ struct BufferUse {
     Holding output = Holding::nothing;
 };
 
-/// The one table of buffers. A broadcast has no input: the root's data are in its output.
+/// The one table of what each collective reads and writes. A broadcast has no input: the root's
+/// data are in its output.
 constexpr BufferUse buffer_use(Collective what) {
     using enum Holding;
     switch (what) {
@@ -137,23 +138,23 @@ constexpr BufferUse buffer_use(Collective what) {
     }
 }
 
-/// True if a rank passes any elements.
+/// True if a rank passes any elements in this buffer.
 constexpr bool holds_any(Holding what, bool is_root) {
     return what == Holding::everything_at_root ? is_root : what != Holding::nothing;
 }
 
-/// True if a block of everything is in a rank's buffer.
+/// True if a rank's buffer contains this block.
 constexpr bool holds_block(Holding what, bool is_root, bool is_own) {
     return what == Holding::own_block ? is_own : holds_any(what, is_root);
 }
 
-/// Whether data go to or come from one rank.
+/// True if data go to one rank or come from one rank.
 constexpr bool has_root(Collective what) {
     return what == Collective::broadcast || what == Collective::reduce || what == Collective::gather ||
            what == Collective::scatter;
 }
 
-/// Whether data are one vector that all ranks share, and not a block for each rank.
+/// True if the data are one vector for all ranks, not a block per rank.
 constexpr bool moves_vectors(Collective what) {
     return what == Collective::all_reduce || what == Collective::broadcast || what == Collective::reduce;
 }
@@ -165,16 +166,16 @@ enum class Buffer : std::uint8_t {
     input,
     output,
     scratch,
-    posted, ///< mapped transports: the copy of its input that each rank put beside its flag with `post`
+    posted, ///< mapped transports: the copy that each rank put beside its flag with `post`
 };
 
-/// Blocks `first` to `first + count - 1`; no wrap-around (a circular range is two steps with parts
-/// 0 and 1).
+/// The blocks `first` to `first + count - 1`. They do not wrap around: a circular range is two
+/// steps, with parts 0 and 1.
 struct Blocks {
     Buffer where = Buffer::input;
     std::uint32_t first = 0;
     std::uint32_t count = 0;
-    std::uint32_t slot = 0;  ///< in scratch: where the packed run begins that this range belongs to
+    std::uint32_t slot = 0;  ///< in scratch: the first slot of the packed run that contains this range
     std::uint32_t ahead = 0; ///< in scratch and posted: blocks of that run ahead of `first`
     friend bool operator==(const Blocks&, const Blocks&) = default;
 };
@@ -185,14 +186,15 @@ enum class StepKind : std::uint8_t {
     receive,         ///< from peer into target
     receive_combine, ///< target = source (own memory, same blocks) combined with what peer sent
     copy,            ///< target = source, both in own memory
-    /// target = rank 0's block combined with rank 1's, ... in rank order: that of rank i lies in
-    /// scratch slot source.slot + i (one less above the own rank), the own one in `source` (not
-    /// scratch)
+    /// target = rank 0's block combined with rank 1's, ... in rank order. Rank i's block is in
+    /// scratch slot source.slot + i (one less above this rank); this rank's own block is `source`
+    /// (not in scratch).
     combine_ranks,
-    post,  ///< tell all ranks that this one got here; with blocks in source: and put a copy beside the flag
-    await, ///< until every rank has posted as often as this one
-    /// target = source of rank 0 combined with that of rank 1, ... in rank order, straight from
-    /// their memory; written to the memory of rank `peer`, or of all ranks where peer is `everyone`
+    post,  ///< tells all ranks that this one got here; if source has blocks, puts a copy beside the
+           ///< flag
+    await, ///< waits until every rank has posted as often as this one
+    /// target = source of rank 0 combined with that of rank 1, ... in rank order, read from the
+    /// ranks' memory; written to the memory of rank `peer`, or of all ranks if peer is `everyone`
     combine_peers,
     copy_from_peer, ///< target (own memory) = source in the memory of rank `peer`
 };
@@ -200,7 +202,7 @@ enum class StepKind : std::uint8_t {
 /// A peer that stands for all ranks.
 inline constexpr int everyone = -1;
 
-/// One action of a rank in a round; steps of a round may be done at the same time.
+/// One action of a rank in a round. Sends and receives of a round may proceed at the same time.
 struct Step {
     StepKind kind = StepKind::copy;
     int peer = everyone;
@@ -218,11 +220,11 @@ constexpr Blocks input_blocks(std::uint32_t first, std::uint32_t count = 1) {
 constexpr Blocks output_blocks(std::uint32_t first, std::uint32_t count = 1) {
     return {Buffer::output, first, count, 0, 0};
 }
-/// A block of the copy beside a rank's flag, behind the `ahead` blocks that were posted with it.
+/// A block of the copy beside a rank's flag, after the `ahead` blocks that were posted with it.
 constexpr Blocks posted_blocks(std::uint32_t first, std::uint32_t ahead = 0) {
     return {Buffer::posted, first, 1, 0, ahead};
 }
-/// Blocks of scratch, in the packed run that begins at `slot`, behind `ahead` others.
+/// Blocks of scratch, in the packed run that begins at `slot`, after `ahead` other blocks.
 constexpr Blocks scratch_blocks(std::uint32_t first, std::uint32_t count, std::uint32_t slot, std::uint32_t ahead = 0) {
     return {Buffer::scratch, first, count, slot, ahead};
 }
@@ -235,7 +237,7 @@ constexpr Step send_to(int peer, Blocks source, std::uint8_t part = 0) {
 constexpr Step receive_from(int peer, Blocks target, std::uint8_t part = 0) {
     return {StepKind::receive, peer, {}, target, part};
 }
-/// Receives, and combines it with `source` into `target`.
+/// Receives, and combines the received data with `source` into `target`.
 constexpr Step combine_from(int peer, Blocks source, Blocks target, std::uint8_t part = 0) {
     return {StepKind::receive_combine, peer, source, target, part};
 }
@@ -254,7 +256,7 @@ struct Shape {
 struct Cost {
     std::uint64_t messages = 0;        ///< sent by this rank
     std::uint64_t blocks_sent = 0;     ///< by this rank
-    std::uint64_t blocks_combined = 0; ///< block-sized combinations with one more operand done by this rank
+    std::uint64_t blocks_combined = 0; ///< combinations of one block with one more operand, by this rank
     std::uint64_t rounds = 0;          ///< in which this rank has messages or awaits (the latency term)
     friend bool operator==(const Cost&, const Cost&) = default;
 };
@@ -266,11 +268,11 @@ struct AnyVisitor {
 } // namespace detail
 } // namespace schedule
 
-/// A collective algorithm of one rank; `mapped` says that it needs a transport which maps peers'
-/// memory, `single_blocks` that no step has more than one block. The laws that a compiler cannot
-/// see are what `schedule::verify` proves: each contribution reaches each result exactly once,
-/// sends match receives, no rank deadlocks with channels that hold `channel_depth()` messages, no
-/// step of a round touches what another receives into, and the cost is as claimed.
+/// A collective algorithm of one rank. `mapped`: it needs a transport that maps peers' memory.
+/// `single_blocks`: no step has more than one block. `schedule::verify` proves the laws that a
+/// compiler cannot see: each contribution reaches each result exactly once, sends match receives,
+/// no rank deadlocks with channels that hold `channel_depth()` messages, no step of a round touches
+/// memory that another one receives into, and the cost is as claimed.
 template <class S>
 concept collective_schedule = detail::copyable_value<S> && detail::comparable_value<S> &&
                               requires(const S& s, std::uint32_t round, schedule::detail::AnyVisitor visit) {
@@ -288,11 +290,11 @@ concept collective_schedule = detail::copyable_value<S> && detail::comparable_va
                               };
 
 namespace schedule {
-/// A schedule of messages beside which the transport runs a collective of its own.
+/// True for a schedule of messages during which the transport runs a collective of its own.
 template <class S>
 inline constexpr bool is_transports_own = requires { requires S::transports_own; };
-/// A mapped schedule may say by `staged` that no rank touches another's buffers, only copies beside
-/// flags.
+/// True for a mapped schedule that declares `staged`: no rank touches another's buffers, only the
+/// copies beside flags.
 template <class S>
 inline constexpr bool is_staged = requires { requires S::staged; };
 } // namespace schedule

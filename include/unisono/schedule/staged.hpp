@@ -1,11 +1,11 @@
 #pragma once
 
 /// \file
-/// Mapped schedules for small data: each rank leaves a copy beside its flag and all ranks read the
+/// Mapped schedules for small data: each rank posts a copy beside its flag, and all ranks read the
 /// copies. One flag and one round, as no rank touches another's buffers; the copies alternate
-/// between two places, so the next operation needs no flag either. All ranks do the whole work: for
-/// a few hundred bytes. Every rank waits for all, also where it reads from none (a broadcast's
-/// root), so that what ranks do not agree on is found by each of them.
+/// between two slots, so the next operation needs no flag either. All ranks do the whole work: for
+/// a few hundred bytes. Every rank waits for all ranks, also a rank that reads from none (a
+/// broadcast's root), so that each rank detects a mismatch.
 
 #include "unisono/schedule/mapped.hpp"
 
@@ -13,9 +13,8 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// Each rank posts its data with its flag, and reads what it needs from the copies of its peers.
-/// Scratch: none. Sums are computed in rank order: the same bits on all ranks. Cost per rank: one
-/// flag, and
+/// Each rank posts its data with its flag, and reads what it needs from its peers' copies. Scratch:
+/// none. Sums are computed in rank order: the same bits on all ranks. Cost per rank: one flag, and
 /// - all_reduce: posts its vector; reads p vectors, and combines them.
 /// - reduce: posts its vector; the root reads p vectors, and combines them.
 /// - reduce_scatter: posts p blocks; reads its block of p copies, and combines them.
@@ -61,7 +60,7 @@ struct Staged : ScheduleBase<What> {
 
 private:
     [[nodiscard]] constexpr bool is_root() const { return shape.rank == shape.root; }
-    /// The blocks that this rank puts beside its flag.
+    /// The blocks that this rank posts beside its flag.
     [[nodiscard]] constexpr Blocks payload(std::uint32_t own) const {
         if ((What == Collective::broadcast || What == Collective::scatter) && !is_root()) return {};
         if (What == Collective::broadcast) return output_blocks(0);

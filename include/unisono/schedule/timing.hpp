@@ -1,10 +1,10 @@
 #pragma once
 
 /// \file
-/// When the ranks of a collective are done, by the model of core/cluster_model.hpp: the schedule's
-/// own rounds, played in virtual time without data. transport/simulated runs programs with their
-/// data by the same model; this one is for figures of many ranks: 100,000 of them, where ranks that
-/// do the same may be folded into one.
+/// Predicts when the ranks of a collective end, by the model of core/cluster_model.hpp: the
+/// schedule's own rounds run in virtual time, without data. transport/simulated runs whole
+/// programs, with data, by the same model. This header is for figures of many ranks, up to 100,000;
+/// ranks with equal steps may be folded into one.
 
 #include "unisono/core/cluster_model.hpp"
 #include "unisono/core/error.hpp"
@@ -23,16 +23,16 @@ UNISONO_NAMESPACE_BEGIN
 /// The result of `predict`.
 struct Prediction {
     double seconds = 0;         ///< until the last rank is done
-    double mean_seconds = 0;    ///< until a rank is done, of all ranks: what osu_allreduce prints
+    double mean_seconds = 0;    ///< mean over ranks of the time until a rank is done, as osu_allreduce prints
     std::uint64_t messages = 0; ///< of all ranks
-    std::uint64_t played = 0;   ///< rounds that were played: of folded ranks those of one
+    std::uint64_t played = 0;   ///< rounds that were played; folded ranks count once
     friend bool operator==(const Prediction&, const Prediction&) = default;
 };
 
 namespace schedule {
 namespace detail {
 
-/// Plays the rounds of all ranks, or of the first `ranks` of them, which stand for all.
+/// Plays the rounds of all ranks, or of the first `ranks` ranks, which stand for the others.
 template <class Make>
 class RoundPlayer {
 public:
@@ -68,17 +68,17 @@ private:
     };
     struct State {
         std::uint32_t round = 0; ///< the next one
-        std::uint32_t next = 0;  ///< receive
-        bool waits = false;      ///< for its receives
+        std::uint32_t next = 0;  ///< index of the next receive
+        bool waits = false;      ///< true while it waits for its receives
         double time = 0;
-        double sent = 0;               ///< all sends of the round are done
-        std::vector<Receive> receives; ///< of the round that is under way
-        std::uint32_t first = none;    ///< message that has been sent to it, in `messages_`
+        double sent = 0;               ///< the time when all sends of the round are done
+        std::vector<Receive> receives; ///< of the current round
+        std::uint32_t first = none;    ///< index in `messages_` of the first message that was sent to it
         std::uint32_t last = none;
     };
     struct Message {
         double arrival = 0;
-        int from = 0; ///< the rank that is played
+        int from = 0; ///< the played rank that sent it
         std::uint32_t next = none;
     };
     using Begin = std::pair<double, int>;
@@ -97,8 +97,8 @@ private:
         receiver.last = index;
     }
 
-    /// The first message of this peer that has been sent to the rank: when it arrives; -1: there is
-    /// none.
+    /// The arrival of the first message from this peer to the receiver; removes the message. -1:
+    /// there is none.
     double take(State& receiver, int from) {
         std::uint32_t before = none;
         for (std::uint32_t index = receiver.first; index != none; before = index, index = messages_[index].next) {
@@ -122,8 +122,8 @@ private:
                                    element_);
     }
 
-    /// A rank sends what a round has to send, and then receives; a round without messages costs its
-    /// combinations.
+    /// A rank posts the sends of its round, and then receives. A round without messages costs only
+    /// its combinations.
     void begin(int rank, double time) {
         const auto schedule = make_(Shape{world_, rank, 0});
         State& state = at(rank);
@@ -160,8 +160,8 @@ private:
         if (receiver != rank) receive(receiver);
     }
 
-    /// Goes on with the receives of the round that is under way, in their order, as far as messages
-    /// have been sent.
+    /// Continues the receives of the current round, in order, for as many messages as have been
+    /// sent.
     void receive(int rank) {
         State& state = at(rank);
         if (!state.waits) return;
@@ -179,8 +179,8 @@ private:
         begins_.push({state.time, rank});
     }
 
-    /// The rank that is farthest away among those for which `rank` stands must do the same, so many
-    /// ranks further on.
+    /// Checks that the last rank of `rank`'s class does the same steps, with peers shifted by the
+    /// distance between the two.
     template <class Schedule>
     void expect_alike(const Schedule& schedule, int rank, std::uint32_t round) {
         const int other = rank + (world_ / ranks_ - 1) * ranks_;
@@ -219,13 +219,14 @@ private:
 
 } // namespace detail
 
-/// How long `world` ranks take for the schedule that `make(Shape)` gives each of them, on `bytes`
-/// in all blocks together.
-///
-/// `stand_for_all`: only so many ranks are played, each for all that are a multiple of so many
-/// ranks further on; 0: all are. They must do the same, so many ranks further on: a ring, on whole
-/// hosts, with equal blocks. One rank of each class is compared with another in each round.
-/// Cost: time and memory as the messages of the ranks that are played. Depends on nothing but its
+/// The time that `world` ranks take for the schedule that `make(Shape)` returns for each, on
+/// `bytes` bytes in all blocks together.
+/// ///
+/// `stand_for_all`: only the first `stand_for_all` ranks are played; rank r stands for every rank r
+/// + k * stand_for_all. 0: all ranks are played. Ranks of one class must have the same steps, with
+/// peers shifted by their distance: a ring, on whole hosts, with equal blocks. In each round one
+/// rank of each class is compared with another.
+/// Cost: time and memory are proportional to the messages of the played ranks. Depends only on its
 /// arguments.
 /// \throws error bad_input: a bad model; elements of no bytes; ranks that cannot stand for others
 template <class Make>

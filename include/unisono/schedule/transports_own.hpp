@@ -1,10 +1,10 @@
 #pragma once
 
 /// \file
-/// A collective that a transport has of its own (MPI's, NCCL's on a stream), as a schedule: its
-/// messages tell all ranks that all others have come to the same one, and the transport does all
-/// the rest (group/own_collectives.hpp). Costs ceil(log2 p) empty messages more than the
-/// transport's own would alone; for that it has our checks, our deadlines, and our blame.
+/// A transport's own collective (MPI's, NCCL's on a stream) as a schedule. Its messages make sure
+/// that all ranks have started the same collective; the transport does the rest
+/// (group/own_collectives.hpp). It costs ceil(log2 p) empty messages more than the transport's
+/// collective alone, and adds this library's checks, deadlines and diagnosis.
 
 #include "unisono/schedule/barrier.hpp"
 
@@ -13,9 +13,9 @@ UNISONO_NAMESPACE_BEGIN
 namespace schedule {
 
 /// The messages of DisseminationBarrier, which carry and compare the collective's signature: no
-/// rank ends before all have started the same. Nothing but an executor whose transport has such
-/// collectives can run it; verify and cost see no data in it. `way` tells apart by which algorithm
-/// the transport does it, where there are several.
+/// rank ends before all have started the same one. Only an executor whose transport has such
+/// collectives can run it; verify and cost see no data in it. `way` selects the transport's
+/// algorithm if it has several.
 template <Collective What>
 struct TransportsOwn : ScheduleBase<What> {
     static constexpr std::string_view name = "transport's own";

@@ -1,10 +1,10 @@
 #pragma once
 
 /// \file
-/// Binomial trees: ceil(log2 p) rounds, whole vectors. The choice for small data, and for
-/// everything with a root. Ranks count from the root: v = (rank - root) mod p. The parent of v is v
-/// without its lowest set bit 2^j, and the subtree of v is [v, v + 2^j), cut off at p. Children
-/// with large subtrees are served first on the way down and last on the way up.
+/// Binomial trees: ceil(log2 p) rounds of whole vectors. For small data, and for collectives with a
+/// root. Ranks count from the root: v = (rank - root) mod p. The parent of v is v without its
+/// lowest set bit 2^j, and the subtree of v is [v, v + 2^j), cut off at p. Children with large
+/// subtrees come first on the way down and last on the way up.
 /// Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
 /// operations in MPICH", IJHPCA 2005, section 3.
 
@@ -15,7 +15,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace schedule {
 namespace detail {
 
-/// One rank's place in the binomial tree.
+/// A rank's position in the binomial tree.
 struct TreePlace {
     Shape shape;
 
@@ -24,7 +24,7 @@ struct TreePlace {
     [[nodiscard]] constexpr bool is_root() const { return place() == 0; }
     /// Levels of the whole tree.
     [[nodiscard]] constexpr std::uint32_t levels() const { return ceil_log2(world()); }
-    /// Level at which this rank meets its parent; all below it are levels of children.
+    /// The level at which this rank exchanges with its parent; all lower levels are its children's.
     [[nodiscard]] constexpr std::uint32_t level() const {
         return is_root() ? levels() : static_cast<std::uint32_t>(std::countr_zero(place()));
     }
@@ -38,8 +38,8 @@ struct TreePlace {
     }
     [[nodiscard]] constexpr int child(std::uint32_t at) const { return rank_at(shape, 1 << at); }
     [[nodiscard]] constexpr int parent() const { return rank_at(shape, -(1 << level())); }
-    /// Ranks in this rank's subtree, itself included: the blocks from its own one on, around the
-    /// circle.
+    /// The number of ranks in this rank's subtree, itself included: the blocks from its own one on,
+    /// around the circle.
     [[nodiscard]] constexpr std::uint32_t subtree() const {
         const std::uint32_t left = world() - place();
         return is_root() || (1u << level()) > left ? left : 1u << level();
@@ -52,7 +52,7 @@ struct TreePlace {
 
 } // namespace detail
 
-/// Cost per rank: a message of everything to each child, at most ceil(log2 p). Scratch: none.
+/// Cost per rank: a message of the whole vector to each child, at most ceil(log2 p). Scratch: none.
 struct TreeBroadcast : ScheduleBase<Collective::broadcast> {
     static constexpr std::string_view name = "tree broadcast";
 
@@ -79,8 +79,8 @@ private:
 };
 UNISONO_CERTIFY(collective_schedule<TreeBroadcast>);
 
-/// Cost per rank: one message of everything to its parent, one combination for each child. Scratch:
-/// everything once at ranks between root and leaves.
+/// Cost per rank: one message of the whole vector to its parent, one combination for each child.
+/// Scratch: one vector at ranks between root and leaves.
 struct TreeReduce : ScheduleBase<Collective::reduce> {
     static constexpr std::string_view name = "tree reduce";
 
@@ -109,8 +109,8 @@ private:
 };
 UNISONO_CERTIFY(collective_schedule<TreeReduce>);
 
-/// Up the tree of rank 0 and down again. Cost per rank: a message of everything to its parent and
-/// to each child, a combination for each child, 2 ceil(log2 p) rounds at rank 0. Scratch: none;
+/// Up the tree of rank 0 and down again. Cost per rank: a message of the whole vector to its parent
+/// and to each child, a combination for each child, 2 ceil(log2 p) rounds at rank 0. Scratch: none;
 /// sums grow in the output.
 struct TreeAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "tree all_reduce";
@@ -147,9 +147,9 @@ private:
 };
 UNISONO_CERTIFY(collective_schedule<TreeAllReduce>);
 
-/// Each rank sends its whole subtree's blocks to its parent. Cost per rank: one message (two where
-/// its blocks wrap around the end), at most p / 2 blocks; the root receives p - 1. Scratch: the
-/// subtree's blocks between root and leaves.
+/// Each rank sends all blocks of its subtree to its parent. Cost per rank: one message (two if its
+/// blocks wrap around the end), at most p / 2 blocks; the root receives p - 1. Scratch: the
+/// subtree's blocks at ranks between root and leaves.
 struct TreeGather : ScheduleBase<Collective::gather> {
     static constexpr std::string_view name = "tree gather";
     static constexpr bool single_blocks = false;
@@ -199,9 +199,9 @@ private:
 };
 UNISONO_CERTIFY(collective_schedule<TreeGather>);
 
-/// Each rank passes its subtrees' blocks on to its children. Cost per rank: a message to each child
-/// (two where its blocks wrap around the end); the root sends p - 1 blocks. Scratch: the subtree's
-/// blocks between root and leaves.
+/// Each rank sends each child the blocks of the child's subtree. Cost per rank: a message to each
+/// child (two if its blocks wrap around the end); the root sends p - 1 blocks. Scratch: the
+/// subtree's blocks at ranks between root and leaves.
 struct TreeScatter : ScheduleBase<Collective::scatter> {
     static constexpr std::string_view name = "tree scatter";
     static constexpr bool single_blocks = false;
@@ -232,7 +232,7 @@ struct TreeScatter : ScheduleBase<Collective::scatter> {
                    : leaf         ? output_blocks(first, count)
                                   : detail::in_run(first, count, own, world);
         };
-        // The round behind the one that brought the blocks: the first round of the root.
+        // One round after the blocks arrived; at the root, the first round.
         if (!leaf && r == here.levels() - here.level()) visit(copy_blocks(passing(own, 1), output_blocks(own)));
         if (shape.world == 1) return;
         const std::uint32_t at = here.levels() - 1 - r;

@@ -5,19 +5,19 @@
 /// numbers.
 ///
 /// Proven for one world and root:
-/// - every contribution is in each result exactly once, and the results lie in the right place (for
-///   barriers: no rank leaves before having heard of all);
-/// - input is never written, nothing is read before it is written, blocks of any sizes lie where
-///   they are looked for;
-/// - no step of a round touches what another step of it receives into; mapped schedules have no
-///   data race, also when the collective is repeated at once;
-/// - all that in place as well;
+/// - every contribution is in each result exactly once, and results are in the right block (for
+///   barriers: no rank leaves before it has heard of all ranks);
+/// - input is never written, nothing is read before it is written, and blocks of any sizes lie
+///   where their readers expect them;
+/// - no step of a round touches memory that another step of it receives into; mapped schedules have
+///   no data race, even if the collective is repeated immediately;
+/// - all of this holds in place as well;
 /// - sends and receives of a round match in peer, part and blocks, so no rank waits for ever (even
-///   if sends complete only with their receives); and channels of `channel_depth()` places suffice
-///   where every step blocks;
-/// - `cost()` is what is done.
+///   if a send completes only with its receive); and channels of `channel_depth()` messages suffice
+///   if every step blocks;
+/// - `cost()` equals the counted cost.
 ///
-/// Cost: about 50 ns a step and block; memory for world x blocks values. For tests, not for
+/// Cost: about 50 ns per step and block; memory for world x blocks values. For tests, not for
 /// programs.
 
 #include "unisono/core/text.hpp"
@@ -31,7 +31,7 @@ namespace schedule {
 
 /// The assumptions of a verification.
 struct VerifyOptions {
-    std::uint32_t lanes = 1; ///< that share the channels between two ranks; more than one is for small worlds
+    std::uint32_t lanes = 1; ///< lanes that share the channels between two ranks; more than one is for small worlds
 };
 
 namespace detail {
@@ -52,7 +52,7 @@ inline void verify_program(const Program& program, const VerifyOptions& options,
                 report.violations[i] = concat({"in place: ", report.violations[i]});
         if (report.violations.size() != found) break;
     }
-    // Where messages do not match, channels would only say so again.
+    // If messages do not match, the channels would report the same fault again.
     if (!program.mapped && report.violations.size() == before) prove_channels(program, options.lanes, report);
     const std::string title = concat({program.name, " on ", program.world, " ranks, root ", program.root, ": "});
     for (std::size_t i = before; i < report.violations.size(); ++i) report.violations[i] = title + report.violations[i];
@@ -60,8 +60,8 @@ inline void verify_program(const Program& program, const VerifyOptions& options,
 
 } // namespace detail
 
-/// Proves the schedule that `make` returns for each rank's Shape. Refuses worlds that are empty or
-/// above 32,767.
+/// Proves the schedule that `make` returns for each rank's Shape. \throws error bad_input: an empty
+/// world, or one above 32,767 ranks
 template <class Factory>
 Report verify(int world, int root, const Factory& make, const VerifyOptions& options = {}) {
     refuse_bad_shape(Shape{world, 0, root});
@@ -73,7 +73,7 @@ Report verify(int world, int root, const Factory& make, const VerifyOptions& opt
     return report;
 }
 
-/// The same for a schedule type whose only member is its shape.
+/// As above, for a schedule type whose only member is its shape.
 template <collective_schedule Schedule>
 Report verify(int world, int root = 0, const VerifyOptions& options = {}) {
     return verify(

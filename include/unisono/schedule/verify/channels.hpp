@@ -1,11 +1,11 @@
 #pragma once
 
 /// \file
-/// The proof of bounded channels: every rank runs its steps one by one in the order given and each
-/// step blocks, a send while its channel is full and a receive while it is empty; 0 places mean a
-/// rendezvous. With one lane such a network is deterministic (sequential processes, one sender and
-/// one receiver a channel), so one run stands for all. With several lanes, which share the channels
-/// between two ranks, runs differ; a number of different orders is tried.
+/// The proof of bounded channels. Every rank runs its steps one by one in the order given, and each
+/// step blocks: a send while its channel is full, a receive while it is empty. Depth 0 is a
+/// rendezvous of send and receive. With one lane such a network is deterministic (sequential
+/// processes, one sender and one receiver per channel), so one run stands for all. Several lanes
+/// share the channels between two ranks, so runs differ, and the proof tries a number of orders.
 
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/verify/program.hpp"
@@ -24,8 +24,8 @@ public:
           held_(program.ranks.size() * program.ranks.size() * lanes),
           total_(program.ranks.size() * program.ranks.size()) {}
 
-    /// Whether all ranks end with `depth` places per lane between each two ranks; else `stuck()`
-    /// says where they do not.
+    /// True if all ranks end with `depth` messages per lane between each two ranks. Otherwise
+    /// `stuck()` says where they stop.
     bool ends(std::uint32_t depth) {
         depth_ = depth;
         for (auto& count : held_) count = 0;
@@ -41,13 +41,13 @@ public:
             const std::size_t start = random_ == 0 ? 0 : next_random() % processes_.size();
             for (std::size_t k = 0; k < processes_.size() && running != 0; ++k) {
                 const std::size_t i = (start + k) % processes_.size();
-                // In a seeded run a lane takes a few steps at a time, so that lanes overtake each
-                // other in many ways.
+                // In a seeded run a lane takes a few steps at a time, so that lanes overtake one
+                // another in many orders.
                 for (std::size_t left = random_ == 0 ? ~std::size_t{0} : next_random() % 4;
                      left != 0 && try_step(i, running); --left)
                     moved = true;
             }
-            if (!moved && random_ != 0 && running != 0) // the dice may just have said zero to all ranks
+            if (!moved && random_ != 0 && running != 0) // every rank may have drawn zero steps
                 for (std::size_t i = 0; i < processes_.size(); ++i) moved |= try_step(i, running);
         }
         return running == 0;
@@ -89,7 +89,7 @@ private:
         return random_;
     }
 
-    /// Finds the next round of a process that has messages; false at its end.
+    /// Loads the next round of a process that has messages; false at its end.
     bool load(std::size_t i) {
         Process& process = processes_[i];
         const int rank = static_cast<int>(i / lanes_);
@@ -145,11 +145,11 @@ private:
     std::uint64_t random_;
     std::vector<Process> processes_;
     std::vector<std::uint16_t> held_;  ///< messages in the channel of a pair, by lane
-    std::vector<std::uint32_t> total_; ///< the same of all lanes
+    std::vector<std::uint32_t> total_; ///< messages in the channel of a pair, all lanes together
     std::vector<Step> steps_;
 };
 
-/// Holds the schedule to its channel_depth() and finds the least depth that would do.
+/// Checks the schedule's channel_depth(), and finds the smallest depth that suffices.
 inline void prove_channels(const Program& program, std::uint32_t lanes, Report& report) {
     const std::uint32_t claimed = program.ranks.front().channel_depth;
     for (int rank = 1; rank < program.world; ++rank)

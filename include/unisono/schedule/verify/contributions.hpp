@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// Symbolic values: which ranks' contributions to which block a piece of memory holds. Exact: sets
-/// of ranks are arcs of the circle of ranks where they can be (two numbers), else bit sets kept
-/// once each, so that equal sets have equal names and most unions cost a few instructions.
+/// Symbolic values: the ranks whose contributions to a block a piece of memory holds. The sets are
+/// exact. A set of ranks is an arc of the circle of ranks if possible (two numbers), else a bit set
+/// that is kept once, so that equal sets have equal names and most unions cost a few instructions.
 
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/schedule.hpp"
@@ -17,7 +17,7 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule::detail {
 
-/// The sum over `who` of their contributions to `block`. who == 0: nothing was written here yet.
+/// The sum of the contributions of the ranks `who` to `block`. who == 0: not written yet.
 struct Value {
     std::uint32_t block = 0;
     std::uint32_t who = 0;
@@ -26,7 +26,7 @@ struct Value {
 
 class ContributionSets {
 public:
-    using Id = std::uint32_t; ///< 0: empty; start and count of an arc; or a bit set's number behind `pooled`
+    using Id = std::uint32_t; ///< 0: empty; else start and count of an arc, or the number of a bit set plus `pooled`
     static constexpr int most_ranks = 32767;
 
     explicit ContributionSets(int world)
@@ -107,7 +107,7 @@ private:
         return {intern(std::move(bits)), twice};
     }
 
-    /// The one name of a set: an arc if it is one.
+    /// The unique name of a set: an arc if the set is one.
     Id intern(std::vector<std::uint64_t> bits) {
         std::uint32_t count = 0, starts = 0, start = 0;
         for (std::uint32_t rank = 0; rank < world_; ++rank) {
@@ -159,7 +159,7 @@ struct Expected {
     }
 };
 
-/// Says how a value differs from what it should be; `name` says where it lies.
+/// Describes how a value differs from the expected one; `name` says where the value lies.
 inline std::string describe_difference(const ContributionSets& sets, const std::string& name, const Value& found,
                                        const Value& expected) {
     if (found.who == 0) return concat({name, " was never written"});

@@ -1,11 +1,12 @@
 #pragma once
 
 /// \file
-/// The proof for schedules over mapped memory: values as for messages, and freedom of data races.
+/// The proof for schedules over mapped memory: values as for messages, and freedom from data races.
 /// Rank b's access happens before rank a's if b made it before its k-th post and a made its own
-/// after awaiting k posts; two accesses of different ranks to one block, at least one a write, must
-/// be ordered so. The collective runs three times in a row, each time on new input written by its
-/// owner, so that leaving too early and reusing staged copies too early are found as well.
+/// after awaiting k posts. Two accesses by different ranks to one block, at least one a write, must
+/// be ordered in this way. The collective runs three times in a row, each time on new input that
+/// its owner writes, so that the proof also finds a rank that leaves too early or reuses a copy too
+/// early.
 
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/verify/contributions.hpp"
@@ -55,18 +56,18 @@ private:
     static constexpr std::uint32_t operations = 3;
     struct Access {
         int rank = -1;
-        std::uint32_t posts = 0; ///< that this rank had made before
+        std::uint32_t posts = 0; ///< the rank's posts before the access
     };
     struct Cell {
         Value value;
         Access writer;
-        Access reader, other_reader; ///< of each rank the read after most posts, of two ranks those after most
+        Access reader, other_reader; ///< the reads after most posts, of two different ranks
     };
     struct Rank {
         std::uint32_t operation = 0, round = 0;
         std::size_t step = 0;
-        std::uint32_t posts = 0, awaited = 0; ///< posts that it knows all ranks to have made
-        std::uint32_t copied[2] = {};         ///< the first block of its copy in each place
+        std::uint32_t posts = 0, awaited = 0; ///< the number of posts that it knows all ranks to have made
+        std::uint32_t copied[2] = {};         ///< the first block of its copy in each slot
         bool waits = false;
         Cost cost;
         std::vector<Step> steps;
@@ -81,7 +82,7 @@ private:
         }
         return where == Buffer::output && !in_place_ ? output_[at] : input_[at];
     }
-    /// Blocks of different runs of the collective are different blocks.
+    /// Blocks of different runs of the collective have different numbers.
     [[nodiscard]] std::uint32_t number_of(int rank, std::uint32_t block) const {
         return ranks_[index(rank)].operation * (blocks_ + 1) + block;
     }
@@ -115,8 +116,8 @@ private:
         return from.value;
     }
 
-    /// A rank may read before others in the proof and after them in a run. The read after most
-    /// posts is the last that a writer has to wait for, and a writer's own does not count.
+    /// The proof may see reads in another order than a run does. The read after most posts is the
+    /// last that a writer has to wait for, and a writer's own read does not count.
     static void note_read(Cell& from, const Access& now) {
         if (from.reader.rank == now.rank || from.reader.rank < 0) {
             from.reader = now;
@@ -152,8 +153,8 @@ private:
         for (std::uint32_t block = 0; block < blocks_; ++block) {
             const Value fresh{number_of(rank, block), ContributionSets::one(rank)};
             const bool data = program_.collective == Collective::broadcast && rank == program_.root;
-            // The caller owns both buffers between operations; what was in the output is of no use
-            // any more.
+            // The caller owns both buffers between operations; the old contents of the output no
+            // longer count.
             if (program_.has_output(rank, block) && !in_place_)
                 write(rank, rank, Buffer::output, block, data ? fresh : Value{}, true);
             else if (program_.has_output(rank, block) && in_place_ && !program_.has_input(rank, block))
@@ -195,7 +196,7 @@ private:
         if (state.round < program_.at(rank).rounds) program_.steps_of(rank, state.round, state.steps);
     }
 
-    /// Runs a rank until it has to wait; says whether it moved.
+    /// Runs a rank until it has to wait. True if it made a step.
     bool advance(int rank) {
         Rank& state = ranks_[index(rank)];
         bool moved = false;
@@ -341,7 +342,7 @@ private:
     ContributionSets sets_;
     std::vector<Rank> ranks_;
     std::vector<Cell> input_, output_, posted_;
-    std::vector<std::size_t> reached_; ///< ranks that have posted at least so many times
+    std::vector<std::size_t> reached_; ///< the number of ranks that have posted at least this often
     std::size_t words_ = 0;
     std::vector<std::uint64_t> heard_;
 };

@@ -17,11 +17,11 @@ public:
     static constexpr std::uint32_t nothing = 0; ///< no round has this number
     struct Cell {
         Value value;
-        std::uint32_t received = 0;                ///< number of the round of a rank that receives into it
-        std::uint32_t run_slot = 0, run_block = 0; ///< scratch: the packed run that it was written as part of
+        std::uint32_t received = 0;                ///< the number of the rank's round that receives into it
+        std::uint32_t run_slot = 0, run_block = 0; ///< scratch: the packed run as part of which it was written
     };
 
-    /// All inputs hold their rank's contribution, the rest holds nothing.
+    /// Each input holds its rank's contribution; all other memory holds nothing.
     SymbolicMemory(const Program& program, bool in_place, Journal& journal)
         : program_(program), journal_(journal), in_place_(in_place), blocks_(program.blocks),
           scratch_at_(program.ranks.size()), reach_(program.ranks.size()) {
@@ -45,7 +45,7 @@ public:
         const std::size_t at = index(rank) * blocks_ + block;
         return where == Buffer::output && !in_place_ ? output_[at] : input_[at];
     }
-    /// The i-th block of a range that was found valid.
+    /// The i-th block of a valid range.
     Cell& cell(int rank, const Blocks& range, std::uint32_t i) {
         return range.where == Buffer::scratch ? scratch_[scratch_at_[index(rank)] + range.slot + range.ahead + i]
                                               : cell(rank, range.where, range.first + i);
@@ -55,7 +55,7 @@ public:
                (at.run_slot == range.slot && at.run_block == range.first - range.ahead);
     }
 
-    /// From now on, what is received belongs to round number `stamp`.
+    /// Received data belong to round number `stamp` from now on.
     void begin_round(std::uint32_t stamp) { stamp_ = stamp; }
     [[nodiscard]] bool is_received(const Cell& at) const { return at.received == stamp_; }
 
@@ -99,8 +99,8 @@ public:
         return from.value;
     }
 
-    /// Prepares scratch for a write: what other runs keep where this one may lie is lost, as blocks
-    /// have any size.
+    /// Prepares scratch for a write. Other packed runs that may overlap the written range are
+    /// invalidated, as blocks have any size.
     void overwrite(int rank, const Blocks& range) {
         if (range.where != Buffer::scratch || range.count == 0) return;
         std::uint32_t& reach = reach_[index(rank)];
@@ -127,7 +127,7 @@ private:
     std::uint32_t stamp_ = nothing;
     std::vector<Cell> input_, output_, scratch_;
     std::vector<std::size_t> scratch_at_;
-    std::vector<std::uint32_t> reach_; ///< of each rank: how far its longest scratch run goes beyond its first slot
+    std::vector<std::uint32_t> reach_; ///< per rank: how far its longest scratch run extends beyond its first slot
 };
 
 } // namespace schedule::detail

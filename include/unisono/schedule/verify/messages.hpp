@@ -1,12 +1,12 @@
 #pragma once
 
 /// \file
-/// The proof for schedules over messages: all ranks' rounds run side by side on symbolic values.
-/// That is as good as any other order: a message is named by its round and part, and no step of a
-/// round touches what another one receives into (both are checked), so what each rank holds after a
-/// round depends on nothing else. If every receive of a round meets a send of the same round, then
-/// by induction over rounds no rank waits for ever, even if sends complete only together with their
-/// receives.
+/// The proof for schedules over messages: the rounds of all ranks run side by side on symbolic
+/// values. Every other order gives the same result: a message is named by its round and part, and
+/// no step of a round touches memory that another one receives into (both are checked), so the
+/// contents of each rank's memory after a round depend on nothing else. If every receive of a round
+/// has a send in the same round, then by induction over rounds no rank waits for ever, even if a
+/// send completes only with its receive.
 
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/verify/memory.hpp"
@@ -50,8 +50,8 @@ private:
         int from = 0, to = 0;
         std::uint32_t first = 0, count = 0;
         std::size_t values = 0;
-        std::uint32_t next = none;         ///< to the same rank
-        std::uint32_t next_of_peer = none; ///< between the same two ranks
+        std::uint32_t next = none;         ///< the next message to the same rank
+        std::uint32_t next_of_peer = none; ///< the next message between the same two ranks
         std::uint8_t part = 0;
         bool taken = false;
     };
@@ -155,8 +155,8 @@ private:
         cost.rounds += waits ? 1 : 0;
     }
 
-    /// Scratch runs are packed: two that start differently may share bytes although they share no
-    /// slot number.
+    /// Scratch runs are packed: two runs that begin differently may share bytes even if they share
+    /// no slot number.
     void check_runs(int rank) {
         for (const Step& one : steps_) {
             if (!receives(one) || one.target.where != Buffer::scratch) continue;
@@ -224,7 +224,7 @@ private:
         sent_.clear();
         for (std::uint32_t at = heads_[index(rank)]; at != none; at = messages_[at].next) sent_.push_back(at);
         heads_[index(rank)] = none;
-        for (const std::uint32_t at : sent_) { // newest first, so that each peer's chain ends up oldest first
+        for (const std::uint32_t at : sent_) { // newest first, so that each peer's chain is oldest first
             messages_[at].next_of_peer = by_peer_[index(messages_[at].from)];
             by_peer_[index(messages_[at].from)] = at;
         }
@@ -323,7 +323,7 @@ private:
     ContributionSets sets_;
     std::vector<Cost> costs_;
     std::size_t words_ = 0;
-    std::vector<std::uint64_t> heard_, heard_before_; ///< barrier: of whom each rank knows that they are there
+    std::vector<std::uint64_t> heard_, heard_before_; ///< barrier: the ranks that each rank knows to have arrived
     std::vector<Message> messages_;
     std::vector<Value> values_, copied_;
     std::vector<std::uint32_t> heads_, by_peer_, sent_;

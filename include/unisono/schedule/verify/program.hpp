@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A schedule as the proofs see it: one table of facts for all its ranks, and the steps by rank and
-/// round, whatever its type.
+/// A schedule as the proofs see it: one table of facts for all ranks, and the steps by rank and
+/// round, independent of the schedule's type.
 
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/circular.hpp"
@@ -19,9 +19,9 @@ namespace schedule {
 /// The result of `verify`. Without violations the schedule is proven.
 struct Report {
     std::vector<std::string> violations = {};
-    std::size_t most_violations = 16; ///< more are not worth reading, and one fault tends to cause many
-    /// Messages between each two ranks that channels must hold when every step blocks; 0: a
-    /// rendezvous will do.
+    std::size_t most_violations = 16; ///< further ones are dropped, as one fault tends to cause many
+    /// The number of messages between each two ranks that channels must hold if every step blocks.
+    /// 0: rendezvous of send and receive suffices.
     std::uint32_t least_depth = 0;
     std::uint64_t steps = 0; ///< of all ranks
 
@@ -34,7 +34,7 @@ struct Report {
 
 namespace detail {
 
-/// A schedule of all ranks with its type forgotten. Refers to the factory, which must outlive it.
+/// A schedule of all ranks with its type erased. Refers to the factory, which must outlive it.
 struct Program {
     std::string name;
     Collective collective = Collective::barrier;
@@ -63,14 +63,14 @@ struct Program {
         return most;
     }
 
-    /// Whether a rank is given, or has to fill, a block.
+    /// True if a rank is given a block; and if it has to fill one.
     [[nodiscard]] bool has_input(int rank, std::uint32_t block) const {
         return holds_block(buffer_use(collective).input, rank == root, block == static_cast<std::uint32_t>(rank));
     }
     [[nodiscard]] bool has_output(int rank, std::uint32_t block) const {
         return holds_block(buffer_use(collective).output, rank == root, block == static_cast<std::uint32_t>(rank));
     }
-    /// Whether the caller may pass the same memory as input and output.
+    /// True if the caller may pass the same memory as input and output.
     [[nodiscard]] bool can_be_in_place() const {
         return collective != Collective::broadcast && collective != Collective::all_to_all &&
                collective != Collective::barrier;
@@ -102,7 +102,7 @@ Program forget_type(int world, int root, const Factory& make) {
     return program;
 }
 
-/// Where a proof stands, for its messages.
+/// The position of a proof, for its messages.
 struct Place {
     int rank = 0;
     std::uint32_t round = 0;
@@ -116,7 +116,7 @@ struct Place {
     }
 };
 
-/// Reports what is wrong where a proof stands.
+/// Reports faults together with the position of the proof.
 struct Journal {
     Report& report;
     Place place = {};
