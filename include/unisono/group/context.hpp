@@ -30,10 +30,10 @@ namespace detail {
 
 struct OperationState;
 
-/// Memory of this rank that ranks of other processes may still write into: it must not be reused.
+/// Memory of this rank that ranks of other processes may still write to. It must not be reused.
 struct KeptMemory {
     std::shared_ptr<void> owner;
-    std::int64_t* users = nullptr; ///< this many words, to be read as atomics
+    std::int64_t* users = nullptr; ///< the number of users in other processes: one word each, read as atomics
 };
 
 struct GroupContext {
@@ -44,41 +44,43 @@ struct GroupContext {
     int ranks = 0;
     List<int> members;           ///< world ranks, by rank in the group; empty: the world itself
     HostMap hosts;               ///< where the transport knows hosts; otherwise empty
-    List<std::ptrdiff_t> shifts; ///< what makes each rank's addresses ours, where memory is mapped
+    List<std::ptrdiff_t> shifts; ///< added to a rank's addresses to get this rank's addresses of the same memory, if
+                                 ///< memory is mapped
     std::uint64_t sequence = 0;
-    std::uint64_t done = 0;         ///< all operations up to this are done on this rank
-    List<std::uint64_t> done_ahead; ///< bit i of word w: operation done + 1 + 64 w + i is done, too
+    std::uint64_t done = 0;         ///< all operations up to this one are done on this rank
+    List<std::uint64_t> done_ahead; ///< bit i of word w: operation done + 1 + 64 w + i is done as well
     std::uint64_t splits = 0;
-    int unchecked = 0;                ///< of the transport's own collectives, since ranks last compared them,
-    std::uint32_t unchecked_hash = 0; ///< and what they were
+    int unchecked = 0;                ///< the transport's own collectives since ranks last compared them,
+    std::uint32_t unchecked_hash = 0; ///< and a hash of them
     nanoseconds timeout = 600'000'000'000;
     Announcements announcements;
     MappedBoard board;
     std::uint64_t mapped_started = 0;
-    std::uint64_t mapped_completed = 0; ///< all operations below this are complete on this rank
+    std::uint64_t mapped_completed = 0; ///< all operations below this one are complete on this rank
     std::uint64_t mapped_ahead = 0;     ///< bit i: operation mapped_completed + i is complete
-    std::uint64_t known_completed = 0;  ///< on all ranks, as far as seen
+    std::uint64_t known_completed = 0;  ///< the operations that this rank knows to be complete on all ranks
     std::uint64_t small_started = 0;    ///< operations by small messages
-    CountTable tags;                    ///< how often each tag was used, by peer, tag and direction
+    CountTable tags;                    ///< uses of each tag, by peer, tag and direction
     Traffic traffic;
     PlanCache plans;
     std::vector<KeptMemory> kept;
-    OperationState* recent[most_recent] = {}; ///< states that may still be cut for the last request: see Engine::repeat
+    OperationState* recent[most_recent] = {}; ///< states that may still be prepared for their last request: see
+                                              ///< Engine::repeat
 
     [[nodiscard]] int size() const { return ranks; }
     [[nodiscard]] int world_rank(int peer) const {
         return members.empty() ? peer : members[static_cast<std::size_t>(peer)];
     }
 
-    /// Marks an operation as done. Returns the number up to which all are done.
+    /// Marks an operation as done. Returns the number up to which all operations are done.
     std::uint64_t done_up_to(std::uint64_t operation) {
         if (operation == done + 1 && done_ahead.empty()) [[likely]]
             return ++done;
         return done_out_of_order(operation);
     }
 
-    /// Numbers messages between two ranks with equal tags, so that they keep their order on any
-    /// transport.
+    /// Numbers the messages between two ranks with equal tags, so that every transport keeps their
+    /// order.
     std::uint32_t number_of(int peer, std::uint32_t tag, bool sends) {
         return tags[(static_cast<std::uint64_t>(peer) << 33) | (std::uint64_t{tag} << 1) | (sends ? 1u : 0u)]++;
     }

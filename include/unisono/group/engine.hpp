@@ -1,11 +1,11 @@
 #pragma once
 
 /// \file
-/// The executor of one rank: it drives every operation of every group that shares the rank's
-/// transport. Waiting for one operation moves all, so that ranks may wait in different orders.
-///
-/// It is untyped: data are bytes cut by a Partition, arithmetic is a CombineKernel. It runs the
-/// steps of plans, no algorithm.
+/// The executor of one rank. It drives every operation of every group that uses the rank's
+/// transport. Waiting for one operation advances all, so that ranks may wait in different orders.
+/// ///
+/// It is untyped: data are bytes that a Partition cuts, arithmetic is a CombineKernel. It runs the
+/// steps of plans and contains no algorithm.
 
 #include "unisono/core/list.hpp"
 #include "unisono/group/engine_base.hpp"
@@ -37,32 +37,31 @@ public:
     Transport& endpoint() { return transport_; }
     const Transport& endpoint() const { return transport_; }
 
-    /// Starts an operation; it may be done at once. The index is valid until `release`.
+    /// Starts an operation, which may complete immediately. The index is valid until `release`.
     std::uint32_t start(GroupContext& group, OperationRequest& request);
 
-    /// Runs a collective to its end, waiting if necessary, if the same one was run recently and
-    /// the peers see its memory. Otherwise returns false and has done nothing. Skips all work of
-    /// `start` and `finish` that would be repeated.
+    /// Runs a collective to its end, waiting if necessary, if the same one ran recently and the
+    /// peers see its memory. Otherwise returns false and does nothing. Skips the work of `start`
+    /// and `finish` that is the same for each repetition.
     bool repeat(GroupContext& group, std::uint64_t call, std::uint64_t count, const void* input, void* output);
 
-    /// As `repeat`, without waiting: an index as of `start`, or `no_operation`.
+    /// As `repeat`, without waiting. Returns an index as `start` does, or `no_operation`.
     std::uint32_t start_again(GroupContext& group, std::uint64_t call, std::uint64_t count, const void* input,
                               void* output);
 
-    /// Starts a send (`kind` send) or a receive (receive) with the user's tag. Only a receive
-    /// writes `output`.
+    /// Starts a send or a receive (`kind`) with the user's tag. Only a receive writes `output`.
     std::uint32_t start_point_to_point(GroupContext& group, schedule::StepKind kind, int peer, std::uint32_t tag,
                                        const OperationRequest& request);
 
     OperationState& operation(std::uint32_t index) { return operations_[index]; }
 
-    /// True once the operation and its companion are done; releases nothing.
+    /// True if the operation and its companion are done. Releases nothing.
     bool is_done(std::uint32_t index);
 
     void release(std::uint32_t index);
 
-    /// Advances every operation that can advance; true if any did. After a fault it does nothing:
-    /// posted memory may be gone.
+    /// Advances every operation that can advance; true if any did. After a fault it does nothing,
+    /// since posted memory may be gone.
     bool progress();
 
     bool poll(std::uint32_t index) override;
@@ -73,8 +72,8 @@ public:
 
     void follow(std::uint32_t index, void* stream, nanoseconds timeout) override;
 
-    /// An unfinished operation was dropped: its memory may be gone, so the world must not use it
-    /// any more.
+    /// Handles the drop of an unfinished operation: its memory may be gone, so the world must not
+    /// use it any more.
     void drop(std::uint32_t index) noexcept override;
 
     void throw_if_faulty();
@@ -86,19 +85,20 @@ private:
     static constexpr bool stages = stages_memory<Transport>; ///< peers do not see all memory
     static constexpr bool virtual_time = has_virtual_time<Transport>;
     static constexpr std::uint32_t looks_at_once =
-        16;                                     ///< looks at a rank's word per attempt, by a rank that keeps its core
-    static constexpr std::uint32_t spins = 512; ///< attempts of a wait in which nothing else is looked at
+        16;                                     ///< reads of a peer's word per attempt, on a rank with a core of its
+                                                ///< own
+    static constexpr std::uint32_t spins = 512; ///< attempts of a wait that look at one operation only
 
     struct Sink {
         Engine& engine;
         void sent(Token token) { engine.complete(token); }
         void received(Token token, const Envelope& sent, const std::byte* data) { engine.receive(token, sent, data); }
-        /// Its envelope makes it a mismatch, so that its bytes are not needed.
+        /// The envelope is a mismatch, so its bytes are not needed.
         void too_long(Token token, const Envelope& envelope) { engine.receive(token, envelope, nullptr); }
     };
 
-    /// Runs as much as possible of a straight operation; true when nothing is left. `attempts`: see
-    /// `awaited_small`.
+    /// Runs as many steps of a straight operation as possible; true if all are done. `attempts`:
+    /// see `awaited_small`.
     bool run_straight(OperationState& operation, std::uint32_t attempts = 0) try {
         if constexpr (Transport::maps_peers) {
             LaneState& lane = operation.slots[0];
@@ -119,8 +119,8 @@ private:
         return spread(thrown_.note(transport_.rank(), &operation));
     }
 
-    /// Waits a moment for a straight operation, the only one in flight, and looks at nothing else
-    /// meanwhile; true when nothing of it is left. Delivers nothing after a fault.
+    /// Waits briefly for a straight operation, the only one in flight, and polls nothing else
+    /// meanwhile; true if all its steps are done. Delivers nothing after a fault.
     [[gnu::always_inline]] inline bool spin(OperationState& operation) {
         Look patience(100'000);
         std::uint32_t attempts = 0;
@@ -152,7 +152,7 @@ private:
         if (operation.lanes_done == operation.lanes && own_.done(transport_, operation)) finish(index, operation);
     }
 
-    /// Runs the remaining steps of a round; false where it must wait for a flag.
+    /// Runs the remaining steps of a round; false if it must wait for a flag.
     bool issue_round(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane) {
         for (; lane.cursor < lane.steps.size(); ++lane.cursor) {
             if (!issue(index, operation, slot, lane)) return false;
@@ -160,8 +160,8 @@ private:
         return true;
     }
 
-    /// Drives everything until one of these is done, a fault arrives or the time is over. Returns
-    /// the index of the one that is done, searched cyclically from `first` on.
+    /// Drives all operations until one of these is done, a fault arrives or the timeout passes.
+    /// Returns the index of the one that is done, searched cyclically from `first` on.
     [[gnu::noinline]] std::size_t wait_long(Part<const std::uint32_t> indices, std::size_t first, nanoseconds timeout,
                                             std::uint32_t attempt = 0);
 
@@ -175,12 +175,12 @@ private:
         wait_long({&operation.number, 1}, 0, group.timeout, spins);
     }
 
-    /// Runs as much of an operation as can be run now.
+    /// Runs as many steps of an operation as can run now.
     std::uint32_t launch(GroupContext& group, std::uint32_t index) {
         OperationState& operation = operations_[index];
         if (operation.straight && run_straight(operation)) {
             conclude(index, operation);
-            return index; // all ranks have seen its last flag, so that none asks for this rank's progress
+            return index; // all ranks have seen its last flag, so none waits for this rank's progress
         }
         active_.push_back(index);
         if (!operation.straight) advance(index); // first, so that its sends travel meanwhile
@@ -189,7 +189,7 @@ private:
         return index;
     }
 
-    /// True if the peers see what they access of this memory.
+    /// True if the peers see all memory of these buffers that they access.
     bool is_seen(const OperationState& operation, const void* input, const void* output) const {
         if constexpr (stages) {
             const PeersView& view = operation.peers_view;
@@ -206,7 +206,8 @@ private:
         return index;
     }
 
-    /// All steps are done: moves results to their destination, and releases the flags.
+    /// Ends an operation whose steps are all done: moves results to their destination, and releases
+    /// the flags.
     void conclude(std::uint32_t index, OperationState& operation) {
         operation.done = true;
         moved_ = true;
@@ -226,8 +227,8 @@ private:
         }
     }
 
-    /// A mapped step could not be run: `differs` is the rank whose signature differs, or there are
-    /// ranks to wait for.
+    /// Handles a mapped step that could not run: rank `differs` has another signature, or (below 0)
+    /// there are ranks to wait for.
     [[gnu::noinline, gnu::cold]] bool blame(OperationState& operation, int differs) {
         return differs < 0 ? false : spread(mismatch_in_flags(operation, differs));
     }
@@ -240,7 +241,7 @@ private:
         using schedule::StepKind;
         const schedule::Step& step = lane.steps[lane.cursor];
         UNISONO_ASSERT(Transport::maps_peers || step.kind <= StepKind::combine_ranks, "it maps no peers' memory");
-        // Messages first, by comparisons that are well predicted, where a jump table is not.
+        // Messages first: the branches are predicted well, a jump table is not.
         if (step.kind == StepKind::send) {
             send_step(transport_, operation, lane, token_of(index, slot, lane.cursor));
         } else if (step.kind == StepKind::receive || step.kind == StepKind::receive_combine) {
@@ -264,8 +265,8 @@ private:
     }
 
     void receive(Token token, const Envelope& envelope, const std::byte* data) {
-        // Not aborted here: that waits for ranks that touch foreign memory, and this one may be
-        // doing so now.
+        // Does not abort here: abort waits for ranks that access foreign memory, and this rank may
+        // be doing so now.
         if (blamed_.code != ErrorCode::none) return;
         OperationState& operation = operations_[operation_of(token)];
         try {
@@ -275,26 +276,26 @@ private:
         }
     }
 
-    /// After a while without progress: checks whether a peer runs something else, has left, or the
-    /// deadline has passed.
+    /// After a while without progress: checks whether a peer runs another operation, has left, or
+    /// the deadline has passed.
     void suspect(std::uint32_t index, nanoseconds until, nanoseconds timeout);
 
-    /// Whether a peer runs something else in place of another operation in flight, for which the
-    /// rank will wait later. Looks at all of them, or at the next one.
+    /// True if a peer runs another operation in place of one that this rank has in flight and will
+    /// wait for later. Checks all operations in flight, or only the next one.
     bool find_difference_behind(bool all, Fault& found);
 
     Transport transport_;
     OperationPool operations_;
-    List<Staging> stagings_; ///< of each operation, where the transport stages
+    List<Staging> stagings_; ///< per operation, if the transport stages memory
     OwnRuns<Transport> own_;
     List<std::uint32_t> active_;
     AddressRoom room_;
-    Fault blamed_; ///< found while peers' memory was being touched; spread after that
+    Fault blamed_; ///< found while this rank accessed peers' memory; reported to all ranks after that
     Thrown thrown_;
     WaitTeller<Transport> teller_;
     bool moved_ = false;
-    std::uint32_t fruitless_ = 0; ///< polls in a row that moved nothing
-    std::size_t looked_at_ = 0;   ///< of the operations in flight, for what peers do in their place
+    std::uint32_t fruitless_ = 0; ///< consecutive polls that moved nothing
+    std::size_t looked_at_ = 0;   ///< the operation in flight that `find_difference_behind` checked last
 };
 } // namespace detail
 UNISONO_NAMESPACE_END

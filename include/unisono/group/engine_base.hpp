@@ -23,7 +23,7 @@ public:
     virtual void wake() = 0; ///< an operation is in flight; the lock is held
 };
 
-/// Holds a driver's lock; free if no other thread drives the engine.
+/// Holds a driver's lock. Costs nothing if no other thread drives the engine.
 class Entry {
 public:
     explicit Entry(Driver* driver) : driver_(driver) {
@@ -39,7 +39,7 @@ private:
     Driver* driver_;
 };
 
-/// The functions of an engine that an operation's handle needs, whatever the transport.
+/// The functions of an engine that an operation's handle needs, for every transport.
 class EngineBase {
 public:
     virtual ~EngineBase() = default;
@@ -48,7 +48,7 @@ public:
     /// Waits until one of these is done. Returns its index, searched cyclically from `first` on.
     virtual std::size_t wait_any(Part<const std::uint32_t> operations, std::size_t first, nanoseconds timeout) = 0;
     virtual void drop(std::uint32_t operation) noexcept = 0;
-    /// Work enqueued from now on on this stream of a device waits for the operation.
+    /// Makes work that is enqueued later on this stream of a device wait for the operation.
     virtual void follow(std::uint32_t operation, void* stream, nanoseconds timeout) = 0;
 
     /// Held by every caller of the engine or its endpoint.

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The executor's entry points, after its class: without `inline`, so that a program in compiled
+/// The executor's entry points, outside its class and not `inline`, so that a program in compiled
 /// mode takes them from the library (core/config.hpp).
 
 #include "unisono/group/engine.hpp"
@@ -37,7 +37,7 @@ bool Engine<Transport>::repeat(GroupContext& group, std::uint64_t call, std::uin
     const Entry entry = enter();
     OperationState* const last = active_.empty() ? find_recent(group, call, count) : nullptr;
     if (last == nullptr || !is_seen(*last, input, output)) return false;
-    OperationState& operation = *last; // it stays among the free ones: nothing else is started meanwhile
+    OperationState& operation = *last; // it stays in the free list: nothing else is started meanwhile
     begin_again(group, operation, input, output);
     if (spin(operation)) tell_finished(transport_, operation);
     else wait_for_repeated(operation);
@@ -128,7 +128,7 @@ void Engine<Transport>::wait(std::uint32_t index, nanoseconds timeout) {
     if (is_done(index)) return;
     if constexpr (Transport::maps_peers) {
         if (active_.size() == 1 && operations_[active_[0]].straight) {
-            const std::uint32_t only = active_[0]; // the one that is waited for, or its companion
+            const std::uint32_t only = active_[0]; // the operation that is waited for, or its companion
             if (spin(operations_[only])) finish(only, operations_[only]);
             if (is_done(index)) return;
             return static_cast<void>(wait_long({&index, 1}, 0, timeout, spins));
@@ -158,7 +158,7 @@ template <transport Transport>
 void Engine<Transport>::drop(std::uint32_t index) noexcept {
     const Entry entry = enter();
     OperationState& operation = operations_[index];
-    operation.finish = nullptr; // it was not waited for, and its memory may be gone
+    operation.finish = nullptr; // the caller did not wait for it, and its memory may be gone
     if (!is_done(index) && transport_.first_fault() == nullptr) {
         transport_.abort(dropped(transport_.rank(), operation));
     } else if (!operation.done) {
@@ -214,7 +214,7 @@ void Engine<Transport>::suspect(std::uint32_t index, nanoseconds until, nanoseco
     teller_.wait(transport_, operation);
     const bool late = transport_.now() >= until;
     if (Fault found; find_culprit(transport_, operation, found) || find_difference_behind(late, found)) {
-        if (found.code == ErrorCode::peer_lost && progress()) return; // it left just now, and had sent before
+        if (found.code == ErrorCode::peer_lost && progress()) return; // it left just now, after it had sent
         transport_.abort(found);
     } else if (late) {
         transport_.abort(timed_out(transport_, *operation.group, timeout, operation.sequence, operation.signature,

@@ -31,7 +31,7 @@ class Engine; // group/engine.hpp
 /// Passed to `Group::split` by a rank that joins none of the new groups.
 inline constexpr int no_colour = -1;
 
-/// Ranks that act together. Move-only; the world is one, and `split` makes others. One thread
+/// Ranks that act together. Move-only. The world is a group, and `split` makes others. One thread
 /// drives a rank.
 template <transport Transport>
 class Group {
@@ -49,12 +49,12 @@ public:
     [[nodiscard]] int size() const { return context_->size(); }
     /// True if the group contains all ranks of the transport.
     [[nodiscard]] bool is_world() const { return context_->id == world_id; }
-    /// A rank's number in the world, by which all messages and faults name it.
+    /// A rank's number in the world, which messages and faults use.
     [[nodiscard]] int world_rank(int rank) const { return context_->world_rank(rank); }
-    /// This rank's.
+    /// This rank's number in the world.
     [[nodiscard]] int world_rank() const { return world_rank(rank()); }
-    /// A fault of which rank `rank` of this group is the cause; the message is "rank N " and
-    /// `what`. It names the rank as the world does.
+    /// A fault caused by rank `rank` of this group. The message is "rank N " followed by `what`,
+    /// and names the rank by its number in the world.
     [[nodiscard]] Fault blame(ErrorCode code, int rank, std::string operation,
                               std::initializer_list<detail::TextPart> what) const {
         const int known_as = world_rank(rank);
@@ -64,8 +64,8 @@ public:
                 .message = concat({"rank ", known_as, " "}) + concat(what)};
     }
 
-    /// The ranks of the group that share a host; nullptr if the transport does not know. Lives as
-    /// long as the group.
+    /// The hosts of the group's ranks; nullptr if the transport does not know them. Lives as long
+    /// as the group.
     [[nodiscard]] const HostMap* hosts() const { return context_->hosts.ranks() != 0 ? &context_->hosts : nullptr; }
 
     /// Sets how long a call may wait before it fails with `timeout` (initially 10 minutes). Must be
@@ -79,16 +79,15 @@ public:
     /// Makes new groups, one per colour, with ranks ordered by (key, rank in this group).
     /// Collective. A colour is at least 0, or `no_colour`. Cost: one all_gather of 12 bytes per
     /// rank. Errors: refused, on the ranks of a new group, if the transport has no room for more
-    /// groups; there is room again when others have ended on all of their ranks. (MPI 4.0, section
-    /// 7.4.2)
+    /// groups; a group that has ended on all of its ranks makes room. (MPI 4.0, section 7.4.2)
     [[nodiscard]] Group split(int colour, int key);
 
-    /// Ends all communication of the world: every rank's pending and later calls throw this fault
+    /// Ends all communication of the world: pending and later calls of every rank throw this fault
     /// (or an earlier one).
     void abort(const Fault& fault);
 
-    /// Throws the world's first fault, if there is one, including one that so far only the job's
-    /// control plane knows. Cheap.
+    /// Throws the world's first fault, if there is one, including a fault that only the job's
+    /// control plane knows yet. Cheap.
     void check();
 
     /// Advances operations in flight, for programs that compute between start and wait.
@@ -134,7 +133,7 @@ public:
 
     /// Held by a caller of the endpoint.
     [[nodiscard]] detail::Entry enter();
-    /// Starts an operation. Its number is good until `finish`, or until its handle ends.
+    /// Starts an operation. Its number is valid until `finish`, or until its handle ends.
     std::uint32_t start(detail::OperationRequest& request);
     std::uint32_t start_point_to_point(schedule::StepKind kind, int peer, std::uint32_t tag,
                                        const detail::OperationRequest& request);
@@ -162,7 +161,8 @@ private:
 
     [[nodiscard]] int offer_board();
     [[nodiscard]] std::uint64_t take_board(std::uint64_t id, int board, bool mine, int ranks);
-    /// If boards are given, the context returns this rank's part of one at its end.
+    /// If the transport gives boards, the context returns this rank's part of its board when it
+    /// ends.
     [[nodiscard]] std::shared_ptr<detail::GroupContext> new_context(std::uint64_t id);
     [[nodiscard]] std::shared_ptr<std::byte> allocate_bytes(std::size_t bytes);
     [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const;

@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// The members of a group that need its engine, behind the class (group_class.hpp). In compiled
-/// mode the library has them for threads and processes. The header of any other transport includes
-/// this file, as a program must that brings a transport of its own.
+/// The members of a group that need its engine, outside the class (group_class.hpp). In compiled
+/// mode the library contains them for threads and processes. The header of any other transport
+/// includes this file; a program that defines a transport must include it as well.
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/engine.hpp"
@@ -175,7 +175,7 @@ Group<Transport> Group<Transport>::split(int colour, int key) {
     struct Choice {
         int colour;
         int key;
-        int board; ///< that this rank's transport has to give
+        int board; ///< a board that this rank's transport can give
     };
     const Choice mine{colour, key, offer_board()};
     std::vector<Choice> all(static_cast<std::size_t>(size()));
@@ -184,7 +184,7 @@ Group<Transport> Group<Transport>::split(int colour, int key) {
     for (int peer = 0; peer < size(); ++peer) {
         if (colour != no_colour && all[static_cast<std::size_t>(peer)].colour == colour) members.push_back(peer);
     }
-    detail::insertion_sort(members, [&](int a, int b) { // most programs have them in order
+    detail::insertion_sort(members, [&](int a, int b) { // most programs pass them in order
         return all[static_cast<std::size_t>(a)].key < all[static_cast<std::size_t>(b)].key;
     });
     const auto me = std::find(members.begin(), members.end(), rank());
@@ -240,7 +240,7 @@ void Group<Transport>::set_context(std::uint64_t id, int rank, int ranks, detail
     context_->rank = rank;
     context_->ranks = ranks;
     context_->members = std::move(members);
-    context_->done_ahead.reserve(16); // so that a step does not allocate when operations first end out of order
+    context_->done_ahead.reserve(16); // so that the first operation that ends out of order does not allocate
     if (context_->size() == 0) return;
     Transport& endpoint = engine_->endpoint();
     if constexpr (knows_hosts<Transport>) {

@@ -1,9 +1,8 @@
 #pragma once
 
 /// \file
-/// The copies of a few lanes in pinned memory, through which a device's data travel
-/// (staged_lanes.hpp): their sizes, and which bytes of them and of the device's memory belong to a
-/// lane.
+/// The bounce buffers of a few lanes, in pinned memory, through which a device's data travel
+/// (staged_lanes.hpp): their sizes, and the bytes of a lane in them and in the device's memory.
 
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/operation_state.hpp"
@@ -19,7 +18,7 @@ inline std::size_t slot_of_lane(const OperationState& operation, const LaneState
     return static_cast<std::size_t>(&lane - operation.slots.data());
 }
 
-/// The sizes of a lane's copies, in elements.
+/// The sizes of a lane's bounce buffers, in elements.
 inline OperationState::Images images_of(const OperationState& operation, const GroupContext& group) {
     const auto ranks = static_cast<std::uint32_t>(group.size());
     OperationState::Images made;
@@ -34,7 +33,8 @@ inline OperationState::Images images_of(const OperationState& operation, const G
     return made;
 }
 
-/// The bytes of a lane: where they are in the images, where in the device's memory, and how many.
+/// Calls `visit` for each range of a lane: its position in the bounce buffers, its position in the
+/// device's memory, and its bytes.
 template <class Visit>
 void for_each_piece(const OperationState& operation, const LaneState& lane, schedule::Buffer where, Visit visit) {
     const std::size_t each = operation.request.element_bytes;
@@ -58,7 +58,8 @@ void for_each_piece(const OperationState& operation, const LaneState& lane, sche
         give(block * operation.images.stride, cut.extent(lane.lane, lane.split, block, 1));
 }
 
-/// For weighted means, which are of vectors.
+/// Multiplies a lane of the output's bounce buffer by a number: for weighted means, whose data are
+/// vectors.
 inline void weigh(const OperationState& operation, const LaneState& lane,
                   void (*change)(std::byte*, std::size_t, double), double by) {
     if (change == nullptr) return;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// How an operation's data are cut into lanes, and how a lane goes from round to round.
+/// Cuts an operation's data into lanes, and advances a lane from round to round.
 
 #include "unisono/core/list.hpp"
 #include "unisono/group/operation_state.hpp"
@@ -26,8 +26,8 @@ inline void cut_into_lanes(OperationState& operation) {
     operation.output_partition = partition_for(request.partition, request.output_counts, operation.output_offsets);
     const Plan& plan = *request.plan;
     std::size_t lanes = 1;
-    // All ranks must have the same number of lanes; by counts of their own they would send
-    // different amounts.
+    // All ranks must have the same number of lanes; ranks whose counts differ would send different
+    // amounts.
     const bool amounts_differ = plan.collective() == Collective::all_to_all && !request.input_counts.empty();
     if (request.chunk_bytes != 0 && plan.can_be_cut() && !amounts_differ) {
         lanes = request.total_bytes / request.chunk_bytes + (request.total_bytes % request.chunk_bytes != 0 ? 1 : 0);
@@ -55,7 +55,7 @@ inline void load_round(OperationState& operation, LaneState& lane) {
     lane.extents = lane.extent_room.data();
 }
 
-/// Keeps a lane's cut while the same request is repeated.
+/// Prepares a lane; kept while the same request is repeated.
 inline void cut_lane(OperationState& operation, LaneState& lane) {
     const Plan& plan = *operation.request.plan;
     lane.cut_for = lane.lane;
@@ -84,7 +84,7 @@ inline void begin_lane(OperationState& operation, LaneState& lane) {
     load_round(operation, lane);
 }
 
-/// Gives every lane slot its first lane, and scratch for the largest of them, which is lane 0.
+/// Assigns the first lanes to slots. Lane 0 is the largest, so scratch is sized for it.
 inline void begin_lanes(OperationState& operation) {
     operation.slots_used =
         std::min(operation.lanes, operation.request.stream.through_host ? OperationState::images_at_once
@@ -115,7 +115,8 @@ constexpr std::size_t recent_place(std::uint64_t call, std::uint64_t count) {
     return ((call >> 48) + count + 5 * (call & 0xffffffffu)) % GroupContext::most_recent; // roots may take turns
 }
 
-/// Prepares a free state for this request, with everything that stays the same when it is repeated.
+/// Prepares a free state for this request, with everything that stays the same when the request is
+/// repeated.
 [[gnu::noinline]] inline void cut(GroupContext& group, OperationState& operation, const OperationRequest& request,
                                   bool maps_peers) {
     const Plan& plan = *request.plan;
@@ -135,7 +136,7 @@ constexpr std::size_t recent_place(std::uint64_t call, std::uint64_t count) {
     if (operation.straight) cut_straight(operation);
 }
 
-/// Lets a straight operation be found by its call, if its caller will ask for it again.
+/// Lets `find_recent` find a straight operation by its call, if its caller will ask for it again.
 inline void remember(GroupContext& group, OperationState& operation, const OperationRequest& request) {
     operation.request.call = request.reduction.state == nullptr ? request.call : 0;
     if (operation.request.call != 0) group.recent[recent_place(request.call, request.count)] = &operation;
@@ -156,7 +157,7 @@ inline void number_mapped(GroupContext& group, OperationState& operation) {
     return same ? last : nullptr;
 }
 
-/// Makes it the group's next operation, with other memory.
+/// Makes it the group's next operation, on other memory.
 [[gnu::always_inline]] inline void begin_again(GroupContext& group, OperationState& operation, const void* input,
                                                void* output) {
     operation.request.input = static_cast<const std::byte*>(input);
@@ -166,7 +167,7 @@ inline void number_mapped(GroupContext& group, OperationState& operation) {
     number_mapped(group, operation);
 }
 
-/// Makes a free state a send or a receive.
+/// Turns a free state into a send or a receive.
 inline void cut_point_to_point(GroupContext& group, OperationState& operation, const OperationRequest& request,
                                schedule::StepKind kind, int peer, std::uint32_t tag) {
     operation.request = request;
@@ -195,7 +196,7 @@ inline void cut_point_to_point(GroupContext& group, OperationState& operation, c
                            .count = request.count};
 }
 
-/// The next round, or the next lane in this slot.
+/// Begins the next round, or the next lane in this slot.
 inline void finish_round(OperationState& operation, LaneState& lane) {
     ++lane.round;
     if (!operation.point_to_point && lane.round < operation.request.plan->rounds()) return load_round(operation, lane);

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The steps that use this rank's memory only: copies and combinations.
+/// The steps that use only this rank's memory: copies and combinations.
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/streamed_copy.hpp"
@@ -19,7 +19,7 @@ struct AddressRoom {
     };
     List<const std::byte*> sources;
     List<std::byte*> targets;
-    List<Chunk> payloads; ///< small messages of several pieces, put together
+    List<Chunk> payloads; ///< small messages of several lines, put together
 
     void resize(std::size_t ranks) {
         if (sources.size() < ranks) {
@@ -36,13 +36,13 @@ struct AddressRoom {
     static std::size_t chunks(std::size_t bytes) { return (bytes + sizeof(Chunk) - 1) / sizeof(Chunk); }
 };
 
-/// Whether a copy leaves out the caches: no cache holds the whole that it is a part of, and it is
-/// not one of the pieces that ranks pass on (bench/RESULTS.md, "Large copies").
+/// True if a copy bypasses the caches: the data to which it belongs exceed every cache, and it is
+/// not a chunk that ranks pass on (bench/RESULTS.md, "Large copies").
 constexpr bool is_streamed(std::size_t whole, std::size_t bytes) {
     return has_streamed_stores && whole >= std::size_t{16} << 20 && bytes >= std::size_t{4} << 20;
 }
 
-/// The round's `index`-th step: target = the source at `from`; does nothing if both are the same
+/// The round's `index`-th step: target = the source at `from`. Does nothing if both are the same
 /// memory.
 inline void copy(OperationState& operation, LaneState& lane, std::uint32_t index, const std::byte* from) {
     const std::size_t bytes = lane.extents[index].target_count * operation.request.element_bytes;
@@ -64,8 +64,8 @@ inline void combine(OperationState& operation, LaneState& lane, std::uint32_t in
     reduction.combine(reduction.state, sources, 2, &to, 1, count);
 }
 
-/// target = the ranks' blocks combined in rank order: this rank's from `source`, the others from
-/// scratch.
+/// target = the ranks' blocks combined in rank order. This rank's block is `source`, the others are
+/// in scratch.
 inline void combine_ranks(OperationState& operation, LaneState& lane, std::uint32_t index, AddressRoom& room) {
     const std::size_t count = lane.extents[index].target_count;
     if (count == 0) return;

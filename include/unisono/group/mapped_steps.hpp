@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The steps over mapped memory: flags, and combinations and copies straight from and to the peers'
-/// buffers.
+/// The steps over mapped memory: flags, and combinations and copies that read and write the peers'
+/// buffers directly.
 
 #include "unisono/group/local_steps.hpp"
 
@@ -16,9 +16,9 @@ inline std::uint64_t turn_of(const OperationState& operation) {
     return (operation.mapped_index + 1) * 4 + operation.posts;
 }
 
-/// The pieces of a small message whose size the compiler knows. A line that another core polls
-/// should be written in one burst; otherwise that core takes it away in between. So there are no
-/// calls.
+/// Writes the lines of a small message; `Bytes` per line are a constant. A line that another core
+/// polls should be written in one burst, else that core takes the line away in between. So this
+/// function contains no calls.
 template <std::size_t Bytes>
 [[gnu::always_inline]] inline void write_pieces(const OperationState& operation, const FlaggedMessage& to,
                                                 const std::byte* from, std::size_t bytes) {
@@ -52,16 +52,16 @@ inline bool post_small(OperationState& operation, const LaneState& lane, std::ui
         write_pieces<8>(operation, to, from, bytes);
     } else {
         write_pieces<56>(operation, to, from, bytes);
-        // The next message is likely to be as long, so its lines are fetched now: later each of
-        // them would be one trip between cores. Their readers are done with them.
+        // The next message is likely to have the same length, so its lines are fetched now; later
+        // each would cost a trip between cores. Their readers are done with them.
         const FlaggedMessage next = operation.messages.of(group.rank, operation.small_number + 1);
         for (std::size_t at = 0; at * to.piece_bytes < bytes; ++at) prefetch_to_write(next.payload(at));
     }
     return true;
 }
 
-/// Raises this rank's flag in a line of its own; false while some rank still needs the older
-/// operation that used the same line.
+/// Raises this rank's flag in a line of its own; false while a rank still needs the older operation
+/// that used the line.
 inline bool post(OperationState& operation) {
     GroupContext& group = *operation.group;
     const std::uint64_t index = operation.mapped_index;
@@ -88,9 +88,9 @@ inline bool post(OperationState& operation) {
 inline constexpr int no_rank = -1;
 inline constexpr int not_yet = -2;
 
-/// `not_yet` or `no_rank`. Where a hash differs it waits, until a rank asks the others what they do
-/// and finds the difference. It looks `attempts` more times at each rank's word before it gives up:
-/// a rank that looks at nothing else meanwhile sees it sooner.
+/// Returns `not_yet` or `no_rank`. A differing hash counts as not yet, until a rank asks its peers
+/// what they do and finds the difference. Reads each rank's word up to `attempts` more times: a
+/// rank that polls nothing else meanwhile sees it sooner.
 inline int awaited_small(const OperationState& operation, std::uint32_t attempts) {
     GroupContext& group = *operation.group;
     const std::uint64_t wanted = operation.first_word();
@@ -102,12 +102,13 @@ inline int awaited_small(const OperationState& operation, std::uint32_t attempts
             detail::pause(); // unqualified it might be that of unistd.h, which sleeps
         }
     }
-    group.known_completed = operation.mapped_index; // all completed what was before, or they could not have posted
+    group.known_completed = operation.mapped_index; // all ranks completed the operations before, else they could not
+                                                    // have posted
     return no_rank;
 }
 
-/// `not_yet`, the rank whose signature differs, or `no_rank`: all have arrived. Their progress is
-/// then known, too.
+/// Returns `not_yet`, the rank whose signature differs, or `no_rank`: all have arrived. In that
+/// case the ranks' progress is known as well.
 inline int awaited(const OperationState& operation) {
     GroupContext& group = *operation.group;
     const std::uint64_t wanted = turn_of(operation);
@@ -135,7 +136,7 @@ inline void combine_all(const OperationState& operation, const StepExtent& exten
                          extent.source / operation.request.element_bytes);
 }
 
-/// Copies `bytes` of a small message from the `begin`-th on, which have arrived.
+/// Copies `bytes` of a small message, beginning with byte `begin`. They have arrived.
 inline void read_pieces(const FlaggedMessage& from, std::size_t begin, std::size_t bytes, std::byte* to) {
     constexpr std::size_t each = FlaggedPiece<56>::bytes;
     std::size_t piece = begin / each;
@@ -157,15 +158,15 @@ inline void read_pieces(const FlaggedMessage& from, std::size_t begin, std::size
 
 /// True if all pieces of a range of a peer's small message have arrived.
 inline bool have_come(const FlaggedMessage& from, std::uint64_t number, std::size_t begin, std::size_t bytes) {
-    const std::size_t first = std::max<std::size_t>(begin / from.piece_bytes, 1); // whose word was awaited
+    const std::size_t first = std::max<std::size_t>(begin / from.piece_bytes, 1); // the first line's word was awaited
     for (std::size_t piece = first; piece * from.piece_bytes < begin + bytes; ++piece)
         if (from.word(piece).load(std::memory_order_acquire) != number) return false;
     return true;
 }
 
-/// Combines elements from `begin` on, which lie in one piece, of all ranks. This rank's come from
-/// the memory from which they were posted: a wide load of bytes stored in parts waits until the
-/// stores are complete, which takes one trip between cores.
+/// Combines the elements of all ranks from byte `extent.source` on, which are in one line. This
+/// rank's elements are read from the memory from which they were posted: a wide load of bytes that
+/// were stored in parts waits until the stores complete, which takes one trip between cores.
 [[gnu::always_inline]] inline void combine_piece(OperationState& operation, AddressRoom& room, const StepExtent& extent,
                                                  std::byte* target) {
     const GroupContext& group = *operation.group;
@@ -178,8 +179,8 @@ inline bool have_come(const FlaggedMessage& from, std::uint64_t number, std::siz
     combine_all(operation, extent, room, &target, 1);
 }
 
-/// Combines all ranks' posted blocks in rank order into this rank's output; false where a piece has
-/// not arrived yet.
+/// Combines all ranks' posted blocks in rank order into this rank's output; false if a line has not
+/// arrived yet.
 [[gnu::always_inline]] inline bool combine_posted(OperationState& operation, LaneState& lane, std::uint32_t index,
                                                   AddressRoom& room) {
     GroupContext& group = *operation.group;
@@ -214,7 +215,8 @@ inline bool have_come(const FlaggedMessage& from, std::uint64_t number, std::siz
     return true;
 }
 
-/// Combines all ranks' source blocks in rank order into one rank's output, or into all ranks'.
+/// Combines all ranks' source blocks in rank order into one rank's output, or into the outputs of
+/// all ranks.
 inline void combine_peers(OperationState& operation, const LaneState& lane, std::uint32_t index, AddressRoom& room) {
     GroupContext& group = *operation.group;
     const schedule::Step& step = lane.steps[index];
@@ -246,7 +248,7 @@ inline void copy_from_peer(OperationState& operation, LaneState& lane, std::uint
     copy(operation, lane, index, base + extent.source);
 }
 
-/// Copies a peer's posted block into this rank's output; false where a piece has not arrived yet.
+/// Copies a peer's posted block into this rank's output; false if a line has not arrived yet.
 inline bool copy_posted(OperationState& operation, LaneState& lane, std::uint32_t index) {
     const schedule::Step& step = lane.steps[index];
     const StepExtent& extent = lane.extents[index];
@@ -264,7 +266,7 @@ inline bool copy_posted(OperationState& operation, LaneState& lane, std::uint32_
     return true;
 }
 
-/// Wakes the ranks that sleep until this one has written what it just wrote on the group's board.
+/// Wakes the ranks that sleep until this rank writes to the group's board.
 template <class Transport>
 [[gnu::always_inline]] inline void wake_group(Transport& transport, const GroupContext& group) {
     if constexpr (wakes_peers<Transport>) {
@@ -276,8 +278,8 @@ template <class Transport>
     }
 }
 
-/// `run_mapped_step` for an operation by small messages: uses the world's memory and this rank's
-/// own only.
+/// `run_mapped_step` for an operation by small messages. Accesses only the world's memory and this
+/// rank's own.
 template <class Transport>
 [[gnu::always_inline]] inline int run_small_step(Transport& transport, OperationState& operation, LaneState& lane,
                                                  AddressRoom& room, std::uint32_t attempts) {
@@ -295,8 +297,8 @@ template <class Transport>
     }
 }
 
-/// Runs the remaining steps of a straight operation by small messages: as `run_mapped_step`, for
-/// the first that is not done.
+/// Runs the remaining steps of a straight operation by small messages. Returns what
+/// `run_mapped_step` returns for the first step that is not done.
 template <class Transport>
 int run_small(Transport& transport, OperationState& operation, LaneState& lane, AddressRoom& room,
               std::uint32_t attempts) {
@@ -334,7 +336,7 @@ int run_mapped_step(Transport& transport, OperationState& operation, LaneState& 
     return no_rank;
 }
 
-/// Tells the others how far this rank is, so that they may reuse the lines.
+/// Tells the peers this rank's progress, so that they may reuse the lines.
 inline void complete_mapped(const OperationState& operation) {
     GroupContext& group = *operation.group;
     group.mapped_ahead |= std::uint64_t{1} << (operation.mapped_index - group.mapped_completed);
@@ -345,7 +347,7 @@ inline void complete_mapped(const OperationState& operation) {
     group.board.completed(group.rank).store(group.mapped_completed, std::memory_order_release);
 }
 
-/// A collective is done on this rank.
+/// Records that a collective is done on this rank.
 template <class Transport>
 void tell_finished(Transport& transport, const OperationState& operation) {
     GroupContext& group = *operation.group;

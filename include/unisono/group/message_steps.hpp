@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The steps over messages: what is posted, under which tag and token, and how arrivals are
-/// processed.
+/// The steps over messages: posting sends and receives with their tags and tokens, and processing
+/// arrivals.
 
 #include "unisono/group/local_steps.hpp"
 #include "unisono/group/suspicion.hpp"
@@ -14,7 +14,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Operation, lane slot and step of a message.
+/// The token of a message: operation, lane slot and step.
 constexpr Token token_of(std::uint32_t operation, std::uint32_t slot, std::uint32_t step) {
     return (Token{operation} << 36) | (Token{slot} << 28) | step;
 }
@@ -54,7 +54,7 @@ template <class Transport>
     const schedule::Step& step = lane.steps[lane.cursor];
     ++lane.outstanding;
     const int peer = operation.group->world_rank(step.peer);
-    if constexpr (lands_messages<Transport>) { // what is not combined needs no staging
+    if constexpr (lands_messages<Transport>) { // what is not combined needs no bounce buffer
         const std::size_t bytes = lane.extents[lane.cursor].target_count * operation.request.element_bytes;
         const bool lands = step.kind == schedule::StepKind::receive;
         const bool large = bytes >= Transport::lands_from || (operation.direct && bytes != 0);
@@ -64,8 +64,8 @@ template <class Transport>
     transport.post_receive(peer, tag_of(operation, lane, step), token);
 }
 
-/// A message for the token's step has arrived. False, with the reason in `blamed`, if it is not the
-/// expected one.
+/// Processes the message that arrived for the token's step. False, with the reason in `blamed`, if
+/// it is not the expected one.
 template <class Transport, class Own>
 [[gnu::always_inline]] inline bool take_message(Transport& transport, Own& own, OperationState& operation, Token token,
                                                 const Envelope& envelope, const std::byte* data, Fault& blamed) {

@@ -19,8 +19,8 @@ UNISONO_NAMESPACE_BEGIN
 
 /// A collective, send or receive that was started and not yet waited for. Move-only. Its group and
 /// its memory must outlive it. Dropping an unfinished one aborts the world (error code aborted on
-/// every rank), since its memory may be gone. What it has computed is there once `wait` or `poll`
-/// has said so, and not before.
+/// every rank), since its memory may be gone. Its result is available only after `wait` returned or
+/// `poll` returned true.
 ///
 /// Waiting for one operation advances all operations of the rank, in every group, so that ranks may
 /// wait in different orders.
@@ -40,13 +40,13 @@ public:
     }
     ~Operation() { drop(); }
 
-    /// Advances operations in flight, and says whether this one is done. Never blocks. Throws the
-    /// world's first fault.
+    /// Advances operations in flight. True if this one is done. Never blocks. Throws the world's
+    /// first fault.
     bool poll() { return engine_ == nullptr || engine_->poll(index_); }
 
-    /// Work enqueued from now on on `stream`, a cudaStream_t, begins after this operation has ended
-    /// on the device; the host does not wait for that. The handle still has to be waited for later.
-    /// For device memory. Errors: bad_input if the data are the host's; as `wait`.
+    /// Makes work that is enqueued later on `stream`, a cudaStream_t, begin after this operation
+    /// has ended on the device; the host does not wait. The handle must still be waited for later.
+    /// For device memory. Errors: bad_input if the data are on the host; as `wait`.
     void then(void* stream) {
         if (engine_ != nullptr) engine_->follow(index_, stream, timeout_);
     }
@@ -61,8 +61,9 @@ public:
     }
 
     /// Blocks until one of several operations in flight on this rank is done, and returns its
-    /// index; if several are, the next one cyclically from `first` on. Operations that were waited
-    /// for already, or never started, do not count; at least one must. Throws as `wait`.
+    /// index; if several are done, the next one cyclically from `first` on. Operations that were
+    /// already waited for, or never started, do not count; at least one must count. Throws as
+    /// `wait`.
     static std::size_t wait_any(std::span<Operation> operations, std::size_t first, std::chrono::nanoseconds timeout);
 
 private:
@@ -85,7 +86,7 @@ private:
 
 namespace detail {
 
-/// Puts an operation behind the others; a function, so that their vector's growth is compiled once.
+/// Appends an operation. Not a template, so that the vector's growth is compiled once.
 void keep(std::vector<Operation>& operations, Operation operation);
 void reserve(std::vector<Operation>& operations, std::size_t count);
 

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The operations of one rank: their states, which are kept for reuse.
+/// The operations of one rank. Their states are kept for reuse.
 
 #include "unisono/core/list.hpp"
 #include "unisono/group/operation_state.hpp"
@@ -25,9 +25,9 @@ public:
     const OperationState& operator[](std::size_t index) const { return *states_[index]; }
     [[nodiscard]] std::size_t size() const { return states_.size(); }
 
-    /// A free state; preferably one that last ran the same request, since it is cut for it.
-    /// Otherwise the one that was not used for the longest time: were it the last one used, two
-    /// requests that alternate would take each other's.
+    /// Takes a free state: one that last ran this request, if any (it is prepared for it), else the
+    /// least recently used. Taking the most recent one would make two alternating requests evict
+    /// each other.
     std::uint32_t take(std::uint64_t group, const OperationRequest& request) {
         std::size_t oldest = free_.empty() ? 0 : free_.size() - 1;
         for (std::size_t i = free_.size(); i-- != 0 && free_.size() - i <= enough;) {
@@ -39,7 +39,7 @@ public:
         return take_at(free_.size() - 1);
     }
 
-    /// Takes this state, if it is free.
+    /// Takes this state if it is free.
     bool take(const OperationState& wanted) {
         if (wanted.free_at == no_operation) return false;
         take_at(wanted.free_at);
@@ -52,7 +52,8 @@ public:
     }
 
 private:
-    static constexpr std::size_t enough = 8; ///< states among which to look, and to have before one is cut anew
+    static constexpr std::size_t enough = 8; ///< the size of the pool before states are reused, and the number of
+                                             ///< states searched
 
     std::uint32_t take_at(std::size_t position) {
         const std::uint32_t index = free_[position];
@@ -87,7 +88,7 @@ private:
 
     List<OperationState*> states_;
     List<std::uint32_t> free_;
-    std::uint64_t taken_ = 0; ///< how often one was taken
+    std::uint64_t taken_ = 0; ///< the number of takes so far
 };
 
 } // namespace detail

@@ -22,56 +22,56 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The part of a request by which a transport's own collective runs on a device's stream, for
-/// transports that have one.
+/// The part of a request for a transport whose own collectives run on a device's stream.
 struct StreamRequest {
-    bool weighted = false;                 ///< each rank's elements are multiplied by its weight first
+    bool weighted = false;                 ///< multiply each rank's elements by its weight first
     MemorySpace space = MemorySpace::host; ///< of input and output
-    const Plan* plan = nullptr;            ///< by which schedule of ours; none: by the library's own collective
-    StreamKernelFunction kernel = nullptr; ///< that such a schedule combines by
+    const Plan* plan = nullptr;            ///< the library schedule to run; none: the transport's own collective
+    StreamKernelFunction kernel = nullptr; ///< the kernel with which that schedule combines
     double weight = 1.0;
-    const void* graph = nullptr; ///< to be launched, in place of all that
-    /// Instead of all that: by the host's schedules, lane by lane through copies in host memory
+    const void* graph = nullptr; ///< a graph to launch instead of all that
+    /// Instead of all that: run the host's schedules, lane by lane through bounce buffers
     /// (group/staged_lanes.hpp).
     bool through_host = false;
     double divisor = 1.0; ///< of a weighted mean: the sum of all weights
-    void (*weigh)(std::byte* image, std::size_t count, double by) = nullptr;  ///< what has arrived,
-    void (*divide)(std::byte* image, std::size_t count, double by) = nullptr; ///< and what leaves
+    void (*weigh)(std::byte* image, std::size_t count, double by) = nullptr;  ///< multiplies arrived data,
+    void (*divide)(std::byte* image, std::size_t count, double by) = nullptr; ///< and divides data that leave
 };
 
-/// A collective's request to the executor. Made for each call, so it is small.
+/// A collective's request to the executor. Small, since each call makes one.
 struct OperationRequest {
     const Plan* plan = nullptr;
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
     Partition::Wanted partition;                    ///< of input and output
-    std::span<const std::size_t> input_counts = {}; ///< of each block, where they differ: replace the partition; copied
+    std::span<const std::size_t> input_counts = {}; ///< of each block, if they differ: they replace the partition;
+                                                    ///< copied
     std::span<const std::size_t> output_counts = {};
     ElementType element = ElementType::opaque;
     Caller caller = Caller::none;
     std::uint32_t element_bytes = 1;
     std::uint64_t count = 0; ///< for the signature
     Reduction reduction;
-    std::uint64_t call = 0;      ///< what the caller will ask for again, in a word (see `call_of`); 0: not known
+    std::uint64_t call = 0;      ///< the call by which the caller will ask for it again (see `call_of`); 0: none
     std::size_t chunk_bytes = 0; ///< 0: one lane
-    std::size_t total_bytes = 0; ///< what is cut into chunks
+    std::size_t total_bytes = 0; ///< the bytes that are cut into chunks
     StreamRequest stream;
 };
 
 static_assert(!ends_in_padding<StreamRequest> && !ends_in_padding<OperationRequest>);
 
-inline constexpr std::uint32_t no_operation = 0xffffffffu; ///< in place of an index
+inline constexpr std::uint32_t no_operation = 0xffffffffu; ///< instead of an index
 
-/// A collective as a caller names it, by the transport's native schedule and with equal counts:
-/// together with the count it determines the cut.
+/// A collective as its caller names it, with the transport's native schedule and equal counts. Call
+/// and count together determine the lanes and blocks.
 constexpr std::uint64_t call_of(Collective what, ElementType element, ReductionKind reduction, int root) {
     return std::uint64_t{1} << 56 | std::uint64_t{static_cast<std::uint8_t>(what)} << 48 |
            std::uint64_t{static_cast<std::uint8_t>(element)} << 40 |
            std::uint64_t{static_cast<std::uint8_t>(reduction)} << 32 | static_cast<std::uint32_t>(root);
 }
 
-/// The largest number of bytes that a rank puts beside its flag if the collective uses a staged
-/// schedule; the same on all ranks.
+/// The largest number of bytes that a rank posts beside its flag if the collective uses a staged
+/// schedule. Equal on all ranks.
 constexpr std::size_t posted_bytes(Collective what, const OperationRequest& request) {
     if (what == Collective::barrier) return 0;
     const bool own_block = buffer_use(what).input == Holding::own_block;
@@ -108,7 +108,8 @@ inline PeersView peers_view(const GroupContext& group, const OperationRequest& r
     }
 }
 
-/// The memory of a step's blocks: bytes from the beginning of their buffer, and elements.
+/// The memory of a step's blocks: offsets in bytes from the beginning of their buffers, and numbers
+/// of elements.
 struct StepExtent {
     std::size_t source = 0;
     std::size_t source_count = 0;
@@ -116,7 +117,7 @@ struct StepExtent {
     std::size_t target_count = 0;
 };
 
-/// One part of the data on its way through the rounds.
+/// The state of one lane.
 struct LaneState {
     static constexpr std::uint32_t no_lane = 0xffffffffu;
 
@@ -125,27 +126,27 @@ struct LaneState {
     std::uint32_t cursor = 0;      ///< next step of the round
     std::uint32_t outstanding = 0; ///< sends and receives not yet complete
     bool active = false;
-    std::uint32_t cut_for = no_lane; ///< the lane that `split` and `scratch_stride` are of
+    std::uint32_t cut_for = no_lane; ///< the lane for which `split` and `scratch_stride` were computed
     EvenSplit split;
     std::size_t scratch_stride = 0;      ///< elements of a slot
     Part<const schedule::Step> steps;    ///< of the round
     const StepExtent* extents = nullptr; ///< one for each of them
     List<schedule::Step> room;
-    List<StepExtent> extent_room; ///< of all rounds where the plan keeps its steps and there is but one lane
+    List<StepExtent> extent_room; ///< of all rounds, if the plan keeps its steps and there is one lane
 };
 
 struct OperationState {
     static constexpr std::uint32_t most_lanes = 1024;
     static constexpr std::uint32_t lanes_at_once = 8;
     static constexpr std::uint32_t images_at_once =
-        3; ///< lanes of memory of a device: one comes, one is summed, one goes
+        3; ///< lanes of device memory in flight: one arrives, one is summed, one leaves
 
-    /// Host memory of the lanes of device memory: each slot has its part of the input's copy, and
-    /// of the output's.
+    /// The bounce buffers of lanes of device memory: each slot has its range of the input's buffer,
+    /// and of the output's.
     struct Images {
-        std::size_t input = 0;  ///< elements of a slot's part
-        std::size_t output = 0; ///< the same
-        std::size_t stride = 0; ///< from one block's piece to the next one's, where blocks are cut
+        std::size_t input = 0;  ///< elements of a slot's range
+        std::size_t output = 0; ///< as `input`
+        std::size_t stride = 0; ///< from one block's range to the next one's, if blocks are cut
     };
 
     using Finish = void (*)(OperationState&, const OperationState* companion);
@@ -154,19 +155,19 @@ struct OperationState {
     Partition input_partition;
     Partition output_partition;
     GroupContext* group = nullptr;
-    std::uint64_t cut_for_group = 0; ///< id of the group whose plan the request was last cut for; 0: none
+    std::uint64_t cut_for_group = 0; ///< id of the group for whose plan the request was last prepared; 0: none
     std::uint64_t sequence = 0;      ///< in its group, from 1
     std::uint64_t mapped_index = 0;
     std::uint32_t posts = 0;        ///< mapped flags raised so far
-    std::uint64_t small_number = 0; ///< of those by small messages
+    std::uint64_t small_number = 0; ///< the operation's number among those by small messages
     std::uint32_t short_signature = 0;
-    std::uint32_t number = 0;             ///< its own, in the pool
-    std::uint64_t taken_at = 0;           ///< when it was taken from the pool
-    std::uint32_t free_at = no_operation; ///< its position among the pool's free ones; `no_operation`: it is in use
-    std::uint32_t own_ticket = 0;         ///< its turn among the transport's own collectives, and
-    bool own_begun = false;               ///< whether it has begun (see own_collectives.hpp)
+    std::uint32_t number = 0;             ///< its index in the pool
+    std::uint64_t taken_at = 0;           ///< the pool's count of takes when it was taken
+    std::uint32_t free_at = no_operation; ///< its position in the pool's free list; `no_operation`: it is in use
+    std::uint32_t own_ticket = 0;         ///< its ticket for the transport's own collectives,
+    bool own_begun = false;               ///< and whether that collective has begun (see own_collectives.hpp)
     Signature signature;
-    List<std::size_t> input_offsets; ///< of blocks with counts of their own
+    List<std::size_t> input_offsets; ///< of blocks, if counts were given
     List<std::size_t> output_offsets;
     std::uint32_t lanes = 1;
     std::uint32_t next_lane = 0;
@@ -178,20 +179,21 @@ struct OperationState {
     bool done = false;
     bool point_to_point = false;
     PeersView peers_view;
-    FlaggedMessages messages;          ///< by which it runs, if it does
-    const std::byte* posted = nullptr; ///< of which this one is a copy
+    FlaggedMessages messages;          ///< set if it runs by small messages
+    const std::byte* posted = nullptr; ///< the data of which this rank's small message is a copy
     Images images;
-    bool direct = false;   ///< from memory of a device and to it, without images: see staged_lanes.hpp
-    bool straight = false; ///< over mapped memory in one lane with all steps at hand: run from the first to the last
+    bool direct = false;   ///< the network accesses device memory itself, without bounce buffers: see staged_lanes.hpp
+    bool straight = false; ///< over mapped memory, in one lane whose steps are all kept: runs from the first to the
+                           ///< last step
     std::array<schedule::Step, 1> single{}; ///< of a send or receive
     Tag single_tag;
-    std::uint32_t companion = no_operation; ///< an operation that must be done too (the weights of a weighted mean)
+    std::uint32_t companion = no_operation; ///< an operation that must be done as well (the weights of a weighted mean)
     Finish finish = nullptr;                ///< runs once, when both are done
-    std::array<double, 2> numbers{};        ///< for `finish`: own weight and the sum of all
+    std::array<double, 2> numbers{};        ///< for `finish`: this rank's weight and the sum of all weights
     alignas(Reduction::state_alignment) std::array<std::byte, Reduction::state_capacity> state{};
 
-    /// True if the request repeats the last one of this state, possibly with other memory: then it
-    /// is cut already.
+    /// True if the request repeats the last one of this state, possibly with other memory. Then the
+    /// state is prepared already.
     [[nodiscard]] bool is_cut_for(const GroupContext& in, const OperationRequest& next) const {
         return request.plan == next.plan && request.count == next.count && cut_for_group == in.id && group == &in &&
                request.element == next.element && request.caller == next.caller &&
@@ -203,7 +205,7 @@ struct OperationState {
                next.output_counts.empty();
     }
 
-    /// Sets the memory and the operation of a request for which this is cut.
+    /// Sets the memory and the reduction of a request for which this state is prepared.
     void renew(const OperationRequest& next) {
         request.input = next.input;
         request.output = next.output;
@@ -211,14 +213,14 @@ struct OperationState {
         request.stream = next.stream;
     }
 
-    /// A copy of the user's operation.
+    /// Keeps a copy of the user's operation.
     void keep_state(const OperationRequest& of) {
         std::memcpy(state.data(), of.reduction.state, of.reduction.state_bytes);
         request.reduction.state = state.data();
     }
 
-    /// The word of a small message's first piece: the operation's number, and a hash of its
-    /// signature. The number's upper half is in the hash, so that no word comes back after 2^32
+    /// The word of a small message's first line: the operation's number, and a hash of its
+    /// signature. The hash includes the number's upper half, so that no word recurs after 2^32
     /// operations.
     [[nodiscard]] std::uint64_t first_word() const {
         return small_number << 32 | (short_signature ^ static_cast<std::uint32_t>(small_number >> 32) * 2654435761u);
@@ -238,7 +240,7 @@ struct OperationState {
         return where == schedule::Buffer::output ? output_partition : input_partition;
     }
 
-    /// The position of blocks in their buffer, in elements.
+    /// The range of blocks in their buffer, in elements.
     [[nodiscard]] Extent extent(const LaneState& lane, const schedule::Blocks& blocks) const {
         const Partition& cut = partition(blocks.where);
         Extent found = cut.extent(lane.lane, lane.split, blocks.first, blocks.count);
@@ -250,15 +252,15 @@ struct OperationState {
         } else if (blocks.where == schedule::Buffer::posted) {
             found.begin = cut.extent(lane.lane, lane.split, blocks.first - blocks.ahead, blocks.ahead).count;
         } else if (request.stream.through_host && !direct) {
-            found.begin = found.count == 0 ? 0 : image_begin(lane, blocks, found.begin); // there may be no image
+            found.begin = found.count == 0 ? 0 : image_begin(lane, blocks, found.begin); // there may be no copy
         } else if (holds_one_block(blocks.where)) {
             found.begin -= cut.block_begin(blocks.first);
         }
         return found;
     }
 
-    /// The position of a lane's blocks in the copy of their buffer; `begin` is their position in
-    /// the buffer.
+    /// The position of a lane's blocks in the bounce buffer; `begin` is their position in the
+    /// program's buffer.
     [[nodiscard]] std::size_t image_begin(const LaneState& lane, const schedule::Blocks& blocks,
                                           std::size_t begin) const {
         const Partition& cut = partition(blocks.where);
@@ -275,7 +277,7 @@ struct OperationState {
         return {source.begin * request.element_bytes, source.count, target.begin * request.element_bytes, target.count};
     }
 
-    /// The address of the source of the round's `index`-th step in this rank's memory.
+    /// The address of the source of the round's `index`-th step, in this rank's memory.
     [[nodiscard]] const std::byte* source_of(const LaneState& lane, std::uint32_t index) const {
         return source_base(lane, lane.steps[index].source.where) + lane.extents[index].source;
     }
@@ -292,15 +294,15 @@ struct OperationState {
         return scratch.data() + scratch_offset(lane) + begin;
     }
 
-    /// Each lane in flight has scratch of its own.
+    /// The scratch of a lane; each lane in flight has its own.
     [[nodiscard]] std::size_t scratch_offset(const LaneState& lane) const {
         return static_cast<std::size_t>(&lane - slots.data()) * scratch_bytes;
     }
 };
 
-/// This rank's description of the operation, which must be the same on all ranks. What it has no
-/// field for is mixed into the schedule's hash: the lanes, the size of elements that have no type,
-/// and the type of the user's operation.
+/// This rank's description of the operation, which must be equal on all ranks. Properties without a
+/// field are mixed into the schedule's hash: the number of lanes, the size of untyped elements, and
+/// the type of the user's operation.
 inline Signature signature_of(const OperationState& operation) {
     const OperationRequest& request = operation.request;
     const std::uint32_t size = request.element == ElementType::opaque ? request.element_bytes * 2246822519u : 0;
@@ -313,7 +315,7 @@ inline Signature signature_of(const OperationState& operation) {
             .count = request.count};
 }
 
-/// The same in half a word, for flags without room for more: FNV-1a of its words.
+/// The signature in 32 bits, for flags without room for more: FNV-1a of its words.
 inline std::uint32_t hash_of(const Signature& signature) {
     std::uint64_t hash = 14695981039346656037u;
     for (const std::uint64_t word : std::bit_cast<std::array<std::uint64_t, 2>>(signature))

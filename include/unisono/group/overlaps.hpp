@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Which overlaps of input and output a collective allows: the one place that decides, for every
-/// transport, size and schedule.
+/// The overlaps of input and output that a collective allows, for every transport, size and
+/// schedule.
 ///
 /// | collective                           | allowed beside separate memory                     |
 /// |--------------------------------------|----------------------------------------------------|
@@ -11,7 +11,7 @@
 /// | reduce_scatter; scatter, at the root | the output is this rank's own block of the input   |
 /// | all_to_all                           | none                                               |
 ///
-/// Any other overlap is refused on the rank that made it, before anything is sent or changed.
+/// Any other overlap is refused on the rank that passed it, before anything is sent or changed.
 /// Unused arguments (the output of reduce and gather, and the input of scatter, on ranks other than
 /// the root) may be anything. A buffer without elements overlaps nothing.
 
@@ -24,22 +24,22 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Input and output of a collective in memory, bytes.
+/// The memory of a collective's input and output, in bytes.
 struct Buffers {
     const void* input = nullptr;
     std::size_t input_bytes = 0;
     const void* output = nullptr;
     std::size_t output_bytes = 0;
-    std::size_t input_begin = 0;  ///< of what may lie
-    std::size_t output_begin = 0; ///< in the same place as this
-    bool in_place = true;         ///< that is allowed
+    std::size_t input_begin = 0;  ///< the allowed overlap: byte `input_begin` of the input
+    std::size_t output_begin = 0; ///< is byte `output_begin` of the output
+    bool in_place = true;         ///< false: no overlap is allowed
 };
 
 constexpr bool uses_both(BufferUse use, bool is_root) {
     return holds_any(use.input, is_root) && holds_any(use.output, is_root);
 }
 
-/// For equal blocks of `bytes` bytes each, or a vector of as many.
+/// For equal blocks of `bytes` bytes each, or a vector of `bytes` bytes.
 [[gnu::always_inline]] inline Buffers buffers_of(Collective what, BufferUse use, const void* input, const void* output,
                                                  std::size_t bytes, int rank, int ranks) {
     Buffers found{.input = input, .input_bytes = bytes, .output = output, .output_bytes = bytes};

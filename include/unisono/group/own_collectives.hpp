@@ -1,13 +1,13 @@
 #pragma once
 
 /// \file
-/// Collectives that a transport has of its own (schedule/transports_own.hpp): when they start, and
-/// when they are done. Messages of the library beside them find mismatches and missing ranks; an
-/// operation is done when those have arrived and the transport is done.
-///
-/// There are two moments to start, since libraries differ in what they can be made to release:
-/// - MPI's collectives cannot be cancelled, so one starts once all ranks are known to have come to
-///   the same one (here);
+/// A transport's own collectives (schedule/transports_own.hpp): when they start, and when they are
+/// done. The library's messages beside them find mismatches and missing ranks. An operation is done
+/// when these messages have arrived and the transport's collective is done.
+/// ///
+/// The moment of the start depends on what the transport's library can cancel:
+/// - MPI's collectives cannot be cancelled, so one starts when all ranks are known to have started
+///   the same operation (here);
 /// - a device's stream can be aborted, so its work is enqueued when the operation starts, and the
 ///   messages travel meanwhile (group/stream_runs.hpp).
 
@@ -23,7 +23,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A collective as the transport that runs it gets it: whole, uncut.
+/// A collective as its transport gets it: the whole data, not cut.
 struct OwnCollective {
     Collective what = Collective::all_reduce;
     ReductionKind reduction = ReductionKind::none;
@@ -31,8 +31,8 @@ struct OwnCollective {
     std::size_t element_bytes = 1;
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
-    std::size_t count = 0;                ///< elements of the vector, or of each block where they are equal
-    std::span<const std::size_t> offsets; ///< else: where each rank's block begins, and the end
+    std::size_t count = 0;                ///< elements of the vector, or of each block if blocks are equal
+    std::span<const std::size_t> offsets; ///< else: the beginning of each rank's block, and the end of the last
     int rank = 0;
     int world = 1;
     int root = 0;
@@ -64,10 +64,10 @@ inline OwnCollective own_collective_of(const OperationState& operation) {
     return call;
 }
 
-/// For lanes that need nothing but their messages.
+/// For lanes that need only their messages.
 class WholeLanes {
 public:
-    /// True if the data that a lane reads have arrived, and those that it wrote before are at their
+    /// True if the data that a lane reads have arrived, and its earlier results are at their
     /// destination.
     template <class Transport>
     [[nodiscard]] static constexpr bool is_here(Transport&, OperationState&, LaneState&) {
@@ -78,12 +78,12 @@ public:
     static void finish(Transport&, OperationState& operation, LaneState& lane) {
         finish_round(operation, lane);
     }
-    /// Runs the lane's step that is a copy.
+    /// Runs the lane's copy step.
     template <class Transport>
     [[gnu::always_inline]] static void copy_own(Transport&, OperationState& operation, LaneState& lane) {
         copy(operation, lane, lane.cursor, operation.source_of(lane, lane.cursor));
     }
-    /// A message for the lane's step number `cursor` that is not combined has arrived.
+    /// Processes the arrived message of the lane's step number `cursor`, which is not combined.
     template <class Transport>
     [[gnu::always_inline]] static void take(Transport&, OperationState& operation, LaneState& lane,
                                             std::uint32_t cursor, const std::byte* from) {
@@ -91,7 +91,7 @@ public:
     }
 };
 
-/// For transports without streams for which others could wait.
+/// For transports without streams.
 class WithoutStreams : public WholeLanes {
 public:
     template <class Transport>
@@ -100,15 +100,16 @@ public:
     }
 };
 
-/// The executor's interface to all of them. For transports that have none: does nothing.
+/// The executor's interface to a transport's own collectives. For transports without any: does
+/// nothing.
 template <class Transport>
 class OwnRuns : public WithoutStreams {
 public:
-    /// The operation starts.
+    /// Starts the operation.
     void begin(Transport&, GroupContext&, OperationState&) {}
-    /// True if the transport is done with it; called when its messages have arrived.
+    /// True if the transport is done with the operation; called when its messages have arrived.
     [[nodiscard]] bool done(Transport&, OperationState&) { return true; }
-    /// The operation has ended: moves results to their destination.
+    /// Ends the operation: moves results to their destination.
     void end(Transport&, const OperationState&) {}
 };
 
@@ -124,7 +125,7 @@ public:
     [[nodiscard]] bool done(Transport& transport, OperationState& operation) {
         if (!operation.is_transports_own()) return true;
         if (!operation.own_begun) {
-            if (!transport.is_turn_of(operation.own_ticket)) return false; // while others are first
+            if (!transport.is_turn_of(operation.own_ticket)) return false; // another operation is first
             operation.own_begun = true;
             begin_own(transport, own_collective_of(operation), operation.own_ticket);
         }

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The position of a schedule's blocks in memory: the one place that turns block numbers into
+/// The position of a schedule's blocks in memory: the only place that converts block numbers to
 /// elements.
 
 #include "unisono/core/standard.hpp"
@@ -21,8 +21,8 @@ struct Extent {
     std::size_t count = 0;
 };
 
-/// Part `index` of `parts` of [0, count), cut at multiples of `unit`; the first parts are larger by
-/// at most one unit.
+/// The parts of [0, count), cut at multiples of `unit`. The first parts are larger by at most one
+/// unit.
 class EvenSplit {
 public:
     EvenSplit() = default;
@@ -47,15 +47,15 @@ private:
     std::size_t more_ = 0;
 };
 
-/// Blocks are cut at cache lines where they are large enough for that to pay.
+/// The unit of cuts, in elements: cache lines if blocks are large enough for that to pay.
 inline std::size_t split_unit(std::size_t count, std::size_t parts, std::size_t element_bytes) {
     return element_bytes < 64 && count * element_bytes >= parts * 1024 ? 64 / element_bytes : 1;
 }
 
-/// How the data of one collective are cut into blocks.
-///
-/// A *vector* (all_reduce, broadcast, reduce) is cut into lanes first and each lane into blocks;
-/// for *blocked* data (one block per rank, equal or given counts) each block is cut into lanes.
+/// The cut of one collective's data into blocks.
+/// ///
+/// A *vector* (all_reduce, broadcast, reduce) is cut into lanes first and each lane into blocks.
+/// For *blocked* data (one block per rank, equal or given counts) each block is cut into lanes.
 class Partition {
 public:
     enum class Kind : std::uint8_t { vector, uniform, table };
@@ -80,7 +80,7 @@ public:
         if (kind_ == Kind::vector) lane_split_ = EvenSplit(count_, lanes, split_unit(count_, lanes, element_bytes));
     }
 
-    /// The cut of one lane; trivial for blocked data.
+    /// The cut of one lane; empty for blocked data.
     [[nodiscard]] EvenSplit lane(std::uint32_t index) const {
         if (kind_ != Kind::vector) return {};
         const std::size_t count = lane_split_.range(index, 1).count;
@@ -88,7 +88,7 @@ public:
     }
 
     /// Blocks [first, first + count) of a lane, in a buffer that holds all blocks. More than one
-    /// only with one lane, or in a vector.
+    /// block only with one lane, or in a vector.
     [[nodiscard]] Extent extent(std::uint32_t lane_index, const EvenSplit& lane, std::uint32_t first,
                                 std::uint32_t count) const {
         switch (kind_) {
@@ -103,18 +103,18 @@ public:
         return {};
     }
 
-    /// A lane's elements, where lanes are parts of a vector.
+    /// A lane's elements, if lanes are ranges of a vector.
     [[nodiscard]] Extent vector_lane(std::uint32_t index) const { return lane_split_.range(index, 1); }
     [[nodiscard]] bool is_vector() const { return kind_ == Kind::vector; }
-    /// The largest number of elements of a lane: of the vector, or of a block.
+    /// The most elements of a lane: of the vector, or of one block.
     [[nodiscard]] std::size_t largest_piece() const {
         if (kind_ == Kind::vector) return lane_split_.largest();
         const std::size_t whole = largest_block({});
         return lanes_ == 1 ? whole : EvenSplit(whole, lanes_, split_unit(whole, lanes_, element_bytes_)).largest();
     }
 
-    /// The beginning of a block, all lanes taken together; a buffer that holds just one block
-    /// begins there.
+    /// The beginning of a block, all lanes together. A buffer that holds only this block begins
+    /// there.
     [[nodiscard]] std::size_t block_begin(std::uint32_t block) const {
         return kind_ == Kind::uniform ? block * count_ : kind_ == Kind::table ? offsets_[block] : 0;
     }

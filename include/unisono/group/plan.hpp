@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A plan: a schedule prepared for the executor, once. Small plans keep their steps; large ones
-/// generate each round when it is due, so that thousands of simulated ranks fit.
+/// A plan: a schedule that was prepared once for the executor. Small plans keep their steps. Large
+/// ones generate each round when it is due, so that thousands of simulated ranks fit into memory.
 
 #include "unisono/core/list.hpp"
 #include "unisono/schedule/schedule.hpp"
@@ -26,20 +26,20 @@ public:
     [[nodiscard]] std::uint32_t blocks() const { return blocks_; }
     [[nodiscard]] std::uint32_t rounds() const { return rounds_; }
     [[nodiscard]] std::uint32_t scratch_slots() const { return scratch_slots_; }
-    /// True if it uses mapped steps, and so takes part in the flags of the group's mapped board.
+    /// True if it uses mapped steps, and so uses the flags of the group's mapped board.
     [[nodiscard]] bool mapped() const { return mapped_; }
-    /// True if ranks use their own buffers and copies beside flags only: no rank accesses another's
-    /// buffers.
+    /// True if ranks access only their own buffers and the copies beside flags, never another
+    /// rank's buffers.
     [[nodiscard]] bool staged() const { return staged_; }
-    /// May be cut into lanes: see schedule.hpp.
+    /// True if data may be cut into lanes: see schedule.hpp.
     [[nodiscard]] bool can_be_cut() const { return can_be_cut_; }
-    /// True if the transport runs a collective of its own beside its messages.
+    /// True if the transport runs a collective of its own beside the messages.
     [[nodiscard]] bool transports_own() const { return transports_own_; }
     /// A hash of the name, the world, the root and the schedule's variant, which the ranks compare.
     [[nodiscard]] std::uint32_t hash() const { return hash_; }
 
-    /// True if all steps are kept; the members below then have them, and the beginning of each
-    /// round.
+    /// True if all steps are kept. Then `kept_steps` has them, and `first_step` the beginning of
+    /// each round.
     [[nodiscard]] bool keeps_steps() const { return !begins_.empty(); }
     [[nodiscard]] const List<schedule::Step>& kept_steps() const { return steps_; }
     [[nodiscard]] std::uint32_t first_step(std::uint32_t round) const { return begins_[round]; }
@@ -69,7 +69,7 @@ protected:
     }
 
     void leave_to_transport() { transports_own_ = true; }
-    /// For schedules of one name that differ on ranks which do not agree.
+    /// Distinguishes schedules of one name with different parameters, which ranks must agree on.
     void distinguish(std::uint32_t variant) { hash_ = (hash_ ^ variant) * 16777619u; }
 
     void keep_steps_if_few();

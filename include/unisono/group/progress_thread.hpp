@@ -17,26 +17,26 @@ UNISONO_NAMESPACE_BEGIN
 
 /// Options of a `ProgressThread`.
 struct ProgressThreadOptions {
-    /// Sleep after a look at which nothing moved; more than 0. The system adds its own latency
-    /// (Linux some 50 us).
+    /// Sleep after a look that moved nothing; more than 0. The system adds its own latency (Linux
+    /// some 50 us).
     std::chrono::nanoseconds pause = std::chrono::microseconds(20);
     friend bool operator==(const ProgressThreadOptions&, const ProgressThreadOptions&) = default;
 };
 
 /// While it lives, a thread of its own advances all operations in flight of this rank, in the
-/// world's group and in all groups split from it: gradients travel while a long layer computes, and
+/// world's group and in all groups split from it. Gradients travel while a long layer computes, and
 /// no model has to call `pass.progress`.
-///
+/// ///
 /// Cost: a thread that looks every `pause` while an operation is in flight and sleeps otherwise,
 /// and a lock in each call of the group. Over a network each look takes a few microseconds of
-/// processor time; if ranks have no cores to spare, or map each other's memory, the thread gains
-/// nothing. The reductions and their order, and so the bits, do not change.
-///
-/// The group must outlive it, and be used by one thread as before. Errors: bad_input for a pause
-/// that is not positive; refused if the world has a thread already, if no thread is available, or
-/// if the transport must stay on its thread (an MPI without MPI_THREAD_SERIALIZED). A failure on
-/// the thread is the world's fault, which the program's next call throws. Not for `Simulated`,
-/// whose time passes only where the program waits.
+/// processor time. If ranks have no cores to spare, or map each other's memory, the thread gains
+/// nothing. The reductions and their order do not change, so the bits do not either.
+/// ///
+/// The group must outlive it; as before, one thread of the program may use the group. Errors:
+/// bad_input for a pause that is not positive; refused if the world has such a thread already, if
+/// no thread is available, or if the transport must stay on its thread (an MPI without
+/// MPI_THREAD_SERIALIZED). A failure on the thread is the world's fault, which the program's next
+/// call throws. Not for `Simulated`, whose time passes only while the program waits.
 template <transport Transport>
 class ProgressThread final : detail::Driver {
 public:

@@ -49,7 +49,7 @@ inline void note_failed_rank(const Fault& fault) noexcept {
     rank_that_failed = fault.code == ErrorCode::peer_lost ? fault.peer : fault.rank;
 }
 
-/// The body of a rank without its type, so that the code that makes ranks is compiled once per
+/// A rank's body with its type erased, so that the code that makes ranks is compiled once per
 /// transport.
 template <class Transport>
 class RankBody {
@@ -99,7 +99,7 @@ std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, R
     }
 }
 
-/// The same for a rank that is still to be made; if that fails, it is the world's fault, too.
+/// Makes a rank and runs its body. If the rank cannot be made, that is the world's fault as well.
 template <class Transport>
 std::exception_ptr make_and_run_rank(const std::shared_ptr<typename Transport::World>& shared, int rank,
                                      const RunOptions& options, RankBody<Transport> body) {
@@ -121,7 +121,7 @@ std::exception_ptr make_and_run_rank(const std::shared_ptr<typename Transport::W
     }
 }
 
-/// The message where a body cannot be called with a group.
+/// The message for a body that cannot be called with a group.
 template <class Body, class Transport>
 constexpr bool takes_group = std::is_invocable_v<Body&, Group<Transport>&>;
 template <class Body>
@@ -137,14 +137,14 @@ void check_run(int ranks, const RunOptions& options);
 /// The ranks of a world as threads, without the transport's type.
 class RankThreads {
 public:
-    /// Runs all, and throws what `run` is to throw.
+    /// Runs all ranks, and throws the exception that `run` has to throw.
     void run(int ranks);
 
 protected:
     ~RankThreads() = default;
 
 private:
-    virtual std::exception_ptr be(int rank) = 0; ///< the body of a thread; what it threw
+    virtual std::exception_ptr be(int rank) = 0; ///< the body of a thread; returns the exception that it threw
     virtual void abort(int rank, const Fault& fault) = 0;
     [[nodiscard]] virtual const Fault* first_fault() const = 0;
 };
@@ -187,7 +187,8 @@ void run_new_world(int ranks, RankBody<Transport> body, const RunOptions& option
 } // namespace detail
 
 /// The rank that threw or was lost in the latest `run` or `run_joined` of this thread; -1: none.
-/// For a handler of the user's own exception, which leaves `run` unchanged and so names no rank.
+/// For a handler of a user's own exception, which passes through `run` unchanged and so names no
+/// rank.
 [[nodiscard]] inline int failed_rank() noexcept { return detail::rank_that_failed; }
 
 /// Runs `body(world)` on `ranks` threads and returns when all have ended. If ranks throw, the
@@ -202,7 +203,7 @@ void run(int ranks, Body body, const RunOptions& options = {}) {
     } else detail::refuse_body<Body>();
 }
 
-/// Refused: a transport whose ranks this process cannot provide.
+/// Refuses a transport whose ranks this process cannot provide.
 template <class NoTransport, class Body>
 void run(int, Body, const RunOptions& = {}) {
     static_assert(
@@ -215,7 +216,7 @@ void run(int, Body, const RunOptions& = {}) {
         "SharedMemory (processes of this host); ranks over a network are processes that a launcher starts, each of "
         "which calls unisono::join<Tcp>() or the like. Why: run starts the ranks itself.");
 }
-/// Refused: no transport.
+/// Refuses a call without a transport.
 template <class Body>
 void run(int, Body, const RunOptions& = {}) {
     static_assert(

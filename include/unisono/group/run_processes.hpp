@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Ranks as processes that are forked here, for transports whose world survives a fork.
+/// Ranks as processes forked from this one, for transports whose world survives a fork.
 
 #include "unisono/group/run.hpp"
 
@@ -9,7 +9,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// A transport whose ranks may be processes forked from the one that made their world.
+/// A transport whose ranks may be processes that are forked from the one that made their world.
 template <class T>
 concept process_transport = thread_transport<T> && requires(const typename T::World& world) {
     requires T::World::spans_processes;
@@ -36,23 +36,23 @@ int be_rank(const std::shared_ptr<typename Transport::World>& shared, int rank, 
     }
 }
 
-/// The ranks of a world as processes forked here, without the transport's type.
+/// The ranks of a world as processes forked from this one, without the transport's type.
 class RankProcesses {
 public:
-    /// Runs all, and throws what `run` is to throw. `grace` as in RunOptions.
+    /// Runs all ranks, and throws the exception that `run` has to throw. `grace` as in RunOptions.
     void run(int ranks, std::chrono::nanoseconds grace);
 
 protected:
     ~RankProcesses() = default;
 
 private:
-    virtual int be(int rank) = 0; ///< the body of a process; its exit status
+    virtual int be(int rank) = 0; ///< the body of a process; returns its exit status
     virtual void abort(int rank, const Fault& fault) = 0;
     [[nodiscard]] virtual bool has_left(int rank) const = 0;
     [[nodiscard]] virtual const Fault* first_fault() const = 0;
 };
 
-/// `run` on an existing world, in processes forked here.
+/// `run` on an existing world, in processes forked from this one.
 template <class Transport>
 void run_in_processes(const std::shared_ptr<typename Transport::World>& shared, RankBody<Transport> body,
                       const RunOptions& options) {
@@ -76,12 +76,12 @@ void run_in_processes(const std::shared_ptr<typename Transport::World>& shared, 
 
 } // namespace detail
 
-/// Runs `body(world)` in `ranks` processes and returns when all have ended. They are forked here,
-/// so that they begin with this process's memory; their changes stay in them. With one rank the
+/// Runs `body(world)` in `ranks` processes and returns when all have ended. They are forked from
+/// this process, so they begin with its memory, and their changes stay in them. With one rank the
 /// body runs in this process.
 ///
 /// If ranks fail, the others' communication is aborted; processes that continue regardless are
-/// killed after `options.grace`. Then the world's first fault is thrown: what a rank threw (a
+/// killed after `options.grace`. Then the world's first fault is thrown: the exception of a rank (a
 /// user's own exception as `aborted`, with its text), or peer_lost for a rank that was killed.
 /// `failed_rank()` names the rank. No process is left behind, even if this one is killed.
 ///
@@ -121,7 +121,7 @@ UNISONO_DEFINITION const char* name_of_signal(int signal) {
     }
 }
 
-/// The fault for a process that ended without leaving its world, with the way in which it ended.
+/// The fault for a process that ended without leaving its world; it tells how the process ended.
 UNISONO_DEFINITION Fault lost_process(const ProcessEnd& end) {
     return {.code = ErrorCode::peer_lost,
             .rank = -1,

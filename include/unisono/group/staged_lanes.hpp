@@ -2,31 +2,33 @@
 
 /// \file
 /// Collectives on device memory over a transport that moves host bytes: the host's schedules, lane
-/// by lane, through pinned copies of a few lanes. While lane k is on the network, lane k + 1 comes
-/// from the device and lane k - 1 goes back. So everything that the executor promises for host
-/// memory holds: any schedule, any operation, signatures, deadlines, blame, and the bits.
-///
-/// If the network itself reads and writes device memory, large data that are not combined go
-/// directly: the same lanes and messages, without copies. A message is sent, or may be received,
-/// once the work that was on `stream()` when the operation began has finished; work that follows
+/// by lane, through bounce buffers of a few lanes. While lane k is on the network, lane k + 1 comes
+/// from the device and lane k - 1 goes back. So all properties of the executor for host memory
+/// hold: any schedule, any operation, signatures, deadlines, diagnosis, and the bits.
+/// ///
+/// If the network itself reads and writes device memory, large data that are not combined travel
+/// *directly*: the same lanes and messages, without copies. A message is sent, or may be received,
+/// once the work that was on `stream()` when the operation began has finished. Work that follows
 /// the operation on a stream comes after all arrivals. Ranks need not agree on this, as the
-/// messages are the same. Data that arrive in the transport's own host buffers go on through pinned
+/// messages are the same. Data that arrive in the transport's own host buffers pass through pinned
 /// memory.
-///
+/// ///
 /// A transport `through_host` has, beside what stream_call.hpp says of streams:
 /// - `take_block(bytes)`, `give_block(block)`: pinned memory at `block.pinned`, kept and reused;
 /// - `fetch(to, from, bytes)` and `put(to, from, bytes)` enqueue a copy from and to the device,
-///   each kind in its own order; `mark(outward)` marks the copies of a kind enqueued so far, and
-///   `passed(mark)` says, true once, that they have finished;
+///   each kind in its own order; `mark(outward)` marks the copies of a kind that are enqueued so
+///   far, and `passed(mark)` is true once, when they have finished;
 /// - `order_puts()`: later puts come after all fetches, and after the work on `stream()`, so far;
 /// - `take_awaited()`: the streams that the program gave to `wait_for` since the last call;
 ///   `reached(awaited)`: their work is done;
 /// - `follow_puts(stream)`: later work on that stream comes after all puts so far;
 /// - `goes_directly()`: whether the network can access device memory; `direct_from`: the size from
-///   which on it should; `reach(data, bytes)`: it may use this memory as long as the returned
-///   object lives (error: it cannot); `move(to, from, bytes)` enqueues a copy within the device
-///   among the puts, and `see_arrivals()` makes streams see what the network has written;
-/// - `note(fault)`: a missing resource; it becomes the world's fault with the next `progress`, as
+///   which on it should; `reach(data, bytes)`: the network may access this memory as long as the
+///   returned object lives (throws error if it cannot); `move(to, from, bytes)` enqueues a copy
+///   within the device among the puts, and `see_arrivals()` makes streams see the data that the
+///   network has written;
+/// - `note(fault)`: a missing resource. It becomes the world's fault with the next `progress`, as
+///   CUDA's errors of copies do.
 ///   do CUDA's errors of copies.
 
 #include "unisono/core/error.hpp"
@@ -51,9 +53,9 @@ namespace detail {
 template <through_host_transport Transport>
 class OwnRuns<Transport> : public WholeLanes {
 public:
-    /// The operation has been cut. It begins to copy when those before it have fetched all of
-    /// theirs: so streams that it waits for hold up no other operation, and pinned memory is only
-    /// what the lanes of two operations need.
+    /// Begins an operation that has been cut. It starts to copy when all operations before it have
+    /// fetched all their data. So streams that it waits for hold up no other operation, and pinned
+    /// memory is bounded by the lanes of two operations.
     void begin(Transport& transport, GroupContext& group, OperationState& operation) {
         OperationRequest& request = operation.request;
         const bool was_direct = std::exchange(operation.direct, false);
@@ -72,7 +74,7 @@ public:
         run.in_place = request.plan->collective() == Collective::all_reduce || run.fetches_output;
         if (run.fetches_output) {
             run.from.data = request.output;
-            if (extents.input != 0) run.to.bytes = 0; // the root has it
+            if (extents.input != 0) run.to.bytes = 0; // the root has its data
         }
         run.lanes = operation.lanes;
         run.awaited = transport.take_awaited();
@@ -87,7 +89,7 @@ public:
     }
 
     void copy_own(Transport& transport, OperationState& operation, LaneState& lane) {
-        if (!operation.direct) WholeLanes::copy_own(transport, operation, lane); // else done as the round began
+        if (!operation.direct) WholeLanes::copy_own(transport, operation, lane); // else done when the round began
     }
     void take(Transport& transport, OperationState& operation, LaneState& lane, std::uint32_t cursor,
               const std::byte* from) {
@@ -175,7 +177,8 @@ public:
         }
     }
 
-    /// Later work on `stream` waits for it; false while there is work left to enqueue.
+    /// Makes later work on `stream` wait for the operation; false while copies remain to be
+    /// enqueued.
     [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
         if (operation.is_transports_own()) return whole_.follow(transport, operation, stream);
         if (operation.point_to_point || !operation.request.stream.through_host)
@@ -196,8 +199,9 @@ private:
         Stage stage = Stage::waits;
         bool marked = false;
         std::uint32_t mark = 0;
-        std::uint32_t round_begun = 0; ///< directly: rounds whose copies are carried out
-        List<Block> bounces;           ///< directly: pinned memory of what came in the wire's
+        std::uint32_t round_begun = 0; ///< directly: the rounds whose copies are done
+        List<Block> bounces;           ///< directly: pinned memory for data that arrived in the transport's host
+                                       ///< buffers
     };
     /// Memory of the device.
     template <class Byte>
@@ -214,26 +218,26 @@ private:
         Range<const std::byte> from;
         Range<std::byte> to;
         bool fetches_output = false; ///< at the root of a broadcast
-        bool in_place = false;       ///< one image for both
+        bool in_place = false;       ///< one bounce buffer for input and output
         bool begun = false;
         bool direct = false;
-        std::shared_ptr<void> reached[2]; ///< by the network, if direct
+        std::shared_ptr<void> reached[2]; ///< holds what the network reaches, if direct
         bool whole = false;               ///< see whole_runs.hpp
         std::uint32_t lanes = 0;
         std::uint32_t fetched = 0; ///< of them
-        std::uint32_t gone = 0;    ///< of them: their copies back are enqueued
+        std::uint32_t gone = 0;    ///< lanes whose copies back are enqueued
         Piece pieces[OperationState::images_at_once];
         Block blocks[2] = {};
         Awaited awaited = {};
 
-        /// One of both writes what the other one reads or writes.
+        /// True if one of the two writes memory that the other one reads or writes.
         [[nodiscard]] bool touches(const Run& other) const {
             return to.meets(other.from) || to.meets(other.to) || other.to.meets(from);
         }
     };
 
-    /// All before it have fetched what they need, and none that is under way writes what this one
-    /// reads or writes.
+    /// True if all operations before this one have fetched their data, and none in flight writes
+    /// memory that this one reads or writes.
     bool may_begin(Transport& transport, OperationState& operation, Run& run) {
         if (run.begun) return true;
         for (const std::uint32_t number : waiting_) {
@@ -245,7 +249,7 @@ private:
             }
             if (!before.begun || before.fetched != before.lanes || before.to.meets(run.from) || before.to.meets(run.to))
                 return false;
-            if (before.direct && run.to.meets(before.from)) return false; // it is read until the end
+            if (before.direct && run.to.meets(before.from)) return false; // the network reads it until the end
         }
         if (!transport.reached(run.awaited)) return false;
         if (operation.direct) {
@@ -270,8 +274,8 @@ private:
         return true;
     }
 
-    /// Whether it goes directly: what is not combined, needs no scratch, is large, and is reached
-    /// by the network.
+    /// True if the operation goes directly: its data are not combined, need no scratch, are large,
+    /// and the network reaches them.
     static bool reach(Transport& transport, const OperationState& operation, Run& run) {
         const Plan& plan = *operation.request.plan;
         const Collective what = plan.collective();
@@ -283,7 +287,7 @@ private:
         try {
             if (run.from.bytes != 0) run.reached[0] = transport.reach(run.from.data, run.from.bytes);
             if (run.to.bytes != 0) run.reached[1] = transport.reach(run.to.data, run.to.bytes);
-        } catch (const error&) { // the network has room for no more: then by way of the host
+        } catch (const error&) { // the network has no room for more: use bounce buffers
             run.reached[0] = nullptr;
             return false;
         }
@@ -291,8 +295,8 @@ private:
         return true;
     }
 
-    /// Copies of the round, and what came in the round before and was put, are carried out before
-    /// any of it is sent.
+    /// True if the copies of the round are done, and the data of the round before have been put, so
+    /// that messages may be sent.
     static bool may_send(Transport& transport, OperationState& operation, LaneState& lane, Piece& piece) {
         if (piece.round_begun == lane.round + 1) return true;
         if (!piece.marked) {
@@ -315,7 +319,7 @@ private:
         give_bounces(transport, piece);
         return true;
     }
-    /// Lanes keep where blocks lie.
+    /// Discards the lanes' cached positions of blocks.
     static void forget_cuts(OperationState& operation) {
         for (LaneState& lane : operation.slots) lane.cut_for = LaneState::no_lane;
     }
@@ -337,7 +341,7 @@ private:
         waiting_.push_back(operation.number);
         whole_.begin(transport, operation);
     }
-    /// Nothing that was started before it is at work on its memory any more.
+    /// True if no operation that was started before still uses this one's memory.
     bool may_begin_whole(Transport& transport, const OperationState& operation) {
         Run& run = runs_[operation.number];
         for (const std::uint32_t number : waiting_) {
@@ -348,7 +352,7 @@ private:
     }
 
     void fetch(Transport& transport, OperationState& operation, Run& run, const LaneState& lane, Piece& piece) {
-        if (operation.direct) { // behind what others have enqueued
+        if (operation.direct) { // after the work that others have enqueued
             piece.mark = transport.mark(true);
             piece.stage = Stage::comes;
             return;
@@ -367,7 +371,7 @@ private:
 
     std::vector<Run> runs_; ///< by operation
     WholeRuns<Transport> whole_;
-    List<std::uint32_t> waiting_; ///< operations that are under way, in the order in which they were started
+    List<std::uint32_t> waiting_; ///< operations in flight, in the order in which they were started
 };
 
 } // namespace detail

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Operations over mapped memory whose buffers the peers cannot see: they run on copies in memory
-/// that all ranks map, of no more than the peers access.
+/// Operations over mapped memory whose buffers the peers cannot see. They run on copies of the
+/// bytes that the peers access, in memory that all ranks map.
 
 #include "unisono/group/operation_state.hpp"
 
@@ -23,7 +23,7 @@ struct Staging {
     [[nodiscard]] bool used() const { return input != nullptr || output != nullptr; }
 };
 
-/// Replaces buffers that peers cannot see by copies. Errors: refused, and then nothing has changed.
+/// Replaces buffers that peers cannot see by copies. Errors: refused; then nothing has changed.
 template <class Transport>
 Staging stage(Transport& transport, const GroupContext& group, OperationRequest& request) {
     const PeersView view = peers_view(group, request);
@@ -33,7 +33,7 @@ Staging stage(Transport& transport, const GroupContext& group, OperationRequest&
     Staging made{.user_input = request.input, .user_output = request.output};
     if (output) made.output = transport.stage(view.output);
     if (input && output && view.input == view.output) {
-        // One copy for both: the operation may as well run in place.
+        // One copy for both: the operation then runs in place.
         std::memcpy(made.output, request.input, view.input);
         request.input = made.output;
     } else if (input) {
@@ -54,7 +54,7 @@ Staging stage(Transport& transport, const GroupContext& group, OperationRequest&
     return made;
 }
 
-/// The operation is done: copies results to the user's memory.
+/// Ends an operation: copies results to the user's memory.
 template <class Transport>
 void unstage(Transport& transport, const Staging& made, OperationRequest& request) {
     if (made.copy_back != 0) std::memcpy(made.user_output, made.output, made.copy_back);

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A transport's own collectives on its device's stream: their programs, and the memory that they
-/// need meanwhile. They are enqueued as operations start: see group/own_collectives.hpp.
+/// A transport's own collectives on its device's stream: their programs, and the memory that the
+/// programs use. They are enqueued when operations start: see group/own_collectives.hpp.
 
 #include "unisono/group/own_collectives.hpp"
 #include "unisono/group/stream_steps.hpp"
@@ -19,8 +19,7 @@ namespace detail {
 template <enqueues Transport>
 class OwnRuns<Transport> : public WholeLanes {
 public:
-    /// Makes the operation's program and passes it on. If memory for it is missing, that is the
-    /// world's fault, too.
+    /// Makes the operation's program and submits it. Missing memory is the world's fault as well.
     void begin(Transport& transport, GroupContext& group, OperationState& operation) {
         if (!operation.is_transports_own()) return;
         if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
@@ -32,7 +31,7 @@ public:
             program.kernel_state = operation.request.reduction.state;
             program.weight = operation.request.stream.weight;
             write(transport, group, operation.request, program, run);
-            transport.submit(run.program); // first: what ranks tell one another travels meanwhile
+            transport.submit(run.program); // first: the library's messages travel meanwhile
             check_now_and_then(transport, group, operation);
         } catch (const error& refused) {
             Fault fault = refused.why();
@@ -46,7 +45,8 @@ public:
         return !operation.is_transports_own() || transport.program_done(runs_[operation.number].program);
     }
 
-    /// Work enqueued on `stream` from now on waits for it; false if it is not enqueued yet.
+    /// Makes work that is enqueued later on `stream` wait for the operation; false if the operation
+    /// is not enqueued yet.
     [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
         if (!operation.is_transports_own() || operation.request.stream.space != MemorySpace::device)
             refuse_input("then: the operation's data are on the host; expected memory of a device");
@@ -54,7 +54,7 @@ public:
         return transport.follow_program(runs_[operation.number].program, stream);
     }
 
-    /// Results go where they belong.
+    /// Copies results to their destination.
     void end(Transport& transport, const OperationState& operation) {
         if (!operation.is_transports_own()) return;
         const Run run = std::exchange(runs_[operation.number], {});
@@ -68,13 +68,13 @@ private:
     struct Run {
         std::uint32_t program = 0;
         DeviceBlockOf blocks[2] = {};    ///< of the pool
-        const std::byte* from = nullptr; ///< pinned; nothing is left to copy where it is none
+        const std::byte* from = nullptr; ///< pinned; nullptr: nothing is left to copy
         std::byte* to = nullptr;
         std::size_t bytes = 0;
     };
 
-    /// Only each n-th operation sends its messages, whose signature then covers all since the last
-    /// one.
+    /// Only each n-th operation sends its messages. Its signature covers all operations since the
+    /// last check.
     static void check_now_and_then(const Transport& transport, GroupContext& group, OperationState& operation) {
         const int every = transport.check_every();
         if (every == 1 || transport.is_capturing() || operation.request.plan->rounds() == 0) return;
@@ -116,7 +116,8 @@ private:
         std::byte* out = nullptr;
         if (extents.input != 0) {
             const bool direct = transport.is_pinned(input, extents.input);
-            // Results come by the same pinned memory where they lie in the same place.
+            // Results come back through the same pinned memory if input and output are the same
+            // memory.
             run.blocks[0] = transport.take_block(extents.input, !direct);
             in = run.blocks[0].device;
             if (!direct) std::memcpy(run.blocks[0].pinned, input, extents.input);
@@ -129,7 +130,7 @@ private:
             const DeviceBlockOf& block = run.blocks[again ? 0 : 1];
             out = block.device;
             write_native(program, shape, request, in, out);
-            if (broadcasts && extents.input != 0) return; // the root's data are where they were
+            if (broadcasts && extents.input != 0) return; // the root's data are in place
             program.add(StreamVerb::to_host, out, direct ? request.output : block.pinned, extents.output);
             if (direct) return;
             run.from = block.pinned;

@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// Operations on a device's stream: a request becomes a program (transport/stream_call.hpp), of the
-/// library's own collectives or of the rounds of one of our schedules, and its results come back
-/// when that is done.
+/// Operations on a device's stream. A request becomes a program (transport/stream_call.hpp), of the
+/// transport's own collectives or of the rounds of a library schedule. Its results come back when
+/// the program is done.
 
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/operation_state.hpp"
@@ -21,13 +21,13 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
 
-/// Bytes of one rank's input and output.
+/// The bytes of one rank's input and output.
 struct StreamExtents {
     std::size_t input = 0;
     std::size_t output = 0;
 };
 
-/// The data of a request as blocks, one per rank or one in all.
+/// The data of a request as blocks: one per rank, or one for all.
 class StreamShape {
 public:
     StreamShape(const GroupContext& group, const OperationRequest& request)
@@ -42,7 +42,7 @@ public:
     [[nodiscard]] std::size_t root() const { return root_; }
     [[nodiscard]] bool equal() const { return in_.empty() && out_.empty(); }
     [[nodiscard]] std::size_t count() const { return count_; }
-    /// Elements of the block of rank `rank`, and where it begins in bytes.
+    /// The elements of rank `rank`'s block; its beginning in bytes.
     [[nodiscard]] std::size_t in_count(std::size_t rank) const { return in_.empty() ? count_ : in_[rank]; }
     [[nodiscard]] std::size_t out_count(std::size_t rank) const { return out_.empty() ? count_ : out_[rank]; }
     [[nodiscard]] std::size_t in_begin(std::size_t rank) const { return begin(in_, rank); }
@@ -78,7 +78,7 @@ constexpr StreamReduction stream_reduction(ReductionKind kind) {
     case ReductionKind::product: return StreamReduction::product;
     case ReductionKind::min: return StreamReduction::min;
     case ReductionKind::max: return StreamReduction::max;
-    default: return StreamReduction::sum; // a weighted mean's products, too
+    default: return StreamReduction::sum; // also a weighted mean's products
     }
 }
 
@@ -105,7 +105,7 @@ public:
     void clear(std::byte* out, std::size_t bytes) {
         if (bytes != 0) program_->add(StreamVerb::clear, nullptr, out, bytes);
     }
-    /// All calls from here to `close` meet at the same time.
+    /// All calls between `open` and `close` form one group: they proceed at the same time.
     void open() { begin_ = program_->calls.size(); }
     void close() {
         for (std::size_t i = begin_; i + 1 < program_->calls.size(); ++i) program_->calls[i].open = true;
@@ -120,7 +120,8 @@ private:
     std::size_t begin_ = 0;
 };
 
-/// The library's own collectives; what it lacks by sends and receives that meet at once.
+/// Writes the transport's own collectives, or, for those that it lacks, sends and receives in one
+/// group.
 inline void write_native(StreamProgram& program, const StreamShape& shape, const OperationRequest& request,
                          const std::byte* in, std::byte* out) {
     StreamWriter writer(program, request);
@@ -171,9 +172,9 @@ inline void write_native(StreamProgram& program, const StreamShape& shape, const
     writer.close();
 }
 
-/// The rounds of one of our schedules, lane after lane. Messages of two ranks meet in the order of
-/// rounds and parts, which is the same on both. What is received to be combined comes to `landing`
-/// first.
+/// Writes the rounds of a library schedule, lane by lane. Messages between two ranks are matched in
+/// the order of rounds and parts, which is the same on both. Received data that are combined arrive
+/// in `landing` first.
 class StreamRounds {
 public:
     StreamRounds(GroupContext& group, const OperationRequest& request) : group_(&group) {
@@ -298,7 +299,7 @@ private:
     }
 
     GroupContext* group_;
-    OperationState cutter_; ///< cut for the schedule, never run
+    OperationState cutter_; ///< prepared for the schedule, never run
     std::byte* scratch_ = nullptr;
     std::size_t scratch_bytes_ = 0;
     std::size_t landing_bytes_ = 0;

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Finds the cause when an operation does not end: a peer that does something else, one that has
-/// left, or one that has not come yet. Called only after a while without progress.
+/// Finds the cause if an operation does not end: a peer that runs another operation, has left, or
+/// has not arrived yet. Called only after a while without progress.
 
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
@@ -35,7 +35,7 @@ inline std::string describe(const Signature& signature) {
         {text, " of ", signature.count, " ", name_of(static_cast<ElementType>(signature.element)), " elements"});
 }
 
-/// The same fault on every rank: it says what each of the two had.
+/// The fault of a mismatch, the same on every rank: it tells the calls of both ranks.
 inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequence, const Signature& own,
                       const Signature& theirs) {
     const int me = group.world_rank(group.rank);
@@ -55,7 +55,7 @@ inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequenc
             .message = std::move(message)};
 }
 
-/// The same, from the words beside a rank's flag.
+/// As above, from the signature beside a rank's flag.
 inline Fault mismatch_in_flags(const OperationState& operation, int peer) {
     const MappedLine& line = operation.group->board.line(peer, operation.mapped_index);
     return mismatch(*operation.group, peer, operation.sequence, operation.signature, line.signature);
@@ -69,8 +69,8 @@ inline Fault mismatch_bytes(const GroupContext& group, int peer, std::uint64_t s
     return fault;
 }
 
-/// True if this rank has messages in flight from or to that one. For transports that see nothing of
-/// their peers but messages.
+/// True if this rank has messages in flight from or to the peer. For transports that see only
+/// messages of their peers.
 template <class Transport>
 bool awaits(const Transport& transport, int peer) {
     if constexpr (sees_messages<Transport>) return transport.awaits(peer);
@@ -84,8 +84,8 @@ std::string whereabouts(const Transport& transport, int peer) {
     else return {};
 }
 
-/// A fault as this rank throws it: with the address of the blamed rank, if the fault does not
-/// contain it.
+/// A fault as this rank throws it: with the address of the blamed rank, unless the fault has it
+/// already.
 template <class Transport>
 Fault located(const Transport& transport, const Fault& fault) {
     Fault told = fault;
@@ -100,8 +100,8 @@ Fault located(const Transport& transport, const Fault& fault) {
     return told;
 }
 
-/// The rank that holds up the operation, as far as its own group can tell: the first that has not
-/// started it; otherwise one of those that it waits for.
+/// The fault of a timeout. It blames a rank that holds up the operation: the first that has not
+/// started it, or else one that this rank waits for. Only this group is looked at.
 template <class Transport>
 Fault timed_out(const Transport& transport, const GroupContext& group, nanoseconds timeout, std::uint64_t sequence,
                 const Signature& own, int waits_for) {
@@ -158,8 +158,8 @@ inline Fault dropped(int rank, const OperationState& operation) {
             .message = concat({"rank ", rank, " dropped the handle of an unfinished operation"})};
 }
 
-/// A peer's small message of the same number with another signature, which the message does not
-/// contain.
+/// A mismatch that shows in the word of a peer's small message. The message does not contain the
+/// peer's signature.
 inline Fault mismatch_in_words(const OperationState& operation, int peer) {
     Fault fault = mismatch(*operation.group, peer, operation.sequence, operation.signature, operation.signature);
     fault.message = concat(
@@ -167,8 +167,8 @@ inline Fault mismatch_in_words(const OperationState& operation, int peer) {
     return fault;
 }
 
-/// Looks for a peer that started something else under the same number: in its announcements, of
-/// which only the last are kept, in messages that have come early, and in the word of its small
+/// Looks for a peer that started another operation under the same number: in its announcements, of
+/// which only the last are kept; in messages that arrived early; and in the word of its small
 /// message, which stays until the operation is done.
 template <class Transport>
 bool find_difference([[maybe_unused]] Transport& transport, const OperationState& operation, Fault& found) {
@@ -190,7 +190,7 @@ bool find_difference([[maybe_unused]] Transport& transport, const OperationState
                 group.world_rank(peer), group.id, static_cast<std::uint32_t>(operation.sequence) & 0x7fffffffu);
             if (theirs != nullptr && differs(peer, *theirs)) return true;
         }
-        if (!operation.messages || known || !started) continue; // else it is not announced yet
+        if (!operation.messages || known || !started) continue; // else the peer has not announced it yet
         const std::uint64_t word = operation.message_of(peer).word(0).load(std::memory_order_acquire);
         if (word >> 32 != operation.first_word() >> 32 || word == operation.first_word()) continue;
         found = mismatch_in_words(operation, peer);
@@ -199,8 +199,8 @@ bool find_difference([[maybe_unused]] Transport& transport, const OperationState
     return false;
 }
 
-/// Looks for a peer that started something else under the same number, that has left without
-/// starting it, or that died.
+/// Looks for a peer that started another operation under the same number, left without starting
+/// this one, or died.
 template <class Transport>
 bool find_culprit(Transport& transport, const OperationState& operation, Fault& found) {
     const GroupContext& group = *operation.group;
@@ -234,8 +234,8 @@ Wait wait_for(const Transport& transport, const OperationState& operation) {
     const GroupContext& group = *operation.group;
     Wait wait{
         .operation = describe(operation.signature), .context = group.id, .sequence = operation.sequence, .peers = {}};
-    // Its messages have come, but the transport's own collective is not done: any of them may hold
-    // that up.
+    // The messages have arrived, but the transport's own collective is not done: any of the ranks
+    // may hold it up.
     const bool by_transport = operation.is_transports_own() && operation.lanes_done == operation.lanes;
     for (int peer = 0; peer < group.size(); ++peer) {
         if (peer == group.rank) continue;
@@ -248,15 +248,15 @@ Wait wait_for(const Transport& transport, const OperationState& operation) {
     return wait;
 }
 
-/// Decides when a waiting rank looks for a cause, and until when it waits: from its first looks on.
+/// Decides when a waiting rank looks for a cause, and sets its deadline at the first look.
 class Look {
 public:
     nanoseconds until = never;
 
     explicit Look(nanoseconds every = 10'000) : every_(every) {}
 
-    /// In real time the clock is read every few attempts at first, and always once a transport may
-    /// sleep in each.
+    /// In real time the clock is read at every eighth attempt at first, and at every attempt once a
+    /// transport may sleep in it.
     template <class Transport>
     bool is_due(const Transport& transport, std::uint32_t attempt, nanoseconds timeout) {
         constexpr bool virtual_time = has_virtual_time<Transport>;
@@ -278,8 +278,8 @@ private:
     nanoseconds next_ = 0;
 };
 
-/// Tells the transport what this rank waits for, if the transport wants to know. Not before it has
-/// waited for some milliseconds, so that a fast operation costs nothing.
+/// Tells the transport what this rank waits for, if the transport wants to know: after some
+/// milliseconds of waiting, so that a fast operation costs nothing.
 template <class Transport>
 class WaitTeller {
 public:
@@ -307,7 +307,7 @@ public:
     }
 
 private:
-    nanoseconds since_ = 0; ///< 0: it does not wait
+    nanoseconds since_ = 0; ///< 0: not waiting
     bool told_ = false;
 };
 

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Exceptions inside an operation, of a user's code or of the transport: the world's fault on every
-/// rank, and on the rank that threw the exception itself.
+/// Exceptions that a user's code or the transport throws inside an operation. They become the
+/// world's fault on every rank; the rank that threw rethrows the exception itself.
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/operation_state.hpp"
@@ -17,8 +17,8 @@ namespace detail {
 
 class Thrown {
 public:
-    /// The fault for the exception that is being handled: it names this rank and has the
-    /// exception's text. `operation` is nullptr if it is not known which one it was.
+    /// The fault for the exception that is being handled. It names this rank and has the
+    /// exception's text. `operation` is nullptr if it is not known.
     [[gnu::noinline, gnu::cold]] Fault note(int rank, const OperationState* operation) {
         Fault fault{
             .code = ErrorCode::aborted, .rank = rank, .peer = -1, .operation = {}, .sequence = 0, .message = {}};

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Transports with collectives of their own: concepts beside those of transport/transport.hpp,
+/// Concepts of transports with collectives of their own. They are not in transport/transport.hpp,
 /// which knows of no collectives.
 
 #include "unisono/transport/transport.hpp"
@@ -12,10 +12,10 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A transport that starts its own collectives in the order of tickets, which operations draw when
-/// they start: so in the same order on all ranks. `begin_own(transport, collective, ticket)`, found
-/// by argument-dependent lookup, never blocks. The header that combines the transport with
-/// collectives defines it (unisono/mpi_collectives.hpp).
+/// A transport that starts its own collectives in the order of tickets. Operations draw tickets
+/// when they start, so the order is the same on all ranks. `begin_own(transport, collective,
+/// ticket)`, found by argument-dependent lookup, never blocks. The header that combines the
+/// transport with collectives defines it (unisono/mpi_collectives.hpp).
 template <class T>
 concept has_own_collectives = requires(T& transport, const T& constant, std::uint32_t ticket) {
     { transport.own_ticket() } -> std::same_as<std::uint32_t>;
@@ -23,10 +23,11 @@ concept has_own_collectives = requires(T& transport, const T& constant, std::uin
     { transport.own_done(ticket) } -> std::same_as<bool>; ///< of one that was begun; true once
 };
 
-/// A transport whose own collectives may take memory of its device, if `takes_device_memory()`, the
-/// same on all ranks. Found by arguments: `place_own(transport, collective)` says where, and
-/// `begin_own(transport, collective, ticket, places)` begins one, whose turn it is. While
-/// `on_its_device()` lives, the thread has the rank's device.
+/// A transport whose own collectives accept memory of its device if `takes_device_memory()`, which
+/// is equal on all ranks. Found by argument-dependent lookup: `place_own(transport, collective)`
+/// returns the memory to use, and `begin_own(transport, collective, ticket, places)` begins a
+/// collective whose turn it is. While `on_its_device()` lives, the rank's device is the thread's
+/// current one.
 template <class T>
 concept takes_device_itself = through_host_transport<T> && has_own_collectives<T> && requires(const T& transport) {
     { transport.takes_device_memory() } -> std::same_as<bool>;

@@ -1,16 +1,15 @@
 #pragma once
 
 /// \file
-/// A transport's own collectives on device memory that they can access (MPI's, where it is
-/// CUDA-aware), for transports that otherwise use the host for device memory
-/// (group/staged_lanes.hpp). Such a library knows nothing of streams, so the host synchronises: a
-/// collective starts when the work on `stream()` and on the streams that it waits for has finished,
-/// and all ranks have come to it. Work that follows on a stream is enqueued when it is done.
-///
-/// It cannot be cancelled, so it works on memory that lives until it is done: memory that the group
-/// allocated on the device, of which it holds a share, or rooms, to and from which the device
-/// copies at the bandwidth of its own memory. Host memory would be slower by a factor of fifty,
-/// because of the bus.
+/// A transport's own collectives on device memory that its library can access (a CUDA-aware MPI),
+/// for transports that otherwise move device memory through the host (group/staged_lanes.hpp). Such
+/// a library knows no streams, so the host synchronises: a collective starts when the work on
+/// `stream()` and on the streams that it waits for has finished, and all ranks have started it.
+/// Work that follows on a stream is enqueued when the collective is done.
+/// ///
+/// It cannot be cancelled, so its memory lives until it is done: memory that the group allocated on
+/// the device, which it shares, or buffers to and from which the device copies at the bandwidth of
+/// its own memory. Host memory would be slower by a factor of fifty, because of the bus.
 
 #include "unisono/core/error.hpp"
 #include "unisono/group/own_collectives.hpp"
@@ -26,10 +25,10 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The memory in which the library reads and writes.
+/// The memory that the library reads and writes.
 struct WholePlaces {
-    std::shared_ptr<std::byte> input;  ///< held
-    std::shared_ptr<std::byte> output; ///< the same for the output
+    std::shared_ptr<std::byte> input;  ///< keeps the input's memory alive
+    std::shared_ptr<std::byte> output; ///< keeps the output's memory alive
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
     struct Copy {
@@ -37,11 +36,11 @@ struct WholePlaces {
         const std::byte* from = nullptr;
         std::size_t bytes = 0;
     };
-    Copy entering; ///< before,
-    Copy leaving;  ///< and afterwards; of no bytes: none
+    Copy entering; ///< the copy before the collective,
+    Copy leaving;  ///< and the one after it; 0 bytes: none
 };
 
-/// For other transports: none.
+/// For other transports: does nothing.
 template <class Transport>
 class WholeRuns {
 public:
@@ -57,8 +56,8 @@ public:
 template <takes_device_itself Transport>
 class WholeRuns<Transport> {
 public:
-    /// If memory is missing, that is the world's fault before any rank's library starts, since it
-    /// could not be stopped.
+    /// Missing memory becomes the world's fault before any rank's library starts, since a started
+    /// collective could not be stopped.
     void begin(Transport& transport, OperationState& operation) {
         operation.own_ticket = transport.own_ticket();
         if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
@@ -75,20 +74,20 @@ public:
         run.mark = transport.mark(true);
     }
 
-    /// Called when all ranks have come to it; `may_begin()`: no earlier operation uses its memory.
+    /// Called when all ranks have started it. `may_begin()`: no earlier operation uses its memory.
     template <class May>
     [[nodiscard]] bool done(Transport& transport, const OperationState& operation, May may_begin) {
         Run& run = runs_[operation.number];
         try {
             return advance(transport, operation, run, may_begin);
-        } catch (const error& refused) { // what the library says
+        } catch (const error& refused) { // the library's error
             transport.note(refused.why());
             return false;
         }
     }
 
-    /// Work enqueued on `stream` from now on waits for it; false while the host has to wait for the
-    /// library.
+    /// Makes work that is enqueued later on `stream` wait for the operation; false while the host
+    /// has to wait for the library.
     [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
         if (operation.done) return true;
         if (runs_[operation.number].stage != Stage::leaves) return false;
@@ -109,7 +108,7 @@ private:
     template <class May>
     bool advance(Transport& transport, const OperationState& operation, Run& run, May may_begin) {
         const std::uint32_t ticket = operation.own_ticket;
-        const auto device = transport.on_its_device(); // the library asks which one the thread has
+        const auto device = transport.on_its_device(); // the library uses the thread's current device
         if (run.stage == Stage::follows) {
             if (!transport.passed(run.mark)) return false;
             run.stage = Stage::waits;
