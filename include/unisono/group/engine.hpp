@@ -3,7 +3,7 @@
 /// \file
 /// The executor of one rank. It drives every operation of every group that uses the rank's
 /// transport. Waiting for one operation advances all, so that ranks may wait in different orders.
-/// ///
+///
 /// It is untyped: data are bytes that a Partition cuts, arithmetic is a CombineKernel. It runs the
 /// steps of plans and contains no algorithm.
 

@@ -4,7 +4,7 @@
 /// A transport's own collectives (schedule/transports_own.hpp): when they start, and when they are
 /// done. The library's messages beside them find mismatches and missing ranks. An operation is done
 /// when these messages have arrived and the transport's collective is done.
-/// ///
+///
 /// The moment of the start depends on what the transport's library can cancel:
 /// - MPI's collectives cannot be cancelled, so one starts when all ranks are known to have started
 ///   the same operation (here);

@@ -53,7 +53,7 @@ inline std::size_t split_unit(std::size_t count, std::size_t parts, std::size_t 
 }
 
 /// The cut of one collective's data into blocks.
-/// ///
+///
 /// A *vector* (all_reduce, broadcast, reduce) is cut into lanes first and each lane into blocks.
 /// For *blocked* data (one block per rank, equal or given counts) each block is cut into lanes.
 class Partition {

@@ -26,12 +26,12 @@ struct ProgressThreadOptions {
 /// While it lives, a thread of its own advances all operations in flight of this rank, in the
 /// world's group and in all groups split from it. Gradients travel while a long layer computes, and
 /// no model has to call `pass.progress`.
-/// ///
+///
 /// Cost: a thread that looks every `pause` while an operation is in flight and sleeps otherwise,
 /// and a lock in each call of the group. Over a network each look takes a few microseconds of
 /// processor time. If ranks have no cores to spare, or map each other's memory, the thread gains
 /// nothing. The reductions and their order do not change, so the bits do not either.
-/// ///
+///
 /// The group must outlive it; as before, one thread of the program may use the group. Errors:
 /// bad_input for a pause that is not positive; refused if the world has such a thread already, if
 /// no thread is available, or if the transport must stay on its thread (an MPI without

@@ -5,14 +5,14 @@
 /// by lane, through bounce buffers of a few lanes. While lane k is on the network, lane k + 1 comes
 /// from the device and lane k - 1 goes back. So all properties of the executor for host memory
 /// hold: any schedule, any operation, signatures, deadlines, diagnosis, and the bits.
-/// ///
+///
 /// If the network itself reads and writes device memory, large data that are not combined travel
 /// *directly*: the same lanes and messages, without copies. A message is sent, or may be received,
 /// once the work that was on `stream()` when the operation began has finished. Work that follows
 /// the operation on a stream comes after all arrivals. Ranks need not agree on this, as the
 /// messages are the same. Data that arrive in the transport's own host buffers pass through pinned
 /// memory.
-/// ///
+///
 /// A transport `through_host` has, beside what stream_call.hpp says of streams:
 /// - `take_block(bytes)`, `give_block(block)`: pinned memory at `block.pinned`, kept and reused;
 /// - `fetch(to, from, bytes)` and `put(to, from, bytes)` enqueue a copy from and to the device,

@@ -6,7 +6,7 @@
 /// a library knows no streams, so the host synchronises: a collective starts when the work on
 /// `stream()` and on the streams that it waits for has finished, and all ranks have started it.
 /// Work that follows on a stream is enqueued when the collective is done.
-/// ///
+///
 /// It cannot be cancelled, so its memory lives until it is done: memory that the group allocated on
 /// the device, which it shares, or buffers to and from which the device copies at the bandwidth of
 /// its own memory. Host memory would be slower by a factor of fifty, because of the bus.

@@ -6,7 +6,7 @@
 /// large data (all_reduce, all_gather, reduce_scatter), by a tree for collectives with a root. For
 /// networks that are much slower than the memory that the ranks of a host share. Not part of
 /// families.hpp: include this header to use it.
-/// ///
+///
 /// Either hosts have `ranks_per_host` ranks each, in rank order, and the last host may have fewer;
 /// or a HostMap gives the hosts: any sizes, any order of ranks. If the ranks of a host are not
 /// consecutive, the blocks of all_gather, reduce_scatter, gather and scatter take more messages,
@@ -16,7 +16,7 @@
 /// ranks.
 /// Source: N. T. Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize
 /// collective operation performance", IPDPS 2000.
-/// ///
+///
 /// Absent on purpose: all_to_all through heads, which saves messages but no bytes (use
 /// DirectAllToAll); and one ring for each rank of a host, which pays only if one rank cannot
 /// saturate the network.

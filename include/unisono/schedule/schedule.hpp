@@ -6,7 +6,7 @@
 /// symbolically (verify.hpp), simulated in virtual time and drawn (draw.hpp).
 ///
 /// **Blocks.** Data are numbered blocks, whose meaning depends on the collective (p = world):
-/// ///
+///
 /// - all_reduce: input and output have all blocks, which are even parts of a vector; the schedule
 ///   says how many.
 /// - broadcast: no input; the root's output holds the data, all outputs get all blocks. Blocks as

@@ -221,7 +221,7 @@ private:
 
 /// The time that `world` ranks take for the schedule that `make(Shape)` returns for each, on
 /// `bytes` bytes in all blocks together.
-/// ///
+///
 /// `stand_for_all`: only the first `stand_for_all` ranks are played; rank r stands for every rank r
 /// + k * stand_for_all. 0: all ranks are played. Ranks of one class must have the same steps, with
 /// peers shifted by their distance: a ring, on whole hosts, with equal blocks. In each round one

@@ -4,13 +4,13 @@
 /// A transport for programs that choose theirs at run time: one type for several transports. It is
 /// not part of the umbrella.
 ///
-/// It holds one of the transports that map their peers' memory. The direct schedules therefore stay
-/// what they are: they combine data straight from the peers' buffers and read flags without a
-/// virtual call. Measured with two threads, all_reduce of 8 bytes takes 20 ns (6 %) longer, and of
-/// 1 MiB 1 %. A message costs two virtual calls.
+/// It holds one of the transports that map their peers' memory. So the direct schedules do not
+/// change: they combine data in the peers' buffers and read flags without a virtual call. Measured
+/// with two threads: all_reduce of 8 bytes takes 20 ns (6 %) longer, of 1 MiB 1 %. A message costs
+/// two virtual calls.
 ///
-/// Absent on purpose: `Simulated`. Its time passes differently, so a group must know of it when it
-/// is compiled, and its ranks have no memory in common. A program that simulates names it.
+/// Absent on purpose: `Simulated`. Its time passes differently, so a group must know it at compile
+/// time, and its ranks share no memory. A program that simulates names it.
 
 #include "unisono/core/memory.hpp"
 #include "unisono/transport/in_process.hpp"
@@ -52,7 +52,8 @@ private:
     void (*received_)(void*, Token, const Envelope&, const std::byte*);
 };
 
-/// A transport's endpoint behind virtual functions. What a transport may lack has an answer here.
+/// A transport's endpoint behind virtual functions. It answers for capabilities that the transport
+/// lacks.
 class AnyEndpoint {
 public:
     AnyEndpoint() = default;
@@ -140,7 +141,7 @@ public:
     }
     [[nodiscard]] std::byte* stage([[maybe_unused]] std::size_t bytes) override {
         if constexpr (stages_memory<Transport>) return endpoint_.stage(bytes);
-        else return nullptr; // never asked: it reaches all
+        else return nullptr; // never called: the transport reaches all memory
     }
     void unstage([[maybe_unused]] const std::byte* block) noexcept override {
         if constexpr (stages_memory<Transport>) endpoint_.unstage(block);
@@ -184,7 +185,7 @@ private:
 
 /// The common state of a world's ranks, in one process or in those forked from it. `transport`:
 /// "in_process" or "shared_memory".
-/// Errors: bad_input for another word; as that transport's world.
+/// Errors: bad_input for another name; those of that transport's world.
 class AnyWorld {
 public:
     explicit AnyWorld(int size, std::string_view transport = InProcess::name);
@@ -240,13 +241,13 @@ inline AnyWorld::AnyWorld(int size, std::string_view transport) {
             {"no transport is called '", transport, "'; expected ", InProcess::name, " or ", SharedMemory::name});
 }
 
-/// The transport of one rank, of any kind. It is made from another transport, or by
+/// The transport of one rank, of any of these types. It is made from another transport, or by
 /// `run<AnyTransport>(name, ranks, body)` or `join<AnyTransport>()` (any.hpp).
 class AnyTransport {
 public:
     static constexpr std::string_view name = "any";
     static constexpr bool maps_peers = true;
-    static constexpr bool stages = true; ///< of what is behind it, if that does
+    static constexpr bool stages = true; ///< if the transport that it holds does
     using World = AnyWorld;
 
     AnyTransport() : AnyTransport(InProcess()) {}
@@ -259,15 +260,15 @@ public:
     AnyTransport(const std::shared_ptr<AnyWorld>& world, int rank)
         : rank_(rank), size_(world->size()), endpoint_(world->endpoint(rank)) {}
 
-    /// The world of processes that share a control plane, over SharedMemory (see there); of one
-    /// process, InProcess.
+    /// The world of processes that share a control plane: SharedMemory (see there), or InProcess
+    /// for a single process.
     template <control_plane Control>
     [[nodiscard]] static AnyTransport join(Control control, nanoseconds deadline, std::size_t arena_bytes = 0) {
         if (control.size() == 1) return {};
         return AnyTransport(SharedMemory::join(std::move(control), deadline, arena_bytes));
     }
 
-    /// Of the transport behind it.
+    /// The name of the transport that it holds.
     [[nodiscard]] std::string_view actual_name() const { return endpoint_->name(); }
 
     [[nodiscard]] int rank() const { return rank_; }

@@ -1,13 +1,13 @@
 #pragma once
 
 /// \file
-/// The board of one group whose ranks have memory in common (in_process, simulated, shared_memory).
-/// It holds announcements, by which a waiting rank finds out that a peer does something else, and
-/// mapped lines, which are the flags of the direct schedules.
+/// The board of one group whose ranks share memory (in_process, simulated, shared_memory). It holds
+/// announcements, by which a waiting rank detects that a peer runs another operation, and mapped
+/// lines, which are the flags of the direct schedules.
 ///
-/// A board is a value: a view of one record per rank, in memory that the world gives (its own, or a
-/// segment that processes map). Memory of zeros is a board on which nothing has happened. It holds
-/// no pointers to boards or records.
+/// A board is a value: a view of one record per rank, in memory that the world provides (its own,
+/// or a segment that processes map). Zeroed memory is a board without any operation. It holds no
+/// pointers to boards or records.
 
 #include "unisono/core/error.hpp"
 #include "unisono/transport/transport.hpp"
@@ -20,9 +20,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The time in which a rank reads or writes its peers' memory; an abort waits for its end. It ends
-/// with the scope, also if a user's code throws. It is false after a fault: then that memory must
-/// not be touched.
+/// The scope in which a rank reads or writes its peers' memory; an abort waits for its end, which
+/// also comes if a user's code throws. It is false after a fault: then that memory must not be
+/// accessed.
 template <class Endpoint>
 class Touching {
 public:
@@ -40,8 +40,8 @@ private:
 };
 
 /// Fetches a line that this rank is about to write and then to read. Otherwise a load that
-/// overtakes the store fetches the line for reading, and the store has to ask again. A plain
-/// prefetch fetches it for reading, too, and is what compilers emit.
+/// overtakes the store fetches the line for reading, and the store has to fetch it again. A plain
+/// prefetch, which compilers emit, fetches it for reading as well.
 inline void prefetch_to_write([[maybe_unused]] const void* address) noexcept {
 #if defined(__x86_64__)
     asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(address)));
@@ -51,7 +51,7 @@ inline void prefetch_to_write([[maybe_unused]] const void* address) noexcept {
 }
 
 /// Copies a payload of one of a few usual sizes without a call. A line that another core polls
-/// should be written in one burst, or that core takes it away in between.
+/// should be written in one burst, else that core takes the line away in between.
 [[gnu::always_inline]] inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
     if (bytes == 8) __builtin_memcpy(to, from, 8);
     else if (bytes == 4) __builtin_memcpy(to, from, 4);
@@ -60,7 +60,7 @@ inline void prefetch_to_write([[maybe_unused]] const void* address) noexcept {
 }
 
 /// The last operations that each rank of a group started. The rank writes them at each start, in
-/// lines of its own; others read them only after they have waited for a while.
+/// lines of its own; peers read them only after they have waited for a while.
 class Announcements {
 public:
     static constexpr std::size_t depth = 8;
@@ -84,14 +84,15 @@ public:
         Rank& log = ranks_[static_cast<std::size_t>(rank)];
         Entry& entry = log.entries[sequence % depth];
         const auto words = std::bit_cast<Words>(signature);
-        entry.sequence.store(0, std::memory_order_relaxed); // a reader in between sees 0 and drops what it read
+        entry.sequence.store(0, std::memory_order_relaxed); // a reader in between sees 0 and discards what it read
         entry.first.store(words.first, std::memory_order_release);
         entry.second.store(words.second, std::memory_order_release);
         entry.sequence.store(sequence, std::memory_order_release);
         log.latest.store(sequence, std::memory_order_relaxed);
     }
 
-    /// The signature of a rank's operation; false if it has not started, or is long past.
+    /// The signature of a rank's operation; false if the rank has not started it, or its entry was
+    /// overwritten.
     [[nodiscard]] bool find(int rank, std::uint64_t sequence, Signature& signature) const noexcept {
         const Entry& entry = ranks_[static_cast<std::size_t>(rank)].entries[sequence % depth];
         if (entry.sequence.load(std::memory_order_acquire) != sequence) return false;
@@ -103,14 +104,15 @@ public:
         return true;
     }
 
-    /// All operations up to this one are done on this rank.
+    /// Announces that all operations up to this one are done on this rank.
     void finish(int rank, std::uint64_t sequence) const noexcept {
         ranks_[static_cast<std::size_t>(rank)].finished.store(sequence, std::memory_order_relaxed);
     }
     [[nodiscard]] std::uint64_t finished(int rank) const noexcept {
         return ranks_[static_cast<std::size_t>(rank)].finished.load(std::memory_order_relaxed);
     }
-    /// The last one that the rank has started, as far as it has told: not if it was done at once.
+    /// The last operation that the rank has announced. An operation that completed immediately is
+    /// not announced.
     [[nodiscard]] std::uint64_t latest(int rank) const noexcept {
         const std::uint64_t started = ranks_[static_cast<std::size_t>(rank)].latest.load(std::memory_order_relaxed);
         const std::uint64_t done = finished(rank);
@@ -125,21 +127,21 @@ private:
     Rank* ranks_ = nullptr;
 };
 
-/// A rank's flag for one mapped operation, with what peers need to find its memory.
+/// A rank's flag for one mapped operation, and what peers need to find the rank's memory.
 struct alignas(128) MappedLine {
     std::atomic<std::uint64_t> turn{0}; ///< (operation + 1) * 4 + phase; only grows
     Signature signature;
-    const std::byte* input = nullptr; ///< as its owner sees it: the transport's `shift(rank)` makes it ours
+    const std::byte* input = nullptr; ///< in its owner's address space: add the transport's `shift(rank)`
     std::byte* output = nullptr;
-    std::uint64_t completed = 0; ///< how far its owner was when it raised the flag first
+    std::uint64_t completed = 0; ///< the owner's completed operations when it first raised the flag
 };
 static_assert(sizeof(MappedLine) == 128);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free,
               "flags are shared by processes, which have no lock in common");
 
-/// A piece of a rank's message, followed by the word that names its operation. Both are in one
-/// cache line, so a reader that sees the word has the bytes, and needs no second trip between the
-/// cores (NCCL's protocols LL and LL128).
+/// A line of a rank's message, followed by the word that names its operation. Both are in one cache
+/// line, so a reader that sees the word has the bytes, and needs no second trip between the cores
+/// (NCCL's protocols LL and LL128).
 template <std::size_t Bytes>
 struct alignas(Bytes + 8) FlaggedPiece {
     static constexpr std::size_t bytes = Bytes;
@@ -147,7 +149,7 @@ struct alignas(Bytes + 8) FlaggedPiece {
     std::atomic<std::uint64_t> word{0};
 };
 
-/// Where a rank's message lies: its pieces, `stride` bytes apart.
+/// The memory of a rank's message: its lines, `stride` bytes apart.
 struct FlaggedMessage {
     std::byte* first = nullptr;
     std::uint32_t stride = 0;
@@ -159,11 +161,11 @@ struct FlaggedMessage {
     }
 };
 
-/// Where the ranks' messages lie: each rank has several places, which take turns.
+/// The memory of the ranks' messages: each rank has several slots, which it uses in turn.
 struct FlaggedMessages {
     static constexpr std::size_t places = 4;
 
-    std::byte* first[places] = {}; ///< rank 0's
+    std::byte* first[places] = {}; ///< of rank 0
     std::uint32_t rank_stride = 0;
     std::uint32_t stride = 0;
     std::uint32_t piece_bytes = 0; ///< 0: there are none
@@ -174,35 +176,36 @@ struct FlaggedMessages {
     }
 };
 
-/// Small messages of a rank beside their flags, in one of two ways: 8 bytes from each of up to four
-/// ranks side by side in one line (two lines for more than two ranks), or 56 bytes of one rank in
-/// each line. A rank writes its next message after it has completed all older operations, so every
-/// rank has posted the last one, and has read the messages before that: two places would do.
-///
-/// A line of one rank alone moves twice: its writer takes it from the reader that polls it, and the
-/// reader fetches it again. With the ranks' words side by side, the last rank to come finds the
-/// other words in the line that it takes to write its own. It goes on at once, and often writes its
-/// next word before the line is taken away: one trip between the cores per operation. With more
-/// bytes two places do not fit one line, and nothing is gained. There are four then, so that a rank
-/// that has written a message can fetch the lines of its next one: a reader polls the last one, and
-/// may still read the one before.
+/// Small messages of a rank beside their flags, in one of two formats.
+/// Format A: 8 bytes of each of up to four ranks share a line (two lines for more than two ranks).
+/// The last rank to arrive finds the other words in the line that it fetches to write its own. It
+/// continues at once, and often writes its next word before the line is taken away: one trip
+/// between the cores per operation.
+/// Format B: 56 bytes of one rank per line. Such a line moves twice: its writer takes it from the
+/// reader that polls it, and the reader fetches it again. With more than 8 bytes a line has no room
+/// for two ranks' words, so format A gains nothing.
+/// A rank writes its next message after it has completed all older operations. By then every rank
+/// has posted the last message, and has read the messages before it, so two slots would suffice.
+/// Format B has four, so that a rank that has written a message can fetch the lines of its next
+/// one: a reader polls the last message, and may still read the one before.
 struct SmallMessages {
     static constexpr int most_together = 4;
     static constexpr std::size_t own_pieces = 37;
     static constexpr std::size_t most_bytes = own_pieces * 56;
 
-    alignas(128) FlaggedPiece<8> together[2 * most_together]; ///< rank 0's are the group's
+    alignas(128) FlaggedPiece<8> together[2 * most_together]; ///< rank 0's hold the messages of the whole group
     alignas(128) FlaggedPiece<56> own[FlaggedMessages::places][own_pieces];
 
-    /// The most bytes for which all ranks read all messages, instead of a part of each. With two
-    /// ranks the latter is as fast above that; with more it waits for one rank more often.
+    /// The largest message for which all ranks read all messages, instead of one block of each.
+    /// Above this size reading blocks is as fast with two ranks; with more ranks reading whole
+    /// messages makes a rank wait more often.
     static constexpr std::size_t best_bytes(int ranks) {
         return ranks <= 2 ? 1400 : ranks <= most_together ? most_bytes : 592;
     }
 };
 
-/// The mapped lines of a group. A line is used again after `depth` operations, when every rank has
-/// completed the older one; `completed` says how far a rank is.
+/// The mapped lines of a group. A line is reused after `depth` operations, when every rank has
+/// completed the older one; `completed` tells a rank's progress.
 class MappedBoard {
 public:
     static constexpr std::size_t depth = 4;
@@ -222,7 +225,7 @@ public:
     [[nodiscard]] std::atomic<std::uint64_t>& completed(int rank) const noexcept {
         return ranks_[static_cast<std::size_t>(rank)].completed;
     }
-    /// Where so many ranks put messages of so many bytes.
+    /// The memory of messages of `bytes` bytes in a group of `ranks` ranks.
     [[nodiscard]] FlaggedMessages messages(int ranks, std::size_t bytes) const noexcept {
         SmallMessages& group = ranks_->small;
         if (bytes <= 8 && ranks <= SmallMessages::most_together)

@@ -1,16 +1,16 @@
 #pragma once
 
 /// \file
-/// Ranks with a GPU each, over any transport that moves bytes of the host: `Cuda<Tcp>`,
-/// `Cuda<SharedMemory>`, `Cuda<Hosts<Tcp>>`, `Cuda<Libfabric>`, `Cuda<Mpi>`. It is for machines
-/// without NCCL, for networks that NCCL does not know, for several ranks on one device, and for
-/// what NCCL lacks: a program's own operations, and the host's bits.
+/// Ranks with a GPU each, over any transport that moves host bytes: `Cuda<Tcp>`,
+/// `Cuda<SharedMemory>`, `Cuda<Hosts<Tcp>>`, `Cuda<Libfabric>`, `Cuda<Mpi>`. For machines without
+/// NCCL, for networks that NCCL does not know, for several ranks on one device, and for features
+/// that NCCL lacks: a program's own operations, and the host's bits.
 ///
-/// It is a wrapper and no option of each transport, since none of them needs to know of devices.
-/// Data of a device go through pinned memory of the host in pieces, which follow one another as
-/// lanes of the host's schedules (group/staged_lanes.hpp). All else is the network's own. One
-/// exception: MPI's own collectives get memory of the device as it is, if the MPI of every rank
-/// takes it (group/whole_runs.hpp, mpi/device.hpp).
+/// It is a wrapper, not an option of each transport, since no transport needs to know devices.
+/// Device data pass through pinned host memory in chunks, which follow one another as lanes of the
+/// host's schedules (group/staged_lanes.hpp). Everything else is the network's own. One exception:
+/// MPI's own collectives get device memory itself, if the MPI of every rank accepts it
+/// (group/whole_runs.hpp, mpi/device.hpp).
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/transport/cuda/copies.hpp"
@@ -36,8 +36,8 @@ UNISONO_NAMESPACE_BEGIN
 /// (group/run.hpp) for threads of this process, by `join<Cuda<Network>>` (join.hpp) for processes
 /// that a launcher has started, or from a transport of the network.
 ///
-/// Errors: refused if there is no device, or not the one that was asked for; afterwards those of
-/// the network, and aborted for an error of CUDA in a copy, which ends the world.
+/// Errors: refused if there is no device, or not the requested one; afterwards those of the
+/// network, and aborted for a CUDA error in a copy, which ends the world.
 template <transport Network>
 class Cuda : public Network {
 public:
@@ -46,15 +46,15 @@ public:
     static constexpr bool through_host = true; ///< see group/staged_lanes.hpp
     using Options = CudaOptions<Network>;
 
-    /// A rank of a world of threads, on the device of its number modulo their count. Errors:
-    /// refused, bad_input.
+    /// A rank of a world of threads, on the device with its number modulo the number of devices.
+    /// Errors: refused, bad_input.
     template <class World>
         requires std::constructible_from<Network, const std::shared_ptr<World>&, int>
     Cuda(const std::shared_ptr<World>& shared, int rank, const Options& options = {})
         : Cuda(shared, rank, options.with(Environment::of_process()), place_of_thread(rank, options)) {}
-    /// A rank of `network`, on that device of this process. Errors: refused, bad_input. It is
-    /// collective over a network whose own collectives may take memory of devices (MPI), and then
-    /// refused on all ranks alike.
+    /// A rank of `network`, on this device of this process. Errors: refused, bad_input. Collective
+    /// over a network whose own collectives may accept device memory (MPI); then an error is the
+    /// same on all ranks.
     Cuda(Network network, int device, const Options& options = {})
         : Cuda(begin_with(network, device, options), std::move(network), options) {}
     Cuda(Cuda&&) noexcept = default;
@@ -63,10 +63,10 @@ public:
 
     /// The device, as this process numbers them.
     [[nodiscard]] int device() const { return copies_->ordinal(); }
-    /// Work that a program enqueues on this stream before a collective runs before it.
+    /// A collective begins after the work that a program has enqueued on this stream before it.
     [[nodiscard]] cudaStream_t stream() const { return copies_->stream(); }
-    /// The size of the pieces into which data of the device are cut, if the schedule's family does
-    /// not say it.
+    /// The size of the chunks into which device data are cut, unless the schedule's family gives
+    /// one.
     [[nodiscard]] std::size_t piece_bytes() const { return piece_bytes_; }
 
     template <class Sink>
@@ -80,7 +80,7 @@ public:
         if (copies_->failure().code != ErrorCode::none && this->first_fault() == nullptr) [[unlikely]]
             report_failure();
     }
-    /// Copies that are done wake no rank: they are asked again.
+    /// A finished copy wakes no rank: copies are polled.
     void idle(std::uint32_t attempt, nanoseconds until) {
         if (copies_->is_quiet()) Network::idle(attempt, until);
         else detail::idle_on_host(patience_, attempt, until);
@@ -92,35 +92,34 @@ public:
 
     // --- memory ----------------------------------------------------------------------------------
 
-    /// The network's memory, if it has some of its own, or else pinned memory of the host. Errors:
-    /// refused.
+    /// The network's memory, if it allocates, else pinned host memory. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
         if constexpr (allocates<Network>) return Network::allocate(bytes);
         else return detail::allocate_pinned(device(), copies_->pinned(), bytes);
     }
-    /// Memory of the device. If transfers go straight, it is registered with the network once.
-    /// Freeing it waits for everything that the device does. Errors: refused.
+    /// Memory of the device. If transfers are direct, it is registered with the network once.
+    /// Freeing it waits for all work of the device. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
         auto memory = copies_->kept().allocate(device(), bytes);
         if (!goes_directly() || bytes < direct_from) return memory;
         struct Kept {
             std::shared_ptr<std::byte> memory;
-            std::shared_ptr<void> reached; ///< ends before
+            std::shared_ptr<void> reached; ///< destroyed before `memory`
         };
         const auto kept = std::make_shared<Kept>(Kept{std::move(memory), nullptr});
         try {
             kept->reached = reach(kept->memory.get(), bytes);
-        } catch (const error&) { // no room for that now: operations try again
+        } catch (const error&) { // the network has no room now: operations try again
         }
         return {kept, kept->memory.get()};
     }
 
-    // --- streams of the program's own: what a trainer on the device asks -------------------------
+    // --- the program's own streams: used by a trainer on the device ---
 
-    /// Waits, without a limit, for all that `theirs` was given so far and for all that this depends
-    /// on.
+    /// Waits, without a limit, for all work that `theirs` has got so far and for all that this work
+    /// depends on.
     void settle(cudaStream_t theirs) noexcept { static_cast<void>(cudaStreamSynchronize(theirs)); }
-    /// Copies in the turn of `theirs`, and waits for it as `settle`. Errors: refused.
+    /// Copies on `theirs`, after its earlier work, and waits as `settle` does. Errors: refused.
     void copy_to_host(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
         detail::copy_and_wait(device(), to, from, bytes, cudaMemcpyDeviceToHost, theirs);
     }
@@ -145,17 +144,19 @@ public:
     [[nodiscard]] bool reached(detail::CudaCopies::Awaited& awaited) { return copies_->reached(awaited); }
     void note(const Fault& fault) { copies_->note(fault); }
 
-    // --- straight from and to the device: see group/staged_lanes.hpp -----------------------------
+    // --- direct transfers from and to the device: see group/staged_lanes.hpp ---
 
-    /// Whether large data that are not combined go that way: CudaOptions::transfers.
+    /// True if large data that are not combined are transferred directly: see
+    /// CudaOptions::transfers.
     [[nodiscard]] bool goes_directly() const {
         if constexpr (reaches_devices) return this->moves_device_memory();
         else return false;
     }
-    /// Collectives with fewer bytes per rank go through the host. Chosen, not measured: below this
-    /// size a copy each way costs about as much as to register memory with a network.
+    /// Collectives with fewer bytes per rank pass through the host. Chosen, not measured: below
+    /// this size a copy in each direction costs about as much as registering memory with a network.
     static constexpr std::size_t direct_from = 65536;
-    /// Nothing where it cannot be had.
+    /// Null if the network cannot reach the memory. \throws error refused, if the network has no
+    /// room
     [[nodiscard]] std::shared_ptr<void> reach(const std::byte* data, std::size_t bytes) {
         if constexpr (reaches_devices) return Network::reach_device_memory(data, bytes);
         else return nullptr;
@@ -163,9 +164,9 @@ public:
     void move(std::byte* to, const std::byte* from, std::size_t bytes) { copies_->move(to, from, bytes); }
     void see_arrivals() { copies_->see_arrivals(); }
 
-    // --- for a network's own collectives on memory of the device: see group/whole_runs.hpp -------
+    // --- for a network's own collectives on device memory: see group/whole_runs.hpp ---
 
-    /// Held by `allocate_on_device`, or nothing.
+    /// A share of memory from `allocate_on_device`; null for other memory.
     [[nodiscard]] std::shared_ptr<std::byte> share_on_device(const std::byte* data, std::size_t bytes) const {
         return copies_->kept().share_of(data, bytes);
     }
@@ -184,7 +185,7 @@ public:
 private:
     static constexpr std::chrono::nanoseconds abort_within = std::chrono::seconds(5);
 
-    /// Networks that can be made to move a device's memory.
+    /// True for networks that can move device memory.
     static constexpr bool reaches_devices =
         requires(Network& network, const std::byte* data) { network.reach_device_memory(data, std::size_t{}); };
 
@@ -222,8 +223,8 @@ private:
                             " cannot: ", why.empty() ? "its network was made without" : why}));
     }
 
-    /// The ranks agree on whose memory the network takes, so they also hear of a device that is
-    /// missing.
+    /// The ranks agree on whether the network gets their device memory, so they also learn of a
+    /// rank without a device.
     static std::unique_ptr<detail::CudaCopies> begin_with(Network& network, int device, const Options& options) {
         if constexpr (requires { network.agree_on_devices(DeviceTransfers::automatic, ""); }) {
             std::unique_ptr<detail::CudaCopies> made;
@@ -250,7 +251,7 @@ private:
     }
 
     std::size_t piece_bytes_;
-    detail::Patience patience_; ///< as if all ranks were of this host
+    detail::Patience patience_; ///< as if all ranks were on this host
     std::unique_ptr<detail::CudaCopies> copies_;
 };
 

@@ -8,9 +8,9 @@
 /// Groups know their hosts (`group.hosts()`), so the native schedules and reducers are
 /// hierarchical: hosts exchange what a single rank per host would send.
 ///
-/// Ranks find out when they meet which of them share a host: those that did map one another's
-/// memory, regardless of names, containers and network name spaces. UNISONO_HOSTS=a,a,b,b (a name
-/// per rank) or the program may divide them further.
+/// At start-up ranks try to map each other's memory. Those that succeed share a host, regardless of
+/// names, containers and network name spaces. UNISONO_HOSTS=a,a,b,b (a name per rank) or the
+/// program may divide them further.
 
 #include "unisono/transport/hosts/world.hpp"
 #include "unisono/transport/shared_memory.hpp"
@@ -25,7 +25,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// A transport that Hosts can have between hosts: an endpoint over a wire, in a NetworkWorld.
+/// A network for use between hosts: an endpoint over a wire, in a NetworkWorld.
 template <class T>
 concept network_between_hosts =
     sees_messages<T> && sees_leaving<T> && sees_deaths<T> && sends_at_once<T> && lands_messages<T> && !T::maps_peers &&
@@ -38,12 +38,12 @@ concept network_between_hosts =
 /// for processes that a launcher has started, or by `run<Hosts<Tcp>>` (group/run.hpp) for threads
 /// of this process, which are on one host unless UNISONO_HOSTS says otherwise.
 ///
-/// Memory from `group.allocate<T>(n)` is seen by the ranks of the host, and large messages in it
-/// are read in place. Large messages in other memory are copied once. The network sends both from
-/// where they are.
+/// The ranks of a host see memory from `group.allocate<T>(n)`, and read large messages in it in
+/// place. Large messages in other memory are copied once. The network sends from both kinds without
+/// a copy.
 ///
-/// Errors: those of SharedMemory and of the network, each with the peer's place: `shared memory of
-/// this host`, or its address, interface and connection.
+/// Errors: those of SharedMemory and of the network, each with the peer's location: `shared memory
+/// of this host`, or its address, interface and connection.
 template <network_between_hosts Network>
 class Hosts {
 public:
@@ -59,7 +59,7 @@ public:
     Hosts(const std::shared_ptr<World>& shared, int rank, const Options& options = {})
         : Hosts(shared->places(), SharedMemory(shared->memory_of(rank), shared->places().local_rank(rank)),
                 Network(shared->network(), rank, options.network)) {}
-    /// A rank that has both halves.
+    /// A rank whose two halves exist.
     Hosts(detail::HostPlaces places, SharedMemory memory, Network network)
         : places_(std::move(places)), memory_(std::move(memory)), network_(std::move(network)) {
         const int here = places_.host_of(rank());
@@ -88,7 +88,8 @@ public:
         else network_.post_receive(peer, tag, token);
     }
 
-    /// Of another host straight to its target; of this host from where it lies, as ever.
+    /// Messages from other hosts are received directly into `target`; those of this host are read
+    /// in place, as always.
     static constexpr std::size_t lands_from = Network::lands_from;
     void post_receive_at(int peer, const Envelope& expected, Token token, std::byte* target) {
         if (const int local = local_of(peer); local != elsewhere) memory_.post_receive(local, expected.tag, token);
@@ -101,8 +102,8 @@ public:
         if (first_fault() == nullptr) memory_.progress(sink);
     }
 
-    /// A message in memory wakes no rank that sleeps for the network. The rank looks there again,
-    /// at intervals that grow with its wait.
+    /// A message in shared memory does not wake a rank that sleeps in the network's wait, so the
+    /// rank polls shared memory at growing intervals.
     void idle(std::uint32_t attempt, nanoseconds until) {
         const bool alone = places_.ranks_of(host_of(rank())).size() == 1;
         if (attempt < few_attempts) waits_since_ = 0;
@@ -114,7 +115,7 @@ public:
         network_.idle(attempt, until);
     }
 
-    /// Both halves: after it, no rank touches memory that this rank posted.
+    /// Aborts both halves. Afterwards no rank accesses memory that this rank posted.
     void abort(const Fault& fault) {
         network_.abort(fault);
         const Fault* const first = first_fault();
@@ -127,9 +128,9 @@ public:
 
     // --- memory ----------------------------------------------------------------------------------
 
-    /// Whether the ranks of this host see these bytes.
+    /// True if the ranks of this host see these bytes.
     [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const { return memory_.reaches(data, bytes); }
-    /// Memory that the ranks of this host see, as long as its owner lives. It is not cleared. It is
+    /// Memory that the ranks of this host see as long as its owner lives. It is not cleared. It is
     /// registered once with a network that needs it. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
         std::shared_ptr<std::byte> made = memory_.allocate(bytes);
@@ -138,7 +139,7 @@ public:
         else return made;
     }
 
-    // --- for who looks for a culprit: rarely -----------------------------------------------------
+    // --- diagnosis: called rarely ---
 
     [[nodiscard]] bool awaits(int peer) const {
         const int local = local_of(peer);
@@ -161,7 +162,7 @@ public:
                                   : network_.early_signature(peer, context, sequence);
     }
 
-    /// The two halves, for what they alone can tell.
+    /// The two halves, for figures that only they have.
     [[nodiscard]] const SharedMemory& memory() const { return memory_; }
     [[nodiscard]] const Network& network() const { return network_; }
 
@@ -173,14 +174,14 @@ public:
 
 private:
     static constexpr int elsewhere = -1;
-    static constexpr std::uint32_t few_attempts = 8; ///< in which the network does not sleep
+    static constexpr std::uint32_t few_attempts = 8; ///< attempts in which the network does not sleep
 
     [[nodiscard]] int local_of(int peer) const { return local_[static_cast<std::size_t>(peer)]; }
 
     detail::HostPlaces places_;
     detail::List<int> local_; ///< a rank's number on this host, or elsewhere
     SharedMemory memory_;
-    Network network_; ///< ends first: it tells why
+    Network network_; ///< destroyed first: it tells why
     std::uint64_t bytes_to_other_hosts_ = 0;
     nanoseconds waits_since_ = 0; ///< 0: this wait has just begun
 };

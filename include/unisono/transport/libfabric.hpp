@@ -5,9 +5,9 @@
 /// unisono::libfabric (libfabric 1.17 or newer).
 ///
 /// A rank has one endpoint of reliable datagrams; the provider makes connections on first use. The
-/// memory of a rank: 16 times `eager_bytes` to receive into, as much for what it sends (both are
-/// touched as far as they are used), messages that have not been asked for, and what the provider
-/// takes.
+/// memory of a rank: 16 times `eager_bytes` for receives (4 times if it is above 64 KiB), up to 16
+/// times for sends (the system provides pages of both when they are used), messages whose receive
+/// is not posted yet, and the provider's own.
 ///
 /// Tried: net (native tcp; named tcp from 1.18 on), tcp;ofi_rxm, and shm. Of verbs;ofi_rxm, efa and
 /// others only the negotiation of their modes was tried, for lack of their hardware. Never chosen
@@ -31,16 +31,16 @@ UNISONO_NAMESPACE_BEGIN
 /// threads of this process, or by `join<Libfabric>` (join.hpp) for processes that a launcher has
 /// started, on one or several hosts. On its own it is a world of one.
 ///
-/// Errors: refused if provider, interface or ports are not to be had; timeout for a peer that is
-/// silent, unreachable or gone, since libfabric does not tell these apart. A control plane does,
-/// and then a peer that is gone is peer_lost.
+/// Errors: refused if provider, interface or ports are not available; timeout for a peer that is
+/// silent, unreachable or gone, since libfabric does not distinguish these. A control plane does:
+/// with one, a peer that is gone is peer_lost.
 class Libfabric : public detail::FramedEndpoint<detail::LibfabricWire> {
 public:
     static constexpr std::string_view name = "libfabric";
     using Options = LibfabricOptions;
     // See NativeSchedule. Over net on the loopback, one message of 64 KiB takes less than two
-    // rounds of 32 KiB (34 and 40 us). Parts of 1 MiB, whose halves are eager, take 0.95 x the time
-    // of parts of 512 KiB at 1 MiB, and 0.7 to 0.8 x at 16 MiB.
+    // rounds of 32 KiB (34 and 40 us). Chunks of 1 MiB, whose halves are eager, take 0.95 x the
+    // time of chunks of 512 KiB at 1 MiB, and 0.7 to 0.8 x at 16 MiB.
     static constexpr std::size_t exchange_bytes = 65536;
     static constexpr std::size_t chunk_bytes = 1048576;
 
@@ -52,28 +52,29 @@ public:
     Libfabric(const std::shared_ptr<World>& shared, int rank, detail::LibfabricWire wire)
         : FramedEndpoint(shared, rank, std::move(wire)) {}
 
-    /// Memory that libfabric may use without being told each time; not cleared.
+    /// Memory that libfabric may use without a registration per message; not cleared.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return wire().allocate(bytes); }
-    /// The same for memory that exists already, for example in a segment that ranks share: it is
-    /// kept and registered as long as the returned object lives.
+    /// As `allocate`, for memory that exists already, for example in a segment that ranks share: it
+    /// is kept alive and registered as long as the returned object lives.
     [[nodiscard]] std::shared_ptr<std::byte> register_once(std::shared_ptr<std::byte> memory, std::size_t bytes) {
         return wire().register_once(std::move(memory), bytes);
     }
-    /// The number of registrations with libfabric so far; 0 if the provider needs none, but for a
-    /// device's memory.
+    /// The number of registrations with libfabric so far; 0 if the provider needs none and no
+    /// device memory was registered.
     [[nodiscard]] std::uint64_t registrations() const { return wire().registrations(); }
-    /// Whether messages may leave from and arrive in memory of the rank's device: Cuda<Libfabric>
-    /// has asked for it, the provider can do it, and so can all ranks, as far as they could agree
-    /// (in `join`).
+    /// True if messages may be sent from and received into memory of the rank's device:
+    /// Cuda<Libfabric> has requested it, the provider can do it, and all ranks have agreed (in
+    /// `join`).
     [[nodiscard]] bool moves_device_memory() const { return wire().moves_device_memory(); }
     [[nodiscard]] const std::string& device_memory_problem() const { return wire().device_memory_problem(); }
-    /// Messages may use this memory of the device as long as what is returned. Errors: refused.
+    /// Lets messages use this device memory as long as the returned object lives. Errors: refused.
     [[nodiscard]] std::shared_ptr<void> reach_device_memory(const std::byte* data, std::size_t bytes) {
         return wire().reach_device_memory(data, bytes);
     }
-    /// How others reach this rank: opaque bytes of the provider's.
+    /// The address by which peers reach this rank: opaque bytes of the provider.
     [[nodiscard]] const std::vector<std::byte>& address() const { return wire().address(); }
-    /// Peers that this rank has exchanged anything with: so many have room in the provider.
+    /// The number of peers with which this rank has exchanged messages. Each takes memory in the
+    /// provider.
     [[nodiscard]] int peers_used() const { return wire().peers_used(); }
 
     /// The world of processes that share this control plane, which then belongs to the world.

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Ranks of an MPI communicator. It needs an MPI library (CMake target unisono::mpi) of version 3.0
-/// of the standard or newer.
+/// Ranks of an MPI communicator. Needs an MPI library (CMake target unisono::mpi) that implements
+/// version 3.0 of the standard or newer.
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/host.hpp"
@@ -22,19 +22,19 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The transport of one rank over MPI: our schedules over its point-to-point messages, and MPI's
-/// own collectives as native ones for large data (unisono/mpi_collectives.hpp). It is made by
-/// `adopt(communicator)` (unisono/mpi.hpp).
+/// The transport of one rank over MPI: the library's schedules over MPI's point-to-point messages,
+/// and MPI's own collectives as native ones for large data (unisono/mpi_collectives.hpp). It is
+/// made by `adopt(communicator)` (unisono/mpi.hpp).
 ///
-/// Faults: an error that a rank throws or finds reaches all others by messages. The death of a rank
-/// is its launcher's business: mpirun ends the job. A rank that stops is a timeout at the deadline,
-/// also within MPI's own collectives: the ranks ask each other what they wait for, and the rank
-/// that does not answer is named.
+/// Faults: an error that a rank throws or finds reaches all others by messages. The launcher
+/// handles a rank's death: mpirun ends the job. A rank that stops is a timeout at the deadline,
+/// also within MPI's own collectives: the ranks ask each other what they wait for, and the fault
+/// names the rank that does not answer.
 class Mpi : public detail::FramedEndpoint<detail::MpiWire> {
 public:
     static constexpr std::string_view name = "mpi";
 
-    /// Errors: refused if MPI was not initialised with MPI_THREAD_SERIALIZED at least.
+    /// Errors: refused unless MPI was initialised with MPI_THREAD_SERIALIZED or more.
     static void check_may_change_threads() {
         int level = 0;
         detail::check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
@@ -44,10 +44,10 @@ public:
     }
 
     /// Makes the ranks of a communicator a world. Collective over the communicator, which is
-    /// duplicated twice, and stays its owner's. The copies are freed after all ranks have ended the
-    /// world, in the next call of this function, at the end of another world or in MPI_Finalize;
-    /// after a fault they are kept. MPI has been initialised with MPI_THREAD_FUNNELED at
-    /// least, and is finalised after the world has ended. Errors: refused, bad_input.
+    /// duplicated twice and remains its owner's. The duplicates are freed after all ranks have
+    /// ended the world: in the next call of this function, at the end of another world, or in
+    /// MPI_Finalize; after a fault they are kept. MPI must be initialised with at least
+    /// MPI_THREAD_FUNNELED, and finalised after the world has ended. Errors: refused, bad_input.
     static Mpi adopt(MPI_Comm communicator) {
         using namespace detail;
         int initialized = 0;
@@ -78,25 +78,24 @@ public:
         return {world, rank, MpiWire(own.take(), collectives.take(), faults, crowded)};
     }
 
-    /// Of a timeout the root is looked for among all ranks, for two seconds at the most.
+    /// For a timeout, asks all ranks for its cause, for at most two seconds.
     void abort(const Fault& fault) {
         const bool asks = fault.code == ErrorCode::timeout && fault.rank == rank() && first_fault() == nullptr;
         FramedEndpoint::abort(asks ? wire().looked_into(fault) : fault);
     }
 
-    /// In it MPI's own collectives work without copies.
+    /// Memory in which MPI's own collectives work without copies.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return own().allocate(rank(), bytes); }
 
-    // --- for memory of devices: see transport/cuda.hpp -------------------------------------------
+    // --- for device memory: see transport/cuda.hpp ---
 
-    /// Asks MPI, by each rank for itself, whether messages may leave from and arrive in memory of a
-    /// device; `moves_device_memory` then has the answer. To be called before the world does
-    /// anything. After a fault, MPI may still write receives that it began and does not cancel
-    /// within a second.
+    /// Asks this rank's MPI whether messages may be sent from and received into device memory;
+    /// `moves_device_memory` then has the answer. Call it before the world does anything. After a
+    /// fault, MPI may still write receives that it began and does not cancel within a second.
     void move_device_memory(const detail::DeviceMemoryWish& wish) { wire().device_memory().want(wish); }
     [[nodiscard]] bool moves_device_memory() const { return wire().device_memory().is_on(); }
     [[nodiscard]] const std::string& device_memory_problem() const { return wire().device_memory().problem(); }
-    /// Messages may use this memory as long as what is returned.
+    /// Lets messages use this memory as long as the returned object lives.
     [[nodiscard]] std::shared_ptr<void> reach_device_memory(const std::byte* data, std::size_t bytes) {
         return wire().device_memory().reach(data, bytes);
     }
@@ -110,9 +109,9 @@ public:
 
     // --- for ranks with devices (transport/cuda.hpp) ---------------------------------------------
 
-    /// Lets all ranks agree on whether MPI's own collectives get memory of devices; `problem`: why
-    /// this rank has none. Collective, before the world does anything. Errors, the same on all
-    /// ranks: refused; timeout if a rank does not come.
+    /// Lets all ranks agree on whether MPI's own collectives get device memory; `problem`: why this
+    /// rank has no device. Collective; call it before the world does anything. Errors, the same on
+    /// all ranks: refused; timeout if a rank does not arrive.
     void agree_on_devices(DeviceTransfers wish, const std::string& problem) {
         using namespace detail;
         struct Cards {
@@ -139,14 +138,14 @@ public:
         }
         takes_devices_ = detail::takes_device_memory(std::span<const MpiDeviceCard>(cards->all));
     }
-    /// Whether they are; the same on all ranks.
+    /// True if MPI's own collectives get device memory; the same on all ranks.
     [[nodiscard]] bool takes_device_memory() const { return takes_devices_; }
 
 private:
     using FramedEndpoint::FramedEndpoint;
     static constexpr nanoseconds agree_within = 600'000'000'000;
 
-    /// On this host.
+    /// True if the ranks on this host outnumber its cores.
     static bool more_ranks_than_cores(MPI_Comm communicator, int size) {
         struct Card {
             std::uint64_t host;

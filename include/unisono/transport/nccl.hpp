@@ -4,15 +4,14 @@
 /// Ranks with a GPU each, over NCCL. Link the target unisono::nccl (NCCL 2.19 or newer and the CUDA
 /// runtime; a host's compiler will do).
 ///
-/// There are two ways between ranks. Data on devices go over NCCL: by native collectives, or by our
-/// own schedules over its sends and receives, in the order of one stream. Data on hosts go message
-/// by message as over Hosts<Tcp>: by shared memory within a host and by sockets between hosts.
-/// Native collectives from `NcclOptions::staged_bytes` on are an exception: they go through pinned
-/// memory and the device. With each collective that NCCL runs (or with some:
-/// `NcclOptions::check_every`) go ceil(log2 p) empty messages, by which ranks find out that they do
-/// different things, or that one is missing.
+/// Device data travel over NCCL: by native collectives, or by the library's own schedules over
+/// NCCL's sends and receives, in the order of one stream. Host data travel message by message as
+/// over Hosts<Tcp>: by shared memory within a host and by sockets between hosts. Exception: native
+/// collectives on host data from `NcclOptions::staged_bytes` on pass through pinned memory and the
+/// device. Each collective that NCCL runs (or every n-th: `NcclOptions::check_every`) is
+/// accompanied by ceil(log2 p) empty messages, by which ranks detect a mismatch or a missing rank.
 ///
-/// NCCL's communicators do not block here. They are watched: an asynchronous error of NCCL, or
+/// NCCL's communicators do not block here. They are polled: an asynchronous error of NCCL, or
 /// another rank's fault, ends a wait by an abort.
 
 #include "unisono/launch/host.hpp"
@@ -37,7 +36,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// Threads of one process as ranks: they see the same devices, and the first one makes NCCL's
-/// unique id for them.
+/// unique id.
 class NcclWorld : public HostsWorld {
 public:
     explicit NcclWorld(int size) : HostsWorld(size) {}
@@ -62,11 +61,11 @@ inline bool devices_are_shared(const Environment& environment) {
 
 /// The transport of one rank over NCCL. It is made by `run<Nccl>` (group/run.hpp) for threads of
 /// this process, by `join<Nccl>` (join.hpp) for processes that a launcher has started, or by
-/// `adopt(communicator, stream)` for a program that has NCCL already (unisono/nccl.hpp).
+/// `adopt(communicator, stream)` for a program that has a communicator of NCCL (unisono/nccl.hpp).
 ///
-/// Errors: refused, within a second, if there is no device or there are too few, NCCL is older than
-/// its headers, or ranks differ in it. Afterwards those of Hosts<Tcp>, and NCCL's: peer_lost if it
-/// says that another rank is the cause, else aborted.
+/// Errors: refused, within a second, if there are too few devices, NCCL is older than its headers,
+/// or ranks differ in its version or in their options. Afterwards those of Hosts<Tcp>, and NCCL's:
+/// peer_lost if it reports that another rank is the cause, else aborted.
 class Nccl : public Hosts<Tcp> {
     using Base = Hosts<Tcp>;
 
@@ -77,7 +76,8 @@ public:
     using World = detail::NcclWorld;
 
     Nccl() : Nccl(std::make_shared<World>(1), 0) {}
-    /// A rank of a world of threads; waits for the others. Errors: refused, bad_input, timeout.
+    /// A rank of a world of threads; waits for the other ranks. Errors: refused, bad_input,
+    /// timeout.
     Nccl(const std::shared_ptr<World>& shared, int rank, const NcclOptions& options = {})
         : Nccl(shared, rank, options.with(Environment::of_process()), Threads{}) {}
     /// A rank that exchanges messages already, and whose device and communicator are ready.
@@ -95,15 +95,15 @@ public:
 
     /// The device, as this process numbers them.
     [[nodiscard]] int device() const { return device_->ordinal(); }
-    /// The stream in which everything is enqueued. What a program enqueues there before a
-    /// collective is done before it, and what it enqueues after waiting for the collective is done
-    /// after it.
+    /// The stream to which everything is enqueued. A collective begins after the work that the
+    /// program enqueued there before it. Work that the program enqueues there after it has waited
+    /// for the collective runs after the collective.
     [[nodiscard]] cudaStream_t stream() const { return device_->stream(); }
-    /// From how many bytes on native collectives on memory of the host go through the device.
+    /// The size, in bytes, from which on native collectives on host memory pass through the device.
     [[nodiscard]] std::size_t staged_bytes() const { return staged_bytes_; }
-    /// After how many collectives by NCCL the ranks compare what they have started.
+    /// The number of NCCL collectives per comparison between the ranks.
     [[nodiscard]] int check_every() const { return check_every_; }
-    /// Where this rank listens for messages of other hosts.
+    /// The address at which this rank listens for messages of other hosts.
     [[nodiscard]] std::string address() const { return network().address(); }
 
     // --- the host's side -------------------------------------------------------------------------
@@ -124,7 +124,7 @@ public:
         Base::abort(fault);
         device_->abort(abort_within);
     }
-    /// The program's memory is as good as any other: what peers do not see is copied once.
+    /// All memory of the program is equal here: data that peers do not see are copied once.
     bool reaches(const void*, std::size_t) const = delete;
 
     [[nodiscard]] std::string describe(int peer) const {
@@ -133,12 +133,12 @@ public:
         return why.empty() || why == "aborted" ? where : concat({where, "; here NCCL says: ", why});
     }
 
-    /// Pinned memory of the host: collectives on it need no copy more. Errors: refused.
+    /// Pinned host memory: collectives on it need no further copy. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
         return detail::allocate_pinned(device_->ordinal(), device_->shared_pinned(), bytes);
     }
     /// Memory of the device, from ncclMemAlloc, registered with the communicator. It is not
-    /// cleared. Freeing it waits for everything that the device does. Errors: refused.
+    /// cleared. Freeing it waits for all work of the device. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
         const detail::CudaDeviceGuard here(device_->ordinal());
         void* made = nullptr;
@@ -165,12 +165,12 @@ public:
     [[nodiscard]] bool window_is_open() { return device_->window_is_open(); }
     [[nodiscard]] bool has_window(std::uint64_t group) { return device_->has_window(group); }
 
-    // --- streams of the program's own: what a trainer on the device asks -------------------------
+    // --- the program's own streams: used by a trainer on the device ---
 
-    /// Waits, without a limit, for all that `theirs` was given so far and for all that this depends
-    /// on.
+    /// Waits, without a limit, for all work that `theirs` has got so far and for all that this work
+    /// depends on.
     void settle(cudaStream_t theirs) noexcept { static_cast<void>(cudaStreamSynchronize(theirs)); }
-    /// Copies in the turn of `theirs`, and waits for it as `settle`. Errors: refused.
+    /// Copies on `theirs`, after its earlier work, and waits as `settle` does. Errors: refused.
     void copy_to_host(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
         detail::copy_and_wait(device(), to, from, bytes, cudaMemcpyDeviceToHost, theirs);
     }
@@ -197,14 +197,14 @@ public:
     void drop_capture() { device_->drop_capture(); }
     [[nodiscard]] bool is_capturing() const { return device_->is_capturing(); }
 
-    /// Buffers of this transport's own: on the device, and pinned ones of the host if
-    /// `with_pinned`. Errors: refused.
+    /// Buffers of this transport: on the device, and also pinned on the host if `with_pinned`.
+    /// Errors: refused.
     [[nodiscard]] detail::DeviceBlock take_block(std::size_t bytes, bool with_pinned) {
         const detail::CudaDeviceGuard here(device_->ordinal());
         return device_->pool().take(bytes, with_pinned);
     }
     void give_block(const detail::DeviceBlock& block) { device_->pool().give(block); }
-    /// Whether the device copies straight from or to there.
+    /// True if the device copies directly from and to this memory.
     [[nodiscard]] bool is_pinned(const std::byte* data, std::size_t bytes) const {
         return device_->pinned().holds(data, bytes);
     }
@@ -220,7 +220,7 @@ public:
     /// nccl/join.hpp.
     template <control_plane Control>
     [[nodiscard]] static Nccl join(Control control, nanoseconds deadline, const NcclOptions& options);
-    /// The ranks of a communicator of the program's. Defined in nccl/join.hpp; see `adopt`.
+    /// The ranks of a program's own communicator. Defined in nccl/join.hpp; see `adopt`.
     [[nodiscard]] static Nccl adopt(ncclComm_t communicator, cudaStream_t stream, std::chrono::nanoseconds timeout,
                                     const NcclOptions& options);
 
@@ -228,10 +228,11 @@ private:
     struct Threads {};
     static constexpr std::chrono::nanoseconds abort_within = std::chrono::seconds(5);
     static constexpr std::chrono::nanoseconds close_within = std::chrono::seconds(10);
-    static constexpr nanoseconds begins_within = 120'000'000'000; ///< of threads
-    static constexpr nanoseconds told_within = 1'000'000'000;     ///< by the control plane, of what NCCL noticed first
+    static constexpr nanoseconds begins_within = 120'000'000'000; ///< limit for threads that begin
+    static constexpr nanoseconds told_within = 1'000'000'000;     ///< limit for the control plane to name a rank whose
+                                                                  ///< end NCCL noticed first
 
-    /// A thread, whose device has begun.
+    /// A rank that is a thread, whose device has begun.
     Nccl(const std::shared_ptr<World>& shared, int rank, std::shared_ptr<detail::NcclDevice> device,
          const NcclOptions& options)
         : Nccl(Hosts(shared, rank, {.network = options.network}), std::move(device), options) {
@@ -239,8 +240,7 @@ private:
             wait_for_world(*shared->network(), rank, *device_, steady_now() + begins_within);
         } catch (const error& failed) {
             if (failed.why().rank == rank) throw;
-            // Another rank's fault comes to light in the first call, as if it had come a moment
-            // later.
+            // Another rank's fault is reported by the first call, as if it had come a moment later.
         }
     }
     Nccl(const std::shared_ptr<World>& shared, int rank, const NcclOptions& options, Threads)
@@ -263,8 +263,8 @@ private:
         return made;
     }
 
-    /// Waits for the world's communicator. Errors: the world's first fault; refused, as NCCL says;
-    /// timeout.
+    /// Waits for the world's communicator. Errors: the world's first fault; refused, with NCCL's
+    /// text; timeout.
     static void wait_for_world(detail::NetworkWorld& world, int rank, detail::NcclDevice& device, nanoseconds until) {
         Fault mine{
             .code = ErrorCode::none, .rank = rank, .peer = -1, .operation = "join", .sequence = 0, .message = {}};
@@ -287,8 +287,8 @@ private:
         }
     }
 
-    /// NCCL or CUDA found an error. If another rank's end is its cause, the control plane soon
-    /// names that rank.
+    /// Reports an error of NCCL or CUDA. If another rank's end caused it, the control plane soon
+    /// names that rank, and this function waits for that.
     void report_failure() {
         const nanoseconds until = steady_now() + (device_->failed_remotely() ? told_within : 0);
         int lost = -1;

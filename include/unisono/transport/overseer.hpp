@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// The overseer of a world of unrelated processes: a job's control plane (launch/), behind a few
-/// virtual functions, so that transports need not include sockets and threads. They are called
-/// rarely: after a rank has waited for a while, at the first fault, and at the end.
+/// The overseer of a world of unrelated processes: a job's control plane (launch/), behind virtual
+/// functions, so that transports need not include sockets and threads. They are called rarely:
+/// after a rank has waited for a while, at the first fault, and at the end.
 
 #include "unisono/core/text.hpp"
 #include "unisono/launch/launch.hpp"
@@ -21,23 +21,22 @@ public:
     Overseer& operator=(const Overseer&) = delete;
     virtual ~Overseer() = default;
 
-    /// Of the job; nullptr while all is well.
+    /// The job's first fault; nullptr if there is none.
     [[nodiscard]] virtual const Fault* first_fault() const noexcept = 0;
-    /// Makes this the job's first fault unless there is one, and returns the first. It looks for a
-    /// timeout's root first.
+    /// Makes this the job's first fault unless there is one, and returns the first. For a timeout,
+    /// looks for its cause first.
     [[nodiscard]] virtual Fault settle(const Fault& mine) = 0;
     virtual void waits(const Wait& wait) = 0;
     virtual void waits_no_more() = 0;
-    /// A goodbye.
+    /// Says goodbye.
     virtual void leave() noexcept = 0;
-    /// Whether another rank has said goodbye.
+    /// True if another rank has said goodbye.
     [[nodiscard]] virtual bool has_left(int rank) const noexcept = 0;
-    /// Whether an exception is on its way that was not when the world began.
+    /// True if an exception is being thrown that was not when the world began.
     [[nodiscard]] virtual bool is_unwinding() const noexcept = 0;
 };
 
-/// The fault of a rank whose world ends while an exception is on its way: no other rank would
-/// report it.
+/// The fault of a rank whose world ends because of an exception: no other rank would report it.
 inline Fault left_by_exception(int rank) {
     return {.code = ErrorCode::aborted,
             .rank = rank,
@@ -63,7 +62,7 @@ public:
     void leave() noexcept override {
         try {
             control_.leave();
-        } catch (...) { // the connection's end says it, too
+        } catch (...) { // the end of the connection tells it as well
         }
     }
     [[nodiscard]] bool has_left(int rank) const noexcept override { return control_.has_left(rank); }

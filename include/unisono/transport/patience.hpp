@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// How a rank waits on a host. It stays awake for a while, since to fall asleep and be woken costs
-/// microseconds, and tens of them on a virtual machine. Then it sleeps, since the program's own
+/// Waits on a host. A rank stays awake for a while, since falling asleep and being woken costs
+/// microseconds, and tens of them on a virtual machine. Then it sleeps, since the program's other
 /// threads may want the core.
 
 #include "unisono/core/threads.hpp"
@@ -13,27 +13,27 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Decides when a rank that waits goes to sleep.
+/// Decides when a waiting rank goes to sleep.
 ///
-/// - A wait begins with a few attempts that cost no look at the clock. Then every few attempts
-///   yield. A yield that comes back late proves that another thread wants this core: that wait ends
-///   awake at once, and so do the next ones, for longer each time that it happens again.
-/// - A wait stays awake for at most `awake()`. That time grows by the cost of a wake-up with each
-///   sleep that was short, and is halved by each that was long. So ranks that wait for one another
-///   often and briefly stay awake, and ranks that wait for others to compute do not.
+/// - A wait begins with a few attempts that do not read the clock. Then every few attempts yield. A
+///   yield that returns late proves that another thread wants this core: that wait no longer stays
+///   awake, and neither do the next ones, for a time that grows with each repetition.
+/// - A wait stays awake for at most `awake()`. Each short sleep lengthens that time by the cost of
+///   a wake-up, and each long one halves it. So ranks that wait for one another often and briefly
+///   stay awake, and ranks that wait for others to compute do not.
 /// - Ranks that outnumber the cores yield from the first attempt on.
 class Patience {
 public:
     static constexpr nanoseconds least_awake = 20'000;
-    static constexpr nanoseconds most_awake = 1'000'000; ///< and what is called a short wait
+    static constexpr nanoseconds most_awake = 1'000'000; ///< also the limit of a short wait
     static constexpr nanoseconds cost_of_waking = 50'000;
     static constexpr nanoseconds late_yield = 100'000;
 
-    /// `few`: attempts that make a few microseconds.
+    /// `few`: the number of attempts that take a few microseconds.
     explicit Patience(bool more_ranks_than_cores, std::uint32_t few = 64)
         : at_once_(more_ranks_than_cores ? 0 : few), every_(more_ranks_than_cores ? 1 : few) {}
 
-    /// Waits a moment and returns true, or returns false: it is time to sleep. `attempt` counts
+    /// Waits a moment and returns true; or returns false: it is time to sleep. `attempt` counts
     /// from 0 in each wait.
     [[gnu::always_inline]] inline bool stays_awake(std::uint32_t attempt) {
         if (attempt < at_once_) [[likely]] {
@@ -42,13 +42,13 @@ public:
         }
         return lingers(attempt);
     }
-    /// It has slept.
+    /// Called after the rank has slept.
     void woke() {
         slept_ = true;
         woke_ = steady_now();
     }
 
-    /// How long this wait has lasted, as far as it was watched.
+    /// The time that this wait has lasted, as far as it was observed.
     [[nodiscard]] nanoseconds waited() const { return (slept_ ? woke_ : steady_now()) - began_; }
     /// The longest time that a wait stays awake while no other thread wants the core.
     [[nodiscard]] nanoseconds awake() const { return awake_; }
@@ -80,7 +80,7 @@ private:
         return false;
     }
 
-    /// A new wait; what the last one was like is known now.
+    /// Begins a new wait, and learns from the last one.
     void begin(nanoseconds now) {
         if (slept_ && began_ >= wanted_until_) {
             const bool was_short = woke_ - began_ < most_awake;
@@ -103,14 +103,15 @@ private:
     nanoseconds awake_ = 2 * cost_of_waking;
     nanoseconds began_ = 0;
     nanoseconds woke_ = 0;
-    nanoseconds wanted_until_ = 0; ///< until then others are taken to want the core
+    nanoseconds wanted_until_ = 0; ///< until this time the rank assumes that other threads want the core
     nanoseconds wanted_for_ = least_wanted;
 };
 
 /// The time to sleep before the next look at a condition that wakes no rank, after a wait of
-/// `waited`: an eighth of it up to 1 ms, and then 1/128 of it up to 4 ms. A schedule of many rounds
-/// is late once per round, so a long wait must not be late by an eighth. And a look costs a
-/// network's library up to 100 us, a tenth of a core if it came each millisecond.
+/// `waited`. The sleep is waited / 8, from 50 us to 1 ms, or waited / 128, up to 4 ms, whichever is
+/// longer. A schedule of many rounds is late once per round, so a long wait must not be late by an
+/// eighth. A look costs a network's library up to 100 us, which would be a tenth of a core if it
+/// came each millisecond.
 [[nodiscard]] inline nanoseconds sleep_after(nanoseconds waited) {
     const nanoseconds briefly = std::min<nanoseconds>(std::max<nanoseconds>(waited / 8, 50'000), 1'000'000);
     return std::max(briefly, std::min<nanoseconds>(waited / 128, 4'000'000));

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The CUDA runtime as this library uses it: the text of its errors, and owners of its few
-/// resources. Besides NCCL's (nccl/api.hpp), no other header includes a header of NVIDIA's.
+/// The CUDA runtime as this library uses it: the text of its errors, and owners of its resources.
+/// Besides nccl/api.hpp, no other header includes a header of NVIDIA's.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -22,11 +22,11 @@ inline std::string words_of(cudaError_t code) {
 
 inline void check_cuda(cudaError_t code, const char* call) {
     if (code == cudaSuccess) return;
-    static_cast<void>(cudaGetLastError()); // else somebody else's next call would find it
+    static_cast<void>(cudaGetLastError()); // else a later call in another place would report it
     throw error(ErrorCode::refused, concat({"CUDA: ", call, ": ", words_of(code)}));
 }
 
-/// How many devices this process sees; refused where there is none, or no driver.
+/// The number of devices that this process sees. Errors: refused if there is none, or no driver.
 inline int visible_devices() {
     int count = 0;
     const cudaError_t code = cudaGetDeviceCount(&count);
@@ -39,7 +39,7 @@ inline int visible_devices() {
     return count;
 }
 
-/// A device is this thread's for a while; then it has the one again that it had.
+/// Makes a device the thread's current one, and restores the previous one at its end.
 class CudaDeviceGuard {
 public:
     explicit CudaDeviceGuard(int device) {
@@ -57,12 +57,12 @@ private:
     int before_ = -1; ///< -1: nothing to restore
 };
 
-/// A stream: one of its own, or the caller's, who keeps it.
+/// A stream: one that this object owns, or the caller's.
 class CudaStream {
 public:
     CudaStream() = default;
     explicit CudaStream(cudaStream_t theirs) : stream_(theirs) {}
-    /// On the thread's device.
+    /// On the thread's current device.
     static CudaStream make() {
         CudaStream made;
         check_cuda(cudaStreamCreateWithFlags(&made.stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");

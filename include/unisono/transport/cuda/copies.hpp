@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A rank's resources on its device while another transport moves its bytes: two streams of copies,
-/// one each way, marks in them, and pinned memory. Only `settle` waits.
+/// A rank's resources on its device if another transport moves its bytes: two streams of copies,
+/// one in each direction, events in them, and pinned memory. Only `settle` waits.
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/time.hpp"
@@ -19,7 +19,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Pinned memory of the host, kept and used again; sizes are powers of two.
+/// Pinned host memory, kept and reused; sizes are powers of two.
 struct PinnedBlock {
     std::byte* pinned = nullptr;
     std::size_t bytes = 0;
@@ -27,15 +27,15 @@ struct PinnedBlock {
 
 class CudaCopies {
 public:
-    /// Numbers of events.
+    /// Indices of events.
     using Awaited = List<std::uint32_t>;
 
-    /// On the thread's device. Errors: refused.
+    /// On the thread's current device. Errors: refused.
     explicit CudaCopies(int ordinal) : ordinal_(ordinal), out_(CudaStream::make()), back_(CudaStream::make()) {}
     CudaCopies(const CudaCopies&) = delete;
     CudaCopies& operator=(const CudaCopies&) = delete;
     ~CudaCopies() {
-        if (!settle(std::chrono::seconds(5))) { // they may still touch it: rather lost than wrong
+        if (!settle(std::chrono::seconds(5))) { // copies may still access the memory: leak it
             static_cast<void>(new auto(std::move(kept_)));
             return;
         }
@@ -54,7 +54,7 @@ public:
         if (failure_.code == ErrorCode::none) failure_ = fault;
     }
 
-    /// At least so many bytes, none for none. Errors: refused.
+    /// A block of at least `bytes` bytes; an empty one for 0. Errors: refused.
     [[nodiscard]] PinnedBlock take_block(std::size_t bytes) {
         if (bytes == 0) return {};
         const std::size_t size = std::bit_ceil(bytes < least ? least : bytes);
@@ -73,7 +73,7 @@ public:
         all_.push_back({static_cast<std::byte*>(made), size});
         return all_.back();
     }
-    /// Memory of the device that others may be made to hold on to.
+    /// Memory of the device that a library may keep a share of.
     [[nodiscard]] KeptOnDevice& kept() { return kept_; }
     void give_block(const PinnedBlock& block) {
         if (block.bytes != 0) free_blocks_.push_back(block);
@@ -85,11 +85,12 @@ public:
     void put(std::byte* to, const std::byte* from, std::size_t bytes) {
         expect(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, back_.get()), "cudaMemcpyAsync");
     }
-    /// Within the device, in the order of `put`.
+    /// Copies within the device, in the order of `put`.
     void move(std::byte* to, const std::byte* from, std::size_t bytes) {
         expect(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, back_.get()), "cudaMemcpyAsync");
     }
-    /// Makes later work on the device's streams see what others wrote to its memory.
+    /// Makes later work on the device's streams see the data that others have written to its
+    /// memory.
     void see_arrivals() {
 #if defined(CUDART_VERSION) && CUDART_VERSION >= 11030
         const CudaDeviceGuard here(ordinal_);
@@ -106,18 +107,18 @@ public:
                "cudaDeviceFlushGPUDirectRDMAWrites");
 #endif
     }
-    /// All that was fetched (`outward`), or put, by now.
+    /// Marks everything that was fetched (`outward`) or put so far.
     [[nodiscard]] std::uint32_t mark(bool outward) {
         ++marks_;
         return record(outward ? out_.get() : back_.get());
     }
-    /// True once, and then the mark is gone.
+    /// True once, when the marked copies have finished; then the mark is free.
     [[nodiscard]] bool passed(std::uint32_t mark) {
         if (!is_over(mark)) return false;
         --marks_;
         return true;
     }
-    /// Copies under way, as far as known.
+    /// True if no marked copies are known to be in flight.
     [[nodiscard]] bool is_quiet() const { return marks_ == 0; }
 
     void order_puts() {
@@ -141,7 +142,7 @@ public:
         return true;
     }
 
-    /// Until no copy is under way; false where that was not so within the time.
+    /// Waits until no copy is in flight; false if some still are after `within`.
     bool settle(std::chrono::nanoseconds within) {
         const nanoseconds until = deadline_after(steady_now(), within);
         while (cudaStreamQuery(out_.get()) == cudaErrorNotReady || cudaStreamQuery(back_.get()) == cudaErrorNotReady) {
@@ -170,7 +171,7 @@ private:
         expect(cudaEventRecord(events_[number]->get(), stream), "cudaEventRecord");
         return number;
     }
-    /// True once, and then the event is free.
+    /// True once, when the event has passed; then the event is free.
     bool is_over(std::uint32_t event) {
         if (failure_.code != ErrorCode::none) return false;
         const cudaError_t answer = cudaEventQuery(events_[event]->get());
@@ -182,10 +183,10 @@ private:
     }
 
     int ordinal_;
-    std::vector<std::unique_ptr<CudaEvent>> events_; ///< end before the streams
+    std::vector<std::unique_ptr<CudaEvent>> events_; ///< destroyed before the streams
     CudaStream out_, back_;
     List<std::uint32_t> free_events_;
-    Awaited awaited_; ///< by the next operation
+    Awaited awaited_; ///< events that the next operation waits for
     std::uint32_t marks_ = 0;
     std::vector<PinnedBlock> all_;
     List<PinnedBlock> free_blocks_;

@@ -1,8 +1,7 @@
 #pragma once
 
 /// \file
-/// How a network is asked to move memory of the device straight: it is given some of that memory to
-/// try.
+/// Asks a network to move device memory directly: it gets some of that memory to try.
 
 #include "unisono/transport/cuda/memory.hpp"
 #include "unisono/transport/cuda/options.hpp"
@@ -14,14 +13,14 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// For a network that is there already, and says by itself whether it can.
+/// For a network that exists already: it reports whether it can move device memory.
 inline DeviceMemoryWish wish_without_probe(int device) {
     return {
         .device = device, .of_host = SightOfDevice<cudaStream_t>::of_host, .seen = SightOfDevice<cudaStream_t>::seen};
 }
 
-/// The options of `Cuda<Network>` as a wish, for networks that know it, while the network is made.
-/// Without memory to try there is no wish.
+/// The options of `Cuda<Network>` with the request for direct transfers, for networks that support
+/// it, while the network is made. If there is no memory to try, nothing is requested.
 template <class Network>
 struct WithDeviceMemory {
     WithDeviceMemory(const CudaOptions<Network>& all, int device) : options(all) {
@@ -29,7 +28,7 @@ struct WithDeviceMemory {
             if (all.transfers == DeviceTransfers::staged) return;
             try {
                 probe = allocate_device(device, probe_bytes);
-            } catch (const error&) { // the network says so to the other ranks
+            } catch (const error&) { // the network tells the other ranks
                 return;
             }
             options.network.device_memory = {.probe = probe.get(),

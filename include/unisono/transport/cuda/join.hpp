@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Processes that have met become the ranks of a world with devices over another transport.
+/// Turns processes that share a control plane into the ranks of a world with devices over another
+/// transport.
 
 #include "unisono/launch/host.hpp"
 #include "unisono/transport/cuda.hpp"
@@ -17,7 +18,7 @@ template <transport Network>
 template <control_plane Control>
 Cuda<Network> Cuda<Network>::join(Control control, nanoseconds deadline, const Options& options) {
     const auto rank = static_cast<std::size_t>(control.rank());
-    const Options told = options.with(Environment::of_process()); // what is wrong with them is said before all else
+    const Options told = options.with(Environment::of_process()); // reports errors in the options before anything else
     const Blob mine = detail::blob_of(detail::cuda_card(detail::host_number(), options.device));
     const std::vector<Blob> blobs = control.all_gather(std::span<const std::byte>(mine), deadline);
     std::vector<detail::CudaCard> cards(blobs.size());

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Memory between the host and a device: pinned buffers and buffers of the device, which are kept
-/// and used again.
+/// Memory between the host and a device: pinned buffers and device buffers, which are kept and
+/// reused.
 
 #include "unisono/core/lent_memory.hpp"
 #include "unisono/transport/cuda/api.hpp"
@@ -18,15 +18,15 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A buffer of the device's, of the host's (pinned), or of both; sizes are powers of two.
+/// A buffer on the device, on the host (pinned), or both; sizes are powers of two.
 struct DeviceBlock {
     std::byte* pinned = nullptr;
     std::byte* device = nullptr;
     std::size_t bytes = 0;
 };
 
-/// Pinned memory that was given to users and is still theirs: copies go straight from and to it.
-/// Users may give it back on any thread, also after the transport's end.
+/// Pinned memory that users hold: copies read and write it directly. Users may release it on any
+/// thread, also after the transport's end.
 class PinnedRanges {
 public:
     void add(const std::byte* begin, std::size_t bytes) {
@@ -50,15 +50,15 @@ private:
     std::vector<std::pair<const std::byte*, std::size_t>> ranges_;
 };
 
-/// Buffers of one device. Nothing is freed before `free_all`, since freeing waits for all that the
-/// device does.
+/// Buffers of one device. Nothing is freed before `free_all`, since freeing waits for all work of
+/// the device.
 class DevicePool {
 public:
     DevicePool() = default;
     DevicePool(const DevicePool&) = delete;
     DevicePool& operator=(const DevicePool&) = delete;
 
-    /// At least so many bytes. Errors: refused, with how many.
+    /// A block of at least `bytes` bytes. Errors: refused, with the size.
     DeviceBlock take(std::size_t bytes, bool with_pinned) {
         if (bytes == 0) return {};
         const std::size_t size = std::bit_ceil(bytes < least ? least : bytes);
@@ -87,7 +87,7 @@ public:
     void give(const DeviceBlock& block) {
         if (block.bytes != 0) (block.pinned != nullptr ? with_ : without_).push_back(block);
     }
-    /// When the device does nothing with them any more.
+    /// Frees all buffers. The device must no longer use them.
     void free_all() {
         for (const DeviceBlock& one : all_) {
             static_cast<void>(cudaFree(one.device));
@@ -110,7 +110,7 @@ private:
     std::vector<DeviceBlock> all_, with_, without_;
 };
 
-/// Pinned memory of the host, for who asks a transport for memory. Errors: refused.
+/// Allocates pinned host memory (`Transport::allocate`). Errors: refused.
 inline std::shared_ptr<std::byte> allocate_pinned(int device, const std::shared_ptr<PinnedRanges>& ranges,
                                                   std::size_t bytes) {
     const CudaDeviceGuard here(device);
@@ -124,7 +124,7 @@ inline std::shared_ptr<std::byte> allocate_pinned(int device, const std::shared_
             }};
 }
 
-/// Memory of a device. To free it waits for all that the device does. Errors: refused.
+/// Allocates memory of a device. Freeing it waits for all work of the device. Errors: refused.
 inline std::shared_ptr<std::byte> allocate_device(int device, std::size_t bytes) {
     const CudaDeviceGuard here(device);
     void* made = nullptr;
@@ -132,19 +132,19 @@ inline std::shared_ptr<std::byte> allocate_device(int device, std::size_t bytes)
     return {static_cast<std::byte*>(made), [](std::byte* one) { static_cast<void>(cudaFree(one)); }};
 }
 
-/// Memory of a device for a library that cannot be made to let go of it: the library holds shares.
+/// Memory of a device for a library that cannot be made to release it: the library holds shares.
 class KeptOnDevice {
 public:
     /// Memory for a rank's collectives. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(int device, std::size_t bytes) {
         return allocated_.add(allocate_device(device, bytes), bytes);
     }
-    /// A share of it, if this is some of it.
+    /// A share of the allocation that contains these bytes; null if none does.
     [[nodiscard]] std::shared_ptr<std::byte> share_of(const std::byte* data, std::size_t bytes) const {
         return allocated_.share_of(data, bytes);
     }
-    /// Memory of at least this size that has no other user; it is used again when no share is held.
-    /// Errors: refused.
+    /// Memory of at least this size that has no other user. It is reused when no share of it is
+    /// held. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> room(int device, std::size_t bytes) {
         const std::size_t size = std::bit_ceil(bytes < 4096 ? 4096 : bytes);
         for (const Room& one : rooms_)
@@ -162,7 +162,7 @@ private:
     std::vector<Room> rooms_;
 };
 
-/// Copies in the turn of `stream`, and waits for it. Errors: refused.
+/// Copies on `stream`, after its earlier work, and waits for the copy. Errors: refused.
 inline void copy_and_wait(int device, void* to, const void* from, std::size_t bytes, cudaMemcpyKind which,
                           cudaStream_t stream) {
     if (bytes == 0) return;

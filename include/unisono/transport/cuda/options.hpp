@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Options of ranks with a device over another transport, from the program or its environment.
+/// Options of ranks with a device over another transport, from the program or the environment.
 
 #include "unisono/core/text.hpp"
 #include "unisono/launch/environment.hpp"
@@ -15,10 +15,10 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Of a network without options.
+/// The options of a network without options.
 struct NoOptions {
     std::size_t arena_bytes =
-        0; ///< the most that a rank may allocate in memory that ranks share; 0: what the machine has
+        0; ///< the most memory that a rank may allocate for sharing with its peers; 0: as much as the machine has
 
     friend bool operator==(const NoOptions&, const NoOptions&) = default;
 };
@@ -34,34 +34,36 @@ struct OptionsOf<Network> {
 
 } // namespace detail
 
-/// Which way data of a device take.
+/// The way of device data.
 enum class DeviceTransfers : std::uint8_t {
-    automatic, ///< as UNISONO_DEVICE_TRANSFERS says (auto, direct, staged); else straight where network and device can do that
-    direct, ///< straight; refused on all ranks where one cannot
-    staged  ///< by way of pinned memory of the host
+    automatic, ///< as UNISONO_DEVICE_TRANSFERS says (auto, direct, staged); else directly if network and device can do
+               ///< that
+    direct,    ///< directly; refused on all ranks if one cannot
+    staged     ///< through pinned host memory
 };
 
-/// Of `Cuda<Network>`: what its network may be told, and more.
+/// Options of `Cuda<Network>`: those of its network, and more.
 template <class Network>
 struct CudaOptions {
     typename detail::OptionsOf<Network>::type network = {};
     int device =
-        -1; ///< as this process numbers them; -1: the one of the rank's number on its host, modulo how many there are
-    /// The size of the pieces in which data of the device go through the host. Up to three pieces
-    /// of an operation are under way: one comes from the device, one is on the network, one goes
-    /// back. Equal on all ranks. 0: UNISONO_PIECE_BYTES; else as the network's native schedule cuts
-    /// data of the host, whose bits it then has; else 1 MiB. Chosen, not measured: at 16 to 25 GB/s
+        -1; ///< as this process numbers them; -1: the rank's number on its host, modulo the number of devices in the
+            ///< process
+    /// The size of the chunks in which device data pass through the host. Up to three chunks of an
+    /// operation are in flight: one comes from the device, one is on the network, one goes back.
+    /// Equal on all ranks. 0: UNISONO_PIECE_BYTES; else the chunks of the network's native schedule
+    /// for host data, which gives the same bits; else 1 MiB. Chosen, not measured: at 16 to 25 GB/s
     /// a copy of 1 MiB takes 40 to 65 us, many times the few us that starting it costs, and three
-    /// pieces stay in a core's caches of a few MiB.
+    /// chunks fit a core's caches of a few MiB.
     std::size_t piece_bytes = 0;
-    /// Whether messages of large collectives that do not combine leave from and arrive in the
-    /// device's memory. Over MPI also whether MPI's own collectives get that memory; if all ranks
-    /// ask for that, MPI's word is not asked.
+    /// Whether messages of large collectives that do not combine are sent from and received into
+    /// device memory. Over MPI also whether MPI's own collectives get that memory; if all ranks
+    /// request it, MPI is not asked whether it can.
     DeviceTransfers transfers = DeviceTransfers::automatic;
 
     friend bool operator==(const CudaOptions&, const CudaOptions&) = default;
 
-    /// With what the environment says where these say nothing. Errors: bad_input.
+    /// These options, completed from the environment. Errors: bad_input.
     [[nodiscard]] CudaOptions with(const Environment& environment) const {
         CudaOptions all = *this;
         if (device < -1) refuse_input({"CudaOptions::device is ", device, "; expected -1 or a device's number"});

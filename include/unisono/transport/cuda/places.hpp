@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The device of each rank: pure functions of what the ranks say of their machines. All ranks
-/// therefore come to the same answer, or to the same error.
+/// Assigns a device to each rank: pure functions of the ranks' descriptions of their machines. So
+/// all ranks get the same result, or the same error.
 
 #include "unisono/launch/wire.hpp"
 #include "unisono/transport/cuda/api.hpp"
@@ -15,15 +15,15 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A rank's description of its devices for the others.
+/// A rank's description of its devices for its peers.
 struct CudaCard {
     std::uint64_t host = 0;
     std::string problem = {};              ///< why this rank can't take part; empty: it can
-    std::vector<std::string> devices = {}; ///< those that its process sees, by their places on the bus
-    int wanted = -1;                       ///< the device that the program names; -1: by its number on the host
+    std::vector<std::string> devices = {}; ///< those that its process sees, by PCI bus id
+    int wanted = -1;                       ///< the device that the program names; -1: by the rank's number on the host
 };
 
-/// The devices of this process, by their places on the bus. Errors: refused.
+/// The PCI bus ids of the devices that this process sees. Errors: refused.
 inline std::vector<std::string> devices_of_process() {
     std::vector<std::string> places;
     const int count = visible_devices();
@@ -35,7 +35,7 @@ inline std::vector<std::string> devices_of_process() {
     return places;
 }
 
-/// Problems are noted, not thrown: the others must hear of them.
+/// The card of this process. Problems are recorded, not thrown, since the peers must learn of them.
 inline CudaCard cuda_card(std::uint64_t host, int wanted) {
     CudaCard card{.host = host, .wanted = wanted};
     try {
@@ -56,7 +56,7 @@ inline Blob blob_of(const CudaCard& card) {
     return out.take();
 }
 
-/// False for what is no card.
+/// Reads a card; false if the bytes are none.
 inline bool read(const Blob& blob, CudaCard& card) {
     WireReader in(blob);
     card.host = in.u64();
@@ -76,8 +76,8 @@ inline bool read(const Blob& blob, CudaCard& card) {
                       .message = why});
 }
 
-/// Whether each rank of a host sees one device, and each a different one: some launchers arrange it
-/// so.
+/// True if each rank of a host sees one device, and each a different one: some launchers arrange
+/// that.
 template <class Card>
 bool each_sees_its_own(const std::vector<Card>& cards, std::uint64_t host) {
     std::vector<std::string> seen;
@@ -91,9 +91,10 @@ bool each_sees_its_own(const std::vector<Card>& cards, std::uint64_t host) {
     return true;
 }
 
-/// The device of a rank, as its own process numbers them: the one that it wants, or the one of its
-/// number among the ranks of its host. More ranks than devices share them in turns. Errors, the
-/// same on all ranks: refused, if a rank has a problem, or wants a device that it does not see.
+/// The device of a rank, as its own process numbers them: the one that it names, or else the one
+/// with its number among the ranks of its host. If ranks outnumber devices, they share them in
+/// turn. Errors, the same on all ranks: refused, if a rank has a problem, or names a device that it
+/// does not see.
 inline int place_of(const std::vector<CudaCard>& cards, std::size_t rank) {
     for (std::size_t one = 0; one < cards.size(); ++one) {
         const CudaCard& card = cards[one];

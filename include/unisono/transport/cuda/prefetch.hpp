@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// CUDA's part in batches that are copied ahead (data/device_rows.hpp): pinned memory, memory of
-/// the device, a stream and events.
+/// CUDA's part of batches that are copied ahead (data/device_rows.hpp): pinned memory, device
+/// memory, a stream and events.
 
 #include "unisono/core/time.hpp"
 #include "unisono/transport/cuda/memory.hpp"
@@ -14,15 +14,15 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Copies to one device, on a stream of its own. Move-only. It may be used on any thread, whatever
-/// that thread's device is. Errors: refused, with CUDA's words; timeout if a copy, or what the copy
-/// waits for, does not end.
+/// Copies to one device, on a stream of its own. Move-only. May be used on any thread, with any
+/// current device. Errors: refused, with CUDA's text; timeout if a copy, or the work that it waits
+/// for, does not end.
 class CudaPrefetch {
 public:
     using Stream = cudaStream_t;
-    using Mark = std::unique_ptr<detail::CudaEvent>; ///< made when it is put first
+    using Mark = std::unique_ptr<detail::CudaEvent>; ///< created when it is first recorded
 
-    /// \param device as CUDA counts them; `group.endpoint().device()` is the rank's
+    /// \param device as CUDA numbers them; `group.endpoint().device()` is the rank's
     /// \param timeout the longest that the host waits for the device
     explicit CudaPrefetch(int device, std::chrono::nanoseconds timeout = std::chrono::seconds(60))
         : device_(device), timeout_(timeout) {
@@ -54,7 +54,7 @@ public:
         if (mark == nullptr) return;
         detail::check_cuda(cudaStreamWaitEvent(stream, mark->get(), 0), "cudaStreamWaitEvent");
     }
-    /// Asks until the mark is passed; most times it is.
+    /// Polls until the event has passed; usually it has.
     void wait(const Mark& mark) const {
         if (mark == nullptr) return;
         const nanoseconds until = deadline_after(steady_now(), timeout_);

@@ -1,12 +1,12 @@
 #pragma once
 
 /// \file
-/// Processes that have met find out which of them share a host, and become the ranks of a world of
-/// hosts.
+/// Processes that share a control plane find out which of them share a host, and become the ranks
+/// of a world of hosts.
 ///
 /// No name tells whether two processes share memory: containers of one machine may not, those of
-/// one pod may, and machines started from one image may give themselves equal names. So each rank
-/// shows the others a page that holds a random number; a rank that reads that number can share
+/// one pod may, and machines started from one image may have equal names. So each rank offers its
+/// peers a page that holds a random number; a rank that reads that number can share memory with it.
 /// memory with it.
 
 #include "unisono/launch/host.hpp"
@@ -27,14 +27,14 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Each process's message to the others: the address of its page, followed by the name of its host
-/// as it was given, or the reason why it cannot join.
+/// Each process's message to the others: the address of its page, followed by its given host name,
+/// or the reason why it cannot join.
 struct HostCard {
     static constexpr std::uint64_t expected = 0x3174736f68696e75;
 
     std::uint64_t version = expected;
     std::uint64_t processes =
-        0; ///< equal where equal numbers may be equal processes: else its number is not even tried
+        0; ///< equal for processes whose process numbers are comparable; else the number is not even tried
     std::array<std::uint8_t, JobToken::bytes> token = {};
     std::int32_t process = 0;
     std::int32_t file = -1;
@@ -58,7 +58,7 @@ std::vector<std::string> gather_texts(Control& control, const std::string& mine,
                       .message = concat({"rank ", rank, ": ", why})});
 }
 
-/// Whether the page of that card can be mapped, and is that of the card.
+/// True if the page that the card names can be mapped, and has the card's random number.
 inline bool shares_memory(const HostCard& card) {
     try {
         const SharedSegment page = SharedSegment::open(concat({"/proc/", card.process, "/fd/", card.file}));
@@ -69,8 +69,8 @@ inline bool shares_memory(const HostCard& card) {
     }
 }
 
-/// The ranks' hosts, by tokens that they read in each other's memory. Collective. Errors, the same
-/// on all ranks: refused, with what a rank was told wrong.
+/// Finds the ranks' hosts, by random numbers that they read in each other's memory. Collective.
+/// Errors, the same on all ranks: refused, with the wrong option of a rank.
 template <control_plane Control>
 HostPlaces find_hosts(Control& control, nanoseconds deadline, const std::string& name, const std::string& failed) {
     HostCard mine;
@@ -83,7 +83,7 @@ HostPlaces find_hosts(Control& control, nanoseconds deadline, const std::string&
         page = SharedSegment::create(SharedLayout::page);
         std::memcpy(page->base(), mine.token.data(), mine.token.size());
         mine.file = page->file();
-    } catch (const error&) { // then it is alone
+    } catch (const error&) { // then this rank is alone on its host
     }
     const std::string text =
         std::string(reinterpret_cast<const char*>(&mine), sizeof mine) + (failed.empty() ? name : failed);
@@ -98,7 +98,7 @@ HostPlaces find_hosts(Control& control, nanoseconds deadline, const std::string&
             refuse_join(rank, "runs another version of the library, or on another kind of host");
         if (cards[rank].failed != 0) refuse_join(rank, texts[rank].substr(sizeof(HostCard)));
     }
-    std::int32_t first = control.rank(); // of those whose page it can read
+    std::int32_t first = control.rank(); // the first rank whose page this one can read
     for (std::size_t rank = 0; rank < me; ++rank) {
         const bool may = cards[rank].processes == mine.processes && cards[rank].file >= 0 && mine.file >= 0 &&
                          texts[rank].substr(sizeof(HostCard)) == name;
@@ -119,8 +119,8 @@ HostPlaces find_hosts(Control& control, nanoseconds deadline, const std::string&
     return HostPlaces(hosts);
 }
 
-/// The memory of this rank's host. Collective over the job. Errors, the same on all ranks: those of
-/// the first rank that has one.
+/// The shared memory of this rank's host. Collective over the job. Errors, the same on all ranks:
+/// those of the first rank that has one.
 template <control_plane Control>
 std::shared_ptr<SharedMemoryWorld> join_host(Control& control, nanoseconds deadline, const HostPlaces& places,
                                              std::size_t arena_bytes) {
@@ -138,10 +138,10 @@ std::shared_ptr<SharedMemoryWorld> join_host(Control& control, nanoseconds deadl
     try {
         made =
             join_shared_memory(places.local_rank(control.rank()), static_cast<int>(ranks.size()), gather, arena_bytes);
-    } catch (const error& refused) { // the other hosts' ranks gather as often as usual
+    } catch (const error& refused) { // ranks of other hosts gather as often as usual
         if (control.first_fault() != nullptr) throw;
         failed = refused.why().message;
-        const int who = refused.rank(); // of this host: it tells itself, by its number in the world
+        const int who = refused.rank(); // a rank of this host; the error must name it by its number in the world
         const std::string before = concat({"rank ", who, ": "});
         if (who >= 0 && failed.starts_with(before)) failed.erase(0, before.size());
         if (who >= 0 && who != places.local_rank(control.rank())) failed.clear();
@@ -159,7 +159,7 @@ std::shared_ptr<SharedMemoryWorld> join_host(Control& control, nanoseconds deadl
 
 namespace detail {
 
-/// The hosts of ranks that were given these names, see `host_name_of`. Collective. Errors: as
+/// The hosts of ranks with given host names (see `host_name_of`). Collective. Errors: as
 /// `find_hosts`.
 template <control_plane Control>
 HostPlaces find_named_hosts(Control& control, nanoseconds deadline, const std::vector<std::string>& given,
@@ -168,7 +168,7 @@ HostPlaces find_named_hosts(Control& control, nanoseconds deadline, const std::v
     std::string failed;
     try {
         own_name = host_name_of(control.rank(), control.size(), given, own, Environment::of_process());
-    } catch (const error& refused) { // all must hear of it
+    } catch (const error& refused) { // all ranks must learn of it
         failed = refused.why().message;
     }
     return find_hosts(control, deadline, own_name, failed);
@@ -176,8 +176,8 @@ HostPlaces find_named_hosts(Control& control, nanoseconds deadline, const std::v
 
 } // namespace detail
 
-/// Whether all ranks can share memory, so that `SharedMemory` can join them: for programs that
-/// choose their transport when they run. `names` or UNISONO_HOSTS separate ranks, as for `Hosts`.
+/// True if all ranks can share memory, so that `SharedMemory` can join them: for programs that
+/// choose their transport at run time. `names` or UNISONO_HOSTS separate ranks, as for `Hosts`.
 /// Collective over the job. Cost: two all_gathers of the control plane. Errors, the same on all
 /// ranks: refused, with the rank; the job's first fault.
 template <control_plane Control>

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Which ranks a program or its environment pretends to be of different hosts.
+/// The host names by which a program or its environment places ranks on different hosts.
 
 #include "unisono/core/text.hpp"
 #include "unisono/launch/environment.hpp"
@@ -14,8 +14,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// "a,a,b": a name per rank; nothing: no names. Errors: bad_input for an empty name, or if there
-/// are more or fewer names than ranks.
+/// "a,a,b": a name per rank; empty: no names. Errors: bad_input for an empty name, or if the number
+/// of names is not the number of ranks.
 inline std::vector<std::string> parse_host_names(std::string_view text, int ranks) {
     std::vector<std::string> names;
     if (text.empty()) return names;
@@ -32,8 +32,8 @@ inline std::vector<std::string> parse_host_names(std::string_view text, int rank
     return names;
 }
 
-/// The name of a rank's host: by `given`, a name per rank, else `own`, else as UNISONO_HOST_NAME
-/// says, else UNISONO_HOSTS, a name per rank. Empty where none says any. Errors: bad_input.
+/// The name of a rank's host: from `given`, a name per rank; else `own`; else UNISONO_HOST_NAME;
+/// else UNISONO_HOSTS, a name per rank. Empty if none of these is set. Errors: bad_input.
 inline std::string host_name_of(int rank, int ranks, const std::vector<std::string>& given, const std::string& own,
                                 const Environment& environment) {
     if (!given.empty() && given.size() != static_cast<std::size_t>(ranks))
@@ -48,21 +48,21 @@ inline std::string host_name_of(int rank, int ranks, const std::vector<std::stri
 
 } // namespace detail
 
-/// Of `Hosts<Network>`: what its network may be told, and more.
+/// Options of `Hosts<Network>`: those of its network, and more.
 template <class Network>
 struct HostsOptions {
     typename Network::Options network = {};
     /// A name per rank, the same on all ranks. Ranks with different names exchange messages over
-    /// the network even if they could share memory. Equal names share a host only where memory can
-    /// really be shared. None: as UNISONO_HOSTS says (a,a,b,b), else ranks that can share memory
-    /// do.
+    /// the network even if they could share memory. Ranks with equal names share a host only if
+    /// they can share memory. Empty: as UNISONO_HOSTS says (a,a,b,b), else ranks that can share
+    /// memory share a host.
     std::vector<std::string> hosts = {};
-    std::string host = {};       ///< this rank's alone, in place of all; none: as UNISONO_HOST_NAME says
-    std::size_t arena_bytes = 0; ///< the most that a rank may allocate; 0: what the machine has
+    std::string host = {};       ///< the name of this rank alone, instead of `hosts`; empty: as UNISONO_HOST_NAME says
+    std::size_t arena_bytes = 0; ///< the most memory that a rank may allocate; 0: as much as the machine has
 
     friend bool operator==(const HostsOptions&, const HostsOptions&) = default;
 
-    /// The name of a rank's host in worlds of this size; empty for none. Errors: bad_input.
+    /// The name of a rank's host in worlds of this size; empty: none. Errors: bad_input.
     [[nodiscard]] std::string name_of(int rank, int ranks, const Environment& environment) const {
         return detail::host_name_of(rank, ranks, hosts, host, environment);
     }

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The common part of the two halves of `Hosts`: the host of each rank, and one first fault for
+/// The common state of the two halves of `Hosts`: the host of each rank, and one first fault for
 /// both.
 
 #include "unisono/transport/hosts/options.hpp"
@@ -18,7 +18,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// The network, which asks the control plane, decides the first fault of a host's memory. Only the
-/// network hears which ranks leave and wait.
+/// network learns which ranks leave and wait.
 class NetworkOverseer final : public Overseer {
 public:
     explicit NetworkOverseer(std::shared_ptr<NetworkWorld> network) : network_(std::move(network)) {}
@@ -39,12 +39,12 @@ private:
     std::shared_ptr<NetworkWorld> network_;
 };
 
-/// Where each rank lives.
+/// The host of each rank.
 class HostPlaces {
 public:
     HostPlaces() = default;
-    /// The host of each rank, by any numbers; hosts are renumbered in the order of their first
-    /// ranks.
+    /// The host of each rank, by arbitrary numbers; hosts are renumbered in the order of their
+    /// first ranks.
     explicit HostPlaces(const std::vector<int>& host_of_rank) {
         std::vector<int> seen;
         for (std::size_t rank = 0; rank < host_of_rank.size(); ++rank) {
@@ -71,7 +71,7 @@ private:
     std::vector<std::vector<int>> ranks_; ///< by host
 };
 
-/// The first rank of each name. Without names, all are of one host.
+/// The first rank with each name. Without names all ranks are on one host.
 inline std::vector<int> hosts_of_names(const std::vector<std::string>& names, int ranks) {
     std::vector<int> hosts(static_cast<std::size_t>(ranks));
     for (std::size_t rank = 0; rank < names.size(); ++rank) {

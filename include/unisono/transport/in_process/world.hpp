@@ -64,10 +64,10 @@ public:
         boards_.drop(context);
     }
 
-    /// Addresses mean the same on all ranks.
+    /// Addresses are the same on all ranks.
     static constexpr std::ptrdiff_t shift(int) { return 0; }
 
-    /// A flag in a line that only receivers write, with nothing else near it.
+    /// A flag in a cache line of its own, which only receivers write.
     std::atomic<std::uint32_t>& new_flag(int rank) {
         List<LoneFlag*>& flags = state(rank).flags;
         flags.reserve(flags.size() + 1); // else a flag could be lost
@@ -81,8 +81,8 @@ public:
 
     [[nodiscard]] const Fault* first_fault() const { return fault_seen_.load(std::memory_order_acquire); }
 
-    /// Records the first fault and waits until no other rank touches foreign memory: none begins
-    /// after it.
+    /// Records the first fault, and waits until no other rank accesses foreign memory; none begins
+    /// to afterwards.
     void abort(int rank, const Fault& fault) {
         {
             const Lock lock(mutex_);
@@ -99,7 +99,7 @@ public:
         }
     }
 
-    /// Before a rank reads or writes another's memory; false if it must not any more.
+    /// Called before a rank accesses another's memory; false if it must not any more.
     bool begin_touching(int rank) {
         fence_.store_often(state(rank).touching, true);
         if (fault_seen_.load(std::memory_order_seq_cst) == nullptr) return true;
@@ -136,7 +136,7 @@ private:
     }
     RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
-    /// The boards of all groups. Each stays where it is until all of the group's ranks have dropped
+    /// The boards of all groups. A board does not move until all of the group's ranks have dropped
     /// it.
     template <class Board>
     class Boards {

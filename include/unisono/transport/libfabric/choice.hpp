@@ -23,7 +23,7 @@ inline std::string fabric_error_text(ssize_t failed) {
     return concat({fi_strerror(code), " (", code, ")"});
 }
 
-/// The preference for a provider that was not named; -1: never (slow, or for one host alone).
+/// The preference for a provider that was not named; -1: never (slow, or for one host only).
 inline int fabric_place(const fi_info& info) {
     constexpr std::string_view wanted[] = {"tcp;ofi_rxm", "tcp",           "net", "opx", "psm2",
                                            "psm3",        "verbs;ofi_rxm", "cxi", "efa"};
@@ -32,8 +32,7 @@ inline int fabric_place(const fi_info& info) {
     }
     return -1;
 }
-/// The reach of an interface that was not named: not the loopback, nor an address that holds on one
-/// link alone.
+/// The rank of an interface that was not named: 0 for the loopback and for link-local addresses.
 inline int fabric_reach(const fi_info& info) {
     if (info.src_addr == nullptr) return 1;
     if (info.addr_format == FI_SOCKADDR_IN)

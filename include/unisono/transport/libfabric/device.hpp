@@ -1,18 +1,18 @@
 #pragma once
 
 /// \file
-/// One rank's endpoint of libfabric: found by negotiation, opened, named in errors, closed. Fabric,
-/// domain, address vector and completion queue are made anew for each rank, since threads on
-/// endpoints of one domain misroute messages.
+/// One rank's endpoint of libfabric: finds it by negotiation, opens it, describes it in errors,
+/// closes it. Each rank makes its own fabric, domain, address vector and completion queue, since
+/// threads on endpoints of one domain misroute messages.
 ///
-/// It asks for reliable datagrams, tagged messages, order of sends, and progress by polling (no
+/// It asks for reliable datagrams, tagged messages, ordered sends, and progress by polling (no
 /// thread of the library's). It offers all modes of memory registration and honours the answer:
 /// with FI_MR_LOCAL `register_memory` registers. Tried with net, tcp;ofi_rxm and shm. Of verbs and
 /// efa only this negotiation was tried, for lack of their hardware.
 ///
-/// A second step asks the provider and domain that were found for memory of a device, so that the
-/// wish changes nothing else: FI_HMEM, and then whether some of that memory can be registered. If
-/// not, the endpoint works without it.
+/// A second step asks the chosen provider and domain for device memory, so that this request
+/// changes nothing else: first FI_HMEM, then whether some of that memory can be registered. If not,
+/// the endpoint works without it.
 
 #include "unisono/transport/libfabric/choice.hpp"
 #include "unisono/transport/libfabric/options.hpp"
@@ -33,8 +33,8 @@ namespace detail {
 class FabricDevice {
 public:
     FabricDevice() = default; ///< none: not open
-    /// `options` and what the environment adds to them. `start`: where in the range of ports to
-    /// look first. Errors: refused, with provider, interface and ports.
+    /// `options`, already completed from the environment. `start`: the first port of the range to
+    /// try. Errors: refused, with provider, interface and ports.
     FabricDevice(const LibfabricOptions& options, bool other_hosts, int start = 0) : options_(options) {
         choose(other_hosts);
         find_device_memory();
@@ -62,9 +62,9 @@ public:
                        interface_.empty() ? "(any)" : interface_});
     }
 
-    /// How others reach this endpoint: opaque bytes.
+    /// The address by which peers reach this endpoint: opaque bytes.
     [[nodiscard]] const std::vector<std::byte>& address() const { return address_; }
-    /// Of an address, of this rank or of another with the same provider.
+    /// The text of an address, of this rank or of a peer with the same provider.
     [[nodiscard]] std::string text_of(const std::vector<std::byte>& address) const {
         if (av_ == nullptr) return socket_text(address); // closed after a fault
         if (address.empty()) return "?";
@@ -75,7 +75,7 @@ public:
         const std::size_t scheme = found.find("://");
         return scheme == std::string::npos ? found : found.substr(scheme + 3);
     }
-    /// The same of a socket's address, without libfabric.
+    /// As `text_of` for a socket's address, without libfabric.
     static std::string socket_text(const std::vector<std::byte>& address) {
         SocketAddress socket;
         if (address.size() < sizeof(sockaddr_in) || address.size() > sizeof socket.storage) return "?";
@@ -83,24 +83,25 @@ public:
         const bool known = socket.storage.ss_family == AF_INET || socket.storage.ss_family == AF_INET6;
         return known ? concat({host_text(socket), ":", port_of(socket)}) : std::string("?");
     }
-    /// FI_ADDR_NOTAVAIL if libfabric does not take it.
+    /// Adds a peer's address; FI_ADDR_NOTAVAIL if libfabric rejects it.
     [[nodiscard]] fi_addr_t insert(const std::vector<std::byte>& address) {
         fi_addr_t found = FI_ADDR_NOTAVAIL;
         return fi_av_insert(av_.get(), address.data(), 1, &found, 0, nullptr) == 1 ? found : FI_ADDR_NOTAVAIL;
     }
 
-    /// Sends at most `inject_bytes()`, which libfabric does not check. It returns at once, and
-    /// reports no completion.
+    /// Sends at most `inject_bytes()`, which libfabric does not check. Returns at once; there is no
+    /// completion.
     [[nodiscard]] std::size_t inject_bytes() const { return info().tx_attr->inject_size; }
     ssize_t inject(fi_addr_t to, std::uint64_t tag, const std::byte* data, std::size_t bytes) {
         return fi_tinject(endpoint_.get(), data, bytes, to, tag);
     }
-    /// 0; -FI_EAGAIN: later, as nothing has begun; else an error.
+    /// Returns 0, -FI_EAGAIN (nothing has begun: try later), or an error.
     ssize_t send(fi_addr_t to, std::uint64_t tag, const std::byte* data, std::size_t bytes, fid_mr* region,
                  FabricOperation& operation) {
         return fi_tsend(endpoint_.get(), data, bytes, descriptor(region), to, tag, &operation.context);
     }
-    /// One message of two parts, each from where it lies. Only where memory needs no registration.
+    /// Sends one message from two buffers, without copying them. Only if memory needs no
+    /// registration.
     ssize_t send_both(fi_addr_t to, std::uint64_t tag, const std::byte* first, std::size_t first_bytes,
                       const std::byte* second, std::size_t second_bytes, FabricOperation& operation) {
         const iovec parts[2] = {{const_cast<std::byte*>(first), first_bytes},
@@ -121,8 +122,8 @@ public:
         return fi_trecv(endpoint_.get(), data, bytes, descriptor(region), from, tag, 0, &operation.context);
     }
 
-    /// Moves everything, and calls done(operation, failed, bytes) for each completion; `failed` is
-    /// 0 or positive. The result is not 0 if libfabric cannot go on at all.
+    /// Advances all operations, and calls done(operation, failed, bytes) for each completion;
+    /// `failed` is 0 or positive. The result is not 0 if libfabric cannot continue.
     template <class Done>
     ssize_t poll(Done&& done) {
         fi_cq_tagged_entry entries[16];
@@ -140,20 +141,20 @@ public:
         return 0;
     }
 
-    /// Whether memory must be registered before it is sent from or received to.
+    /// True if memory must be registered before sending from it or receiving into it.
     [[nodiscard]] bool wants_registration() const {
         return is_open() && (registers_ || (info().domain_attr->mr_mode & FI_MR_LOCAL) != 0);
     }
-    /// As if the provider wanted it: so that it can be tried without the hardware that does.
+    /// Registers in any case, so that registration can be tested without hardware that needs it.
     void register_always() { registers_ = true; }
-    /// Errors: refused.
+    /// Registers memory, if registration is needed. Errors: refused.
     [[nodiscard]] FabricRegion register_memory(const void* data, std::size_t bytes) {
         if (!wants_registration() || bytes == 0) return {};
         fid_mr* made = nullptr;
         const int failed = fi_mr_reg(domain(), data, bytes, FI_SEND | FI_RECV, 0, next_key_++, 0, &made, nullptr);
         return bound({domain_, FabricHandle<fid_mr>(made)}, failed, "fi_mr_reg", bytes);
     }
-    /// Registers device memory, as long as the returned object lives, if messages may use it.
+    /// Registers device memory, if messages may use it; lasts as long as the returned object.
     /// Errors: refused.
     [[nodiscard]] FabricRegion register_device_memory(const std::byte* data, std::size_t bytes) {
         const iovec range{seen(data), bytes};
@@ -168,22 +169,22 @@ public:
         const int failed = fi_mr_regattr(domain(), &asked, 0, &made);
         return bound({domain_, FabricHandle<fid_mr>(made)}, failed, "fi_mr_regattr", bytes);
     }
-    /// Where libfabric finds memory of the device.
+    /// The address at which libfabric finds device memory.
     [[nodiscard]] std::byte* seen(const std::byte* data) const {
         return wish().seen == nullptr ? const_cast<std::byte*>(data) : wish().seen(data);
     }
-    /// Whether messages may leave from memory of the device, and come to it.
+    /// True if messages may be sent from device memory and received into it.
     [[nodiscard]] bool moves_device_memory() const { return is_open() && wish().probe != nullptr && problem_.empty(); }
-    /// The reason if it was requested and they may not; empty: they may.
+    /// The reason why a request for device memory failed; empty: it did not.
     [[nodiscard]] const std::string& device_memory_problem() const { return problem_; }
     void give_up_device_memory(const std::string& why) { problem_ = why; }
-    /// How often that was done.
+    /// The number of registrations so far.
     [[nodiscard]] std::uint64_t registrations() const { return next_key_ - 1; }
-    /// Whether a peer reads this rank's memory at any moment, without its help (shm does, by the
+    /// True if peers read this rank's memory at any time, without its help (over shm, by the
     /// kernel).
     [[nodiscard]] bool peers_read() const { return provider_.find("shm") != std::string::npos; }
 
-    /// Whether there is an endpoint: after `close` nothing touches any memory.
+    /// True if there is an endpoint. After `close` libfabric accesses no memory.
     [[nodiscard]] bool is_open() const { return endpoint_ != nullptr; }
     void close() noexcept {
         endpoint_.reset();
@@ -204,7 +205,7 @@ private:
     static constexpr std::uint32_t version = FI_VERSION(1, 17);
 
     static FabricOperation& operation_of(void* context) {
-        return *reinterpret_cast<FabricOperation*>(context); // of standard layout, the context first
+        return *reinterpret_cast<FabricOperation*>(context); // of standard layout, with the context first
     }
     static_assert(std::is_standard_layout_v<FabricOperation>);
     [[nodiscard]] fi_info& info() const { return *domain_->info; }
@@ -213,7 +214,7 @@ private:
 
     [[nodiscard]] const DeviceMemoryWish& wish() const { return options_.device_memory; }
 
-    /// A region that was made, or could not be.
+    /// Completes the registration of a region; refuses if it failed.
     [[nodiscard]] FabricRegion bound(FabricRegion region, int failed, const char* call, std::size_t bytes) const {
         if (failed == 0 && (info().domain_attr->mr_mode & FI_MR_ENDPOINT) != 0) {
             failed = fi_mr_bind(region.handle.get(), &endpoint_->fid, 0);
@@ -223,8 +224,7 @@ private:
         return region;
     }
 
-    /// Tries the chosen provider and domain once more with FI_HMEM, for memory that is not the
-    /// host's.
+    /// Asks the chosen provider and domain once more with FI_HMEM, for device memory.
     void find_device_memory() {
         if (wish().probe == nullptr) return;
         if (peers_read()) {
@@ -239,7 +239,7 @@ private:
         for (const fi_info* one = list; one != nullptr; one = one->next) {
             const char* const other = one->domain_attr->name;
             if (provider_ != one->fabric_attr->prov_name || (name != nullptr && other == nullptr)) continue;
-            if (name != nullptr && std::string_view(name) != other) continue; // socket providers ignore the wish
+            if (name != nullptr && std::string_view(name) != other) continue; // socket providers ignore the request
             plain_ = std::move(domain_->info);
             domain_->info.reset(fi_dupinfo(one));
             return;
@@ -270,7 +270,7 @@ private:
         }
     }
 
-    /// The best of what there is.
+    /// Chooses the best of the offered networks.
     void choose(bool other_hosts) {
         provider_ = options_.provider;
         interface_ = options_.interface;
@@ -298,7 +298,7 @@ private:
         const fi_info* best = nullptr;
         for (const fi_info* one = list; one != nullptr; one = one->next) {
             const char* const domain = one->domain_attr->name;
-            if (by_domain && (domain == nullptr || interface_ != domain)) continue; // socket providers ignore the wish
+            if (by_domain && (domain == nullptr || interface_ != domain)) continue; // socket providers ignore it
             if (best == nullptr || is_better(*one, *best)) best = one;
         }
         if (best == nullptr)
@@ -344,7 +344,7 @@ private:
         else static_cast<sockaddr_in6*>(info().src_addr)->sin6_port = number;
     }
 
-    /// 0, or what failed.
+    /// Opens the objects. Returns 0, or the error, with the failed call in `what`.
     int open(const char*& what) {
         const auto own = [&](auto& handle, const char* call, auto make) {
             what = call;
@@ -391,10 +391,10 @@ private:
 
     LibfabricOptions options_;
     std::string provider_, interface_, node_;
-    std::string problem_;         ///< with memory of a device
-    FabricHandle<fi_info> plain_; ///< what is there without it, while it is tried
+    std::string problem_;         ///< why device memory cannot be used
+    FabricHandle<fi_info> plain_; ///< the choice without device memory, while that is tried
     std::shared_ptr<FabricDomain> domain_ = std::make_shared<FabricDomain>();
-    FabricHandle<fid_av> av_; // what stands below is closed before
+    FabricHandle<fid_av> av_; // objects declared below are closed before it
     FabricHandle<fid_cq> queue_;
     FabricHandle<fid_ep> endpoint_;
     std::vector<std::byte> address_;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The frames before messages over libfabric, and the card by which one rank reaches another.
+/// The frames before messages over libfabric, and the card by which ranks reach one another.
 
 #include "unisono/launch/token.hpp"
 #include "unisono/transport/libfabric/device.hpp"
@@ -22,17 +22,18 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Before each message, and alone. Machines of a world have one order of bytes.
+/// Precedes each message, or stands alone. All machines of a world have the same byte order.
 struct alignas(16) FabricFrame {
     enum Kind : std::uint32_t {
         message, ///< the payload follows
-        request, ///< a message waits as `number`: a large one, or of a device, which may wait for its receive (`landing` is 1)
-        ready,       ///< `number` may come under the tag `landing`
-        goodbye,     ///< this was the last, but for answers
-        goodbye_seen ///< and all before it
+        request, ///< a message waits as `number`: a large one, or one of device memory, which may wait for its receive
+                 ///< (`landing` is 1)
+        ready,   ///< the sender may send `number` under the tag `landing`
+        goodbye, ///< the last frame, except answers
+        goodbye_seen ///< confirms the goodbye and all frames before it
     };
 
-    std::uint64_t key = 0; ///< of the world: what comes without it is dropped
+    std::uint64_t key = 0; ///< of the world: frames without it are dropped
     std::int32_t from = -1;
     Kind kind = message;
     std::uint64_t number = 0;
@@ -41,7 +42,7 @@ struct alignas(16) FabricFrame {
 };
 static_assert(std::is_trivially_copyable_v<FabricFrame> && sizeof(FabricFrame) == 80);
 
-/// Tags of libfabric: frames have none, and those of large messages have the highest bit.
+/// libfabric tags: frames use 0, large messages set the highest bit.
 constexpr std::uint64_t fabric_frame_tag = 0;
 constexpr std::uint64_t fabric_bulk_bit = std::uint64_t{1} << 63;
 
@@ -53,8 +54,7 @@ inline std::uint64_t fabric_key(const JobToken& token) {
     return halves[0] ^ halves[1];
 }
 
-/// The largest eager message: as measured on the machines that were there (docs/libfabric.md), or
-/// 16 KiB.
+/// The largest eager message per provider: as measured (docs/libfabric.md), else 16 KiB.
 inline std::size_t eager_bytes_of(std::string_view provider) {
     if (provider == "net" || provider == "tcp") return std::size_t{512} << 10;
     if (provider == "tcp;ofi_rxm") return (std::size_t{16} << 10) - 256; // its own buffers have 16 KiB
@@ -62,13 +62,13 @@ inline std::size_t eager_bytes_of(std::string_view provider) {
     return std::size_t{16} << 10;
 }
 
-/// How a rank is reached, and what it says of memory of a device, as a text of bytes.
+/// A rank's address and its device memory options, as bytes in a text.
 struct FabricCard {
     enum Wish : std::uint8_t { none, wished, required };
 
     std::uint32_t eager_bytes = 0;
     Wish device_memory = none;
-    std::string problem = {}; ///< with that: at most 255 bytes are told
+    std::string problem = {}; ///< with device memory; at most 255 bytes are sent
     std::string provider = {};
     std::vector<std::byte> address = {};
 
@@ -83,7 +83,7 @@ struct FabricCard {
         return all;
     }
     [[nodiscard]] bool reaches_device_memory() const { return device_memory != none && problem.empty(); }
-    /// Empty if the text is none.
+    /// Reads a card; empty if the text is none.
     static FabricCard read(std::string_view text) {
         FabricCard card;
         constexpr std::size_t fixed = sizeof card.eager_bytes;
@@ -118,10 +118,10 @@ inline FabricCard card_of(const FabricDevice& device, const LibfabricOptions& op
 /// Memory that libfabric may use.
 struct FabricMemory {
     FabricMemory(FabricDevice& device, std::size_t size) : FabricMemory(device, made(size), size) {}
-    /// Somebody else's, which is kept.
+    /// Another owner's memory, kept alive.
     FabricMemory(FabricDevice& device, std::shared_ptr<std::byte> memory, std::size_t size)
         : data(std::move(memory)), bytes(size), region(device.register_memory(data.get(), size)) {}
-    /// Of the device, and its owner keeps it.
+    /// Device memory; its owner keeps it alive.
     FabricMemory(FabricDevice& device, const std::byte* memory, std::size_t size)
         : data(std::shared_ptr<void>(), const_cast<std::byte*>(memory)), bytes(size),
           region(device.register_device_memory(memory, size)) {}
@@ -132,7 +132,7 @@ struct FabricMemory {
 
     std::shared_ptr<std::byte> data;
     std::size_t bytes;
-    FabricRegion region; ///< ends before the memory
+    FabricRegion region; ///< destroyed before the memory
 
 private:
     static std::shared_ptr<std::byte> made(std::size_t size) {
@@ -142,17 +142,17 @@ private:
     }
 };
 
-/// Room for a frame and the payload behind it.
+/// A buffer for a frame and the payload after it.
 struct FabricRoom : FabricOperation {
     FabricRoom(Kind what, FabricDevice& device, std::size_t bytes) : FabricOperation(what), memory(device, bytes) {}
 
     FabricMemory memory;
     int peer = -1;
-    bool straight = false; ///< the payload goes from the program's memory, which is free again when it is out
-    Token token = 0;       ///< of that
+    bool straight = false; ///< the payload is sent from the program's memory, which is free when the send completes
+    Token token = 0;       ///< of that send
 };
 
-/// Records that do not move while libfabric or a peer knows their `number`, which is not used again
+/// Records that do not move while libfabric or a peer knows their `number`. A number is not reused
 /// soon.
 template <class T>
 class FabricRecords {
@@ -167,7 +167,7 @@ public:
         free_.pop_back();
         return record;
     }
-    /// nullptr if there is none of this number now.
+    /// The record with this number; nullptr if there is none now.
     [[nodiscard]] T* find(std::uint64_t number) {
         const auto at = static_cast<std::uint32_t>(number);
         return at < records_.size() && records_[at]->number == number ? records_[at].get() : nullptr;

@@ -32,8 +32,8 @@ struct FabricCloser {
 template <class Object>
 using FabricHandle = std::unique_ptr<Object, FabricCloser>;
 
-/// The context of an operation of libfabric, which must live until the operation is complete: the
-/// base of the objects that start operations.
+/// The context of a libfabric operation, which must live until the operation completes: the base of
+/// objects that start operations.
 struct FabricOperation {
     enum class Kind : std::uint8_t { room, outgoing, sending, landing };
 
@@ -42,14 +42,14 @@ struct FabricOperation {
     Kind kind;
 };
 
-/// A domain, which lives as long as memory is registered with it.
+/// A domain; it lives as long as memory is registered with it.
 struct FabricDomain {
     FabricHandle<fi_info> info;
-    FabricHandle<fid_fabric> fabric; // what stands below is closed before
+    FabricHandle<fid_fabric> fabric; // objects declared below are closed before it
     FabricHandle<fid_domain> domain;
 };
 
-/// Memory that libfabric may read and write; empty where it need not be told.
+/// Memory that libfabric may read and write; empty if it needs no registration.
 struct FabricRegion {
     std::shared_ptr<FabricDomain> domain = nullptr;
     FabricHandle<fid_mr> handle = nullptr;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Processes that have met become the ranks of a world over libfabric.
+/// Turns processes that share a control plane into the ranks of a world over libfabric.
 
 #include "unisono/transport/libfabric.hpp"
 #include "unisono/transport/network/join.hpp"
@@ -14,8 +14,8 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
 
-/// One rank wants memory of devices to go straight, and another, the first of which is named, does
-/// not.
+/// Refuses: one rank requires direct transfers of device memory, and another rank, the first of
+/// which is named, cannot do them.
 [[noreturn, gnu::cold]] inline void refuse_device_memory(const NetworkWorld& world) {
     int other = 0;
     while (FabricCard::read(world.address(other)).reaches_device_memory()) ++other;
@@ -60,7 +60,7 @@ Libfabric Libfabric::join(Control control, nanoseconds deadline, const Libfabric
                   .message = concat({"libfabric: rank ", other, " has the provider ", detail::quoted(theirs),
                                      ", rank 0 has ", detail::quoted(first), " (name one by UNISONO_PROVIDER)"})});
     }
-    bool all = true; // have reached memory of their device, if any wants to
+    bool all = true; // all ranks reach their device memory, if any rank asks for that
     for (int other = 0; other < world->size(); ++other)
         all = all && detail::FabricCard::read(world->address(other)).reaches_device_memory();
     for (int other = 0; other < world->size() && !all; ++other) {

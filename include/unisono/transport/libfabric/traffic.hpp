@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// A rank's traffic over libfabric: messages and frames that wait to be sent, large messages of
+/// A rank's traffic over libfabric: messages and frames that wait to be sent, large messages in
 /// both directions, and operations that libfabric has postponed. The wire (libfabric/wire.hpp)
 /// gives them their meaning.
 
@@ -37,26 +37,26 @@ public:
 
     FabricTraffic(FabricTraffic&&) noexcept = default;
     FabricTraffic& operator=(FabricTraffic&&) = delete;
-    ~FabricTraffic() { // in a process that a rank has forked: to close would shut down the parent's connections
+    ~FabricTraffic() { // in a forked process: closing would shut down the parent's connections
         if (device_.is_open() && !world_->is_here()) static_cast<void>(new FabricDevice(std::move(device_)));
     }
 
-    /// Memory that is registered once, where libfabric wants that, and stays as long as its owner.
+    /// Memory that is registered once, if libfabric needs that, for as long as its owner lives.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
         return remembered(std::make_shared<FabricMemory>(device_, bytes));
     }
-    /// Memory of another owner: the returned object keeps it registered.
+    /// Memory of another owner; the returned object keeps it registered.
     [[nodiscard]] std::shared_ptr<std::byte> register_once(std::shared_ptr<std::byte> memory, std::size_t bytes) {
         if (!device_.wants_registration() || bytes == 0) return memory;
         return remembered(std::make_shared<FabricMemory>(device_, std::move(memory), bytes));
     }
-    /// How often memory was registered so far.
+    /// The number of registrations so far.
     [[nodiscard]] std::uint64_t registrations() const { return device_.registrations(); }
 
-    /// Whether messages may leave from memory of the device, and come to it, where it is reached.
+    /// True if messages may be sent from device memory and received into it, once it is reached.
     [[nodiscard]] bool moves_device_memory() const { return device_.moves_device_memory(); }
     [[nodiscard]] const std::string& device_memory_problem() const { return device_.device_memory_problem(); }
-    /// Lets messages use this memory as long as the returned object lives; registers it now, unless
+    /// Lets messages use this memory as long as the returned object lives. Registers it now, unless
     /// it is in a registered range. Errors: refused.
     [[nodiscard]] std::shared_ptr<void> reach_device_memory(const std::byte* data, std::size_t bytes) {
         if (auto known = device_memory_of(data, bytes); known != nullptr) return known;
@@ -77,29 +77,29 @@ public:
     }
 
 protected:
-    static constexpr std::size_t rooms_posted = 16; ///< eager messages that may come between two polls at full speed
-    /// For large messages: memory that is used again soon is in cache. Measured over net: 0.9 x the
-    /// time of 16 from 64 KiB on, and bursts of 32 small ones are as fast.
+    static constexpr std::size_t rooms_posted = 16; ///< eager messages that may arrive between two polls at full speed
+    /// For large messages: memory that is reused soon is in cache. Measured over net: 0.9 x the
+    /// time of 16 from 64 KiB on; bursts of 32 small ones are as fast.
     static constexpr std::size_t large_rooms_posted = 4;
     static constexpr std::size_t least_straight =
-        8192; ///< eager messages from this size on are not copied by their sender
+        8192; ///< the sender copies smaller eager messages, and sends those from this size on in place
     static constexpr std::size_t rooms_outgoing = 16; ///< eager messages that libfabric has not sent yet
 
     enum class Begun : std::uint8_t { later, on_its_way, done };
 
     struct Peer {
-        fi_addr_t to = FI_ADDR_NOTAVAIL; ///< until it is used
-        std::size_t eager_bytes = 0;     ///< that it has room for
+        fi_addr_t to = FI_ADDR_NOTAVAIL; ///< not set until the peer is used
+        std::size_t eager_bytes = 0;     ///< the largest eager message that it can receive
         std::uint32_t queued = 0, outgoing = 0, sendings = 0, landings = 0;
         bool used = false, heard = false;
         bool goodbye = false;         ///< it leaves
-        bool told = false;            ///< that this rank leaves
-        bool answered = false;        ///< to that
-        nanoseconds asked = 0;        ///< when `quiet` was asked first
-        std::uint32_t blocked_in = 0; ///< pass over the queue
-        std::string why = {};         ///< it is lost
+        bool told = false;            ///< this rank has told it that it leaves
+        bool answered = false;        ///< it has answered that
+        nanoseconds asked = 0;        ///< when `quiet` was first called
+        std::uint32_t blocked_in = 0; ///< the last pass over the queue in which it was blocked
+        std::string why = {};         ///< why it is lost
     };
-    /// A message, or a frame alone, that libfabric does not take yet.
+    /// A message, or a frame alone, that libfabric does not accept yet.
     struct Queued {
         int peer = 0;
         FabricFrame frame;
@@ -114,11 +114,11 @@ protected:
         const std::byte* data = nullptr;
         std::size_t bytes = 0;
         Token token = 0;
-        std::uint64_t landing = 0;         ///< where its receiver wants it
-        std::unique_ptr<std::byte[]> copy; ///< where the peer reads by itself
+        std::uint64_t landing = 0;         ///< the receiver's tag for it
+        std::unique_ptr<std::byte[]> copy; ///< a copy, if the peer reads memory without this rank's help
         FabricRegion region;
         std::shared_ptr<FabricMemory>
-            of_device; ///< that it lies in, if any: registered as long as libfabric may use it
+            of_device; ///< the device memory that contains the data, if any: registered as long as libfabric may use it
     };
     /// A large message for this rank.
     struct Landing : FabricOperation {
@@ -126,14 +126,14 @@ protected:
         std::uint64_t number = FabricRecords<Landing>::none;
         int peer = 0;
         std::uint32_t arrival = 0;
-        std::uint64_t sending = 0; ///< what the sender calls it
+        std::uint64_t sending = 0; ///< the sender's number of it
         std::byte* memory = nullptr;
         std::size_t bytes = 0;
         FabricRegion region;
-        std::shared_ptr<FabricMemory> of_device; ///< that it lies in, if any
+        std::shared_ptr<FabricMemory> of_device; ///< the device memory that contains it, if any
     };
 
-    /// Whether a large message of either direction is on its way.
+    /// True if a large message is in flight in either direction.
     [[nodiscard]] bool large_under_way() const { return !sendings_.empty() || !landings_.empty(); }
     Peer& at(int peer) { return peers_[static_cast<std::size_t>(peer)]; }
     [[nodiscard]] const Peer& at(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
@@ -147,8 +147,7 @@ protected:
         return frame;
     }
 
-    /// Whether libfabric knows a peer's address. libfabric makes connections when something is sent
-    /// first.
+    /// True if libfabric knows a peer's address. libfabric connects when something is first sent.
     bool reach(int peer) {
         Peer& other = at(peer);
         if (other.to != FI_ADDR_NOTAVAIL) [[likely]]
@@ -190,7 +189,7 @@ protected:
         return Begun::on_its_way;
     }
 
-    /// A frame alone.
+    /// Sends a frame without a message.
     void emit(int peer, const FabricFrame& frame) {
         Peer& to = at(peer);
         if (to.queued == 0 && begin(peer, frame, nullptr, 0) == Begun::done) return;
@@ -198,8 +197,8 @@ protected:
         queued_.push_back({peer, frame, nullptr, 0});
     }
 
-    /// False: not now. With a token the payload leaves from its place, and the token is reported
-    /// after; else it is copied.
+    /// False if the message cannot be sent now. With a token the payload is sent from its own
+    /// memory, and the token is reported afterwards; without one the payload is copied.
     bool transmit(int peer, const FabricFrame& frame, const std::byte* data, std::size_t bytes,
                   const Token* token = nullptr) {
         Peer& to = at(peer);
@@ -240,7 +239,7 @@ protected:
         if (other.why.empty()) other.why = FabricDevice::error_text(failed);
     }
 
-    // --- what libfabric shall do -----------------------------------------------------------------
+    // --- operations of libfabric ---
 
     void post(FabricRoom& room) {
         check(room, -1,
@@ -274,7 +273,7 @@ protected:
         check(sending, sending.peer,
               device_.send(at(sending.peer).to, sending.landing, data, sending.bytes, region, sending));
     }
-    /// Of memory of the device that is reached; nullptr for other memory.
+    /// The reached device memory that contains these bytes; nullptr for other memory.
     [[nodiscard]] std::shared_ptr<FabricMemory> device_memory_of(const std::byte* data, std::size_t bytes) const {
         if (bytes == 0) return nullptr;
         for (const auto& one : reached_) {
@@ -290,7 +289,7 @@ protected:
         }
         return {made, made->data.get()};
     }
-    /// Of memory that was registered once; nullptr for other memory.
+    /// The registration of memory that was registered once; nullptr for other memory.
     [[nodiscard]] fid_mr* region_of(const std::byte* data, std::size_t bytes) const {
         for (const auto& one : registered_) {
             const auto known = one.lock();
@@ -298,7 +297,8 @@ protected:
         }
         return nullptr;
     }
-    /// An operation that libfabric postpones is tried again at the next poll.
+    /// Notes the result of an operation. One that libfabric postpones is tried again at the next
+    /// poll.
     bool check(FabricOperation& operation, int peer, ssize_t result) {
         if (result == -FI_EAGAIN) again_.push_back(&operation);
         else if (result != 0 && peer >= 0) lose(peer, result);
@@ -325,15 +325,15 @@ protected:
     std::vector<Peer> peers_;
     std::vector<std::unique_ptr<FabricRoom>> rooms_;      ///< posted for frames
     std::vector<std::unique_ptr<FabricRoom>> outgoing_;   ///< for frames of this rank
-    std::vector<FabricRoom*> idle_rooms_;                 ///< of those the ones that are free
-    std::vector<std::weak_ptr<FabricMemory>> registered_; ///< that the program has
-    std::vector<std::weak_ptr<FabricMemory>> reached_;    ///< memory of the device
+    std::vector<FabricRoom*> idle_rooms_;                 ///< the free ones among them
+    std::vector<std::weak_ptr<FabricMemory>> registered_; ///< memory that the program holds
+    std::vector<std::weak_ptr<FabricMemory>> reached_;    ///< device memory
     FabricRecords<Sending> sendings_;
     FabricRecords<Landing> landings_;
     List<Queued> queued_;
     List<FabricOperation*> again_;
-    std::string broken_;  ///< what libfabric said when it could not go on
-    FabricDevice device_; ///< closed before what it touches is gone
+    std::string broken_;  ///< libfabric's error after which it could not continue
+    FabricDevice device_; ///< closed before the memory that it accesses is gone
 };
 
 } // namespace detail

@@ -4,17 +4,17 @@
 /// Messages over an endpoint of libfabric, as a wire (frame_wire.hpp).
 ///
 /// A small message is eager: frame and payload in one tagged message, into buffers that every rank
-/// has posted. For a large message the frame goes first. The receiver chooses memory, posts a
-/// receive of exactly that length under a tag of its own, and answers. Then the bytes go from the
-/// sender's memory to the receiver's, so no message exceeds the receive posted for it. The limit
-/// between small and large depends on the provider (`eager_bytes_of`).
+/// has posted. For a large message the frame is sent first. The receiver chooses memory, posts a
+/// receive of exactly that length under a tag of its own, and answers. Then the bytes travel from
+/// the sender's memory to the receiver's, so no message exceeds the receive posted for it. The
+/// limit between small and large depends on the provider (`eager_bytes_of`).
 ///
-/// Memory of a device goes straight, as a large message does, at any size. What would come too
-/// early for its receive waits at its sender.
+/// Device memory travels as a large message does, at any size. A message without a posted receive
+/// waits at its sender.
 ///
-/// libfabric tells nothing about peers that are gone, and says "later" for ever: then the caller's
-/// deadline and the control plane decide. An operation that it refuses for now is tried again at
-/// the next poll. A peer that takes nothing holds up no other.
+/// libfabric reports nothing about peers that are gone, and answers "later" for ever: then the
+/// caller's deadline and the control plane decide. An operation that it postpones is tried again at
+/// the next poll. A peer that accepts nothing holds up no other peer.
 
 #include "unisono/core/list.hpp"
 #include "unisono/transport/libfabric/traffic.hpp"
@@ -36,7 +36,7 @@ namespace detail {
 
 class LibfabricWire : public FabricTraffic {
 public:
-    /// A rank that is alone.
+    /// A rank of a world of one.
     LibfabricWire(std::shared_ptr<NetworkWorld> world, int rank) : FabricTraffic(std::move(world), rank, {}, 0) {}
     using FabricTraffic::FabricTraffic;
 
@@ -73,7 +73,7 @@ public:
     }
 
     /// Sleeping pays if ranks outnumber cores; else a hop would cost 50 us more. A large message is
-    /// not seen before it is whole, so a rank is patient with it.
+    /// not seen before it is complete, so a rank stays awake longer for it.
     void idle(std::uint32_t attempt, nanoseconds until) {
         if (!world_->more_ranks_than_cores()) {
             const std::uint32_t longer = large_under_way() ? 16 : 1;
@@ -87,9 +87,9 @@ public:
 
     // --- the end ---------------------------------------------------------------------------------
 
-    /// Without an endpoint libfabric touches nothing. If a peer reads this rank's memory by itself,
-    /// it reads a copy, which stays. Other threads' shm endpoints write into this one's memory at
-    /// any time, so there it stays until all are gone.
+    /// Closes the endpoint; without it libfabric accesses no memory. If a peer reads this rank's
+    /// memory without its help, it reads a copy, which stays. Other threads' shm endpoints write
+    /// into this endpoint's memory at any time, so there it stays until all are gone.
     void forget() {
         if (device_.is_open() && device_.peers_read()) world_->keep(std::make_shared<FabricDevice>(std::move(device_)));
         else device_.close();
@@ -98,8 +98,8 @@ public:
         waiting_.clear();
     }
 
-    /// Waits for what is on its way, and for an answer of each peer that was used: what libfabric
-    /// calls sent may still be here, and closing a socket drops it.
+    /// Waits for everything in flight, and for an answer of each peer that was used: data that
+    /// libfabric reports as sent may still be on this host, and closing a socket drops them.
     void goodbye(nanoseconds until) {
         leaving_ = true;
         AnyFrameHandler deaf;
@@ -120,8 +120,8 @@ public:
     }
 
     [[nodiscard]] bool said_goodbye(int peer) const { return at(peer).goodbye && at(peer).landings == 0; }
-    /// Whether a peer left without a word: it has waited long enough for an answer, so its messages
-    /// would be here.
+    /// True if a peer left without a goodbye: this rank has waited long enough for an answer, so
+    /// the peer's messages would have arrived.
     [[nodiscard]] bool quiet(int peer) {
         Peer& other = at(peer);
         if (other.landings != 0) return false;
@@ -157,7 +157,7 @@ public:
 private:
     [[nodiscard]] bool is_gone(int peer) const { return lost(peer) || world_->has_left(peer); }
 
-    /// A peer that takes no messages delays only messages to itself.
+    /// Sends queued messages. A peer that accepts none delays only messages to itself.
     template <class Handler>
     void send_queued(Handler& handler) {
         ++pass_;
@@ -178,7 +178,7 @@ private:
         queued_.resize(kept);
     }
 
-    // --- what libfabric has done -----------------------------------------------------------------
+    // --- completions of libfabric ---
 
     template <class Handler>
     void complete(FabricOperation& operation, int why, std::size_t bytes, Handler& handler) {
@@ -224,7 +224,7 @@ private:
         FabricFrame frame;
         if (bytes < sizeof frame) return;
         std::memcpy(&frame, data, sizeof frame);
-        if (frame.key != key_ || frame.from < 0 || frame.from >= world_->size()) return; // a stranger's
+        if (frame.key != key_ || frame.from < 0 || frame.from >= world_->size()) return; // no rank of this world
         const int peer = frame.from;
         Peer& other = at(peer);
         other.heard = other.used = true;
@@ -235,8 +235,8 @@ private:
             return;
         case FabricFrame::request: {
             if (leaving_) return; // no operation wants it, and the goodbye says so
-            // Data in host memory would not stay there, and data sent from there can rely on being
-            // received.
+            // Data in host memory are received at once: they might not stay there, and their sender
+            // may rely on the receive.
             if (frame.landing != 0 && device_.moves_device_memory() && !handler.expects(peer, frame.envelope.tag))
                 return waiting_.push_back(frame);
             return land(frame, handler);
@@ -260,7 +260,7 @@ private:
         landing.bytes = frame.envelope.bytes;
         landing.arrival = handler.begin(frame.from, frame.envelope, landing.bytes);
         landing.memory = handler.memory(landing.arrival);
-        if (landing.memory == nullptr) return landings_.release(landing); // a fault by now
+        if (landing.memory == nullptr) return landings_.release(landing); // a fault, meanwhile
         if (!reached_.empty()) landing.of_device = device_memory_of(landing.memory, landing.bytes);
         if (landing.of_device == nullptr) landing.region = device_.register_memory(landing.memory, landing.bytes);
         ++at(frame.from).landings;
@@ -279,10 +279,10 @@ private:
         }
     }
 
-    List<FabricFrame> waiting_; ///< large messages that have no receive yet
+    List<FabricFrame> waiting_; ///< large messages without a posted receive
     std::uint32_t pass_ = 0;
     bool leaving_ = false;
-    Patience patience_{false}; ///< where there is a core for each rank
+    Patience patience_{false}; ///< used if there is a core for each rank
 };
 
 static_assert(frame_wire<LibfabricWire>);

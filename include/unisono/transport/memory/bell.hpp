@@ -1,12 +1,12 @@
 #pragma once
 
 /// \file
-/// How ranks with common memory wake one another.
+/// Wakes ranks that share memory.
 ///
-/// A rank that is about to sleep sets its bell, lets every other rank pass a fence, and looks once
-/// more for what it waits for. That look sees a write before the fence; a writer after the fence
-/// sees the bell, and rings it. A writer pays one read of a line that rarely changes: how many
-/// bells are set.
+/// A rank that is about to sleep sets its bell, makes every other rank pass a fence, and checks its
+/// condition once more. That check sees a write before the fence; a writer after the fence sees the
+/// bell, and rings it. A writer pays one read of a line that rarely changes: the number of bells
+/// that are set.
 
 #include "unisono/core/threads.hpp"
 #include "unisono/core/time.hpp"
@@ -26,37 +26,37 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Of one rank. Memory of zeros is a bell that is not set.
+/// The bell of one rank. Zeroed memory is a bell that is not set.
 struct alignas(128) MemoryBell {
     std::atomic<std::uint32_t> set{0};
 };
 
-/// How many bells of a world are set. Memory of zeros: none.
+/// The number of set bells of a world. Zeroed memory: none.
 struct alignas(128) SetBells {
     std::atomic<std::uint32_t> count{0};
 
-    /// Whether a rank may sleep. A rank that sets a bell not yet counted here sees all that this
-    /// rank wrote before.
+    /// True if a rank may sleep. A rank that sets a bell which is not yet counted here sees
+    /// everything that this rank wrote before.
     [[gnu::always_inline]] inline bool any(const AsymmetricFence& fence) const noexcept {
         fence.pass_often();
         return count.load(std::memory_order_relaxed) != 0;
     }
 
-    /// The bell's owner, before it looks once more and sleeps.
+    /// Called by the bell's owner before it checks once more and sleeps.
     void set(MemoryBell& bell, const AsymmetricFence& fence) noexcept {
         count.fetch_add(1, std::memory_order_seq_cst);
         if (bell.set.exchange(1, std::memory_order_seq_cst) != 0) count.fetch_sub(1, std::memory_order_relaxed);
         full_fence();
         fence.pay();
     }
-    /// The bell's owner is awake. True if the bell was set.
+    /// Called when the bell's owner is awake. True if the bell was set.
     bool clear(MemoryBell& bell) noexcept {
         if (bell.set.load(std::memory_order_relaxed) == 0 || bell.set.exchange(0, std::memory_order_acq_rel) == 0)
             return false;
         count.fetch_sub(1, std::memory_order_relaxed);
         return true;
     }
-    /// Wakes the owner, if its bell is set.
+    /// Wakes the owner if its bell is set.
     void ring(MemoryBell& bell) noexcept {
         if (!clear(bell)) return;
 #if defined(__linux__)
@@ -64,8 +64,8 @@ struct alignas(128) SetBells {
 #endif
     }
 
-    /// Sleeps until the bell is rung; false after `longest` without a ring. It may also wake for
-    /// nothing.
+    /// Sleeps until the bell is rung; false after `longest` without a ring. Spurious wake-ups are
+    /// possible.
     static bool sleep(MemoryBell& bell, nanoseconds longest) noexcept {
 #if defined(__linux__)
         const timespec time{.tv_sec = static_cast<std::time_t>(longest / 1'000'000'000),
@@ -78,7 +78,7 @@ struct alignas(128) SetBells {
     }
 };
 
-/// How one rank waits where others can ring its bell.
+/// The waiting of a rank whose bell others can ring.
 class BellSleeper {
 public:
     explicit BellSleeper(bool more_ranks_than_cores) : patience_(more_ranks_than_cores) {}
@@ -93,7 +93,7 @@ public:
     }
 
 private:
-    /// The last wait ended while the bell was set.
+    /// Clears the bell: the last wait ended while it was set.
     template <class World>
     [[gnu::noinline]] void wake_up(World& world, int rank) {
         world.set_bells().clear(world.bell(rank));
@@ -106,10 +106,10 @@ private:
         if (bell.set.load(std::memory_order_relaxed) == 0) {
             world.set_bells().set(bell, world.fence());
             has_set_ = true;
-            return; // to look once more
+            return; // to check once more
         }
-        // Some events ring no bell: a peer dies or does something else, or a control plane knows a
-        // fault.
+        // Some events ring no bell: a peer dies or runs another operation, or a control plane
+        // learns of a fault.
         const nanoseconds wished =
             std::min<nanoseconds>(std::max<nanoseconds>(patience_.waited(), 1'000'000), 5'000'000);
         const nanoseconds left = until == never ? wished : std::min(wished, until - steady_now());
@@ -118,7 +118,7 @@ private:
     }
 
     Patience patience_;
-    bool has_set_ = false; ///< since this rank slept; somebody may have rung it
+    bool has_set_ = false; ///< since this rank slept; another rank may have rung it
 };
 
 } // namespace detail

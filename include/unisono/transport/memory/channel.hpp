@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The parts of transports over common memory, for ranks that are threads or processes: rings of
+/// The parts of transports over shared memory, for ranks that are threads or processes: rings of
 /// descriptors, and a fence whose cost falls on the side that rarely needs it.
 
 #include "unisono/transport/transport.hpp"
@@ -19,42 +19,44 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// One direction between two ranks: a ring of descriptors, which only the sender writes and only
-/// the receiver reads. A tiny message lies in one cache line with its descriptor, since each line
-/// costs a trip between the cores. Slots are far apart, since a processor that reads ahead would
-/// take lines away from the sender that is about to write them (measured: with slots or payloads
-/// side by side, messages up to 2 KiB take 1.2 to 1.7 x as long).
+/// the receiver reads. A tiny message shares the cache line of its descriptor, since each line
+/// costs a trip between the cores. Slots are far apart, since a processor that prefetches would
+/// take lines away from the sender that is about to write them (measured: with adjacent slots or
+/// payloads, messages up to 2 KiB take 1.2 to 1.7 x as long).
 struct MemoryChannel {
     static constexpr std::size_t depth = 8;
     static constexpr std::uint32_t tiny_bytes = 24;
     static constexpr std::uint32_t eager_bytes = 2048;
     static constexpr std::uint32_t outside = 0x80000000u;
 
-    /// Where the bytes of a large message lie, as the sender sees its memory.
+    /// The bytes of a large message, in the sender's address space.
     struct Outside {
         std::uint64_t bytes = 0;
         const std::byte* data = nullptr;
-        std::atomic<std::uint32_t>* consumed = nullptr; ///< the sender's flag: gets the slot's `inside`
+        std::atomic<std::uint32_t>* consumed = nullptr; ///< the sender's flag: the receiver writes the slot's `inside`
+                                                        ///< to it
     };
 
     struct alignas(64) Slot {
-        std::atomic<std::uint32_t> turn{0}; ///< n + 1 when it holds the n-th message, modulo 2^32
-        std::uint32_t inside = 0; ///< bytes in the slot; from `outside` on, none: the number of the flag's use
+        std::atomic<std::uint32_t> turn{0}; ///< n + 1 if the slot holds the n-th message, modulo 2^32
+        std::uint32_t inside = 0; ///< bytes in the slot; values from `outside` on: none, and the number of the flag's
+                                  ///< use
         Tag tag;
         Signature signature;
-        std::byte tiny[tiny_bytes]; ///< up to so many bytes, or an Outside
+        std::byte tiny[tiny_bytes]; ///< the payload if it fits, or an Outside
         std::byte eager[eager_bytes];
     };
     static_assert(sizeof(Outside) == tiny_bytes && offsetof(Slot, eager) == 64);
 
     Slot slots[depth];
-    alignas(128) std::atomic<std::uint64_t> taken{0}; ///< messages that the receiver took out
-    alignas(128) std::uint64_t sent = 0;              ///< the sender's
-    std::uint64_t known_taken = 0;                    ///< the sender's: of these it knows that they were taken out
-    alignas(128) std::uint64_t received = 0;          ///< the receiver's
+    alignas(128) std::atomic<std::uint64_t> taken{0}; ///< messages that the receiver has taken
+    alignas(128) std::uint64_t sent = 0;              ///< the sender's count of messages
+    std::uint64_t known_taken = 0;                    ///< the sender's: the messages that it knows to be taken
+    alignas(128) std::uint64_t received = 0;          ///< the receiver's count of messages
 };
 
 /// Keeps each store before it ahead of each load after it, for all threads. ThreadSanitizer knows
-/// no fences: there, all threads of a process change one number.
+/// no fences: under it all threads of a process modify one number instead.
 [[gnu::always_inline]] inline void full_fence() noexcept {
 #if UNISONO_UNDER_THREAD_SANITIZER
     static std::atomic<std::uint32_t> number{0};
@@ -64,15 +66,15 @@ struct MemoryChannel {
 #endif
 }
 
-/// Keeps a rank's frequent store ahead of its next load, as a rare look at that store requires. The
-/// rare side pays for both: it makes every thread concerned pass a fence (membarrier), where the
-/// system can.
+/// Keeps a rank's frequent store ahead of its next load, for a peer that rarely checks that store.
+/// The rare side pays for both: it makes every thread concerned pass a fence (membarrier), if the
+/// system can do that.
 class AsymmetricFence {
 public:
     enum class Reach : std::uint8_t { process, host };
 
-    /// `host`: all processes that made such a fence; each must make one, not be forked from one
-    /// that has.
+    /// `host`: all processes that made such a fence. Each process makes its own; a process that is
+    /// forked from one does not count.
     explicit AsymmetricFence([[maybe_unused]] Reach reach = Reach::process) {
 #if defined(__linux__)
         const bool all = reach == Reach::host;
@@ -87,7 +89,7 @@ public:
         flag.store(value, std::memory_order_relaxed);
         std::atomic_signal_fence(std::memory_order_seq_cst);
     }
-    /// Between what a rank writes often and a look that may not come first.
+    /// Stands between a frequent store and a load that must not precede it.
     [[gnu::always_inline]] inline void pass_often() const {
         if (rare_side_pays_) std::atomic_signal_fence(std::memory_order_seq_cst);
         else full_fence();

@@ -1,13 +1,13 @@
 #pragma once
 
 /// \file
-/// The transport of one rank that can reach its peers' memory, be they threads or processes: the
-/// common part of in_process and shared_memory, which differ in who the ranks are and where memory
-/// lies.
+/// The transport of one rank that can access its peers' memory: the common part of in_process and
+/// shared_memory, which differ in the kind of ranks (threads or processes) and the location of
+/// memory.
 ///
 /// A message is a descriptor in a bounded ring between two ranks. Up to `eager_bytes` travel beside
 /// the descriptor. A receiver reads a larger message from the sender's memory and acknowledges it.
-/// So a large send completes when its receiver has consumed it, without a copy or staging memory,
+/// So a large send completes when its receiver has consumed it, without a copy or a bounce buffer,
 /// unless the world says that peers cannot see that memory.
 
 #include "unisono/core/list.hpp"
@@ -28,8 +28,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// `World` is what the ranks share: channels, boards, the first fault, and how to read peers'
-/// addresses.
+/// `World` is the state that the ranks share: channels, boards, the first fault, and the conversion
+/// of peers' addresses.
 template <class World>
 class MemoryEndpoint {
 public:
@@ -54,7 +54,7 @@ public:
     [[nodiscard]] int size() const { return world_->size(); }
     [[nodiscard]] nanoseconds now() const { return steady_now(); }
 
-    /// True if the message was copied and is sent; then no token is reported.
+    /// True if the message was copied and is sent. Then no token is reported.
     [[gnu::always_inline]] inline bool post_send(int peer, const Envelope& envelope, const std::byte* data,
                                                  Token token) {
         if (backlog_.empty() || !is_backlogged(peer, backlog_.size())) {
@@ -89,7 +89,8 @@ public:
                 ++i;
                 continue;
             }
-            done.channel->known_taken = std::max(done.channel->known_taken, done.number); // all before it were taken
+            done.channel->known_taken = std::max(done.channel->known_taken, done.number); // all messages before it were
+                                                                                          // taken
             const Token token = done.token;
             free_.push_back(done.flag);
             if constexpr (World::stages) {
@@ -101,19 +102,20 @@ public:
         }
     }
 
-    /// Whether there is a core for each rank, so that a rank that looks again at once takes no
-    /// other's.
+    /// True if there is a core for each rank, so that a rank that polls without pause takes no
+    /// other rank's core.
     [[nodiscard]] bool has_core_of_its_own() const { return !world_->more_ranks_than_cores(); }
 
-    /// Stays awake for a while, then sleeps until a peer has written something that may be for this
-    /// rank.
+    /// Stays awake for a while, then sleeps until a peer has written something that may concern
+    /// this rank.
     void idle(std::uint32_t attempt, nanoseconds until) { sleeper_.idle(*world_, rank_, attempt, until); }
 
-    /// Asked after this rank has written what others may wait for: whether one of them may sleep.
+    /// Called after this rank has written data that others may wait for. True if one of them may
+    /// sleep.
     [[nodiscard, gnu::always_inline]] inline bool one_sleeps() const {
         return world_->set_bells().any(world_->fence());
     }
-    /// Wakes a peer, if it sleeps.
+    /// Wakes a peer if it sleeps.
     [[gnu::noinline]] void wake(int peer) { world_->set_bells().ring(world_->bell(peer)); }
 
     void abort(const Fault& fault) { world_->abort(rank_, fault); }
@@ -133,9 +135,9 @@ public:
     bool begin_touching() { return world_->begin_touching(rank_); }
     void end_touching() { world_->end_touching(rank_); }
 
-    // --- for transports that have this one within a host: it has boards elsewhere, which say more
+    // --- for transports that use this one within a host; its boards then tell less ---
 
-    /// Whether this rank has a message under way from or to it.
+    /// True if this rank has a message from or to the peer in flight.
     [[nodiscard]] bool has_under_way(int peer) const {
         const MemoryChannel* const out = peers_[static_cast<std::size_t>(peer)].out;
         for (const Posted& one : posted_)
@@ -167,10 +169,10 @@ private:
     using Channel = MemoryChannel;
     using Slot = MemoryChannel::Slot;
 
-    /// Room from the beginning: a training step does not allocate when messages first come out of
-    /// order.
+    /// Initial capacities, so that a training step does not allocate when messages first arrive out
+    /// of order.
     static constexpr std::size_t usual_in_flight = 64;
-    static constexpr std::size_t usual_early = 16; ///< of each peer that sends to this rank
+    static constexpr std::size_t usual_early = 16; ///< per peer that sends to this rank
 
     struct Outgoing {
         int peer = 0;
@@ -183,21 +185,21 @@ private:
         Tag tag;
         Token token = 0;
     };
-    /// Where a receiver says that it has consumed a large message. It writes the number of the
+    /// The flag by which a receiver acknowledges a large message. It writes the number of the
     /// flag's use, since clearing the flag for the next use would cost a trip between the cores.
     struct Flag {
         std::atomic<std::uint32_t>* consumed = nullptr;
         std::uint32_t use = MemoryChannel::outside;
     };
-    /// A large message on its way.
+    /// A large message in flight.
     struct Waiting {
         Flag flag;
         Token token = 0;
         MemoryChannel* channel = nullptr;
         std::uint64_t number = 0;    ///< in the channel
-        std::byte* staged = nullptr; ///< the copy that the peer reads, where it cannot see the sender's memory
+        std::byte* staged = nullptr; ///< the copy that the peer reads, if it cannot see the sender's memory
     };
-    /// A message that came before its receive: only the descriptor is kept, and small payloads.
+    /// A message that came before its receive: only the descriptor is kept, and a small payload.
     struct Early {
         Envelope envelope;
         const std::byte* data = nullptr;
@@ -206,19 +208,19 @@ private:
         std::byte eager[MemoryChannel::eager_bytes];
     };
     struct Peer {
-        MemoryChannel* out = nullptr; ///< once it is needed
+        MemoryChannel* out = nullptr; ///< set when first needed
         MemoryChannel* in = nullptr;
-        std::vector<Early> early; ///< from it
+        std::vector<Early> early; ///< messages from it without a posted receive
     };
 
-    /// Whether the first `count` of the backlog have one for it.
+    /// True if one of the first `count` messages of the backlog is for the peer.
     [[nodiscard]] bool is_backlogged(int peer, std::size_t count) const {
         for (std::size_t i = 0; i < count; ++i)
             if (backlog_[i].peer == peer) return true;
         return false;
     }
 
-    /// In order for each peer; a peer whose ring is full does not hold up the others.
+    /// Retries in order for each peer. A peer whose ring is full does not hold up the others.
     void retry_backlog() {
         std::size_t kept = 0;
         for (std::size_t i = 0; i < backlog_.size(); ++i) {
@@ -236,7 +238,7 @@ private:
         if (known == nullptr) known = &world_->channel(rank_, peer);
         MemoryChannel& channel = *known;
         const std::uint64_t in_flight = channel.sent - channel.known_taken;
-        if (in_flight >= Channel::depth - 2) { // before the ring is full, so that nothing waits for the line
+        if (in_flight >= Channel::depth - 2) { // before the ring is full, so that no send waits for the line
             channel.known_taken = channel.taken.load(std::memory_order_acquire);
             if (in_flight == Channel::depth && channel.sent - channel.known_taken == Channel::depth) return false;
         }
@@ -319,10 +321,10 @@ private:
         }
         return from;
     }
-    /// The next message, nullptr if there is none.
+    /// The next message; nullptr if there is none.
     static const Slot* arrived(const Channel& channel) {
         const Slot& slot = channel.slots[channel.received % Channel::depth];
-        __builtin_prefetch(slot.eager); // on its way together with the line of the turn
+        __builtin_prefetch(slot.eager); // fetched together with the line of the turn
         const bool came = slot.turn.load(std::memory_order_acquire) == static_cast<std::uint32_t>(channel.received + 1);
         return came ? &slot : nullptr;
     }
@@ -334,7 +336,7 @@ private:
         else outside.bytes = slot.inside;
         return {slot.tag, slot.signature, outside.bytes};
     }
-    /// For whom asks for it later.
+    /// Keeps a message for a receive that is posted later.
     static void keep(Peer& from, const Slot& slot) {
         Channel::Outside outside;
         Early& early = from.early.emplace_back();
@@ -354,7 +356,7 @@ private:
         const std::ptrdiff_t here = world_->shift(posted.peer);
         sink.received(posted.token, envelope, data + here);
         shifted(consumed, here)
-            ->store(use, std::memory_order_release); // still touching: the flag is the sender's memory
+            ->store(use, std::memory_order_release); // still touching: the flag is in the sender's memory
         if (one_sleeps()) [[unlikely]]
             wake(posted.peer);
     }
@@ -371,7 +373,7 @@ private:
     List<Waiting> waiting_;
     List<Flag> free_;
     List<Outgoing> backlog_;
-    static constexpr std::uint32_t look_at_receipts = 7; ///< after so many polls in which messages were awaited
+    static constexpr std::uint32_t look_at_receipts = 7; ///< polls for messages between two looks at receipts
     mutable std::uint32_t polls_ = 0;
     BellSleeper sleeper_;
 };

@@ -17,19 +17,19 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// MPI's own words.
+/// MPI's text for an error.
 inline std::string mpi_error_text(int code, const char* call) {
     char text[MPI_MAX_ERROR_STRING] = {};
     int length = 0;
     MPI_Error_string(code, text, &length);
     return concat({call, ": ", std::string(text, static_cast<std::size_t>(length))});
 }
-/// Throws `refused` with them.
+/// Throws `refused` with MPI's text.
 inline void check_mpi(int code, const char* call) {
     if (code != MPI_SUCCESS) throw error(ErrorCode::refused, mpi_error_text(code, call));
 }
 
-inline constexpr std::size_t most_mpi_bytes = std::size_t{1} << 30; ///< of one message: MPI counts by int
+inline constexpr std::size_t most_mpi_bytes = std::size_t{1} << 30; ///< of one message: MPI counts in int
 template <class Visit>
 void for_each_mpi_piece(std::size_t bytes, std::size_t most, Visit visit) {
     for (std::size_t at = 0; at < bytes; at += most) visit(at, static_cast<int>(std::min(most, bytes - at)));
@@ -41,7 +41,7 @@ inline bool mpi_is_finalized() {
     return finalized != 0;
 }
 
-/// One of the library's own, which is freed again unless it is taken.
+/// A communicator of the library's own, which is freed unless it is taken.
 class MpiCommunicator {
 public:
     explicit MpiCommunicator(MPI_Comm communicator) : communicator_(communicator) {}
@@ -58,8 +58,9 @@ private:
     MPI_Comm communicator_;
 };
 
-/// A copy of a communicator whose errors are codes. Collective. An error of MPI_Comm_dup goes to
-/// the handler of the communicator that is copied, which by default ends the job.
+/// A duplicate of a communicator whose errors are codes. Collective. Errors of MPI_Comm_dup go to
+/// the handler of the original communicator, which by default ends the job; so it is replaced
+/// during the call.
 inline MpiCommunicator copy_of(MPI_Comm communicator) {
     MPI_Errhandler before = MPI_ERRHANDLER_NULL;
     check_mpi(MPI_Comm_get_errhandler(communicator, &before), "MPI_Comm_get_errhandler");
@@ -73,7 +74,7 @@ inline MpiCommunicator copy_of(MPI_Comm communicator) {
     return MpiCommunicator(made);
 }
 
-/// A receive; waits a second at the most.
+/// Cancels a receive; waits for at most one second.
 inline void cancel_receive(MPI_Request& request) {
     if (request == MPI_REQUEST_NULL) return;
     MPI_Cancel(&request);

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Whether MPI's own collectives take memory of devices: what each rank's MPI says of itself, and
-/// what all ranks conclude.
+/// Whether MPI's own collectives accept device memory: what each rank's MPI reports, and the
+/// conclusion of all ranks.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -23,13 +23,13 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A rank's message to the others, sent byte by byte.
+/// A rank's message to its peers, sent as bytes.
 struct MpiDeviceCard {
     using Text = std::array<char, 200>;
 
     DeviceTransfers wish = DeviceTransfers::automatic;
-    bool able = false; ///< its MPI says that its nonblocking collectives take memory of devices
-    Text library = {}; ///< which one it is
+    bool able = false; ///< its MPI reports that its nonblocking collectives accept device memory
+    Text library = {}; ///< name and version of its MPI
     Text why = {};     ///< why it is not able
     Text problem = {}; ///< why this rank cannot take part at all; empty: it can
 
@@ -39,10 +39,10 @@ struct MpiDeviceCard {
     }
 };
 
-/// Asks for nonblocking collectives: others could not be told of a rank that does not come. MPICH
-/// from 4.0 on has them for devices, and says so. Open MPI has none, even if it is CUDA-aware: its
-/// reductions read a device's memory on the host (open-mpi/ompi, issues 9845 and 12045; as of 5.0).
-/// Other MPIs offer no known way to ask.
+/// This rank's card. Asks about nonblocking collectives: with blocking ones, peers could not be
+/// told of a rank that does not arrive. MPICH from 4.0 on has them for devices, and reports it.
+/// Open MPI has none, even if it is CUDA-aware: its reductions read device memory on the host
+/// (open-mpi/ompi, issues 9845 and 12045; as of 5.0). Other MPIs offer no known way to ask.
 inline MpiDeviceCard mpi_device_card(DeviceTransfers wish) {
     MpiDeviceCard card{.wish = wish};
     char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
@@ -63,12 +63,11 @@ inline MpiDeviceCard mpi_device_card(DeviceTransfers wish) {
     return card;
 }
 
-/// Whether MPI gets memory of devices. Pure: all ranks come to the same answer, or to the same
-/// error.
+/// True if MPI gets device memory. Pure: all ranks get the same result, or the same error.
 ///
-/// It does if the MPI of every rank says that it can and no rank wants staging, or if all ranks ask
-/// for it, since they then know better than their MPIs. Errors: refused, if a rank cannot take
-/// part, or if one rank asks for it and another wants staging or cannot.
+/// It does if the MPI of every rank reports support and no rank requests staging, or if all ranks
+/// request it, since they then know better than their MPIs. Errors: refused, if a rank cannot take
+/// part, or if one rank requests it and another requests staging or has no support.
 inline bool takes_device_memory(std::span<const MpiDeviceCard> cards) {
     const auto refuse = [](std::size_t rank, const std::string& why) {
         throw error(Fault{.code = ErrorCode::refused,

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Memory of a device that MPI's messages leave from and arrive in straight, if MPI says that it is
-/// CUDA-aware.
+/// Device memory that MPI's messages are sent from and received into directly, if MPI reports that
+/// it is CUDA-aware.
 
 #include "unisono/transport/network/device_memory.hpp"
 
@@ -19,10 +19,10 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Whether this MPI takes addresses of CUDA's in its messages. Open MPI and MPICH are asked at run
-/// time, since both are built with or without; others are taken to be without.
+/// True if this MPI accepts CUDA's addresses in its messages. Open MPI and MPICH are asked at run
+/// time, since both are built with or without it; other MPIs are assumed to be without.
 inline bool mpi_is_cuda_aware() {
-#if defined(MPIX_GPU_SUPPORT_CUDA) // MPICH 4 and what is made of it
+#if defined(MPIX_GPU_SUPPORT_CUDA) // MPICH 4 and its derivatives
     int supported = 0;
     return MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &supported) == MPI_SUCCESS && supported != 0;
 #elif defined(OPEN_MPI) && defined(MPIX_CUDA_AWARE_SUPPORT)
@@ -32,10 +32,11 @@ inline bool mpi_is_cuda_aware() {
 #endif
 }
 
-/// Parts of it that messages may use for now. An address that MPI is given is looked up here.
+/// The ranges of device memory that messages may use now. Addresses that are passed to MPI are
+/// looked up here.
 class MpiDeviceMemory {
 public:
-    /// Nothing is wanted before. Later ones add nothing.
+    /// Requests direct transfers; before this call they are off. Later calls add nothing.
     void want(const DeviceMemoryWish& wish) {
         on_ = wish.of_host || mpi_is_cuda_aware();
         problem_ = on_ ? "" : "this MPI is not CUDA-aware";
@@ -44,20 +45,20 @@ public:
     [[nodiscard]] bool is_on() const { return on_; }
     [[nodiscard]] const std::string& problem() const { return problem_; }
 
-    /// As long as what is returned.
+    /// Adds a range, for as long as the returned object lives.
     [[nodiscard]] std::shared_ptr<void> reach(const std::byte* data, std::size_t bytes) {
         std::erase_if(parts_, [](const Part& one) { return one.used.expired(); });
         auto use = std::make_shared<char>();
         parts_.push_back({data, bytes, use});
         return use;
     }
-    /// Whether this address lies in a part.
+    /// True if this address is in a range.
     [[nodiscard]] bool has(const std::byte* data) const {
         for (const Part& one : parts_)
             if (data >= one.begin && data < one.begin + one.bytes && !one.used.expired()) return true;
         return false;
     }
-    /// Where MPI finds it.
+    /// The address under which MPI finds it.
     [[nodiscard]] std::byte* seen(const std::byte* data) const {
         return seen_ == nullptr ? const_cast<std::byte*>(data) : seen_(data);
     }

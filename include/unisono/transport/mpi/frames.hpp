@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The messages of MPI's that the wire's frames are, and the buffers that they come into.
+/// MPI's messages that carry the wire's frames, and the buffers that receive them.
 
 #include "unisono/core/time.hpp"
 #include "unisono/transport/mpi/calls.hpp"
@@ -22,7 +22,8 @@ struct MpiFrame {
     static constexpr std::size_t eager_bytes = 8192;
     enum class Kind : std::uint32_t { whole, announced, announced_of_device, goodbye, fault, inquiry, answer };
 
-    Envelope envelope; ///< of a goodbye the size alone: the frames that its sender has sent to this rank, with it
+    Envelope envelope; ///< of a goodbye only the size: the number of frames that its sender has sent to this rank,
+                       ///< itself included
     Kind kind = Kind::whole;
     std::int32_t from = 0;
     std::int32_t tag = 0;
@@ -30,7 +31,7 @@ struct MpiFrame {
     alignas(64) std::byte payload[eager_bytes];
 };
 
-/// Frames to send from, used again and again.
+/// Buffers of frames to send, reused.
 class MpiFrames {
 public:
     [[nodiscard]] MpiFrame* take() {
@@ -49,7 +50,7 @@ private:
     std::vector<MpiFrame*> spare_;
 };
 
-/// Receives posted beforehand, for frames of any rank.
+/// Receives that are posted in advance, for frames of any rank.
 class MpiInbox {
 public:
     static constexpr int frame_tag = 1;
@@ -61,13 +62,13 @@ public:
     MpiInbox(MpiInbox&& other) noexcept = default;
     MpiInbox& operator=(MpiInbox&& other) noexcept = default;
 
-    /// At first; gives MPI's code.
+    /// Posts all receives; returns MPI's code.
     int post_all() {
         int code = MPI_SUCCESS;
         for (int slot = 0; slot < posted && code == MPI_SUCCESS; ++slot) code = post(slot);
         return code;
     }
-    /// The frames that have come; gives MPI's code.
+    /// Calls `take` for each frame that has arrived; returns MPI's code.
     template <class Take>
     int for_each(Take take) {
         if (buffers_ == nullptr || cancelled_) return MPI_SUCCESS;
@@ -80,7 +81,7 @@ public:
         }
         return code;
     }
-    /// MPI may still write to the buffers until no receive is posted.
+    /// Cancels all receives. MPI may still write to the buffers until `is_posted` is false.
     void cancel() {
         if (std::exchange(cancelled_, true)) return;
         for (MPI_Request& one : arriving_)
@@ -103,7 +104,7 @@ private:
 
     MPI_Comm communicator_ = MPI_COMM_NULL;
     std::unique_ptr<MpiFrame[]> buffers_;
-    std::vector<MPI_Request> arriving_; ///< of each buffer
+    std::vector<MPI_Request> arriving_; ///< one per buffer
     std::vector<int> finished_;
     bool cancelled_ = false;
 };

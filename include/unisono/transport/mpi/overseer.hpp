@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The first fault of a world of MPI's ranks, and what this one waits for.
+/// The first fault of a world of MPI's ranks, and what this rank waits for.
 
 #include "unisono/transport/overseer.hpp"
 
@@ -11,7 +11,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The first fault of a world that only its ranks oversee: a rank that has one sends it to all.
+/// The first fault of a world without a control plane: a rank that has a fault sends it to all
+/// ranks.
 class MpiOverseer final : public Overseer {
 public:
     [[nodiscard]] const Fault* first_fault() const noexcept override { return known_ ? &fault_ : nullptr; }
@@ -28,13 +29,13 @@ public:
     [[nodiscard]] bool has_left(int) const noexcept override { return false; }
     [[nodiscard]] bool is_unwinding() const noexcept override { return std::uncaught_exceptions() > exceptions_; }
 
-    /// Another rank's.
+    /// Notes another rank's fault.
     void hear(const Fault& fault) {
         if (!std::exchange(known_, true)) fault_ = fault;
     }
-    /// The operation that this rank has waited for for a while; none: it does not wait.
+    /// The operation that this rank has waited for for a while; empty: it does not wait.
     [[nodiscard]] const Wait& wait() const { return wait_; }
-    /// A fault of this rank's that the others have not been told; once.
+    /// True once if this rank has a fault that its peers have not been told.
     [[nodiscard]] bool take_untold() { return std::exchange(untold_, false); }
 
 private:

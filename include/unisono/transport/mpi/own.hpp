@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// MPI's own collectives under way, and the memory that they may touch, which MPI cannot be made to
-/// let go of.
+/// MPI's own collectives in flight, and the memory that they access, since MPI cannot be made to
+/// release it.
 
 #include "unisono/core/lent_memory.hpp"
 #include "unisono/core/list.hpp"
@@ -25,18 +25,18 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Collectives by the ranks' tickets, which begin in the same order on all ranks, as MPI demands. A
-/// nonblocking collective cannot be cancelled, so it works on memory that stays until it is done:
-/// memory that the group allocated and holds on to, or copies.
+/// Collectives in the order of tickets, which is the same on all ranks, as MPI demands. A
+/// nonblocking collective cannot be cancelled, so its memory stays until it is done: memory that
+/// the group allocated and shares, or copies.
 class MpiOwn {
 public:
-    /// One that was begun. It stays where it is, since MPI reads the counts.
+    /// A collective that has begun. It does not move, since MPI reads the counts in it.
     struct Call {
         MPI_Request request = MPI_REQUEST_NULL;
         std::uint32_t ticket = 0;
-        std::shared_ptr<std::byte> input;  ///< held
-        std::shared_ptr<std::byte> output; ///< the same for the output
-        const std::byte* from = nullptr;   ///< the result is to be copied, if it was made elsewhere
+        std::shared_ptr<std::byte> input;  ///< keeps the input's memory alive
+        std::shared_ptr<std::byte> output; ///< keeps the output's memory alive
+        const std::byte* from = nullptr;   ///< the result to copy, if it was computed elsewhere
         std::byte* to = nullptr;
         std::size_t bytes = 0;
         std::vector<int> counts;
@@ -53,7 +53,7 @@ public:
     [[nodiscard]] std::uint32_t ticket() { return tickets_++; }
     [[nodiscard]] bool is_turn_of(std::uint32_t ticket) const { return ticket == begun_; }
 
-    /// The next one, to be filled in and begun at once.
+    /// The next call, which the caller fills in and begins at once.
     Call& next(std::uint32_t ticket) {
         ++begun_;
         if (spare_.empty()) spare_.push_back(std::make_unique<Call>());
@@ -63,22 +63,22 @@ public:
         return *calls_.back();
     }
 
-    /// Memory for a rank's collectives: MPI works in it, and holds on to it.
+    /// Memory for a rank's collectives: MPI works in it, and shares it.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(int rank, std::size_t bytes) {
         return allocated_.add(memory_for_rank(rank, bytes), bytes);
     }
-    /// A share of it, if this is some of it.
+    /// A share of the allocation that contains these bytes; null if none does.
     [[nodiscard]] std::shared_ptr<std::byte> share_of(const std::byte* data, std::size_t bytes) const {
         return allocated_.share_of(data, bytes);
     }
-    /// Memory for one call, which has no other user.
+    /// Memory for one call, without another user.
     [[nodiscard]] static std::shared_ptr<std::byte> room(std::size_t bytes) {
         constexpr std::align_val_t line{64};
         return {static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), line)),
                 [](std::byte* memory) { ::operator delete(memory, line); }};
     }
 
-    /// Whether a collective is done, and its result in place. It is not asked again after that.
+    /// True if a collective is done and its result in place. Not called again after that.
     [[nodiscard]] bool done(std::uint32_t ticket) {
         for (std::size_t i = 0; i < calls_.size(); ++i) {
             Call& call = *calls_[i];
@@ -91,10 +91,10 @@ public:
         return false; // forgotten
     }
 
-    /// Nothing is under way.
+    /// True if no collective is in flight.
     [[nodiscard]] bool is_idle() const { return calls_.empty(); }
-    /// Waits a while for what is under way. A collective that is not done by then works in memory
-    /// that is never freed.
+    /// Waits for the collectives in flight until `until`. The memory of one that is not done by
+    /// then is never freed.
     void forget(nanoseconds until) {
         while (!calls_.empty() && steady_now() < until) {
             for (std::size_t i = 0; i < calls_.size();) {
@@ -127,7 +127,7 @@ private:
     MPI_Comm communicator_ = MPI_COMM_NULL;
     std::uint32_t tickets_ = 0;
     std::uint32_t begun_ = 0;
-    std::vector<std::unique_ptr<Call>> calls_; ///< under way
+    std::vector<std::unique_ptr<Call>> calls_; ///< in flight
     std::vector<std::unique_ptr<Call>> spare_;
     LentMemory allocated_;
 };

@@ -1,15 +1,17 @@
 #pragma once
 
 /// \file
-/// The remains of a world that a rank has ended: what MPI may still touch, and communicators.
+/// The remains of a world that a rank has ended: memory that MPI may still access, and
+/// communicators.
 ///
-/// A rank leaves while others may still send to it, and while MPI may still read what it has sent.
-/// A communicator that is freed too early gives its number to a later one, which then finds the old
-/// one's messages. So each rank tells each other how many frames it has sent to it, by one
-/// nonblocking reduction that begins when the rank leaves. A rank that has got that many, and whose
-/// own are out, frees its communicators.
+/// A rank leaves while peers may still send to it, and while MPI may still read the data that it
+/// has sent. If a communicator is freed too early, a later one gets its number and then finds its
+/// messages. So each rank tells every other rank how many frames it has sent to it, by one
+/// nonblocking reduction that begins when the rank leaves. A rank that has received all those
+/// frames, and whose own are sent, frees its communicators.
 ///
-/// No rank waits for that. It goes on when a world begins or ends, and in MPI_Finalize.
+/// No rank waits for that. The cleaning proceeds whenever a world begins or ends, and in
+/// MPI_Finalize.
 
 #include "unisono/core/time.hpp"
 #include "unisono/transport/mpi/calls.hpp"
@@ -30,8 +32,8 @@ namespace detail {
 
 class MpiRemains {
 public:
-    /// `sent`: the frames to each rank. `received`: those of all ranks together. `whole`: without a
-    /// fault, and nothing but frames is under way here.
+    /// `sent`: the number of frames to each rank. `received`: the number of frames from all ranks
+    /// together. `whole`: there was no fault, and only frames are in flight here.
     MpiRemains(MPI_Comm communicator, MPI_Comm collectives, std::vector<std::uint64_t> sent, std::uint64_t received,
                bool whole)
         : communicator_(communicator), collectives_(collectives), sent_(std::move(sent)), received_(received),
@@ -46,14 +48,14 @@ public:
     MpiRemains(const MpiRemains&) = delete;
     MpiRemains& operator=(const MpiRemains&) = delete;
 
-    /// Frames that MPI may read until the requests are done.
+    /// Keeps frames that MPI may read until the requests are done.
     void hold(MpiFrames frames, std::vector<MPI_Request> requests) {
         frames_ = std::move(frames);
         sending_ = std::move(requests);
     }
     void hold(MpiInbox inbox) { inbox_ = std::move(inbox); }
 
-    /// True once MPI touches nothing of it any more. It is not asked again after that.
+    /// True once MPI accesses nothing of it any more. Not called again after that.
     bool is_over() {
         int out = 1;
         if (!sending_.empty())
@@ -68,15 +70,15 @@ public:
         return true;
     }
 
-    /// MPI ends. It shall find no receive that is still posted.
+    /// Called when MPI ends, so that no receive is still posted then.
     void give_up() {
         inbox_.cancel();
         static_cast<void>(inbox_.is_posted());
     }
 
 private:
-    /// In a count: a rank had a fault. The communicators are never freed then, since no rank knows
-    /// what is still under way.
+    /// Added to a count: a rank had a fault. Then the communicators are never freed, since no rank
+    /// knows what is still in flight.
     static constexpr std::uint64_t broken = std::uint64_t{1} << 40;
 
     bool is_all_here() {
@@ -106,7 +108,7 @@ private:
     std::vector<MPI_Request> sending_;
 };
 
-/// Those of all worlds of the process. Called where MPI may be called.
+/// The remains of all worlds of the process. Called only while MPI may be called.
 class MpiKeeper {
 public:
     static void keep(std::unique_ptr<MpiRemains> one) {
@@ -116,7 +118,7 @@ public:
         if (!one->is_over()) all.remains_.push_back(std::move(one));
         all.look();
     }
-    /// Lets go of what is over; gives how many are left.
+    /// Releases remains that are over; returns the number of the others.
     static std::size_t look_again() {
         MpiKeeper& all = keeper();
         const std::scoped_lock lock(all.mutex_);
@@ -134,7 +136,7 @@ private:
     void look() {
         std::erase_if(remains_, [](const std::unique_ptr<MpiRemains>& one) { return one->is_over(); });
     }
-    /// MPI_Finalize first frees the attributes of MPI_COMM_SELF, and lets them call MPI.
+    /// MPI_Finalize first frees the attributes of MPI_COMM_SELF; their callbacks may call MPI.
     static void look_at_the_end() {
         int key = MPI_KEYVAL_INVALID;
         if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &finalize, &key, nullptr) != MPI_SUCCESS) return;

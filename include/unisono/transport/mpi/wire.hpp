@@ -3,11 +3,11 @@
 /// \file
 /// Frames over MPI's point-to-point messages, on a communicator of their own.
 ///
-/// A frame up to `eager_bytes` is one message. Of a larger one the header goes first and names a
-/// tag. The payload follows under that tag, straight from and to memory that stays in place.
-/// Headers come into buffers posted beforehand, from any rank.
+/// A frame up to `eager_bytes` is one message. Of a larger frame the header is sent first and names
+/// a tag. The payload follows under that tag, directly from and to memory that stays in place.
+/// Headers arrive in buffers that are posted in advance, from any rank.
 ///
-/// Memory of a device goes as a larger frame does at any size. What would come before its receive
+/// Device memory travels as a larger frame does, at any size. A message without a posted receive
 /// waits at its sender.
 
 #include "unisono/core/list.hpp"
@@ -43,9 +43,9 @@ class MpiWire {
 public:
     static constexpr std::size_t eager_bytes = MpiFrame::eager_bytes;
 
-    /// Ranks of `communicator` and of `collectives` are those of the world. Both must have no other
-    /// user, and are freed when all ranks have left and nothing is under way. Payloads go in pieces
-    /// of `most_bytes`, the same on all ranks.
+    /// The ranks of `communicator` and of `collectives` are those of the world. Both must have no
+    /// other user, and are freed when all ranks have left and nothing is in flight. Payloads are
+    /// sent in chunks of `most_bytes`, the same on all ranks.
     MpiWire(MPI_Comm communicator, MPI_Comm collectives, MpiOverseer& overseer, bool more_ranks_than_cores,
             std::size_t most_bytes = most_mpi_bytes)
         : communicator_(communicator), most_bytes_(most_bytes), overseer_(&overseer), patience_(more_ranks_than_cores),
@@ -130,13 +130,13 @@ public:
         });
     }
 
-    /// MPI cannot be waited for with a deadline: it is asked again, more rarely as time goes on.
+    /// MPI has no wait with a deadline: it is polled, more rarely the longer the wait lasts.
     void idle(std::uint32_t attempt, nanoseconds until) { idle_on_host(patience_, attempt, until); }
 
-    /// A timeout of this rank, with the rank that caused it. It asks all ranks what they wait for;
-    /// a rank that does not look at its messages does not answer. It takes as long as answers are
-    /// missing, at most `answers_within`. Other messages are dropped meanwhile, since the world is
-    /// about to end. Another rank's fault ends it, too, and then that one counts.
+    /// A timeout of this rank, with the rank that caused it. Asks all ranks what they wait for; a
+    /// rank that does not process messages does not answer. Takes until all have answered, at most
+    /// `answers_within`. Other messages are dropped meanwhile, since the world is about to end.
+    /// Another rank's fault ends it as well, and is then the result.
     Fault looked_into(const Fault& fault) {
         std::vector<Answer> answers(peers_.size());
         Answer& own = answers[static_cast<std::size_t>(rank_)];
@@ -175,8 +175,8 @@ public:
         return found;
     }
 
-    /// Cancels receives. MPI cannot cancel sends: it waits for them, a second at most, and MPI may
-    /// read unfinished ones until the memory's owner frees it.
+    /// Cancels receives. MPI cannot cancel sends: this function waits for them for at most a
+    /// second. MPI may read unfinished ones until the memory's owner frees it.
     void forget() {
         if (peers_.size() == 1 || std::exchange(forgotten_, true)) return;
         if (overseer_->take_untold() && overseer_->first_fault() != nullptr) tell(*overseer_->first_fault());
@@ -201,7 +201,8 @@ public:
     }
 
     [[nodiscard]] bool lost(int) const { return false; } // MPI ends the job when a rank dies
-    /// MPI may complete a goodbye before a message that was sent before it.
+    /// True if all of the peer's messages have arrived: MPI may complete a goodbye before a message
+    /// that was sent earlier.
     [[nodiscard]] bool said_goodbye(int peer) const {
         const Peer& other = peers_[static_cast<std::size_t>(peer)];
         return other.left && other.received >= other.promised &&
@@ -230,11 +231,11 @@ private:
     using Frame = MpiFrame;
     using Kind = Frame::Kind;
     static constexpr int first_payload_tag = MpiInbox::frame_tag + 1;
-    static constexpr int payload_tags = 32765; ///< MPI offers 32,767 tags at the least
+    static constexpr int payload_tags = 32765; ///< MPI guarantees 32,767 tags
 
     static constexpr nanoseconds answers_within = 2'000'000'000;
 
-    /// A message whose payload is under way, or waits.
+    /// A message whose payload is in flight, or waits.
     struct Announced {
         Envelope envelope;
         int from = 0;
@@ -244,22 +245,21 @@ private:
         bool used = false;
         bool left = false;
         int next_tag = 0;
-        int sending = 0;            ///< frames and payloads that are not out
-        std::uint64_t sent = 0;     ///< frames
-        std::uint64_t received = 0; ///< the same from it
-        std::uint64_t promised = 0; ///< by its goodbye: so many are received then
+        int sending = 0;            ///< frames and payloads that are not sent yet
+        std::uint64_t sent = 0;     ///< frames to it
+        std::uint64_t received = 0; ///< frames from it
+        std::uint64_t promised = 0; ///< the number in its goodbye: the frames that this rank will have received
     };
     struct Transfer {
         int peer = 0;
         Token token = 0;
         std::uint32_t arrival = 0;
         std::vector<MPI_Request> requests = {};
-        Frame* frame = nullptr; ///< the transfer is that of a frame
-        bool failed = false;    ///< a part of it never moves
+        Frame* frame = nullptr; ///< set if this transfer is a frame's
+        bool failed = false;    ///< a chunk of it will never move
     };
 
-    /// A call that fails moves nothing, and nothing would wait for it: that is a fault of this
-    /// rank's.
+    /// Makes a failed call a fault of this rank: it moved nothing, and no rank would notice.
     bool check(int code, const char* call, int peer) {
         if (code == MPI_SUCCESS) [[likely]]
             return true;
@@ -289,7 +289,7 @@ private:
         outgoing_.push_back({.peer = peer, .requests = {request}, .frame = frame});
     }
 
-    /// True if there was one.
+    /// Calls `take` for each arrived frame. True if there was one.
     template <class Take>
     bool for_each_frame(Take take) {
         bool any = false;
@@ -310,7 +310,7 @@ private:
             const Announced one{frame.envelope, frame.from, frame.tag};
             const bool early = frame.kind == Kind::announced_of_device && device_.is_on() &&
                                !handler.expects(one.from, one.envelope.tag);
-            if (early) waiting_.push_back(one); // in memory of the host it would not stay
+            if (early) waiting_.push_back(one); // in host memory it might not stay
             else land(one, handler);
         } else {
             take_notice(frame);
@@ -320,7 +320,7 @@ private:
     void land(const Announced& one, Handler& handler) {
         Transfer transfer{.peer = one.from, .arrival = handler.begin(one.from, one.envelope, one.envelope.bytes)};
         std::byte* memory = handler.memory(transfer.arrival);
-        if (memory == nullptr) return; // a fault by now
+        if (memory == nullptr) return; // a fault, meanwhile
         if (device_.is_on() && device_.has(memory)) memory = device_.seen(memory);
         for_each_mpi_piece(one.envelope.bytes, most_bytes_, [&](std::size_t at, int bytes) {
             MPI_Request request = MPI_REQUEST_NULL;
@@ -331,8 +331,7 @@ private:
         incoming_.push_back(std::move(transfer));
     }
 
-    /// Processes a frame that is not a message. Answers for which no rank waits any more are
-    /// dropped.
+    /// Processes a frame that is not a message. Drops answers that no rank waits for any more.
     void take_notice(const Frame& frame) {
         if (frame.kind == Kind::goodbye) {
             Peer& peer = peers_[static_cast<std::size_t>(frame.from)];
@@ -346,7 +345,7 @@ private:
             write(out, overseer_->wait());
             const Blob text = out.take();
             const bool fits =
-                text.size() <= eager_bytes; // of thousands of ranks not: then it only says that it is there
+                text.size() <= eager_bytes; // not with thousands of ranks: then the answer is empty, a sign of life
             post_frame(frame.from, Kind::answer, {}, text.data(), fits ? text.size() : 0, 0);
         }
     }
@@ -358,7 +357,7 @@ private:
         return answer;
     }
 
-    /// Reports transfers that are done, and drops them.
+    /// Reports transfers that are done, and removes them.
     template <class Report>
     void settle(std::vector<Transfer>& transfers, Report report) {
         for (std::size_t i = 0; i < transfers.size();) {
@@ -400,10 +399,10 @@ private:
     }
 
     MPI_Comm communicator_;
-    std::size_t most_bytes_; ///< of a piece
+    std::size_t most_bytes_; ///< of a chunk
     int rank_ = 0;
     pid_t process_ = ::getpid();
-    MpiOverseer* overseer_; ///< the world's
+    MpiOverseer* overseer_; ///< owned by the world
     Patience patience_;
     std::vector<Peer> peers_;
     MpiInbox inbox_;
@@ -412,7 +411,7 @@ private:
     MpiFrames frames_;
     MpiOwn own_;
     MpiDeviceMemory device_;
-    List<Announced> waiting_; ///< of devices; they have no receive yet
+    List<Announced> waiting_; ///< messages of device memory without a posted receive
     bool forgotten_ = false;
 };
 static_assert(frame_wire<MpiWire>);

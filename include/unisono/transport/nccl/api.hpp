@@ -2,7 +2,7 @@
 
 /// \file
 /// NCCL as this library uses it: versions, and the text of its errors. No other header includes
-/// NCCL's.
+/// NCCL's headers.
 
 #include "unisono/transport/cuda/api.hpp"
 
@@ -45,12 +45,12 @@ inline std::string words_of(ncclResult_t code) {
     throw error(ErrorCode::refused, concat({"NCCL: ", call, ": ", words}));
 }
 
-/// Nonblocking communicators answer that they are at it: that is no error.
+/// Checks a call. Nonblocking communicators answer "in progress", which is no error.
 inline void check_nccl(ncclResult_t code, const char* call) {
     if (code != ncclSuccess && code != ncclInProgress) refuse_call(call, words_of(code));
 }
 
-/// The library that is loaded; refused if it is older than the headers.
+/// The version of the loaded library. Errors: refused if it is older than the headers.
 inline int loaded_nccl() {
     int loaded = 0;
     check_nccl(ncclGetVersion(&loaded), "ncclGetVersion");

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Programs' calls in NCCL's words.
+/// Converts programs' calls to calls of NCCL and CUDA.
 
 #include "unisono/transport/nccl/communicator.hpp"
 #include "unisono/transport/nccl/graph.hpp"
@@ -27,11 +27,11 @@ constexpr ncclDataType_t nccl_type(ElementType type) {
     }
 }
 
-/// NCCL's own operation that multiplies by a rank's weight before it adds. It is needed until its
-/// call has been taken.
+/// NCCL's operation that multiplies by a rank's weight before it adds. It must live until NCCL has
+/// accepted its call.
 class WeightedSumOperation {
 public:
-    /// NCCL's answer.
+    /// Makes the operation; returns NCCL's answer.
     ncclResult_t make(double weight, ElementType type, ncclComm_t communicator) {
         alignas(8) std::byte scalar[8] = {};
         const auto put = [&](auto value) {
@@ -71,7 +71,7 @@ inline ncclRedOp_t nccl_operation(StreamReduction reduction, const WeightedSumOp
     }
 }
 
-/// A call that NCCL takes.
+/// Makes a call of NCCL.
 inline ncclResult_t call_nccl(const StreamCall& call, ncclComm_t communicator, cudaStream_t stream,
                               const WeightedSumOperation& weighted) {
     const ncclDataType_t type = nccl_type(call.element);
@@ -94,7 +94,7 @@ inline ncclResult_t call_nccl(const StreamCall& call, ncclComm_t communicator, c
 
 inline bool is_nccls(StreamVerb verb) { return verb < StreamVerb::copy; }
 
-/// A call that the stream alone takes. Errors: as kernels throw.
+/// Makes a call of the stream only. Errors: as kernels throw.
 inline cudaError_t call_cuda(const StreamCall& call, const StreamProgram& program, cudaStream_t stream) {
     switch (call.verb) {
     case StreamVerb::to_device: return cudaMemcpyAsync(call.out, call.in, call.count, cudaMemcpyHostToDevice, stream);
@@ -110,8 +110,8 @@ inline cudaError_t call_cuda(const StreamCall& call, const StreamProgram& progra
     return cudaSuccess;
 }
 
-/// Enqueues calls [first, end) of a program: one that the stream takes, or one communication.
-/// False, with the reason, if that failed.
+/// Enqueues calls [first, end) of a program: one call of the stream, or one communication. False,
+/// with the reason in `why`, if that failed.
 inline bool enqueue_calls(NcclCommunicator& communicator, const StreamProgram& program, std::size_t first,
                           std::size_t end, cudaStream_t stream, WeightedSumOperation& weighted, std::string& why) {
     const StreamCall& only = program.calls[first];

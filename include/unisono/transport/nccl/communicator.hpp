@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// One communicator of NCCL's. It never blocks, and is polled until it is ready. It ends in order
-/// (what is registered with it, then finalised, then destroyed), or it is aborted.
+/// A communicator of NCCL. It never blocks, and is polled until it is ready. It ends in order
+/// (deregister, finalise, destroy), or it is aborted.
 
 #include "unisono/core/time.hpp"
 #include "unisono/transport/nccl/api.hpp"
@@ -25,16 +25,17 @@ public:
     enum class State { ready, busy, failed };
 
     NcclCommunicator() = default;
-    /// Begins one for rank `rank` of `ranks`, on the thread's device. Errors: refused.
+    /// Begins a communicator for rank `rank` of `ranks`, on the thread's current device. Errors:
+    /// refused.
     static NcclCommunicator begin(int ranks, const ncclUniqueId& id, int rank) {
         NcclCommunicator made;
         ncclConfig_t config = configuration(false);
         made.note(ncclCommInitRankConfig(&made.handle_, ranks, id, rank, &config), "ncclCommInitRankConfig");
         return made;
     }
-    /// Begins a communicator of those ranks of another that have the same colour
-    /// (NCCL_SPLIT_NOCOLOR: none), in the order of their keys. `share`: it uses the other's
-    /// resources, which must outlive it. Collective. Errors: refused.
+    /// Begins a communicator of the ranks of `from` that pass the same colour (NCCL_SPLIT_NOCOLOR:
+    /// none), in the order of their keys. `share`: it uses the resources of `from`, which must
+    /// outlive it. Collective. Errors: refused.
     static NcclCommunicator split(ncclComm_t from, int colour, int key, bool share) {
         NcclCommunicator made;
         ncclConfig_t config = configuration(share);
@@ -48,12 +49,12 @@ public:
         swap(other);
         return *this;
     }
-    ~NcclCommunicator() = default; // its owner closes or aborts it: both take time
+    ~NcclCommunicator() = default; // its owner closes or aborts it, since both take time
 
     [[nodiscard]] ncclComm_t get() const { return handle_; }
     [[nodiscard]] bool exists() const { return handle_ != nullptr; }
     [[nodiscard]] bool is_aborted() const { return aborted_; }
-    /// NCCL's words for why it failed.
+    /// NCCL's text for why it failed.
     [[nodiscard]] const std::string& why() const { return why_; }
     [[nodiscard]] ncclResult_t code() const { return code_; }
 
@@ -66,17 +67,17 @@ public:
         return false;
     }
 
-    /// Whether it takes calls. Asks NCCL only while it is busy.
+    /// Whether it accepts calls. Asks NCCL only while it is busy.
     [[nodiscard]] State state() {
         if (code_ != ncclSuccess || aborted_) return State::failed;
         if (!busy_) return State::ready;
         return look();
     }
 
-    /// Asks NCCL in any case: errors come to light that way, too.
+    /// As `state`, but always asks NCCL, which also reveals errors.
     [[nodiscard]] State look() {
         if (code_ != ncclSuccess || aborted_) return State::failed;
-        if (from_ != nullptr) { // the new one is good for questions once the old one has answered
+        if (from_ != nullptr) { // the new one can be asked once the old one has answered
             const State old = ask(from_);
             if (old != State::ready) return old;
         }
@@ -88,8 +89,8 @@ public:
         return now;
     }
 
-    /// Registers memory that NCCL may then use without copying. Null if NCCL refuses: that is
-    /// slower, and no error.
+    /// Registers memory that NCCL may then use without copying. Null if NCCL refuses, which is
+    /// slower but no error.
     void* register_memory(void* data, std::size_t bytes) {
         void* made = nullptr;
         if (state() != State::ready || ncclCommRegister(handle_, data, bytes, &made) != ncclSuccess) return nullptr;
@@ -98,14 +99,14 @@ public:
     }
     void deregister(void* registration) {
         const auto known = std::find(registered_.begin(), registered_.end(), registration);
-        if (known == registered_.end()) return; // went with the communicator
+        if (known == registered_.end()) return; // ended with the communicator
         registered_.erase(known);
         static_cast<void>(ncclCommDeregister(handle_, registration));
     }
 
     /// Begins to register memory together with all ranks of the communicator, as windows if the
-    /// version has them; `has_window` tells once the communicator is ready again. The memory stays
-    /// until the communicator has ended, even if all users release it.
+    /// version has them; `has_window` tells the result once the communicator is ready again. The
+    /// memory stays until the communicator has ended, even if all users release it.
     bool begin_window(const std::shared_ptr<std::byte>& memory, std::size_t bytes) {
 #if UNISONO_NCCL_WINDOWS
         windows_.push_back(std::make_unique<Window>(Window{memory}));
@@ -118,11 +119,11 @@ public:
         return true;
 #endif
     }
-    /// Whether the last one became a window. NCCL may have none between these devices, and then
-    /// works without it.
+    /// True if the last registration became a window. NCCL may offer none between these devices,
+    /// and then works without it.
     [[nodiscard]] bool has_window() const { return !windows_.empty() && windows_.back()->handle != nullptr; }
 
-    /// Begins the end: its work is done. `ended` follows.
+    /// Begins to end the communicator, whose work is done. Poll `ended` next.
     void finalise() {
         if (handle_ == nullptr || aborted_ || finalised_) return;
         while (!registered_.empty()) deregister(registered_.back());
@@ -133,7 +134,7 @@ public:
         finalised_ = true;
         note(ncclCommFinalize(handle_), "ncclCommFinalize");
     }
-    /// True when nothing of it is left. One that failed on the way is to be aborted.
+    /// True if the communicator has ended. One that fails meanwhile must be aborted.
     [[nodiscard]] bool ended() {
         if (handle_ == nullptr || aborted_) return true;
         if (!finalised_ || look() != State::ready) return false;
@@ -141,8 +142,8 @@ public:
         return true;
     }
 
-    /// Aborts these, in this order. NCCL's own abort has been seen to hang: after `within` it is
-    /// left on a thread of its own, and the result is false.
+    /// Aborts these communicators, in this order. NCCL's abort has been seen to hang: after
+    /// `within` it continues on a thread of its own, and the result is false.
     static bool abort(const std::vector<NcclCommunicator*>& these, std::chrono::nanoseconds within) {
         struct Done {
             std::mutex mutex;
@@ -177,7 +178,7 @@ private:
     struct Window {
         std::shared_ptr<std::byte> memory;
 #if UNISONO_NCCL_WINDOWS
-        ncclWindow_t handle = nullptr; ///< written by NCCL when it is ready again
+        ncclWindow_t handle = nullptr; ///< NCCL writes it before the communicator is ready again
 #else
         void* handle = nullptr;
 #endif
@@ -214,7 +215,7 @@ private:
     }
 
     ncclComm_t handle_ = nullptr;
-    ncclComm_t from_ = nullptr; ///< being split from it
+    ncclComm_t from_ = nullptr; ///< the communicator from which it is being split
     bool busy_ = false;
     bool finalised_ = false;
     bool aborted_ = false;

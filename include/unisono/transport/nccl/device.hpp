@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// One rank's device: its stream, its communicators, and the programs on their way through them.
-/// Only `close` and `abort` wait, for a limited time.
+/// One rank's device: its stream, its communicators, and its programs in flight. Only `close` and
+/// `abort` wait, for a limited time.
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/time.hpp"
@@ -26,9 +26,9 @@ namespace detail {
 
 class NcclDevice {
 public:
-    static constexpr std::uint64_t world_group = 1; ///< the number of every world
+    static constexpr std::uint64_t world_group = 1; ///< the id of every world
 
-    /// `stream`: of its own, or the caller's.
+    /// `stream`: one of its own, or the caller's.
     NcclDevice(int ordinal, CudaStream stream) : ordinal_(ordinal), stream_(std::move(stream)) {}
     NcclDevice(const NcclDevice&) = delete;
     NcclDevice& operator=(const NcclDevice&) = delete;
@@ -40,9 +40,9 @@ public:
     [[nodiscard]] PinnedRanges& pinned() { return *pinned_; }
     [[nodiscard]] const std::shared_ptr<PinnedRanges>& shared_pinned() const { return pinned_; }
 
-    /// The first error, in NCCL's or CUDA's words; empty: none.
+    /// The first error, in NCCL's or CUDA's text; empty: none.
     [[nodiscard]] const std::string& failure() const { return failure_; }
-    /// Whether that was said to come from another rank.
+    /// True if the error is reported to come from another rank.
     [[nodiscard]] bool failed_remotely() const { return failed_remotely_; }
 
     // --- communicators ---------------------------------------------------------------------------
@@ -50,8 +50,8 @@ public:
     void begin_world(NcclCommunicator world) { communicators_.push_back({world_group, std::move(world)}); }
     [[nodiscard]] bool world_is_ready() { return ready(communicators_.front().communicator); }
 
-    /// Begins a group of those ranks of `parent` that give the same colour. `group_is_open` says
-    /// when it is there.
+    /// Begins a group of the ranks of `parent` that pass the same colour. `group_is_open` tells
+    /// when it exists.
     void open_group(std::uint64_t parent, std::uint64_t id, int colour, int key) {
         opening_ = {.parent = parent, .id = id, .colour = colour, .key = key, .begun = false};
     }
@@ -59,7 +59,7 @@ public:
         pump();
         if (!failure_.empty()) return false;
         if (!opening_.begun) {
-            if (!is_quiet()) return false; // NCCL wants nothing else to go on meanwhile
+            if (!is_quiet()) return false; // NCCL must have no other work meanwhile
             const CudaDeviceGuard here(ordinal_);
             NcclCommunicator& parent = of(opening_.parent);
             const bool share = opening_.parent == world_group;
@@ -68,10 +68,11 @@ public:
             opening_.begun = true;
         }
         if (!ready(communicators_.back().communicator)) return false;
-        if (!communicators_.back().communicator.exists()) communicators_.pop_back(); // without a colour
+        if (!communicators_.back().communicator.exists()) communicators_.pop_back(); // this rank has no colour
         return true;
     }
-    /// Its last operation was started: it ends once that is done, without anybody waiting.
+    /// Called after the group's last operation has started. The group ends when that operation is
+    /// done; no rank waits.
     void close_group(std::uint64_t id) {
         for (std::size_t i = 0; i < communicators_.size(); ++i) {
             if (communicators_[i].group != id) continue;
@@ -124,7 +125,7 @@ public:
         free_.push_back(number);
     }
 
-    /// Programs that begin from now on wait for what is on this stream. Errors: refused.
+    /// Makes later programs wait for the work on this stream. Errors: refused.
     void wait_for(cudaStream_t stream) {
         const CudaDeviceGuard here(ordinal_);
         if (events_.empty()) events_.push_back(std::make_unique<CudaEvent>());
@@ -132,7 +133,8 @@ public:
         awaited_.push_back(std::move(events_.back()));
         events_.pop_back();
     }
-    /// Later work on this stream waits for the program; false if that is not enqueued yet.
+    /// Makes later work on this stream wait for the program; false if the program is not enqueued
+    /// yet.
     [[nodiscard]] bool follow_program(std::uint32_t number, cudaStream_t stream) {
         Slot& slot = *slots_[number];
         if (slot.stage == Stage::waits) pump();
@@ -149,7 +151,7 @@ public:
         const CudaDeviceGuard here(ordinal_);
         return graphs_.end();
     }
-    /// NCCL's own threads enqueue what it has been asked for: not into a capture that has ended.
+    /// NCCL enqueues from its own threads. They must have finished before a capture ends.
     void drop_capture() {
         if (!graphs_.capturing()) return;
         const nanoseconds until = deadline_after(steady_now(), std::chrono::seconds(1));
@@ -161,10 +163,10 @@ public:
     }
     [[nodiscard]] bool is_capturing() const { return graphs_.capturing(); }
 
-    /// Programs that were submitted and are not known to be done.
+    /// True if no submitted program is in flight.
     [[nodiscard]] bool is_quiet() const { return waiting_.empty() && enqueued_ == 0; }
 
-    /// Enqueues what can be, and looks after errors and groups that end.
+    /// Enqueues what it can, and checks for errors and for groups that end.
     void pump() {
         if (!failure_.empty() || communicators_.empty()) return;
         if (!waiting_.empty()) {
@@ -185,11 +187,11 @@ public:
 
     // --- memory ----------------------------------------------------------------------------------
 
-    /// Memory of the device, registered with the world's communicator.
+    /// Registers device memory with the world's communicator.
     [[nodiscard]] void* register_memory(void* data, std::size_t bytes) {
         return communicators_.front().communicator.register_memory(data, bytes);
     }
-    /// Begins to register memory together with all ranks of a group. `window_is_open` says when
+    /// Begins to register memory together with all ranks of a group. `window_is_open` tells when
     /// that is done, and `has_window` whether NCCL made a window of it.
     void open_window(std::uint64_t group, std::shared_ptr<std::byte> memory, std::size_t bytes) {
         window_ = {.group = group, .memory = std::move(memory), .bytes = bytes};
@@ -215,8 +217,8 @@ public:
 
     // --- the end ---------------------------------------------------------------------------------
 
-    /// Ends everything that was enqueued; none of it touches memory afterwards. False if CUDA did
-    /// not confirm that within the time.
+    /// Ends all enqueued work, which accesses no memory afterwards. False if CUDA did not confirm
+    /// that within the time.
     bool abort(std::chrono::nanoseconds within) {
         if (aborted_) return calm_;
         aborted_ = true;
@@ -236,7 +238,8 @@ public:
         return calm_;
     }
 
-    /// Ends in order, if all is well and the others do so, too, within the time; else by an abort.
+    /// Ends in order, if there was no error and the peers end in order within the time as well;
+    /// else aborts.
     void close(std::chrono::nanoseconds within) {
         if (closed_) return;
         closed_ = true;
@@ -250,7 +253,7 @@ public:
         slots_.clear();
         events_.clear();
         awaited_.clear();
-        if (calm_) pool_.free_all(); // else it may still touch them: rather lost than wrong
+        if (calm_) pool_.free_all(); // else it may still access them: leak them
     }
 
 private:
@@ -306,7 +309,8 @@ private:
         return state == NcclCommunicator::State::ready;
     }
 
-    /// One communication, or one call on the stream alone; false where it has to wait, or failed.
+    /// Enqueues one communication, or one call of the stream only; false if it has to wait, or
+    /// failed.
     bool enqueue_some(Slot& slot) {
         NcclCommunicator& communicator = of(slot.program.group);
         if (!ready(communicator)) return false;
@@ -319,7 +323,7 @@ private:
         if (slot.cursor == slot.program.calls.size()) {
             if (!expect(cudaEventRecord(slot.event.get(), stream_.get()), "cudaEventRecord")) return false;
             waiting_.erase(0);
-            if (graphs_.capturing()) { // of a capture no event may be asked
+            if (graphs_.capturing()) { // a captured event cannot be queried
                 slot.stage = Stage::done;
                 graphs_.count();
                 return true;
@@ -347,7 +351,7 @@ private:
         std::erase_if(closing_, [](Member& one) { return one.communicator.ended(); });
     }
 
-    /// All that was enqueued is done.
+    /// Waits until all enqueued work is done; false if it is not by `until`, or after an error.
     bool settle(nanoseconds until) {
         while (!is_quiet()) {
             pump();
@@ -372,25 +376,25 @@ private:
 
     int ordinal_;
     CudaStream stream_;
-    std::vector<Member> communicators_; ///< the world's first
+    std::vector<Member> communicators_; ///< the world's is the first
     std::vector<Member> closing_;
     Opening opening_;
     Window window_;
     std::vector<std::unique_ptr<Slot>> slots_;
     List<std::uint32_t> free_;
-    List<std::uint32_t> waiting_; ///< programs, as they were submitted
-    std::uint32_t enqueued_ = 0;  ///< programs that are on the stream, as far as known
+    List<std::uint32_t> waiting_; ///< submitted programs, in order
+    std::uint32_t enqueued_ = 0;  ///< programs on the stream that are not known to be done
     WeightedSumOperation weighted_;
     CudaGraphs graphs_;
-    Events events_;  ///< that are free
-    Events awaited_; ///< by the next program
+    Events events_;  ///< the free ones
+    Events awaited_; ///< events that the next program waits for
     DevicePool pool_;
     std::shared_ptr<PinnedRanges> pinned_ = std::make_shared<PinnedRanges>();
     std::string failure_;
     bool failed_remotely_ = false;
     bool aborted_ = false;
     bool closed_ = false;
-    bool calm_ = true; ///< nothing of what was enqueued goes on
+    bool calm_ = true; ///< no enqueued work is running any more
     nanoseconds next_look_ = 0;
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Captures of a stream, and the CUDA graphs that come of them.
+/// Captures of a stream, and the CUDA graphs made from them.
 
 #include "unisono/transport/nccl/api.hpp"
 
@@ -23,7 +23,7 @@ public:
     ~CudaGraph() { drop(); }
 
     [[nodiscard]] cudaGraphExec_t get() const { return made_; }
-    /// How many operations of ours are in it.
+    /// The number of the library's operations in it.
     [[nodiscard]] std::size_t programs() const { return programs_; }
     void drop() {
         if (made_ != nullptr) static_cast<void>(cudaGraphExecDestroy(std::exchange(made_, nullptr)));
@@ -34,27 +34,27 @@ private:
     std::size_t programs_;
 };
 
-/// The graphs of one device. A communicator of NCCL's waits, even in an abort, for the graphs that
-/// hold calls on it. Code that ends communicators therefore calls `drop_all` first, even if users
-/// still hold graphs.
+/// The graphs of one device. A communicator of NCCL waits, even in an abort, for the graphs that
+/// contain its calls. So code that ends communicators calls `drop_all` first, even if users still
+/// hold graphs.
 class CudaGraphs {
 public:
     [[nodiscard]] bool capturing() const { return stream_ != nullptr; }
-    /// Whether somebody holds a graph, and so communicators.
+    /// True if a user holds a graph, and so communicators.
     [[nodiscard]] bool any() const {
         return capturing() || std::any_of(all_.begin(), all_.end(), [](const auto& one) { return !one.expired(); });
     }
-    /// A program was enqueued.
+    /// Counts an enqueued program.
     void count() { ++programs_; }
 
-    /// Errors: refused, as CUDA says.
+    /// Begins a capture. Errors: refused, with CUDA's text.
     void begin(cudaStream_t stream) {
-        // Other threads may have captures of their own, and NCCL's threads do as they like.
+        // Other threads may have captures of their own, and NCCL's threads make any calls.
         check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
         stream_ = stream;
         programs_ = 0;
     }
-    /// Errors: refused, as CUDA says: something was called that cannot be captured.
+    /// Ends the capture. Errors: refused, with CUDA's text: a call cannot be captured.
     std::shared_ptr<CudaGraph> end() {
         cudaGraph_t graph = nullptr;
         check_cuda(cudaStreamEndCapture(std::exchange(stream_, nullptr), &graph), "cudaStreamEndCapture");
@@ -67,7 +67,7 @@ public:
         all_.push_back(kept);
         return kept;
     }
-    /// Drops what was captured so far.
+    /// Discards the captured work.
     void stop() {
         if (!capturing()) return;
         cudaGraph_t graph = nullptr;
@@ -83,7 +83,7 @@ public:
     }
 
 private:
-    cudaStream_t stream_ = nullptr; ///< that is being captured
+    cudaStream_t stream_ = nullptr; ///< the stream that is being captured
     std::size_t programs_ = 0;
     std::vector<std::weak_ptr<CudaGraph>> all_;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Processes that have met, or that share a communicator of NCCL's, become the ranks of a world
+/// Turns processes that share a control plane, or a communicator of NCCL, into the ranks of a world
 /// over NCCL.
 
 #include "unisono/launch/rendezvous.hpp"
@@ -32,13 +32,14 @@ std::vector<NcclCard> gather_cards(Control& control, const NcclCard& mine, nanos
     return cards;
 }
 
-/// A few words between ranks that have nothing in common but a communicator.
+/// Exchanges a few bytes between ranks that share only a communicator.
 class NcclExchange {
 public:
     NcclExchange(NcclCommunicator& communicator, cudaStream_t stream, nanoseconds until)
         : communicator_(&communicator), stream_(stream), until_(until) {}
 
-    /// `bytes` of each rank, at `mine`, one after the other to `all`. Errors: refused, timeout.
+    /// Gathers `bytes` bytes of each rank, from `mine`, into `all` in rank order. Errors: refused,
+    /// timeout.
     void all_gather(const void* mine, void* all, std::size_t bytes, int ranks) {
         const std::size_t total = bytes * static_cast<std::size_t>(ranks);
         DevicePool pool;
@@ -82,8 +83,7 @@ private:
     nanoseconds until_;
 };
 
-/// Where rank 0 waits for the others of an adopted communicator: rank 0 says it over that same
-/// communicator.
+/// The rendezvous of an adopted communicator: rank 0 sends its address over that communicator.
 inline MeetingPoint meet_over(NcclExchange& exchange, int rank, int ranks, const TcpOptions& options) {
     struct Card {
         std::uint64_t network = 0;
@@ -99,7 +99,7 @@ inline MeetingPoint meet_over(NcclExchange& exchange, int rank, int ranks, const
     for (const Card& one : all) other_hosts = other_hosts || one.network != mine.network;
     if (rank == 0) {
         const TcpEntrance entrance =
-            open_entrance(options, other_hosts); // says by which address; the port is free again then
+            open_entrance(options, other_hosts); // tells the address; the port is free again then
         const std::string host = host_text(entrance.address().socket);
         host.copy(mine.host, sizeof mine.host - 1);
         mine.port = port_of(entrance.address().socket);
@@ -128,7 +128,7 @@ Nccl Nccl::join(Control control, nanoseconds deadline, const NcclOptions& option
     std::shared_ptr<detail::NcclDevice> device;
     try {
         device = begin_device(places[static_cast<std::size_t>(rank)], world->size(), cards[0].id, rank);
-    } catch (const error& failed) { // the others wait for this one in NCCL
+    } catch (const error& failed) { // the other ranks wait for this one in NCCL
         Fault fault = failed.why();
         fault.rank = rank;
         fault.message = concat({"rank ", rank, ": ", fault.message});

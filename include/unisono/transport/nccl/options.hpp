@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Options of ranks over NCCL, from the program or its environment.
+/// Options of ranks over NCCL, from the program or the environment.
 
 #include "unisono/launch/environment.hpp"
 #include "unisono/transport/tcp.hpp"
@@ -11,25 +11,25 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Which device a rank has, and by which network the ranks talk about what they do.
+/// The device of a rank, and the network over which ranks exchange messages.
 struct NcclOptions {
     TcpOptions network =
-        {}; ///< for messages of the host's; what NCCL uses is NCCL's business (NCCL_SOCKET_IFNAME, NCCL_IB_HCA)
-    int device = -1; ///< as this process numbers them; -1: the one of the rank's number on its host
-    /// Collectives on memory of the host go through the device from this size on, by native
-    /// schedules; smaller ones by messages. Equal on all ranks. 0: UNISONO_NCCL_STAGED_BYTES, else
-    /// 65,536 (chosen, not measured).
+        {}; ///< for host messages; NCCL chooses a network of its own (NCCL_SOCKET_IFNAME, NCCL_IB_HCA) for device data
+    int device = -1; ///< as this process numbers them; -1: the one with the rank's number on its host
+    /// The size from which on native collectives on host memory pass through the device; smaller
+    /// ones use messages. Equal on all ranks. 0: UNISONO_NCCL_STAGED_BYTES, else 65,536 (chosen,
+    /// not measured).
     std::size_t staged_bytes = 0;
 
-    /// The number of a group's collectives by NCCL between two checks, in which ranks tell one
-    /// another by messages what they have started since the last one. 0: UNISONO_NCCL_CHECK_EVERY,
-    /// else 1. Equal on all ranks. More than 1 saves messages, a few microseconds per call. But a
-    /// difference is then found later, and at the deadline if NCCL hangs over it.
+    /// The number of a group's NCCL collectives per check. In a check the ranks compare, by
+    /// messages, what they have started since the last one. 0: UNISONO_NCCL_CHECK_EVERY, else 1.
+    /// Equal on all ranks. More than 1 saves messages, a few microseconds per call, but a mismatch
+    /// is found later, and only at the deadline if NCCL hangs because of it.
     int check_every = 0;
 
     friend bool operator==(const NcclOptions&, const NcclOptions&) = default;
 
-    /// With what the environment says where these say nothing. Errors: bad_input.
+    /// These options, completed from the environment. Errors: bad_input.
     [[nodiscard]] NcclOptions with(const Environment& environment) const {
         NcclOptions all = *this;
         all.network = network.with(environment);

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The device of each rank: pure functions of what the ranks say of their machines. All ranks
-/// therefore come to the same answer, or to the same error.
+/// Assigns a device to each rank: pure functions of the ranks' descriptions of their machines. So
+/// all ranks get the same result, or the same error.
 
 #include "unisono/transport/cuda/places.hpp"
 #include "unisono/transport/nccl/api.hpp"
@@ -16,21 +16,22 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A rank's message to the others before there is a communicator.
+/// A rank's message to its peers before there is a communicator.
 struct NcclCard {
     std::uint64_t host = 0;
     std::string problem = {};              ///< why this rank can't take part; empty: it can
-    std::vector<std::string> devices = {}; ///< those that its process sees, by their places on the bus
-    int wanted = -1;                       ///< the device that the program names; -1: the one of its number on the host
+    std::vector<std::string> devices = {}; ///< those that its process sees, by PCI bus id
+    int wanted = -1;                       ///< the device that the program names; -1: the one with the rank's number on
+                                           ///< the host
     int loaded = 0;                        ///< NCCL's version
     bool shares = false;                   ///< NCCL_MULTI_RANK_GPU_ENABLE=1
     std::uint64_t staged_bytes = 0;
     std::uint32_t check_every = 0;
-    ncclUniqueId id = {}; ///< rank 0's counts
+    ncclUniqueId id = {}; ///< rank 0's is used
 };
 
-/// The card of this process, with options that the environment has completed. Problems are noted,
-/// not thrown, since the other ranks must learn of them.
+/// The card of this process; `options` are completed from the environment. Problems are recorded,
+/// not thrown, since the peers must learn of them.
 inline NcclCard card_of_process(std::uint64_t host, const NcclOptions& options, bool shares) {
     NcclCard card{.host = host,
                   .wanted = options.device,
@@ -62,7 +63,7 @@ inline Blob blob_of(const NcclCard& card) {
     return out.take();
 }
 
-/// False for what is no card.
+/// Reads a card; false if the bytes are none.
 inline bool read(const Blob& blob, NcclCard& card) {
     WireReader in(blob);
     card.host = in.u64();
@@ -82,7 +83,7 @@ inline bool read(const Blob& blob, NcclCard& card) {
 
 /// The device of each rank, as its own process numbers them. Errors, the same on all ranks:
 /// refused, if a rank has a problem, versions or options differ, a host has more ranks than
-/// devices, or two ranks would have one device.
+/// devices, or two ranks would use one device.
 inline std::vector<int> place_ranks(const std::vector<NcclCard>& cards) {
     constexpr int sharing_since = 23000; // several ranks on one device
     std::vector<int> places;

@@ -10,21 +10,22 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Set by Cuda<Network>; nothing is wanted where there is nothing to try with.
+/// A request for direct transfers, set by Cuda<Network>. Without memory to try nothing is
+/// requested.
 struct DeviceMemoryWish {
-    const std::byte* probe = nullptr; ///< some of it: whether the network can reach that decides
+    const std::byte* probe = nullptr; ///< device memory to try: if the network can reach it, transfers are direct
     std::size_t probe_bytes = 0;
     int device = 0;
-    bool required = false; ///< else what cannot go straight goes through the host
-    bool of_host = false;  ///< a runtime whose memory of a device is the host's
-    /// Where the network finds what the program knows at an address; nullptr: there.
+    bool required = false; ///< false: what cannot be transferred directly passes through the host
+    bool of_host = false;  ///< the runtime's device memory is host memory
+    /// The address at which the network finds the program's device address; nullptr: the same one.
     std::byte* (*seen)(const std::byte*) = nullptr;
 
     friend bool operator==(const DeviceMemoryWish&, const DeviceMemoryWish&) = default;
 };
 
-/// How a network sees memory of a device whose runtime has this type of streams: as CUDA's, at the
-/// same address. A runtime with the same API and its memory elsewhere specialises this.
+/// How a network sees the memory of a device whose runtime has this type of streams: as CUDA's, at
+/// the same address. A runtime with the same API and its memory elsewhere specialises it.
 template <class Stream>
 struct SightOfDevice {
     static constexpr bool of_host = false;

@@ -1,29 +1,30 @@
 #pragma once
 
 /// \file
-/// A wire carries messages between ranks without common memory: sockets, fabrics. It knows
-/// connections, partial progress and its library's needs. Matching, early messages and faults are
-/// above it, the same for all wires (framed_endpoint.hpp).
+/// A wire carries messages between ranks that share no memory: sockets, fabrics. It knows
+/// connections, partial progress and the needs of its library. Matching, early messages and faults
+/// are handled above it, in the same way for all wires (framed_endpoint.hpp).
 ///
 /// Laws
-/// - Nothing blocks but `idle` and `goodbye`. The envelope comes before the bytes, so that the
-///   receiver knows it when it chooses memory.
-/// - `send(peer, envelope, data, token)`: true says that the memory is free again and no token will
-///   be reported. Else the wire keeps the pointer, and reports `sent(token)` in a later `poll`,
-///   once.
+/// - Only `idle` and `goodbye` block. The envelope comes before the bytes, so that the receiver
+///   knows it when it chooses memory.
+/// - `send(peer, envelope, data, token)`: true means that the memory is free again and no token
+///   will be reported. Else the wire keeps the pointer, and reports `sent(token)` once, in a later
+///   `poll`.
 /// - Messages of one peer may be reported in any order. Those sent before the goodbye are reported
 ///   before `said_goodbye`.
-/// - `poll(handler)` moves what can move and calls the handler for each event:
+/// - `poll(handler)` advances all transfers and calls the handler for each event:
 ///   `handler.sent(token)`: a send's memory is free again;
 ///   `handler.message(peer, envelope, data)`: a whole message, in the wire's memory, valid during
 ///   the call, aligned for any type;
-///   `handler.begin(peer, envelope, room)`: a message comes that the wire wants to put somewhere.
-///   Gives the number of an arrival whose `handler.memory(arrival)` has `room` bytes (with padding,
-///   possibly more than the message) and stays until `handler.complete(arrival)`, or until the wire
-///   is forgotten or destroyed. No memory (nullptr): the message is too long for its receive or for
-///   the host; the wire drops it, and a fault follows;
-///   `handler.awaits(peer)`: whether a receive is posted for the peer, so that the wire can look
-///   there first;
+///   `handler.begin(peer, envelope, room)`: a message arrives for which the wire needs memory.
+///   Returns the number of an arrival whose `handler.memory(arrival)` has `room` bytes (with
+///   padding, possibly more than the message). The memory is valid until
+///   `handler.complete(arrival)`, or until the wire is forgotten or destroyed. No memory (nullptr):
+///   the message is too long for its receive or for the host; the wire drops it, and a fault
+///   follows;
+///   `handler.awaits(peer)`: whether a receive is posted for the peer, so that the wire can poll
+///   its connection first;
 ///   `handler.expects(peer, tag)`: whether a receive is posted for this message, which a wire can
 ///   hold back until then;
 ///   `handler.awaited_bytes(peer)`: a hint, the size that the oldest of these receives expects; 0:
@@ -31,17 +32,18 @@
 ///   Handlers call nothing of the wire.
 /// - A wire with `grows` asks `handler.capacity(arrival)` how much memory there is, and gets more
 ///   by `handler.grow(arrival, have, room)` once `have` bytes fill it: a message without a posted
-///   receive has at most twice the bytes that have come.
-/// - A wire that lets messages wait has `waiting_signature(peer, context, sequence)`: the signature
-///   of one of them, as `early_signature` above it.
-/// - A wire with `lands_from` wants no more room than a message has, if the message has at least
-///   that size and a multiple of 16 bytes. The message may then go where the group wants it, not
-///   into staging memory.
-/// - `forget()`: after it the wire touches no memory that was given to it, and calls no handler.
-/// - `goodbye(until)`: sends all messages on their way, then tells the peers that this rank leaves.
+///   receive takes at most twice the bytes that have arrived.
+/// - A wire that holds messages back has `waiting_signature(peer, context, sequence)`: the
+///   signature of one of them, as the endpoint's `early_signature`.
+/// - A wire with `lands_from` needs no padding: `room` equals the message's bytes, if the message
+///   is at least that long and a multiple of 16 bytes. The message may then arrive in the group's
+///   memory, without a bounce buffer.
+/// - `forget()`: afterwards the wire accesses no memory that was given to it, and calls no handler.
+/// - `goodbye(until)`: sends all queued messages, then tells the peers that this rank leaves.
 /// - `lost(peer)`: its connection failed or ended without a goodbye. `quiet(peer)`: nothing of it
-///   is under way any more. `sending(peer)`: a part of the messages to it is not out yet.
-/// - `describe(peer)`: its address, the interface and the state of the connection, for every
+///   is in flight any more. `sending(peer)`: some messages to it are not completely sent yet.
+/// - `describe(peer)`: its address, the interface and the state of the connection, for the text of
+///   errors.
 ///   error's text.
 
 #include "unisono/transport/transport.hpp"
@@ -51,7 +53,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Takes everything and wants nothing: what a handler must offer.
+/// The functions that a handler must have; does nothing.
 struct AnyFrameHandler {
     void sent(Token) {}
     void message(int, const Envelope&, const std::byte*) {}

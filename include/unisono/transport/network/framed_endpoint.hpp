@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// The transport of one rank over a wire (frame_wire.hpp): it matches messages with receives, keeps
-/// early ones, and knows the ranks that left or are lost, and the first fault. The common part of
-/// tcp and libfabric.
+/// The transport of one rank over a wire (frame_wire.hpp). It matches messages with receives, keeps
+/// early messages, and knows the ranks that left or are lost, and the first fault. The common part
+/// of tcp and libfabric.
 
 #include "unisono/core/list.hpp"
 #include "unisono/transport/network/frame_wire.hpp"
@@ -55,7 +55,7 @@ public:
     [[nodiscard]] nanoseconds now() const { return steady_now(); }
     [[nodiscard]] const std::shared_ptr<World>& shared_world() const { return world_; }
 
-    /// True if the wire is done with the memory; then no token is reported.
+    /// True if the wire no longer needs the memory; then no token is reported.
     bool post_send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
         if (forgotten_) return false;
         return wire_.send(peer, envelope, data, token);
@@ -72,9 +72,9 @@ public:
         }
         from.posted.push_back({tag, token});
     }
-    /// From this size on the wire puts a message where it is told (smaller ones where a group asks
-    /// for it). The expected message may be put to `target`, if there is one, and is reported from
-    /// there. Any other is reported as ever.
+    /// The size from which on the wire receives a message directly into a given target. The
+    /// expected message may be received into `target`, if that is not null, and is then reported
+    /// from there. Any other message is reported as usual.
     static constexpr std::size_t lands_from = [] {
         if constexpr (requires { Wire::lands_from; }) return Wire::lands_from;
         else return ~std::size_t{0};
@@ -82,7 +82,7 @@ public:
     void post_receive_at(int peer, const Envelope& expected, Token token, std::byte* target) {
         const std::size_t before = forgotten_ ? 0 : box(peer).posted.size();
         post_receive(peer, expected.tag, token);
-        if (forgotten_ || box(peer).posted.size() == before) return; // it is here already
+        if (forgotten_ || box(peer).posted.size() == before) return; // it has arrived already
         Posted& posted = box(peer).posted.back();
         posted.target = target;
         posted.bytes = posted.most = expected.bytes;
@@ -93,7 +93,7 @@ public:
     void progress(Sink& sink) {
         if (first_fault() != nullptr) return forget();
         Handler<Sink> handler{*this, sink};
-        for (std::size_t i = 0; i < ready_.size(); ++i) { // no more come meanwhile: sinks post nothing
+        for (std::size_t i = 0; i < ready_.size(); ++i) { // none is added meanwhile: sinks post nothing
             const Ready one = ready_[i];
             sink.received(one.token, arrivals_[one.arrival].envelope, arrivals_[one.arrival].block.data);
             release(one.arrival);
@@ -106,7 +106,7 @@ public:
 
     void idle(std::uint32_t attempt, nanoseconds until) { wire_.idle(attempt, until); }
 
-    /// No peer touches this rank's memory but through the wire, which forgets it.
+    /// Peers access this rank's memory only through the wire, which forgets it.
     void abort(const Fault& fault) {
         world_->abort(rank_, fault);
         forget();
@@ -116,18 +116,19 @@ public:
     void waits(const Wait& wait) { world_->waits(rank_, wait); }
     void waits_no_more() { world_->waits_no_more(rank_); }
 
-    // --- for who looks for a culprit: rarely -----------------------------------------------------
+    // --- diagnosis: called rarely ---
 
-    /// Whether this rank has something under way from or to it: only then its end matters.
+    /// True if this rank has a message from or to the peer in flight: only then the peer's end
+    /// matters.
     [[nodiscard]] bool awaits(int peer) const {
         const auto& known = boxes_[static_cast<std::size_t>(peer)];
         return (known != nullptr && !known->posted.empty()) || wire_.sending(peer);
     }
-    /// Said goodbye, and nothing of it is under way.
+    /// True if the peer has left, and none of its messages are in flight.
     [[nodiscard]] bool has_left(int peer) {
         return wire_.said_goodbye(peer) || (world_->has_left(peer) && wire_.quiet(peer));
     }
-    /// Its connection failed, or ended without a goodbye.
+    /// True if the peer's connection failed, or ended without a goodbye.
     [[nodiscard]] bool has_died(int peer) const { return wire_.lost(peer) && !world_->has_left(peer); }
     [[nodiscard]] std::string describe(int peer) const { return wire_.describe(peer); }
     /// The signature of a message of a peer's operation for which no receive is posted, or nullptr.
@@ -150,24 +151,24 @@ protected:
     [[nodiscard]] const Wire& wire() const { return wire_; }
 
 private:
-    static constexpr std::size_t usual_early = 16; ///< of each peer that sends to this rank: room from the beginning
-    static constexpr std::size_t at_first = std::size_t{1} << 20; ///< of a message without a receive; more as it comes
+    static constexpr std::size_t usual_early = 16; ///< per peer that sends to this rank: initial capacity
+    static constexpr std::size_t at_first = std::size_t{1} << 20; ///< bytes of a message without a receive; it grows
     static constexpr bool wire_grows = requires { requires Wire::grows; };
     static constexpr nanoseconds goodbye_within = 2'000'000'000;
 
     struct Posted {
         Tag tag;
         Token token = 0;
-        std::byte* target = nullptr; ///< where it may be put, if it is what is expected
+        std::byte* target = nullptr; ///< destination, if the expected message arrives
         std::size_t bytes = 0;
-        std::size_t most = ~std::size_t{0}; ///< that may come; no longer message gets memory
+        std::size_t most = ~std::size_t{0}; ///< the most bytes that may come; a longer message gets no memory
         Signature signature = {};
     };
     struct Ready {
         std::uint32_t arrival = 0;
         Token token = 0;
     };
-    /// A message in staging memory: on its way, or too early.
+    /// A message in a bounce buffer: in flight, or early.
     struct Arrival {
         int peer = 0;
         Envelope envelope;
@@ -187,12 +188,12 @@ private:
         void message(int peer, const Envelope& envelope, const std::byte* data) {
             if (Token token = 0; to.take_posted(peer, envelope.tag, token)) return sink.received(token, envelope, data);
             const std::uint32_t number = begin(peer, envelope, envelope.bytes);
-            if (memory(number) == nullptr) return; // a fault by now
+            if (memory(number) == nullptr) return; // a fault, meanwhile
             if (envelope.bytes != 0) std::memcpy(memory(number), data, envelope.bytes);
             to.box(peer).early.push_back(number);
         }
-        /// A message longer than its posted receive takes no memory: the group hears of it now, by
-        /// a sink that can tell it. A message for which the host has no memory takes none either.
+        /// A message longer than its posted receive gets no memory: a sink that supports it tells
+        /// the group now. A message for which the host has no memory gets none either.
         std::uint32_t begin(int peer, const Envelope& envelope, std::size_t room) {
             if constexpr (requires(Token token) { sink.too_long(token, envelope); }) {
                 if (to.is_too_long(peer, envelope)) {
@@ -204,17 +205,17 @@ private:
             }
             if (std::byte* const target = to.target_of(peer, envelope, room); target != nullptr)
                 return to.new_arrival({peer, envelope, {target, 0}});
-            const bool grows = wire_grows && !to.is_agreed(peer, envelope); // the sender's word alone
+            const bool grows = wire_grows && !to.is_agreed(peer, envelope); // only the sender tells its size
             return to.new_arrival(
                 {peer, envelope, to.staging(peer, envelope, grows ? std::min(room, at_first) : room)});
         }
         std::byte* memory(std::uint32_t arrival) { return to.arrivals_[arrival].block.data; }
-        /// How much of it is there; a target is whole.
+        /// The memory that is there; a target is complete.
         [[nodiscard]] std::size_t capacity(std::uint32_t arrival) const {
             const std::size_t staged = to.arrivals_[arrival].block.capacity;
             return staged != 0 ? staged : ~std::size_t{0};
         }
-        /// Twice as much, with the `have` bytes that are there.
+        /// Doubles the memory and copies its first `have` bytes.
         std::byte* grow(std::uint32_t arrival, std::size_t have, std::size_t room) {
             const Arrival before = to.arrivals_[arrival];
             const StagingPool::Block more =
@@ -274,8 +275,8 @@ private:
         return false;
     }
 
-    /// Where a message goes that is exactly what a posted receive expects; nullptr: into staging
-    /// memory.
+    /// The target of a message that is exactly what a posted receive expects; nullptr: use a bounce
+    /// buffer.
     std::byte* target_of(int peer, const Envelope& envelope, std::size_t room) {
         if (room != envelope.bytes) return nullptr;
         const List<Posted>& posted = box(peer).posted;
@@ -286,7 +287,7 @@ private:
         }
         return nullptr;
     }
-    /// A receive is posted for it that has as much.
+    /// True if a receive of at least this size is posted for the message.
     [[nodiscard]] bool is_agreed(int peer, const Envelope& envelope) {
         const List<Posted>& posted = box(peer).posted;
         for (std::size_t i = 0; i < posted.size(); ++i) {
@@ -303,7 +304,8 @@ private:
         return false;
     }
 
-    /// Memory for a message; none, and a fault, if the message claims more bytes than the host has.
+    /// A bounce buffer for a message; none, and a fault, if the message claims more bytes than the
+    /// host has.
     StagingPool::Block staging(int peer, const Envelope& envelope, std::size_t room) {
         static const std::size_t host_has = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_PHYS_PAGES))) *
                                             static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -323,8 +325,8 @@ private:
         return {};
     }
 
-    /// A target is the group's.
-    void give_back(const StagingPool::Block& block) { // none has no capacity
+    /// Returns a bounce buffer to the pool; a target belongs to the group.
+    void give_back(const StagingPool::Block& block) { // an empty one has no capacity
         if (block.capacity != 0) pool_.give(block);
     }
 
@@ -356,11 +358,11 @@ private:
     std::shared_ptr<World> world_;
     int rank_;
     Wire wire_;
-    std::vector<std::unique_ptr<Box>> boxes_; ///< by peer; those that were used
+    std::vector<std::unique_ptr<Box>> boxes_; ///< by peer; null until used
     StagingPool pool_;
     List<Arrival> arrivals_;
-    List<std::uint32_t> unused_; ///< of them
-    List<Ready> ready_;          ///< asked for after they came
+    List<std::uint32_t> unused_; ///< free arrivals
+    List<Ready> ready_;          ///< messages that came before their receive
     Fault no_memory_;
     bool forgotten_ = false;
 };

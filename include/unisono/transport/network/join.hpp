@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// A world over a network for processes with a common control plane: each listens, and tells where.
+/// A world over a network for processes that share a control plane: each listens, and publishes its
+/// address.
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/host.hpp"
@@ -21,7 +22,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Each process's message to the others, followed by its address, or the reason why it has none.
+/// Each process's message to the others, followed by its address, or by the reason why it has none.
 struct NetworkCard {
     static constexpr std::uint64_t expected = 0x33746e656e6f7375;
 
@@ -32,8 +33,8 @@ struct NetworkCard {
     cpu_set_t cores = {};
 };
 
-/// Whether some ranks cannot reach the others by the loopback: those of other hosts or network name
-/// spaces. Collective.
+/// True if some ranks cannot reach the others by the loopback: those on other hosts or in other
+/// network name spaces. Collective.
 template <control_plane Control>
 bool has_other_hosts(Control& control, nanoseconds deadline) {
     const std::uint64_t mine = network_space();
@@ -43,9 +44,9 @@ bool has_other_hosts(Control& control, nanoseconds deadline) {
     });
 }
 
-/// `open(other_hosts)` makes this rank reachable and returns its address, for the other ranks'
-/// wires. Collective. Errors, the same on all ranks: what a rank's `open` refuses; refused for
-/// another version; the job's first fault.
+/// Makes a world. `open(other_hosts)` makes this rank reachable and returns its address, for the
+/// other ranks' wires. Collective. Errors, the same on all ranks: those of a rank's `open`; refused
+/// for another version; the job's first fault.
 template <control_plane Control, class Open>
 std::shared_ptr<NetworkWorld> join_network(Control control, nanoseconds deadline, Open open) {
     NetworkCard mine;
@@ -56,7 +57,7 @@ std::shared_ptr<NetworkWorld> join_network(Control control, nanoseconds deadline
     const bool other_hosts = has_other_hosts(control, deadline);
     try {
         text = open(other_hosts);
-    } catch (const error& refused) { // the others must hear of it: they wait for the card
+    } catch (const error& refused) { // the others must learn of it: they wait for the card
         mine.failed = 1;
         text = refused.why().message;
     }

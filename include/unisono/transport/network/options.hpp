@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The host's interfaces and ports that a network transport uses: by the program, else the
+/// The host's interfaces and ports for a network transport, from the program or else the
 /// environment.
 
 #include "unisono/launch/environment.hpp"
@@ -23,7 +23,7 @@ struct PortRange {
     std::uint16_t last = 0;
     friend bool operator==(const PortRange&, const PortRange&) = default;
 
-    /// "40000-40100", "40000", or nothing. Errors: bad_input, with what was found and `where`.
+    /// "40000-40100", "40000", or empty. Errors: bad_input, with the text and `where`.
     static PortRange parse(std::string_view text, std::string_view where) {
         if (text.empty()) return {};
         const std::size_t dash = text.find('-');
@@ -60,7 +60,7 @@ inline std::string host_text(const SocketAddress& address) {
 }
 inline std::uint16_t port_of(const SocketAddress& address) {
     sockaddr_in named;
-    std::memcpy(&named, &address.storage, sizeof named); // the port lies at the same place in both families
+    std::memcpy(&named, &address.storage, sizeof named); // the port is at the same offset in both families
     return ntohs(named.sin_port);
 }
 inline void set_port(SocketAddress& address, std::uint16_t port) {
@@ -70,14 +70,14 @@ inline void set_port(SocketAddress& address, std::uint16_t port) {
     std::memcpy(&address.storage, &named, sizeof named);
 }
 
-/// One of this host's addresses, and the name of the interface that has it.
+/// An address of this host, and the name of its interface.
 struct NetworkInterface {
     std::string name = {};
     SocketAddress address = {};
 };
 
-/// The interface of this name or address. With neither: one that other hosts reach, or the loopback
-/// for a host that is alone. Errors: refused, with a list of all interfaces.
+/// The interface with this name or address. Empty: one that other hosts reach, or the loopback if
+/// there are no other hosts. Errors: refused, with a list of all interfaces.
 inline NetworkInterface find_interface(const std::string& wanted, bool other_hosts) {
     ifaddrs* all = nullptr;
     if (::getifaddrs(&all) != 0)
@@ -112,7 +112,7 @@ inline NetworkInterface find_interface(const std::string& wanted, bool other_hos
                 "; this host has ", known.empty() ? "none" : known}));
 }
 
-/// A socket that listens at this interface, at the range's first free port. Errors: refused.
+/// A socket that listens at this interface, at the first free port of the range. Errors: refused.
 inline Listener listen_on(const NetworkInterface& interface, const PortRange& range) {
     std::string why = "none is free";
     for (int port = range.first; port <= range.last; ++port) {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// A world without common memory, as its ranks see it: addresses, the ranks that have left, the
+/// A world without shared memory, as its ranks see it: addresses, the ranks that have left, the
 /// first fault. Threads of this process share one object. Each process has its own, and a control
 /// plane (launch/) behind it.
 
@@ -25,7 +25,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Addresses are texts of bytes that only the wire understands.
+/// The world of one or more ranks. Addresses are bytes in texts that only the wire interprets.
 class NetworkWorld {
 public:
     /// A world of threads of this process: each publishes its address when it begins.
@@ -35,7 +35,7 @@ public:
           left_(std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(size))),
           waits_(static_cast<std::size_t>(size)) {}
     /// One rank's world of processes that a control plane connects. `key`: equal on all its ranks,
-    /// and known to them alone.
+    /// and known only to them.
     NetworkWorld(std::vector<std::string> addresses, const JobToken& key, bool more_ranks_than_cores,
                  std::unique_ptr<Overseer> overseer)
         : size_(static_cast<int>(addresses.size())), more_ranks_than_cores_(more_ranks_than_cores), key_(key),
@@ -45,10 +45,10 @@ public:
 
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] bool more_ranks_than_cores() const { return more_ranks_than_cores_; }
-    /// A key that only ranks of this world know, which keeps strangers out.
+    /// A key that only ranks of this world know; it rejects strangers.
     [[nodiscard]] const JobToken& key() const { return key_; }
 
-    /// Empty as long as that rank has not begun.
+    /// The address of a rank; empty until that rank has begun.
     [[nodiscard]] std::string address(int rank) const {
         const std::lock_guard lock(mutex_);
         return addresses_[static_cast<std::size_t>(rank)];
@@ -67,7 +67,7 @@ public:
     [[nodiscard]] const Fault* first_fault() const {
         return overseer_ != nullptr ? overseer_->first_fault() : seen_.load(std::memory_order_acquire);
     }
-    /// The first one wins. Of a timeout the root is looked for among all ranks.
+    /// Records the first fault. For a timeout, its cause is looked for among all ranks.
     void abort(int rank, const Fault& fault) {
         if (first_fault() != nullptr) return;
         if (overseer_ != nullptr) {
@@ -93,7 +93,7 @@ public:
         waits_[static_cast<std::size_t>(rank)].operation.clear();
     }
 
-    /// A rank that leaves by an exception is a fault, which no other rank would report.
+    /// Makes an exception with which a rank leaves a fault; no other rank would report it.
     void report_unwinding(int rank) {
         if (overseer_ == nullptr || first_fault() != nullptr || !overseer_->is_unwinding()) return;
         abort(rank, left_by_exception(rank));
@@ -106,7 +106,7 @@ public:
         if (overseer_ != nullptr) return overseer_->has_left(rank);
         return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
     }
-    /// False in a process that a rank has forked: its life is its parent's.
+    /// False in a process that a rank has forked: the rank belongs to the parent.
     [[nodiscard]] bool is_here() const { return process_ == ::getpid(); }
 
 private:
@@ -123,7 +123,7 @@ private:
         }
         Answer& own = answers[static_cast<std::size_t>(rank)];
         own.standing = Standing::waits;
-        if (own.wait.operation.empty()) { // it has not said so yet
+        if (own.wait.operation.empty()) { // it has not reported its operation yet
             own.wait = {.operation = fault.operation, .context = 0, .sequence = fault.sequence, .peers = {}};
             if (fault.peer >= 0) own.wait.peers.push_back(fault.peer);
         }
@@ -140,7 +140,7 @@ private:
     mutable std::mutex mutex_;
     JobToken key_;
     std::vector<std::string> addresses_; ///< by rank
-    std::unique_ptr<Overseer> overseer_; ///< none: the ranks are threads, and what follows is theirs
+    std::unique_ptr<Overseer> overseer_; ///< null: the ranks are threads, and the members below are theirs
     Fault fault_;
     std::atomic<const Fault*> seen_{nullptr};
     std::unique_ptr<std::atomic<bool>[]> left_;

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The part of a shared segment from which one rank allocates. Peers read and write the blocks in
-/// it, but only its owner decides what lies where, so the lists are in the owner's own memory.
+/// The range of a shared segment from which one rank allocates. Peers read and write blocks in it,
+/// but only its owner decides their positions, so the lists are in the owner's own memory.
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/standard.hpp"
@@ -17,7 +17,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// Best fit among returned blocks, else from the end. Blocks keep their pages for the next use, up
-/// to `most_kept` bytes in all, since getting and clearing a page costs more than copying one.
+/// to `most_kept` bytes in total, since getting and clearing a page costs more than copying one.
 /// Beyond that, large blocks give their pages back. Thread-safe: a buffer may be destroyed on any
 /// thread.
 class SharedArena {
@@ -29,21 +29,21 @@ public:
     /// Bytes [begin, begin + bytes) of the segment; `begin` is a multiple of the page size.
     SharedArena(const SharedSegment& segment, std::size_t begin, std::size_t bytes);
 
-    /// Not cleared. Errors: refused where memory or the arena is used up.
+    /// Allocates; not cleared. Errors: refused if memory or the arena is exhausted.
     std::byte* allocate(std::size_t wanted);
 
     void release(const std::byte* address) noexcept;
 
     /// Takes the blocks out of the peers' reach: the same addresses and contents, but private
     /// pages. For the end of a world in which a peer is stopped in the middle of a write, since no
-    /// rank can wait until that peer goes on. Costs one copy.
+    /// rank can wait until that peer continues. Costs one copy.
     void withdraw();
 
     [[nodiscard]] std::size_t used() const {
         const Lock lock(mutex_);
         return used_;
     }
-    /// Bytes that are allocated now.
+    /// The number of bytes that are allocated now.
     [[nodiscard]] std::size_t taken() const;
 
 private:
@@ -52,24 +52,25 @@ private:
         std::size_t bytes = 0;
         bool backed = true; ///< has pages
     };
-    using Blocks = List<Block>; ///< by where they begin
+    using Blocks = List<Block>; ///< by beginning
 
     static std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
-    /// Large blocks take an odd number of pages. So consecutive buffers do not lie at distances of
-    /// large powers of two, where loads are taken for aliases of each other's stores.
+    /// The size of a block. Large blocks have an odd number of pages. So the distance of
+    /// consecutive buffers is no large power of two, at which loads alias each other's stores.
     [[nodiscard]] std::size_t size_of(std::size_t wanted) const;
 
     static bool better(const Block& a, const Block& b) { return a.backed != b.backed ? a.backed : a.bytes < b.bytes; }
 
-    /// The first block that begins at `at` or behind it.
+    /// The first block that begins at or after `at`.
     static std::size_t place_of(const Blocks& blocks, std::size_t at);
     static void insert(Blocks& blocks, const Block& block);
 
     /// Takes the beginning of a free block.
     std::byte* again(std::size_t found, std::size_t bytes);
 
-    /// Puts a block among the free ones, as one with its neighbours where they are alike.
+    /// Adds a block to the free ones, merged with its neighbours if both have pages or both have
+    /// none.
     void join(Block block);
 
     const SharedSegment* segment_;
@@ -78,10 +79,10 @@ private:
     std::size_t page_;
     mutable Mutex mutex_;
     std::size_t used_ = 0;   ///< from the beginning; blocks beyond were never taken
-    std::size_t backed_ = 0; ///< from the beginning, but for blocks that gave their pages back
+    std::size_t backed_ = 0; ///< from the beginning, except blocks that gave their pages back
     std::size_t kept_ = 0;   ///< bytes of free blocks that have pages
     bool withdrawn_ = false;
-    Blocks taken_; ///< by where they begin
+    Blocks taken_; ///< by beginning
     Blocks free_;
 };
 
@@ -108,7 +109,7 @@ UNISONO_DEFINITION std::byte* SharedArena::allocate(std::size_t wanted) {
         refuse_shared_memory(concat({"a rank's arena of ", bytes_text(bytes_), " has ", bytes_text(bytes_ - used_),
                                      " left, wanted ", bytes_text(bytes)}),
                              0);
-    if (used_ + bytes > backed_) { // small blocks share what is backed at a time
+    if (used_ + bytes > backed_) { // small blocks share the range that is backed at a time
         const std::size_t until = std::min(bytes_, round_up(used_ + bytes, bytes < large ? large : page_));
         segment_->back(begin_ + backed_, until - backed_);
         backed_ = until;
@@ -144,7 +145,7 @@ UNISONO_DEFINITION void SharedArena::withdraw() {
         const std::size_t bytes = round_up(begin_ + one.at + one.bytes, page_) - first;
         std::byte* const place = segment_->base() + first;
         void* const copy = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (copy == MAP_FAILED) continue; // NOLINT: as before, then
+        if (copy == MAP_FAILED) continue; // NOLINT: the block stays shared
         std::memcpy(copy, place, bytes);
         if (::mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED) // NOLINT
             ::munmap(copy, bytes);

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Which boards of a shared-memory world are free. Each rank has boards that it alone gives away.
-/// So no board is given twice, and ranks only need to agree on whose board to take.
+/// The free boards of a shared-memory world. Each rank has boards that only it gives away. So no
+/// board is given twice, and ranks only need to agree on whose board to take.
 
 #include "unisono/core/list.hpp"
 #include "unisono/transport/shared_memory/world.hpp"
@@ -13,17 +13,17 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The boards of one rank. A board given to a group comes back when all its ranks have let go of
-/// it.
+/// The boards of one rank. A board that was given to a group is free again when all its ranks have
+/// dropped it.
 class SharedBoards {
 public:
     static constexpr int none = -1;
 
     SharedBoards() = default;
-    /// Of the boards `rank`, `rank + ranks`, ...; the one with number 1 is the world's own.
+    /// The boards `rank`, `rank + ranks`, ...; number 1 is the world's own.
     SharedBoards(int rank, int ranks) : next_(static_cast<std::size_t>(rank)), step_(static_cast<std::size_t>(ranks)) {}
 
-    /// A board that is as new, the same until it is given away; `none` if all are in use.
+    /// A cleared board, the same one until it is given away; `none` if all are in use.
     int offer(const SharedMemoryWorld& world) {
         if (offered_ == none) offered_ = find(world);
         return offered_;
@@ -39,7 +39,7 @@ private:
         std::uint32_t board = 0;
         std::uint32_t ranks = 0;
     };
-    static constexpr std::size_t few = 64; ///< looked at before a new one is taken
+    static constexpr std::size_t few = 64; ///< boards to check before a new one is taken
 
     int find(const SharedMemoryWorld& world) {
         const int back = find_back(world, few);
@@ -51,7 +51,7 @@ private:
         return static_cast<int>(fresh);
     }
 
-    /// Among the next `most` of those that were given.
+    /// A dropped board among the next `most` of those that were given.
     int find_back(const SharedMemoryWorld& world, std::size_t most) {
         for (std::size_t i = 0; i < most && i < given_.size(); ++i) {
             cursor_ = cursor_ + 1 < given_.size() ? cursor_ + 1 : 0;

@@ -23,7 +23,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Gives every rank's text to every rank, by rank; throws if it cannot, or after its own deadline.
+/// Gathers every rank's text on every rank, in rank order; throws if it cannot, or after its own
+/// deadline.
 template <class F>
 concept text_gathering = requires(F& gather, const std::string& mine) {
     { gather(mine) } -> detail::converts_to<std::vector<std::string>>;
@@ -33,7 +34,7 @@ namespace detail {
 
 /// Each process's message to the others; plain bytes, as all run on one host.
 struct SharedMemoryCard {
-    char host[40]; ///< names one start of one machine
+    char host[40]; ///< identifies one boot of one machine
     char failed[256];
     std::uint64_t token[2];
     std::int32_t process;
@@ -55,7 +56,7 @@ public:
                 create(arena_bytes);
                 mine.file = segment().file();
                 std::memcpy(mine.token, header().token, sizeof mine.token);
-            } catch (const error& refused) { // the others must hear of it: they wait for the card
+            } catch (const error& refused) { // the others must learn of it: they wait for the card
                 fail(mine, refused);
             }
         }
@@ -77,7 +78,7 @@ private:
 
     static void fail(SharedMemoryCard& card, const error& refused);
 
-    /// Throws the same on every rank if one of them failed.
+    /// Gathers the cards. Throws the same error on every rank if one of them failed.
     template <class Gather>
     List<SharedMemoryCard> exchange(int me, Gather& gather, const SharedMemoryCard& mine) const {
         const std::vector<std::string> texts = gather(std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
@@ -105,21 +106,22 @@ private:
 
     [[noreturn, gnu::cold]] static void throw_refused(int rank, const char* why);
 
-    /// By /proc, which only lets processes of the same user do that. The token tells whether it was
-    /// the right process: another container may use its number for another process.
+    /// Opens the segment through /proc, which allows that to processes of the same user only. The
+    /// token tells whether it was the right process: another container may use its number for
+    /// another process.
     void open(const SharedMemoryCard& first);
 };
 
 } // namespace detail
 
 /// The world of ranks that are processes of one host and one user, for `SharedMemory(world, rank)`.
-/// `gather(text)` gives all ranks' texts, by rank; it is called twice, with about 450 bytes.
+/// `gather(text)` gives all ranks' texts, in rank order; it is called twice, with about 450 bytes.
 /// `arena_bytes`: the most that one rank may allocate, as rank 0 says; 0: as much as the machine
-/// has. The segment is opened through /proc of rank 0's process, which must stay there until this
+/// has. The segment is opened through /proc of rank 0's process, which must not end before this
 /// returns. The segment has no name, so no other process can reach it.
 ///
 /// Errors, the same on all ranks: refused (another host, user or container; no memory); bad_input;
-/// what `gather` throws.
+/// those of `gather`.
 template <text_gathering Gather>
 [[nodiscard]] std::shared_ptr<detail::SharedMemoryWorld> join_shared_memory(int rank, int size, Gather&& gather,
                                                                             std::size_t arena_bytes = 0) {
