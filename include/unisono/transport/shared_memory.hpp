@@ -1,15 +1,15 @@
 #pragma once
 
 /// \file
-/// Ranks are processes of one host, or threads that pretend to be. Peers' memory is read directly
-/// if it lies in the segment that all map.
+/// Ranks are processes of one host, or threads. A rank reads peers' memory directly if it is in the
+/// segment that all ranks map.
 ///
-/// Memory from `group.allocate<T>(n)` is in the segment: its data are combined straight from and to
-/// the peers' buffers, and large messages are read in place. Memory from elsewhere is accepted with
-/// one copy into the segment and, for results that peers write, one out of it. The copies take at
-/// most as much memory as the operations in flight need.
+/// Memory from `group.allocate<T>(n)` is in the segment: its data are combined directly from and to
+/// the peers' buffers, and large messages are read in place. Other memory is accepted with one copy
+/// into the segment and, for results that peers write, one out of it. The copies take at most the
+/// memory that the operations in flight need.
 ///
-/// All ranks that wait for a rank whose process ends without leaving notice it within milliseconds
+/// If a rank's process ends without leaving, all ranks that wait for it notice within milliseconds
 /// (peer_lost). A rank that is stopped or slow is noticed at the deadline that the program set
 /// (timeout).
 
@@ -28,11 +28,11 @@ UNISONO_NAMESPACE_BEGIN
 
 /// The transport of one rank of a world in shared memory. It is made by `run<SharedMemory>`
 /// (group/run_processes.hpp), by `join<SharedMemory>` (join.hpp) for processes that a launcher has
-/// started, or of a world that `join_shared_memory` (transport/shared_memory/join.hpp) has made. On
-/// its own it is a world of one.
+/// started, or from a world that `join_shared_memory` (transport/shared_memory/join.hpp) has made.
+/// On its own it is a world of one.
 ///
-/// At most 1,024 ranks, and 16,384 groups at a time. Errors: refused if memory, addresses or open
-/// files run out.
+/// At most 1,024 ranks, and 16,384 groups at the same time. Errors: refused if memory, addresses or
+/// open files are exhausted.
 class SharedMemory : public detail::MemoryEndpoint<detail::SharedMemoryWorld> {
 public:
     static constexpr std::string_view name = "shared_memory";
@@ -42,39 +42,39 @@ public:
     SharedMemory();
     SharedMemory(std::shared_ptr<World> shared, int rank);
 
-    /// Whether peers see these bytes.
+    /// True if peers see these bytes.
     [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const { return world().reaches(data, bytes); }
 
-    /// Memory that peers see, as long as the owner lives; not cleared. Errors: refused.
+    /// Memory that peers see as long as its owner lives; not cleared. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes);
 
-    /// Memory for the time of one operation.
+    /// Memory that peers see, for one operation.
     [[nodiscard]] std::byte* stage(std::size_t bytes) { return world().allocate(rank(), bytes); }
     void unstage(const std::byte* block) noexcept { world().release(rank(), block); }
 
-    /// Bytes of this rank's arena that are in use now.
+    /// The number of bytes of this rank's arena that are in use now.
     [[nodiscard]] std::size_t arena_taken() const { return world().arena(rank()).taken(); }
 
-    /// Whether a rank's process has ended without leaving. Looks now and then only.
+    /// True if a rank's process has ended without leaving. Checks only from time to time.
     [[nodiscard]] bool has_died(int peer);
-    /// Whether the job has a fault that the world does not know yet; then it is the world's.
+    /// Makes a fault of the job that the world does not know yet the world's.
     void look() { world().watch(rank()); }
-    /// Notes the operation for which this rank has waited for a while, and the end of the wait, by
-    /// which the cause of a timeout is found.
+    /// Notes the operation for which this rank has waited for a while, and the end of the wait;
+    /// they help to find the cause of a timeout.
     void waits(const Wait& wait) { world().waits(rank(), wait); }
     void waits_no_more() { world().waits_no_more(rank()); }
 
     /// The world of processes that share this control plane, which then belongs to the world: the
-    /// job's first fault becomes the world's and vice versa, and a timeout's root is looked for.
+    /// job's first fault becomes the world's and vice versa, and a timeout's cause is looked for.
     /// Collective. Defined in shared_memory/join.hpp.
     template <control_plane Control>
     [[nodiscard]] static SharedMemory join(Control control, nanoseconds deadline, std::size_t arena_bytes = 0);
 
     /// The number of a board that this rank can give to a new group; -1: none. `give_board` notes
-    /// that it went to a group of `ranks` ranks.
+    /// that a group of `ranks` ranks got it.
     [[nodiscard]] int offer_board() { return boards_.offer(world()); }
     void give_board(int ranks) { boards_.give(ranks); }
-    /// A group's number with that of its board in it.
+    /// A group's number with the number of its board in it.
     [[nodiscard]] static std::uint64_t with_board(std::uint64_t context, int board) {
         constexpr std::uint64_t most = detail::SharedLayout::most_groups;
         return context / most * most + static_cast<std::uint64_t>(board);

@@ -3,17 +3,17 @@
 /// \file
 /// Ranks in virtual time: links with latency and bandwidth, or the hosts of a ClusterModel; seeded
 /// delay, reordering, loss and crashes. The same executor runs on it as on real transports. The
-/// seed decides everything: equal seeds give equal traces, to the bit.
+/// seed determines everything: equal seeds give equal traces, to the bit.
 ///
 /// Two ways to use it (unisono/simulate.hpp):
-/// - `Simulation`: one thread moves thousands of ranks through collectives that were started on all
+/// - `Simulation`: one thread runs thousands of ranks through collectives that were started on all
 ///   of them.
 /// - `simulate(ranks, options, body)` and `run<Simulated>(ranks, body)`: whole programs, each rank
 ///   a thread of its own, of which exactly one runs at a time. A rank that waits hands over to the
-///   rank with the earliest event. Computing takes no virtual time unless a rank says so with
-///   `compute`. Deadlines are virtual, too, so waiting for one costs nothing.
+///   rank with the earliest event. Computing takes no virtual time unless a rank calls `compute`.
+///   Deadlines are virtual as well, so waiting for one costs nothing.
 ///
-/// No rank hangs: if nothing can wake any rank, all get a fault that says which rank waits for
+/// No rank hangs: if no event can wake any rank, all get a fault that says which rank waits for
 /// which.
 
 #include "unisono/transport/simulated/world.hpp"
@@ -24,13 +24,14 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The transport of one simulated rank; alone, a world of one.
+/// The transport of one simulated rank; on its own a world of one.
 class Simulated {
 public:
     static constexpr std::string_view name = "simulated";
     static constexpr bool maps_peers = false;
     static constexpr bool virtual_time = true;           ///< time passes in `idle` only
-    static constexpr std::size_t exchange_bytes = 16384; ///< as over sockets: what takes less than a latency to send
+    static constexpr std::size_t exchange_bytes = 16384; ///< as over sockets: data that take less than a latency to
+                                                         ///< send
     using World = detail::SimulatedWorld;
 
     Simulated() : Simulated(std::make_shared<World>(1), 0) {}
@@ -65,10 +66,10 @@ public:
     }
     void drop_board(std::uint64_t context) noexcept { world_->drop_board(context); }
 
-    /// This rank computes for so long, in virtual time: messages to it wait meanwhile.
+    /// This rank computes for `duration` of virtual time: messages to it wait meanwhile.
     void compute(nanoseconds duration) { world_->compute(rank_, duration); }
-    /// This rank reaches for memory that it shares with others, which takes the latency and jitter
-    /// of a message.
+    /// This rank accesses memory that it shares with others, which takes the latency and jitter of
+    /// a message.
     void reach_shared_memory() { world_->reach(rank_); }
     /// The messages and bytes of this rank so far.
     [[nodiscard]] const SimulatedRank& statistics() const { return world_->statistics(rank_); }

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Memory for messages until the group has them. It is used again, so that a training step does not
-/// allocate.
+/// Bounce buffers for messages until the group takes them. They are reused, so that a training step
+/// does not allocate.
 
 #include "unisono/core/list.hpp"
 
@@ -15,8 +15,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Blocks in powers of two, each at the beginning of a cache line. It keeps at most `most_kept`
-/// unused bytes.
+/// Blocks in powers of two, aligned to cache lines. Keeps at most `most_kept` unused bytes.
 class StagingPool {
 public:
     static constexpr std::size_t least = 2048;
@@ -36,7 +35,7 @@ public:
         for (const Block& block : free_) destroy(block);
     }
 
-    /// The block given back last among those that fit: it is in cache.
+    /// The fitting block that was returned last: it is in cache.
     [[nodiscard]] Block take(std::size_t bytes) {
         const std::size_t wanted = std::bit_ceil(std::max(bytes, least));
         for (std::size_t i = free_.size(); i-- > 0;) {
@@ -55,7 +54,7 @@ public:
         free_.push_back(block);
     }
 
-    /// So many small blocks more, before they are needed.
+    /// Allocates `count` small blocks before they are needed.
     void provide(std::size_t count) {
         free_.reserve(free_.size() + 2 * count);
         for (std::size_t i = 0; i < count; ++i) give(make(least));

@@ -6,22 +6,22 @@
 /// (group/stream_steps.hpp) knows schedules; code that runs them (nccl/device.hpp) knows a library.
 ///
 /// Laws of a transport that `streams`
-/// - `begin_program(group)` gives a number and `program(number)` the empty list to fill;
+/// - `begin_program(group)` returns a number and `program(number)` the empty list to fill;
 ///   `submit(number)` hands it over. Programs of all groups run one after the other, in the order
-///   in which they were submitted.
-/// - `program_done(number)`: its last call has been carried out. `release_program(number)` gives
-///   the number back, done or aborted.
+///   of submission.
+/// - `program_done(number)`: its last call has finished. `release_program(number)` returns the
+///   number, after the program is done or aborted.
 /// - A call with `open` set belongs to one communication with the next one: their sends and
-///   receives meet at the same time.
+///   receives proceed at the same time.
 /// - `follow_program(number, stream)`: work that is enqueued afterwards on another stream of the
-///   device waits for the program; false while that is not enqueued. `wait_for(stream)` is the
-///   opposite, for programs that begin after it.
+///   device waits for the program; false while the program is not enqueued. `wait_for(stream)` is
+///   the opposite, for programs that begin after it.
 /// - Between `begin_capture` and `end_capture`, which returns a graph, programs are done once they
-///   are enqueued: the device is not asked. `drop_capture` forgets what was captured, if anything
-///   was. The owner of the graph may launch it in programs.
+///   are enqueued: the device is not queried. `drop_capture` discards the captured work, if there
+///   is any. The owner of the graph may launch it in programs.
 /// - `check_every()`: the interval, in programs of a group, at which ranks compare a program, and
 ///   with it those before.
-/// - After `abort` none of its calls touches memory any more.
+/// - After `abort` none of its calls accesses memory any more.
 /// - Before a group of other ranks than the world's does anything, its ranks call `open_group`, as
 ///   do all ranks of its parent.
 
@@ -36,16 +36,16 @@ namespace detail {
 
 enum class StreamVerb : std::uint8_t {
     all_reduce,     ///< out = the reduction of all ranks' in
-    reduce,         ///< the same at rank `peer` only
+    reduce,         ///< as all_reduce, at rank `peer` only
     broadcast,      ///< out = in of rank `peer`
-    all_gather,     ///< out = all ranks' in, one after the other
-    reduce_scatter, ///< out = the own block, of `count` elements, of the reduction of all ranks' in
+    all_gather,     ///< out = all ranks' in, in rank order
+    reduce_scatter, ///< out = this rank's block, of `count` elements, of the reduction of all ranks' in
     send,           ///< in to rank `peer`
     receive,        ///< out from rank `peer`
     copy,           ///< out = in, both on the device
-    to_device,      ///< out = in of the host's, pinned
-    to_host,        ///< the other way round
-    combine,        ///< by a kernel of our own
+    to_device,      ///< out = in on the host, pinned
+    to_host,        ///< out on the host, pinned = in
+    combine,        ///< by a kernel of this library
     clear,          ///< out = zeros
     launch,         ///< the graph at `in`
 };
@@ -62,22 +62,22 @@ struct StreamCall {
     StreamVerb verb = StreamVerb::copy;
     ElementType element = ElementType::uint8;
     StreamReduction reduction = StreamReduction::sum;
-    bool open = false; ///< goes with the next call
-    int peer = 0;      ///< in its group
+    bool open = false; ///< belongs together with the next call
+    int peer = 0;      ///< rank in its group
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
-    std::size_t count = 0;          ///< elements, or bytes of copies and zeros
-    std::uint32_t sources = 0;      ///< combine: how many,
-    std::uint32_t first_source = 0; ///< and where they are in the program's addresses
+    std::size_t count = 0;          ///< elements; bytes for copies and zeros
+    std::uint32_t sources = 0;      ///< combine: the number of sources,
+    std::uint32_t first_source = 0; ///< and their first index in the program's addresses
 };
 
-/// One operation's calls. Kept and used again.
+/// One operation's calls. Kept and reused.
 struct StreamProgram {
     std::uint64_t group = 0;
     List<StreamCall> calls;
     List<const std::byte*> addresses; ///< sources of combinations
     StreamKernelCall kernel = nullptr;
-    const void* kernel_state = nullptr; ///< of the operation, alive until the program is done
+    const void* kernel_state = nullptr; ///< of the operation; alive until the program is done
     double weight = 1.0;                ///< of this rank, for weighted_sum
 
     StreamCall& add(StreamVerb verb, const std::byte* in, std::byte* out, std::size_t count) {

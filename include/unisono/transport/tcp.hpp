@@ -5,9 +5,9 @@
 /// machines.
 ///
 /// A rank listens at one port of one interface, and connects to a peer when the two first exchange
-/// anything. Memory (64 KiB per peer, and what messages need until they are asked for) and sockets
+/// a message. Memory (64 KiB per peer, and messages whose receive is not posted yet) and sockets
 /// grow with the number of peers used. A small message costs one system call on either side. A
-/// large one is sent from its place, and received into memory that is used again.
+/// large one is sent from its memory in place, and received into memory that is reused.
 ///
 /// Environment, for options that the program does not set: UNISONO_INTERFACE (a name such as eth0,
 /// or an address), UNISONO_PORT_RANGE (40000-40100), UNISONO_TCP_CONGESTION (reno),
@@ -24,26 +24,26 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Which interface and ports a rank uses.
+/// The interface and ports of a rank.
 struct TcpOptions {
     /// Name (eth0) or address (10.0.0.1). Empty: UNISONO_INTERFACE; else the loopback if all ranks
-    /// are on one host, or the first one that is up and is no loopback.
+    /// are on one host, or the first interface that is up and is no loopback.
     std::string interface = {};
-    PortRange port_range = {}; ///< of the port that this rank listens at; none: as UNISONO_PORT_RANGE says, else any
+    PortRange port_range = {}; ///< for the port at which this rank listens; empty: as UNISONO_PORT_RANGE says, else any
     /// A congestion control that the system has and allows
     /// (net.ipv4.tcp_allowed_congestion_control). Empty: UNISONO_TCP_CONGESTION, else the system's
-    /// own. Measure before you choose. With bbr as the system's own, reno took between two name
-    /// spaces of one machine 0.6 to 0.9 x the time of all_reduce from 512 KiB on, and up to 1.4 x,
-    /// once 4 x, at 64 to 256 KiB. Over the loopback both took the same time.
+    /// default. Measure before you choose. Compared with bbr as the default, reno took between two
+    /// name spaces of one machine 0.6 to 0.9 x the time of all_reduce from 512 KiB on, and up to
+    /// 1.4 x, once 4 x, at 64 to 256 KiB. Over the loopback both took the same time.
     std::string congestion = {};
-    /// Connections to each peer, 1 to 64, as many on all ranks. Messages of 256 KiB and more are
-    /// cut over all of them. That pays where the network limits each connection (a flow of a cloud,
-    /// a cable of a bond), and elsewhere it costs time. 0: UNISONO_TCP_CONNECTIONS, else 1.
+    /// Connections to each peer, 1 to 64, equal on all ranks. Messages of 256 KiB and more are cut
+    /// over all of them. That pays if the network limits each connection (a flow of a cloud, a
+    /// cable of a bond); otherwise it costs time. 0: UNISONO_TCP_CONNECTIONS, else 1.
     int connections = 0;
 
     friend bool operator==(const TcpOptions&, const TcpOptions&) = default;
 
-    /// With what the environment says where these say nothing. Errors: bad_input.
+    /// These options, completed from the environment. Errors: bad_input.
     [[nodiscard]] TcpOptions with(const Environment& environment) const {
         TcpOptions all = *this;
         const std::string* const name = environment.find("UNISONO_INTERFACE");
@@ -65,12 +65,13 @@ struct TcpOptions {
     }
 
 private:
-    static constexpr int most_connections = 64; ///< stripes of the smallest message that is cut are still not empty
+    static constexpr int most_connections = 64; ///< so many that the smallest striped message has no empty stripe
 };
 
 namespace detail {
 
-/// Listens. Errors: refused, with interface, address and ports, or the congestion control.
+/// Opens the socket at which this rank listens. Errors: refused, with interface, address and ports,
+/// or the congestion control.
 inline TcpEntrance open_entrance(const TcpOptions& options, bool other_hosts) {
     TcpEntrance made{.interface = find_interface(options.interface, other_hosts),
                      .congestion_control = options.congestion,
@@ -89,7 +90,7 @@ inline TcpEntrance open_entrance(const TcpOptions& options, bool other_hosts) {
 /// this process, or by `join<Tcp>` (join.hpp) for processes that a launcher has started, on one or
 /// several hosts. On its own it is a world of one.
 ///
-/// Errors, with address and interface: refused if sockets, ports or interfaces are not to be had;
+/// Errors, with address and interface: refused if sockets, ports or interfaces are not available;
 /// peer_lost for a rank whose connection cannot be made or ends without a goodbye; timeout for a
 /// silent one.
 class Tcp : public detail::FramedEndpoint<detail::TcpWire> {
@@ -98,8 +99,8 @@ public:
     using Options = TcpOptions;
     // See NativeSchedule. Two ranks, on the loopback and between name spaces: one round takes 0.5
     // to 0.75 x the time of two up to 32 KiB, 0.75 to 0.9 x at 48 KiB, 0.85 to 0.95 x at 64 KiB.
-    // Parts of 1 MiB, of which one half is combined while the next comes, take 0.75 to 0.8 x from
-    // 16 MiB on.
+    // Chunks of 1 MiB, of which one half is combined while the next arrives, take 0.75 to 0.8 x
+    // from 16 MiB on.
     static constexpr std::size_t exchange_bytes = 65536;
     static constexpr std::size_t chunk_bytes = 1048576;
 
@@ -113,9 +114,9 @@ public:
     Tcp(const std::shared_ptr<World>& shared, int rank, detail::TcpEntrance entrance)
         : FramedEndpoint(shared, rank, announced(shared, rank, std::move(entrance))) {}
 
-    /// Where this rank listens: 127.0.0.1:40000 (interface lo).
+    /// The address at which this rank listens: 127.0.0.1:40000 (interface lo).
     [[nodiscard]] std::string address() const { return wire().address(); }
-    /// Connections to peers that were made, or are being made, by either side.
+    /// The number of connections to peers that exist or are being made, by either side.
     [[nodiscard]] std::size_t connections() const { return wire().connections(); }
 
     /// The world of processes that share this control plane, which then belongs to the world.

@@ -6,46 +6,46 @@
 /// of its world.
 ///
 /// Laws
-/// - Nothing blocks but `idle`. `post_send` and `post_receive` only record; `progress` moves. Each
+/// - Only `idle` blocks. `post_send` and `post_receive` only record; `progress` transfers. Each
 ///   token is reported exactly once, unless the world has a fault: then tokens may never be
 ///   reported.
-/// - `post_send` may return a bool: true says that the message has been sent already, and its token
-///   is not reported.
-/// - The memory of a send stays untouched by its owner until `sent`; that of a receive until
+/// - `post_send` may return a bool: true means that the message has been sent already, and its
+///   token is not reported.
+/// - The owner of a send's memory leaves it untouched until `sent`; that of a receive's until
 ///   `received`.
 /// - A receive matches the send of the same peer with an equal tag; tags in flight between two
 ///   ranks are unique. Messages may arrive before their receive is posted, and in any order.
 /// - `received(token, envelope, data)` gives the sender's envelope, so that the group can compare
-///   signatures and sizes BEFORE it touches the bytes. Its pointer is good during that call: it
+///   signatures and sizes BEFORE it touches the bytes. Its pointer is valid during that call: it
 ///   points into the sender's memory if the transport maps peers, else into the transport's own
-///   staging memory. The receiver copies or combines from there itself.
-/// - `idle(attempt, until)` gives the processor away as long as seems wise after `attempt`
-///   fruitless calls of `progress`, at most until `until` on the clock of `now()`. Simulated
-///   transports switch to the next rank there.
-/// - `abort(fault)`: the first fault of a world wins and is soon seen by all its ranks as
-///   `first_fault()`. After it returns, no rank touches memory that this rank posted.
+///   bounce buffer. The receiver copies or combines from there itself.
+/// - `idle(attempt, until)` yields the processor for a time that suits `attempt` fruitless calls of
+///   `progress`, at most until `until` on the clock of `now()`. Simulated transports switch to the
+///   next rank there.
+/// - `abort(fault)`: the first fault of a world wins, and all its ranks soon see it as
+///   `first_fault()`. After it returns, no rank accesses memory that this rank posted.
 /// - One thread drives a rank's transport at a time.
 ///
-/// What a transport may offer beyond that is a capability: a concept below, with its laws. Other
-/// rooms ask for these concepts and probe for no member. A transport that offers part of a
-/// capability does not compile (`whole_capabilities`).
+/// Further abilities of a transport are capabilities: concepts below, with their laws. Other rooms
+/// ask for these concepts. A transport that has only some members of a capability does not compile
+/// (`whole_capabilities`).
 ///
 /// | capability        | what the group does with it                                              |
 /// |-------------------|--------------------------------------------------------------------------|
 /// | `maps_peers`      | reads and writes peers' buffers: schedules of mapped steps               |
-/// | `stages_memory`   | copies what peers do not see to where they do                            |
+/// | `stages_memory`   | copies data that peers do not see to memory that they see                |
 /// | `allocates`       | gives programs memory that moves without a copy                          |
 /// | `wakes_peers`     | wakes ranks that sleep until this one has written                        |
 /// | `gives_boards`    | makes new groups on a limited number of boards                           |
 /// | `drops_boards`    | tells it when a rank of a group ends the group                           |
-/// | `announces`       | compares what the ranks of a group have started, and whether             |
-/// | `sees_messages`   | the same where there are no boards: by the messages under way            |
+/// | `announces`       | compares the operations that the ranks of a group have started           |
+/// | `sees_messages`   | the same without boards: by the messages in flight                       |
 /// | `sees_deaths`, `sees_leaving` | blames a rank that is gone                                   |
-/// | `reports_waits`   | lets the transport find the root of a timeout                            |
-/// | `lands_messages`  | receives large messages straight into their target                       |
+/// | `reports_waits`   | lets the transport find the cause of a timeout                           |
+/// | `lands_messages`  | receives large messages directly into their target                       |
 /// | `sends_at_once`   | expects no token for a message that has left                             |
-/// | `knows_hosts`     | sends between hosts what one rank a host would send                      |
-/// | `has_virtual_time`| looks at the clock only where time passes                                |
+/// | `knows_hosts`     | sends between hosts what one rank per host would send                    |
+/// | `has_virtual_time`| looks at the clock only if time passes                                   |
 /// | `streaming_transport`, `enqueues` | runs operations on a device's stream (stream_call.hpp)   |
 ///
 /// Menu
@@ -57,8 +57,8 @@
 /// - libfabric: the same over any network that libfabric has a provider for; needs that library.
 /// - mpi: ranks of an MPI communicator, over its point-to-point messages.
 /// - hosts: shared memory between the ranks of a host, and one of these networks between hosts.
-/// - nccl: ranks that have a GPU each, over NCCL; data on hosts as over hosts, with sockets.
-/// - cuda: ranks that have a GPU each, over any of the others, through memory of the host.
+/// - nccl: ranks that have a GPU each, over NCCL; host data travel as over hosts, with sockets.
+/// - cuda: ranks that have a GPU each, over any of the others, through host memory.
 /// - simulated: virtual time, one rank at a time.
 /// - any: one of those that map peers, chosen at run time.
 
@@ -108,7 +108,7 @@ struct Signature {
     std::uint8_t caller = 0;     ///< Caller
     std::uint32_t schedule = 0;  ///< a hash of the schedule's name, its root and lanes
     std::uint64_t count = 0;     ///< elements of the whole operation, or a hash of variable counts
-    /// As two words: it is compared for each message.
+    /// Compares two words, since this runs for each message.
     friend constexpr bool operator==(const Signature& a, const Signature& b) {
         struct Words {
             std::uint64_t first, second;
@@ -126,7 +126,7 @@ struct Envelope {
     std::uint64_t bytes = 0;
 };
 
-/// A number by which a transport says which of its operations is done.
+/// The number by which a transport reports that one of its operations is done.
 using Token = std::uint64_t;
 
 namespace detail {
@@ -156,9 +156,9 @@ struct Wait; // launch/launch.hpp
 
 // --- capabilities -------------------------------------------------------------------------------
 
-/// Peers' addresses can be read and written. `shift(peer)` is what to add to an address of that
-/// peer's. Between a `begin_touching` that returns true and `end_touching` no peer that aborts lets
-/// go of its memory.
+/// Peers' addresses can be read and written. `shift(peer)` is added to an address of that peer.
+/// Between a `begin_touching` that returns true and `end_touching` no peer that aborts releases its
+/// memory.
 template <class T>
 concept maps_peers = transport<T> && T::maps_peers && requires(T& t, const T& c, int peer, std::uint64_t context) {
     { c.shift(peer) } -> std::same_as<std::ptrdiff_t>;
@@ -167,30 +167,32 @@ concept maps_peers = transport<T> && T::maps_peers && requires(T& t, const T& c,
     t.mapped_board(context, peer);
 };
 
-/// Ranks write what they have started to a board of their group: `announcements(context, size)`.
+/// Ranks announce the operations that they have started on a board of their group:
+/// `announcements(context, size)`.
 template <class T>
 concept announces = transport<T> && requires(T& t, std::uint64_t context, int size) { t.announcements(context, size); };
 
-/// A transport that gives memory that it moves without copying it: as long as its owner lives, not
-/// cleared.
+/// A transport that allocates memory which it moves without a copy. The memory is valid as long as
+/// its owner lives, and not cleared.
 template <class T>
 concept allocates = transport<T> && requires(T& t, std::size_t bytes) { t.allocate(bytes); };
 
-/// A transport that says of some memory whether it moves that without copying it.
+/// A transport that tells whether it moves given memory without a copy.
 template <class T>
 concept reaches_memory = transport<T> && requires(const T& c, const void* data, std::size_t bytes) {
     { c.reaches(data, bytes) } -> std::same_as<bool>;
 };
 
-/// Peers see what it `reaches`, and no other memory; `stage` gives some of it for one operation.
+/// Peers see memory that the transport `reaches`, and no other; `stage` allocates such memory for
+/// one operation.
 template <class T>
 concept stages_memory = reaches_memory<T> && T::stages && requires(T& t, std::size_t bytes, const std::byte* block) {
     { t.stage(bytes) } -> std::same_as<std::byte*>;
     t.unstage(block);
 };
 
-/// A rank sleeps in `idle` until a peer wakes it. The group asks `one_sleeps()` after each write to
-/// its board, and wakes its ranks if the answer is yes.
+/// A rank sleeps in `idle` until a peer wakes it. The group calls `one_sleeps()` after each write
+/// to its board, and wakes its ranks if the result is true.
 template <class T>
 concept wakes_peers = transport<T> && requires(T& t, const T& c, int peer) {
     { c.one_sleeps() } -> std::same_as<bool>;
@@ -203,12 +205,12 @@ concept knows_cores = transport<T> && requires(const T& c) {
     { c.has_core_of_its_own() } -> std::same_as<bool>;
 };
 
-/// A transport that wants to know when a rank of a group needs the group's board no more.
+/// A transport that has to know when a rank of a group no longer needs the group's board.
 template <class T>
 concept drops_boards = transport<T> && requires(T& t, std::uint64_t context) { t.drop_board(context); };
 
-/// A transport that has a limited number of boards: its rank `offer_board()`s one (-1: none) before
-/// a group is made, one of the ranks `give_board(ranks)`s it, it is part of the group's number
+/// A transport with a limited number of boards: its rank `offer_board()`s one (-1: none) before a
+/// group is made, one of the ranks `give_board(ranks)`s it, it is part of the group's number
 /// (`with_board`), and each rank calls `drop_board(number)` in the end.
 template <class T>
 concept gives_boards = drops_boards<T> && requires(T& t, const T& c, std::uint64_t context, int board) {
@@ -217,9 +219,9 @@ concept gives_boards = drops_boards<T> && requires(T& t, const T& c, std::uint64
     { c.with_board(context, board) } -> std::same_as<std::uint64_t>;
 };
 
-/// A transport of ranks that have no boards tells whether something is under way from or to a peer,
-/// the signature of what came of its operation without a receive (or nullptr), and where that
-/// rank is, for messages of errors.
+/// A transport without boards that tells whether a message from or to a peer is in flight, the
+/// signature of a message of the peer's operation without a receive (or nullptr), and the address
+/// of the peer, for the text of errors.
 template <class T>
 concept sees_messages =
     transport<T> && requires(T& t, const T& c, int peer, std::uint64_t context, std::uint32_t sequence) {
@@ -228,34 +230,34 @@ concept sees_messages =
         c.describe(peer);
     };
 
-/// A transport that notices that a rank has ended without leaving.
+/// A transport that notices if a rank has ended without leaving.
 template <class T>
 concept sees_deaths = transport<T> && requires(T& t, int peer) {
     { t.has_died(peer) } -> std::same_as<bool>;
 };
 
-/// A transport that notices that a rank has left.
+/// A transport that notices if a rank has left.
 template <class T>
 concept sees_leaving = transport<T> && requires(T& t, int peer) {
     { t.has_left(peer) } -> std::same_as<bool>;
 };
 
-/// A transport that wants to know what its rank waits for: then `abort` of a timeout looks for the
-/// root of it among all ranks, for some seconds if need be.
+/// A transport that has to know what its rank waits for: then `abort` of a timeout looks for the
+/// cause among all ranks, for some seconds if necessary.
 template <class T>
 concept reports_waits = transport<T> && requires(T& t, const Wait& wait) {
     t.waits(wait);
     t.waits_no_more();
 };
 
-/// A transport whose world may have a fault of the job's that it does not know yet; `look()` makes
-/// it the world's.
+/// A transport whose job may have a fault that its world does not know yet; `look()` makes it the
+/// world's.
 template <class T>
 concept looks_for_faults = transport<T> && requires(T& t) { t.look(); };
 
-/// `post_receive_at(peer, expected, token, target)` takes messages from `lands_from` bytes on: the
-/// one that has the expected tag, signature and size may be received straight into `target`, unless
-/// that is null; the sink is given that address.
+/// `post_receive_at(peer, expected, token, target)` is for messages of `lands_from` bytes or more:
+/// the message with the expected tag, signature and size may be received directly into `target`,
+/// unless that is null; the sink then gets that address.
 template <class T>
 concept lands_messages =
     transport<T> && requires(T& t, int peer, const Envelope& expected, Token token, std::byte* target) {
@@ -263,22 +265,22 @@ concept lands_messages =
         t.post_receive_at(peer, expected, token, target);
     };
 
-/// `post_send` says whether the message has been sent already.
+/// `post_send` returns whether the message has been sent already.
 template <class T>
 concept sends_at_once =
     transport<T> && requires(T& t, int peer, const Envelope& envelope, const std::byte* data, Token token) {
         { t.post_send(peer, envelope, data, token) } -> std::same_as<bool>;
     };
 
-/// A transport that knows which ranks share a host, by any numbers that are equal on one host: then
-/// groups have `hosts()`.
+/// A transport that knows which ranks share a host, by arbitrary numbers that are equal on one
+/// host: then groups have `hosts()`.
 template <class T>
 concept knows_hosts = transport<T> && requires(const T& constant, int rank) {
     { constant.host_of(rank) } -> std::same_as<int>;
 };
 
-/// Time passes in `idle` only, and `idle` returns when there is news or at `until`.
-/// `reach_shared_memory()` takes the time that it takes to reach for memory that ranks share.
+/// Time passes in `idle` only, and `idle` returns at an event or at `until`.
+/// `reach_shared_memory()` takes the time of an access to memory that ranks share.
 template <class T>
 concept has_virtual_time = transport<T> && T::virtual_time && requires(T& t) { t.reach_shared_memory(); };
 
@@ -286,8 +288,8 @@ concept has_virtual_time = transport<T> && T::virtual_time && requires(T& t) { t
 template <class T>
 concept streaming_transport = transport<T> && T::streams;
 
-/// A transport whose ranks have devices, but which moves bytes of the host alone: what lies on
-/// devices goes through the host.
+/// A transport whose ranks have devices, but which moves only host bytes: device data pass through
+/// the host.
 template <class T>
 concept through_host_transport = streaming_transport<T> && T::through_host;
 
@@ -297,24 +299,24 @@ concept enqueues = streaming_transport<T> && !through_host_transport<T>;
 
 namespace detail {
 
-/// The largest sum, in bytes, for which a rank of two to four sends everything to all ranks, since
-/// one round is faster than two; 0: the transport does not say.
+/// Up to this size, in bytes, groups of two to four ranks send whole vectors to all ranks: one
+/// round instead of two. 0: the transport does not say.
 template <class T>
 inline constexpr std::size_t exchange_bytes = 0;
 template <class T>
     requires requires { T::exchange_bytes; }
 inline constexpr std::size_t exchange_bytes<T> = T::exchange_bytes;
 
-/// Into parts of so many bytes large data of two ranks are cut where the program says nothing (of
-/// more ranks so that all_reduce sends messages of the same size); 0: it does not say.
+/// The chunk size of large data between two ranks, unless the program gives one. With more ranks
+/// lanes are chosen so that all_reduce sends messages of this size. 0: the transport does not say.
 template <class T>
 inline constexpr std::size_t chunk_bytes = 0;
 template <class T>
     requires requires { T::chunk_bytes; }
 inline constexpr std::size_t chunk_bytes<T> = T::chunk_bytes;
 
-/// A transport that offers a capability offers all of it: half of one would be left unused
-/// without a word.
+/// A transport that offers a capability offers all of it; else the rest would be left unused
+/// without a message.
 template <class T>
 inline constexpr bool whole_capabilities = [] {
     constexpr bool stages = requires { requires T::stages; };

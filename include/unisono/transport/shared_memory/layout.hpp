@@ -2,7 +2,7 @@
 
 /// \file
 /// The layout of the segment of a shared-memory world. The number of ranks and the size of an arena
-/// give all offsets. Memory of zeros is a world in which nothing has happened.
+/// determine all offsets. Zeroed memory is a world before its first operation.
 ///
 ///     header | records of ranks and launcher | board releases | boards | channels | arenas
 
@@ -51,10 +51,10 @@ private:
 };
 
 /// The operation that a rank waits for, which all ranks can read at any time. It consists of atomic
-/// words: a reader drops what it finds in the middle of a write.
+/// words: a reader discards what it read during a write.
 struct WaitRecord {
     static constexpr std::size_t text_words = 16;
-    static constexpr std::size_t peer_words = 16; ///< a bit a rank: SharedLayout::most_ranks
+    static constexpr std::size_t peer_words = 16; ///< a bit per rank: SharedLayout::most_ranks
 
     void write(const Wait& wait) noexcept {
         const std::uint32_t before = version.load(std::memory_order_relaxed);
@@ -72,7 +72,7 @@ struct WaitRecord {
     }
     void clear() noexcept { write({}); }
 
-    /// Without an operation: none, or not known.
+    /// The operation; empty: the rank does not wait, or its wait is not known.
     [[nodiscard]] Wait read() const;
 
 private:
@@ -87,13 +87,13 @@ private:
 struct alignas(128) SharedRank {
     enum State : std::uint32_t { absent, attached, left };
 
-    std::atomic<std::uint32_t> touching{0}; ///< it is reading or writing memory of others
+    std::atomic<std::uint32_t> touching{0}; ///< it is accessing memory of its peers
     alignas(128) std::atomic<std::uint32_t> state{absent};
     std::atomic<std::int32_t> process{0};
-    std::atomic<std::uint64_t> base{0}; ///< where it mapped the segment
+    std::atomic<std::uint64_t> base{0}; ///< the address at which it mapped the segment
     std::atomic<std::uint32_t> fault_written{0};
     MemoryBell bell;
-    FaultRecord fault; ///< the first one that it found: the world's if it was the first of all
+    FaultRecord fault; ///< the first fault that it found: the world's if it was the first of all
     WaitRecord wait;
 };
 
@@ -103,24 +103,25 @@ struct SharedHeader {
     std::uint64_t magic = expected_magic;
     std::uint64_t token[2] = {0, 0};
     std::uint32_t ranks = 0;
-    std::uint32_t cores = 0; ///< on which they may run, all together
+    std::uint32_t cores = 0; ///< the number of cores on which all ranks together may run
     std::uint64_t arena_bytes = 0;
-    alignas(128) std::atomic<std::uint32_t> first_fault{0}; ///< 1 + whose record holds the world's fault
+    alignas(128) std::atomic<std::uint32_t> first_fault{0}; ///< 1 + the number of the record that holds the world's
+                                                            ///< fault
     SetBells set_bells;
 };
 
 /// Offsets in the segment.
 struct SharedLayout {
     static constexpr std::size_t page = 4096;
-    static constexpr std::size_t most_groups = 16384; ///< at a time; a power of two
+    static constexpr std::size_t most_groups = 16384; ///< at the same time; a power of two
     static constexpr int most_ranks = 1024;
 
     std::size_t ranks = 0;
     std::size_t records = 0;
-    std::size_t groups = 0; ///< of each board: how many ranks have let go of it
+    std::size_t groups = 0; ///< per board: the number of ranks that have dropped it
     std::size_t boards = 0;
     std::size_t board_stride = 0;
-    std::size_t lines = 0; ///< of a group's announcements: its mapped lines lie behind
+    std::size_t lines = 0; ///< offset in a board of the mapped lines, after the announcements
     std::size_t channels = 0;
     std::size_t channel_stride = 0;
     std::size_t arenas = 0;
@@ -145,13 +146,13 @@ struct SharedLayout {
         channel_stride = (sizeof(MemoryChannel) + page - 1) / page * page;
         channels = take(ranks * ranks * channel_stride);
         arena_bytes = (bytes_of_arena + unit - 1) / unit * unit;
-        arena_stride = arena_bytes + 37 * page; // equal places in two arenas are no large power of two apart
+        arena_stride = arena_bytes + 37 * page; // distances of equal offsets: no large powers of two
         arenas = take(ranks * arena_stride);
         bytes = at;
     }
 
 private:
-    static constexpr std::size_t unit = 65536; ///< a multiple of any machine's pages
+    static constexpr std::size_t unit = 65536; ///< a multiple of any machine's page size
 };
 
 static_assert(WaitRecord::peer_words * 64 >= SharedLayout::most_ranks);

@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// One segment of memory that the processes of a world map: a memfd, which has no name and ends
-/// with the last process that holds it, however that ends. It is large and sparse; a page exists
-/// once it is backed.
+/// A segment of memory that the processes of a world map: a memfd, which has no name and ends with
+/// the last process that holds it, however that ends. It is large and sparse; a page exists once it
+/// is backed.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/standard_streams.hpp"
@@ -37,21 +37,21 @@ public:
         if (file_ >= 0) ::close(file_);
     }
 
-    /// A new one, of zeros; only this user may open it. Errors: refused.
+    /// A new segment of zeros; only this user may open it. Errors: refused.
     static SharedSegment create(std::size_t bytes);
 
-    /// Another process's, by a path to it (/proc/PID/fd/N). Errors: refused.
+    /// Another process's segment, by a path to it (/proc/PID/fd/N). Errors: refused.
     static SharedSegment open(const std::string& path);
 
     [[nodiscard]] std::byte* base() const { return base_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
     [[nodiscard]] int file() const { return file_; }
 
-    /// Gets pages for a part now, so that lack of memory is an error here, not a signal at first
-    /// touch.
+    /// Gets pages for a range now, so that lack of memory is an error here, not a signal at the
+    /// first access.
     void back(std::size_t offset, std::size_t bytes) const;
 
-    /// Gives the pages of a part back; it reads as zeros until it is backed again.
+    /// Gives the pages of a range back; it reads as zeros until it is backed again.
     void give_back(std::size_t offset, std::size_t bytes) const noexcept;
 
 private:
@@ -86,14 +86,14 @@ UNISONO_DEFINITION SharedSegment SharedSegment::create(std::size_t bytes) {
     made.file_ = above_standard_streams(::memfd_create("unisono", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (made.file_ < 0) refuse_shared_memory("no memory file (memfd_create)", errno);
     if (::fchmod(made.file_, 0600) != 0) refuse_shared_memory("its memory file cannot be made private", errno);
-    // Beyond that limit a signal would end the process without a word.
+    // Beyond that limit a signal would end the process without a message.
     if (rlimit most{}; ::getrlimit(RLIMIT_FSIZE, &most) == 0 && bytes > most.rlim_cur)
         refuse_shared_memory(concat({"no memory file of ", bytes_text(bytes), " (sparse): a file may have at most ",
                                      bytes_text(most.rlim_cur), " (see `ulimit -f`)"}),
                              0);
     if (::ftruncate(made.file_, static_cast<off_t>(bytes)) != 0)
         refuse_shared_memory(concat({"no memory file of ", bytes_text(bytes), " (sparse)"}), errno);
-    // A file that became shorter would kill a process that touches the missing part.
+    // A file that became shorter would kill a process that accesses the missing range.
     static_cast<void>(::fcntl(made.file_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
     made.map(bytes);
     return made;

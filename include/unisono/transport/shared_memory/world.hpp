@@ -1,12 +1,12 @@
 #pragma once
 
 /// \file
-/// A shared-memory world, as one process sees it: the segment, the arenas of the ranks that live in
-/// this process, the first fault, and who is alive.
+/// A shared-memory world, as one process sees it: the segment, the arenas of the ranks in this
+/// process, the first fault, and the ranks that are alive.
 ///
-/// A rank's life is a lock on one byte of the segment's file, which the system takes back when the
-/// rank's process ends, however it ends. No process number could be used again, and nothing needs
-/// cleaning up.
+/// A living rank holds a lock on one byte of the segment's file. The system releases the lock when
+/// the rank's process ends, however it ends. So reused process numbers cause no confusion, and
+/// nothing needs cleaning up.
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/threads.hpp"
@@ -30,7 +30,7 @@ namespace detail {
 
 class SharedMemoryWorld {
 public:
-    static constexpr bool stages = true;          ///< peers see the segment only
+    static constexpr bool stages = true;          ///< peers see only the segment
     static constexpr bool spans_processes = true; ///< forks of a process that has a world may be its ranks
 
     /// A new world, for threads of this process and for processes forked from it. `arena_bytes`:
@@ -44,7 +44,7 @@ public:
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] bool more_ranks_than_cores() const { return more_ranks_than_cores_; }
 
-    /// A rank begins its life in this process.
+    /// Begins a rank's life in this process.
     void attach(int rank);
 
     /// The offset from an address in `peer`'s address space to the same memory here.
@@ -55,7 +55,7 @@ public:
 
     // --- memory ----------------------------------------------------------------------------------
 
-    /// Whether peers see this memory.
+    /// True if peers see this memory.
     [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const {
         const auto at = reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(segment_.base());
         return at < segment_.bytes() && bytes <= segment_.bytes() - at;
@@ -64,7 +64,7 @@ public:
     void release(int rank, const std::byte* block) noexcept { arena(rank).release(block); }
     [[nodiscard]] SharedArena& arena(int rank) { return *arenas_[static_cast<std::size_t>(rank)]; }
 
-    /// In a line of its own.
+    /// A new flag in a cache line of its own.
     std::atomic<std::uint32_t>& new_flag(int rank) {
         return *::new (allocate(rank, SharedArena::line)) std::atomic<std::uint32_t>(0);
     }
@@ -84,21 +84,21 @@ public:
         return MappedBoard(&place<MappedBoard::Rank>(board_of(context) + layout_.lines));
     }
 
-    /// A rank of a group needs its board no more. A group's number modulo that of boards is its
-    /// board.
+    /// Notes that a rank of a group no longer needs its board. A group's number modulo the number
+    /// of boards is its board.
     void drop_board(std::uint64_t context) const noexcept {
         let_go(context % SharedLayout::most_groups).fetch_add(1, std::memory_order_acq_rel);
     }
     [[nodiscard]] std::uint32_t dropped(std::size_t board) const {
         return let_go(board).load(std::memory_order_acquire);
     }
-    /// Once all have let go of a board it is as new.
+    /// Clears a board that all ranks have dropped.
     void clear_board(std::size_t board) const noexcept {
         segment_.give_back(layout_.boards + board * layout_.board_stride, layout_.board_stride);
         let_go(board).store(0, std::memory_order_relaxed);
     }
 
-    // --- who sleeps ------------------------------------------------------------------------------
+    // --- sleeping ranks ---
 
     [[nodiscard]] SetBells& set_bells() { return header().set_bells; }
     [[nodiscard]] MemoryBell& bell(int rank) { return record(rank).bell; }
@@ -113,17 +113,17 @@ public:
         return read_fault(who - 1);
     }
 
-    /// Records the first fault and waits until no other rank touches foreign memory: none begins
-    /// after it. `rank` may also be size(): the launcher of the ranks.
+    /// Records the first fault, and waits until no other rank accesses foreign memory; none begins
+    /// to afterwards. `rank` may also be size(): the launcher of the ranks.
     void abort(int rank, const Fault& fault);
 
-    /// Where a control plane watches, the job's first fault is the world's, too, whatever it was.
+    /// Makes the job's first fault the world's, if a control plane watches the job.
     void watch(int rank);
-    /// Notes the operation for which a rank has waited for a while, by which the cause of a timeout
-    /// is found.
+    /// Notes the operation for which a rank has waited for a while; it helps to find the cause of a
+    /// timeout.
     void waits(int rank, const Wait& wait);
     void waits_no_more(int rank);
-    /// For a world that has none yet, which owns it then.
+    /// Sets the overseer of a world that has none; the world then owns it.
     void set_overseer(Overseer* overseer) { overseer_ = overseer; }
 
     bool begin_touching(int rank) {
@@ -134,14 +134,15 @@ public:
     }
     void end_touching(int rank) { record(rank).touching.store(0, std::memory_order_release); }
 
-    // --- who is there ----------------------------------------------------------------------------
+    // --- presence ---
 
-    /// In a process that a rank has forked nothing happens: its life is its parent's.
+    /// Notes that a rank leaves. Does nothing in a process that a rank has forked: the rank belongs
+    /// to the parent.
     void leave(int rank);
     [[nodiscard]] bool has_left(int rank) const {
         return record(rank).state.load(std::memory_order_acquire) == SharedRank::left;
     }
-    /// Its process has ended without leaving. A system call.
+    /// True if the rank's process has ended without leaving. Costs a system call.
     [[nodiscard]] bool has_died(int rank) const;
     [[nodiscard]] const SharedSegment& segment() const { return segment_; }
 
@@ -175,9 +176,10 @@ private:
         return place<std::atomic<std::uint32_t>>(layout_.groups + board * sizeof(std::atomic<std::uint32_t>));
     }
 
-    /// A timeout, with the rank at its root, as far as the ranks have said what they wait for.
+    /// A timeout's fault, with the rank that caused it, as far as the ranks have reported what they
+    /// wait for.
     [[nodiscard]] Fault looked_into(int rank, const Fault& fault) const;
-    /// Whether one is stopped.
+    /// Asks all ranks for their waits. True if one is stopped.
     bool ask_all(int rank, const Fault& fault, FixedArray<Answer>& answers) const;
 
     void record_fault(int rank, const Fault& fault);
@@ -186,17 +188,18 @@ private:
 
     const Fault* read_fault(std::uint32_t who) const;
 
-    /// False if a rank is stopped while it touches memory: it may go on with that at any time.
+    /// False if a rank is stopped while it accesses memory: it may continue to do so at any time.
     bool wait_until_quiet(int rank) const;
-    static constexpr nanoseconds quiet_limit = 10'000'000'000; ///< for what is neither stopped nor ever goes on
+    static constexpr nanoseconds quiet_limit = 10'000'000'000; ///< limit for a rank that is not stopped and does not
+                                                               ///< continue
 
     int size_ = 0;
     bool more_ranks_than_cores_ = false;
     SharedLayout layout_;
     SharedSegment segment_;
     AsymmetricFence fence_{AsymmetricFence::Reach::host};
-    Overseer* overseer_ = nullptr; ///< its own
-    std::int32_t process_ = 0;     ///< the one that the ranks of this process live in
+    Overseer* overseer_ = nullptr; ///< owned by the world
+    std::int32_t process_ = 0;     ///< the process of the ranks of this object
     List<SharedArena*> arenas_;
     mutable Mutex mutex_;
     mutable Fault fault_; ///< a copy of the world's
@@ -228,7 +231,7 @@ UNISONO_DEFINITION void SharedMemoryWorld::attach(int rank) {
     const Lock lock(mutex_);
     SharedRank& me = record(rank);
     if (me.state.load(std::memory_order_acquire) == SharedRank::attached && me.process.load() == process) return;
-    if (process_ != process) { // this one, or a fork of the one that made the world
+    if (process_ != process) { // this process, or a fork of the one that made the world
         process_ = process;
         fence_ = AsymmetricFence(AsymmetricFence::Reach::host);
     }
@@ -295,7 +298,7 @@ UNISONO_DEFINITION void SharedMemoryWorld::create(std::size_t arena_bytes) {
             segment_ = SharedSegment::create(layout_.bytes);
             break;
         } catch (const error&) {
-            if (arena_bytes != 0 || wanted < (std::size_t{1} << 28)) throw; // else: addresses may be short
+            if (arena_bytes != 0 || wanted < (std::size_t{1} << 28)) throw; // else: addresses may be scarce
         }
     }
     segment_.back(0, layout_.boards);
@@ -341,7 +344,7 @@ UNISONO_DEFINITION Fault SharedMemoryWorld::looked_into(int rank, const Fault& f
     for (int looks = 0; looks < 10; ++looks) {
         const bool one_stopped = ask_all(rank, fault, answers);
         culprit = find_root_cause(rank, {&answers[0], static_cast<std::size_t>(size_)});
-        // One that does something else may be about to wait for the one that is stopped.
+        // A rank that works may be about to wait for the stopped one.
         if (!one_stopped || culprit.rank < 0 ||
             answers[static_cast<std::size_t>(culprit.rank)].standing != Standing::works)
             break;
@@ -367,7 +370,7 @@ UNISONO_DEFINITION bool SharedMemoryWorld::ask_all(int rank, const Fault& fault,
     }
     Answer& own = answers[static_cast<std::size_t>(rank)];
     own.standing = Standing::waits;
-    if (own.wait.operation.empty()) { // it has not said so yet
+    if (own.wait.operation.empty()) { // it has not reported its operation yet
         own.wait = {.operation = fault.operation, .context = 0, .sequence = fault.sequence, .peers = {}};
         if (fault.peer >= 0) own.wait.peers.push_back(fault.peer);
         for (int other = 0; other < size_; ++other) own.wait.peers.push_back(other);
@@ -379,7 +382,7 @@ UNISONO_DEFINITION void SharedMemoryWorld::record_fault(int rank, const Fault& f
     SharedRank& mine = record(rank);
     if (header().first_fault.load(std::memory_order_acquire) == 0 && mine.fault_written.exchange(1) == 0) {
         mine.fault.write(
-            fault); // whole before it can be the first: a rank that dies meanwhile leaves nothing half done
+            fault); // complete before it can be the first: a rank that dies meanwhile leaves no partial fault
         std::uint32_t none = 0;
         header().first_fault.compare_exchange_strong(none, static_cast<std::uint32_t>(rank) + 1,
                                                      std::memory_order_seq_cst);

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The future events of a simulated world, earliest first, and the receives that wait for messages.
+/// The future events of a simulated world, earliest first; and the receives that wait for messages.
 
 #include "unisono/core/time.hpp"
 #include "unisono/transport/transport.hpp"
@@ -18,7 +18,7 @@ struct SimulatedEvent {
     enum class Kind : std::uint32_t { departure, arrival, timer, crash, detection, stop, action };
 
     nanoseconds time = 0;
-    std::uint64_t number = 0; ///< of its making: the order of events at the same time
+    std::uint64_t number = 0; ///< the order of creation, which orders events at the same time
     Kind kind = Kind::timer;
     std::uint32_t subject = 0; ///< a message, a rank, an action, or an index into the options
 
@@ -27,9 +27,9 @@ struct SimulatedEvent {
     }
 };
 
-/// Events by (time, number). If links are alike and there is no jitter, messages are sent in the
-/// order in which they arrive, and such runs cost a ring buffer only. Everything else goes through
-/// a heap.
+/// Events by (time, number). If all links are equal and there is no jitter, messages are sent in
+/// the order in which they arrive, and such runs cost only a ring buffer. All other events go
+/// through a heap.
 class SimulatedEvents {
 public:
     [[nodiscard]] bool empty() const { return count_ == 0 && heap_.empty(); }
@@ -90,8 +90,7 @@ public:
         Kind kind = Kind::none;
     };
 
-    /// Takes out the entry of this key if it is of kind `wanted`; else puts in one of the other
-    /// kind.
+    /// Removes the entry of this key if it is of kind `wanted`; else adds one of the other kind.
     bool take_or_put(Kind wanted, int peer, const Tag& tag, std::uint64_t& taken, std::uint64_t put) {
         if (slots_.empty() || count_ * 4 >= slots_.size() * 3) grow();
         const std::size_t mask = slots_.size() - 1;
@@ -108,7 +107,7 @@ public:
         return false;
     }
 
-    /// Takes out the entries for which `is_one(entry)`.
+    /// Removes the entries for which `is_one(entry)` is true.
     template <class IsOne>
     void erase_if(IsOne is_one) {
         std::vector<Entry> old(slots_.size());
@@ -138,7 +137,7 @@ private:
         return static_cast<std::size_t>(mixed ^ (mixed >> 31));
     }
 
-    void erase(std::size_t hole) { // closes the gap, so that no tombstones pile up
+    void erase(std::size_t hole) { // closes the gap, so that no tombstones accumulate
         const std::size_t mask = slots_.size() - 1;
         for (std::size_t at = (hole + 1) & mask; slots_[at].kind != Kind::none; at = (at + 1) & mask) {
             const std::size_t home = hash(slots_[at].peer, slots_[at].tag) & mask;

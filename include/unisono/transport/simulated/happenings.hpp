@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The events of a simulated world as its clock advances: messages arrive, timers ring, ranks
-/// crash. It finds the rank that has work to do; simulated/world.hpp runs that rank.
+/// The events of a simulated world as its clock advances: messages arrive, timers expire, ranks
+/// crash. It finds the next rank that has work; simulated/world.hpp runs that rank.
 
 #include "unisono/core/text.hpp"
 #include "unisono/transport/simulated/network.hpp"
@@ -21,7 +21,7 @@ public:
         plan_misfortunes();
     }
 
-    /// The next rank for which something has happened, up to a time; -1 if there is none.
+    /// The next rank for which an event has happened, up to a time; -1 if there is none.
     int next_ready(nanoseconds until = never) {
         for (;;) {
             while (!ready_.empty()) {
@@ -40,7 +40,7 @@ public:
         }
     }
 
-    /// Calls `action()` at that time, on the thread of whichever rank makes time pass.
+    /// Calls `action()` at that time, on the thread of the rank that advances the clock then.
     void later(nanoseconds time, std::function<void()> action) {
         std::uint32_t index = static_cast<std::uint32_t>(actions_.size());
         if (free_actions_.empty()) actions_.emplace_back();
@@ -51,25 +51,25 @@ public:
         actions_[index] = std::move(action);
         events_.push(std::max(time, clock_), SimulatedEvent::Kind::action, index);
     }
-    /// Called for each rank that crashes, when it does.
+    /// Sets a function that is called for each rank when it crashes.
     void on_crash(std::function<void(int)> call) { on_crash_ = std::move(call); }
-    /// Now, in place of a time that the options give.
+    /// Crashes a rank now, instead of at a time from the options.
     void crash_now(int rank) { crash(rank); }
-    /// Something has happened that the rank may wait for.
+    /// Notes that an event has happened for which the rank may wait.
     void wake(int rank) {
         Rank& me = at(rank);
         if (me.busy_until > clock_) me.wake_at = std::min(me.wake_at, me.busy_until); // else its timer forgets that
         make_ready(rank);
     }
-    /// When something small that is no message of a group gets from one rank to another, and when
-    /// some bytes do.
+    /// The arrival of a small item that is no message of a group; and of such an item of `bytes`
+    /// bytes.
     [[nodiscard]] nanoseconds small_arrival(int from, int to) { return network_.small_arrival(from, to, now(from)); }
     [[nodiscard]] nanoseconds arrival_of(int from, int to, std::size_t bytes) {
         return network_.arrival_of(from, to, bytes, now(from));
     }
 
-    /// Moves the rank to another group of ranks, whose messages carry this number. It drops what is
-    /// left of earlier groups, and keeps what later ones have sent already.
+    /// Moves the rank to another group of ranks, whose messages carry this number. Drops the
+    /// messages of earlier groups, and keeps those that later groups have sent already.
     void enter_view(int rank, std::uint64_t view) {
         Rank& me = at(rank);
         me.view = view;
@@ -84,14 +84,14 @@ public:
             return old;
         });
     }
-    /// They are not cut off from each other now.
+    /// True if no partition separates the two ranks now.
     [[nodiscard]] bool reaches(int from, int to) const { return network_.when_joined(from, to, clock_) == clock_; }
     [[nodiscard]] bool has_messages_under_way(int rank) const { return at(rank).under_way != 0; }
 
 protected:
     ~SimulatedHappenings() = default;
 
-    /// All that happens at the next moment at which anything does.
+    /// Advances the clock to the next event, and runs all events of that moment.
     void pass_time() {
         clock_ = std::max(clock_, events_.next_time());
         do {
@@ -182,7 +182,7 @@ protected:
                 .message = concat({"rank ", crashed, " crashed at ", at(crashed).statistics.finished_at, " ns"})});
     }
 
-    /// A rank's timer has come: it may have been set for something that is over.
+    /// Handles a rank's timer, which may have been set for a wait that is over.
     void look_at_the_clock(int rank, nanoseconds time) {
         Rank& me = at(rank);
         if (me.gone || me.timer_at != time) return;
@@ -194,7 +194,7 @@ protected:
 
     void arm(int rank, nanoseconds time) {
         Rank& me = at(rank);
-        if (me.timer_at <= time) return; // looks again then
+        if (me.timer_at <= time) return; // the earlier timer leads here again
         me.timer_at = time;
         events_.push(time, SimulatedEvent::Kind::timer, static_cast<std::uint32_t>(rank));
     }

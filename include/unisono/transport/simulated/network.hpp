@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// When a simulated message leaves and arrives; and where its bytes are in the meantime.
+/// The times at which simulated messages leave and arrive; and the memory of messages in flight.
 
 #include "unisono/core/cluster_model.hpp"
 #include "unisono/core/random.hpp"
@@ -20,7 +20,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A message under way, with a copy of its bytes: its sender may go on, or be gone.
+/// A message in flight, with a copy of its bytes: its sender may continue, or be gone.
 struct SimulatedMessage {
     static constexpr std::size_t small_bytes = 24;
 
@@ -28,18 +28,18 @@ struct SimulatedMessage {
     int from = 0;
     int to = 0;
     Token token = 0;              ///< of the send, for its departure
-    nanoseconds transfer_ns = 0;  ///< how long it occupies a way in or out
+    nanoseconds transfer_ns = 0;  ///< the time for which it occupies the way out or in
     std::byte* payload = nullptr; ///< nullptr: in `small`
     std::array<std::byte, small_bytes> small;
-    std::uint64_t view = 0; ///< of its sender
+    std::uint64_t view = 0; ///< its sender's group of ranks
     bool lost = false;
-    bool in = false;              ///< has waited for its receiver's way in
-    bool acknowledgement = false; ///< of a send, and no more
+    bool in = false;              ///< it has waited for its receiver's way in
+    bool acknowledgement = false; ///< it only acknowledges a send
 
     [[nodiscard]] const std::byte* data() const { return payload != nullptr ? payload : small.data(); }
 };
 
-/// Messages by index, and their memory by powers of two; both used again.
+/// Messages by index, and their memory by powers of two; both are reused.
 class SimulatedMessages {
 public:
     SimulatedMessages() = default;
@@ -95,8 +95,8 @@ private:
     std::vector<std::unique_ptr<std::byte[]>> blocks_;
 };
 
-/// Turns sends into times. All chance comes from streams of the seed, one for each kind of
-/// misfortune, so that switching one on does not change the others.
+/// Converts sends to times. Random numbers come from streams of the seed, one per kind of fault, so
+/// that enabling one kind does not change the others.
 class SimulatedNetwork {
 public:
     SimulatedNetwork(const SimulationOptions& options, int size)
@@ -108,10 +108,10 @@ public:
     struct Times {
         nanoseconds departure = 0;
         nanoseconds arrival = 0;
-        nanoseconds sender_free = 0; ///< in a cluster
+        nanoseconds sender_free = 0; ///< set in a cluster
     };
 
-    /// Fills in `transfer_ns` and `lost`.
+    /// Sets `transfer_ns` and `lost`.
     Times send(SimulatedMessage& message, nanoseconds now) {
         message.lost = options_.loss > 0.0 && static_cast<double>(loss_.uniform()) < options_.loss;
         if (cluster_) return send_in_cluster(message, now);
@@ -140,21 +140,21 @@ public:
         return times;
     }
 
-    /// The time when a message that would arrive at `arrival` does so: later if the two are cut off
-    /// from each other.
+    /// The time when a message that would arrive at `arrival` does arrive: later if a partition
+    /// separates the two ranks.
     [[nodiscard]] nanoseconds when_joined(int from, int to, nanoseconds arrival) const {
         for (const NetworkPartition& one : options_.partitions)
             if (arrival >= one.at_ns && arrival < one.at_ns + one.for_ns && one.has(from) != one.has(to))
                 arrival = one.at_ns + one.for_ns + (arrival - one.at_ns) % 1000;
         return arrival;
     }
-    /// The way of something small that is no message of a group.
+    /// The arrival of a small item that is no message of a group.
     [[nodiscard]] nanoseconds small_arrival(int from, int to, nanoseconds now) {
         return when_joined(from, to, now + small_way(from, to));
     }
 
-    /// The way of a message that is no message of a group. In a cluster it takes its turn with the
-    /// others.
+    /// The arrival of an item of `bytes` bytes that is no message of a group. In a cluster it
+    /// occupies the network as messages do.
     [[nodiscard]] nanoseconds arrival_of(int from, int to, std::size_t bytes, nanoseconds now) {
         if (!cluster_) return small_arrival(from, to, now);
         const auto size = static_cast<double>(bytes);
@@ -170,15 +170,15 @@ public:
         return free = std::max(now, free + message.transfer_ns);
     }
 
-    /// For how long a message keeps the rank that takes it.
+    /// The time for which a message occupies the rank that receives it.
     [[nodiscard]] nanoseconds overhead(const SimulatedMessage& message) const {
         if (!cluster_) return 0;
         const MessageTimes& times = options_.cluster->of(message.from, message.to);
         return rounded(times.overhead(static_cast<double>(message.envelope.bytes)));
     }
 
-    /// The time that a rank takes to reach memory that ranks share: that of an empty message to its
-    /// owner, rank 0.
+    /// The time that a rank takes to access memory that ranks share: that of an empty message to
+    /// its owner, rank 0.
     nanoseconds reach(int rank) { return small_way(rank, 0); }
 
 private:

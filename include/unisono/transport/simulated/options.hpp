@@ -18,22 +18,22 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// A message of n bytes takes n / bytes_per_second to leave and arrives `latency_ns` after that.
+/// A message of n bytes takes n / bytes_per_second to leave, and arrives `latency_ns` later.
 struct Link {
     nanoseconds latency_ns = 1'000;
     double bytes_per_second = 10e9;
     friend bool operator==(const Link&, const Link&) = default;
 };
 
-/// The resource that carries one message at a time, for which other messages wait.
+/// The resource that carries one message at a time; other messages wait for it.
 enum class Contention : std::uint8_t {
     none,     ///< nothing: any number of messages at full speed
     link,     ///< each pair of ranks, in each direction
     sender,   ///< each rank's way out
-    endpoints ///< each rank's way out, and its way in: many that send to one take turns
+    endpoints ///< each rank's way out, and its way in: messages from many ranks to one queue up
 };
 
-/// A rank that stops for ever, in the middle of whatever it does. What it has sent still arrives.
+/// A rank that stops for ever, at any point of its work. What it has sent still arrives.
 struct RankCrash {
     int rank = 0;
     nanoseconds at_ns = 0;
@@ -48,7 +48,7 @@ struct RankStop {
     friend bool operator==(const RankStop&, const RankStop&) = default;
 };
 
-/// Ranks that are cut off from all others for a while: what they send each other waits.
+/// Ranks that are separated from all others for a while: messages between the two sides wait.
 struct NetworkPartition {
     std::vector<int> ranks = {};
     nanoseconds at_ns = 0;
@@ -58,7 +58,7 @@ struct NetworkPartition {
     friend bool operator==(const NetworkPartition&, const NetworkPartition&) = default;
 };
 
-/// The kind of an event of a message, or of a rank.
+/// The kind of an event of a message or of a rank.
 enum class TraceKind : std::uint8_t { sent, arrived, lost, crashed, stopped, left };
 
 constexpr std::string_view name_of(TraceKind kind) {
@@ -66,7 +66,7 @@ constexpr std::string_view name_of(TraceKind kind) {
     return names[static_cast<std::size_t>(kind)];
 }
 
-/// One thing that happened. `from` is the rank concerned where there is no message.
+/// One event. Without a message, `from` is the rank concerned.
 struct TraceRecord {
     nanoseconds time = 0;
     TraceKind kind = TraceKind::sent;
@@ -81,27 +81,27 @@ struct TraceRecord {
 struct SimulationOptions {
     std::uint64_t seed = 0;
     Link link = {};
-    std::function<Link(int from, int to)> link_between = {}; ///< replaces `link` where pairs differ; a pure function
+    std::function<Link(int from, int to)> link_between = {}; ///< replaces `link` if pairs differ; a pure function
     Contention contention = Contention::endpoints;
-    std::size_t eager_bytes = 4096; ///< sends up to this are done at once, larger ones when they have left
+    std::size_t eager_bytes = 4096; ///< sends up to this size are done at once, larger ones when they have left
     /// Messages take as long as in this cluster, which replaces all of the above. Its `eager_bytes`
-    /// do not count: messages do not wait for their receivers.
+    /// is not used: messages do not wait for their receivers.
     std::optional<ClusterModel> cluster = {};
 
-    nanoseconds jitter_ns = 0; ///< each message is late by 0 to so much, uniformly
+    nanoseconds jitter_ns = 0; ///< each message is delayed by a uniform random time up to this
     bool reorder = false;      ///< jitter lets messages of a pair overtake each other; otherwise they stay in order
     double loss = 0.0;         ///< probability that a message never arrives
     std::vector<RankCrash> crashes = {};
-    int random_crashes = 0;                           ///< so many ranks more crash, chosen by the seed ...
+    int random_crashes = 0;                           ///< further ranks that crash, chosen by the seed ...
     nanoseconds random_crashes_before_ns = 1'000'000; ///< ... before this time
     std::vector<RankStop> stops = {};
     std::vector<NetworkPartition> partitions = {}; ///< overlapping ones in the order of their times
-    nanoseconds detection_ns = 1'000'000;          ///< after a crash until all ranks know; `never`: only deadlines help
+    nanoseconds detection_ns = 1'000'000;          ///< from a crash until all ranks know; `never`: only deadlines help
 
-    nanoseconds poll_ns = 1'000; ///< what a fruitless look for news costs a rank that polls instead of waiting
-    std::function<void(const TraceRecord&)> trace = {}; ///< called for everything that happens, in order
+    nanoseconds poll_ns = 1'000; ///< the time of a fruitless poll by a rank that polls instead of waiting
+    std::function<void(const TraceRecord&)> trace = {}; ///< called for every event, in order
 
-    /// Refuses what makes no sense, for a world of so many ranks.
+    /// Refuses invalid options for a world of `ranks` ranks. \throws error bad_input
     void check(int ranks) const {
         const auto refuse = [](const std::string& name, const std::string& found, const std::string& expected) {
             refuse_input({"SimulationOptions::", name, " is ", found, ", expected ", expected});
@@ -149,7 +149,7 @@ struct SimulationOptions {
         }
     }
 
-    /// Those that `crashes` does not name, in rank order.
+    /// The ranks that `crashes` does not name, in rank order.
     [[nodiscard]] std::vector<int> ranks_without_crash(int ranks) const {
         std::vector<char> crashed(static_cast<std::size_t>(ranks));
         for (const RankCrash& crash : crashes) crashed[static_cast<std::size_t>(crash.rank)] = 1;

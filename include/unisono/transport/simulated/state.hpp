@@ -2,7 +2,7 @@
 
 /// \file
 /// The state of a simulated world's ranks, and its reports: counters, a trace, and the reason for a
-/// standstill.
+/// deadlock.
 
 #include "unisono/core/text.hpp"
 #include "unisono/transport/simulated/events.hpp"
@@ -22,12 +22,12 @@ struct SimulatedRank {
     std::uint64_t bytes_sent = 0;
     std::uint64_t messages_received = 0;
     std::uint64_t bytes_received = 0;
-    nanoseconds finished_at = 0; ///< when it last got something, or left
+    nanoseconds finished_at = 0; ///< the time when it last received a message, or left
     bool crashed = false;
     friend bool operator==(const SimulatedRank&, const SimulatedRank&) = default;
 };
 
-/// Thrown on the thread of a rank that the simulator crashes, to end it. Not for catching.
+/// Thrown on the thread of a rank that the simulator crashes, to end it. Not to be caught.
 struct SimulatedCrash : std::exception {
     [[nodiscard]] const char* what() const noexcept override { return "the simulator crashed this rank"; }
 };
@@ -52,7 +52,7 @@ public:
     [[nodiscard]] std::uint64_t bytes() const { return bytes_sent_; }
     [[nodiscard]] std::uint64_t digest() const { return digest_; }
     [[nodiscard]] const Fault* first_fault() const { return has_fault_ ? &fault_ : nullptr; }
-    /// It is gone, and nothing that it sent is under way.
+    /// True if the rank is gone, and none of its messages are in flight.
     [[nodiscard]] bool has_left(int rank) const { return at(rank).left && at(rank).under_way == 0; }
 
 protected:
@@ -62,21 +62,21 @@ protected:
 
     struct Delivery {
         Token token = 0;
-        std::uint32_t message = departed; ///< an index; or a send has left
+        std::uint32_t message = departed; ///< an index; or `departed`: a send has left
     };
 
     struct Rank {
         SimulatedMatches matches;
         std::vector<Delivery> inbox;
         nanoseconds busy_until = 0;
-        nanoseconds wake_at = never;  ///< looks at the clock then, if nothing happens before
-        nanoseconds timer_at = never; ///< the timer that counts; earlier ones are forgotten
-        std::uint64_t under_way = 0;  ///< messages that it has sent
-        std::uint64_t view = 0;       ///< the group of ranks that it belongs to, if there are several
+        nanoseconds wake_at = never;  ///< looks at the clock then, if no event comes before
+        nanoseconds timer_at = never; ///< the current timer; earlier ones are ignored
+        std::uint64_t under_way = 0;  ///< messages of this rank in flight
+        std::uint64_t view = 0;       ///< the group of ranks to which it belongs, if there are several
         std::uint32_t fruitless = 0;
         bool queued = false;
         bool computes = false;
-        bool left = false; ///< as others see it
+        bool left = false; ///< as its peers see it
         bool gone = false; ///< has no thread any more
         SimulatedRank statistics;
     };
@@ -110,7 +110,7 @@ protected:
         ++lost_;
     }
 
-    /// No rank can be woken any more, unless by this.
+    /// The fault of a deadlock: no event can wake any rank.
     [[nodiscard]] Fault deadlock(const std::string& why) const {
         Fault fault{.code = ErrorCode::timeout,
                     .rank = -1,
@@ -127,7 +127,7 @@ protected:
         return fault;
     }
 
-    /// The rank that a rank waits for: the lowest of them, or -1.
+    /// The lowest rank that this rank waits for, or -1.
     [[nodiscard]] int awaited_by(int rank) const {
         int lowest = -1;
         at(rank).matches.for_each([&](const SimulatedMatches::Entry& entry) {
@@ -137,8 +137,8 @@ protected:
         return lowest;
     }
 
-    /// Adds what the simulator knows beyond the rank that gave up: which rank crashed, what was
-    /// lost, which rank waits for which.
+    /// Adds facts that the simulator knows, and the rank that gave up does not: crashed ranks, lost
+    /// messages, and which rank waits for which.
     void explain(Fault& fault) const {
         if (fault.code != ErrorCode::timeout) return;
         for (const RankCrash& crash : options_.crashes) {

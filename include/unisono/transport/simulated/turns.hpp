@@ -17,7 +17,7 @@ class SimulatedTurns {
 public:
     explicit SimulatedTurns(int ranks) : expected_(ranks), mine_(static_cast<std::size_t>(ranks)) {}
 
-    /// Adds a rank's thread, and returns when it is its turn. The last thread to come calls
+    /// Adds a rank's thread, and returns when it is its turn. The last thread to enter calls
     /// `begin(ranks)`, which returns the rank that runs first.
     template <class Begin>
     void enter(int rank, Begin begin) {
@@ -26,7 +26,8 @@ public:
         wait(lock, rank);
     }
 
-    /// Says that no thread comes for `rank` and those after it; false if all have come already.
+    /// Says that no thread will come for `rank` and the ranks after it; false if all have come
+    /// already.
     template <class Begin>
     bool expect_only(int rank, Begin begin) {
         const std::lock_guard lock(mutex_);
@@ -36,7 +37,7 @@ public:
         return true;
     }
 
-    /// Lets `next` run (-1: no rank is left), and `rank` wait for its next turn.
+    /// Lets `next` run (-1: no rank is left), and makes `rank` wait for its next turn.
     void pass(int next, int rank) {
         std::unique_lock lock(mutex_);
         give(next);

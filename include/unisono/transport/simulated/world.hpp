@@ -18,8 +18,8 @@ namespace detail {
 class SimulatedWorld final : public SimulatedHappenings {
 public:
     enum class Drive : std::uint8_t {
-        threads, ///< each rank is a thread, which has to wait for its turn
-        caller   ///< one thread moves all ranks: it asks which one has something to do
+        threads, ///< each rank is a thread, which waits for its turn
+        caller   ///< one thread runs all ranks: it asks which one has work
     };
 
     explicit SimulatedWorld(int size, SimulationOptions options = {}, Drive drive = Drive::threads)
@@ -33,13 +33,13 @@ public:
         }
         return Announcements(place.ranks.get());
     }
-    /// A rank of a group ends the group; its announcements are gone when all ranks have.
+    /// A rank of a group ends the group. The announcements are deleted when all ranks have done so.
     void drop_board(std::uint64_t context) noexcept {
         const auto found = announcements_.find(context);
         if (found != announcements_.end() && --found->second.users == 0) announcements_.erase(found);
     }
 
-    /// A rank's thread begins: returns when all have come and it is this one's turn.
+    /// Begins a rank's thread: returns when all have come and it is this one's turn.
     void enter(int rank) {
         if (drive_ == Drive::caller) return;
         turns_.enter(rank, [this](int ranks) { return begin(ranks); });
@@ -77,7 +77,7 @@ public:
         if (options_.cluster) me.busy_until = times.sender_free;
         const bool done = (envelope.bytes <= options_.eager_bytes && !options_.cluster) || times.departure <= now(rank);
         if (!done) {
-            // In a cluster the acknowledgement comes when the message may be gone.
+            // In a cluster the acknowledgement may come after the message is released.
             const std::uint32_t kept = options_.cluster ? messages_.make({}, nullptr) : index;
             if (kept != index) acknowledge(messages_[kept], rank, token, me.view);
             events_.push(times.departure, SimulatedEvent::Kind::departure, kept);
@@ -102,7 +102,7 @@ public:
         end_if_crashed(me);
         if (has_fault_) return; // the memory may be gone
         if (me.inbox.empty()) {
-            // A rank that looks again and again without waiting must not stop the world's clock.
+            // A rank that polls repeatedly without waiting must not stop the world's clock.
             if (drive_ == Drive::caller || ++me.fruitless < 3) return;
             look_again_later(rank, me);
             if (has_fault_ || me.inbox.empty()) return;
@@ -126,7 +126,7 @@ public:
         me.statistics.finished_at = now(rank);
     }
 
-    /// Lets the others run until there is news for this rank, or until `until`.
+    /// Lets other ranks run until there is an event for this rank, or until `until`.
     void idle(int rank, nanoseconds until) {
         Rank& me = at(rank);
         end_if_crashed(me);
@@ -140,7 +140,7 @@ public:
         end_if_crashed(me);
     }
 
-    /// The rank is busy for a while: it notices no other rank, and no other rank notices it.
+    /// The rank computes: it notices no other rank, and no other rank notices it.
     void compute(int rank, nanoseconds duration) {
         if (duration < 0 || duration > SimulationOptions::longest) {
             refuse_input({"compute: found ", duration, " ns, expected 0 to ", SimulationOptions::longest});
@@ -157,11 +157,10 @@ public:
         end_if_crashed(me);
     }
 
-    /// The rank reaches for memory that ranks share: the seed says who is there first.
+    /// The rank accesses memory that ranks share: the seed determines the order of the ranks.
     void reach(int rank) { compute(rank, network_.reach(rank)); }
 
-    /// `rank` ends the world; all ranks hear of the first one that does. A crashed rank says
-    /// nothing any more.
+    /// Ends the world; all ranks learn the first fault. A crashed rank reports nothing.
     void abort(int rank, const Fault& fault) {
         if (drive_ == Drive::threads) {
             const auto first = [&](int ranks) {
@@ -195,7 +194,7 @@ private:
         return next_ready();
     }
 
-    /// The next rank runs; this one waits for its next turn, or has left.
+    /// Lets the next rank run; this one waits for its next turn, or has left.
     void hand_over(int rank, bool waits) {
         int next = next_ready();
         if (next < 0 && anybody_left() && !has_fault_) {
@@ -218,7 +217,7 @@ private:
         end_if_crashed(me);
     }
 
-    /// A rank that waits although one thread moves all: no other rank can do anything meanwhile.
+    /// The wait of a rank if one thread runs all ranks: no other rank can do anything meanwhile.
     void idle_alone(int rank, const Rank& me, nanoseconds until) {
         while (me.inbox.empty() && !has_fault_) {
             if (events_.empty() && until == never) {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Where a rank listens, and with what.
+/// The address at which a rank listens, and the socket.
 
 #include "unisono/launch/socket.hpp"
 #include "unisono/transport/network/options.hpp"
@@ -15,19 +15,19 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Where a rank listens, as the others are told; plain bytes, all hosts being alike.
+/// The address of a rank for its peers; plain bytes, since all hosts have the same byte order.
 struct TcpAddress {
     SocketAddress socket = {};
     char interface[32] = {};
     std::uint32_t connections = 1; ///< to each peer
 
     [[nodiscard]] std::string text() const { return std::string(reinterpret_cast<const char*>(this), sizeof *this); }
-    /// False if that is no address.
+    /// Reads an address; false if the text is none.
     bool read(const std::string& text) {
         if (text.size() != sizeof *this) return false;
         std::memcpy(static_cast<void*>(this), text.data(), sizeof *this);
         interface[sizeof interface - 1] = '\0';
-        const int family = socket.storage.ss_family; // another one would be a socket of another kind
+        const int family = socket.storage.ss_family; // another family would be another kind of socket
         return (family == AF_INET && socket.length == sizeof(sockaddr_in)) ||
                (family == AF_INET6 && socket.length == sizeof(sockaddr_in6));
     }
@@ -36,13 +36,13 @@ struct TcpAddress {
     }
 };
 
-/// The socket with which a rank listens.
+/// The socket at which a rank listens.
 struct TcpEntrance {
     NetworkInterface interface = {};
     Listener listener = {};
-    std::string congestion_control = {}; ///< empty: the system's own
+    std::string congestion_control = {}; ///< empty: the system's default
     int links = 1;                       ///< connections to each peer
-    std::size_t striped_bytes = 262144;  ///< from this size on a message is cut over all of them
+    std::size_t striped_bytes = 262144;  ///< messages from this size on are cut over all connections
 
     [[nodiscard]] TcpAddress address() const {
         TcpAddress made{.socket = interface.address, .connections = static_cast<std::uint32_t>(links)};

@@ -1,11 +1,11 @@
 #pragma once
 
 /// \file
-/// Messages between two ranks, each behind a header, and the stripes of large ones.
+/// Messages between two ranks, each after a header, and the stripes of large ones.
 ///
-/// A large message may be cut into stripes, one for each connection between the two. All
-/// connections carry the stripes of one message after those of another, so that the n-th stripe on
-/// each belongs to the n-th striped message. The first stripe that comes begins the message.
+/// A large message may be cut into stripes, one for each connection between the two ranks. All
+/// connections carry the stripes of striped messages in the same order, so that the n-th stripe on
+/// each belongs to the n-th striped message. The first stripe that arrives begins the message.
 
 #include "unisono/core/list.hpp"
 #include "unisono/transport/network/frame_wire.hpp"
@@ -19,15 +19,15 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Before each message. Its bytes follow, and zeros up to a multiple of `alignment`, so that
-/// payloads are aligned in the buffer.
+/// Precedes each message. The message's bytes follow, padded with zeros to a multiple of
+/// `alignment`, so that payloads are aligned in the buffer.
 struct TcpHeader {
     static constexpr std::uint32_t expected_mark = 0x6f6e7573;
     static constexpr std::size_t alignment = 16;
 
     std::uint32_t mark = expected_mark;
     TcpFrame kind = TcpFrame::message;
-    Envelope envelope; ///< of an answer to a greeting the tag alone, which is its proof
+    Envelope envelope; ///< of an answer to a greeting only the tag, which holds its proof
 
     [[nodiscard]] bool is_answer() const { return kind == TcpFrame::welcome || kind == TcpFrame::taken; }
     [[nodiscard]] TcpProof proof() const {
@@ -43,24 +43,25 @@ static_assert(sizeof(TcpHeader) % TcpHeader::alignment == 0);
 
 /// A message that arrives in the handler's memory.
 struct TcpArrival {
-    std::uint32_t number = 0; ///< the handler's
-    std::size_t room = 0;     ///< that the message takes
-    std::size_t limit = 0;    ///< what of it there is memory for
+    std::uint32_t number = 0; ///< the handler's number
+    std::size_t room = 0;     ///< bytes of the message, with padding
+    std::size_t limit = 0;    ///< the bytes of it for which there is memory
     std::size_t have = 0;
 };
 
-/// The messages between two ranks that are cut, of which some stripes have moved and some have not.
+/// The striped messages between two ranks, of which some stripes have been transferred and some
+/// have not.
 class TcpStripes {
 public:
     explicit TcpStripes(int connections) : connections_(static_cast<std::size_t>(connections)) {}
 
     [[nodiscard]] bool arrive() const { return !arriving_.empty(); }
-    /// Where the stripe of a connection begins in a message that takes `room` bytes.
+    /// The beginning of a connection's stripe in a message that takes `room` bytes.
     [[nodiscard]] std::size_t begin_of(std::size_t connection, std::size_t room) const {
         return std::min(room, connection * TcpHeader::padded((room + connections_ - 1) / connections_));
     }
 
-    /// The message with this number among those that came; nullptr: nothing of it has come.
+    /// The arriving message with this number; nullptr: none of its bytes have arrived.
     [[nodiscard]] TcpArrival* find(std::size_t number) {
         return number - arrived_ < arriving_.size() ? &arriving_[number - arrived_] : nullptr;
     }
@@ -70,14 +71,15 @@ public:
         ++arrived_;
     }
 
-    /// Notes that `stripes` of the message with the next number are on their way; false if none.
+    /// Notes that `stripes` stripes of the next message are in flight; false if there are none.
     bool leave(Token token, std::size_t stripes) {
         ++left_;
         if (stripes != 0) leaving_.push_back({left_ - 1, token, stripes});
         return stripes != 0;
     }
     [[nodiscard]] std::uint64_t next() const { return left_; }
-    /// A stripe of this message is out; true if that was the last, with the message's token.
+    /// Notes that a stripe of this message is sent; true if it was the last, with the message's
+    /// token.
     bool is_out(std::uint64_t message, Token& token) {
         std::size_t i = 0;
         while (i < leaving_.size() && leaving_[i].message != message) ++i;

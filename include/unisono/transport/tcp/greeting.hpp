@@ -4,11 +4,11 @@
 /// The first bytes on a connection between two ranks: the caller's rank, and the proof that it has
 /// the world's key. Strangers are dropped without an answer.
 ///
-/// The key is made of the job's secret and of random bytes that every rank drew for this world
-/// (network/join.hpp); it is never sent. A greeting is `TcpHello`. Its answer is a frame whose tag
-/// is a code over that hello. Each greeting of a rank has a new number, so that a recorded one is
-/// refused. Later bytes have no codes: an attacker who can change bytes between two hosts can
-/// change data. See docs/security.md.
+/// The key is derived from the job's secret and from random bytes that every rank drew for this
+/// world (network/join.hpp); it is never sent. A greeting is a `TcpHello`. Its answer is a frame
+/// whose tag is a code over that hello. Each greeting of a rank has a new number, so that a
+/// recorded one is refused. Later bytes have no codes: an attacker who can change bytes between two
+/// hosts can change data. See docs/security.md.
 
 #include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/token.hpp"
@@ -38,10 +38,10 @@ inline TcpProof prove_to_peer(const JobToken& key, std::string_view purpose, std
 
 enum class TcpFrame : std::uint32_t {
     message = 1,
-    welcome, ///< the one that was connected to takes this connection
-    taken,   ///< it has begun one itself, which counts
-    goodbye, ///< nothing follows
-    stripe,  ///< of a message that is cut (TcpLink): its envelope, and behind it this connection's part
+    welcome, ///< the peer accepts this connection
+    taken,   ///< the peer has begun a connection itself, which is used
+    goodbye, ///< no frame follows
+    stripe,  ///< of a message that is cut (TcpLink): its envelope, followed by this connection's stripe
 };
 
 struct TcpHello {
@@ -52,9 +52,9 @@ struct TcpHello {
     std::uint32_t from = 0;
     std::uint32_t to = 0;
     std::uint32_t world = 0;
-    std::uint16_t order = 0x0102; ///< as this host writes it
-    std::uint16_t connection = 0; ///< its number among those between the two
-    TcpProof proof = {};          ///< of all before it
+    std::uint16_t order = 0x0102; ///< shows this host's byte order
+    std::uint16_t connection = 0; ///< its number among the connections between the two ranks
+    TcpProof proof = {};          ///< over all bytes before it
 
     void seal(const JobToken& key) { proof = expected_proof(key); }
     [[nodiscard]] bool proves(const JobToken& key) const { return equal_in_constant_time(proof, expected_proof(key)); }
@@ -72,7 +72,7 @@ private:
 };
 static_assert(sizeof(TcpHello) == 48);
 
-/// Somebody who has connected and may still be anybody.
+/// A connection whose peer has not proven yet that it is a rank.
 class TcpVisitor {
 public:
     TcpVisitor(FileDescriptor socket, nanoseconds since, std::uint64_t source)
@@ -80,7 +80,7 @@ public:
 
     enum class Answer : std::uint8_t { waits, stranger, rank };
 
-    /// Reads on; `rank`: its hello is that of a rank of this world, who once sent it.
+    /// Reads on. `rank`: its hello is valid, and a rank of this world sent it, now or earlier.
     Answer look(int me, int world, int connections, const JobToken& key) {
         const ssize_t got = ::recv(socket_.get(), bytes_.data() + have_, bytes_.size() - have_, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return Answer::waits;
@@ -99,7 +99,7 @@ public:
     [[nodiscard]] const TcpHello& hello() const { return hello_; }
     [[nodiscard]] int fd() const { return socket_.get(); }
     [[nodiscard]] nanoseconds since() const { return since_; }
-    [[nodiscard]] std::uint64_t source() const { return source_; } ///< the host that it comes from
+    [[nodiscard]] std::uint64_t source() const { return source_; } ///< the host from which it comes
     [[nodiscard]] FileDescriptor take() { return std::move(socket_); }
 
 private:

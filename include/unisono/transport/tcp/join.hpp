@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Processes that have met become the ranks of a world over sockets.
+/// Turns processes that share a control plane into the ranks of a world over sockets.
 
 #include "unisono/transport/network/join.hpp"
 #include "unisono/transport/tcp.hpp"

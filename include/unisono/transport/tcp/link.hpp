@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// One connection between two ranks: frames leave from the senders' memory in place, and come in
-/// through a buffer or straight into memory that the receiver chose.
+/// One connection between two ranks. Frames are sent from the program's memory in place, and
+/// received through a buffer or directly into memory that the receiver chose.
 
 #include "unisono/launch/descriptor.hpp"
 #include "unisono/transport/network/frame_wire.hpp"
@@ -29,16 +29,17 @@ public:
         unknown,    ///< the peer has no address yet
         connecting, ///< by this rank
         greeting,   ///< connected; the peer has not answered yet
-        awaited,    ///< the peer's own connection is about to come
+        awaited,    ///< the peer's own connection is about to arrive
         open,
         ended, ///< with a goodbye, or without
     };
 
-    /// Why a connection ends on which somebody else than the peer answers.
+    /// The reason for the end of a connection on which another process than the peer answers.
     static constexpr const char* no_key = "what answered there does not have this world's key";
-    static constexpr std::size_t inside_bytes = 16384; ///< messages up to this size are put together in the buffer
+    static constexpr std::size_t inside_bytes = 16384; ///< messages up to this size are assembled in the buffer
 
-    /// The connection with this number of those to the peer, which have their stripes in common.
+    /// A connection to the peer. `number`: its number among those to the peer, which share their
+    /// stripes.
     explicit TcpLink(int peer, int number = 0, std::shared_ptr<TcpStripes> stripes = std::make_shared<TcpStripes>(1))
         : peer_(peer), number_(static_cast<std::size_t>(number)), stripes_(std::move(stripes)) {
         queue_.reserve(64);
@@ -52,20 +53,21 @@ public:
     [[nodiscard]] const std::shared_ptr<TcpStripes>& stripes() const { return stripes_; }
     [[nodiscard]] int fd() const { return socket_.get(); }
     [[nodiscard]] State state() const { return state_; }
-    [[nodiscard]] bool is_used() const { return true; } ///< any that is there
+    [[nodiscard]] bool is_used() const { return true; } ///< every existing one is
     [[nodiscard]] bool is_open() const { return state_ == State::open; }
     [[nodiscard]] bool is_unsettled() const { return state_ != State::open && state_ != State::ended; }
     [[nodiscard]] bool is_sending() const { return head_ < queue_.size(); }
     [[nodiscard]] bool is_receiving() const { return arriving_ || stripes_->arrive(); }
-    /// It has no memory for what comes until other connections have brought what is before that.
+    /// True if it lacks memory for arriving bytes until other connections have received those
+    /// before.
     [[nodiscard]] bool is_stalled() const { return arriving_ && arrival().limit <= at_; }
     [[nodiscard]] bool may_bring() const { return is_open() && !is_stalled(); }
     [[nodiscard]] bool said_goodbye() const { return goodbye_; }
     [[nodiscard]] bool lost() const { return state_ == State::ended && !goodbye_; }
-    /// It was the peer that ended it, without a word.
+    /// True if the peer ended the connection without a goodbye.
     [[nodiscard]] bool hung_up() const { return lost() && hung_up_; }
-    [[nodiscard]] const std::string& why() const { return why_; } ///< it is lost
-    /// Whether bytes went in or out since this was asked last.
+    [[nodiscard]] const std::string& why() const { return why_; } ///< why it is lost
+    /// True if bytes were sent or received since the last call.
     [[nodiscard]] bool take_moved() { return std::exchange(moved_, false); }
     [[nodiscard]] bool may_send() const { return state_ == State::open && !broken_pipe_; }
 
@@ -80,7 +82,7 @@ public:
     void greeted(const TcpHello& hello) {
         hello_ = hello;
         state_ = State::greeting;
-        hung_up_ = false; // which was of an earlier connection
+        hung_up_ = false; // that was an earlier connection
     }
     [[nodiscard]] const TcpHello& hello() const { return hello_; }
     void end(const std::string& why) {
@@ -96,11 +98,11 @@ public:
         stripes_->forget();
     }
 
-    /// True if the kernel has all of it.
+    /// Sends a message. True if the kernel has taken all of it.
     bool send(const Envelope& envelope, const std::byte* data, Token token) {
         return send({.header = {.envelope = envelope}, .data = data, .bytes = envelope.bytes, .token = token});
     }
-    /// The same for this connection's stripe of the next striped message.
+    /// As `send`, for this connection's stripe of the next striped message.
     bool send_stripe(const Envelope& envelope, const std::byte* data) {
         const auto bytes = static_cast<std::size_t>(envelope.bytes), room = TcpHeader::padded(bytes);
         const std::size_t from = stripes_->begin_of(number_, room);
@@ -109,7 +111,8 @@ public:
                      .bytes = std::min(bytes, stripes_->begin_of(number_ + 1, room)) - from,
                      .token = stripes_->next()});
     }
-    /// Before anything else goes out on a new connection, which takes it at once.
+    /// Sends the answer to a greeting: the first bytes on a new connection, which takes them at
+    /// once.
     void answer(TcpFrame kind, const TcpProof& proof) {
         Outgoing one;
         one.header.kind = kind;
@@ -126,7 +129,7 @@ public:
         flush(ignore);
     }
 
-    /// Sends queued messages, as far as the kernel takes them, several in one call.
+    /// Sends queued messages, as many as the kernel takes, several in one call.
     template <class Handler>
     void flush(Handler& handler) {
         while (is_sending() && may_send()) {
@@ -156,13 +159,13 @@ public:
     }
 
     /// Reads what has arrived. Before the connection is open that is an answer to the greeting, for
-    /// which it calls `control(header)`; false: nothing more is to be read.
+    /// which it calls `control(header)`; if that returns false, reading stops.
     template <class Handler, class Control>
     void receive(Handler& handler, const Control& control) {
         for (int round = 0; round < most_rounds && socket_.valid() && !is_stalled(); ++round) {
             const std::size_t rest = arriving_ ? std::min(stop_, arrival().limit) - at_ : 0;
-            // Of a large message the header alone: what follows it shall go where it is wanted.
-            // Nothing behind an answer to a greeting, which may be a stranger's.
+            // Of a large message only the header, since its payload is received into the handler's
+            // memory. And only an answer to a greeting, since later bytes may be a stranger's.
             const bool header_first = end_ < sizeof(TcpHeader) && (state_ != State::open || number_ != 0 ||
                                                                    handler.awaited_bytes(peer_) > inside_bytes);
             const std::size_t behind = arriving_ && at_ + rest != stop_ ? 0
@@ -186,21 +189,21 @@ public:
 
 private:
     static constexpr std::align_val_t line{64};
-    /// Of the buffer: only the first connection has small messages.
+    /// The size of the buffer: only the first connection carries small messages.
     [[nodiscard]] std::size_t capacity() const { return number_ == 0 ? 65536 : sizeof(TcpHeader); }
     static constexpr std::size_t most_bytes = std::size_t{1} << 47;
     static constexpr std::size_t most_together = 8;
-    static constexpr std::size_t most_at_once = 65160;  ///< 45 segments of Ethernet: what leaves as one burst
+    static constexpr std::size_t most_at_once = 65160;  ///< 45 Ethernet segments, which leave as one burst
     static constexpr std::size_t parts_each = 3;        ///< header, bytes, padding
     static constexpr int most_rounds = 4;               ///< so that sending is not neglected
-    static constexpr std::size_t together_bytes = 1024; ///< up to this size parts are put together before they are sent
+    static constexpr std::size_t together_bytes = 1024; ///< messages up to this size are assembled before they are sent
 
     struct Outgoing {
         TcpHeader header;
         const std::byte* data = nullptr;
         std::size_t bytes = 0;
-        Token token = 0;      ///< of a stripe, its message's number
-        std::size_t done = 0; ///< bytes that the kernel has
+        Token token = 0;      ///< for a stripe: the number of its message
+        std::size_t done = 0; ///< bytes that the kernel has taken
         [[nodiscard]] std::size_t total() const { return sizeof header + TcpHeader::padded(bytes); }
     };
 
@@ -213,7 +216,7 @@ private:
         return false;
     }
 
-    /// The rest of a message.
+    /// The rest of a message, as parts for a system call.
     static int put(const Outgoing& one, iovec* parts) {
         static constexpr std::byte zeros[TcpHeader::alignment] = {};
         const std::size_t bytes = one.bytes;
@@ -233,7 +236,7 @@ private:
         return count;
     }
 
-    /// The whole of a small one, which nothing went out of yet.
+    /// Assembles and sends a small message of which nothing was sent yet.
     std::size_t write_together(const Outgoing& one) {
         alignas(TcpHeader) std::byte all[together_bytes];
         const std::size_t bytes = one.bytes;
@@ -247,8 +250,8 @@ private:
         return write(parts, put(one, parts));
     }
 
-    /// In calls of `most_at_once`: a call holds the connection's lock, and no acknowledgement is
-    /// heard under it.
+    /// Writes in calls of `most_at_once` bytes: a call holds the connection's lock, and the kernel
+    /// processes no acknowledgement meanwhile.
     std::size_t write(iovec* parts, int count) {
         std::size_t all = 0;
         for (;;) {
@@ -277,12 +280,12 @@ private:
             moved_ = moved_ || bytes > 0;
             if (bytes >= 0) return static_cast<std::size_t>(bytes);
             if (errno == EINTR) continue;
-            if (errno != EAGAIN && errno != EWOULDBLOCK) broken_pipe_ = true; // what came before is still to be read
+            if (errno != EAGAIN && errno != EWOULDBLOCK) broken_pipe_ = true; // earlier bytes are still to be read
             return 0;
         }
     }
 
-    /// The rest of the message that arrives, and up to `behind` bytes more into the buffer.
+    /// Reads the rest of the arriving message, and up to `behind` further bytes into the buffer.
     ssize_t read(std::byte* memory, std::size_t rest, std::size_t behind) {
         if (!arriving_) return ::recv(socket_.get(), buffer_ + end_, behind, MSG_DONTWAIT);
         iovec parts[2] = {{memory + at_, rest}, {buffer_ + end_, behind}};
@@ -299,7 +302,7 @@ private:
             std::memcpy(&header, buffer_ + begin_, sizeof header);
             if (header.mark != TcpHeader::expected_mark || header.envelope.bytes > most_bytes)
                 return end("garbage came in place of a message");
-            if (state_ != State::open) { // the peer is not proven: nothing counts but its proof
+            if (state_ != State::open) { // the peer is not proven: only its proof is accepted
                 if (!header.is_answer()) return end(no_key);
                 begin_ += sizeof header;
                 if (!control(header)) return;
@@ -334,7 +337,8 @@ private:
         begin_ = 0;
     }
 
-    /// A message, or a stripe of one, in memory of the handler's; false: it has ended.
+    /// Begins a message, or a stripe of one, in the handler's memory; false: the connection has
+    /// ended.
     template <class Handler>
     bool begin(Handler& handler, const TcpHeader& header, std::size_t room) {
         striped_ = header.kind == TcpFrame::stripe;
@@ -357,7 +361,8 @@ private:
     }
     [[nodiscard]] TcpArrival& arrival() { return striped_ ? *stripes_->find(stripe_) : own_; }
     [[nodiscard]] const TcpArrival& arrival() const { return striped_ ? *stripes_->find(stripe_) : own_; }
-    /// So many bytes more are there; false: there is no memory for those that follow.
+    /// Notes that `bytes` further bytes have arrived; false: there is no memory for the following
+    /// ones.
     template <class Handler>
     bool landed(Handler& handler, std::size_t bytes) {
         TcpArrival& into = arrival();
@@ -383,7 +388,7 @@ private:
         end(concat({"a message of ", bytes, " bytes began, for which there is no room"}));
     }
 
-    /// Once they are most of the queue: a queue may never be empty.
+    /// Removes sent messages once they are most of the queue, since a queue may never be empty.
     void forget_sent() {
         const std::size_t left = queue_.size() - head_;
         if (left != 0 && (head_ < 64 || head_ < left)) return;
@@ -401,19 +406,19 @@ private:
     bool hung_up_ = false;
     bool broken_pipe_ = false;
     bool moved_ = false;
-    bool arriving_ = false; ///< a message into memory of the handler's
+    bool arriving_ = false; ///< a message is arriving in the handler's memory
     FileDescriptor socket_;
     std::string why_;
     List<Outgoing> queue_;
-    std::size_t head_ = 0; ///< of the queue: all before it is out
+    std::size_t head_ = 0; ///< of the queue: all messages before it are sent
     std::byte* buffer_ = nullptr;
-    std::size_t begin_ = 0; ///< of what has come and was not looked at
+    std::size_t begin_ = 0; ///< of the received bytes that are not processed yet
     std::size_t end_ = 0;
-    TcpArrival own_;         ///< one that is not cut
-    bool striped_ = false;   ///< what arrives, if anything
-    std::size_t stripe_ = 0; ///< the number of the striped message of which this connection brings the next bytes
-    std::size_t at_ = 0;     ///< where in the message the next byte is
-    std::size_t stop_ = 0;   ///< where this connection's part of it ends
+    TcpArrival own_;         ///< the arriving message, if it is not striped
+    bool striped_ = false;   ///< what is arriving is a stripe
+    std::size_t stripe_ = 0; ///< the number of the striped message whose bytes this connection receives next
+    std::size_t at_ = 0;     ///< the position of the next byte in the message
+    std::size_t stop_ = 0;   ///< the end of this connection's stripe in it
 };
 
 } // namespace detail

@@ -1,12 +1,12 @@
 #pragma once
 
 /// \file
-/// The connections whose rank is not known yet, and their limits: room for a fixed number, of which
-/// one source gets no more than it leaves to others.
+/// The connections whose rank is not known yet, and their limits: there is room for a fixed number,
+/// of which one source gets at most as much as it leaves to others.
 ///
-/// A new visitor is never dropped in favour of another: it may be a rank about to speak. While all
-/// visitors are new, further ones wait in the system's queue. After `grace`, the oldest of the
-/// source that has the most gives way.
+/// A new visitor is never dropped in favour of another: it may be a rank about to greet. While all
+/// visitors are new, further ones wait in the system's queue. After `grace`, the oldest visitor of
+/// the source with the most visitors is dropped for a new one.
 
 #include "unisono/launch/strangers.hpp"
 #include "unisono/transport/tcp/greeting.hpp"
@@ -23,15 +23,15 @@ namespace detail {
 class TcpVisitors {
 public:
     static constexpr std::size_t most = 256;
-    static constexpr nanoseconds grace = 1'000'000'000;     ///< in which a visitor gives way to none
-    static constexpr nanoseconds may_wait = 10'000'000'000; ///< for a greeting
+    static constexpr nanoseconds grace = 1'000'000'000;     ///< the time in which a visitor is never dropped
+    static constexpr nanoseconds may_wait = 10'000'000'000; ///< the longest wait for a greeting
 
     [[nodiscard]] std::size_t size() const { return all_.size(); }
     [[nodiscard]] bool empty() const { return all_.empty(); }
     [[nodiscard]] const TcpVisitor& operator[](std::size_t i) const { return all_[i]; }
     [[nodiscard]] TcpVisitor& operator[](std::size_t i) { return all_[i]; }
 
-    /// Whether another one may come in; one that has had its time gives way for it.
+    /// Makes room for another visitor if necessary; false if no visitor may be dropped yet.
     bool make_room(nanoseconds now) {
         if (all_.size() < room()) return true;
         const std::size_t which = first_to_go();
@@ -39,7 +39,7 @@ public:
         remove(which);
         return true;
     }
-    /// Where a descriptor is wanted for a rank: strangers go first. False if there is none.
+    /// Drops a visitor if a rank needs a descriptor. False if there is none.
     bool give_descriptor() {
         if (all_.empty()) return false;
         remove(first_to_go());
@@ -48,7 +48,7 @@ public:
     void add(FileDescriptor socket, std::uint64_t source, nanoseconds now) {
         all_.emplace_back(std::move(socket), now, source);
     }
-    /// The last one takes its place.
+    /// Removes a visitor; the last one takes its index.
     void remove(std::size_t which) {
         if (which + 1 != all_.size()) all_[which] = std::move(all_.back());
         all_.pop_back();
@@ -56,9 +56,9 @@ public:
 
 private:
     [[nodiscard]] static std::size_t room() { return room_for_strangers(most); }
-    /// The oldest of the source that has the most. There is one.
+    /// The oldest visitor of the source with the most. There must be a visitor.
     [[nodiscard]] std::size_t first_to_go() const {
-        std::uint64_t sources[64] = {}; // by a hash: two in one place share a budget
+        std::uint64_t sources[64] = {}; // by a hash: sources with equal hashes share a budget
         const auto place = [](std::uint64_t source) { return (source * 0x9e3779b97f4a7c15u) >> 58; };
         for (const TcpVisitor& one : all_) ++sources[place(one.source())];
         std::size_t found = 0;

@@ -2,12 +2,13 @@
 
 /// \file
 /// A rank's sockets: one that listens, and one connection to each peer that was used, or several
-/// once a message has been large enough to be cut into stripes (TcpLink).
+/// once a message is large enough to be cut into stripes (TcpLink).
 ///
-/// Which connection counts: the rank that needs one first connects and says hello; the other
-/// answers `welcome`, and messages flow. If both connect at once, the lower rank's counts: it
-/// answers the other's hello with `taken`, and the higher rank, on the lower one's hello, gives up
-/// its own. Only the hello is sent before the answer, so nothing is lost, and there is never a
+/// The choice of the connection: the rank that needs one first connects and sends hello; the other
+/// answers `welcome`, and messages follow. If both connect at once, the lower rank's connection is
+/// used: it answers the other's hello with `taken`, and the higher rank drops its own when it
+/// receives the lower one's hello. Only the hello is sent before the answer, so nothing is lost,
+/// and there is never a second connection with the same number.
 /// second connection with the same number.
 
 #include "unisono/transport/network/world.hpp"
@@ -37,7 +38,7 @@ class TcpWire {
 public:
     static constexpr bool grows = true;
     static constexpr std::size_t lands_from =
-        TcpLink::inside_bytes + 1; ///< smaller messages are put together in the link's buffer
+        TcpLink::inside_bytes + 1; ///< smaller messages are assembled in the link's buffer
 
     TcpWire(std::shared_ptr<NetworkWorld> world, int rank, TcpEntrance entrance)
         : world_(std::move(world)), rank_(rank), entrance_(std::move(entrance)),
@@ -50,7 +51,7 @@ public:
         TcpLink& first = *known(peer, 0);
         const int connections = entrance_.links;
         if (connections == 1 || envelope.bytes < entrance_.striped_bytes) return first.send(envelope, data, token);
-        for (int i = 1; i < connections; ++i) // those that the peer makes come in any order
+        for (int i = 1; i < connections; ++i) // those that the peer makes arrive in any order
             if (known(peer, i) == nullptr) [[unlikely]]
                 begin_to_connect(peer, i, connections);
         std::size_t waiting = 0;
@@ -58,8 +59,8 @@ public:
         return !first.stripes()->leave(token, waiting);
     }
 
-    /// Throws if ranks whose addresses are known make different numbers of connections: with the
-    /// same words on all ranks, if all addresses are known. Errors: refused.
+    /// Throws if ranks whose addresses are known make different numbers of connections; the text is
+    /// the same on all ranks if all addresses are known. Errors: refused.
     void compare_connections() const {
         int other = -1;
         std::uint32_t others = 0;
@@ -89,14 +90,13 @@ public:
         }
     }
 
-    /// Stays awake for a while, then sleeps until something comes. Bytes of a large message come
-    /// long before it is whole: while they come, no look was in vain.
+    /// Stays awake for a while, then sleeps until bytes arrive. The bytes of a large message arrive
+    /// long before it is complete; while they do, a poll is not fruitless.
     void idle(std::uint32_t attempt, nanoseconds until) {
         const std::uint32_t quiet = quiet_++;
         if (quiet == 0) return; // there may be more
         attempt = std::min(attempt, quiet);
-        if (one_lost())
-            return idle_on_host(patience_, attempt, until); // of which the system would tell at once, each time
+        if (one_lost()) return idle_on_host(patience_, attempt, until); // its end would return at once, each time
         if (patience_.stays_awake(attempt)) return;
         const nanoseconds left = std::min<nanoseconds>(until == never ? never : until - steady_now(),
                                                        std::max(longest_sleep, sleep_after(patience_.waited())));
@@ -130,12 +130,13 @@ public:
     }
 
     [[nodiscard]] bool lost(int peer) const { return find(peer, &TcpLink::lost) != nullptr; }
-    [[nodiscard]] bool said_goodbye(int peer) const { // behind the first stripe of every message
+    [[nodiscard]] bool said_goodbye(int peer) const { // follows the first stripe of every message
         const TcpLink* const first = known(peer, 0).get();
         return first != nullptr && first->said_goodbye() && !first->stripes()->arrive();
     }
     [[nodiscard]] bool sending(int peer) const { return find(peer, &TcpLink::is_sending) != nullptr; }
-    /// It can bring nothing any more, nor can a connection of its that was not accepted yet.
+    /// True if no bytes of the peer can arrive any more, neither on its connections nor on ones not
+    /// accepted yet.
     [[nodiscard]] bool quiet(int peer) {
         collect(false);
         ::poll(polled_.data(), polled_.size(), 0);
@@ -174,15 +175,15 @@ public:
     }
 
 private:
-    static constexpr std::uint32_t sweep_every = 32;  ///< looks at connections from which nothing is awaited are rare
+    static constexpr std::uint32_t sweep_every = 32;  ///< polls of connections from which nothing is expected are rare
     static constexpr std::uint32_t few_attempts = 16; ///< each asks the system
     static constexpr nanoseconds longest_sleep =
-        1'000'000;                                 ///< of a short wait: what the control plane learns wakes no rank
-    static constexpr int most_at_once = 64;        ///< visitors that one poll takes
+        1'000'000;                                 ///< in a short wait: what the control plane learns wakes no rank
+    static constexpr int most_at_once = 64;        ///< visitors that one poll accepts
     static constexpr int greeting_may_wait_ms = 2; ///< for a connection to be made: some round trips of a local network
     static constexpr nanoseconds between_attempts = 20'000'000;
 
-    /// By peer and number of the connection; nullptr: not used yet.
+    /// The connection to a peer with this number; nullptr: not used yet.
     [[nodiscard]] std::unique_ptr<TcpLink>& known(int peer, int number) {
         return links_[static_cast<std::size_t>(peer) * static_cast<std::size_t>(entrance_.links) +
                       static_cast<std::size_t>(number)];
@@ -190,7 +191,7 @@ private:
     [[nodiscard]] const std::unique_ptr<TcpLink>& known(int peer, int number) const {
         return const_cast<TcpWire*>(this)->known(peer, number);
     }
-    /// The first connection to a peer of which this is true.
+    /// The first connection to a peer for which `is` is true.
     [[nodiscard]] const TcpLink* find(int peer, bool (TcpLink::*is)() const) const {
         for (int i = 0; i < entrance_.links; ++i) {
             const TcpLink* const link = known(peer, i).get();
@@ -208,7 +209,7 @@ private:
         unsettled_ = true;
         return *link;
     }
-    /// The connections of these numbers that are not there yet: all, before it waits for one.
+    /// Makes the missing connections with these numbers: starts all before it waits for one.
     void begin_to_connect(int peer, int from, int to) {
         for (int i = from; i < to; ++i) {
             if (known(peer, i) == nullptr) connect(begin(peer, i));
@@ -216,14 +217,14 @@ private:
         for (int i = from; i < to; ++i) greet_at_once(*known(peer, i));
     }
 
-    /// Whether a receive is posted for what this connection may bring.
+    /// True if a receive is posted for messages that this connection may bring.
     template <class Handler>
     [[nodiscard]] bool has_hope(const TcpLink& link, const Handler& handler) const {
         return link.number() == 0 ? handler.awaits(link.peer())
                                   : handler.awaited_bytes(link.peer()) >= entrance_.striped_bytes;
     }
 
-    /// Begins to connect, if the peer is there.
+    /// Begins to connect, if the peer has an address.
     void connect(TcpLink& link) {
         TcpAddress address;
         if (!address.read(world_->address(link.peer()))) return;
@@ -234,7 +235,7 @@ private:
         while (opened < 0 && (errno == EMFILE || errno == ENFILE) && visitors_.give_descriptor()) opened = open();
         FileDescriptor socket(opened);
         if (!socket.valid()) return link.end(errno_text(errno));
-        const SocketAddress& own = entrance_.interface.address; // leaves by the interface by which it is reached
+        const SocketAddress& own = entrance_.interface.address; // connects from the interface at which it listens
         const int on = 1;
         ::setsockopt(socket.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on); // ports are few
         const auto* const to = reinterpret_cast<const sockaddr*>(&address.socket.storage);
@@ -250,16 +251,16 @@ private:
         if (!entrance_.congestion_control.empty()) set_congestion_control(fd, entrance_.congestion_control);
     }
 
-    /// A peer drops a silent connection, and this rank may compute for long before it looks again.
+    /// Greets at once, since a peer drops a silent connection, and this rank may compute for long
+    /// before it polls again.
     void greet_at_once(TcpLink& link) {
         if (link.state() != TcpLink::State::connecting) return;
         pollfd one{.fd = link.fd(), .events = POLLOUT, .revents = 0};
         if (::poll(&one, 1, greeting_may_wait_ms) == 1) greet(link);
     }
 
-    /// The peer was there, and ended the connection before it welcomed this rank, perhaps after a
-    /// long wait. The rank tries again, until its deadline. If the peer no longer listens, the next
-    /// attempt fails.
+    /// The peer ended the connection before it welcomed this rank, perhaps after a long wait. The
+    /// rank tries again, until its deadline. If the peer no longer listens, the next attempt fails.
     static bool may_try_again(int failed) { return failed == ECONNRESET || failed == EPIPE; }
     void try_again(TcpLink& link) {
         link.end("it ended before it answered the greeting");
@@ -311,8 +312,8 @@ private:
         return std::any_of(used_.begin(), used_.end(), [](const TcpLink* link) { return link->lost(); });
     }
 
-    /// A few at a time, so that a flood does not hold up this rank. Visitors with bytes are heard
-    /// at once.
+    /// Accepts a few connections at a time, so that a flood does not hold up this rank. Reads at
+    /// once from visitors that have sent bytes.
     void accept_some() {
         for (int taken = 0; taken < most_at_once; ++taken) {
             if (!visitors_.make_room(steady_now())) return;
@@ -331,7 +332,7 @@ private:
         }
     }
 
-    /// False if it is no visitor any more.
+    /// Reads from a visitor; false if it is no visitor any more.
     bool hear(std::size_t which) {
         TcpVisitor& visitor = visitors_[which];
         const auto answer = visitor.look(rank_, world_->size(), entrance_.links, world_->key());
@@ -339,7 +340,7 @@ private:
         if (answer == TcpVisitor::Answer::rank) {
             const TcpHello hello = visitor.hello();
             std::uint64_t& last = heard_[hello.from * static_cast<std::size_t>(entrance_.links) + hello.connection];
-            if (hello.number > last) { // else somebody has recorded it
+            if (hello.number > last) { // else it is a recording
                 last = hello.number;
                 let_in(hello, visitor.take());
             }
@@ -347,16 +348,16 @@ private:
         visitors_.remove(which);
         return false;
     }
-    /// Those of the first `count` with an event in `asked`, and those that have waited for too
-    /// long.
+    /// Reads from those of the first `count` visitors that have an event in `asked`, and drops
+    /// those that have waited for too long.
     void hear_visitors(const pollfd* asked, std::size_t count) {
         const nanoseconds now = visitors_.empty() ? 0 : steady_now();
-        for (std::size_t i = std::min(count, visitors_.size()); i-- > 0;) { // who takes a place has been heard
+        for (std::size_t i = std::min(count, visitors_.size()); i-- > 0;) { // an index that is reused was done
             if (asked[i].revents != 0 || now - visitors_[i].since() >= TcpVisitors::may_wait) hear(i);
         }
     }
 
-    /// A rank of this world has connected.
+    /// Adopts the connection of a rank of this world.
     void let_in(const TcpHello& hello, FileDescriptor socket) {
         const int peer = static_cast<int>(hello.from);
         const auto& before = known(peer, hello.connection);
@@ -375,7 +376,7 @@ private:
         link.answer(TcpFrame::welcome, hello.answer(world_->key(), TcpFrame::welcome));
     }
 
-    /// Collects the connections with input, and for `all` also those whose queue can be sent.
+    /// Collects the connections with input, and with `all` also those whose queue can be sent.
     void collect(bool all) {
         polled_.clear();
         polled_.push_back({entrance_.listener.socket.get(), POLLIN, 0});
@@ -383,7 +384,7 @@ private:
             const bool connecting = link->state() == TcpLink::State::connecting;
             const bool sends = connecting || (all && link->is_sending() && link->may_send());
             const bool reads = !connecting && !link->is_stalled();
-            const int fd = reads || sends ? link->fd() : -1; // else its end would wake this rank again and again
+            const int fd = reads || sends ? link->fd() : -1; // else its end would wake this rank repeatedly
             polled_.push_back({fd, static_cast<short>((reads ? POLLIN : 0) | (sends ? POLLOUT : 0)), 0});
         }
         for (std::size_t i = 0; i < visitors_.size(); ++i) polled_.push_back({visitors_[i].fd(), POLLIN, 0});
@@ -411,9 +412,9 @@ private:
     std::shared_ptr<NetworkWorld> world_;
     int rank_;
     TcpEntrance entrance_;
-    std::vector<std::unique_ptr<TcpLink>> links_; ///< by peer and number; those that were used
-    std::vector<std::uint64_t> heard_;            ///< the same; the number of the peer's last greeting for it
-    std::uint64_t greetings_ = 0;                 ///< this rank's own
+    std::vector<std::unique_ptr<TcpLink>> links_; ///< by peer and number; null until used
+    std::vector<std::uint64_t> heard_;            ///< by peer and number: the number of the peer's last greeting
+    std::uint64_t greetings_ = 0;                 ///< the number of this rank's greetings
     List<TcpLink*> used_;
     TcpVisitors visitors_;
     List<pollfd> polled_;
