@@ -42,9 +42,9 @@ UNISONO_NO_CONTRACTION_END
 
 } // namespace detail
 
-/// y[i] += weight * x[i], two roundings: product, then sum, in y's accumulator (float for 16-bit
-/// floats). y may be wider than x: a float accumulator of bf16 gradients. The weight is first
-/// rounded to that accumulator; a weight of 1 is exact.
+/// y[i] += weight * x[i], with two roundings: of the product and of the sum, in y's accumulator
+/// type (float for 16-bit floats). y may be wider than x: a float accumulator of bf16 gradients.
+/// The weight is first rounded to the accumulator type; a weight of 1 is exact.
 template <floating_element To, class T>
     requires floating_element<std::remove_const_t<T>>
 void accumulate(std::span<To> y, std::span<T> x, double weight = 1.0) {
@@ -56,7 +56,7 @@ void accumulate(std::span<To> y, std::span<T> x, double weight = 1.0) {
 }
 
 /// y[i] = weight * x[i]: the first micro-batch of a window, which saves zeroing y. The same bits as
-/// `accumulate` into +0, but that a product of -0 stays -0.
+/// `accumulate` into +0, except that a product of -0 stays -0.
 template <floating_element To, class T>
     requires floating_element<std::remove_const_t<T>>
 void accumulate_first(std::span<To> y, std::span<T> x, double weight = 1.0) {

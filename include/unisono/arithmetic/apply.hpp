@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// A formula over slices, element by element: what optimizers are made of.
+/// Applies a formula to slices, element by element: the basis of optimizers.
 
 #include "unisono/arithmetic/values.hpp"
 #include "unisono/arithmetic/vectorised.hpp"
@@ -13,10 +13,9 @@
 #include <span>
 #include <string>
 
-// std::sqrt may set errno, and so no loop with it is vectorised. The instruction itself is reached
-// in clang by the name of its intrinsic, and in g++ by declaring the builtin to be without side
-// effects (where this header is included, std::sqrt(float) leaves errno alone; values are the
-// same).
+// std::sqrt may set errno, so no loop with it is vectorised. clang gets the instruction by the name
+// of its intrinsic; g++ by a declaration of the builtin as free of side effects (in files that
+// include this header std::sqrt(float) does not set errno; its values do not change).
 #if defined(__clang__)
 extern "C" float unisono_square_root_float(float) noexcept __asm("llvm.sqrt.f32");
 extern "C" double unisono_square_root_double(double) noexcept __asm("llvm.sqrt.f64");
@@ -32,12 +31,14 @@ UNISONO_NO_CONTRACTION_BEGIN
 UNISONO_INLINE float square_root(float x) { return __fsqrt_rn(x); }
 UNISONO_INLINE double square_root(double x) { return __dsqrt_rn(x); }
 #elif defined(__clang__)
-/// The correctly rounded square root, for functors: unlike std::sqrt it lets loops be vectorised.
+/// The correctly rounded square root, for functors: unlike std::sqrt it allows loops to be
+/// vectorised.
 UNISONO_INLINE float square_root(float x) { return unisono_square_root_float(x); }
 /// The same in double.
 UNISONO_INLINE double square_root(double x) { return unisono_square_root_double(x); }
 #else
-/// The correctly rounded square root, for functors: unlike std::sqrt it lets loops be vectorised.
+/// The correctly rounded square root, for functors: unlike std::sqrt it allows loops to be
+/// vectorised.
 UNISONO_INLINE float square_root(float x) { return __builtin_sqrtf(x); }
 /// The same in double.
 UNISONO_INLINE double square_root(double x) { return __builtin_sqrt(x); }
@@ -55,8 +56,8 @@ inline void check_sizes(const char* who, std::size_t found, std::size_t expected
 
 template <class Functor, class... T>
 UNISONO_INLINE void apply_loop(Functor functor, std::size_t count, T*... arrays) {
-    // The functor is a copy: parameters behind a reference might be changed by a store, as far as a
-    // compiler knows.
+    // The functor is a copy: behind a reference, a compiler would have to assume that a store
+    // changes its parameters.
     UNISONO_ELEMENTWISE
     for (std::size_t i = 0; i < count; ++i) functor(arrays[i]...);
 }
@@ -73,13 +74,13 @@ void apply_on(InstructionSet set, const Functor& functor, std::size_t count, T*.
 /// functor(first[i], rest[i]...) for every i, in no particular order, in place: the functor takes
 /// references, const ones for `span<const T>`. All spans have the same length, else bad_input; two
 /// spans are the same memory or do not overlap. The functor is copied; its call operator is const,
-/// and does not throw.
+/// and must not throw.
 ///
 /// For bits that no compiler changes, define the functor between UNISONO_NO_CONTRACTION_BEGIN and
-/// _END and mark its call operator UNISONO_INLINE; a lambda defined there will do, too. (g++ obeys
-/// anyway, as everything is inlined into a kernel; clang contracts a formula where it is written.)
-/// For speed use `square_root`, no calls into the library and no branches but `?:`. Cost: one pass
-/// through memory.
+/// _END and mark its call operator UNISONO_INLINE; a lambda that is defined there works as well.
+/// (g++ obeys in any case, as everything is inlined into a kernel; clang contracts a formula at its
+/// place of definition.) For speed use `square_root`, no calls into the library and no branches but
+/// `?:`. Cost: one pass through memory.
 template <class Functor, class First, class... Rest>
     requires std::invocable<const Functor&, First&, Rest&...>
 void apply(const Functor& functor, std::span<First> first, std::span<Rest>... rest) {
@@ -90,8 +91,8 @@ void apply(const Functor& functor, std::span<First> first, std::span<Rest>... re
 
 UNISONO_NO_CONTRACTION_END
 
-/// Where element functors run, for what runs them in several places (optimizers): here, on this
-/// processor. Another such type has a const `apply` of the same arguments
+/// Runs element functors on this processor, for code that also runs them elsewhere (optimizers).
+/// Another such type has a const `apply` with the same arguments
 /// (trainer/device/thrust_update.hpp).
 struct OnHost {
     template <class Functor, class... T>

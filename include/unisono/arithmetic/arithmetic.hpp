@@ -1,13 +1,13 @@
 #pragma once
 
 /// \file
-/// Element-wise kernels whose bits are promised.
+/// Element-wise kernels with guaranteed bits.
 ///
 /// Laws that no compiler checks, kept by every kernel here:
-/// - An element's bits depend on the operands' values and their order alone: not on alignment,
+/// - An element's bits depend only on the values of the operands and their order: not on alignment,
 ///   position, count, neighbours, instruction set, optimisation level or compiler. No FMA, no
 ///   reassociation; a NaN that a computation yields is the one quiet NaN. (Processors must round to
-///   nearest and keep subnormals, as they do unless told.)
+///   nearest and keep subnormals, as they do by default.)
 /// - A target may be the same memory as a source, element on element; otherwise arrays do not
 ///   overlap.
 /// - No kernel allocates, throws, or keeps a pointer. All run on any thread.
@@ -18,7 +18,7 @@
 /// - kernels.hpp: the combine kernel, n sources to m targets; `copy_bytes`. For executors.
 /// - scale.hpp: `scale`, `divide`. For weights of replicas and their mean.
 /// - accumulate.hpp: y = w x and y += w x. For micro-batches.
-/// - apply.hpp: `apply(functor, spans...)`. For optimizers, and any formula element by element.
+/// - apply.hpp: `apply(functor, spans...)`. For optimizers, and any element-wise formula.
 /// - scan.hpp: `first_non_finite`, `first_at_least`, `sum_of_squares`. For guards and clipping.
 /// - grid.hpp, grid_sum.hpp: sums whose bits do not depend on order and grouping. For reproducible
 ///   training.
@@ -27,9 +27,9 @@
 ///   umbrella.
 /// - vectorised.hpp: one loop for several instruction sets. For a kernel of your own.
 ///
-/// Deliberately absent: streaming stores (slower than plain ones wherever a peer reads the result
-/// next), intrinsics (compile time, and one instruction set only), a running sum in parallel lanes
-/// for `Sum` (its order would depend on the machine).
+/// Deliberately absent: streaming stores (slower than plain ones if a peer reads the result next),
+/// intrinsics (compile time, and one instruction set only), a running sum in parallel lanes for
+/// `Sum` (its order would depend on the machine).
 
 #include "unisono/arithmetic/reduction.hpp"
 #include "unisono/core/element.hpp"
@@ -53,9 +53,9 @@ concept built_in_operation = requires {
 } // namespace detail
 
 /// An operation that reduces elements of type T: a built-in operation on an arithmetic type, or a
-/// callable of the user's, `T operator()(T, T) const`, trivially copyable and of at most 64 bytes.
-/// Laws: associative and commutative (schedules choose the association), free of side effects, does
-/// not throw; called with elements of all ranks on any thread.
+/// user's callable, `T operator()(T, T) const`, trivially copyable and of at most 64 bytes. Laws:
+/// associative and commutative (schedules choose the association), free of side effects, does not
+/// throw. It is called with elements of all ranks on any thread.
 template <class Op, class T>
 concept reduction_operation =
     element<T> &&

@@ -2,7 +2,7 @@
 
 /// \file
 /// Sums whose bits do not depend on order or grouping: each addend is rounded to one grid, and
-/// added there as an integer.
+/// added there as an integer, its *image*.
 ///
 ///     un::Grid grid = un::Grid::above(un::needed_exponent(gradient, weight)); // on all ranks
 ///     un::to_grid(std::span(image), std::span<const float>(gradient), weight, grid);
@@ -10,23 +10,23 @@
 ///     un::from_grid(std::span(sum), std::span<const std::int64_t>(image), grid);
 ///
 /// With |w * x| < 2^E for every addend, `image` counts multiples of 2^(E - 51): the bits of fma(w,
-/// x, M) less those of M = 1.5 * 2^(E + 1). One rounding of the exact product, by any rounding to
-/// nearest; then only integers. So the result is a function of the set of addends, on every
-/// instruction set, and under -ffast-math too, which may not touch integers.
+/// x, M) minus those of M = 1.5 * 2^(E + 1). The exact product is rounded once, to nearest;
+/// everything else is integer arithmetic. So the result is a function of the set of addends, on
+/// every instruction set, and also under -ffast-math, which must not change integers.
 ///
-/// Error: each addend at most 2^(E - 52), the sum of L of them at most L * 2^(E - 52), and then one
+/// Error: each addend at most 2^(E - 52), the sum of L addends at most L * 2^(E - 52), and then one
 /// rounding to the result's type. docs/reproducible_sums.md derives it, and says which elements
 /// lose against a sum of floats.
 ///
-/// Limits: 2047 addends an element (`Grid::most_addends`), more if E is raised:
-/// `Grid::above(needed, addends)`. What does not fit, NaN and infinity are marked, and a mark stays
-/// whatever is added: never a silent wrap.
+/// Limits: 2047 addends per element (`Grid::most_addends`), more if E is raised:
+/// `Grid::above(needed, addends)`. Addends that do not fit, NaN and infinity are marked, and a mark
+/// stays whatever is added: there is no silent wrap-around.
 ///
-/// Range: E from -74 for float and 16-bit floats, from -970 for double, to 990; addends need at
-/// most 960, and 30 are for their number. No number on such a grid, and no result, is subnormal, so
-/// that processors that flush subnormals give the same bits.
-/// Source: Demmel and Nguyen, "Parallel reproducible summation" (2015), with one bin whose place is
-/// agreed beforehand.
+/// Range: E from -74 for float and 16-bit floats, from -970 for double, to 990. Addends need at
+/// most 960; the other 30 are for their number. No number on such a grid, and no result, is
+/// subnormal, so processors that flush subnormals give the same bits.
+/// Source: Demmel and Nguyen, "Parallel reproducible summation" (2015), with one bin whose exponent
+/// is agreed on first.
 
 #include "unisono/arithmetic/grid_kernels.hpp"
 #include "unisono/core/element.hpp"
@@ -46,16 +46,17 @@ struct Grid {
     static constexpr int bits = 51;                    ///< an addend's image is at most 2^51
     static constexpr std::int64_t most_addends = 2047; ///< of one element: their sum is below 2^62
     static constexpr std::int32_t greatest = 990;
-    static constexpr std::int32_t greatest_needed = 960; ///< by an addend: the rest has room for 2^41 of them
+    static constexpr std::int32_t greatest_needed = 960; ///< by an addend: the rest is headroom for 2^41 of them
     static constexpr std::int32_t nothing = -5000;       ///< the exponent that zeros need
-    static constexpr std::int32_t not_finite = 5000;     ///< the one that NaN, infinity and more than 2^960 need
-    /// For elements of type T.
+    static constexpr std::int32_t not_finite = 5000;     ///< the exponent that NaN, infinity and values above 2^960
+                                                         ///< need
+    /// The least exponent for elements of type T.
     template <floating_element T>
     static constexpr std::int32_t least = std::is_same_v<std::remove_cv_t<T>, double> ? -970 : -74;
 
     friend bool operator==(const Grid&, const Grid&) = default;
 
-    /// Bits to add to the exponent so that so many addends of one element fit.
+    /// The bits to add to the exponent so that `addends` addends of one element fit.
     [[nodiscard]] static constexpr std::int32_t bits_for(std::int64_t addends) {
         std::int32_t more = 0;
         while (more < 52 && addends > (most_addends << more)) ++more;
@@ -69,7 +70,7 @@ struct Grid {
     }
 };
 
-/// Whether addends that need this exponent can be added on this grid.
+/// True if addends that need this exponent can be added on this grid.
 constexpr bool fits(std::int32_t needed, const Grid& grid) { return needed <= grid.exponent; }
 
 namespace detail {
@@ -97,16 +98,16 @@ UNISONO_ON_DEVICE inline std::int32_t needed_by(double magnitude, double weight)
     const std::int32_t w = grid_exponent_of(weight);
     if (x == Grid::not_finite || w == Grid::not_finite) return Grid::not_finite;
     if (x == Grid::nothing || w == Grid::nothing) return Grid::nothing;
-    // Both scaled to [0.5, 1): their product is neither subnormal nor infinite. Rounded up to a
-    // power of two it asks for one bit too many, on all ranks alike.
+    // Both factors are scaled to [0.5, 1), so their product is neither subnormal nor infinite. If
+    // it is rounded up to a power of two, the result is one bit too large, on all ranks.
     const std::int32_t needed = x + w + grid_exponent_of(grid_fraction_of(magnitude) * grid_fraction_of(weight));
     return needed > Grid::greatest_needed ? Grid::not_finite : needed;
 }
 
 } // namespace detail
 
-/// The least E with |weight * x[i]| < 2^E for all i: `Grid::nothing` where all are zero,
-/// `Grid::not_finite` where one is NaN or infinite, or more than any grid takes. Cost: one read.
+/// The least E with |weight * x[i]| < 2^E for all i; `Grid::nothing` if all are zero,
+/// `Grid::not_finite` if one is NaN or infinite, or exceeds every grid. Cost: one read.
 template <class T>
     requires floating_element<std::remove_const_t<T>>
 std::int32_t needed_exponent(std::span<T> x, double weight = 1.0) {
@@ -114,8 +115,8 @@ std::int32_t needed_exponent(std::span<T> x, double weight = 1.0) {
     return detail::needed_by(detail::largest_on<E>(best_instruction_set(), std::span<const E>(x)), weight);
 }
 
-/// image[i] = weight * x[i] on the grid. Returns the exponent that was needed: if it does not fit,
-/// the elements that do not are marked. \throws error bad_input: sizes, a weight that is not
+/// image[i] = weight * x[i] on the grid. Returns the needed exponent; if that exceeds the grid's,
+/// the elements that do not fit are marked. \throws error bad_input: sizes, a weight that is not
 /// finite, an exponent out of range
 template <class T>
     requires floating_element<std::remove_const_t<T>>
@@ -140,7 +141,7 @@ std::int32_t add_to_grid(std::span<std::int64_t> image, std::span<T> x, double w
     using E = std::remove_const_t<T>;
     detail::check_grid<E>("add_to_grid", grid, x.size(), image.size());
     detail::check_grid_weight("add_to_grid", weight);
-    constexpr std::size_t chunk = 4096; // looked at first, while it comes into the first cache
+    constexpr std::size_t chunk = 4096; // measured first, which brings it into the first cache
     std::int32_t most = Grid::nothing;
     for (std::size_t at = 0; at < x.size(); at += chunk) {
         const std::size_t n = x.size() - at < chunk ? x.size() - at : chunk;
@@ -161,8 +162,7 @@ std::int32_t add_to_grid(std::span<std::int64_t> image, std::span<T> x, double w
 }
 
 /// out[i] = image[i] as a number: exact in double below 2^53 steps, then rounded once to T (through
-/// float for 16 bits); NaN where marked. Returns the first index that is marked, or image.size().
-/// Zero is +0.
+/// float for 16 bits); NaN if marked. Returns the first marked index, or image.size(). Zero is +0.
 template <floating_element T>
 std::size_t from_grid(std::span<T> out, std::span<const std::int64_t> image, const Grid& grid) {
     detail::check_grid<T>("from_grid", grid, image.size(), out.size());
@@ -178,8 +178,8 @@ std::size_t from_grid(std::span<T> out, std::span<const std::int64_t> image, con
     return first;
 }
 
-/// values[i] on the grid and back: what a sum of this one addend is. Returns what was needed;
-/// nothing is marked.
+/// Rounds values[i] to the grid: the sum of this one addend. Returns the needed exponent; nothing
+/// is marked.
 template <floating_element T>
 std::int32_t round_to_grid(std::span<T> values, double weight, const Grid& grid) {
     detail::check_grid<T>("round_to_grid", grid, values.size(), values.size());

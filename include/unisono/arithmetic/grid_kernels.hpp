@@ -1,9 +1,8 @@
 #pragma once
 
 /// \file
-/// The loops behind grid.hpp. They hold under -ffast-math: what matters is done in integers, or by
-/// one fused multiply-add whose result is looked at as bits; no sum of floats is there to be
-/// reassociated.
+/// The loops behind grid.hpp. They hold under -ffast-math: the critical steps use integers, or one
+/// fused multiply-add whose result is read as bits; there is no sum of floats to reassociate.
 
 #include "unisono/arithmetic/vectorised.hpp"
 #include "unisono/core/element.hpp"
@@ -18,19 +17,19 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// An image is an integer of 64 bits, or of 32 (narrow_grid.hpp).
+/// The mark of an image type: 64-bit integers, or 32-bit ones (narrow_grid.hpp).
 template <class I>
 inline constexpr I image_mark = std::numeric_limits<I>::min();
 inline constexpr std::int64_t grid_mark = image_mark<std::int64_t>;
 
-/// Images and their sums lie in [-2^62, 2^62) (or 2^30), where the upper two bits are equal;
-/// anything else is a mark, or an overflow.
+/// Images and their sums are in [-2^62, 2^62) (or 2^30), where the upper two bits are equal. Any
+/// other value is a mark, or an overflow.
 template <class I>
 UNISONO_ON_DEVICE constexpr bool is_marked(I image) {
     const auto bits = static_cast<std::make_unsigned_t<I>>(image);
     return ((bits ^ (bits << 1)) >> (8 * sizeof(I) - 1)) != 0;
 }
-/// The sum of two images; a mark stays a mark, and what leaves the range becomes one.
+/// The sum of two images. A mark stays a mark, and a sum out of range becomes one.
 template <class I>
 UNISONO_INLINE constexpr I add_images(I a, I b) {
     using Bits = std::make_unsigned_t<I>;
@@ -38,7 +37,7 @@ UNISONO_INLINE constexpr I add_images(I a, I b) {
     const Bits y = static_cast<Bits>(b);
     const Bits sum = x + y;
     const Bits bad = ((x ^ (x << 1)) | (y ^ (y << 1)) | (sum ^ (sum << 1))) >> (8 * sizeof(I) - 1);
-    const Bits mask = Bits{0} - bad; // all ones where it is bad
+    const Bits mask = Bits{0} - bad; // all ones if it is bad
     return static_cast<I>((sum & ~mask) | (static_cast<Bits>(image_mark<I>) & mask));
 }
 
@@ -60,7 +59,7 @@ constexpr std::int32_t grid_exponent_of(double x) {
     if (bits >> 52 != 0) return static_cast<std::int32_t>(bits >> 52) - 1022;
     return 64 - std::countl_zero(bits) - 1074;
 }
-/// |x| / 2^grid_exponent_of(x), in [0.5, 1), for finite x but zero.
+/// |x| / 2^grid_exponent_of(x), in [0.5, 1), for finite x other than zero.
 constexpr double grid_fraction_of(double x) {
     std::uint64_t bits = std::bit_cast<std::uint64_t>(x) & 0x7fffffffffffffffu;
     if (bits >> 52 == 0) bits <<= std::countl_zero(bits) - 11; // its highest bit becomes the implicit one
@@ -89,20 +88,20 @@ UNISONO_INLINE T grid_load(const T* from, std::size_t i) {
     return value;
 }
 
-/// In double, exactly.
+/// Converts to double, exactly.
 template <class T>
 UNISONO_INLINE double grid_wide(T value) {
     if constexpr (sizeof(T) == 2) return static_cast<double>(static_cast<float>(value));
     else return static_cast<double>(value);
 }
 
-/// The number whose magnitude has these bits; infinity and NaN stay so.
+/// The number whose magnitude has these bits; infinity and NaN are kept.
 template <class T>
 UNISONO_ON_DEVICE double magnitude_of(GridBits<T> bits) {
     if constexpr (sizeof(T) == 8) return std::bit_cast<double>(bits);
     else if constexpr (sizeof(T) == 4) {
         if (bits >= 0x7f800000u) return std::bit_cast<double>(std::uint64_t{0x7ff0000000000000u});
-        // By hand: a conversion would make zero of a subnormal float where those are flushed.
+        // By hand: a conversion would turn a subnormal float into zero if subnormals are flushed.
         if (bits < 0x00800000u) return static_cast<double>(bits) * 0x1p-149;
         return std::bit_cast<double>((std::uint64_t{bits} << 29) + (std::uint64_t{1023 - 127} << 52));
     } else {
@@ -116,7 +115,7 @@ UNISONO_ON_DEVICE double magnitude_of(GridBits<T> bits) {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// The greatest magnitude, as bits: infinities and NaN are above all others.
+/// The greatest magnitude, as bits: infinity and NaN compare above all others.
 template <class T>
 struct FindLargest {
     using Bits = GridBits<T>;
@@ -138,16 +137,14 @@ struct FindLargest {
     }
 };
 
-/// How the image of weight * x is made, with the same result: by a fused multiply-add of the
-/// processor; by a product that is exact, and an addition; or by integers. (The compilers' own
-/// fused multiply-add for processors without one is a call that -ffast-math may replace by two
-/// roundings.)
+/// The computation of the image of weight * x. All give the same result: a fused multiply-add of
+/// the processor; an exact product and an addition; or integers. (For processors without a fused
+/// multiply-add, the compilers' own is a call, which -ffast-math may replace by two roundings.)
 enum class Imaging : std::uint8_t { fused, exact, integers };
 
 __extension__ using GridProduct = unsigned __int128;
 
-/// weight * x / 2^(exponent - 51), rounded to nearest, ties to even; for what does not fit,
-/// anything.
+/// weight * x / 2^(exponent - 51), rounded to nearest, ties to even; arbitrary if it does not fit.
 inline std::uint64_t image_by_integers(double x, double weight, std::int32_t exponent) {
     const std::uint64_t a = std::bit_cast<std::uint64_t>(x);
     const std::uint64_t b = std::bit_cast<std::uint64_t>(weight);
@@ -172,7 +169,7 @@ inline std::uint64_t image_by_integers(double x, double weight, std::int32_t exp
     return (a ^ b) >> 63 != 0 ? 0 - image : image;
 }
 
-/// The grid, as the loops use it.
+/// The grid, in the form that the loops use.
 template <Imaging How>
 struct ImageMaker {
     double weight;
@@ -191,7 +188,7 @@ struct ImageMaker {
     }
 };
 
-/// image[i] = or += weight * x[i] on the grid; finds the greatest magnitude on the way.
+/// image[i] = or += weight * x[i] on the grid; also finds the greatest magnitude.
 template <class T, class I, bool Add, Imaging How>
 struct MakeImage {
     using Bits = GridBits<T>;
@@ -204,7 +201,7 @@ struct MakeImage {
     Bits* found;
 
     UNISONO_INLINE void operator()() const {
-        // A few elements at a time, converted in one loop and measured in another: each is
+        // A few elements at a time, converted in one loop and measured in another: each loop is
         // vectorised at its own width.
         constexpr std::size_t block = 512;
         const ImageMaker<How> image_of(weight, exponent);
@@ -232,10 +229,10 @@ struct MakeImage {
     }
 };
 
-/// An image as a number. Fused: an integer of 64 bits as two halves whose bits are those of doubles
-/// (2^84 + 2^63 + the upper half, 2^52 + the lower), so that it is vectorised where no instruction
-/// converts one; the first multiply-add is exact and the second rounds once, as the plain
-/// conversion does. (Two constants and the scale are folded into one.)
+/// Converts an image to a number. Fused: splits a 64-bit integer into two halves whose bits are
+/// those of doubles (2^84 + 2^63 + the upper half, 2^52 + the lower), so that it is vectorised even
+/// if no instruction converts such an integer. The first multiply-add is exact and the second
+/// rounds once, as the plain conversion does. (Two constants and the scale are folded into one.)
 template <bool Fused>
 struct ImageScale {
     double scale;
@@ -286,7 +283,7 @@ struct ReadImage {
 
 UNISONO_NO_CONTRACTION_END
 
-/// Whether x * weight is exact in double for every x of type T: 53 bits hold the bits of both.
+/// True if x * weight is exact in double for every x of type T: 53 bits hold the bits of both.
 template <class T>
 bool exact_products(double weight) {
     if (weight == 1.0) return true;
@@ -297,7 +294,7 @@ bool exact_products(double weight) {
     return (bits & ((std::uint64_t{1} << (53 - spare)) - 1)) == 0;
 }
 
-/// Runs `Body<How>` in the way that the instruction set and the weight ask for.
+/// Runs `Body<How>` in the way that suits the instruction set and the weight.
 template <template <Imaging> class Body, class T, class... Arguments>
 void make_images(InstructionSet set, double weight, const Arguments&... arguments) {
 #if defined(__x86_64__)
@@ -332,7 +329,7 @@ double image_on(InstructionSet set, I* image, const T* from, std::size_t count, 
     return magnitude_of<T>(found);
 }
 
-/// False where an image is marked.
+/// Converts images to numbers; false if one is marked.
 template <class T, class I>
 bool from_image_on(InstructionSet set, T* out, const I* image, std::size_t count, std::int32_t exponent) {
     bool clean = true;

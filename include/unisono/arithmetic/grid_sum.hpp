@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The sum on a grid as an operation of collectives: of images, 8 bytes per element, by any
-/// schedule; or straight from the ranks' own numbers, where one rank sees those of all.
+/// The sum on a grid as an operation of collectives: of images, 8 bytes per element, with any
+/// schedule; or directly of the ranks' own numbers, if one rank sees those of all.
 
 #include "unisono/arithmetic/grid.hpp"
 #include "unisono/arithmetic/reduction.hpp"
@@ -14,9 +14,9 @@ UNISONO_NAMESPACE_BEGIN
 UNISONO_NO_CONTRACTION_BEGIN
 
 /// Adds images (grid.hpp, narrow_grid.hpp): for all_reduce, reduce and reduce_scatter of
-/// std::int64_t or std::int32_t, by any schedule, with the same bits. A mark stays, on all ranks.
-/// Costs two thirds more than `Sum` in the first cache, and nothing in memory; where it is known
-/// that nothing is marked, `Sum` does.
+/// std::int64_t or std::int32_t, with any schedule, with the same bits. A mark stays, on all ranks.
+/// Costs two thirds more than `Sum` in the first cache, and the same in memory. If no image is
+/// known to be marked, `Sum` gives the same result.
 struct GridSum {
     static constexpr std::string_view name = "sum on a grid";
     UNISONO_INLINE constexpr std::int64_t operator()(std::int64_t a, std::int64_t b) const {
@@ -31,20 +31,21 @@ struct GridSum {
 UNISONO_NO_CONTRACTION_END
 namespace detail {
 
-/// Elements up to `end` (and from the previous one's) lie on this grid.
+/// A range of elements on one grid: from the end of the previous range to `end`.
 struct GridStretch {
     std::size_t end = 0;
     std::int32_t exponent = 0;
 };
 
-/// Which element lies on which grid, for a reduction of elements [first, first + count). Refers to
-/// the stretches.
+/// The grid of each element, for a reduction of elements [first, first + count). Refers to the
+/// ranges.
 struct GridMap {
     const GridStretch* stretches = nullptr; ///< they cover all elements, in order
     std::size_t first = 0;
     double weight = 1; ///< of every source
 
-    /// Calls visit(at, count, exponent) for [first + position, ... + count), with `at` from 0.
+    /// Calls visit(at, count, exponent) for each range of [first + position, first + position +
+    /// count), with `at` from 0.
     template <class Visit>
     void visit(std::size_t position, std::size_t count, Visit&& visit) const {
         const GridStretch* one = stretches;
@@ -62,8 +63,8 @@ struct GridMap {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// Each source becomes an image in registers; only numbers are read and written. Two sources go
-/// straight to the targets, more by blocks of images that stay in the first cache.
+/// Each source becomes an image in registers; only numbers are read and written. Two sources are
+/// added directly into the targets, more through blocks of images that stay in the first cache.
 template <class T, Imaging How>
 struct CombineOnGrid {
     const std::byte* const* sources;
@@ -79,9 +80,8 @@ struct CombineOnGrid {
     UNISONO_INLINE T* target(std::size_t t) const { return reinterpret_cast<T*>(targets[t]) + at; }
 
     /// The sum of two as a number. Two rounded addends are exact in double, and so is their sum (at
-    /// most 2^52 steps): with rounded = fma(w, x, M), (rounded_a - 2 M) + rounded_b needs half of
-    /// the instructions, and has the same bits. Where the compiler may regroup sums it is made of
-    /// images.
+    /// most 2^52 steps): with rounded = fma(w, x, M), (rounded_a - 2 M) + rounded_b takes half of
+    /// the instructions, and has the same bits. If the compiler may regroup sums, images are used.
     UNISONO_INLINE static double add_two(const ImageMaker<How>& image_of,
                                          const ImageScale<How == Imaging::fused>& number, double a, double b) {
 #if !defined(__FAST_MATH__)
@@ -164,8 +164,8 @@ void combine_on_grid(InstructionSet set, const GridMap& map, const std::byte* co
     });
 }
 
-/// For the executor: `state` is a GridMap. Only for schedules that combine all ranks' sources at
-/// once.
+/// The executor's kernel: `state` is a GridMap. Only for schedules that combine all ranks' sources
+/// at once.
 template <class T>
 void grid_kernel(const void* state, const std::byte* const* sources, std::size_t source_count,
                  std::byte* const* targets, std::size_t target_count, std::size_t count, std::size_t position) {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The host's kernels as a value, for code that runs wherever its memory is: `ThrustArithmetic`
+/// The host's kernels as a value, for code that runs in host or device memory: `ThrustArithmetic`
 /// (thrust.hpp) has the same functions.
 
 #include "unisono/arithmetic/accumulate.hpp"
@@ -17,7 +17,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Functions of the headers of the same names, and with their laws.
+/// The functions of the headers of the same names, with their laws.
 struct HostArithmetic : OnHost {
     /// std::fill is a slow loop at -O2; all bits zero is the number zero.
     template <class T>

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The combine kernel: n sources into m targets, one fixed order for every element, at the speed of
-/// memory.
+/// The combine kernel: n sources into m targets, in one fixed order for every element, at the speed
+/// of memory.
 
 #include "unisono/arithmetic/arithmetic.hpp"
 #include "unisono/arithmetic/reduction.hpp"
@@ -21,8 +21,8 @@ inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) 
 
 namespace detail {
 
-/// An operation as the kernel needs it. Built-in ones compute in the wider accumulator and are
-/// rounded once at the end; a user's own takes and gives T itself at each step.
+/// An operation in the form that the kernel needs. A built-in one computes in the wider accumulator
+/// type and is rounded once at the end; a user's operation takes and returns T at each step.
 template <class Op, class T>
 struct Folding {
     static constexpr bool built_in = built_in_operation<Op>;
@@ -40,10 +40,10 @@ struct Folding {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// Two sources are folded straight into one target or two. The rest goes block by block through an
-/// accumulator that stays in the first cache, several sources or targets at a time since that cache
-/// is what limits; a block is short, so that each source and target remains a stream that the
-/// processor fetches ahead, however many there are.
+/// Two sources are folded directly into one target or two. All else goes block by block through an
+/// accumulator that stays in the first cache, several sources or targets at a time, since that
+/// cache is the bottleneck. A block is short, so that the processor prefetches each source and
+/// target as a stream, however many there are.
 template <class Op, class T>
 struct Combine {
     using Fold = Folding<Op, T>;
@@ -169,7 +169,7 @@ void combine_few(const void*, const std::byte* const* sources, std::size_t sourc
 
 UNISONO_NO_CONTRACTION_END
 
-/// One source: copied as it is, chunk by chunk where there are several targets.
+/// One source: copies it, chunk by chunk if there are several targets.
 inline void copy_to_all(const std::byte* source, std::byte* const* targets, std::size_t target_count,
                         std::size_t bytes) {
     if (target_count == 1) return copy_bytes(targets[0], source, bytes);

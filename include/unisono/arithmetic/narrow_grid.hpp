@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Sums on a coarser grid whose images have 4 bytes: half of what grid.hpp puts on the wire, and as
-/// order-free.
+/// Sums on a coarser grid whose images have 4 bytes: half of the bytes of grid.hpp, and also
+/// independent of order.
 ///
 ///     // addends: of one element, over all ranks; image: std::int32_t
 ///     un::NarrowGrid grid = un::NarrowGrid::above<float>(needed, addends);
@@ -10,11 +10,11 @@
 ///     un::all_reduce(world, image, un::GridSum{});
 ///     un::from_grid(std::span(sum), std::span<const std::int32_t>(image), grid);
 ///
-/// With |w x| < 2^E and at most 2^(30 - b) - 1 addends the step is 2^(E - b), b = 29 for one
-/// addend, 26 for up to 15, 22 for up to 255. Error: at most 2^(E - b - 1) an addend, L 2^(E - b -
-/// 1) in all, and half an ulp: for eight addends 2^(E - 24), that is about a float's rounding of
-/// the *largest* element for all of them. Elements below 2^(E - b - 1) vanish. So it is for
-/// gradients of one scale, or with an error feedback of your own; the 8 bytes of grid.hpp are the
+/// With |w x| < 2^E and at most 2^(30 - b) - 1 addends the step is 2^(E - b): b = 29 for one
+/// addend, 26 for up to 15, 22 for up to 255. Error: at most 2^(E - b - 1) per addend, L 2^(E - b -
+/// 1) in total, plus half an ulp. For eight addends that is 2^(E - 24), about a float's rounding of
+/// the *largest* element, for all elements. Elements below 2^(E - b - 1) vanish. So use it for
+/// gradients of one scale, or with error feedback of your own; the 8 bytes of grid.hpp are the
 /// rule. Fit, marks, weights and determinism are as in grid.hpp.
 
 #include "unisono/arithmetic/grid.hpp"
@@ -33,19 +33,19 @@ struct NarrowGrid {
 
     friend bool operator==(const NarrowGrid&, const NarrowGrid&) = default;
 
-    /// The most that so many addends of one element allow. \throws error bad_input: more than
-    /// 4,194,303 of them, or fewer than 1
+    /// The most bits that `addends` addends of one element allow. \throws error bad_input: more
+    /// than 4,194,303 of them, or fewer than 1
     [[nodiscard]] static std::int32_t bits_for(std::int64_t addends) {
         if (addends < 1 || addends >= std::int64_t{1} << 22)
             refuse_input({"NarrowGrid: found ", addends, " addends; expected 1 to 4,194,303"});
         return 30 - static_cast<std::int32_t>(std::bit_width(static_cast<std::uint64_t>(addends)));
     }
-    /// The finest for results of type T. \throws error bad_input: as bits_for
+    /// The finest grid for results of type T. \throws error bad_input: as bits_for
     template <floating_element T = float>
     [[nodiscard]] static NarrowGrid above(std::int32_t needed, std::int64_t addends) {
         NarrowGrid grid{needed, bits_for(addends)};
-        // The step is no finer than that of a Grid, and the multiply-add's M not beyond what
-        // grid.hpp allows.
+        // The step is no finer than a Grid's, and the multiply-add's M within the limits of
+        // grid.hpp.
         grid.exponent = std::clamp(needed, Grid::least<T> - 51 + grid.bits, Grid::greatest - 51 + grid.bits);
         return grid;
     }

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The operations by which collectives reduce: sum, product, min, max, weighted mean and the user's
+/// The operations with which collectives reduce: sum, product, min, max, weighted mean and a user's
 /// own.
 
 #include "unisono/arithmetic/arithmetic.hpp"
@@ -19,12 +19,12 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
 
-/// The type in which integers are added and multiplied: unsigned, so that they wrap around instead
-/// of being undefined.
+/// The type in which integers are added and multiplied: unsigned, so that they wrap around without
+/// undefined behaviour.
 template <class T>
 using Wrapping = std::make_unsigned_t<std::common_type_t<T, int>>;
 
-/// bfloat16 and float16, applied to single elements, go through float.
+/// Applies an operation to single bfloat16 and float16 elements, through float.
 template <class Op, class T>
 UNISONO_INLINE constexpr T through_float(const Op& op, T a, T b) {
     return canonical(static_cast<T>(op(static_cast<float>(a), static_cast<float>(b))));
@@ -41,8 +41,8 @@ UNISONO_INLINE constexpr T join_bits(T a, T b, bool either) {
     return std::bit_cast<T>(either ? x | y : x & y);
 }
 
-/// The lesser of the two. Equal floats have equal bits, but for zeros: -0 is below +0. Unordered
-/// gives NaN.
+/// The lesser of the two. Equal floats have equal bits, except zeros: -0 is below +0. Unordered
+/// operands give NaN.
 template <class T>
 UNISONO_INLINE constexpr T lesser(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
@@ -69,7 +69,7 @@ UNISONO_NO_CONTRACTION_BEGIN
 
 /// a + b. Integers wrap around.
 struct Sum {
-    using built_in = Sum; ///< and not what derives from it
+    using built_in = Sum; ///< identifies Sum itself, not a derived type
     static constexpr ReductionKind kind = ReductionKind::sum;
 
     template <arithmetic_element T>
@@ -84,7 +84,7 @@ struct Sum {
 
 /// a * b. Integers wrap around.
 struct Product {
-    using built_in = Product; ///< and not what derives from it
+    using built_in = Product; ///< identifies Product itself, not a derived type
     static constexpr ReductionKind kind = ReductionKind::product;
 
     template <arithmetic_element T>
@@ -97,10 +97,10 @@ struct Product {
     friend bool operator==(const Product&, const Product&) = default;
 };
 
-/// The least value. A NaN anywhere gives NaN, and -0 is less than +0, so that the order of ranks
-/// does not matter.
+/// The least value. A NaN in any operand gives NaN, and -0 is less than +0, so that the order of
+/// ranks does not matter.
 struct Min {
-    using built_in = Min; ///< and not what derives from it
+    using built_in = Min; ///< identifies Min itself, not a derived type
     static constexpr ReductionKind kind = ReductionKind::min;
 
     template <arithmetic_element T>
@@ -111,9 +111,9 @@ struct Min {
     friend bool operator==(const Min&, const Min&) = default;
 };
 
-/// The greatest value. A NaN anywhere gives NaN, and +0 is greater than -0.
+/// The greatest value. A NaN in any operand gives NaN, and +0 is greater than -0.
 struct Max {
-    using built_in = Max; ///< and not what derives from it
+    using built_in = Max; ///< identifies Max itself, not a derived type
     static constexpr ReductionKind kind = ReductionKind::max;
 
     template <arithmetic_element T>
@@ -128,8 +128,8 @@ UNISONO_NO_CONTRACTION_END
 
 namespace detail {
 
-/// `Op` on a few numbers that ranks tell one another: the same bits, and a kernel that costs little
-/// to compile.
+/// `Op` on a few numbers that ranks exchange: the same bits, with a kernel that is cheap to
+/// compile.
 template <class Op>
 struct Few : Op {
     using built_in = Few;
@@ -140,11 +140,11 @@ struct Few : Op {
 
 /// sum(weight * x) / sum(weight) over the ranks. The collective multiplies each rank's contribution
 /// by its own weight (`scale`), reduces products and weights with `Sum`, and divides (`divide`).
-/// Floating types only. A rank without data has weight 0: whatever it has, NaN too, counts as
-/// zeros. Any other weight is from 2^-64 to 2^64 (for double from 2^-512 to 2^512, for float16 from
-/// 2^-14 to 2^14), so that neither weights nor their sum leave the range of floats: else bad_input.
-/// Products and their sum are elements, and may overflow as a `Sum` may: where they would, divide
-/// all weights by their sum before.
+/// Floating types only. A rank without data has weight 0: its elements, even NaN, count as zeros.
+/// Any other weight is from 2^-64 to 2^64 (for double from 2^-512 to 2^512, for float16 from 2^-14
+/// to 2^14), so that neither weights nor their sum leave the range of floats: else bad_input.
+/// Products and their sum are elements, and may overflow as a `Sum` may: to prevent that, divide
+/// all weights by their sum first.
 struct WeightedMean {
     static constexpr ReductionKind kind = ReductionKind::weighted_mean;
     double weight = 1.0;
@@ -156,8 +156,8 @@ struct WeightedMean {
 
 namespace detail {
 
-/// By the type's name, which is the same in all programs of one ABI, but for lambdas and local
-/// types. 0 without the compiler's type information.
+/// A hash of the type's name, which is the same in all programs of one ABI, except for lambdas and
+/// local types. 0 without run-time type information.
 template <class Type>
 std::uint32_t hash_of_type() {
 #if defined(__cpp_rtti)
@@ -175,9 +175,9 @@ std::uint32_t hash_of_type() {
 
 } // namespace detail
 
-/// The untyped reduction that the executor runs. A user's operation is referred to, not copied: it
-/// must outlive the collective (a group keeps its own copy, as it may: the operation is at most 64
-/// bytes and trivially copyable).
+/// The untyped reduction that the executor runs. It refers to a user's operation and does not copy
+/// it, so the operation must outlive the collective. (A group keeps a copy: the operation has at
+/// most 64 bytes and is trivially copyable.)
 template <class Op, element T>
     requires reduction_operation<Op, T>
 Reduction make_reduction(const Op& op) {

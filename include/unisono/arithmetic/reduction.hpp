@@ -2,7 +2,7 @@
 
 /// \file
 /// A reduction as the executor sees it: an untyped kernel and its state. Typed operations
-/// (operations.hpp) make these.
+/// (operations.hpp) make them.
 
 #include "unisono/core/element.hpp"
 #include "unisono/core/standard.hpp"
@@ -20,39 +20,39 @@ constexpr std::string_view name_of(ReductionKind kind) {
     constexpr std::string_view names[] = {"none", "sum",           "product",          "min",
                                           "max",  "weighted mean", "user's operation", "sum on a grid"};
     return static_cast<std::size_t>(kind) < std::size(names) ? names[static_cast<std::size_t>(kind)]
-                                                             : "unknown reduction"; // a peer's may be any
+                                                             : "unknown reduction"; // a peer may send any value
 }
 
 /// For each i in [0, count): r = sources[0][i] op sources[1][i] op ... in that order (left fold;
 /// 16-bit floats are accumulated in float and rounded once), written to targets[t][i] for every t.
 /// `source_count` >= 1, `target_count` >= 1. A target may be the same memory as any source, element
-/// on element; otherwise they do not overlap. Bits depend on the values and their order alone, not
+/// on element; otherwise they do not overlap. Bits depend only on the values and their order, not
 /// on alignment, count, position or instruction set.
 using CombineKernel = void (*)(const void* state, const std::byte* const* sources, std::size_t source_count,
                                std::byte* const* targets, std::size_t target_count, std::size_t count);
 
-/// The same for a reduction that differs between elements: sources begin at element `position` of
-/// the whole.
+/// As CombineKernel, for a reduction that differs between elements: the sources begin at element
+/// `position` of the whole.
 using PositionedKernel = void (*)(const void* state, const std::byte* const* sources, std::size_t source_count,
                                   std::byte* const* targets, std::size_t target_count, std::size_t count,
                                   std::size_t position);
 
-/// An operation on elements of one type, for the untyped executor: kernels, and what describes them
+/// An operation on elements of one type, for the untyped executor: its kernels, and its description
 /// in a signature.
 struct Reduction {
-    static constexpr std::size_t state_capacity = 64;  ///< bytes of the user's operation, at most
-    static constexpr std::size_t state_alignment = 64; ///< the same
+    static constexpr std::size_t state_capacity = 64;  ///< the most bytes of a user's operation
+    static constexpr std::size_t state_alignment = 64; ///< the strictest alignment of a user's operation
 
     ReductionKind kind = ReductionKind::none;
     ElementType type = ElementType::opaque;
     std::uint16_t state_bytes = 0;    ///< of `state`; 0: it is not copied
     std::uint32_t user_operation = 0; ///< a hash of the type of the user's operation; else 0
     CombineKernel combine = nullptr;
-    /// The user's operation. Must live until the collective has started, which keeps a copy of
-    /// `state_bytes`; if they are 0, until it has ended.
+    /// A user's operation. Must live until the collective has started, which keeps a copy of
+    /// `state_bytes` bytes; if that is 0, until the collective has ended.
     const void* state = nullptr;
-    /// In place of `combine`, by schedules that combine all ranks' elements at once (the mapped
-    /// ones) and no others.
+    /// Replaces `combine` in schedules that combine all ranks' elements at once (the mapped ones);
+    /// only those can use it.
     PositionedKernel combine_at = nullptr;
 };
 
@@ -60,12 +60,12 @@ namespace detail {
 
 template <class T>
 struct Behind : T {
-    unsigned char more; ///< lies within T where T ends in padding
+    unsigned char more; ///< is within T if T ends in padding
 };
 
-/// g++ 12 copies such a struct, where it is a member, as an array of bytes, and no longer sees that
-/// the copy has its pointers: it then leaves out stores to what they point to. So no request to the
-/// executor may be one: put small fields between others, not behind pointers.
+/// g++ 12 copies such a struct, if it is a member, as an array of bytes, and no longer sees that
+/// the copy contains its pointers: it then drops stores to their targets. So no request to the
+/// executor may be such a struct: put small fields between others, not behind pointers.
 template <class T>
 inline constexpr bool ends_in_padding = sizeof(Behind<T>) == sizeof(T);
 

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Weights of replicas, and the mean over them: arrays multiplied or divided by one number.
+/// Weights of replicas, and the mean over replicas: arrays multiplied or divided by one number.
 
 #include "unisono/arithmetic/apply.hpp"
 #include "unisono/arithmetic/arithmetic.hpp"
@@ -30,7 +30,7 @@ struct Divide {
     }
 };
 
-/// Three roundings: of each product, and of their sum.
+/// Rounds three times: each product, and their sum.
 template <class T>
 struct Mix {
     accumulator_t<T> own, other;
@@ -42,7 +42,7 @@ struct Mix {
 
 UNISONO_NO_CONTRACTION_END
 
-/// y[i] = share * y[i] + (1 - share) * x[i]; both factors are first rounded as `scale`'s.
+/// y[i] = share * y[i] + (1 - share) * x[i]; both factors are first rounded as in `scale`.
 template <floating_element T>
 void mix(std::span<T> y, std::type_identity_t<std::span<const T>> x, double share) {
     using W = accumulator_t<T>;
@@ -72,7 +72,7 @@ void scale(std::span<T> x, double factor) {
 
 namespace detail {
 
-/// A rank's part of a weighted mean: weight * x, where a weight of 0 makes zeros of whatever x is.
+/// A rank's contribution to a weighted mean: weight * x; a weight of 0 gives zeros for any x.
 template <floating_element T>
 void weigh(std::span<T> out, std::type_identity_t<std::span<const T>> x, double weight) {
     if (weight != 0.0) return scale(out, x, weight);
@@ -81,9 +81,9 @@ void weigh(std::span<T> out, std::type_identity_t<std::span<const T>> x, double 
 
 } // namespace detail
 
-/// x[i] /= divisor, one rounding (a mean over ranks; multiplying by the reciprocal would round
-/// twice). A divisor of exactly 1 leaves x as it is. Division by zero gives infinities and NaN:
-/// refuse a sum of weights that is 0 before.
+/// x[i] /= divisor, with one rounding (a mean over ranks; multiplying by the reciprocal would round
+/// twice). A divisor of exactly 1 leaves x unchanged. Division by zero gives infinities and NaN:
+/// refuse a sum of weights that is 0 first.
 template <floating_element T>
 void divide(std::span<T> x, double divisor) {
     const auto rounded = static_cast<accumulator_t<T>>(divisor);

@@ -23,8 +23,8 @@ namespace detail {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// The bits of a floating type, and the exponent's among them: all set in infinities and NaN, and
-/// only there.
+/// The bits of a floating type, and the mask of its exponent: the exponent's bits are all set in
+/// infinities and NaN, and only there.
 template <class T>
 struct Exponent;
 template <>
@@ -48,7 +48,7 @@ struct Exponent<float16> {
     static constexpr Bits mask = 0x7c00u;
 };
 
-/// Also under -ffast-math.
+/// Holds under -ffast-math as well.
 UNISONO_INLINE bool is_finite(float x) {
     return (std::bit_cast<std::uint32_t>(x) & Exponent<float>::mask) != Exponent<float>::mask;
 }
@@ -56,7 +56,7 @@ UNISONO_INLINE bool is_finite(double x) {
     return (std::bit_cast<std::uint64_t>(x) & Exponent<double>::mask) != Exponent<double>::mask;
 }
 
-/// The exponent's bits of 2^exponent, or of infinity where T has no such number.
+/// The exponent's bits of 2^exponent, or of infinity if T has no such number.
 template <class T>
 constexpr typename Exponent<T>::Bits exponent_bits(int exponent) {
     using Bits = typename Exponent<T>::Bits;
@@ -67,8 +67,8 @@ constexpr typename Exponent<T>::Bits exponent_bits(int exponent) {
     return static_cast<Bits>(static_cast<Bits>(biased < 1 ? 1 : biased > most ? most : biased) << digits);
 }
 
-/// The first element whose exponent's bits are at least these. They are compared as signed numbers,
-/// since most instruction sets have no other comparison.
+/// Finds the first element whose exponent's bits are at least these. They are compared as signed
+/// numbers, since most instruction sets have no other comparison.
 template <class T>
 struct FindExponent {
     using Bits = typename Exponent<T>::Bits;
@@ -80,7 +80,7 @@ struct FindExponent {
     Bits least;
 
     UNISONO_INLINE void operator()() const {
-        constexpr std::size_t block = 8192 / sizeof(T); // the common case is that none is found: one test a block
+        constexpr std::size_t block = 8192 / sizeof(T); // usually none is found: one test per block
         const auto below = static_cast<Signed>(least - 1);
         for (std::size_t begin = 0; begin < count; begin += block) {
             const std::size_t elements = count - begin < block ? count - begin : block;
@@ -158,8 +158,8 @@ double sum_of_squares_on(InstructionSet set, std::span<const T> x) {
 
 } // namespace detail
 
-/// The index of the first infinity or NaN in x, or npos. Looks at the exponents' bits, which no
-/// compiler's flags can reason away. Cost: one pass through memory.
+/// The index of the first infinity or NaN in x, or npos. Reads the exponents' bits, which no
+/// compiler flag can optimise away. Cost: one pass through memory.
 template <class T>
     requires floating_element<std::remove_const_t<T>>
 std::size_t first_non_finite(std::span<T> x) {
@@ -175,10 +175,10 @@ std::size_t first_at_least(std::span<T> x, int exponent) {
     return detail::first_at_least_on<E>(best_instruction_set(), x, detail::exponent_bits<E>(exponent));
 }
 
-/// The sum of x[i]^2 in double: 0 for an empty span, infinite or NaN where x is. Each square is
-/// rounded once to double (exact for float and 16-bit elements), added in an order fixed by
-/// positions in the span alone: 16 interleaved sums, then pairwise. The sum over slices so depends
-/// in its last bits on where they are cut.
+/// The sum of x[i]^2 in double: 0 for an empty span, infinite or NaN if x is. Each square is
+/// rounded once to double (exact for float and 16-bit elements), and added in an order that depends
+/// only on positions in the span: 16 interleaved sums, then pairwise. So the last bits of a sum
+/// over slices depend on the cuts.
 template <class T>
     requires floating_element<std::remove_const_t<T>>
 double sum_of_squares(std::span<T> x) {

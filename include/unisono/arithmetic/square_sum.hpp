@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A sum of squares (a gradient's norm) whose bits do not depend on how the elements are cut into
-/// slices and who adds them.
+/// A sum of squares (a gradient's norm) whose bits do not depend on the cut into slices and on the
+/// ranks that add them.
 
 #include "unisono/arithmetic/grid.hpp"
 
@@ -17,7 +17,7 @@ namespace detail {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// The sum of the images of x[i]^2; of at most 4,096 elements, so that it stays below 2^63.
+/// The sum of the images of x[i]^2, for at most 4,096 elements, so that it stays below 2^63.
 template <class T, Imaging How>
 struct AddSquares {
     const T* from;
@@ -49,14 +49,14 @@ struct SquareBody {
     using Body = AddSquares<T, How>;
 };
 
-/// E for elements that need this exponent.
+/// The grid's E for the squares of elements that need this exponent.
 UNISONO_ON_DEVICE constexpr std::int32_t exponent_of_squares(std::int32_t needed) {
     return needed > 480 ? Grid::not_finite : needed < -485 ? -485 : needed;
 }
 
 } // namespace detail
 
-/// Squares on a device, in words of their own, all zero at first: the bits of the greatest
+/// Squares on a device, in separate words that are initially zero: the bits of the greatest
 /// magnitude, and the sum of the images in multiples of 1, 2^32, 2^64.
 struct NotedSquares {
     std::uint64_t largest = 0;
@@ -65,14 +65,14 @@ struct NotedSquares {
 };
 
 /// Adds squares of numbers below 2^E as multiples of 2^(2E - 51), in 128 bits: up to 2^64 elements.
-/// All parts that are merged have the same E, which `needed_exponent` of all elements (over all
-/// ranks) gives. Error: at most 2^(2E - 52) an element, and two roundings to double; the largest
-/// elements, which make the norm, lose nothing. Cost: a quarter of a nanosecond an element. NaN and
-/// infinity (E of `Grid::not_finite`) give NaN. A plain value of 24 bytes.
+/// All sums that are merged have the same E, which `needed_exponent` of all elements (over all
+/// ranks) gives. Error: at most 2^(2E - 52) per element, and two roundings to double; the largest
+/// elements, which dominate the norm, lose nothing. Cost: a quarter of a nanosecond per element.
+/// NaN and infinity (E of `Grid::not_finite`) give NaN. A plain value of 24 bytes.
 class SquareSum {
 public:
-    /// `needed`: of all elements. Beyond 2^480 squares are infinite for a double, too: as not
-    /// finite.
+    /// `needed`: of all elements. Elements of 2^480 or more count as not finite, since their
+    /// squares exceed every grid.
     explicit SquareSum(std::int32_t needed) : exponent_(detail::exponent_of_squares(needed)) {}
 
     /// \throws error bad_input: an element that is not below 2^E
@@ -86,7 +86,7 @@ public:
             const std::size_t n = x.size() - at < chunk ? x.size() - at : chunk;
             check(needed_exponent(x.subspan(at, n)));
             std::uint64_t part = 0;
-            // Squares of doubles are exact for no weight: only those of narrower numbers.
+            // Squares of doubles are not exact; only those of narrower types are.
             detail::make_images<detail::SquareBody<E>::template Body, E>(
                 best_instruction_set(), sizeof(E) == 8 ? 3.0 : 1.0, x.data() + at, n, 2 * exponent_, &part);
             add_part(0, part);
@@ -94,7 +94,7 @@ public:
     }
     void merge(const SquareSum& other);
 
-    /// As integers that may be summed over up to 2^30 ranks.
+    /// The sum as integers that may be summed over up to 2^30 ranks.
     static constexpr std::size_t words = 4;
     void save(std::int64_t* out) const;
     void load(const std::int64_t* in);
@@ -103,8 +103,8 @@ public:
 
     [[nodiscard]] std::int32_t exponent() const { return exponent_; }
 
-    /// Adds what was noted on this exponent's grid (`note_squares` of thrust.hpp). \throws error
-    /// bad_input: as add
+    /// Adds squares that were noted on this exponent's grid (`note_squares` of thrust.hpp). \throws
+    /// error bad_input: as add
     template <floating_element T>
     void add(const NotedSquares& noted) {
         if (exponent_ == Grid::not_finite) return;
@@ -118,7 +118,7 @@ public:
         return detail::needed_by(detail::magnitude_of<T>(static_cast<detail::GridBits<T>>(noted.largest)), 1.0);
     }
 
-    /// Adds high * 2^64 + low multiples of 2^(2 E - 51), as made elsewhere (thrust.hpp).
+    /// Adds high * 2^64 + low multiples of 2^(2 E - 51), computed elsewhere (thrust.hpp).
     void add_part(std::uint64_t high, std::uint64_t low) {
         low_ += low;
         high_ += high + (low_ < low ? 1 : 0);

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Kernels on a device's memory, enqueued on a stream: the declaration that a compiler for the
-/// device completes.
+/// Kernels on device memory, enqueued on a stream: the declaration, which a compiler for the device
+/// completes.
 
 #include "unisono/core/config.hpp"
 
@@ -10,7 +10,7 @@ UNISONO_NAMESPACE_BEGIN
 
 /// `StreamArithmetic<Stream>(stream)` has the functions of ThrustArithmetic (thrust.hpp) for device
 /// addresses, with their bits. They are enqueued on the stream, in order; a function that returns a
-/// number waits for it. Declared here for all; defined where a compiler for the device sees
+/// number waits for it. Declared here; defined if a compiler for the device sees
 /// arithmetic/thrust_stream.hpp.
 template <class Stream>
 struct StreamArithmetic;

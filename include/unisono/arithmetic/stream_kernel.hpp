@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Combinations on a device, enqueued on a stream: the declaration that a compiler for the device
+/// Combinations on a device, enqueued on a stream: the declaration, which a compiler for the device
 /// completes.
 
 #include "unisono/core/element.hpp"
@@ -13,18 +13,17 @@ UNISONO_NAMESPACE_BEGIN
 
 /// Enqueues on `stream`, and does not wait: for each i of `count` elements, targets[t][i] =
 /// sources[0][i] op sources[1][i] op ... (left fold), with the bits of the host's CombineKernel.
-/// The arrays of addresses are good during the call alone.
+/// The arrays of addresses are valid only during the call.
 using StreamKernelFunction = void (*)(const void* state, const std::byte* const* sources, std::size_t source_count,
                                       std::byte* const* targets, std::size_t target_count, std::size_t count,
                                       void* stream);
 
 /// `StreamKernel<Op, T>::call` is the StreamKernelFunction of an operation on elements of type T.
-/// Declared here for all; defined where a compiler for the device sees
-/// arithmetic/thrust_stream.hpp.
+/// Declared here; defined if a compiler for the device sees arithmetic/thrust_stream.hpp.
 template <class Op, class T>
 struct StreamKernel;
 
-/// An operation that can be run on the device, as far as this source knows.
+/// True if this translation unit can run the operation on the device.
 template <class Op, class T>
 concept has_stream_kernel = requires { static_cast<StreamKernelFunction>(&StreamKernel<Op, T>::call); };
 

@@ -7,17 +7,17 @@
 ///     un::ThrustArithmetic on(thrust::device); // or thrust::cuda::par.on(stream)
 ///     on.accumulate(un::span_of(sum), un::span_of(gradient), weight);
 ///
-/// Functions are those of the headers of the same names (accumulate.hpp, scale.hpp, ...), on the
-/// same element functors, with the same bits; where not, it is said. Spans hold addresses of the
-/// policy's memory. A functor or operation of your own must be callable on the device:
-/// UNISONO_ON_DEVICE on its call operator, and on a GPU `__fmul_rn` for a product that is added to
-/// something, since nvcc contracts it.
+/// The functions are those of the headers of the same names (accumulate.hpp, scale.hpp, ...), with
+/// the same element functors and the same bits, unless noted. Spans hold addresses of the policy's
+/// memory. A functor or operation of your own must be callable on the device: UNISONO_ON_DEVICE on
+/// its call operator, and on a GPU `__fmul_rn` for a product that is then added, since nvcc
+/// contracts it.
 ///
-/// A call is enqueued as the policy says, and what returns a number waits for it. Thrust may
-/// allocate in reductions; give a policy with an allocator of your own where that matters. Errors
-/// of the device are thrown by Thrust, as thrust::system_error. nvcc: needs
-/// --expt-relaxed-constexpr; -ftz=true (a part of --use_fast_math) makes subnormal numbers zero,
-/// and so other bits than the host's; the rest of --use_fast_math changes nothing here.
+/// The policy determines how a call is enqueued; a function that returns a number waits for it.
+/// Thrust may allocate in reductions; if that matters, pass a policy with an allocator of your own.
+/// Thrust throws errors of the device as thrust::system_error. nvcc: needs
+/// --expt-relaxed-constexpr; -ftz=true (a part of --use_fast_math) turns subnormal numbers into
+/// zero, and so changes the bits; the rest of --use_fast_math changes nothing here.
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/arithmetic/arithmetic.hpp"
@@ -38,7 +38,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The elements of a contiguous vector of Thrust's.
+/// The elements of a contiguous Thrust vector.
 template <class Vector>
 auto span_of(Vector& vector) {
     return std::span(thrust::raw_pointer_cast(vector.data()), vector.size());
@@ -46,7 +46,7 @@ auto span_of(Vector& vector) {
 
 namespace detail {
 
-/// The greatest magnitude, as bits, of which `needed_by` says that it fits.
+/// The greatest magnitude, as bits, that fits according to `needed_by`.
 template <class T>
 GridBits<T> most_that_fits(double weight, std::int32_t exponent) {
     GridBits<T> fits = 0;
@@ -122,8 +122,8 @@ public:
     }
 
     /// targets[t][i] = sources[0][i] op sources[1][i] op ..., as the kernel of
-    /// `make_reduction(op)`. At most 32 of each; aligned as T is. \throws error bad_input: none or
-    /// more of them
+    /// `make_reduction(op)`. At most 32 of each; aligned as T is. \throws error bad_input: none, or
+    /// more than 32
     template <element T, class Op>
         requires reduction_operation<Op, T>
     void combine(const Op& op, std::span<const T* const> sources, std::span<T* const> targets,
@@ -144,8 +144,8 @@ public:
         return detail::thrust_fold(policy_, x.size(), detail::NonFiniteAt<std::remove_const_t<T>>{x.data()}, npos,
                                    detail::Lesser{});
     }
-    /// The sum of squares in double, by `SquareSum`: bits that do not depend on the system and its
-    /// threads. They are not those of the host's `sum_of_squares`, which adds in the order of
+    /// The sum of squares in double, by `SquareSum`: its bits do not depend on the system and its
+    /// threads. They differ from those of the host's `sum_of_squares`, which adds in the order of
     /// positions. Cost: two reads.
     template <class T>
         requires floating_element<std::remove_const_t<T>>
@@ -170,7 +170,7 @@ public:
         return detail::needed_by(detail::magnitude_of<E>(largest), weight);
     }
     /// As on the host, for images of std::int64_t on a Grid and of std::int32_t on a NarrowGrid.
-    /// Two passes: one for what is returned, one for the images.
+    /// Two passes: one for the returned exponent, one for the images.
     template <class I, class T, class G>
         requires floating_element<std::remove_const_t<T>>
     std::int32_t to_grid(std::span<I> image, std::span<T> x, double weight, const G& grid) const {
@@ -190,7 +190,7 @@ public:
         return first < image.size() ? first : image.size();
     }
     /// targets[t][i] = the sum of weight * sources[s][i] on the grid, as the kernel of sums
-    /// straight from the ranks' numbers: all of them fit.
+    /// directly from the ranks' numbers. All numbers must fit.
     template <floating_element T>
     void combine_on_grid(std::span<const T* const> sources, std::span<T* const> targets, std::size_t count,
                          double weight, const Grid& grid) const {
@@ -206,9 +206,9 @@ public:
         detail::thrust_each(policy_, count, body);
     }
 
-    /// image[i] = weight * x[i] on the grid, or is added to it; nothing is marked. *largest, of the
-    /// device's, becomes the greatest of itself and the bits of |x[i]|, of which `needed_by_bits`
-    /// makes the exponent that was needed. One pass; does not wait.
+    /// image[i] = or += weight * x[i] on the grid; nothing is marked. *largest, on the device,
+    /// becomes the maximum of itself and the bits of |x[i]|; `needed_by_bits` converts it to the
+    /// needed exponent. One pass; does not wait.
     template <bool Add, class I, class T>
         requires floating_element<std::remove_const_t<T>>
     void note_images(std::span<I> image, std::span<T> x, double weight, const Grid& grid,
@@ -222,15 +222,15 @@ public:
     [[nodiscard]] static std::int32_t needed_by_bits(std::uint64_t largest, double weight) {
         return detail::needed_by(detail::magnitude_of<T>(static_cast<detail::GridBits<T>>(largest)), weight);
     }
-    /// As from_grid, without looking for marks.
+    /// As from_grid, without checking for marks.
     template <floating_element T, class I>
     void numbers_of(std::span<T> out, std::span<const I> image, const Grid& grid) const {
         detail::check_grid<T>("numbers_of", grid, image.size(), out.size());
         apply(detail::ImageNumber<T, I>{detail::ImageScale<false>(grid.exponent)}, out, image);
     }
-    /// Two words of the device's, in one pass: noted[0] becomes the least of itself and first + i
-    /// for all x[i] that are not finite; noted[1] the same for all that are not below 2^exponent in
-    /// magnitude. Does not wait.
+    /// Updates two words on the device in one pass: noted[0] becomes the minimum of itself and
+    /// first + i for all x[i] that are not finite; noted[1] the same for all that are not below
+    /// 2^exponent in magnitude. Does not wait.
     template <class T>
         requires floating_element<std::remove_const_t<T>>
     void note_magnitudes(std::span<T> x, std::uint64_t first, int exponent, std::uint64_t* noted) const {
@@ -239,16 +239,16 @@ public:
                             detail::NoteMagnitudes<E>{x.data(), first, detail::exponent_bits<E>(exponent), noted});
     }
 
-    /// Adds the squares of x to what is noted of them, in NotedSquares::words words of the
-    /// device's, on the grid of this exponent; without one, and only where nothing is noted yet, on
-    /// the grid that x needs. One pass; without the exponent two. Does not wait.
+    /// Adds the squares of x to the noted ones, NotedSquares::words words on the device, on the
+    /// grid of this exponent; without an exponent, and only if nothing is noted yet, on the grid
+    /// that x needs. One pass, or two without an exponent. Does not wait.
     template <class T>
         requires floating_element<std::remove_const_t<T>>
     void note_squares(std::span<T> x, std::uint64_t* noted, std::int32_t exponent) const {
         using E = std::remove_const_t<T>;
         constexpr bool gpu = detail::runs_on_gpu<Policy>;
         constexpr std::size_t most_threads = 65536, tile = 4096;
-        // Threads of a GPU read side by side; those of the host, each a piece of its own.
+        // Threads of a GPU read adjacent elements; those of the host, a range each.
         const std::size_t threads = gpu ? std::min(x.size(), most_threads) : (x.size() + tile - 1) / tile;
         detail::thrust_each(policy_, threads,
                             detail::NoteSquares<E>{x.data(), x.size(), gpu ? 1 : tile, gpu ? threads : 1,

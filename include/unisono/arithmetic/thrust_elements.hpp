@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The computation of Thrust's back end for one element, where the host's kernels have loops of
-/// another shape: bodies for thrust_loop.hpp, with the bits of those kernels.
+/// The computation of Thrust's back end for one element, for host kernels whose loops have another
+/// shape: bodies for thrust_loop.hpp, with the bits of those kernels.
 
 #include "unisono/arithmetic/grid_sum.hpp"
 #include "unisono/arithmetic/operations.hpp"
@@ -17,7 +17,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Pointers that go with a kernel's arguments.
+/// The most pointers among a kernel's arguments.
 inline constexpr std::size_t thrust_most_arrays = 32;
 
 UNISONO_NO_CONTRACTION_BEGIN
@@ -40,7 +40,7 @@ struct CopyElement {
     UNISONO_INLINE void operator()(T& y, const T& x) const { y = x; }
 };
 
-/// To another type of floats: widened exactly, and rounded once.
+/// Converts to another floating type: widened exactly, and rounded once.
 template <class To, class From>
 struct CastElement {
     UNISONO_INLINE void operator()(To& y, const From& x) const {
@@ -90,7 +90,7 @@ struct FillElement {
     UNISONO_INLINE void operator()(T& x) const { x = value; }
 };
 
-/// A word that several threads lower, or raise: it is read first, since most have nothing to say.
+/// Lowers a word that several threads lower. It is read first, since most threads do not change it.
 UNISONO_INLINE void lower_to(std::uint64_t* word, std::uint64_t value) {
 #if defined(__CUDA_ARCH__)
     if (*word > value) atomicMin(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(value));
@@ -121,8 +121,8 @@ UNISONO_INLINE void add_to(std::uint64_t* word, std::uint64_t value) {
 #endif
 }
 
-/// Two words: the least index of what is not finite, and of what has at least this exponent.
-/// Element i is element first + i of something larger.
+/// Two words: the least index of an element that is not finite, and of one with at least this
+/// exponent. Element i is element first + i of a larger array.
 template <class T>
 struct NoteMagnitudes {
     const T* x;
@@ -146,7 +146,8 @@ struct MagnitudeBits {
     }
 };
 
-/// An element on a grid, or a mark where it does not fit: magnitudes beyond `most`, as bits.
+/// An element on a grid, or a mark if it does not fit: `most` is the greatest magnitude that fits,
+/// as bits.
 template <class T, class I, bool Add>
 struct ImageElement {
     ImageMaker<Imaging::fused> image_of;
@@ -161,7 +162,7 @@ struct ImageElement {
     }
 };
 
-/// The same without marks; instead it notes the greatest magnitude, as bits.
+/// As ImageElement without marks; instead it notes the greatest magnitude, as bits.
 template <class T, class I, bool Add>
 struct NotedImageElement {
     using Bits = std::make_unsigned_t<I>;
@@ -209,7 +210,7 @@ struct CombineOnGridElement {
     }
 };
 
-/// 128 bits, as `SquareSum` has them.
+/// 128 bits, as in `SquareSum`.
 struct WideCount {
     std::uint64_t high = 0;
     std::uint64_t low = 0;
@@ -242,8 +243,8 @@ struct NoteLargest {
     }
 };
 
-/// On a GPU the warp's first thread gets the sum and the greatest of all of them, and speaks for
-/// them.
+/// On a GPU the warp's first thread gets the sum and the maximum over the warp, and is the only one
+/// to write them.
 template <class Bits>
 UNISONO_INLINE bool speaks_for_warp([[maybe_unused]] WideCount& sum, [[maybe_unused]] Bits& largest) {
 #if defined(__CUDA_ARCH__)
@@ -260,14 +261,14 @@ UNISONO_INLINE bool speaks_for_warp([[maybe_unused]] WideCount& sum, [[maybe_unu
 #endif
 }
 
-/// One of many threads that share an array's elements: its own are `step` apart, `run` of them at
-/// most. `exponent`: of the grid; `unknown`: as noted[0] asks for.
+/// One of many threads that share an array's elements: its elements are `step` apart, at most `run`
+/// of them. `exponent`: of the grid; `unknown`: noted[0] determines it.
 template <class T>
 struct NoteSquares {
     static constexpr std::int32_t unknown = std::numeric_limits<std::int32_t>::min();
     const T* x;
     std::size_t count;
-    std::size_t apart; ///< the first elements of two threads that follow one another
+    std::size_t apart; ///< distance between the first elements of two consecutive threads
     std::size_t step;
     std::size_t run;
     std::int32_t exponent;
@@ -291,7 +292,7 @@ struct NoteSquares {
         if (exponent != unknown) raise_to(noted, largest);
         add_to(noted + 1, sum.low & 0xffffffffu);
         add_to(noted + 2, sum.low >> 32);
-        add_to(noted + 3, sum.high); // below 2^32: of fewer than 2^44 elements
+        add_to(noted + 3, sum.high); // below 2^32 for fewer than 2^44 elements
     }
 };
 

@@ -1,11 +1,11 @@
 #pragma once
 
 /// \file
-/// How kernels run on a system of Thrust: the same element functors as on the host, an element a
-/// thread on a GPU, and by tiles, each a loop of the host's kind, elsewhere.
+/// Runs kernels on a system of Thrust: with the same element functors as on the host, one element
+/// per thread on a GPU, and elsewhere by tiles, each a loop as on the host.
 ///
 /// A *body* is a plain value with `operator()(std::size_t i) const`, marked UNISONO_INLINE: it
-/// computes element i, in place, or gives a value of it that is reduced. Bodies hold pointers into
+/// computes element i in place, or returns a value of it for a reduction. Bodies hold pointers into
 /// memory of the policy's system.
 
 #include "unisono/arithmetic/apply.hpp"
@@ -45,11 +45,11 @@ std::true_type is_of_cuda(const thrust::cuda_cub::execution_policy<Derived>&);
 #endif
 std::false_type is_of_cuda(...);
 
-/// Whether a policy's threads are a GPU's.
+/// True if a policy's threads are a GPU's.
 template <class Policy>
 inline constexpr bool runs_on_gpu = decltype(is_of_cuda(std::declval<const Policy&>()))::value;
 
-/// Elements that one index of Thrust's stands for.
+/// The number of elements per index of Thrust.
 template <class Policy>
 inline constexpr std::size_t tile_elements = runs_on_gpu<Policy> ? 1 : 4096;
 
@@ -134,7 +134,7 @@ void thrust_each(const Policy& policy, std::size_t count, const Body& body) {
                      RunTile<Body>{body, count});
 }
 
-/// body(0) op body(1) op ..., grouped and ordered as the system likes: `op` must be associative and
+/// body(0) op body(1) op ..., in the grouping and order of the system: `op` must be associative and
 /// commutative, `none` its neutral value. Waits for the result.
 template <class Value, class Policy, class Body, class Op>
 Value thrust_fold(const Policy& policy, std::size_t count, const Body& body, Value none, const Op& op) {

@@ -18,7 +18,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Any operation whose call operator is for the device, too.
+/// Any operation whose call operator also compiles for the device.
 template <class Op, class T>
     requires reduction_operation<Op, T>
 struct StreamKernel<Op, T> {
@@ -39,8 +39,8 @@ struct StreamKernel<Op, T> {
     }
 };
 
-/// The computations of a Trainer on the device. Enqueues on the stream and returns, except
-/// functions that return a number.
+/// The computations of a Trainer on the device. Enqueues on the stream and returns; functions that
+/// return a number wait for it.
 template <>
 struct StreamArithmetic<cudaStream_t> : ThrustArithmetic<decltype(thrust::cuda::par_nosync.on(cudaStream_t{}))> {
     explicit StreamArithmetic(cudaStream_t stream) : ThrustArithmetic(thrust::cuda::par_nosync.on(stream)) {}

@@ -55,9 +55,9 @@ UNISONO_INLINE constexpr accumulator_t<T> widen(T value) {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// a * b and a / b, each rounded once. A plain product would do on the host; a GPU's compiler knows
-/// no region without contraction, and fuses one with what it is added to. These it leaves alone,
-/// whatever its flags.
+/// a * b and a / b, each rounded once. A plain product would suffice on the host. A GPU's compiler
+/// has no region without contraction, and fuses a product with an addition; it does not fuse these
+/// functions, whatever its flags.
 template <class T>
 UNISONO_INLINE constexpr T product(T a, T b) {
 #if defined(__CUDA_ARCH__)
@@ -79,8 +79,8 @@ UNISONO_INLINE constexpr T quotient(T a, T b) {
 
 UNISONO_NO_CONTRACTION_END
 
-/// Any NaN becomes the one quiet NaN: which payload an addition passes on depends on the order of
-/// its operands in the instruction, which is the compiler's choice.
+/// Any NaN becomes the one quiet NaN: the payload that an addition passes on depends on the order
+/// of its operands in the instruction, which the compiler chooses.
 template <class T>
 UNISONO_INLINE constexpr T canonical(T value) {
     // NOLINTBEGIN(misc-redundant-expression): only NaN differs from itself

@@ -1,15 +1,15 @@
 #pragma once
 
 /// \file
-/// Runs one loop compiled for several instruction sets, and never contracted: the ground on which
-/// all kernels stand.
+/// Runs one loop compiled for several instruction sets, and never contracted: the basis of all
+/// kernels.
 ///
 /// A kernel is a body, a function object without arguments whose call operator is UNISONO_INLINE
-/// and holds plain loops over scalars. `vectorised(set, body)` compiles it once for each
-/// instruction set, vectorised whatever the program's own optimisation (by g++ even at -O0), and
-/// runs the one asked for. Elements stay elements: no sum is reassociated, so all sets give the
-/// same bits. The functions that hold the bodies are never inlined: inlined into a caller, a loop
-/// would take the caller's rules of contraction (g++).
+/// and contains plain loops over scalars. `vectorised(set, body)` compiles it once for each
+/// instruction set, vectorised whatever the program's own optimisation level (by g++ even at -O0),
+/// and runs the requested one. No sum is reassociated, so all sets give the same bits. The
+/// functions that contain the bodies are never inlined: in a caller, a loop would follow the
+/// caller's rules of contraction (g++).
 
 #include "unisono/core/config.hpp"
 
@@ -18,7 +18,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// avx2 includes FMA, for formulas that ask for it by name (`__builtin_fma`); avx512 is F, BW, DQ
+/// avx2 includes FMA, for formulas that request it by name (`__builtin_fma`); avx512 is F, BW, DQ
 /// and VL.
 enum class InstructionSet : std::uint8_t { portable, avx2, avx512 };
 
@@ -27,7 +27,7 @@ constexpr std::string_view name_of(InstructionSet set) {
     return names[static_cast<unsigned>(set)];
 }
 
-/// The widest of the instruction sets that this processor and operating system offer. Costs a load.
+/// The widest instruction set that this processor and operating system offer. Costs a load.
 inline InstructionSet best_instruction_set() {
 #if defined(__x86_64__)
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return InstructionSet::portable;
@@ -68,8 +68,8 @@ UNISONO_KERNEL
 }
 #endif
 
-/// Runs `body` on `set`. A program compiled for AVX-512 (-march=native, say) has no use for the
-/// lesser sets.
+/// Runs `body` on `set`. A program compiled for AVX-512 (with -march=native, for example) does not
+/// need the lesser sets.
 template <class Body>
 inline void vectorised([[maybe_unused]] InstructionSet set, const Body& body) {
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)

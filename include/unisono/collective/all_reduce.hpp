@@ -11,8 +11,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The weights of a weighted mean travel as one double beside the data; when both have arrived, the
-/// sum is divided. If all weights are zero, the result is zero.
+/// Divides by the sum of the weights, which travel as one double beside the data. Runs when both
+/// have arrived. If all weights are zero, the result is zero.
 template <element T>
 void divide_by_weights(OperationState& operation, const OperationState*) {
     if (operation.numbers[1] == 0.0) return;
@@ -51,7 +51,7 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
     return index;
 }
 
-/// On a device; waits for the weights, which its library must know first.
+/// On a device. Waits for the weights, which the transport's library needs first.
 template <streaming_transport Transport, element T, class Family>
 std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* output, std::size_t count,
                                const WeightedMean& op, const OnDevice<Family>& family);
@@ -63,12 +63,14 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
 ///
 /// Shapes: n elements on every rank. Cost with p ranks: ring 2(p-1) messages of n/p elements per
 /// rank; halving and doubling the same volume in 2 ceil(log2 p) rounds; tree 2 ceil(log2 p) rounds
-/// of n; native (mapped memory): each rank reads and writes n/p of every rank's memory; up to 1400
-/// bytes on two ranks, 2072 on three and four, and 592 on more, it writes one flag.
+/// of n elements; native over mapped memory: each rank reads and writes n/p elements of every
+/// rank's memory, or writes one flag for up to 1400 bytes on two ranks, 2072 on three and four, and
+/// 592 on more.
 /// Errors: bad_input (sizes, on this rank); mismatch, timeout, peer_lost, aborted, on every rank.
 /// `out` is then undefined.
-/// Determinism: all ranks get the same bits, which for floats depend on schedule, chunk and world
-/// (native: rank order). (Thakur et al. 2005; Patarasuk & Yuan 2009)
+/// Determinism: all ranks get the same bits. For floats they depend on schedule, chunk size and
+/// number of ranks (native over mapped memory: rank order). (Thakur et al. 2005; Patarasuk & Yuan
+/// 2009)
 template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Op = Sum,
           class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>>
@@ -111,7 +113,7 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
                                                  detail::family_for<Collective::all_reduce, In, Op>(group, family)));
 }
 
-/// The same in place.
+/// The same in place: data = the reduction of all ranks' data.
 template <transport Transport, result_of<Transport> Data, class Op = Sum, class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Data>> && detail::outlives_call<Data>
 [[nodiscard]] Operation start_all_reduce(Group<Transport>& group, Data&& data, const Op& op = {},
@@ -120,12 +122,12 @@ template <transport Transport, result_of<Transport> Data, class Op = Sum, class 
     return unisono::start_all_reduce(group, all, all, op, family);
 }
 
-/// Any other call of `all_reduce` is refused, and the message says why.
+/// Refuses any other call of `all_reduce`, with the reason.
 template <transport Transport>
 void all_reduce(Group<Transport>&, detail::AnyData<true>, detail::AnyArgument = 0, detail::AnyArgument = 0,
                 detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
-/// Any other call of `start_all_reduce` is refused, and the message says why.
+/// Refuses any other call of `start_all_reduce`, with the reason.
 template <transport Transport>
 Operation start_all_reduce(Group<Transport>&, detail::AnyData<true>, detail::AnyArgument = 0, detail::AnyArgument = 0,
                            detail::AnyArgument = 0, detail::AnyArgument = 0) {

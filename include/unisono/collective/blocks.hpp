@@ -1,15 +1,15 @@
 #pragma once
 
 /// \file
-/// Collectives on blocks that lie anywhere in a buffer, given by counts and displacements as in
-/// MPI's v-variants. Element types are run-time types, see untyped.hpp. Not in collective.hpp:
-/// include it where it is used.
+/// Collectives on blocks at any positions in a buffer, given by counts and displacements as in
+/// MPI's v-variants. Element types are run-time types, see untyped.hpp. Not part of collective.hpp:
+/// include this header to use it.
 ///
 ///     const un::Blocks places = {counts, displacements};
 ///     un::untyped::all_gather(world, numbers, mine, all, places);
 ///
-/// These functions wait. Blocks that follow each other without gaps cost no more than counts alone;
-/// others cost a copy of the buffer and the memory for it, on the rank that has them. Ranks may
+/// These functions wait. Blocks without gaps between them cost no more than counts alone; other
+/// blocks cost a copy of the buffer and the memory for it, on the rank that has them. Ranks may
 /// have different displacements.
 
 #include "unisono/collective/untyped.hpp"
@@ -24,7 +24,7 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// One block per rank: `counts[r]` elements that begin at element `displacements[r]` of a buffer.
-/// Without displacements the blocks follow each other.
+/// Without displacements the blocks are contiguous, in rank order.
 struct Blocks {
     std::span<const std::size_t> counts;
     std::span<const std::size_t> displacements = {};
@@ -55,7 +55,7 @@ public:
         if (gaps_) packed_.resize(untyped_bytes(group, name_of(what), all, each_));
     }
 
-    /// \throws error bad_input: `data` is null, and blocks are to be read or written there
+    /// \throws error bad_input: `data` is null, and blocks are read or written there
     template <transport Transport>
     void check_memory(const Group<Transport>& group, Collective what, const char* which, const void* data) const {
         check_untyped_memory(group, name_of(what), which, data, packed_.size());
@@ -70,7 +70,7 @@ public:
         return packed_.data();
     }
 
-    /// The memory to receive into; `put` then moves the blocks to their places.
+    /// The memory to receive into; `put` then moves the blocks to their positions.
     [[nodiscard]] void* into(void* data) { return gaps_ ? packed_.data() : data; }
     void put(void* data) const {
         if (!gaps_) return;
@@ -79,7 +79,7 @@ public:
         });
     }
 
-    /// Refuses written blocks that overlap. Errors: bad_input.
+    /// Refuses overlapping blocks of an output. Errors: bad_input.
     void check_apart(Collective what, int rank) const {
         if (!gaps_) return;
         std::vector<std::size_t> order;
@@ -113,7 +113,7 @@ private:
     std::vector<std::byte> packed_;
 };
 
-/// The address of this rank's own block; `counts` have been checked.
+/// The number of elements of this rank's own block; `counts` have been checked.
 template <transport Transport>
 std::size_t own_count(const Group<Transport>& group, const Blocks& blocks) {
     return blocks.counts[static_cast<std::size_t>(group.rank())];
@@ -123,9 +123,9 @@ std::size_t own_count(const Group<Transport>& group, const Blocks& blocks) {
 
 namespace untyped {
 
-/// Every rank's `all` = the ranks' `mine`, rank r's in block r. `counts` are the same on every
-/// rank. `mine` may be this rank's own block.
-/// Errors: as `all_gather`; bad_input where blocks overlap.
+/// Every rank's `all` = the ranks' `mine`, rank r's in block r. `counts` are equal on all ranks.
+/// `mine` may be this rank's own block.
+/// Errors: as `all_gather`; bad_input if blocks overlap.
 template <transport Transport>
 void all_gather(Group<Transport>& group, const Elements& elements, const void* mine, void* all, const Blocks& blocks) {
     detail::check_member(group);
@@ -136,7 +136,7 @@ void all_gather(Group<Transport>& group, const Elements& elements, const void* m
     output.put(all);
 }
 
-/// Rank r's `mine` = the reduction of all ranks' block r. `counts` are the same on every rank.
+/// Rank r's `mine` = the reduction of all ranks' block r. `counts` are equal on all ranks.
 /// Errors: as `reduce_scatter`.
 template <transport Transport>
 void reduce_scatter(Group<Transport>& group, const Elements& elements, const void* all, void* mine,
@@ -148,9 +148,9 @@ void reduce_scatter(Group<Transport>& group, const Elements& elements, const voi
         .wait();
 }
 
-/// The root's `all` = the ranks' `mine`. `counts` are the same on every rank; displacements are
-/// used at the root only.
-/// Errors: as `gather`; bad_input where the root's blocks overlap.
+/// The root's `all` = the ranks' `mine`. `counts` are equal on all ranks; displacements are used at
+/// the root only.
+/// Errors: as `gather`; bad_input if the root's blocks overlap.
 template <transport Transport>
 void gather(Group<Transport>& group, const Elements& elements, const void* mine, void* all, const Blocks& blocks,
             int root) {
@@ -163,7 +163,7 @@ void gather(Group<Transport>& group, const Elements& elements, const void* mine,
     if (is_root) output.put(all);
 }
 
-/// Each rank's `mine` = its block of the root's `all`. `counts` are the same on every rank;
+/// Each rank's `mine` = its block of the root's `all`. `counts` are equal on all ranks;
 /// displacements are used at the root only. Errors: as `scatter`.
 template <transport Transport>
 void scatter(Group<Transport>& group, const Elements& elements, const void* all, void* mine, const Blocks& blocks,
@@ -178,8 +178,8 @@ void scatter(Group<Transport>& group, const Elements& elements, const void* all,
 }
 
 /// Block j of rank i's `in` becomes block i of rank j's `out`: `sends.counts[j]` elements go to
-/// rank j, `receives.counts[i]` come from rank i. `in` and `out` do not overlap. Errors: as
-/// `all_to_all`; bad_input where blocks of `out` overlap.
+/// rank j, `receives.counts[i]` come from rank i. `in` and `out` must not overlap. Errors: as
+/// `all_to_all`; bad_input if blocks of `out` overlap.
 template <transport Transport>
 void all_to_all(Group<Transport>& group, const Elements& elements, const void* in, const Blocks& sends, void* out,
                 const Blocks& receives) {

@@ -10,8 +10,8 @@
 /// | `DeviceSpan`, where ranks have devices | its own | `un::all_reduce(world, gradient.span());` |
 ///
 /// A variable is a number, an enumerator or a structure: `un::broadcast(world, settings, 0)` copies
-/// the root's structure byte by byte, so it has no pointers. Pointers and iterators are refused,
-/// and so is a temporary whose result would be lost.
+/// the root's structure byte by byte, so it must contain no pointers. Pointers and iterators are
+/// refused, and so is a temporary as a result, which would be lost.
 
 #include "unisono/arithmetic/arithmetic.hpp"
 #include "unisono/core/device_span.hpp"
@@ -28,7 +28,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// It views memory of a device.
+/// True for views of device memory.
 template <class B>
 concept views_device = is_device_span<std::remove_cvref_t<B>>;
 
@@ -52,7 +52,7 @@ constexpr DeviceSpan<T> span_of(const DeviceSpan<T>& view) {
     return view;
 }
 
-/// Memory that exists after the call, as a forwarding reference deduces the type.
+/// Memory that outlives the call, by the type that a forwarding reference deduces.
 template <class B>
 concept outlives_call =
     std::is_lvalue_reference_v<B> || is_span<std::remove_cv_t<B>> || std::ranges::borrowed_range<B> || views_device<B>;
@@ -70,7 +70,7 @@ concept buffer = !detail::views_device<B> && requires(B& b) {
 template <class B>
 using buffer_element = std::remove_const_t<typename decltype(detail::span_of(std::declval<B&>()))::element_type>;
 
-/// A buffer that can be written; not a temporary element.
+/// A buffer that can be written: no temporary element.
 template <class B>
 concept writable_buffer =
     buffer<B> && !std::is_const_v<typename decltype(detail::span_of(std::declval<B&>()))::element_type> &&
@@ -81,19 +81,20 @@ concept writable_buffer =
 template <class B, class Transport>
 concept data_of = buffer<B> || (detail::views_device<B> && streaming_transport<Transport>);
 
-/// The data that such a collective writes.
+/// The data that a collective of this transport writes.
 template <class B, class Transport>
 concept result_of = writable_buffer<B> || (detail::views_device<B> && streaming_transport<Transport> &&
                                            !std::is_const_v<typename std::remove_cvref_t<B>::element_type>);
 
-/// The same, where it reads `In`: elements of the same type in the same memory.
+/// As `result_of`, for a collective that reads `In`: elements of the same type in the same kind of
+/// memory.
 template <class B, class Transport, class In>
 concept result_for = result_of<B, Transport> && std::same_as<buffer_element<B>, buffer_element<In>> &&
                      detail::views_device<B> == detail::views_device<In>;
 
 namespace detail {
 
-/// The elements of a collective's data; those of a device are addresses that are not read here.
+/// The elements of a collective's data. For device memory only the addresses are used here.
 template <class B>
 constexpr auto elements_of(B& b) {
     return std::span(span_of(b).data(), span_of(b).size());
@@ -103,15 +104,15 @@ constexpr auto elements_of(B& b) {
 
 namespace detail {
 
-/// Matches any further argument of an invalid call, with lower priority than what a collective
-/// takes.
+/// Matches any further argument of an invalid call, with lower priority than the arguments of a
+/// collective.
 struct AnyArgument {
     template <class T>
     AnyArgument(const T&) {}
 };
 
 /// Says why a collective cannot be called with these data. `Data`: the type of the argument, const
-/// if it was a temporary.
+/// if the argument was a temporary.
 template <class Data, bool Writes>
 struct CollectiveRefuses {
     using Bare = std::remove_cv_t<Data>;
@@ -140,9 +141,9 @@ struct CollectiveRefuses {
         "says, in its order.");
 };
 
-/// The data of an invalid call. A conversion to this type is a worse match than any other, so that
-/// the user's functions with these names are preferred, which argument-dependent lookup adds to the
-/// candidates.
+/// The data of an invalid call. A conversion to this type is a worse match than any other, so
+/// overload resolution prefers a user's functions with these names, which argument-dependent lookup
+/// finds.
 template <bool Writes>
 struct AnyData {
     template <class T>

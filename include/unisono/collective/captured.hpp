@@ -10,8 +10,8 @@
 ///     });
 ///     for (int i = 0; i < steps; ++i) update.replay();
 ///
-/// A capture executes nothing, so the device is not asked for completion: a collective is complete
-/// once all ranks have told one another that they capture the same. A replay sends no messages
+/// A capture executes nothing, so the device is not queried: a captured collective is complete once
+/// all ranks have told one another that they capture the same one. A replay sends no messages
 /// between hosts.
 
 #include "unisono/collective/exchange.hpp"
@@ -27,7 +27,7 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// A replay: no steps and no messages.
+/// A replay: it has no steps and no messages.
 struct Replay : ScheduleBase<Collective::replay> {
     static constexpr std::string_view name = "replay";
     static constexpr bool transports_own = true;
@@ -43,20 +43,20 @@ static_assert(collective_schedule<Replay>);
 
 } // namespace schedule
 
-/// The result of `capture`. Move-only; the group, and all memory that was used in the capture, must
+/// The result of `capture`. Move-only. The group, and all memory that the capture used, must
 /// outlive it. All ranks replay the same graphs in the same order, relative to the other operations
-/// that they start on devices. This is not compared: a rank that deviates leaves the others waiting
-/// until their deadline.
+/// that they start on devices. This is not compared: if a rank deviates, the others wait until
+/// their deadline.
 template <enqueues Transport>
 class Captured {
 public:
     Captured(Captured&&) noexcept = default;
     Captured& operator=(Captured&&) noexcept = default;
 
-    /// Launches the graph after all operations started before, and waits. Errors: timeout after the
-    /// group's timeout, peer_lost, aborted.
+    /// Launches the graph after all operations that were started before, and waits. Errors: timeout
+    /// after the group's timeout, peer_lost, aborted.
     void replay() { start().wait(); }
-    /// The same without waiting. This object must live until the operation is done.
+    /// As `replay`, without waiting. This object must outlive the operation.
     [[nodiscard]] Operation start() {
         detail::OperationRequest request;
         request.plan = plan_;
@@ -83,16 +83,16 @@ private:
     Graph graph_;
 };
 
-/// Captures what `body()` enqueues on the transport's stream, `group.endpoint().stream()`, and on
-/// streams that follow it (`after`, `Operation::then`): the program's kernels, and native
+/// Captures the work that `body()` enqueues on the transport's stream, `group.endpoint().stream()`,
+/// and on streams that follow it (`after`, `Operation::then`): the program's kernels, and native
 /// collectives on device memory, in any group of this rank. Collective: all ranks capture the same
-/// collectives; a difference is a mismatch. Operations that `body` starts are waited for: this
-/// waits for messages, not for the device. Weights of WeightedMean are those of the capture.
+/// collectives; a difference is a mismatch. Waits for the messages of operations that `body`
+/// starts, not for the device. The weights of WeightedMean are those of the capture.
 ///
-/// Errors: bad_input (operations are in flight; data on the host, or one of the library's
-/// schedules, whose buffers do not stay), refused (as CUDA says: a call that cannot be captured,
-/// such as an allocation), and what `body` throws. After an error in a capture that has begun, the
-/// world ends on all ranks: they may hold different parts of the graph.
+/// Errors: bad_input (operations are in flight; data on the host; a schedule of the library, whose
+/// buffers do not stay), refused (with CUDA's text: a call that cannot be captured, such as an
+/// allocation), and exceptions of `body`. After an error in a capture that has begun, the world
+/// ends on all ranks, since they may hold different parts of the graph.
 template <enqueues Transport, class Body>
 [[nodiscard]] Captured<Transport> capture(Group<Transport>& group, Body&& body) {
     detail::check_member(group);
@@ -112,7 +112,7 @@ template <enqueues Transport, class Body>
             return transport.end_capture();
         };
         Captured<Transport> made(group, ended());
-        barrier(group); // all ranks have it
+        barrier(group); // all ranks have captured it
         return made;
     } catch (...) {
         const auto entry = engine.enter();

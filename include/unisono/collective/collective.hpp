@@ -11,8 +11,8 @@
 /// | send, receive | point_to_point.hpp |
 ///
 /// For each function, `start_...` returns an `Operation` instead of waiting. Data are anything that
-/// std::span can view. The last argument names a family of schedules (schedule/families.hpp); by
-/// default the transport's best (native.hpp).
+/// std::span can view. The last argument names a family of schedules (schedule/families.hpp); the
+/// default is the transport's best (native.hpp).
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"

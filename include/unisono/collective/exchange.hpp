@@ -30,7 +30,7 @@ std::uint32_t start_blocks(Group<Transport>& group, OperationRequest request, st
     return start<What>(group, request, 0, family);
 }
 
-/// All ranks' blocks have the size of this rank's, as a call has them that can be repeated.
+/// True if all ranks' blocks have the size of this rank's: only such a call can be repeated.
 template <transport Transport>
 bool are_equal_blocks(const Group<Transport>& group, std::span<const std::size_t> counts, std::size_t mine,
                       std::size_t all) {
@@ -95,8 +95,8 @@ std::uint32_t start_all_to_all(Group<Transport>& group, std::span<const T> in, s
 
 } // namespace detail
 
-/// Every rank's `all` = the ranks' `mine`, one after another. `counts`: the number of elements of
-/// each rank, the same list on every rank; without it all give the same number. `mine` may be this
+/// Every rank's `all` = the ranks' `mine`, in rank order. `counts`: the number of elements of each
+/// rank, the same list on every rank; without it all ranks give the same number. `mine` may be this
 /// rank's own block of `all`; any other overlap is bad_input. Cost per rank: p - 1 blocks.
 template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
 void all_gather(Group<Transport>& group, const In& mine, Out&& all, std::span<const std::size_t> counts = {},
@@ -119,9 +119,9 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
                                                  detail::family_for<Collective::all_gather, In>(group, family)));
 }
 
-/// Rank r's `mine` = the reduction of all ranks' r-th block of `all`. `counts` as for all_gather;
+/// Rank r's `mine` = the reduction of all ranks' r-th block of `all`. `counts` as in all_gather.
 /// `mine` may be this rank's own block of `all`; any other overlap is bad_input. Cost per rank: p -
-/// 1 blocks sent, p - 1 combined. Determinism: as all_reduce by the same family.
+/// 1 blocks sent, p - 1 combined. Determinism: as all_reduce with the same family.
 template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Op = Sum,
           class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
@@ -170,8 +170,8 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
                                                  detail::family_for<Collective::all_to_all, In>(group, family)));
 }
 
-/// The barrier's operation, which completes when all ranks have started it. Cost: ceil(log2 p)
-/// empty messages per rank, or one flag over mapped memory.
+/// Starts a barrier, which completes when all ranks have started it. Cost: ceil(log2 p) empty
+/// messages per rank, or one flag over mapped memory.
 template <transport Transport, class Family = NativeSchedule>
 [[nodiscard]] Operation start_barrier(Group<Transport>& group, const Family& family = {}) {
     detail::check_member(group);
@@ -191,17 +191,17 @@ void barrier(Group<Transport>& group, const Family& family = {}) {
     group.finish(detail::start<Collective::barrier>(group, request, 0, family));
 }
 
-/// Any other call of `all_gather` is refused, and the message says why.
+/// Refuses any other call of `all_gather`, with the reason.
 template <transport Transport>
 void all_gather(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
                 detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
-/// Any other call of `reduce_scatter` is refused, and the message says why.
+/// Refuses any other call of `reduce_scatter`, with the reason.
 template <transport Transport>
 void reduce_scatter(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
                     detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
-/// Any other call of `all_to_all` is refused, and the message says why.
+/// Refuses any other call of `all_to_all`, with the reason.
 template <transport Transport>
 void all_to_all(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
                 detail::AnyArgument = 0, detail::AnyArgument = 0) {}

@@ -1,8 +1,7 @@
 #pragma once
 
 /// \file
-/// How a collective gets its schedule: from a family that the caller names, or the transport's
-/// best.
+/// Chooses a collective's schedule: from the family that the caller names, or the transport's best.
 
 #include "unisono/group/group.hpp"
 #include "unisono/group/transport_kinds.hpp"
@@ -15,18 +14,20 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The transport's best schedule. Where peers' memory is mapped, small data travel beside the
-/// flags, and large data are combined straight from the peers' buffers. Elsewhere very small data
-/// are exchanged in one round where the transport is fast at that, small data by halving and
-/// doubling, large data by a ring (depending on the bytes per rank), and rooted collectives by
-/// trees. A transport that knows which ranks share hosts uses HierarchicalSchedule; one with a
-/// device, that device's library for sufficiently large data; one with collectives of its own, as
-/// MPI, those for large data.
+/// The transport's best schedule.
+/// - Over mapped memory small data are posted beside the flags, and large data are combined
+///   directly from the peers' buffers.
+/// - Over messages very small data are exchanged in one round if the transport is fast at that,
+///   small data use halving and doubling, large data a ring (depending on the bytes per rank), and
+///   rooted collectives trees.
+/// - A transport that knows which ranks share hosts uses HierarchicalSchedule.
+/// - A transport with a device uses that device's library for sufficiently large data; one with
+///   collectives of its own, such as MPI, uses those for large data.
 struct NativeSchedule {
     static constexpr std::string_view name = "native";
     std::size_t ring_bytes = 262144; ///< over messages: from this many bytes per rank on, all_reduce uses the ring
     std::size_t across_bytes =
-        65536; ///< on hosts with several ranks: between hosts a ring from this size on, a tree below it
+        65536; ///< on hosts with several ranks: a ring between hosts from this size on, a tree below it
     std::size_t transports_own_bytes =
         65536; ///< from this size on a transport's own collectives run, if it has any: MPI's
 
@@ -35,7 +36,7 @@ struct NativeSchedule {
 
 namespace detail {
 
-/// The schedule of `family` for a collective; a readable refusal if it has none.
+/// The schedule of `family` for a collective; refuses readably if there is none.
 template <Collective What, class Family>
 auto schedule_of(const Family& family, const schedule::Shape& shape) {
     static_assert(
@@ -46,23 +47,23 @@ auto schedule_of(const Family& family, const schedule::Shape& shape) {
 }
 
 /// The native schedules over messages on hosts with several ranks. Defined in
-/// collective/native_on_hosts.hpp, which comes with the transports that know hosts.
+/// collective/native_on_hosts.hpp, which the headers of transports that know hosts include.
 template <Collective What, transport Transport, class Use>
 auto choose_on_hosts(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                      Use use);
 
 /// True if the transport has this collective of its own and the data are large enough; the same on
-/// all ranks. Defined as `choose_own` is.
+/// all ranks. Defined in the same header as `choose_own`.
 template <Collective What, transport Transport>
 bool has_own(const Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request);
 
-/// For transports with collectives of their own. The header that combines both defines it
+/// Chooses for transports with collectives of their own. Defined in the header that combines both
 /// (unisono/mpi_collectives.hpp).
 template <Collective What, transport Transport, class Use>
 auto choose_own(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                 Use use);
 
-/// The native schedules over messages, for any ranks.
+/// The native schedules over messages, if ranks are not grouped by hosts.
 template <Collective What, transport Transport, class Use>
 auto choose_on_equals(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                       Use use) {
@@ -85,8 +86,8 @@ auto choose_on_equals(Group<Transport>& group, const NativeSchedule& family, con
     }
 }
 
-/// True if host data go through the device: its library has the collective, and the data are large
-/// enough. All ranks must reach the same answer, which they could not by their own counts.
+/// True if host data pass through the device: its library has the collective, and the data are
+/// large enough. All ranks must get the same result, so it does not depend on a rank's own counts.
 template <Collective What, class Transport>
 bool goes_by_stream(const Transport& transport, const OperationRequest& request) {
     if (What == Collective::barrier || request.total_bytes < transport.staged_bytes()) return false;
@@ -109,14 +110,15 @@ consteval bool reads_peers_for_all_to_all() {
     else return decltype(schedule_of<Collective::all_to_all>(std::declval<Family>(), schedule::Shape{}))::mapped;
 }
 
-/// Calls `use(schedule)` with the schedule for this collective. The choice depends on values that
-/// are equal on all ranks.
+/// Calls `use(schedule)` with the schedule for this collective. The choice depends only on values
+/// that are equal on all ranks.
 template <Collective What, transport Transport, class Family, class Use>
 auto choose_schedule(Group<Transport>& group, const Family& family, const OperationRequest& request, int root,
                      Use use) {
     const schedule::Shape shape = group.shape(root);
     if constexpr (What == Collective::all_to_all) {
-        // A block lies in a peer's buffer where that peer's counts say, which are not known here.
+        // The peer's counts, which are not known here, determine a block's offset in the peer's
+        // buffer.
         if constexpr (reads_peers_for_all_to_all<Transport, Family>())
             if (!request.input_counts.empty() || !request.output_counts.empty())
                 return use(schedule_of<What>(DirectSchedule{}, shape));

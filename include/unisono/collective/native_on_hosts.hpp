@@ -10,8 +10,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// With one rank per host, or all ranks on one host, the schedules ignore hosts. The same holds
-/// where blocks of ranks alternate between hosts: there doubling and trees already send most
+/// With one rank per host, or all ranks on one host, schedules ignore hosts. Collectives of blocks
+/// do so as well if ranks are dealt to hosts round-robin: doubling and trees then already send most
 /// messages within hosts, with as few bytes between hosts, and from all ranks at once.
 template <Collective What, transport Transport, class Use>
 auto choose_on_hosts(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,

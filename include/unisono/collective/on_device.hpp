@@ -1,24 +1,24 @@
 #pragma once
 
 /// \file
-/// Collectives on device memory, for transports whose ranks have a device: the same functions take
-/// `DeviceSpan`s.
+/// Collectives on device memory, for transports whose ranks have a device: the same functions
+/// accept `DeviceSpan`s.
 ///
 ///     un::DeviceMemory<float> gradient = un::allocate_on_device<float>(world, 1'000'000);
 ///     un::all_reduce(world, gradient.span());                                // NCCL's
-///     un::all_reduce(world, gradient.span(), un::Sum{}, un::RingSchedule{}); // our own
+///     un::all_reduce(world, gradient.span(), un::Sum{}, un::RingSchedule{}); // Unisono's own
 ///
-/// They are enqueued on the transport's stream, in the order in which they are started, whatever
-/// their group: ranks start collectives of common groups in the same order. An operation is done
-/// when the device is done. Laws, shapes and errors are the host's. Determinism: by the library,
-/// what it promises; by one of our schedules, its bits. WeightedMean: the library multiplies by
-/// weight / sum of weights, rounded to the element's type, and adds (PreMulSum); so its bits differ
-/// from the host's. all_to_all by counts that do not match hangs until the deadline: no message
-/// carries their sizes.
+/// They are enqueued on the transport's stream in the order in which they are started, also across
+/// groups: ranks start the collectives of common groups in the same order. An operation is done
+/// when the device is done. Laws, shapes and errors are the host's. Determinism: with the native
+/// schedule that of the transport's library; with a schedule of Unisono its bits. WeightedMean: the
+/// library multiplies by weight / sum of weights, rounded to the element's type, and adds
+/// (PreMulSum); so its bits differ from the host's. all_to_all with counts that do not match hangs
+/// until the deadline: no message carries their sizes.
 ///
 /// Over a transport that moves host bytes (unisono/cuda.hpp) they are the host's collectives,
-/// through pinned memory in pieces: with the bits of the host's when those are cut into chunks of
-/// the same size. `Cuda<Mpi>`: MPI's own where it takes device memory.
+/// through pinned memory in chunks: with the host's bits if the host's data are cut into chunks of
+/// the same size. `Cuda<Mpi>`: MPI's own collectives, if MPI accepts device memory.
 
 #include "unisono/arithmetic/stream_kernel.hpp"
 #include "unisono/collective/all_reduce.hpp"
@@ -39,8 +39,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The kernel with which one of our schedules combines on the device; none for the library's own
-/// collectives, and where nothing is combined.
+/// The kernel with which a schedule of Unisono combines on the device; none for the transport's own
+/// collectives, and for collectives that do not combine.
 template <Collective What, class Family, class T, class Op>
 StreamKernelFunction stream_kernel() {
     constexpr bool combines =
@@ -67,7 +67,8 @@ StreamKernelFunction stream_kernel() {
     }
 }
 
-/// Starts a request on device memory by the schedule that `family` offers, or by the library.
+/// Starts a request on device memory, with the schedule that `family` offers, or with the
+/// transport's own collective.
 template <Collective What, enqueues Transport, class Family>
 std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
     request.stream.space = MemorySpace::device;
@@ -83,9 +84,9 @@ std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request
     return group.start(request);
 }
 
-/// The same through the host, in pieces: of the family's chunks if it has any, else of the
-/// transport's. By the native schedule as on the host, over messages; where peers' memory is
-/// mapped, directly, with the bits of mapped schedules.
+/// As above, through the host, in chunks: of the family's size if it has one, else of the
+/// transport's. The native schedule is the host's over messages; if peers' memory is mapped it is
+/// the direct one, with the bits of mapped schedules.
 template <Collective What, through_host_transport Transport, class Family>
 std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
     static_assert(
@@ -144,7 +145,7 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
     all_reduce(group, std::span<double>(&all, 1));
     auto way = family;
     if constexpr (enqueues<Transport>) {
-        way.stream.weight = all == 0.0 ? 0.0 : op.weight / all; // its part of the whole
+        way.stream.weight = all == 0.0 ? 0.0 : op.weight / all; // its share of the sum
         way.stream.weighted = true;
     } else {
         way.stream.weight = op.weight;
@@ -162,9 +163,9 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
 
 } // namespace detail
 
-/// `count` elements of device memory, which its library moves without copying. Not cleared. Not
-/// collective. Freeing it waits for the device's work. Errors: bad_input (too many bytes), refused
-/// (no memory).
+/// `count` elements of device memory, which the transport's library moves without copying. Not
+/// cleared. Not collective. Freeing it waits for the device's work. Errors: bad_input (too many
+/// bytes), refused (no memory).
 template <element T, streaming_transport Transport>
 [[nodiscard]] DeviceMemory<T> allocate_on_device(Group<Transport>& group, std::size_t count) {
     std::size_t bytes = 0;
@@ -174,12 +175,12 @@ template <element T, streaming_transport Transport>
     return DeviceMemory<T>(group.endpoint().allocate_on_device(bytes), count);
 }
 
-/// `count` elements of device memory on each rank of the group, which the library knows on all of
-/// them (NCCL 2.27 and newer: symmetric windows, its fastest way where devices reach one another's
-/// memory; otherwise as allocate_on_device). Collective. Not cleared. Law: in a collective of this
-/// group all ranks pass the same part of it, from the same element on. Use it for memory that lives
-/// as long as the group: it is freed when the group has ended, however early it is released.
-/// Errors, on all ranks: bad_input (counts differ, too many bytes), refused (no memory); timeout.
+/// `count` elements of device memory on each rank of the group, which the transport's library knows
+/// on all ranks (NCCL 2.27 and newer: symmetric windows, its fastest memory if devices can access
+/// one another's; otherwise as allocate_on_device). Collective. Not cleared. Law: in a collective
+/// of this group all ranks pass the same range of it. Use it for memory that lives as long as the
+/// group: it is freed when the group ends, even if it is released earlier. Errors, on all ranks:
+/// bad_input (counts differ, too many bytes), refused (no memory); timeout.
 template <element T, enqueues Transport>
 [[nodiscard]] DeviceMemory<T> allocate_windows(Group<Transport>& group, std::size_t count) {
     detail::check_member(group);
@@ -188,7 +189,7 @@ template <element T, enqueues Transport>
         refuse_input({"allocate_windows: ", count, " elements of ", sizeof(T), " bytes are more than memory can hold"});
     struct Offer {
         std::uint64_t bytes;
-        std::uint64_t refused; ///< for lack of memory
+        std::uint64_t refused; ///< no memory
     };
     Offer mine{bytes, 0};
     Transport& transport = group.endpoint();
@@ -216,9 +217,9 @@ template <element T, enqueues Transport>
     return DeviceMemory<T>(std::move(memory), count);
 }
 
-/// Work that this rank starts on devices from now on, in any group, begins after the work enqueued
-/// so far on `stream`, a cudaStream_t; the host does not wait. With `Operation::then` a program's
-/// own streams synchronise with the library's without the host:
+/// Work that this rank starts on devices later, in any group, begins after the work enqueued so far
+/// on `stream`, a cudaStream_t; the host does not wait. Together with `Operation::then` it
+/// synchronises a program's own streams with the transport's stream without the host:
 ///
 ///     backward<<<..., mine>>>(...);
 ///     un::after(world, mine);
@@ -226,7 +227,7 @@ template <element T, enqueues Transport>
 ///     sum.then(mine);
 ///     step<<<..., mine>>>(...);
 ///
-/// Errors: refused, as CUDA says.
+/// Errors: refused, with CUDA's text.
 template <streaming_transport Transport>
 void after(Group<Transport>& group, void* stream) {
     detail::check_member(group);

@@ -24,10 +24,10 @@ std::uint32_t start_message(Group<Transport>& group, schedule::StepKind kind, co
 
 } // namespace detail
 
-/// Sends n elements to `peer`, whose matching receive has the same tag and exactly as many elements
-/// of the same type (else: mismatch on both). Messages between two ranks with equal tags are
-/// matched in the order of their calls. Returns when `data` may be changed: over common memory,
-/// after up to 2 KiB were copied, or the peer has received.
+/// Sends n elements to `peer`, whose matching receive has the same tag and exactly n elements of
+/// the same type (else: mismatch on both). Messages between two ranks with equal tags are matched
+/// in the order of their calls. Returns when `data` may be changed: over shared memory, after up to
+/// 2 KiB were copied, or when the peer has received.
 template <transport Transport, buffer Data>
 void send(Group<Transport>& group, const Data& data, int peer, int tag = 0) {
     const auto from = detail::span_of(data);
@@ -63,12 +63,12 @@ template <transport Transport, writable_buffer Data>
                                                             to.size(), peer, tag));
 }
 
-/// Any other call of `send` is refused, and the message says why.
+/// Refuses any other call of `send`, with the reason.
 template <transport Transport>
 void send(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
           detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
-/// Any other call of `receive` is refused, and the message says why.
+/// Refuses any other call of `receive`, with the reason.
 template <transport Transport>
 void receive(Group<Transport>&, detail::AnyData<true>, detail::AnyArgument = 0, detail::AnyArgument = 0,
              detail::AnyArgument = 0, detail::AnyArgument = 0) {}

@@ -1,13 +1,13 @@
 #pragma once
 
 /// \file
-/// A sum over ranks whose bits depend on the addends alone: not on their order, on the ranks that
-/// have them, on schedule, transport or number of ranks. Not in collective.hpp: include it where it
-/// is used.
+/// A sum over ranks whose bits depend only on the addends: not on their order, the ranks that have
+/// them, schedule, transport or number of ranks. Not part of collective.hpp: include this header to
+/// use it.
 ///
 ///     un::reproducible_sum(world, gradient);                 // one addend per rank
 ///
-/// Several addends on a rank are added to an image first, so that grouping does not matter either:
+/// Several addends on a rank are first added on the grid, so grouping does not matter either:
 ///
 ///     // needed: the greatest of needed_exponent; 8 bytes per element, any schedule
 ///     un::Grid grid = un::agree_on_grid<float>(world, needed, addends);
@@ -29,9 +29,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// data = the sum of all ranks' data on a grid, straight from their memory. `What` is an
+/// data = the sum of all ranks' data on a grid, directly from their memory. `What` is an
 /// all_reduce, or a reduce that leaves the data of ranks other than the root unchanged. The map
-/// refers to ranges that must live as long as the operation, and are the same on all ranks. More
+/// refers to ranges that must live as long as the operation, and are equal on all ranks. For more
 /// than one rank.
 template <Collective What, transport Transport, floating_element T>
     requires(Transport::maps_peers)
@@ -44,7 +44,7 @@ std::uint32_t start_sum_on_grid(Group<Transport>& group, std::span<T> data, cons
     return start<What>(group, request, root, NativeSchedule{});
 }
 
-/// The needs of all ranks: the exponent, whether all have the same weight, and the rank whose data
+/// The needs of all ranks: the exponent, whether all have the same weight, and a rank whose data
 /// are not finite.
 struct GridNeeds {
     std::int32_t exponent = Grid::nothing;
@@ -80,8 +80,8 @@ template <transport Transport>
 
 /// One grid for addends of all ranks: the finest on which `addends` of them fit (the total per
 /// element; the same number on all ranks). Each rank passes the exponent that its own addends need.
-/// Collective; one all_gather of 16 bytes. \throws error not_finite, on all ranks alike, which
-/// names the rank; the group remains usable
+/// Collective; one all_gather of 16 bytes. \throws error not_finite, on all ranks, which names the
+/// rank; the group remains usable
 template <floating_element T, transport Transport>
 Grid agree_on_grid(Group<Transport>& group, std::int32_t needed, std::int64_t addends) {
     detail::check_member(group);
@@ -91,16 +91,16 @@ Grid agree_on_grid(Group<Transport>& group, std::int32_t needed, std::int64_t ad
     return Grid::above<T>(all.exponent, addends);
 }
 
-/// data = the sum of weight * data over all ranks, on every rank, by any family of schedules. Each
-/// rank has a weight of its own. The error is at most p * 2^(E - 52) and half an ulp, where 2^(E -
-/// 1) <= max |weight * data| < 2^E over all ranks and elements.
+/// data = the sum of weight * data over all ranks, on every rank, with any family of schedules.
+/// Each rank has a weight of its own. The error is at most p * 2^(E - 52) plus half an ulp, where
+/// 2^(E - 1) <= max |weight * data| < 2^E over all ranks and elements.
 ///
-/// Cost: one read and an all_gather of 16 bytes to find E. Then, where peers' memory is mapped and
-/// weights are equal, an all_reduce of the data themselves (1 to 2.5 times the time of `Sum`); else
-/// of images, 8 bytes per element, with memory for them.
-/// Errors: as all_reduce; and not_finite on all ranks alike, which leaves the data unchanged and
-/// the group usable.
-/// Determinism: a function of the set of (weight, data) alone.
+/// Cost: one read and an all_gather of 16 bytes to find E. Then, over mapped memory with equal
+/// weights, an all_reduce of the data themselves (1 to 2.5 times the time of `Sum`); else an
+/// all_reduce of integers on the grid, 8 bytes per element, with memory for them.
+/// Errors: as all_reduce; and not_finite on all ranks, which leaves the data unchanged and the
+/// group usable.
+/// Determinism: a function of the set of (weight, data) only.
 template <transport Transport, writable_buffer Data, class Family = NativeSchedule>
     requires floating_element<buffer_element<Data>>
 void reproducible_sum(Group<Transport>& group, Data&& data, double weight = 1.0, const Family& family = {}) {
@@ -122,7 +122,7 @@ void reproducible_sum(Group<Transport>& group, Data&& data, double weight = 1.0,
     Memory<std::int64_t> image = group.template allocate<std::int64_t>(values.size());
     const std::span<std::int64_t> images(image.data(), values.size());
     to_grid(images, values, weight, grid);
-    all_reduce(group, images, Sum{}, family); // all fit, so that none is marked
+    all_reduce(group, images, Sum{}, family); // all fit, so none is marked
     from_grid(values, std::span<const std::int64_t>(images), grid);
 }
 

@@ -46,7 +46,8 @@ void check_count(const Group<Transport>& group, Collective what, const char* whi
     if (found != expected) refuse_count(what, group.world_rank(), which, found, expected);
 }
 
-/// The sum of counts; bad_input if their number is not that of the ranks, or if the sum overflows.
+/// The sum of counts. Errors: bad_input if there is not one count per rank, or if the sum
+/// overflows.
 template <transport Transport>
 std::size_t total(const Group<Transport>& group, Collective what, std::span<const std::size_t> counts) {
     check_count(group, what, "the list of counts", counts.size(), static_cast<std::size_t>(group.size()));
@@ -57,15 +58,15 @@ std::size_t total(const Group<Transport>& group, Collective what, std::span<cons
     return sum;
 }
 
-/// One number in place of a list of counts, for ranks to compare.
+/// A hash of a list of counts, for ranks to compare.
 inline std::uint64_t hash_of(std::span<const std::size_t> counts) {
     std::uint64_t hash = 14695981039346656037u;
     for (const std::size_t count : counts) hash = (hash ^ count) * 1099511628211u;
     return hash;
 }
 
-/// A request for elements of type T; the schedule's plan, the partition and the reduction are
-/// filled in by the collective.
+/// A request for elements of type T. The collective adds the schedule's plan, the partition and the
+/// reduction.
 template <element T>
 OperationRequest request_for(const T* input, T* output) {
     OperationRequest request;
@@ -76,11 +77,11 @@ OperationRequest request_for(const T* input, T* output) {
     return request;
 }
 
-/// Operations without a state of their own, whose kernels are the library's.
+/// True for operations without a state of their own, whose kernels are the library's.
 template <class Op>
 inline constexpr bool is_built_in = built_in_operation<Op>;
 
-/// The call as the group may know it from an earlier time; 0 if it knows no such calls, or if the
+/// The call by which the group may know an earlier run; 0 if it keeps no such calls, or if the
 /// memory overlaps, which is refused later. Counts must have been checked.
 template <Collective What, class Family, transport Transport, element T>
 [[gnu::always_inline]] inline std::uint64_t known_call(const Group<Transport>& group, const T* input, const T* output,
@@ -97,8 +98,8 @@ template <Collective What, class Family, transport Transport, element T>
     }
 }
 
-/// Runs a collective that this group has run before, by the shortest path from call to flag. False
-/// if it is not such a one; then nothing has happened.
+/// Runs a collective that this group has run before, on the shortest path from call to flag. False,
+/// without any effect, if it has not.
 template <Collective What, class Family, transport Transport, element T>
 [[gnu::always_inline]] inline bool repeat(Group<Transport>& group, const Family&, const T* input, T* output,
                                           std::size_t count, int root = 0,
@@ -107,7 +108,7 @@ template <Collective What, class Family, transport Transport, element T>
     return call != 0 && group.repeat(call, count, input, output);
 }
 
-/// The same without waiting: the operation's index, or `no_operation`.
+/// As `repeat`, without waiting: returns the operation's index, or `no_operation`.
 template <Collective What, class Family, transport Transport, element T>
 std::uint32_t start_again(Group<Transport>& group, const Family&, const T* input, T* output, std::size_t count,
                           int root = 0, ReductionKind reduction = ReductionKind::none) {
@@ -115,7 +116,7 @@ std::uint32_t start_again(Group<Transport>& group, const Family&, const T* input
     return call == 0 ? no_operation : group.start_again(call, count, input, output);
 }
 
-/// A family with which the host's functions start on the device what they would start on the host;
+/// A family with which the host's functions start a collective on the device;
 /// collective/on_device.hpp defines its functions.
 template <class Family>
 struct OnDevice {
@@ -127,14 +128,14 @@ OnDevice<Family> on_device(const Group<Transport>& group, const Family& family);
 template <Collective What, streaming_transport Transport, class Family>
 std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root, const OnDevice<Family>& device);
 
-/// The family by which such a buffer travels.
+/// The family for data in such a buffer.
 template <Collective What, class Buffer, class Op = Sum, transport Transport, class Family>
 [[gnu::always_inline]] inline decltype(auto) family_for(const Group<Transport>& group, const Family& family) {
     if constexpr (views_device<Buffer>) return on_device<What, buffer_element<Buffer>, Op>(group, family);
     else return (family);
 }
 
-/// Starts `request` by the schedule that `family` offers for this collective.
+/// Starts `request` with the schedule that `family` offers for this collective.
 template <Collective What, transport Transport, class Family>
 std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
     if constexpr (requires { family.chunk_bytes; }) request.chunk_bytes = family.chunk_bytes;

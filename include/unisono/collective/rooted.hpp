@@ -39,7 +39,7 @@ std::uint32_t start_reduce(Group<Transport>& group, std::span<const T> in, std::
     return start<Collective::reduce>(group, request, root, family);
 }
 
-/// gather and scatter differ in direction only: `mine` is this rank's own block, `all` has all
+/// gather and scatter differ in direction only: `mine` is this rank's own block; `all` has all
 /// blocks and is used at the root.
 template <Collective What, transport Transport, element T, class Family>
 std::uint32_t start_rooted_blocks(Group<Transport>& group, const T* in, T* out, std::size_t mine, std::size_t all,
@@ -66,9 +66,9 @@ std::uint32_t start_rooted_blocks(Group<Transport>& group, const T* in, T* out, 
 
 } // namespace detail
 
-/// Every rank's data become the root's. n elements everywhere. Cost: tree ceil(log2 p) rounds of n;
-/// ring (a chain) is for large data with `chunk_bytes`; native: each rank reads the root's memory.
-/// Errors and aliasing as for all_reduce.
+/// Every rank's data become the root's. n elements on every rank. Cost: tree ceil(log2 p) rounds of
+/// n elements; ring (a chain) for large data with `chunk_bytes`; native over mapped memory: each
+/// rank reads the root's memory. Errors and aliasing as in all_reduce.
 template <transport Transport, result_of<Transport> Data, class Family = NativeSchedule>
 void broadcast(Group<Transport>& group, Data&& data, int root, const Family& family = {}) {
     const auto all = detail::elements_of(data);
@@ -85,7 +85,7 @@ template <transport Transport, result_of<Transport> Data, class Family = NativeS
 }
 
 /// The root's `out` = the reduction of all ranks' `in`. `out` is used at the root only (elsewhere
-/// it may be empty) and may be the root's `in`. Determinism: as all_reduce by the same family.
+/// it may be empty) and may be the root's `in`. Determinism: as all_reduce with the same family.
 template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Op = Sum,
           class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
@@ -112,10 +112,10 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
                                              detail::family_for<Collective::reduce, In, Op>(group, family)));
 }
 
-/// The root's `all` = the ranks' `mine`, one after another. `counts`: the number of elements of
-/// each rank, the same list on every rank; without it all give the same number. `mine` may be the
+/// The root's `all` = the ranks' `mine`, in rank order. `counts`: the number of elements of each
+/// rank, the same list on every rank; without it all ranks give the same number. `mine` may be the
 /// root's own block of `all`. Cost: tree ceil(log2 p) rounds, p - 1 blocks through the root's
-/// subtrees; native: the root reads the ranks' memory.
+/// subtrees; native over mapped memory: the root reads the ranks' memory.
 template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
 void gather(Group<Transport>& group, const In& mine, Out&& all, int root, std::span<const std::size_t> counts = {},
             const Family& family = {}) {
@@ -159,29 +159,29 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
         detail::family_for<Collective::scatter, In>(group, family)));
 }
 
-/// Any other call of `broadcast` is refused, and the message says why.
+/// Refuses any other call of `broadcast`, with the reason.
 template <transport Transport>
 void broadcast(Group<Transport>&, detail::AnyData<true>, detail::AnyArgument = 0, detail::AnyArgument = 0,
                detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
-/// Any other call of `start_broadcast` is refused, and the message says why.
+/// Refuses any other call of `start_broadcast`, with the reason.
 template <transport Transport>
 Operation start_broadcast(Group<Transport>&, detail::AnyData<true>, detail::AnyArgument = 0, detail::AnyArgument = 0,
                           detail::AnyArgument = 0, detail::AnyArgument = 0) {
     return {};
 }
 
-/// Any other call of `reduce` is refused, and the message says why.
+/// Refuses any other call of `reduce`, with the reason.
 template <transport Transport>
 void reduce(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
             detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
-/// Any other call of `gather` is refused, and the message says why.
+/// Refuses any other call of `gather`, with the reason.
 template <transport Transport>
 void gather(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
             detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
-/// Any other call of `scatter` is refused, and the message says why.
+/// Refuses any other call of `scatter`, with the reason.
 template <transport Transport>
 void scatter(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
              detail::AnyArgument = 0, detail::AnyArgument = 0) {}

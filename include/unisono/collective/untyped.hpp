@@ -2,9 +2,9 @@
 
 /// \file
 /// Collectives on elements whose type is known at run time, for bindings to other languages and
-/// frameworks. Not in collective.hpp: include it where it is used. All are nonblocking and use the
-/// native schedule; shapes, aliasing, errors and determinism are those of the typed ones. In
-/// addition, bad_input: a null pointer to elements that this rank reads or writes, or more bytes
+/// frameworks. Not part of collective.hpp: include this header to use it. All are nonblocking and
+/// use the native schedule; shapes, aliasing, errors and determinism are those of the typed ones.
+/// In addition, bad_input: a null pointer to elements that this rank reads or writes, or more bytes
 /// than memory can hold.
 ///
 ///     const un::Elements numbers = {un::ElementType::float32, 4};
@@ -36,8 +36,9 @@ struct Elements {
 
 namespace untyped {
 
-/// An operation on opaque elements: sum[i] = in[i] op sum[i], for `count` elements. Associative and
-/// commutative. `context` is passed on unchanged; its target must outlive the collective.
+/// An operation on opaque elements: sum[i] = in[i] op sum[i], for `count` elements. It must be
+/// associative and commutative. `context` is passed on unchanged; its target must outlive the
+/// collective.
 struct ByteOperation {
     void (*combine)(const std::byte* in, std::byte* sum, std::size_t count, void* context) = nullptr;
     std::uint32_t element_bytes = 1;
@@ -51,8 +52,8 @@ namespace detail {
 inline constexpr std::size_t combine_room = 4096;
 inline constexpr std::size_t largest_combined = std::size_t{16} << 20;
 
-/// Combines in blocks that stay in the first-level cache, since a target may be one of the sources;
-/// larger elements one by one, in memory of their own.
+/// Combines in blocks that stay in the first-level cache, since a target may be one of the sources.
+/// Larger elements are combined one by one, in memory of their own.
 inline void combine_bytes(const void* state, const std::byte* const* sources, std::size_t source_count,
                           std::byte* const* targets, std::size_t target_count, std::size_t count) {
     const auto& operation = *static_cast<const untyped::ByteOperation*>(state);
@@ -97,8 +98,8 @@ inline OperationRequest untyped_request(const Elements& elements, const void* in
     return request;
 }
 
-/// The bytes of `blocks` times `count` elements. No memory is larger than what a pointer can be
-/// moved by. \throws error bad_input: they are more
+/// The bytes of `blocks` times `count` elements. \throws error bad_input: more than a pointer
+/// difference can hold
 template <transport Transport>
 std::size_t untyped_bytes(const Group<Transport>& group, std::string_view what, std::size_t count, std::size_t bytes,
                           int blocks = 1) {
@@ -120,7 +121,7 @@ void check_untyped_memory(const Group<Transport>& group, std::string_view what, 
             {what, " on rank ", group.world_rank(), ": the ", which, " is NULL; expected memory of ", bytes, " bytes"});
 }
 
-/// A `request` for a vector of `count` elements.
+/// Completes a request for a vector of `count` elements.
 template <transport Transport>
 void cut_vector(const Group<Transport>& group, Collective what, OperationRequest& request, std::size_t count) {
     request.partition = Partition::vector(count);
@@ -128,7 +129,7 @@ void cut_vector(const Group<Transport>& group, Collective what, OperationRequest
     request.total_bytes = untyped_bytes(group, name_of(what), count, request.element_bytes);
 }
 
-/// A `request` for one block per rank: `mine` elements each, or as `counts` say.
+/// Completes a request for one block per rank, of `mine` elements each, or of `counts`.
 template <transport Transport>
 void cut_blocks(const Group<Transport>& group, Collective what, OperationRequest& request, std::size_t mine,
                 std::span<const std::size_t> counts) {
@@ -146,7 +147,7 @@ void cut_blocks(const Group<Transport>& group, Collective what, OperationRequest
     }
 }
 
-/// `own_bytes`: of this rank's block, where it has one.
+/// Starts a request. `own_bytes`: the size of this rank's block, if it has one.
 template <Collective What, transport Transport>
 Operation start_untyped(Group<Transport>& group, OperationRequest& request, int root = 0, std::size_t own_bytes = 0) {
     constexpr BufferUse use = buffer_use(What);
@@ -176,8 +177,8 @@ inline Reduction reduction(ReductionKind kind, ElementType type) {
     }
 }
 
-/// An operation of the caller's. It must live until the collective has started. Errors: bad_input
-/// for elements of no bytes, or of more than 16 MiB.
+/// A caller's own operation. It must live until the collective has started. Errors: bad_input for
+/// elements of 0 bytes, or of more than 16 MiB.
 inline Reduction reduction(const ByteOperation& operation, ElementType type = ElementType::opaque) {
     if (operation.element_bytes == 0 || operation.element_bytes > detail::largest_combined)
         refuse_input({"untyped::reduction: found elements of ", operation.element_bytes, " bytes, expected 1 to ",
@@ -304,8 +305,8 @@ template <transport Transport>
 }
 
 namespace parts {
-/// Refuses what no message can be, before anything is sent. `memory`: what is sent, or where it is
-/// received.
+/// Refuses an invalid message before anything is sent. `memory`: of the data to send, or the memory
+/// to receive into.
 template <transport Transport>
 void check_message(const Group<Transport>& group, schedule::StepKind kind, const Elements& elements, const void* memory,
                    std::size_t count, int peer, int tag) {

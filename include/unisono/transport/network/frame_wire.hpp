@@ -44,7 +44,6 @@
 ///   is in flight any more. `sending(peer)`: some messages to it are not completely sent yet.
 /// - `describe(peer)`: its address, the interface and the state of the connection, for the text of
 ///   errors.
-///   error's text.
 
 #include "unisono/transport/transport.hpp"
 

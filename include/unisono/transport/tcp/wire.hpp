@@ -96,7 +96,8 @@ public:
         const std::uint32_t quiet = quiet_++;
         if (quiet == 0) return; // there may be more
         attempt = std::min(attempt, quiet);
-        if (one_lost()) return idle_on_host(patience_, attempt, until); // its end would return at once, each time
+        if (one_lost())
+            return idle_on_host(patience_, attempt, until); // the system would return at once for a lost one
         if (patience_.stays_awake(attempt)) return;
         const nanoseconds left = std::min<nanoseconds>(until == never ? never : until - steady_now(),
                                                        std::max(longest_sleep, sleep_after(patience_.waited())));
