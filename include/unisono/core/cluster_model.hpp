@@ -1,12 +1,11 @@
 #pragma once
 
 /// \file
-/// The time of a message in a cluster of hosts: LogGP with tables in place of constants, and with
-/// the resources that the ranks of a host share. One model for three: `schedule::predict`
-/// (schedule/timing.hpp), the transport Simulated (SimulationOptions::cluster), and
-/// AutomaticReducer (reducer/predicted_costs.hpp). `bench_predict` fits it to measurements between
-/// two ranks, and to those between all ranks of two hosts. (Culler et al. 1993; Alexandrov et al.
-/// 1995)
+/// The time of a message in a cluster of hosts: LogGP with tables instead of constants, and with
+/// the resources that the ranks of a host share. Used by `schedule::predict` (schedule/timing.hpp),
+/// the transport Simulated (SimulationOptions::cluster), and AutomaticReducer
+/// (reducer/predicted_costs.hpp). `bench_predict` fits it to measurements between two ranks, and
+/// between all ranks of two hosts. (Culler et al. 1993; Alexandrov et al. 1995)
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/number.hpp"
@@ -23,8 +22,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Nanoseconds by size: points (bytes, nanoseconds) in the order of sizes; straight lines between
-/// them and beyond the last one, and below the first one what it says. Without points 0.
+/// Nanoseconds by size: points (bytes, nanoseconds) in increasing order of size. Linear between
+/// points and beyond the last one, constant below the first one. 0 without points.
 struct TimeBySize {
     std::vector<std::pair<double, double>> points = {};
 
@@ -44,15 +43,16 @@ struct TimeBySize {
 /// The times of a message on one host, or between hosts.
 struct MessageTimes {
     TimeBySize
-        one_way; ///< from the call of the send to the end of the receive, where nothing else is under way: half of a ping-pong
-    TimeBySize overhead; ///< in which a rank can do nothing else: at both ends; a part of `one_way`
+        one_way; ///< from the call of the send to the end of the receive, without other traffic: half of a ping-pong
+    TimeBySize overhead; ///< time in which a rank can do nothing else, at both ends; a part of `one_way`
     TimeBySize gap;      ///< between two messages that one rank sends, or that one rank receives
     TimeBySize
-        shared; ///< between two messages in what the ranks of a host share: its network card in each direction, or its memory
+        shared; ///< between two messages in the resource that a host's ranks share: its network card in each direction,
+                ///< or its memory
     double buffered_bytes =
-        std::numeric_limits<double>::infinity(); ///< a larger message keeps its sender until it is acknowledged
+        std::numeric_limits<double>::infinity(); ///< a larger message occupies its sender until it is acknowledged
     double eager_bytes =
-        std::numeric_limits<double>::infinity(); ///< a larger one sets off once its receiver waits for it
+        std::numeric_limits<double>::infinity(); ///< a larger message leaves once its receiver waits for it
 
     friend bool operator==(const MessageTimes&, const MessageTimes&) = default;
 };
@@ -62,7 +62,7 @@ struct ClusterModel {
     int ranks_per_host = 1;
     MessageTimes within;
     MessageTimes between;
-    double combine_ns_per_byte = 0; ///< of one operand combined with another
+    double combine_ns_per_byte = 0; ///< of combining one operand with another
 
     friend bool operator==(const ClusterModel&, const ClusterModel&) = default;
 
@@ -70,8 +70,8 @@ struct ClusterModel {
         return rank / ranks_per_host == peer / ranks_per_host ? within : between;
     }
 
-    /// \throws error bad_input: a time that is negative or not finite, sizes out of order, no time
-    /// of a message, hosts without ranks
+    /// \throws error bad_input: a time that is negative or not finite, sizes out of order, no
+    ///   message times, hosts without ranks
     void check() const {
         if (ranks_per_host < 1)
             refuse_input({"ClusterModel::ranks_per_host is ", ranks_per_host, ", expected at least 1"});
@@ -93,8 +93,8 @@ struct ClusterModel {
         });
     }
 
-    /// A line for each number and table: its name, and `value` or `bytes:nanoseconds ...`, so that
-    /// `load` finds the same bits.
+    /// A line for each number and table: its name, and `value` or `bytes:nanoseconds ...`. `load`
+    /// restores the same bits.
     [[nodiscard]] std::string save() const {
         std::string text = concat({"unisono cluster model 1\nranks_per_host ", ranks_per_host, "\n"});
         const auto number = [](double value) {
@@ -111,7 +111,7 @@ struct ClusterModel {
         return text;
     }
 
-    /// Reads the text of `save`. \throws error bad_input that says which line is wrong
+    /// Reads the text of `save`. \throws error bad_input, with the wrong line
     [[nodiscard]] static ClusterModel load(std::string_view text) {
         ClusterModel model;
         int line_number = 0;
@@ -176,13 +176,13 @@ private:
 
 namespace detail {
 
-/// The messages of a cluster, in the order in which they are sent: what is busy until when. Of more
-/// ranks than `ranks`, those that are a multiple of `ranks` further on are the same.
+/// The messages of a cluster, in the order in which they are sent: tracks the time until which each
+/// resource is busy. Rank r with r >= `ranks` is treated as rank r mod `ranks`.
 class ClusterClock {
 public:
     struct Times {
-        double sender_free = 0; ///< to do something else
-        double sent = 0;        ///< the send is done
+        double sender_free = 0; ///< the sender can do other work
+        double sent = 0;        ///< the send is complete
         double arrival = 0;     ///< before the receiver's overhead
     };
 
@@ -213,7 +213,7 @@ public:
         return {free, buffered ? free : std::max(free, arrival + times.one_way(0) - times.overhead(0)), arrival};
     }
 
-    /// When a message is there that its receiver has waited for since `waits`.
+    /// The arrival of a message whose receiver has waited since `waits`.
     [[nodiscard]] double met(int from, int to, double bytes, double arrival, double waits) const {
         const MessageTimes& times = model_.of(from, to);
         if (bytes <= times.eager_bytes) return arrival;

@@ -12,9 +12,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Sleeps until the condition is notified, at most for the given time; it may also wake spuriously.
-/// The time is the steady clock's: a step of the system's clock changes nothing. ThreadSanitizer of
-/// g++ 12 and clang 14 does not know such waits, and gets the system's clock.
+/// Sleeps until the condition is notified, at most for the given time; spurious wake-ups are
+/// possible. Uses the steady clock, so steps of the system's clock have no effect. ThreadSanitizer
+/// of g++ 12 and clang 14 does not know such waits, and gets the system's clock.
 inline void sleep_on(std::condition_variable& condition, std::unique_lock<std::mutex>& lock, nanoseconds longest) {
     const auto time = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::nanoseconds(longest));
 #if UNISONO_UNDER_THREAD_SANITIZER

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The macros of the library: namespaces, assertions, and the compiler switches that keep promised
-/// bits. One more is in rule.hpp.
+/// The library's macros: namespaces, assertions, and compiler switches that preserve guaranteed
+/// bits. rule.hpp has one more.
 
 #include "unisono/core/version.hpp"
 
@@ -17,8 +17,8 @@
     "Unisono tells of errors by exceptions: compile the files that include it without -fno-exceptions (a program that has none keeps this to one file and takes errors as values: core/outcome.hpp)"
 #endif
 
-/// Opens `unisono` with its inline version namespace, so that two versions linked into one program
-/// do not mix.
+/// Opens `unisono` with its inline version namespace, so that two versions in one program do not
+/// mix.
 #define UNISONO_NAMESPACE_BEGIN \
     namespace unisono {         \
     inline namespace v0 {
@@ -26,11 +26,11 @@
     }                         \
     }
 
-/// The compiled mode: with UNISONO_COMPILED, which the CMake target unisono::compiled defines, a
-/// program takes from that target's library what does not depend on the program: the templates
-/// listed in unisono/compiled/, and what stands between `#if UNISONO_DEFINES` and its end. Without
-/// it, the default, every file compiles what it uses. The source is the same. A program that has
-/// files of both modes ends when it starts, with a sentence that says so.
+/// The compiled mode. With UNISONO_COMPILED, which the CMake target unisono::compiled defines, a
+/// program takes the code that does not depend on the program from that target's library: the
+/// templates listed in unisono/compiled/, and the code between `#if UNISONO_DEFINES` and its end.
+/// Without it, the default, every file compiles what it uses. The source is the same. A program
+/// with files of both modes ends at its start, with a message that says so.
 #if defined(UNISONO_BUILDS_LIBRARY)
 #define UNISONO_DEFINES 1
 #define UNISONO_DEFINITION
@@ -50,16 +50,17 @@ namespace {
 extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library = 1; ///< what the library looks for
 #endif
 
-/// Under a type of the library: the concept that it satisfies. Where the library is built, and in
-/// tests/headers, this is a static_assert; a program does not prove again what is proven there,
-/// since the proofs of a hundred types take a compiler 50 ms.
+/// Certifies that the type above satisfies a concept. It is a static_assert in the library's own
+/// build and in tests/headers. A program does not repeat the proofs, since those of a hundred types
+/// take a compiler 50 ms.
 #if defined(UNISONO_BUILDS_LIBRARY) || defined(UNISONO_CERTIFIES)
 #define UNISONO_CERTIFY(...) static_assert(__VA_ARGS__)
 #else
 #define UNISONO_CERTIFY(...) static_assert(true)
 #endif
 
-/// A programmer's error inside the library: says what and where, then aborts (debug builds only).
+/// Checks for a programmer's error inside the library: prints what and where, then aborts (debug
+/// builds only).
 #if defined(NDEBUG) && !defined(UNISONO_ASSERTIONS)
 #define UNISONO_ASSERT(condition, message) static_cast<void>(0)
 #else
@@ -71,32 +72,33 @@ extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library 
          : ::unisono::detail::fail_assertion(#condition ": " message ", at " __FILE__ ":" UNISONO_LITERAL(__LINE__)))
 #endif
 
-/// On a function that a GPU may run, too: what CUDA's compiler needs to see there, and nothing for
-/// any other.
+/// Marks a function that a GPU may run as well: expands to the qualifiers of CUDA's compiler, and
+/// to nothing for other compilers.
 #if defined(__CUDACC__)
 #define UNISONO_ON_DEVICE __host__ __device__
 #else
 #define UNISONO_ON_DEVICE
 #endif
 
-/// On the call operator of an element functor, and on what it calls: part of the loop that it is
-/// in, on a GPU, too.
+/// Marks the call operator of an element functor, and the functions that it calls: they are inlined
+/// into the loop, on a GPU as well.
 #define UNISONO_INLINE [[gnu::always_inline]] UNISONO_ON_DEVICE inline
 
-/// Between these two, a * b + c is two roundings on every machine: the compiler must not contract
-/// it to an FMA. Kernels whose bits are promised, and the functors given to them, live between
-/// them. g++ keeps the option with each function and does not inline one into a caller without it,
-/// unless forced: so a function marked UNISONO_INLINE may only be called from another such region
-/// or from a kernel (`vectorised`, `apply`). clang decides where a function is written, templates
-/// and lambdas included. Two things defeat both and are refused or documented: -ffast-math, and
-/// clang's -ffp-contract=fast (the default is `on`), which lets its back end ignore the pragma.
+/// Between these two macros a * b + c is rounded twice on every machine: the compiler must not
+/// contract it to an FMA. Kernels with guaranteed bits, and the functors passed to them, are
+/// defined between them. g++ keeps the option with each function and does not inline one into a
+/// caller without it, unless forced: so a function marked UNISONO_INLINE may only be called from
+/// another such region or from a kernel (`vectorised`, `apply`). clang decides at a function's
+/// definition, templates and lambdas included. Two flags defeat both and are refused or documented:
+/// -ffast-math, and clang's -ffp-contract=fast (the default is `on`), which lets its back end
+/// ignore the pragma.
 #if defined(__clang__)
 #define UNISONO_NO_CONTRACTION_BEGIN                                                                  \
     _Pragma("float_control(push)") _Pragma("clang fp contract(off)") _Pragma("clang diagnostic push") \
         _Pragma("clang diagnostic ignored \"-Wpass-failed\"") /* a user's functor may resist vectorisation */
 #define UNISONO_NO_CONTRACTION_END _Pragma("clang diagnostic pop") _Pragma("float_control(pop)")
 #define UNISONO_NO_CONTRACTION_HERE _Pragma("clang fp contract(off)")
-#elif defined(__CUDACC__) // nvcc, which passes on what it does not know: on the device see arithmetic/values.hpp
+#elif defined(__CUDACC__) // nvcc, which passes unknown flags on: for the device see arithmetic/values.hpp
 #define UNISONO_NO_CONTRACTION_BEGIN                                                           \
     _Pragma("nv_diagnostic push") _Pragma("nv_diag_suppress 1675") _Pragma("GCC push_options") \
         _Pragma("GCC optimize(\"fp-contract=off\")") _Pragma("nv_diagnostic pop")
@@ -108,7 +110,7 @@ extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library 
 #define UNISONO_NO_CONTRACTION_HERE
 #endif
 
-/// 1 where the program is compiled for ThreadSanitizer.
+/// 1 if the program is compiled for ThreadSanitizer.
 #if defined(__SANITIZE_THREAD__)
 #define UNISONO_UNDER_THREAD_SANITIZER 1
 #elif defined(__has_feature)
@@ -120,15 +122,15 @@ extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library 
 #define UNISONO_UNDER_THREAD_SANITIZER 0
 #endif
 
-/// On a function that holds loops: vectorised whatever the program's flags are (also at -O0 with
-/// g++), never contracted, everything it calls inlined, itself never inlined. (-O3 would double the
-/// code and its compile time for no speed; a call of memcpy in place of a short copying loop would
-/// halve the speed.) UNISONO_ELEMENTWISE before a loop says that its iterations are independent:
-/// two pointers either are equal or do not overlap.
+/// Marks a function that contains loops: vectorised whatever the program's flags are (with g++ also
+/// at -O0), never contracted, everything it calls inlined, itself never inlined. (-O3 would double
+/// the code and its compile time without being faster; a call of memcpy in place of a short copying
+/// loop would halve the speed.) UNISONO_ELEMENTWISE before a loop declares its iterations
+/// independent: two pointers are equal or do not overlap.
 #if defined(__clang__)
 #define UNISONO_KERNEL [[gnu::noinline, gnu::flatten]]
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(undefined_behavior_sanitizer)
-#define UNISONO_ELEMENTWISE // checks in the loop keep it from being vectorised, and clang would warn
+#define UNISONO_ELEMENTWISE // checks in the loop prevent vectorisation, and clang would warn
 #else
 #define UNISONO_ELEMENTWISE _Pragma("clang loop vectorize(assume_safety)")
 #endif

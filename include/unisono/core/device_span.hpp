@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Elements in memory of a device: what `std::span` is for the host's, but without access, so that
-/// no code of the host's reads there by mistake.
+/// Elements in device memory: the counterpart of `std::span`, without access to elements, so that
+/// no host code reads them by mistake.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -16,8 +16,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// `size()` elements at an address of a device's memory; does not own them. Collectives take it
-/// where the transport has a device.
+/// `size()` elements at an address in device memory; does not own them. Collectives accept it if
+/// the transport has a device.
 template <class T>
     requires element<std::remove_const_t<T>>
 class DeviceSpan {
@@ -27,17 +27,17 @@ public:
 
     constexpr DeviceSpan() = default;
     constexpr DeviceSpan(T* data, std::size_t count) : data_(data), count_(count) {}
-    /// One that is only read.
+    /// Converts to a read-only span.
     template <class U>
         requires std::same_as<const U, T> && (!std::same_as<U, T>)
     constexpr DeviceSpan(const DeviceSpan<U>& other) : data_(other.data()), count_(other.size()) {}
 
-    [[nodiscard]] constexpr T* data() const { return data_; } ///< an address of the device's
+    [[nodiscard]] constexpr T* data() const { return data_; } ///< a device address
     [[nodiscard]] constexpr std::size_t size() const { return count_; }
     [[nodiscard]] constexpr std::size_t size_bytes() const { return count_ * sizeof(T); }
     [[nodiscard]] constexpr bool empty() const { return count_ == 0; }
 
-    /// `count` elements from `first` on. Errors: bad_input where there are not so many.
+    /// `count` elements from `first` on. Errors: bad_input if the range is out of bounds.
     [[nodiscard]] constexpr DeviceSpan subspan(std::size_t first, std::size_t count) const {
         if (first > count_ || count > count_ - first)
             refuse_input({"DeviceSpan::subspan: elements ", first, " to ", first + count, " of ", count_});
@@ -56,8 +56,7 @@ template <class T>
 inline constexpr bool is_device_span<DeviceSpan<T>> = true;
 } // namespace detail
 
-/// Elements of a device's memory that are owned: what `allocate_on_device<T>(group, n)` returns.
-/// Move-only.
+/// Owned elements in device memory, as returned by `allocate_on_device<T>(group, n)`. Move-only.
 template <element T>
 class DeviceMemory {
 public:
@@ -74,7 +73,7 @@ public:
     }
     ~DeviceMemory() = default;
 
-    [[nodiscard]] T* data() const { return reinterpret_cast<T*>(owner_.get()); } ///< an address of the device's
+    [[nodiscard]] T* data() const { return reinterpret_cast<T*>(owner_.get()); } ///< a device address
     [[nodiscard]] std::size_t size() const { return count_; }
     [[nodiscard]] bool empty() const { return count_ == 0; }
     [[nodiscard]] DeviceSpan<T> span() const { return {data(), count_}; }

@@ -15,7 +15,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The kind of elements, as far as signatures and files must know.
+/// The type of elements, in signatures and files.
 enum class ElementType : std::uint8_t {
     float32,
     float64,
@@ -24,7 +24,7 @@ enum class ElementType : std::uint8_t {
     int32,
     int64,
     uint8,
-    opaque, ///< a user's trivially copyable type: moved by all collectives, reduced by the user's own operation only
+    opaque, ///< a user's trivially copyable type: all collectives move it, only a user's own operation reduces it
 };
 
 constexpr std::string_view name_of(ElementType type) {
@@ -36,9 +36,9 @@ constexpr std::string_view name_of(ElementType type) {
 
 namespace detail {
 
-/// condition ? a : b in bit operations. Conversions choose by it and have no branches, so that
-/// loops over them are vectorised (a compiler will not, on its own, compute both floats and then
-/// choose: one might raise an exception flag).
+/// condition ? a : b in bit operations. Conversions use it instead of branches, so that loops over
+/// them are vectorised. (A compiler would not, on its own, compute both floats and then choose: one
+/// might raise an exception flag.)
 [[gnu::always_inline]] constexpr std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) {
     const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
     return (a & mask) | (b & ~mask);
@@ -47,7 +47,7 @@ namespace detail {
 } // namespace detail
 
 /// bfloat16: the upper half of a float. Conversions round to nearest, ties to even; NaN stays NaN,
-/// quiet once narrowed.
+/// and is quiet after narrowing.
 struct bfloat16 {
     std::uint16_t bits = 0;
 
@@ -65,9 +65,9 @@ private:
     }
 };
 
-/// IEEE 754 binary16. Conversions round to nearest, ties to even, with gradual underflow; NaN stays
-/// NaN and becomes quiet, with as much of its payload as fits: what the processors' own conversions
-/// do.
+/// IEEE 754 binary16. Conversions round to nearest, ties to even, with gradual underflow. NaN stays
+/// NaN and becomes quiet, with as much of its payload as fits, as in the processors' own
+/// conversions.
 struct float16 {
     std::uint16_t bits = 0;
 
@@ -108,7 +108,7 @@ private:
 template <class T>
 concept element = __is_trivially_copyable(T) && !std::is_pointer_v<T>;
 
-/// The number of an element type; `opaque` for the user's own.
+/// The tag of an element type; `opaque` for a user's own.
 template <element T>
 inline constexpr ElementType element_type_of = [] {
     using U = std::remove_cv_t<T>;

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Operating errors. Inside the library they travel as `status` and `Fault`; only the public edge
-/// throws `error`.
+/// Operating errors. Inside the library they are values of `status` and `Fault`; only the public
+/// functions throw `error`.
 
 #include "unisono/core/config.hpp"
 #include "unisono/core/text.hpp"
@@ -15,15 +15,15 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The kind of a failure, in the terms on which a program can act.
+/// The kind of a failure, in terms on which a program can act.
 enum class ErrorCode : std::uint8_t {
     none,
     timeout,    ///< a deadline passed; `peer` is the rank that was waited for
     peer_lost,  ///< a rank died or left
-    mismatch,   ///< ranks disagree: in operation, element type, count, schedule or parameters
+    mismatch,   ///< ranks disagree in operation, element type, count, schedule or parameters
     refused,    ///< the request cannot be served here (a capability or a resource is missing)
     aborted,    ///< another rank failed, or this one gave up; the message names the rank and the reason
-    bad_input,  ///< an argument is wrong: the message has what was found and what was expected
+    bad_input,  ///< an argument is wrong: the message has the found and the expected value
     not_finite, ///< a gradient or loss is NaN or infinite
 };
 
@@ -41,15 +41,14 @@ constexpr std::string_view name_of(ErrorCode code) {
     return "unknown";
 }
 
-/// One failure, as it spreads over the ranks: the first one of a world wins and is the same on
-/// every rank.
+/// One failure, as all ranks see it: the first one of a world wins and is the same on every rank.
 struct Fault {
     ErrorCode code = ErrorCode::none;
-    int rank = -1;              ///< the rank to blame, or that noticed; -1: none in particular
+    int rank = -1;              ///< the rank to blame, or the one that noticed; -1: none in particular
     int peer = -1;              ///< the other rank concerned; -1: none
     std::string operation = {}; ///< "all_reduce", "fit", ...; empty: none
     std::uint64_t sequence = 0; ///< the operation's sequence number in its group
-    std::string message = {};   ///< what was found, what was expected, and where
+    std::string message = {};   ///< the found and the expected value, and the location
 };
 
 /// The exception that the public functions throw.
@@ -70,9 +69,9 @@ private:
     Fault fault_;
 };
 
-/// Throws `bad_input`: the one way in which arguments are refused.
+/// Throws `bad_input`: the only way in which arguments are refused.
 [[noreturn, gnu::cold]] void refuse_input(const detail::TextPart& message);
-/// With a message of parts, as `concat` takes them.
+/// As above, with a message of parts, as for `concat`.
 [[noreturn, gnu::cold]] void refuse_input(std::initializer_list<detail::TextPart> message);
 
 UNISONO_NAMESPACE_END

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Text as JSON (RFC 8259) has it: valid UTF-8 between quotes, for all files in that format.
+/// Text in the form of JSON (RFC 8259): valid UTF-8 between quotes, for all files in that format.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -13,7 +13,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Bytes of the UTF-8 sequence at the start of `text`; 0 if there is no valid one.
+/// The length of the UTF-8 sequence at the start of `text`; 0 if it is invalid.
 inline std::size_t utf8_length(std::string_view text) {
     const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
     const auto follows = [&](std::size_t i, unsigned least = 0x80, unsigned most = 0xbf) {
@@ -39,7 +39,7 @@ inline bool is_utf8(std::string_view text) {
     return true;
 }
 
-/// A string as JSON has it. \throws error bad_input if it is not UTF-8
+/// A string in JSON's form. \throws error bad_input if it is not UTF-8
 inline std::string json_text(std::string_view text) {
     if (!is_utf8(text))
         refuse_input(

@@ -22,7 +22,7 @@ public:
         parts_.push_back({memory, memory.get(), bytes});
         return memory;
     }
-    /// A share of the part in which all of this lies; nullptr: there is none.
+    /// A share of the allocation that contains all of these bytes; nullptr: none does.
     [[nodiscard]] std::shared_ptr<std::byte> share_of(const std::byte* data, std::size_t bytes) const {
         for (const Part& one : parts_) {
             const std::size_t at = reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(one.begin);

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The vector of the library's own books. std::vector would serve; but every element type of it
+/// The vector for the library's internal data. std::vector would do, but each of its element types
 /// costs the programs that include Unisono a hundred functions to compile, and there are dozens of
 /// types (measured: a fifth of the umbrella's compile time). Here growth, copies and moves are
 /// compiled once, for bytes.
@@ -20,7 +20,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Memory of bytes that may be moved.
+/// Memory for bytes, which moves when it grows.
 class ListRoom {
 protected:
     ListRoom() = default;
@@ -50,7 +50,7 @@ protected:
     void reserve_bytes(std::size_t bytes) {
         if (bytes > capacity_) grow(bytes);
     }
-    /// Room for `count` elements; bad_alloc if that is more than can be addressed.
+    /// The bytes of `count` elements; throws bad_alloc if they cannot be addressed.
     [[nodiscard]] static std::size_t bytes_of(std::size_t count, std::size_t element) {
         if (count > PTRDIFF_MAX / element) throw std::bad_alloc();
         return count * element;
@@ -69,9 +69,9 @@ private:
     std::size_t capacity_ = 0; ///< bytes
 };
 
-/// Elements that are bytes to the compiler: trivially copyable, not over-aligned. Named as
-/// std::vector names them, with the same costs; an index out of range is a programmer's error,
-/// checked as UNISONO_ASSERT is. Pointers are good until it grows.
+/// Elements that the compiler may treat as bytes: trivially copyable, not over-aligned. Names and
+/// costs are those of std::vector; an index out of range is a programmer's error, checked as
+/// UNISONO_ASSERT is. Pointers are valid until it grows.
 template <class T>
 class List : private ListRoom {
     static constexpr std::size_t stride = sizeof(T); // NOLINT(bugprone-sizeof-expression): T may be a pointer
@@ -85,7 +85,7 @@ public:
     explicit List(std::size_t count) { resize(count); }
     List(std::size_t count, const T& value) { resize(count, value); }
     List(std::initializer_list<T> values) { assign_bytes(values.begin(), values.size() * stride); }
-    template <std::size_t extent> // deduced, as below: nothing is asked whether a list were a span
+    template <std::size_t extent> // deduced, so that no list is tested for being a span
     explicit List(std::span<const T, extent> values) {
         assign_bytes(values.data(), values.size_bytes());
     }
@@ -114,7 +114,7 @@ public:
     void reserve(std::size_t count) { reserve_bytes(bytes_of(count, stride)); }
     void clear() { bytes_ = 0; }
     void resize(std::size_t count, const T& value = T{}) {
-        const T copy = value; // which may lie here
+        const T copy = value; // it may be an element of this list
         const std::size_t bytes = bytes_of(count, stride);
         reserve_bytes(bytes);
         for (std::size_t i = size(); i < count; ++i) ::new (static_cast<void*>(data() + i)) T(copy);
@@ -135,7 +135,7 @@ public:
         ::new (static_cast<void*>(end())) T(copy);
         bytes_ += stride;
     }
-    /// Of another list's, not of its own.
+    /// Appends another list's elements, not its own.
     void append(const List& other) {
         if (other.empty()) return;
         reserve_bytes(bytes_ + other.bytes_);
@@ -146,7 +146,7 @@ public:
         UNISONO_ASSERT(!empty(), "nothing to take away");
         bytes_ -= stride;
     }
-    /// Keeps the order of the others.
+    /// Removes an element; keeps the order of the others.
     void erase(std::size_t index) {
         UNISONO_ASSERT(index < size(), "index out of range");
         T* const at = data() + index;
@@ -163,8 +163,8 @@ public:
     }
 };
 
-/// `count` elements that stay where they are, value-initialised: as std::unique_ptr<T[]>, whose
-/// every T takes 8 ms to compile.
+/// `count` elements that do not move, value-initialised: as std::unique_ptr<T[]>, each instance of
+/// which takes 8 ms to compile.
 template <class T>
 class FixedArray {
 public:
@@ -179,7 +179,7 @@ private:
     T* data_;
 };
 
-/// Numbers that stay where they are, not initialised: as std::unique_ptr<T[]>.
+/// Numbers that do not move, not initialised: as std::unique_ptr<T[]>.
 template <class T>
 class RawArray {
 public:
@@ -200,8 +200,8 @@ private:
     T* data_ = nullptr;
 };
 
-/// Elements one after the other that are another's, as a std::span without bounds of its own: which
-/// would ask of each element type whether its pointers are iterators, and compile for 7 ms longer.
+/// Contiguous elements that it does not own, as std::span without the tests for iterators, which
+/// take a compiler 7 ms per element type.
 template <class T>
 class Part {
 public:
@@ -226,12 +226,12 @@ private:
     std::size_t size_ = 0;
 };
 
-/// Counts by key, in place of a hash map: a table that is at most half full, searched from a key's
-/// place on. For keys below 2^64 - 1 that the library makes: no input can choose them so that they
-/// collide.
+/// Counts by key, a replacement for a hash map: a table that is at most half full, searched
+/// linearly from a key's slot. Keys are below 2^64 - 1 and made by the library, so that input
+/// cannot force collisions.
 class CountTable {
 public:
-    /// The key's count, 0 at first. The reference is good until the next call.
+    /// The key's count, initially 0. The reference is valid until the next call.
     std::uint32_t& operator[](std::uint64_t key) {
         if (2 * (used_ + 1) > entries_.size()) enlarge();
         Entry& entry = place(key + 1);
@@ -259,8 +259,8 @@ private:
     std::size_t used_ = 0;
 };
 
-/// For lists of hundreds: a tenth of a second less to compile than std::sort. Stable; n * n / 4
-/// moves on average.
+/// Sorts lists of up to hundreds of elements: takes a tenth of a second less to compile than
+/// std::sort. Stable; n * n / 4 moves on average.
 template <class Values, class Less>
 void insertion_sort(Values& values, Less less) {
     for (std::size_t i = 1; i < values.size(); ++i) {

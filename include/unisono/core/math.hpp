@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// The calls of `<cmath>` that templates of the library need. The header itself also defines the
-/// special functions of physics, and takes a compiler 60 ms. These are the same calls, so the bits
-/// are the same.
+/// The functions of `<cmath>` that the library's templates need. The header also defines the
+/// special functions of physics, and takes a compiler 60 ms. These are the same functions, so the
+/// bits are equal.
 
 #include "unisono/core/config.hpp"
 
@@ -11,12 +11,12 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 [[nodiscard]] inline bool finite_value(double x) { return __builtin_isfinite(x); }
-/// Also of -0 and of a NaN.
+/// Holds for -0 and for a NaN as well.
 [[nodiscard]] inline bool has_sign(double x) { return __builtin_signbit(x) != 0; }
 [[nodiscard]] inline double root_of(double x) { return __builtin_sqrt(x); }
 [[nodiscard]] inline double power_of(double base, double exponent) { return __builtin_pow(base, exponent); }
 [[nodiscard]] inline double rounded_down(double x) { return __builtin_floor(x); }
-/// To the nearest whole number, half-way to the even one.
+/// Rounds to the nearest whole number, ties to even.
 [[nodiscard]] inline double rounded_to_even(double x) { return __builtin_nearbyint(x); }
 [[nodiscard]] inline double absolute(double x) { return __builtin_fabs(x); }
 /// x times 2 to the power of `exponent`.

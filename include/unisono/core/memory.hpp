@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// An array that owns its memory, wherever that comes from: what `group.allocate<T>(n)` returns.
+/// An array that owns its memory, from any source: `group.allocate<T>(n)` returns it.
 
 #include "unisono/core/element.hpp"
 #include "unisono/core/error.hpp"
@@ -17,15 +17,15 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Memory of this process for a rank, at the beginning of a cache line. Large pieces stand a little
-/// apart from rank to rank: at distances of large powers of two the processor takes loads for
-/// aliases of stores, and all_reduce of 128 MiB takes three times as long.
+/// Memory of this process for a rank, aligned to a cache line. Large blocks are offset slightly
+/// from rank to rank: at distances of large powers of two the processor takes loads for aliases of
+/// stores, and all_reduce of 128 MiB takes three times as long.
 std::shared_ptr<std::byte> memory_for_rank(int rank, std::size_t bytes);
 
 } // namespace detail
 
-/// `size()` elements that are contiguous and begin at a cache line. Move-only. Keeps alive what its
-/// memory belongs to.
+/// `size()` contiguous elements, aligned to a cache line. Move-only. Keeps the owner of its memory
+/// alive.
 template <class T>
     requires __is_trivially_copyable(T)
 class Memory {
@@ -33,7 +33,7 @@ public:
     using value_type = T;
 
     Memory() = default;
-    /// `owner` gives the bytes back when it ends; they are zeroed here.
+    /// `owner` frees the bytes when it ends; they are zeroed here.
     Memory(std::shared_ptr<std::byte> owner, std::size_t count)
         : owner_(std::move(owner)), data_(reinterpret_cast<T*>(owner_.get())), count_(count) {
         if (count_ != 0) std::memset(static_cast<void*>(data_), 0, count_ * sizeof(T));

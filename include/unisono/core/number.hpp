@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Numbers from people and launchers: command lines, environment variables, files. All of the
-/// library's programs read them here, so that none clamps, cuts or wraps around.
+/// Numbers from users and launchers: command lines, environment variables, files. All of the
+/// library's programs read them here, so that none clamps, truncates or wraps around.
 ///
 ///     // throws for "18446744073709551616", "-1", "1e3", "7 "
 ///     const auto seed = un::read_number<std::uint64_t>(text, "--seed");
@@ -23,8 +23,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A number begins with a digit (a real one also with a point), after a minus only where one below
-/// zero is allowed.
+/// True if the text begins like a number: with a digit (a real number also with a point), after a
+/// minus only if negative numbers are allowed.
 template <class T>
 bool begins_number(std::string_view text, T least) {
     if constexpr (std::is_signed_v<T>) {
@@ -36,10 +36,10 @@ bool begins_number(std::string_view text, T least) {
 
 } // namespace detail
 
-/// Reads the number that all of `text` is, if it is from `least` to `most`; otherwise returns false
-/// and leaves `value`. Decimal digits alone: no space, no plus, no hexadecimal, and a minus only
-/// where `least` is negative. Overflow gives false, as does any text after the number. Independent
-/// of the locale.
+/// Reads a number that is all of `text`, from `least` to `most`; otherwise returns false and leaves
+/// `value` unchanged. Decimal digits only: no space, no plus, no hexadecimal, and a minus only if
+/// `least` is negative. Overflow gives false, as does any text after the number. Independent of the
+/// locale.
 template <std::integral T>
 [[nodiscard]] bool parse_number(std::string_view text, std::type_identity_t<T> least, std::type_identity_t<T> most,
                                 T& value) {
@@ -50,7 +50,7 @@ template <std::integral T>
     value = found;
     return true;
 }
-/// The same of "2", "0.5" and, unless `how` is fixed, "1e-6". Neither infinite nor NaN.
+/// As above, for "2", "0.5" and, unless `how` is fixed, "1e-6". Neither infinite nor NaN.
 template <std::floating_point T>
 [[nodiscard]] bool parse_number(std::string_view text, std::type_identity_t<T> least, std::type_identity_t<T> most,
                                 T& value, std::chars_format how = std::chars_format::general) {
@@ -74,7 +74,7 @@ template <class T>
     return concat({std::integral<T> ? "a whole number from " : "a number from ", shown(least), " to ", shown(most)});
 }
 
-/// The number that `parse_number` finds. \throws error bad_input: "`where` is '-1', expected a
+/// The number that `parse_number` reads. \throws error bad_input: "`where` is '-1', expected a
 /// whole number from 0 to 65535"
 template <class T>
     requires std::is_arithmetic_v<T>

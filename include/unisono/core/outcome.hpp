@@ -6,7 +6,7 @@
 ///     un::Fault fault = un::outcome_of([&] { un::run<un::InProcess>(4, train); });
 ///     if (fault.code != un::ErrorCode::none) return report(fault.code, fault.rank, fault.message);
 ///
-/// The file with this call is compiled with exceptions, like every file that includes the library;
+/// The file with this call is compiled with exceptions, as every file that includes the library;
 /// its callers, and the model that it trains, need not be. examples/without_exceptions is such a
 /// program.
 
@@ -18,9 +18,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Runs `body()`, and returns what it threw: `ErrorCode::none` for nothing, the fault of an
-/// `error`, `refused` where memory ran out, `aborted` with its message for any other exception.
-/// Nothing leaves it.
+/// Runs `body()`, and returns the exception as a fault: `ErrorCode::none` if there is none, the
+/// fault of an `error`, `refused` if memory is exhausted, `aborted` with its message for any other
+/// exception. Never throws.
 template <class Body>
 [[nodiscard]] Fault outcome_of(Body&& body) noexcept {
     try {

@@ -4,9 +4,9 @@
 /// The common form of policies: a plain value of named parameters.
 ///
 /// Laws: an aggregate with defaults (so that `RingReducer{.chunk_bytes = 1 << 20}` works), compared
-/// by `==`, with a `name` for people and a `family` for the trainer, which takes policies in any
-/// order and each family at most once. State that lives during a run is not in the policy but in
-/// the run that the policy starts.
+/// by `==`, with a `name` for people and a `family` for the trainer, which accepts policies in any
+/// order and each family at most once. State that lives during a training is not in the policy but
+/// in the run that the policy starts.
 
 #include "unisono/core/config.hpp"
 #include "unisono/core/value.hpp"

@@ -2,9 +2,9 @@
 
 /// \file
 /// Random numbers that are the same on every machine: the Mersenne Twister with PyTorch's `rand`
-/// and `randperm` on top of it, and a counter generator for streams that depend on nothing but
-/// their key. The standard's distributions differ between library implementations, and `<random>`
-/// is slow to compile.
+/// and `randperm`, and a counter-based generator for streams that depend only on their key. The
+/// standard's distributions differ between library implementations, and `<random>` is slow to
+/// compile.
 
 #include "unisono/core/config.hpp"
 
@@ -20,7 +20,7 @@ UNISONO_NAMESPACE_BEGIN
 
 /// mt19937, the 32-bit Mersenne Twister; the same stream as PyTorch's CPU generator after
 /// `manual_seed(seed)`. As there, only the lower 32 bits of the seed count. 2.5 KiB, copyable: a
-/// copy continues where the original stands.
+/// copy continues the stream from the same state.
 /// Source: Matsumoto and Nishimura, "Mersenne Twister" (1998), with the initialisation of 2002.
 class Mt19937 {
 public:
@@ -63,18 +63,19 @@ private:
     std::size_t next_ = size;
 };
 
-/// `torch.rand` in float32 with the generator where it stands: each in [0, 1), one draw an element.
+/// `torch.rand` in float32, continuing the generator: each number is in [0, 1), one draw per
+/// element.
 void torch_rand(Mt19937& generator, std::span<float> out);
 
-/// `torch.rand` in float64: two draws an element.
+/// `torch.rand` in float64: two draws per element.
 void torch_rand(Mt19937& generator, std::span<double> out);
 
 /// `torch.manual_seed(seed); torch.rand(count)`.
 std::vector<float> torch_rand(std::uint64_t seed, std::size_t count);
 
 /// `torch.randperm(out.size(), generator=...)` into `out`; Index must hold out.size() - 1. No
-/// memory, one draw an element. Lists of 2^32 / 20 elements and more are drawn with 64 bits, inside
-/// out, as PyTorch does.
+/// memory, one draw per element. Lists of 2^32 / 20 elements and more are drawn with 64 bits,
+/// inside out, as PyTorch does.
 template <std::unsigned_integral Index>
 void torch_randperm(Mt19937& generator, std::span<Index> out) {
     const std::size_t n = out.size();
@@ -99,9 +100,9 @@ std::vector<Index> torch_randperm(std::size_t n, Mt19937& generator) {
     return order;
 }
 
-/// Philox 4x32-10: 128 bits of (key, counter) to 128 uniform bits, without state. What a model
-/// draws for replica r, epoch e and update u can then depend on those three alone, not on which
-/// rank hosts the replica.
+/// Philox 4x32-10: maps 128 bits of (key, counter) to 128 uniform bits, without state. So random
+/// numbers for replica r, epoch e and update u can depend only on these three, not on the rank that
+/// hosts the replica.
 /// Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
     for (int round = 0; round < 10; ++round) {
@@ -115,8 +116,8 @@ constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> count
 }
 
 /// A stream of random numbers named by three numbers (for instance seed, replica and update): the
-/// same wherever and whenever it is drawn. A uniform random bit generator, 2^34 draws long before
-/// it repeats.
+/// same whenever and wherever it is drawn. A uniform random bit generator with a period of 2^34
+/// draws.
 class CounterRandom {
 public:
     using result_type = std::uint32_t;
@@ -137,7 +138,7 @@ public:
         return block_[next_++];
     }
 
-    /// In [0, 1), on a grid of 2^-24.
+    /// Uniform in [0, 1), a multiple of 2^-24.
     constexpr float uniform() { return static_cast<float>((*this)() >> 8) * 0x1p-24f; }
 
 private:
@@ -147,13 +148,13 @@ private:
     std::size_t next_ = 4;
 };
 
-/// Random numbers of one sample in one use of it (a layer's dropout, an augmentation): a function
-/// of the training's seed, the epoch, the sample's index in the data set and the use alone, so that
-/// it does not matter in which micro-batch, on which replica or rank the sample is seen.
+/// Random numbers for one use of one sample (a layer's dropout, an augmentation): a function only
+/// of the training's seed, the epoch, the sample's index in the data set and the use. So they do
+/// not depend on the micro-batch, replica or rank that processes the sample.
 constexpr CounterRandom sample_random(std::uint64_t seed, std::uint64_t epoch, std::uint64_t sample,
                                       std::uint32_t use = 0) {
     std::uint64_t key =
-        seed ^ (epoch * 0x9e3779b97f4a7c15u) ^ 0x73616d706c650000u; // apart from other streams of the seed
+        seed ^ (epoch * 0x9e3779b97f4a7c15u) ^ 0x73616d706c650000u; // different from other streams of the seed
     key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
     key = (key ^ (key >> 27)) * 0x94d049bb133111ebu;
     return CounterRandom(key ^ (key >> 31), use, sample);

@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// Compatibility rules as rows of a table. A row says its condition once, and its words once: the
+/// Compatibility rules as rows of a table. A row states its condition and its texts once: the
 /// static assertion, the answer to a program that asks (the policy matrix of the tests does) and
-/// the table of the documentation come from it.
+/// the table of the documentation are derived from it.
 
 #include "unisono/core/config.hpp"
 
@@ -15,19 +15,19 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The words of a rule.
+/// The texts of a rule.
 struct RuleText {
-    std::string_view name;     ///< of the row: an identifier
+    std::string_view name;     ///< an identifier, also the row's
     std::string_view summary;  ///< the offence in one clause, by which refusals are counted
-    std::string_view found;    ///< the offence in full: what was found,
-    std::string_view required; ///< what is required instead,
+    std::string_view found;    ///< the offence in full: the configuration that was found,
+    std::string_view required; ///< the one that is required instead,
     std::string_view why;      ///< and the reason
 };
 
 /// Defines a row: a type with the rule's `text()`, and with `holds<P>` for a bundle P of types. The
 /// condition comes last, in terms of P. `Asserted<P>` is instantiated for the first row of a table
-/// that does not hold, so that a compiler prints one message: static assertions take literals only,
-/// which is why a row is a macro.
+/// that does not hold, so that a compiler prints one message. A row is a macro because static
+/// assertions accept only literals.
 #define UNISONO_RULE(rule, summary, found, required, why, ...)                                                   \
     struct rule {                                                                                                \
         static constexpr ::unisono::detail::RuleText text() { return {#rule, summary, found, required, why}; }   \
@@ -41,7 +41,7 @@ struct RuleText {
 
 template <class... Rows>
 class RuleTable {
-    /// A row is checked only where all rows before it hold: its condition may rely on them.
+    /// A row is checked only if all rows before it hold: its condition may rely on them.
     template <class P, class First, class... Rest>
     static consteval std::size_t holding() {
         if constexpr (!First::template holds<P>) return 0;
@@ -60,18 +60,18 @@ class RuleTable {
 
 public:
     static constexpr std::array<RuleText, sizeof...(Rows)> texts = {Rows::text()...};
-    /// The number of the first row that does not hold; sizeof...(Rows) where all do.
+    /// The index of the first row that does not hold; sizeof...(Rows) if all hold.
     template <class P>
     static constexpr std::size_t first_broken = holding<P, Rows...>();
     template <class P>
     static constexpr bool good = first_broken<P> == sizeof...(Rows);
-    /// The summary of the first rule that is broken; empty where none is.
+    /// The summary of the first broken rule; empty if none is broken.
     template <class P>
     static constexpr std::string_view refusal = [] {
         if constexpr (good<P>) return std::string_view();
         else return texts[first_broken<P>].summary;
     }();
-    /// The same as `good`, and a static assertion with the words of the first rule that is broken.
+    /// As `good`, with a static assertion that has the texts of the first broken rule.
     template <class P>
     static constexpr bool asserted = Assertion<P, first_broken<P>>::value;
 };

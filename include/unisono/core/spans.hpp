@@ -2,8 +2,8 @@
 
 /// \file
 /// The ranges that std::span views: the same answers as std::span's constructors give, without
-/// asking them whether the iterators of a std::vector or a std::span are contiguous, which takes a
-/// compiler 5 ms for each type.
+/// testing whether the iterators of a std::vector or a std::span are contiguous, which takes a
+/// compiler 5 ms per type.
 
 #include "unisono/core/config.hpp"
 
@@ -25,11 +25,11 @@ inline constexpr bool is_vector = false;
 template <class T, class Allocator>
 inline constexpr bool is_vector<std::vector<T, Allocator>> = !std::is_same_v<T, bool>;
 
-/// A std::span, or a std::vector that one can view.
+/// A std::span, or a std::vector that can be viewed.
 template <class B>
 concept known_range = is_span<std::remove_cvref_t<B>> || is_vector<std::remove_cvref_t<B>>;
 
-/// A type that says nothing of elements is no range, which is a cheap answer.
+/// A cheap pretest: a type without `begin` is no range.
 template <class B>
 concept may_be_range =
     std::is_array_v<std::remove_reference_t<B>> || requires(B& b) { b.begin(); } || requires(B& b) { begin(b); };
@@ -37,7 +37,7 @@ concept may_be_range =
 template <class B>
 concept spannable = known_range<B> || (may_be_range<B> && requires(B& b) { std::span(b); });
 
-/// std::span(b).
+/// As std::span(b).
 template <spannable B>
 constexpr auto as_span(B& b) {
     using Bare = std::remove_cv_t<B>;

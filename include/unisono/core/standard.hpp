@@ -1,12 +1,12 @@
 #pragma once
 
 /// \file
-/// The parts of `<algorithm>`, `<chrono>` and `<iterator>` that declarations use: std::min and the
-/// like, durations and clocks, std::size and the concepts of iterators.
+/// The parts of `<algorithm>`, `<chrono>` and `<iterator>` that declarations use: std::min and
+/// similar functions, durations and clocks, std::size and the concepts of iterators.
 ///
-/// In compiled mode with libstdc++ these parts alone are included, since the rest (calendars, time
-/// zones, sorting in parallel, streams' iterators) takes a compiler longer than all of this
-/// library's headers about groups. A program that uses the rest includes the standard header.
+/// In compiled mode with libstdc++ only these parts are included, since the rest (calendars, time
+/// zones, parallel sorting, stream iterators) takes a compiler longer than all of this library's
+/// headers about groups. A program that uses the rest includes the standard header.
 
 #include "unisono/core/config.hpp"
 

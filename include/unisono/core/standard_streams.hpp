@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// If a program runs without its standard streams, a new descriptor may take the number of one of
-/// them, and output would go there.
+/// If a program runs without its standard streams, a new descriptor may get the number of one of
+/// them, and output would go to it. These functions prevent that.
 
 #include "unisono/core/config.hpp"
 
@@ -14,11 +14,13 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The same open file by a descriptor above those of the standard streams, closed on exec; takes
-/// `descriptor`, which may be none. -1 where there is no other, and errno says why.
+/// The same open file under a descriptor above those of the standard streams, closed on exec. Takes
+/// over `descriptor`, which may be -1. Returns -1, with the reason in errno, if there is no other
+/// descriptor.
 int above_standard_streams(int descriptor) noexcept;
 
-/// `std::fopen` with such a descriptor; null where the file cannot be opened, and errno says why.
+/// `std::fopen` with such a descriptor; null, with the reason in errno, if the file cannot be
+/// opened.
 std::FILE* open_above_standard_streams(const char* path, const char* mode) noexcept;
 
 } // namespace detail

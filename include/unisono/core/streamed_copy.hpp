@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Copies of more than the caches hold.
+/// Copies of data that exceed the caches.
 
 #include "unisono/core/config.hpp"
 
@@ -26,10 +26,10 @@ inline void store_past_caches(StreamedWords* to, StreamedWords words) {
 #endif
 }
 
-/// As std::memcpy, for targets that no cache holds until they are read. An ordinary store reads a
-/// line before it changes it; these write whole lines, so that two thirds of the bytes cross the
-/// memory's bus. The C library does the same where it knows the size of the caches; in a virtual
-/// machine it may not.
+/// As std::memcpy, for targets that are not in a cache before they are read. An ordinary store
+/// reads a line before it changes it; these stores write whole lines, so that only two thirds of
+/// the bytes cross the memory bus. The C library does the same if it knows the size of the caches;
+/// in a virtual machine it may not.
 inline void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) {
     constexpr std::size_t line = 64;
     constexpr std::size_t words = line / sizeof(StreamedWords);
@@ -42,7 +42,7 @@ inline void copy_past_caches(std::byte* to, const std::byte* from, std::size_t b
         auto* const target = reinterpret_cast<StreamedWords*>(to + done);
         for (std::size_t i = 0; i < words; ++i) store_past_caches(target + i, held[i]);
     }
-    __builtin_ia32_sfence(); // such stores are not ordered with the flag that tells of them
+    __builtin_ia32_sfence(); // such stores are not ordered with the flag that announces them
     std::memcpy(to + done, from + done, bytes - done);
 }
 #else

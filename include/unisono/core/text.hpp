@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Messages, and numbers as people read them. Plain ASCII, independent of the locale.
+/// Messages, and numbers for people. Plain ASCII, independent of the locale.
 
 #include "unisono/core/config.hpp"
 
@@ -17,14 +17,14 @@ namespace detail {
 
 inline constexpr std::size_t longest_number = 352; ///< a double in %f has up to 309 digits before the point
 
-/// Or a class of the program's own that is derived from one.
+/// True also for a program's own class that is derived from one of the two.
 template <class T>
 inline constexpr bool is_text = __is_base_of(std::string, T) || __is_base_of(std::string_view, T);
 
-/// A piece of a message: text, a character, or a number that becomes text when the message is made.
-/// Two words, since every message stores some.
+/// A part of a message: text, a character, or a number that becomes text when the message is made.
+/// Two words, since every message stores several.
 struct TextPart {
-    static constexpr std::size_t longest = ~std::size_t{0} / 2; ///< lengths above tell what else it is
+    static constexpr std::size_t longest = ~std::size_t{0} / 2; ///< greater lengths encode the other kinds
     enum Kind : std::size_t { character_kind = longest + 1, natural_kind, integer_kind, real_kind };
     union {
         const char* text;
@@ -35,7 +35,7 @@ struct TextPart {
     };
     std::size_t length;
 
-    /// A template, so that a compiler asks of no literal whether it converts to a std::string.
+    /// A template, so that a compiler does not test whether a literal converts to a std::string.
     template <class T>
         requires is_text<T>
     TextPart(const T& value) : text(value.data()), length(value.size()) {}
@@ -51,8 +51,8 @@ struct TextPart {
     void append_to(std::string& all) const;
 };
 
-/// A number as printf writes it in the C locale, by %f, %e or %g with `digits` digits, whatever the
-/// program's own locale is: files must be readable elsewhere.
+/// A number as printf writes it in the C locale, with %f, %e or %g and `digits` digits. Independent
+/// of the program's locale, since files must be readable elsewhere.
 std::string number_text(double value, std::chars_format how, int digits);
 /// As printf's %a: all of its bits. Any NaN is "nan", since its sign depends on the order of
 /// operands.
@@ -60,9 +60,9 @@ std::string hexadecimal_text(double value);
 
 } // namespace detail
 
-/// The text of the parts (strings, characters, numbers), one after the other: concat({"rank ",
-/// rank, " of ", world}). All messages are made by it: a chain of operator+, or a template, would
-/// cost the programs that include them code and compile time.
+/// The texts of the parts (strings, characters, numbers), concatenated: concat({"rank ", rank, " of
+/// ", world}). All messages are made with it: a chain of operator+, or a template, would cost the
+/// including programs code and compile time.
 std::string concat(std::initializer_list<detail::TextPart> parts);
 
 /// `digits` decimals after the point: 1.5 with one digit is "1.5".
@@ -71,12 +71,12 @@ std::string fixed_text(double value, int digits);
 /// A size in bytes: "0 B", "1023 B", "1.0 KiB", "25.0 MiB".
 std::string bytes_text(std::size_t bytes);
 
-/// A count with its thousands apart: "1,234,567".
+/// A count with separated thousands: "1,234,567".
 std::string count_text(std::size_t count);
 
 namespace detail {
 
-/// Quotes foreign text in a message: it is cut, and unprintable characters are replaced.
+/// Quotes foreign text in a message: long text is cut, and unprintable characters are replaced.
 std::string quoted(std::string_view text);
 
 } // namespace detail

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Threads, locks and conditions of the system, since `<thread>`, `<mutex>` and
+/// The system's threads, locks and conditions, since `<thread>`, `<mutex>` and
 /// `<condition_variable>` take a compiler longer than the code that uses them. ThreadSanitizer
 /// knows all of these calls.
 
@@ -28,7 +28,7 @@ private:
     pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
 };
 
-/// Holds a mutex from here to its end, but between `unlock` and `lock`.
+/// Holds a mutex from its construction to its end, except between `unlock` and `lock`.
 class [[nodiscard]] Lock {
 public:
     explicit Lock(Mutex& mutex) noexcept : mutex_(mutex) { lock(); }
@@ -53,7 +53,7 @@ private:
     bool holds_ = false;
 };
 
-/// As std::condition_variable; deadlines are of `steady_now`.
+/// As std::condition_variable; deadlines are times of `steady_now`.
 class Condition {
 public:
     Condition() noexcept;
@@ -67,7 +67,7 @@ public:
     void wait(Lock& lock, const Holds& holds) {
         while (!holds()) ::pthread_cond_wait(&condition_, &lock.mutex_.mutex_);
     }
-    /// False at the deadline, unless it holds then.
+    /// Waits until `holds()` is true. False if it is not at the deadline.
     template <class Holds>
     bool wait(Lock& lock, nanoseconds deadline, const Holds& holds) {
         while (!holds())
@@ -76,7 +76,8 @@ public:
     }
 
 private:
-    /// False at the deadline, and for one that no clock tells: before the machine started.
+    /// False at the deadline, and immediately for a deadline before the machine's start, which no
+    /// clock can express.
     bool sleep(Lock& lock, nanoseconds deadline) noexcept;
 
     pthread_cond_t condition_;
@@ -90,7 +91,7 @@ public:
     Thread& operator=(const Thread&) = delete;
     ~Thread() { join(); }
 
-    /// Runs `call(of)`, which throws nothing. 0, or the system's number of the error.
+    /// Runs `call(of)`, which must not throw. Returns 0, or the system's error number.
     [[nodiscard]] int start(void (*call)(void*), void* of) noexcept;
     /// Waits for its end, if it was started.
     void join() noexcept;

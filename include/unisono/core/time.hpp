@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Time as transports tell it: nanoseconds on a clock of the transport's own (steady time, or a
+/// Time as transports report it: nanoseconds on a clock of the transport (steady time, or a
 /// simulator's virtual time).
 
 #include "unisono/core/config.hpp"
@@ -12,7 +12,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Nanoseconds since an arbitrary start; only differences on one transport mean anything.
+/// Nanoseconds since an arbitrary start; only differences on one transport are meaningful.
 using nanoseconds = std::int64_t;
 
 /// Later than any time: no deadline.
@@ -26,7 +26,7 @@ inline nanoseconds steady_now() {
 
 namespace detail {
 
-/// For a loop that looks again and again at what another core is to write.
+/// For a loop that polls a location which another core will write.
 inline void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();

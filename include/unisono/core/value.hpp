@@ -2,8 +2,8 @@
 
 /// \file
 /// The requirements of std::copyable, std::movable, std::equality_comparable and
-/// std::convertible_to, without common references, swaps and classes of traits: those take a
-/// compiler up to a millisecond per type, and this library checks more than a hundred.
+/// std::convertible_to, without common references, swaps and trait classes: those take a compiler
+/// up to a millisecond per type, and this library checks more than a hundred types.
 
 #include "unisono/core/config.hpp"
 
@@ -13,8 +13,8 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
 
-/// False, whatever the type, for a static_assert that fails where a template is instantiated, and
-/// not where it is written.
+/// False for every type: for a static_assert that fails when a template is instantiated, not when
+/// it is defined.
 template <class>
 inline constexpr bool never_true = false;
 
@@ -23,7 +23,7 @@ template <class From, class To>
 concept converts_to = requires(From (&from)(), void (&take)(To)) { take(from()); };
 
 template <class V>
-inline constexpr bool is_value = true; ///< or a function, which no constructor makes
+inline constexpr bool is_value = true; ///< also for a function, which no constructor makes
 template <class V>
 inline constexpr bool is_value<V&> = false;
 template <class V>

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The one place that holds the version; CMake and Conan read it from here.
+/// The only definition of the version; CMake and Conan read it from here.
 
 #define UNISONO_VERSION_MAJOR 0
 #define UNISONO_VERSION_MINOR 1

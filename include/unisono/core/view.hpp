@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Untyped views of elements, with their type and the memory they lie in.
+/// Untyped views of elements, with their type and memory space.
 
 #include "unisono/core/element.hpp"
 
@@ -11,7 +11,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Whether the host or a device accesses memory by plain loads and stores.
+/// The processor that accesses memory by plain loads and stores: the host or a device.
 enum class MemorySpace : std::uint8_t { host, device };
 
 constexpr std::string_view name_of(MemorySpace space) { return space == MemorySpace::host ? "host" : "device"; }
@@ -35,7 +35,7 @@ struct BasicView {
 
 /// Elements that may be written; untyped, for the executor.
 using View = BasicView<std::byte>;
-/// Elements that are only read.
+/// Read-only elements.
 using ConstView = BasicView<const std::byte>;
 
 /// A view of a span.
