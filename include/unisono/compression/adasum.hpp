@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Gradients are not added but combined by how much they agree.
+/// Combines gradients by their agreement instead of adding them.
 
 #include "unisono/arithmetic/vectorised.hpp"
 #include "unisono/collective/point_to_point.hpp"
@@ -22,12 +22,12 @@ namespace detail {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// a.a, b.b and a.b, in double, in one order.
+/// a.a, b.b and a.b, in double, in a fixed order.
 template <class T>
 struct DotProducts {
     const T *a, *b;
     std::size_t count;
-    double* sums; ///< of 3
+    double* sums; ///< three elements
 
     UNISONO_INLINE void operator()() const {
         constexpr std::size_t lanes = 8;
@@ -82,16 +82,16 @@ UNISONO_NO_CONTRACTION_END
 
 /// Two gradients become a (1 - a.b / 2 a.a) + b (1 - a.b / 2 b.b), for each parameter separately:
 /// their sum if they are orthogonal, their mean if they are equal. Ranks are combined pairwise,
-/// neighbours first, then pairs of pairs, for any number of ranks; rank 0 sends the result to all.
-/// The optimizer gets p times that, which the trainer divides by p (or by the samples, or tokens).
-/// So a gradient on which all agree is unchanged, and one on which they do not is up to p times as
-/// large: a learning rate that is right for one rank stays right for many. Gradients have the
+/// neighbours first, then pairs of pairs, for any number of ranks; rank 0 sends the result to all
+/// ranks. The optimizer gets p times the result, which the trainer divides by p (or by the samples,
+/// or tokens). So a gradient that is equal on all ranks is unchanged, and orthogonal gradients give
+/// up to p times as much: a learning rate that suits one rank suits many. Gradients have the
 /// weights of the weighing policy; a rank without a gradient is not combined but counts in p.
 ///
 /// Bytes: each rank's gradient once up and once down; latency: 2 log2 p messages. Memory: twice the
 /// gradients on ranks that combine. Cost: two passes per level. Determinism: the same bits on all
-/// ranks, and with the same number of ranks. NaN stays NaN. It counts as a compression, by a factor
-/// of 1, since the same rules apply: it has an exchange of its own, in which no reducer, owner or
+/// ranks, for a given number of ranks. NaN stays NaN. It is a compression policy with a factor of
+/// 1, since the same rules apply: it has an exchange of its own, in which no reducer, owner or
 /// other wire format can take part.
 /// Source: Maleki et al. 2021 (Adasum; there by vector halving, which needs a power of two).
 struct Adasum {
@@ -147,7 +147,7 @@ public:
         }
         for (Bucket& bucket : buckets_) {
             if (bucket.values == nullptr) continue;
-            bucket.operation.wait(); // what was sent up is gone
+            bucket.operation.wait(); // the data sent up have left
             const std::span<T> values(bucket.values, bucket.slice.count);
             if (me == 0)
                 for (T& x : values) x *= static_cast<T>(ranks);
@@ -166,11 +166,11 @@ private:
     struct Bucket {
         Slice slice;
         std::size_t first_part = 0, parts = 0;
-        T* values = nullptr; ///< where it was begun
+        T* values = nullptr; ///< the address given to `begin`
         Operation operation;
     };
 
-    /// Pairs at this distance meet: the right one sends to the left.
+    /// Combines pairs of ranks at this distance: the right one sends to the left.
     void start_level(Bucket& bucket, int level) {
         const int me = world_->rank();
         if (level >= world_->size()) return;

@@ -2,7 +2,7 @@
 
 /// \file
 /// Sums of compressed blocks: all ranks send to each slice's owner, and the owner sends the sum to
-/// all.
+/// all ranks.
 
 #include "unisono/arithmetic/apply.hpp"
 #include "unisono/collective/exchange.hpp"
@@ -30,28 +30,28 @@ inline void check_block(std::string_view name, std::size_t block) {
         refuse_input({name, ".block is ", block, "; expected 1 to ", std::size_t{1} << 20, " elements"});
 }
 
-/// Blocks whose elements are all smaller than this are left over whole, so that the reciprocal of
-/// the scale is finite.
+/// Blocks whose elements are all smaller than this are left over completely, so that the reciprocal
+/// of the scale is finite.
 inline constexpr float smallest_scaled = 1e-30f;
-/// The largest magnitude of which a block is a multiple: of one beyond, the excess is left over. A
-/// little less than the largest float, so that a rounded scale times its digits is finite.
+/// The largest magnitude that sets a block's scale; the excess of a larger one is left over.
+/// Slightly less than the largest float, so that a rounded scale times its digits is finite.
 inline constexpr float largest_scaled = 0x1.fffffp127f;
 
-/// A number that a float may not hold, as one that it does.
+/// Converts a number that may exceed a float's range to a float.
 template <class T>
 float narrowed(T value) {
     if constexpr (sizeof(T) > sizeof(float)) return cut_to(largest_scaled, value);
     else return value;
 }
 
-/// The run of a policy that sends blocks of `policy.block` elements in a form of its own,
+/// The run of a policy that sends blocks of `policy.block` elements in a format of its own,
 /// `policy.codec()`. Each rank sums a slice of every bucket, in the elements' type and in rank
-/// order, and sends the sum out in the same form. The first `policy.warm_up` updates, if the policy
-/// has a warm-up, are summed by the reducer. A codec has
+/// order, and sends the sum out in the same format. The first `policy.warm_up` updates, if the
+/// policy has a warm-up, are summed by the reducer. A codec has
 /// - `bytes(count)`: bytes of a block of `count` elements on the wire;
 /// - `encode(values, left, count, wire)`: encodes values + left, and sets left to the rest that the
-///   code does not contain; null: not wanted. NaN or infinity make the whole block NaN, and leave
-///   no rest;
+///   code does not contain; null: the rest is dropped. NaN or infinity make the whole block NaN,
+///   and leave no rest;
 /// - `decode<Adds>(wire, count, values)`: sets values to the block's contents, or adds them.
 template <class World, class T, class Policy>
 class BlockRun {
@@ -164,11 +164,11 @@ public:
 private:
     struct Bucket {
         Slice slice;
-        std::vector<std::size_t> cuts;       ///< where each rank's part begins; whole blocks
-        std::vector<std::size_t> counts;     ///< bytes of each rank's part
-        std::vector<std::size_t> own_counts; ///< bytes that come from each rank of this rank's part
+        std::vector<std::size_t> cuts;       ///< the beginning of each rank's slice; whole blocks
+        std::vector<std::size_t> counts;     ///< bytes of each rank's slice
+        std::vector<std::size_t> own_counts; ///< bytes that arrive from each rank for this rank's slice
         std::size_t at = 0, received_at = 0, own_at = 0;
-        T* values = nullptr; ///< where it was begun
+        T* values = nullptr; ///< the address given to `begin`
         Operation operation;
     };
 
@@ -199,7 +199,7 @@ private:
         }
     }
 
-    /// Sums this rank's part over all ranks, in rank order, and encodes it again.
+    /// Sums this rank's slice over all ranks, in rank order, and encodes the sum.
     std::span<std::byte> sum_up(const Bucket& bucket) {
         const auto me = static_cast<std::size_t>(world_->rank());
         const std::size_t count = bucket.cuts[me + 1] - bucket.cuts[me];
@@ -220,9 +220,9 @@ private:
     decltype(std::declval<const Policy&>().codec()) codec_;
     std::uint64_t updates_ = 0;
     std::vector<Bucket> buckets_;
-    Memory<std::byte> wire_;     ///< what this rank sends, and then the sums
-    Memory<std::byte> received_; ///< all ranks' parts of what this rank sums
-    Memory<std::byte> own_wire_; ///< its sums
+    Memory<std::byte> wire_;     ///< the data that this rank sends, and then the sums
+    Memory<std::byte> received_; ///< all ranks' contributions to this rank's slices
+    Memory<std::byte> own_wire_; ///< this rank's sums
     std::vector<T> sums_, left_, own_left_;
 };
 

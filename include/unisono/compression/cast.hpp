@@ -27,7 +27,7 @@ namespace detail {
 UNISONO_NO_CONTRACTION_BEGIN
 
 /// Rounds to 16 bits and keeps the rest. Values that do not fit, or whose sum would not, are cut to
-/// `most`, and the excess is kept, too; infinity and NaN stay as they are, and leave no rest.
+/// `most`, and the excess is kept as well. Infinity and NaN are unchanged, and leave no rest.
 template <class Half, class T>
 struct EncodeHalf {
     float most;
@@ -59,7 +59,7 @@ struct DecodeHalf {
 
 UNISONO_NO_CONTRACTION_END
 
-/// The memory of what travels, and the processor that computes there: on the host. See
+/// The host's memory for encoded gradients, and the processor that encodes there. See
 /// compression.hpp.
 template <class World>
 class WiresOnHost {
@@ -71,7 +71,7 @@ public:
     [[nodiscard]] Memory<T> allocate(std::size_t count) const {
         return world_->template allocate<T>(count);
     }
-    /// Zeros that no other rank sees.
+    /// Zeros in memory that no other rank accesses.
     template <class T>
     [[nodiscard]] static std::vector<T> allocate_own(std::size_t count) {
         return std::vector<T>(count);
@@ -94,10 +94,10 @@ private:
 
 /// Each gradient is rounded to `Half`, to nearest, and the reducer sums in it. Over mapped memory
 /// all ranks' numbers are added at once, in float, with one rounding; in other schedules each
-/// addition is rounded. Half of float's bytes. bfloat16 has float's range and 8 bits; float16 has
-/// 11 bits, and numbers beyond about 65,504 / ranks (`most`) are cut, the excess being sent later.
-/// Memory: 2 bytes per element, and with error feedback as much as the gradients. The rounding
-/// error of the sum itself is not kept. Cost: one pass before and one after.
+/// addition is rounded. Half of float's bytes. bfloat16 has float's range and 8 significant bits.
+/// float16 has 11 bits, and numbers beyond about 65,504 / ranks (`most`) are cut, and the excess is
+/// sent later. Memory: 2 bytes per element, and with error feedback the size of the gradients. The
+/// rounding error of the sum itself is not kept. Cost: one pass before and one after.
 /// Source: the formats of PyTorch's DDP communication hooks (fp16_compress, bf16_compress), which
 /// have no error feedback.
 template <class Half>
@@ -110,7 +110,7 @@ struct CastWire {
     static constexpr bool compresses = true;
     static constexpr bool own_exchange = false;
     static constexpr bool sums_to_owners = true;
-    using Wire = Half; ///< what travels for an element
+    using Wire = Half; ///< the type of an element on the wire
     friend bool operator==(const CastWire&, const CastWire&) = default;
     void check() const {}
 
@@ -120,11 +120,12 @@ struct CastWire {
         on.apply(detail::EncodeHalfAndForget<Half, T>{most(ranks)}, wire, values);
     }
     /// The largest magnitude that a rank sends, so that no sum over `ranks` ranks overflows. It is
-    /// a multiple of the largest Half's last place. Up to `ranks` times as much is a Half, too: in
-    /// whatever order ranks are added and sums rounded, a sum of k is at most k times this. Over
-    /// more ranks than the digits of Half can count, sums may be rounded up on the way. That adds
-    /// at most the smaller summand, and only where the other is about 2^digits times as large. So
-    /// it happens at few levels of a sum: by a factor below 8 in all, over a million ranks.
+    /// a multiple of the largest Half's last place, and up to `ranks` times as much is a Half as
+    /// well: for every order of ranks and every rounding of sums, a sum of k is at most k times
+    /// this. With more ranks than the digits of Half can count, intermediate sums may be rounded
+    /// up. That adds at most the smaller summand, and only if the other is about 2^digits times as
+    /// large. So it happens at few levels of a sum: by a factor below 8 in all, over a million
+    /// ranks.
     static constexpr float most(int ranks) {
         constexpr bool fp16 = std::same_as<Half, float16>;
         constexpr int units = fp16 ? 2047 : 255; // the largest Half, in its last place

@@ -1,39 +1,38 @@
 #pragma once
 
 /// \file
-/// The form in which gradients travel: fewer bytes, for a gradient that is not quite the sum.
+/// The wire format of gradients: fewer bytes, for a gradient that approximates the sum.
 ///
 /// A policy's `start<T>(group, buckets)` makes its *run* for one model; `buckets` are slices of the
-/// flat order. A policy that also needs the parameters in them has
-/// `start<T>(group, buckets, parameters)` instead, with a `ParameterMatrix` for each, in flat
-/// order. A run has
-/// - `begin(b, values, reduction)`: encodes this rank's gradient of bucket b, and starts to
-///   exchange it, without waiting. The values must not move;
-/// - `finish()`: waits; the values of all buckets in flight are then the sum over all ranks of what
-///   each has encoded;
-/// - `forget()`: drops what encoding has left over so far, also from earlier updates: all ranks
-///   have left the update out;
-/// - `restart()`, only where `forget` does not do it: makes the run as it was at first, before a
-///   restored training goes on;
+/// flat order. A policy that also needs the parameters in them has `start<T>(group, buckets,
+/// parameters)` instead, with a `ParameterMatrix` for each, in flat order. A run has
+/// - `begin(b, values, reduction)`: encodes this rank's gradient of bucket b, and starts its
+///   exchange, without waiting. The values must not move;
+/// - `finish()`: waits; the values of all buckets in flight are then the sum over all ranks of the
+///   encoded gradients;
+/// - `forget()`: drops everything that encoding has left over so far, also from earlier updates:
+///   all ranks have discarded the update;
+/// - `restart()`, only if `forget` does not do it: resets the run to its initial state, before a
+///   restored training continues;
 /// - `bytes()`: memory beside the model's;
-/// - optionally, for error feedback, `rescale(factor)` before an update's first `begin`: what
-///   earlier updates have left over counts `factor` times in this one, whose gradients are
-///   multiplied by another loss scale, or divided by other weights. And `correct(factor)` between
-///   the last `begin` and `finish`: the factor should have been `factor` times that. The difference
-///   becomes part of what is left over. The values are still those that `begin` got. Both are
-///   called only with factors other than 1.
+/// - optionally, for error feedback, `rescale(factor)` before an update's first `begin`: the rest
+///   of earlier updates counts `factor` times in this update, whose gradients are multiplied by
+///   another loss scale, or divided by other weights. And `correct(factor)` between the last
+///   `begin` and `finish`: the previous factor should have been multiplied by `factor`. The
+///   difference is added to the rest. The values are still those that were passed to `begin`. Both
+///   are called only with factors other than 1.
 ///
 /// For a model on a device, the trainer copies gradients to the host before `begin`, and the sums
-/// back after `finish` (trainer/device/wire.hpp). A policy that computes there itself has
+/// back after `finish` (trainer/device/wire.hpp). A policy that computes on the device has
 /// `start_on<T>(device, group, buckets)`. Its run gets device addresses, and may pass a DeviceSpan
 /// to its reduction; `device` has the members of CastWire's detail::WiresOnHost.
 ///
 /// Laws
 /// - All ranks begin the same buckets in the same order, and have the same bits after `finish`.
 /// - With error feedback, the rest of an update's encoding is added to the next gradient, so that
-///   nothing is lost, only delayed (Seide et al. 2014; Karimireddy et al. 2019): the sum over
-///   updates of what was sent differs from that of the gradients by the current rest (and, where
-///   sums are rounded on the way, by that: see CastWire).
+///   nothing is lost, only delayed (Seide et al. 2014; Karimireddy et al. 2019): the sum of
+///   everything sent over all updates differs from the sum of the gradients by the current rest
+///   (and by the rounding of intermediate sums, if there is any: see CastWire).
 /// - Encoding does not depend on the time or on other ranks.
 ///
 /// Menu:
@@ -53,14 +52,15 @@
 /// Declared properties:
 /// - `compresses` (false: none of this is used);
 /// - `own_exchange`: the policy does not use the reducer, so none may be given beside it;
-/// - `sums_to_owners`: its run calls nothing of the reduction but one `sum` of as many elements as
-///   the bucket has, and after `finish` each element depends on that of the sum alone. Then slices
-///   may have owners, which get only the sums of their slices. For sharded gradients it has `Wire`,
-///   the type of such an element, which converts to float, and `encode(wire, values, ranks)`.
+/// - `sums_to_owners`: its run calls only one `sum` of the reduction, with as many elements as the
+///   bucket has, and after `finish` each element depends only on that element of the sum. Then
+///   slices may have owners, which get only the sums of their slices. For sharded gradients it has
+///   `Wire`, the type of such an element, which converts to float, and `encode(wire, values,
+///   ranks)`.
 ///
 /// Deliberately absent: formats without error feedback by default; 1-bit Adam (Tang et al. 2021),
-/// which sends momentum: here the optimizer has that, and sees the sum of gradients (OneBit names
-/// the alternative).
+/// which sends momentum: here the optimizer holds the momentum, and sees the sum of gradients
+/// (OneBit names the alternative).
 
 #include "unisono/core/policy.hpp"
 #include "unisono/core/standard.hpp"
@@ -81,9 +81,9 @@ concept compression_policy = policy_of<C, Family::compression> && requires(const
     policy.check();
 };
 
-/// A parameter as a matrix: its position in the flat order, and its number of columns, row after
+/// A parameter as a matrix: its position in the flat order, and its number of columns; row after
 /// row (the first dimension of its `parameter_shapes()` is the number of rows, the product of the
-/// others that of columns; a vector is one row). 0: the model does not say.
+/// others the number of columns; a vector is one row). 0 columns: the model has no shapes.
 struct ParameterMatrix {
     Slice slice;
     std::size_t columns = 0;
@@ -97,7 +97,7 @@ concept compresses_parameters =
     requires(const C& policy, World& world, std::span<const Slice> buckets,
              std::span<const ParameterMatrix> parameters) { policy.template start<T>(world, buckets, parameters); };
 
-/// A policy's run, by either form of `start`.
+/// A policy's run, made by either form of `start`.
 template <class T, class C, class World>
 [[nodiscard]] auto start_compression(const C& policy, World& world, std::span<const Slice> buckets,
                                      std::span<const ParameterMatrix> parameters) {
@@ -105,14 +105,14 @@ template <class T, class C, class World>
     else return policy.template start<T>(world, buckets);
 }
 
-/// Makes a run as it was at first: nothing is left over, and a warm-up begins anew.
+/// Resets a run to its initial state: nothing is left over, and a warm-up begins anew.
 template <class Run>
 void restart_compression(Run& run) {
     if constexpr (requires { run.restart(); }) run.restart();
     else run.forget();
 }
 
-/// Elements of the flat order up to the end of the last bucket.
+/// The number of elements in flat order up to the end of the last bucket.
 inline std::size_t end_of(std::span<const Slice> buckets) {
     std::size_t end = 0;
     for (const Slice& bucket : buckets) end = std::max(end, bucket.end());

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Gradients travel as floating-point numbers of 8 bits, with a scale for each block.
+/// Gradients travel as 8-bit floating-point numbers, with a scale for each block.
 
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/compression/block_wire.hpp"
@@ -20,7 +20,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Bits of the exponent and of the mantissa.
+/// The numbers of exponent and mantissa bits.
 enum class Fp8Format : std::uint8_t {
     e4m3, ///< 4 significant bits, over a range of 2^18
     e5m2  ///< 3 significant bits, over a range of 2^32
@@ -28,9 +28,9 @@ enum class Fp8Format : std::uint8_t {
 
 namespace detail {
 
-/// A block on the wire: its scale, a float, and one byte per element with a sign and a number,
-/// which times the scale is the element. The block's largest magnitude becomes the format's.
-/// Rounded to nearest, ties away from zero. The formats are those of Micikevicius et al. 2022; no
+/// A block on the wire: its scale, a float, and one byte per element with a sign and a number; the
+/// number times the scale is the element. The block's largest magnitude maps to the format's.
+/// Rounded to nearest, ties away from zero. The formats are those of Micikevicius et al. 2022. No
 /// byte means NaN: the scale is NaN instead.
 struct Fp8Codec {
     int mantissa; ///< bits
@@ -47,7 +47,7 @@ struct Fp8Codec {
         const int digits = (code & ((1 << mantissa) - 1)) + (exponent == 0 ? 0 : 1 << mantissa);
         return static_cast<float>(digits) * power_of_two(std::max(exponent, 1) - bias - mantissa);
     }
-    /// Of a magnitude.
+    /// The code of a magnitude.
     [[nodiscard]] int code(float x) const {
         const int exponent = std::max(static_cast<int>(std::bit_cast<std::uint32_t>(x) >> 23) - 127, 1 - bias);
         const auto digits =
@@ -102,11 +102,11 @@ private:
 } // namespace detail
 
 /// As Int8Wire, with floating-point numbers: small elements of a block keep their significant bits,
-/// large ones have fewer (the error of an element is at most 1/16 of itself in e4m3, 1/8 in e5m2,
-/// where Int8Wire's is 1/254 of the block's largest). Bytes, messages, memory and the order of
-/// sums: as Int8Wire. Cost: some four times Int8Wire's passes.
+/// large ones have fewer (the error of an element is at most 1/16 of itself in e4m3, 1/8 in e5m2;
+/// that of Int8Wire is 1/254 of the block's largest element). Bytes, messages, memory and the order
+/// of sums: as Int8Wire. Cost: some four times Int8Wire's passes.
 /// Source: as Int8Wire, with the formats of Micikevicius et al. 2022 (FP8 formats for deep
-/// learning) and a scale per block, as in FP8-LM (Peng et al. 2023), which has one per tensor.
+/// learning) and a scale per block; FP8-LM (Peng et al. 2023) has one per tensor.
 struct Fp8Wire {
     Fp8Format format = Fp8Format::e4m3;
     std::size_t block = 256;

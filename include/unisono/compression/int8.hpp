@@ -20,9 +20,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A block on the wire: its scale, a float, and one byte per element. `left`: what rounding leaves
-/// over; null: not wanted. The error of an element is at most half the scale, which is the block's
-/// largest magnitude over 127. NaN or infinity in a block make all of it NaN.
+/// A block on the wire: its scale, a float, and one byte per element. `left`: the rest after
+/// rounding; null: it is dropped. The error of an element is at most half the scale, which is the
+/// block's largest magnitude over 127. NaN or infinity in a block make the whole block NaN.
 struct Int8Codec {
     [[nodiscard]] static std::size_t bytes(std::size_t count) { return sizeof(float) + count; }
 
@@ -67,10 +67,10 @@ struct Int8Codec {
 
 /// Each block of `block` elements is sent as bytes and the float by which they are multiplied. Each
 /// rank sums a slice of every bucket, in the elements' type and in rank order, and sends the sum
-/// out in the same form. Bytes: (1 + 4 / block) per element, twice (p - 1) / p, whatever the
-/// reducer would send; messages: 2 (p - 1). Error feedback covers both roundings: a rank's own, and
-/// that of the sum by the slice's owner. Memory: 3 bytes per element, and with error feedback 1 +
-/// 1/p times the gradients.
+/// out in the same format. Bytes: (1 + 4 / block) per element, twice (p - 1) / p, independent of
+/// the reducer; messages: 2 (p - 1). Error feedback covers both roundings: a rank's own, and that
+/// of the sum by the slice's owner. Memory: 3 bytes per element, and with error feedback 1 + 1/p
+/// times the gradients.
 /// Source: 1-bit SGD's scheme (Seide et al. 2014, section 2) with 8 bits and QSGD's blocks
 /// (Alistarh et al. 2017, section 4).
 struct Int8Wire {

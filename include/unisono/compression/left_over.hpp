@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Arithmetic on what an encoding has left over, which error feedback keeps.
+/// Arithmetic on the rest that an encoding leaves over and error feedback keeps.
 
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/arithmetic/vectorised.hpp"
@@ -11,14 +11,15 @@ namespace detail {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// As a float of at most `most`, also where no float holds it: what is beyond is left over.
+/// Converts to a float of at most `most`, also if no float holds the value: the excess is left
+/// over.
 template <class T>
 UNISONO_INLINE float cut_to(float most, T value) {
     const auto rounded = static_cast<float>(value); // may be infinite
     return rounded > most ? most : rounded < -most ? -most : rounded;
 }
 
-/// Multiplies what is left over; what would not be finite stays as it is.
+/// Multiplies the rest; an element that would not be finite is unchanged.
 template <class T>
 struct RescaleLeft {
     T factor;
@@ -28,8 +29,8 @@ struct RescaleLeft {
     }
 };
 
-/// `carried`, the part of an earlier update in what was encoded, counts `more` times more: that is
-/// left over as well.
+/// Corrects the factor of `carried`, the part of the encoded values that came from earlier updates:
+/// adds `more` times `carried` to the rest.
 template <class T>
 struct CorrectLeft {
     T more;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Thin matrices, for PowerSgd. Each sum has one order on every machine.
+/// Thin matrices, for PowerSgd. Each sum has the same order on every machine.
 
 #include "unisono/arithmetic/vectorised.hpp"
 #include "unisono/compression/compression.hpp"
@@ -13,7 +13,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Row after row; the last one may be short. No rows: not a matrix.
+/// A matrix in row order; the last row may be short. No rows: not a matrix.
 struct MatrixShape {
     std::size_t rows = 0, columns = 0, count = 0;
     [[nodiscard]] UNISONO_INLINE std::size_t in_row(std::size_t i) const {
@@ -22,8 +22,8 @@ struct MatrixShape {
     }
 };
 
-/// The matrix of a parameter: the model's, or near-square if the model has no shapes; none if
-/// `rank` would not at least halve it.
+/// The matrix of a parameter: the model's, or near-square if the model has no shapes; none if a
+/// low-rank form of rank `rank` would not at least halve it.
 inline MatrixShape fold(const ParameterMatrix& parameter, std::size_t rank) {
     const std::size_t count = parameter.slice.count;
     std::size_t columns = parameter.columns;
@@ -33,7 +33,7 @@ inline MatrixShape fold(const ParameterMatrix& parameter, std::size_t rank) {
     return {rows, columns, count};
 }
 
-/// A good hash of 64 bits (Steele et al. 2014, SplitMix's finaliser).
+/// A 64-bit hash (Steele et al. 2014, SplitMix's finaliser).
 inline std::uint64_t scrambled(std::uint64_t x) {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -43,7 +43,7 @@ inline std::uint64_t scrambled(std::uint64_t x) {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// M += values; P = M Q, where Q's columns lie one after the other and P's rows do.
+/// M += values; P = M Q. Q is stored by columns and P by rows.
 template <class T>
 struct AddAndMultiply {
     const T* values;
@@ -127,8 +127,8 @@ struct MultiplyThin {
     }
 };
 
-/// Makes the columns orthonormal (modified Gram-Schmidt, twice, which is enough). A column that the
-/// others span becomes zero; values that are not finite stay so.
+/// Makes the columns orthonormal (modified Gram-Schmidt, twice, which is enough). A column in the
+/// span of the others becomes zero; values that are not finite stay so.
 template <class T>
 void orthonormalise(T* p, std::size_t rows, std::size_t rank) {
     const auto dot = [&](std::size_t a, std::size_t b) {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Of gradients only the signs travel, with two magnitudes per block.
+/// Only the signs of gradients travel, with two magnitudes per block.
 
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/compression/block_wire.hpp"
@@ -19,8 +19,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A block on the wire: the means of its elements below zero and of the others, floats, and a bit
-/// for each element. These two are the numbers with the least square error.
+/// A block on the wire: the mean of its negative elements and that of the others, as floats, and
+/// one bit per element. These two numbers minimise the square error.
 struct OneBitCodec {
     static constexpr std::size_t head = 2 * sizeof(float);
     [[nodiscard]] static std::size_t bytes(std::size_t count) { return head + (count + 7) / 8; }
@@ -65,19 +65,19 @@ struct OneBitCodec {
 
 } // namespace detail
 
-/// Each element is sent as one bit, and stands for the mean of its block's elements of that sign.
-/// As with Int8Wire, a slice's owner sums and sends the sum in the same form, and the error of both
-/// roundings is added to the next update. The first `warm_up` updates are sent whole, by the
-/// transport's best sum: while the loss still falls steeply, signs say too little. Bytes: 1/8 + 8 /
-/// block per element (26 times fewer than floats with 512), twice (p - 1) / p; messages: 2 (p - 1).
-/// Memory: as Int8Wire. Larger blocks cost fewer bytes and are less precise; the elements of one
-/// block should be of similar magnitude, as in one layer.
+/// Each element is sent as one bit, which stands for the mean of its block's elements of that sign.
+/// As in Int8Wire, a slice's owner sums and sends the sum in the same format, and the error of both
+/// roundings is added to the next update. The first `warm_up` updates are sent unencoded, with the
+/// transport's best sum: while the loss falls steeply, signs carry too little information. Bytes:
+/// 1/8 + 8 / block per element (26 times fewer than floats with 512), twice (p - 1) / p; messages:
+/// 2 (p - 1). Memory: as Int8Wire. Larger blocks cost fewer bytes and are less precise; the
+/// elements of one block should be of similar magnitude, as in one layer.
 /// Source: Seide et al. 2014 (1-bit SGD, whose blocks are columns of a layer).
 ///
 /// This with Adam is not 1-bit Adam (Tang et al. 2021), which sends Adam's momentum and freezes its
 /// variance after the warm-up. Here an optimizer sees the sum of gradients and keeps its momentum
-/// on the rank that owns the slice. With Sgd's momentum, which is linear, both are equal except for
-/// the time at which an error is made up for. With Adam choose a small learning rate, or PowerSgd.
+/// on the rank that owns the slice. With Sgd's momentum, which is linear, the two differ only in
+/// the time at which an error is compensated. With Adam choose a small learning rate, or PowerSgd.
 struct OneBit {
     std::uint64_t warm_up = 0; ///< updates
     std::size_t block = 512;

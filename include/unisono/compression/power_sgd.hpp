@@ -27,18 +27,18 @@ UNISONO_NAMESPACE_BEGIN
 
 /// Each parameter's gradient M, n rows by m columns, travels as P (n by `rank`) and Q (m by
 /// `rank`), which the reducer sums: P = M Q with the last update's Q, its columns made orthonormal,
-/// then Q = M^T P. All ranks compute P Q^T, and keep what their own M has beyond it for the next
-/// update. Where this saves less than half of the bytes, 2 rank (n + m) >= n m, as for vectors, the
-/// gradient travels unchanged. So it does in the first `warm_up` updates. n and m are those of the
-/// model's `parameter_shapes()` (the first dimension, and the product of all others). Parameters
-/// without a shape are folded into near-square rows, the last one short: this is correct, but
-/// gradients have a low rank as their layer's matrix and seldom as another.
+/// then Q = M^T P. All ranks compute P Q^T, and keep the difference to their own M for the next
+/// update. If this saves less than half of the bytes, 2 rank (n + m) >= n m, as for vectors, the
+/// gradient travels unchanged. It also does in the first `warm_up` updates. n and m are those of
+/// the model's `parameter_shapes()` (the first dimension, and the product of all others).
+/// Parameters without a shape are folded into near-square rows, the last one short: this is
+/// correct, but a gradient has a low rank as its layer's matrix, and seldom as another.
 ///
 /// Bytes: rank (n + m) elements of n m, by the reducer; messages: twice the reducer's. For 2048 x
 /// 2048 floats with rank 4 that is 1/256. Memory: once the gradients, for error feedback. Cost: 8
 /// rank floating-point operations per element, on every rank. Determinism: as the reducer's sums;
 /// the rest is the same computation on every rank. NaN and infinity make their parameter's gradient
-/// NaN, and its state starts anew.
+/// NaN, and reset its state.
 /// Source: Vogels et al. 2019 (PowerSGD, algorithms 1 and 2, with warm start); each rank keeps M -
 /// P (M^T P)^T of its own M, not of the mean's.
 struct PowerSgd {
@@ -143,7 +143,7 @@ public:
         const detail::CorrectLeft<T> correct_one{static_cast<T>(factor - 1)};
         for (const Bucket& bucket : buckets_) {
             if (bucket.values == nullptr) continue;
-            for (const Part& part : parts_of(bucket)) { // P is a basis: Q is computed from what is corrected here
+            for (const Part& part : parts_of(bucket)) { // P is a basis: Q is computed from the values corrected here
                 if (part.shape.rows == 0) continue;
                 const T* const values = bucket.values + (part.slice.first - bucket.slice.first);
                 T* const all = left_of(part);
@@ -161,7 +161,7 @@ public:
     }
 
 private:
-    /// A parameter; one whose shape has no rows travels as it is.
+    /// A parameter; one whose shape has no rows travels unchanged.
     struct Part {
         detail::MatrixShape shape;
         Slice slice;
@@ -171,8 +171,8 @@ private:
     struct Bucket {
         Slice slice;
         std::size_t first_part = 0, parts = 0;
-        Slice first, second; ///< of what travels first, and then
-        T* values = nullptr; ///< where it was begun
+        Slice first, second; ///< the ranges of the first and of the second sum
+        T* values = nullptr; ///< the address given to `begin`
         Operation operation;
     };
 
@@ -229,7 +229,7 @@ private:
             }
             if (largest == 0) draw(part, k); // else it would be zero for ever
         }
-        if (finite) return; // as all ranks see alike
+        if (finite) return; // all ranks see the same
         std::fill_n(left_of(part), part.slice.count, T{});
         for (std::size_t k = 0; k < rank_; ++k) draw(part, k);
     }
@@ -242,7 +242,7 @@ private:
     std::vector<Part> parts_;
     Memory<T> first_, second_;
     std::vector<T> own_;  ///< this rank's Q
-    std::vector<T> left_; ///< and, while an update is under way, all of its M
+    std::vector<T> left_; ///< and, during an update, all of its M
     Operation (*sum_)(World&, void*, std::span<T>) = nullptr;
     void* reduction_ = nullptr;
 };

@@ -25,12 +25,12 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Of each bucket the `fraction` of elements with the largest magnitudes travel, at least one, as
-/// index and float; the rest waits for the next update. All ranks get all entries and add them in
-/// rank order. Bytes per rank: 8 (p - 1) fraction per element, so they grow with the ranks, unlike
-/// those of sums: with a hundredth, 50 times fewer than a ring's on two ranks, 12 times on five.
-/// NaN counts as the largest of all. Memory: twice the gradients, and the entries. Cost: a
-/// selection, linear in the bucket, some ten times a pass over it.
+/// Of each bucket the `fraction` of elements with the largest magnitudes travels, at least one
+/// element, as index and float; the rest waits for the next update. All ranks get all entries and
+/// add them in rank order. Bytes per rank: 8 (p - 1) fraction per element. Unlike those of sums
+/// they grow with the ranks: with a fraction of 1/100, 50 times fewer than a ring's on two ranks,
+/// 12 times on five. NaN counts as the largest magnitude. Memory: twice the gradients, and the
+/// entries. Cost: a selection, linear in the bucket, some ten times a pass over it.
 /// Source: Aji & Heafield 2017 (sparse communication), with its error feedback; Lin et al. 2018
 /// (DGC) without momentum correction.
 struct TopK {
@@ -129,13 +129,13 @@ private:
     };
     struct Bucket {
         Slice slice;
-        std::size_t chosen = 0; ///< elements that travel
-        std::size_t at = 0;     ///< entries before its own
-        T* values = nullptr;    ///< where it was begun
+        std::size_t chosen = 0; ///< the number of elements that travel
+        std::size_t at = 0;     ///< the number of entries before its own
+        T* values = nullptr;    ///< the address given to `begin`
         Operation operation;
     };
 
-    /// Moves the largest from `left` to `entries`; of equal ones those that come first.
+    /// Moves the largest elements from `left` to `entries`; among equal ones the first.
     void choose(T* left, std::size_t count, std::span<Entry> entries) {
         constexpr T infinity = std::numeric_limits<T>::infinity();
         const auto magnitude = [](T x) { return x == x ? std::abs(x) : infinity; };
@@ -146,7 +146,7 @@ private:
         const T bound = *least;
         std::size_t larger = 0;
         for (std::size_t i = 0; i < entries.size(); ++i) larger += magnitudes_[i] > bound;
-        std::size_t equal = entries.size() - larger; // so many of them
+        std::size_t equal = entries.size() - larger; // the number of them to take
         std::size_t next = 0;
         for (std::size_t i = 0; i < count && next < entries.size(); ++i) {
             const T size = magnitude(left[i]);
