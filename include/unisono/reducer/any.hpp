@@ -2,8 +2,8 @@
 
 /// \file
 /// A reducer that is chosen at run time, for instance by a command line. The trainer is compiled
-/// once for all reducers; a std::visit around the trainer would compile it once for each. Not part
-/// of the umbrella.
+/// once for all reducers; with a std::visit around the trainer it would be compiled once for each.
+/// Not part of the umbrella.
 
 #include "unisono/core/text.hpp"
 #include "unisono/reducer/automatic.hpp"
@@ -37,7 +37,7 @@ public:
     Operation publish(Group<Transport>& group, Values values, int owner) const {
         return std::visit([&](const auto& run) { return run.publish(group, values, owner); }, run_);
     }
-    /// Called only where `has_sum_slices()`.
+    /// Called only if `has_sum_slices()`.
     template <transport Transport, class Values>
     Operation sum_slices(Group<Transport>& group, Values values, std::span<const std::size_t> counts) const {
         return std::visit(
@@ -59,14 +59,14 @@ private:
 
 } // namespace detail
 
-/// Holds one of the reducers that give no owners, and has its sums, bits and messages:
+/// Holds one of the reducers that give no owners, with its sums, bits and messages:
 ///
 ///     un::Trainer trainer{world, model, un::AnyReducer::named("ring"), un::Sgd{}};
 ///     un::AnyReducer chosen{un::RingReducer{.chunk_bytes = 65536}};
 ///
 /// Equal on all ranks, which the trainer checks. Cost: one indirect jump per bucket. Limit: sums on
-/// a grid (`Reproducible`) go straight from memory that ranks share only where the reducer is known
-/// to be native when the program is compiled; with AnyReducer they go as messages.
+/// a grid (`Reproducible`) read shared memory directly only if the reducer is known to be native at
+/// compile time; with AnyReducer they use messages.
 struct AnyReducer {
     std::variant<NativeReducer, RingReducer, TreeReducer, HalvingDoublingReducer, AutomaticReducer> held = {};
 
@@ -87,7 +87,7 @@ struct AnyReducer {
     /// "native, ring, tree, halving-doubling, automatic"
     [[nodiscard]] static std::string words() { return words_from<0>(); }
 
-    /// The chosen reducer, as it is in a later membership of an elastic world.
+    /// The chosen reducer for a later membership of an elastic world.
     [[nodiscard]] AnyReducer within(int ranks) const {
         const auto other = [&](const auto& reducer) {
             if constexpr (requires { reducer.within(ranks); }) return AnyReducer{reducer.within(ranks)};
@@ -96,7 +96,7 @@ struct AnyReducer {
         return std::visit(other, held);
     }
 
-    /// Calls visitor(reducer) with the chosen reducer. The trainer compares and shows its name and
+    /// Calls visitor(reducer) with the chosen reducer. The trainer compares and prints its name and
     /// parameters.
     template <class Visitor>
     decltype(auto) visit_held(Visitor visitor) const {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Sums each bucket by the schedule that a cost model says is cheapest at its size.
+/// Sums each bucket with the schedule that a cost model predicts to be cheapest at its size.
 
 #include "unisono/core/text.hpp"
 #include "unisono/reducer/cost_model.hpp"
@@ -12,7 +12,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// All ranks choose by rank 0's costs, so that they choose alike. Sums to an owner, and the
+/// All ranks use rank 0's costs, so that they make the same choice. Sums to an owner, and the
 /// parameters that the owner publishes, use the native schedules.
 ///
 ///     auto costs = un::measure_reducers(world); // once, collective; costs.save() to keep them
@@ -22,8 +22,8 @@ UNISONO_NAMESPACE_BEGIN
 struct AutomaticReducer {
     ReducerCosts costs = {}; ///< not measured: assumed, see assumed_reducer_costs
     bool measure = false;    ///< measure when the training starts, on the host, in some tens of milliseconds
-    /// In a later membership of an elastic world, costs that were measured with another number of
-    /// ranks do not hold: they are assumed, until there are as many ranks again.
+    /// The reducer for a later membership of an elastic world. Costs that were measured with
+    /// another number of ranks do not hold: they are assumed, until there are as many ranks again.
     [[nodiscard]] AutomaticReducer within(int ranks) const {
         AutomaticReducer other = *this;
         if (costs.world != ranks) other.costs = {};
@@ -81,7 +81,7 @@ struct AutomaticReducer {
         detail::ScheduledReduction<NativeSchedule> native_ = {};
     };
 
-    /// \throws error bad_input: costs measured on another number of ranks, or no times
+    /// \throws error bad_input: costs measured with another number of ranks, or without times
     template <class World>
     [[nodiscard]] Run start(World& group) const {
         if (costs.measured()) costs.check();

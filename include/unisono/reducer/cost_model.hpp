@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The time of a sum by each schedule as a function of its size: measured, or assumed; saved as
+/// The time of a sum with each schedule as a function of its size: measured, or assumed; saved as
 /// text.
 
 #include "unisono/collective/all_reduce.hpp"
@@ -35,7 +35,7 @@ constexpr std::string_view name_of(ReducerChoice choice) {
     return names[static_cast<std::size_t>(choice)];
 }
 
-/// Seconds of an all_reduce of 2^(exponent) bytes by each choice, at a few sizes, with linear
+/// Seconds of an all_reduce of 2^(exponent) bytes with each choice, at a few sizes, with linear
 /// interpolation between them. A plain value: trivially copyable, so that ranks can agree on one.
 struct ReducerCosts {
     static constexpr std::array<int, 6> exponents = {3, 10, 14, 17, 20, 23};
@@ -49,17 +49,17 @@ struct ReducerCosts {
     /// is not finite and at least 0
     void check() const;
 
-    /// Seconds for `bytes` bytes; beyond the largest measured size, in proportion.
+    /// Seconds for `bytes` bytes; beyond the largest measured size, proportional.
     [[nodiscard]] double estimate(ReducerChoice choice, std::size_t bytes) const;
 
-    /// The cheapest choice; of equals the first.
+    /// The cheapest choice; among equal ones the first.
     [[nodiscard]] ReducerChoice best(std::size_t bytes) const;
 
     /// One line for the world, then one line per choice: its name and the seconds at each size, as
     /// exact hexadecimal floats.
     [[nodiscard]] std::string save() const;
 
-    /// Reads the text of `save`. \throws error bad_input that says which line is wrong
+    /// Reads the text of `save`. \throws error bad_input, with the wrong line
     [[nodiscard]] static ReducerCosts load(std::string_view text);
 };
 
@@ -68,7 +68,7 @@ namespace detail {
 /// The largest size that is measured, in floats.
 inline constexpr std::size_t largest_measured = (std::size_t{1} << ReducerCosts::exponents.back()) / sizeof(float);
 
-/// Rank 0's costs become those of all ranks, so that all choose alike.
+/// Gives all ranks rank 0's costs, so that they make the same choice.
 template <class World>
 void agree_on_costs(World& world, ReducerCosts& costs) {
     if (world.size() == 1) return;
@@ -130,17 +130,17 @@ ReducerCosts measure_reducers(World& world) {
                                        [&](std::size_t count) { return std::span<float>(values.data(), count); });
 }
 
-/// The same for sums of device memory, for AutomaticReducer with a model on a device. Compile the
+/// As above, for sums of device memory, for AutomaticReducer with a model on a device. Compile the
 /// source for the device (nvcc). The 8 MiB are on the device.
 template <streaming_transport Transport>
 ReducerCosts measure_reducers_on_device(Group<Transport>& world) {
-    const DeviceMemory<float> values = allocate_on_device<float>(world, detail::largest_measured); // whatever is there
+    const DeviceMemory<float> values = allocate_on_device<float>(world, detail::largest_measured); // any contents
     return detail::measure_all_reduces(world, [&](std::size_t count) { return values.span().subspan(0, count); });
 }
 
-/// Costs that are assumed without measuring: 1 us per round and 10 GB/s, the textbook's alpha-beta
-/// model (Thakur et al. 2005). `native` gets the cost of the cheapest schedule, so that it is
-/// chosen, as it is the fastest where the transport maps memory.
+/// Costs that are assumed without measurements: 1 us per round and 10 GB/s, the textbook's
+/// alpha-beta model (Thakur et al. 2005). `native` gets the cost of the cheapest schedule, so that
+/// it is chosen: it is the fastest if the transport maps memory.
 ReducerCosts assumed_reducer_costs(int world);
 
 UNISONO_NAMESPACE_END

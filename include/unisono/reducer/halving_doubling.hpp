@@ -8,9 +8,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// 2 ceil(log2 p) rounds, and 2 (p-1)/p of the data per rank, where p is a power of two; two rounds
-/// more otherwise. Sums to an owner, and the parameters that it publishes, use a tree.
-/// Source: Thakur, Rabenseifner and Gropp (2005), section 4.
+/// 2 ceil(log2 p) rounds, and 2 (p-1)/p of the data per rank, for any number of ranks. Sums to an
+/// owner, and the parameters that it publishes, use a tree.
+/// Source: see schedule/halving_doubling.hpp.
 struct HalvingDoublingReducer {
     static constexpr std::string_view name = "halving-doubling";
     static constexpr Family family = Family::reducer;

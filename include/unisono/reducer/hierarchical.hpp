@@ -10,7 +10,7 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
 
-/// Few data go between hosts by a tree, since the rounds of a ring would take longer than the
+/// Small data use a tree between hosts, since the rounds of a ring would take longer than the
 /// bytes.
 struct HierarchicalReduction : ScheduledReduction<HierarchicalSchedule> {
     std::size_t ring_bytes = 0;
@@ -25,16 +25,16 @@ struct HierarchicalReduction : ScheduledReduction<HierarchicalSchedule> {
 
 } // namespace detail
 
-/// Reduces within each host by a tree, between hosts by a ring of one rank per host (by a tree,
-/// where data are few or the sum has an owner), and broadcasts within each host. So the network
-/// carries what one rank per host would send. The transport says which ranks share a host, where it
-/// knows; otherwise `ranks_per_host` consecutive ranks do, as launchers number them. Not part of
-/// the umbrella.
+/// Reduces within each host by a tree, between hosts by a ring of one rank per host (by a tree, if
+/// data are small or the sum has an owner), and broadcasts within each host. So the network carries
+/// what one rank per host would send. The transport tells which ranks share a host, if it knows;
+/// otherwise `ranks_per_host` consecutive ranks do, as launchers number them. Not part of the
+/// umbrella.
 /// Source: see schedule/hierarchical.hpp.
 struct HierarchicalReducer {
-    int ranks_per_host = 0;                         ///< 0: as the transport knows; 1 where it does not know
+    int ranks_per_host = 0;                         ///< 0: as the transport knows; 1 if it does not know
     std::size_t ring_bytes = 65536;                 ///< buckets of this size or more use a ring between hosts
-    std::size_t chunk_bytes = std::size_t{1} << 20; ///< the vector travels in pieces of about this size
+    std::size_t chunk_bytes = std::size_t{1} << 20; ///< the vector travels in chunks of about this size
 
     static constexpr std::string_view name = "hierarchical";
     static constexpr Family family = Family::reducer;
@@ -42,7 +42,7 @@ struct HierarchicalReducer {
     static constexpr bool reduces_to_owners = true;
     friend bool operator==(const HierarchicalReducer&, const HierarchicalReducer&) = default;
 
-    /// \throws error bad_input: ranks_per_host is negative, no chunk
+    /// \throws error bad_input: ranks_per_host is negative, or chunk_bytes is 0
     template <class World>
     [[nodiscard]] auto start(World& world) const {
         if (ranks_per_host < 0)

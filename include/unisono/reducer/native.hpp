@@ -7,9 +7,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Where peers' memory is mapped, each rank reduces its slice straight from the peers' memory and
-/// writes the sum to all, in rank order. Elsewhere the schedule depends on the size: see
-/// NativeSchedule.
+/// Over mapped memory, each rank reduces its slice directly from the peers' memory and writes the
+/// sum to all ranks, in rank order. Otherwise the schedule depends on the size: see NativeSchedule.
 struct NativeReducer {
     static constexpr std::string_view name = "native";
     static constexpr Family family = Family::reducer;

@@ -14,14 +14,15 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Ranks 0 to servers - 1 own equal slices of each bucket, and train like the others. Only servers
+/// Ranks 0 to servers - 1 own equal slices of each bucket, and train as the others do. Only servers
 /// hold optimizer state. Per bucket and update, each slice is summed to its server, which
-/// broadcasts the parameters, by the transport's best schedules.
+/// broadcasts the parameters, with the transport's best schedules.
 /// Source: Li et al., "Scaling distributed machine learning with the parameter server" (OSDI 2014),
 /// here with servers among the workers.
 struct ParameterServerReducer {
     int servers = 1;
-    /// In an elastic world of which fewer ranks are left than there were servers, all are servers.
+    /// The reducer for a later membership of an elastic world. If fewer ranks are left than there
+    /// were servers, all are servers.
     [[nodiscard]] ParameterServerReducer within(int ranks) const {
         ParameterServerReducer fewer = *this;
         if (servers > ranks) fewer.servers = ranks;
@@ -34,7 +35,7 @@ struct ParameterServerReducer {
     static constexpr bool reduces_to_owners = true;
     friend bool operator==(const ParameterServerReducer&, const ParameterServerReducer&) = default;
 
-    /// \throws error bad_input: fewer than one server, or more than ranks
+    /// \throws error bad_input: fewer than one server, or more servers than ranks
     [[nodiscard]] Owners owners(const BucketFacts& facts) const;
 
     template <class World>

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The time of a sum by each schedule, as a function of its bytes, from a model of the cluster: for
-/// AutomaticReducer, without measuring on all ranks.
+/// The time of a sum with each schedule, as a function of its bytes, from a model of the cluster:
+/// for AutomaticReducer, without measurements on all ranks.
 ///
 ///     auto costs = un::predicted_reducer_costs(un::ClusterModel::load(text), world.size());
 ///     un::Trainer trainer{world, model, un::AutomaticReducer{.costs = costs}};
@@ -14,11 +14,11 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// `native` is what it chooses by messages on five ranks and more: the ring where a rank's part of
-/// the data is large, and halving and doubling.
-/// Cost: rounds of all ranks by six sizes and two schedules; of the ring one host's, where hosts
-/// are full. 0.1 s for 1,000 ranks.
-/// \throws error bad_input: a model that says no times, or a world without ranks
+/// `native` has the cost of the native schedule over messages on five ranks and more: the ring if a
+/// rank's share of the data is large, else halving and doubling.
+/// Cost: simulates the rounds of all ranks for six sizes and two schedules; for the ring those of
+/// one host, if all hosts are full. 0.1 s for 1,000 ranks.
+/// \throws error bad_input: a model without times, or a world without ranks
 inline ReducerCosts predicted_reducer_costs(const ClusterModel& model, int world) {
     model.check();
     if (world < 1) refuse_input({"predicted_reducer_costs: a world of ", world, " ranks, expected at least 1"});

@@ -1,30 +1,31 @@
 #pragma once
 
 /// \file
-/// How gradients are combined: from all ranks to the owners of each slice, and the owners' results
-/// back to all.
+/// Combines gradients: sums from all ranks to the owners of each slice, and the owners' results
+/// back to all ranks.
 ///
 /// A policy's `start(group)` makes its *run*, which has these functions. None of them waits:
 /// - `sum(group, values)`: values = the sum of all ranks' values, on all ranks;
 /// - `sum_to(group, values, owner)`: the same on the owner only; on other ranks the values are
 ///   undefined afterwards;
 /// - `publish(group, values, owner)`: values = the owner's values, on all ranks;
-/// - `sum_slices(group, values, counts)`: `values` holds the slices of all ranks, one after
-///   another; each rank gets the sum of its own slice. `counts` are equal on all ranks and live
-///   until the operation starts.
+/// - `sum_slices(group, values, counts)`: `values` holds the slices of all ranks, in rank order;
+///   each rank gets the sum of its own slice. `counts` are equal on all ranks and live until the
+///   operation starts.
 /// The trainer calls `sum_to` and `publish` of reducers that declare `reduces_to_owners`, and `sum`
 /// of those that give no owners. `sum_slices` is optional and for speed: without it each slice is
 /// summed to its owner separately.
 ///
-/// An algorithm of your own is a schedule (schedule/schedule.hpp). A run returns what
-/// `start_all_reduce(group, values, Sum{}, family)` and its like start, for a family of schedules.
+/// An algorithm of your own is a schedule (schedule/schedule.hpp). A run returns the operations
+/// that `start_all_reduce(group, values, Sum{}, family)` and similar functions start, for a family
+/// of schedules.
 ///
 /// Laws
 /// - All ranks call the same functions in the same order with the same slices (the trainer ensures
 ///   both).
 /// - The sum has the same bits on all ranks (for floats they may depend on the schedule and the
-///   world).
-/// - A choice depends on nothing but values that are equal on all ranks.
+///   number of ranks).
+/// - A choice depends only on values that are equal on all ranks.
 ///
 /// Menu:
 /// - `NativeReducer`: the transport's best schedule. For ranks that map each other's memory, and a
@@ -36,10 +37,9 @@
 /// - `ParameterServerReducer`: servers that own slices, and the optimizer state with them.
 /// - `AutomaticReducer`: the one of these that a cost model prefers. For sizes that differ much,
 ///   and unknown networks.
-/// - `AnyReducer` (any.hpp): the one that a word names at run time. For programs with a command
-///   line.
+/// - `AnyReducer` (any.hpp): one that is named at run time. For programs with a command line.
 ///
-/// Reducers whose functions take a `DeviceSpan`, too, train models on a device (docs/device.md).
+/// Reducers whose functions also accept a `DeviceSpan` train models on a device (docs/device.md).
 /// Declared properties: `gives_owners` (and then `owners(facts)`, as a sharding policy),
 /// `reduces_to_owners`; of the run: `combines_at_once` (its functions are the native ones, which
 /// over mapped memory combine all ranks' elements at once). With `Reproducible` the functions are
@@ -81,7 +81,7 @@ concept sums_slices = requires(R& run, World& group, std::span<float> values, st
 };
 
 namespace detail {
-/// Whether one operation sums all slices: the run has `sum_slices`, and, if it chooses among
+/// True if one operation sums all slices: the run has `sum_slices`, and, if it chooses among
 /// several (`has_sum_slices`), the chosen one has it.
 template <class World, class Run>
 [[nodiscard]] bool sums_slices_at_once(const Run& run) {

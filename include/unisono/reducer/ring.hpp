@@ -8,11 +8,11 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Bandwidth-optimal: each rank sends 2 (p-1)/p of the data in 2 (p-1) rounds. Sums to an owner go
-/// along a chain.
+/// Bandwidth-optimal: each rank sends 2 (p-1)/p of the data in 2 (p-1) rounds. Sums to an owner use
+/// a chain.
 /// Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms" (2009).
 struct RingReducer {
-    std::size_t chunk_bytes = std::size_t{1} << 20; ///< a block travels in pieces of at most this size
+    std::size_t chunk_bytes = std::size_t{1} << 20; ///< a block travels in chunks of at most this size
 
     static constexpr std::string_view name = "ring";
     static constexpr Family family = Family::reducer;

@@ -8,7 +8,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Up to rank 0 and down again: 2 ceil(log2 p) rounds of all data, the least latency of the
+/// Up to rank 0 and down again: 2 ceil(log2 p) rounds of all data, the least latency among the
 /// schedules that send messages of full size.
 /// Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
 /// MPICH" (2005).
