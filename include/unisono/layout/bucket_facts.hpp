@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The facts of a bucket by which policies give owners (sharding, parameter servers).
+/// The facts of a bucket from which policies determine owners (sharding, parameter servers).
 
 #include "unisono/layout/owners.hpp"
 
@@ -10,7 +10,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The facts of a bucket that a reducer's cost model gets.
+/// One bucket, for a policy that gives owners.
 struct BucketFacts {
     std::size_t index = 0;
     std::size_t count = 0; ///< elements

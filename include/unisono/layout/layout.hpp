@@ -1,18 +1,19 @@
 #pragma once
 
 /// \file
-/// Where each parameter's elements are: the flat order, and the buckets in which gradients travel.
+/// The positions of parameters' elements: the flat order, and the buckets in which gradients
+/// travel.
 ///
 /// - The **flat order** is the model's own: parameter 0's elements, then parameter 1's, ... It does
 ///   not depend on buckets, world size or sharding, so checkpoints speak in it.
 /// - A **bucket** holds whole parameters of one element type, the last parameter first, because
 ///   backward passes produce gradients in about that order. Positions in a bucket count its
-///   elements in that order. Bucket 0 is the first to be complete, and all ranks start buckets in
+///   elements in that order. Bucket 0 is complete first, and all ranks start buckets in
 ///   bucket order.
-/// - A **slice** is a contiguous range of positions in a bucket; owners.hpp says whose it is.
-///   `visit` turns it into pieces of parameters.
+/// - A **slice** is a contiguous range of positions in a bucket; owners.hpp says which rank owns
+///   it. `visit` converts it to ranges of parameters.
 ///
-/// Laws: a layout is a pure function of the shapes and of `Buckets`, so equal on all ranks where
+/// Laws: a layout is a pure function of the shapes and of `Buckets`, so it is equal on all ranks if
 /// these are; each element of each parameter is in exactly one bucket, once. Parameters without
 /// elements are allowed and are in no bucket.
 ///
@@ -47,7 +48,7 @@ constexpr ParameterShape shape_of(std::span<T> parameter) {
     return {parameter.size(), element_type_of<std::remove_cv_t<T>>, sizeof(T)};
 }
 
-/// How gradients are cut into buckets: a bucket is closed as soon as it holds at least this many
+/// The cut of gradients into buckets: a bucket is closed as soon as it holds at least this many
 /// bytes. The defaults are those of PyTorch's DistributedDataParallel: a small first bucket starts
 /// the communication early.
 struct Buckets {
@@ -81,7 +82,7 @@ class Layout {
 public:
     static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
 
-    /// Where an element lies in the buckets.
+    /// The position of an element in the buckets.
     struct Place {
         std::size_t bucket = none;
         std::size_t position = 0;
@@ -96,14 +97,15 @@ public:
 
     Layout() = default;
 
-    /// bad_input where the total size overflows, an element has no bytes, or `how` has a zero.
+    /// \throws error bad_input: the total size overflows, an element has no bytes, or `how` has a
+    ///   zero
     explicit Layout(std::span<const ParameterShape> shapes, const Buckets& how = {});
-    /// The same, of a list.
+    /// As the constructor, from a list.
     [[nodiscard]] static Layout of(detail::List<ParameterShape> shapes, const Buckets& how);
 
     [[nodiscard]] const detail::List<ParameterShape>& shapes() const { return shapes_; }
     [[nodiscard]] const detail::List<Bucket>& buckets() const { return buckets_; }
-    /// In the order of their positions in the bucket.
+    /// The pieces of a bucket, in the order of their positions in it.
     [[nodiscard]] detail::Part<const Piece> pieces(const Bucket& bucket) const {
         return {pieces_.data() + bucket.first_piece, bucket.piece_count};
     }
@@ -130,7 +132,7 @@ public:
 
     [[nodiscard]] Place place_of(const Element& element) const;
 
-    /// Calls `visit(piece, position)` for each piece of one parameter in positions [first, first +
+    /// Calls `visit(piece, position)` for each range of one parameter in positions [first, first +
     /// count) of a bucket, in the order of positions.
     template <class Visit>
     void visit(std::size_t bucket, std::size_t first, std::size_t count, Visit&& visit) const {
@@ -172,15 +174,15 @@ private:
         ElementType type;
         std::size_t element_bytes;
         std::size_t limit;         ///< bytes at which its bucket is closed
-        std::size_t bucket = none; ///< the bucket being filled, in the order of beginning
+        std::size_t bucket = none; ///< the bucket being filled; buckets are numbered in the order of their beginning
         std::size_t count = 0;     ///< elements in it
     };
     static Open& open_for(const ParameterShape& shape, const Buckets& how, detail::List<Open>& types);
 
     void fill(const Buckets& how);
 
-    /// Numbers the buckets as they become complete when gradients arrive from the last parameter to
-    /// the first.
+    /// Numbers the buckets in the order in which they become complete if gradients arrive from the
+    /// last parameter to the first.
     void number(const detail::List<std::size_t>& last);
 
     void place_pieces();
@@ -189,7 +191,7 @@ private:
     detail::List<std::size_t> starts_; ///< flat index of each parameter's first element, and the total
     std::size_t bytes_ = 0;
     detail::List<Bucket> buckets_;
-    detail::List<Piece> pieces_; ///< of all buckets, one after the other
+    detail::List<Piece> pieces_; ///< of all buckets, in bucket order
     detail::List<Place> places_; ///< of each parameter's first element
 };
 

@@ -23,8 +23,8 @@ struct Slice {
     friend bool operator==(const Slice&, const Slice&) = default;
 };
 
-/// A pure function of (count, owners): which rank owns which slice. Owned slices are contiguous, do
-/// not overlap, cover all positions and follow the order of the owners. Trailing owners of a short
+/// A pure function of (count, owners): the rank that owns each slice. Slices are contiguous, do not
+/// overlap, cover all positions and follow the order of the owners. Trailing owners of a short
 /// range may own less or nothing. With `everyone` each rank owns all positions: all hold replicas.
 class Owners {
 public:
@@ -35,11 +35,11 @@ public:
     }
 
     /// ZeRO's slices (Rajbhandari et al., SC'20): ceil(count / world) elements each, rounded up to
-    /// a multiple of `granularity` (a cache line's worth avoids false sharing). Padding beyond
-    /// `count` belongs to no slice.
+    /// a multiple of `granularity` (the elements of a cache line avoid false sharing). Padding
+    /// beyond `count` belongs to no slice.
     static Owners equal(std::size_t count, int world, std::size_t granularity = 1);
 
-    /// Equal slices for these ranks, in this order; the others own nothing. One rank: a master.
+    /// Equal slices for these ranks, in this order; other ranks own nothing. One rank: a master.
     /// Several: servers.
     static Owners chosen(std::size_t count, detail::List<int> ranks, int world, std::size_t granularity = 1);
 
@@ -56,7 +56,7 @@ public:
     /// The slice of a rank; {0, 0} for a rank that owns nothing.
     [[nodiscard]] Slice slice(int rank) const;
 
-    /// The owner of a position; the asking rank itself (-1) when replicated.
+    /// The owner of a position; -1, the calling rank itself, if replicated.
     [[nodiscard]] int owner_of(std::size_t position) const;
 
     friend bool operator==(const Owners&, const Owners&) = default;
