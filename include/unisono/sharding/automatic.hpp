@@ -11,33 +11,33 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Seconds of an update, without the model's part, in which each rank updates all parameters or
-/// only its slices. A plain value, so that a program can keep it.
+/// Seconds of an update, without the model's part, if each rank updates all parameters or only its
+/// slices. A plain value, so that a program can keep it.
 struct ShardingCosts {
     double replicated = 0; ///< 0: not measured
     double sharded = 0;
     friend bool operator==(const ShardingCosts&, const ShardingCosts&) = default;
 
-    /// Whether there are two numbers, valid or not.
+    /// True if both times are set, valid or not.
     [[nodiscard]] bool measured() const { return replicated != 0 && sharded != 0; }
 };
 
-/// A sharding that depends on the cost of updates: unless the program gives it, the trainer
-/// measures it before it asks for owners.
+/// A sharding that depends on the cost of updates: unless the program gives the costs, the trainer
+/// measures them before it asks for owners.
 template <class S>
 concept measured_sharding = sharding_policy<S> && requires(S& policy) {
     { policy.costs } -> std::same_as<ShardingCosts&>;
 };
 
-/// StateSharding where that makes updates faster on these ranks, else Replicated. Unless the
-/// program gives costs, the trainer measures them when it is made: a few updates each way with its
-/// own reducer, guard and optimizer, on memory of the model's shape. Rank 0's times decide on all
+/// StateSharding if that makes updates faster on these ranks, else Replicated. Unless the program
+/// gives costs, the trainer measures them when it is made: a few updates in each way with its own
+/// reducer, guard and optimizer, on memory of the model's shape. Rank 0's times decide on all
 /// ranks. Takes some tens of updates, and during that time as much memory as two more trainers.
 ///
-/// The bits of training do not depend on the choice where those of StateSharding equal those of
-/// Replicated. The contents of `trainer.optimizer_state()` do; `trainer.owned()` says which.
+/// The bits of training do not depend on the choice if those of StateSharding equal those of
+/// Replicated. The contents of `trainer.optimizer_state()` do; `trainer.owned()` tells the slices.
 struct AutomaticSharding {
-    ShardingCosts costs = {}; ///< not measured: the trainer does
+    ShardingCosts costs = {}; ///< not measured: the trainer measures
 
     static constexpr std::string_view name = "automatic sharding";
     static constexpr Family family = Family::sharding;

@@ -8,13 +8,13 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// ZeRO's third stage: parameters, gradients and state are held in slices. In the forward and in
-/// the backward pass, a unit's parameters are gathered while the model uses the unit before, and
+/// the backward pass, a unit's parameters are gathered while the model uses the previous unit, and
 /// released after their use. Gradients are treated as in GradientSharding.
 ///
 /// Requires a model in units (model/unit_pass.hpp).
 /// Memory: 1/p of everything, and the parameters and gradients of two units. Bytes: 1.5 times those
 /// of replicated training without accumulation, for each micro-batch. A waiting rank advances
-/// operations in flight: the transport decides how much of the gathering overlaps computation.
+/// operations in flight: the transport determines how much of the gathering overlaps computation.
 ///
 /// Bits: as GradientSharding.
 /// Source: Rajbhandari et al., "ZeRO" (SC'20), section 5.3.

@@ -7,9 +7,9 @@
 /// Laws: `owners(facts)` is a pure function of the facts, so that all ranks agree without
 /// communication; the slices cover each bucket exactly once (class Owners ensures it).
 ///
-/// Declared property `gives_owners`: each slice has exactly one owner. A reducer may give owners,
-/// too (a parameter server does); the trainer refuses two policies that both do. `may_give_owners`:
-/// the decision depends on what is measured when training begins.
+/// Declared property `gives_owners`: each slice has exactly one owner. A reducer may give owners as
+/// well (a parameter server does); the trainer refuses two policies that both do.
+/// `may_give_owners`: the decision depends on measurements when the training begins.
 ///
 /// Menu (parameters / gradients / optimizer state):
 /// - `Replicated`: all ranks / all ranks / the ranks that update. All ranks run the optimizer,
@@ -22,7 +22,7 @@
 ///
 /// The last two declare `shards_gradients` and `shards_parameters`. They require a model in units
 /// (model/unit_pass.hpp). Each unit is cut like a bucket, into one slice per rank in rank order.
-/// They come with unisono/sharded.hpp. docs/sharding.md says which to use when.
+/// They come with unisono/sharded.hpp. docs/sharding.md tells when to use which.
 
 #include "unisono/core/policy.hpp"
 #include "unisono/core/value.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Each rank updates its part of the parameters.
+/// Each rank updates its slices of the parameters.
 
 #include "unisono/core/standard.hpp"
 #include "unisono/sharding/sharding.hpp"
@@ -14,21 +14,21 @@ UNISONO_NAMESPACE_BEGIN
 /// receives the sum of its slice, runs the optimizer on it and publishes the parameters, which are
 /// equal on all ranks after each update.
 ///
-/// An update moves as many bytes as one by all_reduce, but each rank runs the optimizer on 1/p of
-/// the elements, and holds 1/p of its state. It is faster where the exchange costs less than the
-/// optimizer (ranks that map each other's memory), and saves memory everywhere. For small models
-/// the cost of synchronising the ranks two more times dominates.
+/// An update moves as many bytes as with all_reduce, but each rank runs the optimizer on 1/p of the
+/// elements, and holds 1/p of its state. It is faster if the exchange costs less than the optimizer
+/// (ranks that map each other's memory), and always saves memory. For small models the cost of
+/// synchronising the ranks two more times dominates.
 ///
-/// Over mapped memory, with NativeReducer and a model in one piece of the group's memory, an owner
-/// sums, updates and publishes a chunk at a time, straight from and to the memory of the peers.
-/// Without that (other reducers, clipping by norm, compression) the three are passes over the
+/// Over mapped memory, with NativeReducer and a model in one allocation of the group's memory, an
+/// owner sums, updates and publishes one chunk at a time, directly from and to the peers' memory.
+/// Otherwise (other reducers, clipping by norm, compression) the three are separate passes over the
 /// memory.
 ///
 /// Bits: those of `Replicated` with a reducer that sums a slice in the same order as the whole.
-/// `NativeReducer` does where memory is mapped, on any number of ranks; sums of two ranks have one
+/// `NativeReducer` does over mapped memory, on any number of ranks; sums of two ranks have one
 /// order with any reducer.
 ///
-/// `trainer.optimizer_state()` is the state of `trainer.owned()` alone: a checkpoint needs that of
+/// `trainer.optimizer_state()` is only the state of `trainer.owned()`: a checkpoint needs that of
 /// all ranks.
 /// Source: Rajbhandari et al., "ZeRO" (SC'20), section 5.1.
 struct StateSharding {
