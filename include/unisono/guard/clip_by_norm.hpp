@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Gradients of bounded length.
+/// Bounds the length of gradients.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -11,17 +11,16 @@ UNISONO_NAMESPACE_BEGIN
 
 /// Multiplies the whole gradient g, of all parameters together, by min(1, max_norm / (|g| + 1e-6)),
 /// where |g| is the Euclidean norm; as PyTorch's clip_grad_norm_. The norm is computed in double,
-/// and every update's report has it (`gradient_norm`), so that an infinite limit only observes it.
+/// and every update's report has it (`gradient_norm`), so an infinite limit only observes it.
 /// Source: Pascanu, Mikolov and Bengio, ICML 2013.
 ///
-/// A norm that is NaN or infinite clips nothing: if the guard skips, all ranks leave the update
-/// out, and otherwise all throw the error not_finite. (A guard that inspects gradients finds most
-/// of these before they are summed, and names the rank. Finite gradients may still have a sum that
-/// is not finite.)
+/// A norm that is NaN or infinite clips nothing: if the guard skips, all ranks discard the update;
+/// otherwise all throw the error not_finite. (A guard that inspects gradients finds most of these
+/// before they are summed, and names the rank. Finite gradients may still have a sum that is not
+/// finite.)
 ///
-/// Determinism: all ranks use the same bits of the norm. With `Reproducible` these do not depend on
-/// ranks, slices and buckets; with plain sums, where ranks own slices, the last bits of a double
-/// do.
+/// Determinism: all ranks use the same bits of the norm. With `Reproducible` they do not depend on
+/// ranks, slices and buckets; with plain sums, if ranks own slices, the last bits of the double do.
 struct ClipByNorm {
     double max_norm = 1; ///< above 0; infinity: the norm is reported and nothing is clipped
 

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Gradients of bounded elements.
+/// Bounds the elements of gradients.
 
 #include "unisono/arithmetic/apply.hpp"
 #include "unisono/core/error.hpp"

@@ -1,22 +1,22 @@
 #pragma once
 
 /// \file
-/// Policy: how large a gradient may be. It bounds the gradient that passes the guard: that of the
-/// whole update, the weighted sum over all micro-batches of all ranks, divided by the weights;
-/// never one rank's part of it.
+/// Policy: bounds the size of a gradient. It acts on the gradient that has passed the guard: that
+/// of the whole update, the weighted sum over all micro-batches of all ranks, divided by the
+/// weights; never on one rank's contribution.
 ///
 /// Menu:
 /// - `NoClipping` changes nothing.
-/// - `ClipByNorm` bounds the gradient's length. Cost: one read of the gradients; where ranks own
+/// - `ClipByNorm` bounds the gradient's length. Cost: one read of the gradients; if ranks own
 ///   slices, one all-reduce of 8 bytes (32 with sums on a grid).
 /// - `ClipByValue` bounds each element. Cost: one pass in the first-level cache, within the
 ///   optimizer's.
 ///
-/// Laws: `factor` and `clip` are pure functions; `clip` treats each element alone, so that any cut
-/// into slices gives the same bits; neither allocates. Declared properties: `measures_norm` (the
-/// trainer calls `factor(norm)` once per update, with the same norm on all ranks),
-/// `changes_elements` (the trainer calls `clip(gradients, scale)` for what this rank owns, each
-/// element once), `needs_agreement` (as of guards). Deliberately absent: clipping each
+/// Laws: `factor` and `clip` are pure functions; `clip` treats each element independently, so that
+/// any cut into slices gives the same bits; neither allocates. Declared properties: `measures_norm`
+/// (the trainer calls `factor(norm)` once per update, with the same norm on all ranks),
+/// `changes_elements` (the trainer calls `clip(gradients, scale)` for the slices that this rank
+/// owns, each element once), `needs_agreement` (as for guards). Deliberately absent: clipping each
 /// micro-batch's gradient before it is added (the result is the gradient of no loss, and depends on
 /// the number of ranks), and norms other than the Euclidean.
 
@@ -41,7 +41,7 @@ concept clipping_policy =
         { C::changes_elements } -> detail::converts_to<bool>;
     };
 
-/// Gradients are used as they are.
+/// Gradients are not changed.
 struct NoClipping {
     static constexpr std::string_view name = "none";
     static constexpr Family family = Family::clipping;

@@ -3,13 +3,13 @@
 /// \file
 /// The check of gradients and losses before an update may happen.
 ///
-/// A guard looks at each rank's own gradients before they are summed: afterwards one rank's NaN is
-/// in all sums, and its origin is lost. What the guard finds travels with the update's weights in
-/// one small all-reduce, so that all ranks reach the same verdict: the update happens on all ranks
-/// or on none.
+/// A guard inspects each rank's own gradients before they are summed: afterwards one rank's NaN is
+/// in all sums, and its origin is lost. The guard's result travels with the update's weights in one
+/// small all-reduce, so that all ranks reach the same verdict: the update happens on all ranks or
+/// on none.
 ///
-/// Laws: `first_offender` is a pure function of the values; it does not allocate; the rank that
-/// made a contribution finds an offender in it.
+/// Laws: `first_offender` is a pure function of the values and does not allocate; the rank that
+/// made a contribution inspects it.
 ///
 /// Menu:
 /// - `FiniteGuard` looks for NaN and infinity. It stops all ranks with an error that names rank and
@@ -18,8 +18,8 @@
 ///
 /// Declared properties: `inspects` (false: all calls are elided), `needs_agreement` (its verdict
 /// must hold on all ranks, so the update must be one in which all ranks agree), `only_finite` (it
-/// looks only for NaN and infinity, which sums on a grid find by themselves). Deliberately absent:
-/// guards that correct silently. clipping.hpp bounds gradients after they are summed.
+/// looks only for NaN and infinity, which sums on a grid find as well). Deliberately absent: guards
+/// that correct silently. clipping.hpp bounds gradients after they are summed.
 
 #include "unisono/core/element.hpp"
 #include "unisono/core/policy.hpp"
@@ -38,8 +38,8 @@ inline constexpr std::size_t no_offender = std::numeric_limits<std::size_t>::max
 
 /// The treatment of an update whose gradient or loss is not finite.
 enum class OnOffence : std::uint8_t {
-    stop, ///< every rank throws an error; parameters and optimizer state stay as they were
-    skip, ///< the update is left out on every rank; training continues
+    stop, ///< every rank throws an error; parameters and optimizer state are unchanged
+    skip, ///< every rank discards the update; training continues
 };
 
 constexpr std::string_view name_of(OnOffence what) { return what == OnOffence::stop ? "stop" : "skip"; }

@@ -6,15 +6,15 @@
 ///
 /// The model asks for the factor (`pass.loss_scale()`), multiplies the first gradient of its
 /// backward pass by it, and returns its loss without it. The trainer divides by the factor in the
-/// optimizer's pass, at no cost. Norms, limits of clipping and reports are of gradients without the
+/// optimizer's pass, at no cost. Norms, clipping limits and reports are of gradients without the
 /// factor.
 ///
 /// Menu:
 /// - `NoLossScaling`: the factor is 1.
-/// - `LossScaling`: as large as gradients allow: lower after a gradient that is not finite, higher
-///   after many finite ones.
+/// - `LossScaling`: the largest factor that gradients allow: lower after a gradient that is not
+///   finite, higher after many finite ones.
 ///
-/// Laws: all ranks follow the same updates, and so have the same factor at any time. Declared
+/// Laws: all ranks see the same updates, and so have the same factor at any time. Declared
 /// property: `scales`. It needs a guard that `inspects`, or reproducible sums, to find gradients
 /// that are not finite.
 
@@ -32,7 +32,7 @@ UNISONO_NAMESPACE_BEGIN
 /// The run's state of a loss scaling.
 struct LossScale {
     double scale = 1;
-    std::int64_t good_updates = 0; ///< in a row, since the scale last changed
+    std::int64_t good_updates = 0; ///< consecutive ones since the scale last changed
     friend bool operator==(const LossScale&, const LossScale&) = default;
 };
 
@@ -40,10 +40,10 @@ template <class S>
 concept loss_scaling_policy = policy_of<S, Family::loss_scaling> && requires(const S& policy, LossScale& state) {
     policy.check(); ///< refuses bad parameters with bad_input that names the parameter
     { policy.start() } -> std::same_as<LossScale>;
-    policy.grow(state); ///< after an update that happened
+    policy.grow(state); ///< called after an update that happened
     {
         policy.back_off(state)
-    } -> std::same_as<bool>; ///< after a gradient that was not finite; false: the scale cannot be lowered
+    } -> std::same_as<bool>; ///< called after a gradient that was not finite; false: the scale cannot be lowered
     { S::scales } -> detail::converts_to<bool>;
 };
 
@@ -61,12 +61,12 @@ struct NoLossScaling {
 };
 UNISONO_CERTIFY(loss_scaling_policy<NoLossScaling>);
 
-/// Dynamic loss scaling, by the rule of PyTorch's GradScaler. A gradient that is not finite on any
-/// rank leaves the update out on all ranks, whatever the guard would do, and multiplies the scale
-/// by `backoff`. After `growth_interval` updates in a row without one, the scale is multiplied by
-/// `growth`. Unlike PyTorch's, the scale does not fall below `least`: there it is not the cause any
-/// more, and the guard decides (FiniteGuard stops, and names rank and parameter). Reports name rank
-/// and parameter in any case. Powers of two keep every bit of the gradients.
+/// Dynamic loss scaling, by the rule of PyTorch's GradScaler. If a gradient is not finite on any
+/// rank, all ranks discard the update, whatever the guard would do, and multiply the scale by
+/// `backoff`. After `growth_interval` consecutive updates without one, the scale is multiplied by
+/// `growth`. Unlike PyTorch's, the scale does not fall below `least`: there it is no longer the
+/// cause, and the guard decides (FiniteGuard stops, and names rank and parameter). Reports always
+/// name rank and parameter. Powers of two keep every bit of the gradients.
 /// Source: Micikevicius et al., ICLR 2018.
 struct LossScaling {
     double initial = 65536;
