@@ -15,8 +15,8 @@ UNISONO_NO_CONTRACTION_BEGIN
 
 /// Adds images (grid.hpp, narrow_grid.hpp): for all_reduce, reduce and reduce_scatter of
 /// std::int64_t or std::int32_t, with any schedule, with the same bits. A mark stays, on all ranks.
-/// Costs two thirds more than `Sum` in the first cache, and the same in memory. If no image is
-/// known to be marked, `Sum` gives the same result.
+/// Costs two thirds more than `Sum` in the first cache, and the same in memory. If it is known that
+/// no image is marked, `Sum` gives the same result.
 struct GridSum {
     static constexpr std::string_view name = "sum on a grid";
     UNISONO_INLINE constexpr std::int64_t operator()(std::int64_t a, std::int64_t b) const {

@@ -33,7 +33,7 @@ struct OperationState;
 /// Memory of this rank that ranks of other processes may still write to. It must not be reused.
 struct KeptMemory {
     std::shared_ptr<void> owner;
-    std::int64_t* users = nullptr; ///< the number of users in other processes: one word each, read as atomics
+    std::int64_t* users = nullptr; ///< the number of ranks that may still write; read as an atomic
 };
 
 struct GroupContext {

@@ -165,9 +165,9 @@ constexpr PlacedBlocks within_host(const Hosts& here, const Blocks& one, Buffer 
     return here.shift({Buffer::scratch, one.first, one.count, 0, one.first});
 }
 
-/// A round among heads, in gather and scatter. A rank's own block is in buffer `begin`. For a head
-/// whose host has other ranks, the phase within the host has put the host's blocks into scratch;
-/// they are not copied.
+/// A round among heads, in gather and scatter. A rank's own block is in buffer `begin`. If a head's
+/// host has other ranks, its blocks are in scratch instead, where the phase within the host uses
+/// them, and copies are skipped.
 template <class Schedule, class Visit>
 constexpr void pass_across(const Hosts& here, const Schedule& schedule, std::uint32_t r, Buffer begin, Visit& visit) {
     const bool alone = here.size() == 1;

@@ -40,7 +40,7 @@ struct HierarchicalAllReduce : detail::OnHosts<Collective::all_reduce> {
         const auto here = at();
         const bool alone = here.size() == 1;
         const std::uint32_t up = here.levels_within(), across = rounds_across();
-        const std::uint32_t levels = alone ? 0 : tree().rounds() / 2; // of the tree across hosts
+        const std::uint32_t levels = alone ? 0 : tree().rounds() / 2; // of this host
         const auto everything = [&](Blocks one) { return Blocks{one.where, 0, blocks()}; };
         if (r < up) {
             if (r < levels) detail::round_within(here, tree(), r, everything, visit);

@@ -41,8 +41,9 @@ public:
     [[nodiscard]] int run_begin(int position) const { return run_begin_[static_cast<std::size_t>(position)]; }
     [[nodiscard]] int runs() const { return runs_; }
     [[nodiscard]] int most_runs() const { return most_runs_; }
-    /// True if ranks are dealt to hosts round-robin, and the numbers of hosts and of ranks per host
-    /// are powers of two. Then ranks whose distance is a larger power of two share a host.
+    /// True if ranks are dealt to hosts round-robin, and the numbers of hosts and of ranks are
+    /// powers of two. Then ranks at a distance that is a power of two, and at least the number of
+    /// hosts, share a host.
     [[nodiscard]] bool takes_turns() const { return takes_turns_; }
     /// True if there are several hosts and one of them has several ranks.
     [[nodiscard]] bool has_levels() const { return hosts() > 1 && largest() > 1; }

@@ -41,8 +41,8 @@ constexpr bool keeps_own_block(Collective what, const Shape& shape) {
            ((what == Collective::gather || what == Collective::scatter) && shape.rank == shape.root);
 }
 
-/// Copies the peers' blocks for this rank into the output. A peer holds `block` at its position
-/// `source(block)`.
+/// Copies the peers' blocks for this rank into the output. `source(block)` tells where a peer holds
+/// a block.
 template <Collective What, class Source, class Visit>
 constexpr void copy_from_peers(const Shape& shape, Source source, Visit&& visit) {
     const bool is_root = shape.rank == shape.root;
