@@ -48,8 +48,7 @@ struct Grid {
     static constexpr std::int32_t greatest = 990;
     static constexpr std::int32_t greatest_needed = 960; ///< by an addend: the rest is headroom for 2^41 of them
     static constexpr std::int32_t nothing = -5000;       ///< the exponent that zeros need
-    static constexpr std::int32_t not_finite = 5000;     ///< the exponent that NaN, infinity and values above 2^960
-                                                         ///< need
+    static constexpr std::int32_t not_finite = 5000;     ///< the exponent of NaN, infinity and values above 2^960
     /// The least exponent for elements of type T.
     template <floating_element T>
     static constexpr std::int32_t least = std::is_same_v<std::remove_cv_t<T>, double> ? -970 : -74;

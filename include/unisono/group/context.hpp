@@ -44,8 +44,7 @@ struct GroupContext {
     int ranks = 0;
     List<int> members;           ///< world ranks, by rank in the group; empty: the world itself
     HostMap hosts;               ///< where the transport knows hosts; otherwise empty
-    List<std::ptrdiff_t> shifts; ///< added to a rank's addresses to get this rank's addresses of the same memory, if
-                                 ///< memory is mapped
+    List<std::ptrdiff_t> shifts; ///< mapped memory: from each rank's addresses to this rank's
     std::uint64_t sequence = 0;
     std::uint64_t done = 0;         ///< all operations up to this one are done on this rank
     List<std::uint64_t> done_ahead; ///< bit i of word w: operation done + 1 + 64 w + i is done as well
@@ -64,8 +63,7 @@ struct GroupContext {
     Traffic traffic;
     PlanCache plans;
     std::vector<KeptMemory> kept;
-    OperationState* recent[most_recent] = {}; ///< states that may still be prepared for their last request: see
-                                              ///< Engine::repeat
+    OperationState* recent[most_recent] = {}; ///< states that may be prepared already: see Engine::repeat
 
     [[nodiscard]] int size() const { return ranks; }
     [[nodiscard]] int world_rank(int peer) const {

@@ -102,8 +102,7 @@ inline int awaited_small(const OperationState& operation, std::uint32_t attempts
             detail::pause(); // unqualified it might be that of unistd.h, which sleeps
         }
     }
-    group.known_completed = operation.mapped_index; // all ranks completed the operations before, else they could not
-                                                    // have posted
+    group.known_completed = operation.mapped_index; // all ranks completed it, else none had posted
     return no_rank;
 }
 

@@ -52,8 +52,7 @@ public:
     }
 
 private:
-    static constexpr std::size_t enough = 8; ///< the size of the pool before states are reused, and the number of
-                                             ///< states searched
+    static constexpr std::size_t enough = 8; ///< states to make before any is reused, and to search
 
     std::uint32_t take_at(std::size_t position) {
         const std::uint32_t index = free_[position];

@@ -44,8 +44,7 @@ struct OperationRequest {
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
     Partition::Wanted partition;                    ///< of input and output
-    std::span<const std::size_t> input_counts = {}; ///< of each block, if they differ: they replace the partition;
-                                                    ///< copied
+    std::span<const std::size_t> input_counts = {}; ///< of each block, if they differ; replace the partition
     std::span<const std::size_t> output_counts = {};
     ElementType element = ElementType::opaque;
     Caller caller = Caller::none;
@@ -183,8 +182,7 @@ struct OperationState {
     const std::byte* posted = nullptr; ///< the data of which this rank's small message is a copy
     Images images;
     bool direct = false;   ///< the network accesses device memory itself, without bounce buffers: see staged_lanes.hpp
-    bool straight = false; ///< over mapped memory, in one lane whose steps are all kept: runs from the first to the
-                           ///< last step
+    bool straight = false; ///< over mapped memory, in one lane whose steps are all kept
     std::array<schedule::Step, 1> single{}; ///< of a send or receive
     Tag single_tag;
     std::uint32_t companion = no_operation; ///< an operation that must be done as well (the weights of a weighted mean)

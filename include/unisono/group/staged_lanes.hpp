@@ -200,8 +200,7 @@ private:
         bool marked = false;
         std::uint32_t mark = 0;
         std::uint32_t round_begun = 0; ///< directly: the rounds whose copies are done
-        List<Block> bounces;           ///< directly: pinned memory for data that arrived in the transport's host
-                                       ///< buffers
+        List<Block> bounces;           ///< directly: pinned copies of data that arrived on the host
     };
     /// Memory of the device.
     template <class Byte>

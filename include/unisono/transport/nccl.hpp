@@ -229,8 +229,7 @@ private:
     static constexpr std::chrono::nanoseconds abort_within = std::chrono::seconds(5);
     static constexpr std::chrono::nanoseconds close_within = std::chrono::seconds(10);
     static constexpr nanoseconds begins_within = 120'000'000'000; ///< limit for threads that begin
-    static constexpr nanoseconds told_within = 1'000'000'000;     ///< limit for the control plane to name a rank whose
-                                                                  ///< end NCCL noticed first
+    static constexpr nanoseconds told_within = 1'000'000'000;     ///< limit for the control plane to name a lost rank
 
     /// A rank that is a thread, whose device has begun.
     Nccl(const std::shared_ptr<World>& shared, int rank, std::shared_ptr<detail::NcclDevice> device,

@@ -30,8 +30,7 @@ public:
     static constexpr std::string_view name = "simulated";
     static constexpr bool maps_peers = false;
     static constexpr bool virtual_time = true;           ///< time passes in `idle` only
-    static constexpr std::size_t exchange_bytes = 16384; ///< as over sockets: data that take less than a latency to
-                                                         ///< send
+    static constexpr std::size_t exchange_bytes = 16384; ///< as over sockets: sent within a latency
     using World = detail::SimulatedWorld;
 
     Simulated() : Simulated(std::make_shared<World>(1), 0) {}

@@ -36,8 +36,7 @@ struct OptionsOf<Network> {
 
 /// The way of device data.
 enum class DeviceTransfers : std::uint8_t {
-    automatic, ///< as UNISONO_DEVICE_TRANSFERS says (auto, direct, staged); else directly if network and device can do
-               ///< that
+    automatic, ///< as UNISONO_DEVICE_TRANSFERS says (auto, direct, staged); else direct if possible
     direct,    ///< directly; refused on all ranks if one cannot
     staged     ///< through pinned host memory
 };
@@ -47,8 +46,7 @@ template <class Network>
 struct CudaOptions {
     typename detail::OptionsOf<Network>::type network = {};
     int device =
-        -1; ///< as this process numbers them; -1: the rank's number on its host, modulo the number of devices in the
-            ///< process
+        -1; ///< as this process numbers them; -1: the rank's number on its host, modulo the number of devices here
     /// The size of the chunks in which device data pass through the host. Up to three chunks of an
     /// operation are in flight: one comes from the device, one is on the network, one goes back.
     /// Equal on all ranks. 0: UNISONO_PIECE_BYTES; else the chunks of the network's native schedule

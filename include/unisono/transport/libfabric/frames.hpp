@@ -25,11 +25,10 @@ namespace detail {
 /// Precedes each message, or stands alone. All machines of a world have the same byte order.
 struct alignas(16) FabricFrame {
     enum Kind : std::uint32_t {
-        message, ///< the payload follows
-        request, ///< a message waits as `number`: a large one, or one of device memory, which may wait for its receive
-                 ///< (`landing` is 1)
-        ready,   ///< the sender may send `number` under the tag `landing`
-        goodbye, ///< the last frame, except answers
+        message,     ///< the payload follows
+        request,     ///< message `number` waits; of device memory (`landing` is 1) it may wait for its receive
+        ready,       ///< the sender may send `number` under the tag `landing`
+        goodbye,     ///< the last frame, except answers
         goodbye_seen ///< confirms the goodbye and all frames before it
     };
 

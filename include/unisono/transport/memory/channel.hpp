@@ -33,14 +33,12 @@ struct MemoryChannel {
     struct Outside {
         std::uint64_t bytes = 0;
         const std::byte* data = nullptr;
-        std::atomic<std::uint32_t>* consumed = nullptr; ///< the sender's flag: the receiver writes the slot's `inside`
-                                                        ///< to it
+        std::atomic<std::uint32_t>* consumed = nullptr; ///< the sender's flag: gets the slot's `inside`
     };
 
     struct alignas(64) Slot {
         std::atomic<std::uint32_t> turn{0}; ///< n + 1 if the slot holds the n-th message, modulo 2^32
-        std::uint32_t inside = 0; ///< bytes in the slot; values from `outside` on: none, and the number of the flag's
-                                  ///< use
+        std::uint32_t inside = 0;           ///< bytes in the slot; from `outside` on: the number of the flag's use
         Tag tag;
         Signature signature;
         std::byte tiny[tiny_bytes]; ///< the payload if it fits, or an Outside

@@ -89,8 +89,7 @@ public:
                 ++i;
                 continue;
             }
-            done.channel->known_taken = std::max(done.channel->known_taken, done.number); // all messages before it were
-                                                                                          // taken
+            done.channel->known_taken = std::max(done.channel->known_taken, done.number); // so were all before it
             const Token token = done.token;
             free_.push_back(done.flag);
             if constexpr (World::stages) {

@@ -22,8 +22,7 @@ struct MpiFrame {
     static constexpr std::size_t eager_bytes = 8192;
     enum class Kind : std::uint32_t { whole, announced, announced_of_device, goodbye, fault, inquiry, answer };
 
-    Envelope envelope; ///< of a goodbye only the size: the number of frames that its sender has sent to this rank,
-                       ///< itself included
+    Envelope envelope; ///< of a goodbye only the size: the frames from its sender to this rank, with it
     Kind kind = Kind::whole;
     std::int32_t from = 0;
     std::int32_t tag = 0;

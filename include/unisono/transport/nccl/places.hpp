@@ -21,8 +21,7 @@ struct NcclCard {
     std::uint64_t host = 0;
     std::string problem = {};              ///< why this rank can't take part; empty: it can
     std::vector<std::string> devices = {}; ///< those that its process sees, by PCI bus id
-    int wanted = -1;                       ///< the device that the program names; -1: the one with the rank's number on
-                                           ///< the host
+    int wanted = -1;                       ///< the device that the program names; -1: by the rank's number on the host
     int loaded = 0;                        ///< NCCL's version
     bool shares = false;                   ///< NCCL_MULTI_RANK_GPU_ENABLE=1
     std::uint64_t staged_bytes = 0;

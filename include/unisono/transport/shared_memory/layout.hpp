@@ -105,8 +105,7 @@ struct SharedHeader {
     std::uint32_t ranks = 0;
     std::uint32_t cores = 0; ///< the number of cores on which all ranks together may run
     std::uint64_t arena_bytes = 0;
-    alignas(128) std::atomic<std::uint32_t> first_fault{0}; ///< 1 + the number of the record that holds the world's
-                                                            ///< fault
+    alignas(128) std::atomic<std::uint32_t> first_fault{0}; ///< 1 + index of the record with the world's fault
     SetBells set_bells;
 };
 

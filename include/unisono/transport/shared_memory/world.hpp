@@ -190,8 +190,7 @@ private:
 
     /// False if a rank is stopped while it accesses memory: it may continue to do so at any time.
     bool wait_until_quiet(int rank) const;
-    static constexpr nanoseconds quiet_limit = 10'000'000'000; ///< limit for a rank that is not stopped and does not
-                                                               ///< continue
+    static constexpr nanoseconds quiet_limit = 10'000'000'000; ///< for a rank that runs and does not continue
 
     int size_ = 0;
     bool more_ranks_than_cores_ = false;
