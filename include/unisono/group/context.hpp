@@ -44,7 +44,7 @@ struct GroupContext {
     int ranks = 0;
     List<int> members;           ///< world ranks, by rank in the group; empty: the world itself
     HostMap hosts;               ///< where the transport knows hosts; otherwise empty
-    List<std::ptrdiff_t> shifts; ///< mapped memory: from each rank's addresses to this rank's
+    List<std::ptrdiff_t> shifts; ///< mapped memory: offsets from each rank's addresses to this rank's
     std::uint64_t sequence = 0;
     std::uint64_t done = 0;         ///< all operations up to this one are done on this rank
     List<std::uint64_t> done_ahead; ///< bit i of word w: operation done + 1 + 64 w + i is done as well
