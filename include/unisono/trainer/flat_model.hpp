@@ -115,20 +115,30 @@ private:
 
     template <class M, class R>
     void check_in_place(M& source, R&& spans, T* Stretch<T>::*memory, std::string_view name) const {
-        std::size_t parameter = 0, flat = 0, stretch = 0;
+        const ParameterShape* shape = layout_.shapes().begin();
+        const ParameterShape* const end = layout_.shapes().end();
+        const Stretch<T>* stretch = stretches_.begin();
+        const T* expected = stretch->*memory;
+        std::size_t left = stretch->count; // of the stretch; a parameter is whole in one
+        std::size_t parameter = 0;
         for_each_span(spans, [&](auto one) {
-            const std::size_t count = parameter < layout_.parameters() ? layout_.shapes()[parameter].count : 0;
-            if (one.size() == count && count != 0) {
-                if (flat == stretches_[stretch].flat + stretches_[stretch].count) ++stretch;
-                if (stretches_[stretch].*memory + (flat - stretches_[stretch].flat) != one.data())
-                    refuse_moved(parameter_label(source, parameter), name, count, count);
-            } else if (one.size() != count) {
-                refuse_moved(parameter_label(source, parameter), name, one.size(), count);
+            const std::size_t count = shape != end ? shape++->count : 0;
+            if (count != 0 && left == 0) {
+                expected = (++stretch)->*memory;
+                left = stretch->count;
             }
-            flat += count;
+            if (one.size() != count || (count != 0 && one.data() != expected)) [[unlikely]]
+                refuse_moved(source, parameter, name, one.size(), count);
+            expected += count;
+            left -= count;
             ++parameter;
         });
         if (parameter != layout_.parameters()) refuse_number(name, parameter, layout_.parameters());
+    }
+    template <class M>
+    [[noreturn, gnu::cold, gnu::noinline]] static void
+    refuse_moved(M& source, std::size_t parameter, std::string_view name, std::size_t found, std::size_t expected) {
+        refuse_moved(parameter_label(source, parameter), name, found, expected);
     }
     [[noreturn]] static void refuse_number(std::string_view name, std::size_t found, std::size_t expected);
     [[noreturn]] static void refuse_moved(const std::string& parameter, std::string_view name, std::size_t found,
