@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// If one rank fails in a step, all ranks learn of it, and none continues.
+/// If one rank fails in a step, all ranks learn of it, and no rank continues.
 
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/error.hpp"
@@ -26,7 +26,7 @@ struct Failure {
     std::string text = {};
 };
 
-/// Runs work that is local to this rank; returns its failure, if any.
+/// Runs work that is local to this rank. Returns its failure, if any.
 template <class Body>
 std::optional<Failure> attempt(Body&& body) {
     try {
@@ -39,7 +39,7 @@ std::optional<Failure> attempt(Body&& body) {
     }
 }
 
-/// Rank 0's text becomes that of all ranks. Collective.
+/// Copies the text of rank `root` to all ranks. Collective.
 template <class World>
 void broadcast_text(World& world, std::string& text, int root) {
     if (world.size() == 1) return;
@@ -50,7 +50,8 @@ void broadcast_text(World& world, std::string& text, int root) {
         broadcast(world, std::span<unsigned char>(reinterpret_cast<unsigned char*>(text.data()), text.size()), root);
 }
 
-/// If any rank failed, all throw the error of the lowest one; the group remains usable. Collective.
+/// If any rank failed, all ranks throw the error of the lowest one; the group remains usable.
+/// Collective.
 template <class World>
 void agree_on_success(World& world, std::string_view operation, const std::optional<Failure>& mine) {
     const std::array<std::uint64_t, 1> code = {mine ? static_cast<std::uint64_t>(mine->code) : 0};

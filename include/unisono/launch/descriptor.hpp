@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// File descriptors, and how long to wait for them.
+/// File descriptors, and waits for them.
 
 #include "unisono/core/standard.hpp"
 #include "unisono/core/standard_streams.hpp"
@@ -41,18 +41,18 @@ private:
 
 inline std::string errno_text(int number) {
     char text[128];
-    return strerror_r(number, text, sizeof text); // the GNU one returns the text
+    return strerror_r(number, text, sizeof text); // the GNU version returns the text
 }
 
-/// The argument of poll: the time left in milliseconds, rounded up, so that a deadline is never
-/// polled for in a busy loop.
+/// The argument of poll: the remaining time in milliseconds, rounded up, so that a wait for a
+/// deadline never becomes a busy loop.
 int poll_timeout(nanoseconds until);
 
-/// Waits for one descriptor; false at the deadline.
+/// Waits for one descriptor. Returns false at the deadline.
 bool wait_for(int fd, short events, nanoseconds until);
 
-/// Readable once the process has ended; invalid where the system has no such thing, or no such
-/// process.
+/// A descriptor that is readable once the process has ended; invalid if the system has no such
+/// descriptors, or if there is no such process.
 FileDescriptor open_process([[maybe_unused]] int pid);
 
 } // namespace detail

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// A comparison of what must be equal on all ranks of a group, as one number.
+/// Compares facts that must be equal on all ranks of a group, as one number.
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/core/text.hpp"
@@ -17,7 +17,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// FNV-1a over numbers and texts; their lengths count, too.
+/// FNV-1a over numbers and texts, and over the lengths of the texts.
 class Fingerprint {
 public:
     Fingerprint& add(std::uint64_t value) {
@@ -34,8 +34,8 @@ private:
     std::uint64_t hash_ = 14695981039346656037u;
 };
 
-/// Compares a number with rank 0's. The group remains usable. \throws error mismatch, on all ranks:
-/// a rank has another number than rank 0; `here` and `expected` are for the message
+/// Compares a number with rank 0's. The group remains usable. `here` and `expected` are used in the
+/// message. \throws error mismatch, on all ranks: a rank has another number than rank 0
 template <class World>
 void agree_on_fingerprint(World& world, std::string_view operation, const Fingerprint& mine, const std::string& here,
                           std::string_view expected) {

@@ -24,10 +24,10 @@ namespace detail {
 
 std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t hash = 14695981039346656037u);
 
-/// `rank` differs from `peer`; by the world's numbers.
+/// Throws an error that says that `rank` differs from `peer`. Ranks are the world's numbers.
 [[noreturn]] void throw_mismatch(std::string_view operation, int rank, int peer, const std::string& message);
 
-/// Gathers the words of every rank, in rank order: the one gather behind all comparisons here.
+/// Gathers the words of every rank, in rank order. All comparisons in this file use it.
 template <class World>
 void gather_words(World& world, std::span<const std::uint64_t> mine, std::span<std::uint64_t> all,
                   Caller caller = Caller::none) {
@@ -38,7 +38,7 @@ void gather_words(World& world, std::span<const std::uint64_t> mine, std::span<s
                                                       NativeSchedule{}));
 }
 
-/// The user's call that belongs to an operation's name.
+/// The user's call that an operation's name denotes.
 constexpr Caller caller_named(std::string_view operation) {
     for (const auto& [name, caller] : {std::pair<std::string_view, Caller>{"fit", Caller::fit},
                                        {"evaluate", Caller::evaluate},
@@ -75,7 +75,7 @@ void agree_on(World& world, std::string_view operation, std::span<const std::str
     }
 }
 
-/// Compares the policies of all ranks: ranks with different policies would diverge silently.
+/// Compares the policies of all ranks, since ranks with different policies would diverge silently.
 template <class World>
 void agree_on_policies(World& world, Part<const PolicyFacts> facts) {
     if (world.size() == 1) return;
