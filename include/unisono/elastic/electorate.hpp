@@ -16,13 +16,13 @@
 ///
 /// *Adding.* A successor may contain added members: processes that wait at a member. A member that
 /// did not hear the decision does not know the added members. If all members that it knows die, it
-/// goes on alone. Three rules stop the added members from going on as well:
+/// continues alone. Three rules stop the added members from continuing as well:
 /// - An added member takes part in nothing until each of the kept members has acted on the decision
 ///   (it is `ready`), or is gone. Then all kept members that live answer with `joined`, and none of
 ///   them can choose otherwise. They tell the added members which members are `gone`.
 /// - A member that was left behind, and is not known to be gone, is *doubtful*. While there is a
 ///   doubtful member, a quorum needs one of that member's *elders*, the members that it knows: as
-///   long as an elder lives, the doubtful member does not go on alone.
+///   long as an elder lives, the doubtful member does not continue alone.
 /// - Until the next membership, the majority is one of the kept members. So an added member that is
 ///   silent from the start stops no other.
 /// An added member has no state until it gets the state in a world. If no member with a state is
