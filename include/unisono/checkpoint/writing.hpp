@@ -170,7 +170,7 @@ public:
     [[nodiscard]] bool is_started() const { return thread_.joinable(); }
     [[nodiscard]] int ranks() const { return head_.world; } ///< number of ranks that write it
     /// A number above 1 that is the same on all ranks that write this checkpoint.
-    [[nodiscard]] std::uint64_t mark() const { return hash_bytes(name_.data(), name_.size()) | 2; }
+    [[nodiscard]] std::uint64_t mark() const { return fnv1a(fnv_basis, name_) | 2; }
     /// Ends the writing. Returns its failure, unless that was the wait for ranks that are lost.
     std::optional<Failure> give_up() {
         std::optional<Failure> failed = await_own();

@@ -183,7 +183,7 @@ void take_state(ByteImage& image, Model& model, ElasticState<T>& state) {
 /// Equal for models whose state fits each other.
 template <class T, class Model>
 std::uint64_t shape_hash(Model& model) {
-    std::uint64_t hash = hash_bytes(nullptr, 0);
+    std::uint64_t hash = fnv_basis;
     const auto add = [&](std::uint64_t word) { hash = hash_bytes(&word, sizeof word, hash); };
     add(static_cast<std::uint64_t>(element_type_of<T>));
     for_each_span(model.parameters(), [&](auto one) { add(one.size()); });

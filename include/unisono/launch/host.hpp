@@ -4,6 +4,7 @@
 /// Facts about this host and its processes, as the system reports them.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/hash.hpp"
 #include "unisono/core/number.hpp"
 #include "unisono/core/threads.hpp"
 
@@ -21,9 +22,6 @@ namespace detail {
 /// The start of a small file, such as those in /proc; empty if there is no such file.
 std::string read_small_file(const std::string& path);
 
-/// A hash of a text.
-std::uint64_t number_of(std::string_view text);
-
 /// Names one boot of one kernel, and a name space (pid, net) of this process there.
 std::string name_space(const char* kind);
 inline std::string host_name() {
@@ -32,12 +30,12 @@ inline std::string host_name() {
 }
 
 /// Equal for processes that see each other's pids: one boot of one kernel, one pid name space.
-inline std::uint64_t host_number() { return number_of(name_space("pid") + host_name()); }
+inline std::uint64_t host_number() { return fnv1a(fnv_basis, name_space("pid") + host_name()); }
 /// Equal for processes that may see each other's pids, whatever the names of their hosts. Use it as
 /// a first test before `host_number`.
-inline std::uint64_t process_space() { return number_of(name_space("pid")); }
+inline std::uint64_t process_space() { return fnv1a(fnv_basis, name_space("pid")); }
 /// Equal for processes that reach each other over the loopback.
-inline std::uint64_t network_space() { return number_of(name_space("net") + host_name()); }
+inline std::uint64_t network_space() { return fnv1a(fnv_basis, name_space("net") + host_name()); }
 
 /// A field of /proc/<pid>/stat, counted as in its manual (3: the state, 22: the start time); empty
 /// if there is none.
@@ -83,12 +81,6 @@ UNISONO_DEFINITION std::string read_small_file(const std::string& path) {
         static_cast<void>(std::fclose(file));
     }
     return text;
-}
-
-UNISONO_DEFINITION std::uint64_t number_of(std::string_view text) {
-    std::uint64_t number = 0xcbf29ce484222325u; // FNV-1a
-    for (const char c : text) number = (number ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    return number;
 }
 
 UNISONO_DEFINITION std::string name_space(const char* kind) {

@@ -3,6 +3,7 @@
 /// \file
 /// A job's secret: 128 random bits that its processes know and strangers do not.
 
+#include "unisono/core/hash.hpp"
 #include "unisono/launch/environment.hpp"
 #include "unisono/launch/sha256.hpp"
 
@@ -64,13 +65,8 @@ public:
     /// one address by mistake, and is not a secret.
     static JobToken derived_from(std::string_view text) {
         JobToken made;
-        std::uint64_t halves[2] = {0xcbf29ce484222325u, 0x9e3779b97f4a7c15u};
-        for (std::uint64_t& half : halves) { // FNV-1a, then the finaliser of SplitMix64
-            for (const char c : text) half = (half ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-            half = (half ^ (half >> 30)) * 0xbf58476d1ce4e5b9u;
-            half = (half ^ (half >> 27)) * 0x94d049bb133111ebu;
-            half ^= half >> 31;
-        }
+        std::uint64_t halves[2] = {detail::fnv_basis, 0x9e3779b97f4a7c15u};
+        for (std::uint64_t& half : halves) half = detail::scrambled(detail::fnv1a(half, text));
         for (std::size_t i = 0; i < bytes; ++i)
             made.value_[i] = static_cast<std::uint8_t>(halves[i / 8] >> (i % 8 * 8));
         return made;

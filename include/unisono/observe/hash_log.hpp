@@ -12,6 +12,7 @@
 /// or in the optimizer's state.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/hash.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/observe/changing_world.hpp"
 
@@ -28,11 +29,7 @@ UNISONO_NAMESPACE_BEGIN
 /// index, so that slices can be hashed separately and added. Equal arrays have equal hashes;
 /// different arrays have equal hashes with a probability of 2^-64.
 constexpr std::uint64_t hash_of_element(std::uint64_t index, std::uint64_t bits) {
-    // Splitmix64's finaliser, twice, so that terms of the sum do not cancel.
-    std::uint64_t z = bits + 0x9e3779b97f4a7c15u * (index + 1);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    z ^= z >> 31;
+    std::uint64_t z = detail::split_mix(bits, index); // mixed again, so that terms of the sum do not cancel
     z = (z ^ (z >> 32)) * 0xd6e8feb86659fd93u;
     return z ^ (z >> 32);
 }

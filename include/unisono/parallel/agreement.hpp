@@ -4,6 +4,7 @@
 /// Compares facts that must be equal on all ranks of a group, as one number.
 
 #include "unisono/collective/exchange.hpp"
+#include "unisono/core/hash.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
 #include "unisono/trainer/failure.hpp"
@@ -21,7 +22,7 @@ namespace detail {
 class Fingerprint {
 public:
     Fingerprint& add(std::uint64_t value) {
-        hash_ = (hash_ ^ value) * 1099511628211u;
+        hash_ = fnv1a(hash_, value);
         return *this;
     }
     Fingerprint& add(std::string_view text) {
@@ -31,7 +32,7 @@ public:
     [[nodiscard]] std::uint64_t value() const { return hash_; }
 
 private:
-    std::uint64_t hash_ = 14695981039346656037u;
+    std::uint64_t hash_ = fnv_basis;
 };
 
 /// Compares a number with rank 0's. The group remains usable. `here` and `expected` are used in the

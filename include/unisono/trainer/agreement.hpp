@@ -6,6 +6,7 @@
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
+#include "unisono/core/hash.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/trainer/failure.hpp"
@@ -21,8 +22,6 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t hash = 14695981039346656037u);
 
 /// Throws an error that says that `rank` differs from `peer`. Ranks are the world's numbers.
 [[noreturn]] void throw_mismatch(std::string_view operation, int rank, int peer, const std::string& message);
@@ -168,7 +167,7 @@ void verify_replicas(World& world, Model& model, const Flat& flat, const Place& 
     if (world.size() == 1) return;
     List<std::uint64_t> hashes;
     for (std::size_t i = 0; i < flat.layout().parameters(); ++i) {
-        std::uint64_t hash = hash_bytes(nullptr, 0);
+        std::uint64_t hash = fnv_basis;
         flat.visit({flat.layout().start_of(i), flat.layout().shapes()[i].count}, [&](const Stretch<T>& one) {
             place.read(one.parameters, one.count,
                        [&](std::span<const T> values) { hash = hash_bytes(values.data(), values.size_bytes(), hash); });
@@ -191,12 +190,6 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-UNISONO_DEFINITION std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t hash) {
-    const auto* at = static_cast<const unsigned char*>(data);
-    for (std::size_t i = 0; i < bytes; ++i) hash = (hash ^ at[i]) * 1099511628211u; // FNV-1a
-    return hash;
-}
 
 UNISONO_DEFINITION void throw_mismatch(std::string_view operation, int rank, int peer, const std::string& message) {
     throw agreed_error(Fault{.code = ErrorCode::mismatch,

@@ -8,6 +8,7 @@
 /// A policy that may differ between ranks declares
 /// `static constexpr bool differs_between_ranks = true`.
 
+#include "unisono/core/hash.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/text.hpp"
@@ -163,8 +164,8 @@ UNISONO_DEFINITION std::string PolicyFacts::text() const {
 }
 
 UNISONO_DEFINITION std::uint64_t PolicyFacts::hash() const {
-    std::uint64_t value = 14695981039346656037u; // FNV-1a, over words
-    const auto mix = [&](std::uint64_t word) { value = (value ^ word ^ (value >> 29)) * 1099511628211u; };
+    std::uint64_t value = fnv_basis;
+    const auto mix = [&](std::uint64_t word) { value = fnv1a(value ^ (value >> 29), word); };
     for (const char letter : name) mix(static_cast<unsigned char>(letter));
     if (differs_between_ranks) return value;
     for (const PolicyField& field : fields) mix(field.bits);
