@@ -80,7 +80,7 @@ public:
             std::vector<std::uint64_t> own_updates;
             const bool replicated = shared_by_all(trainer, world, own_updates);
             std::string name;
-            std::optional<detail::Failure> failed = detail::attempt([&] {
+            std::optional<Fault> failed = detail::attempt([&] {
                 trainer.check_memory();
                 detail::Manifest head = detail::manifest_of_trainer(trainer, world.size());
                 if (options.position) {
@@ -259,7 +259,7 @@ private:
 
     /// If a rank has failed, all ranks give up the checkpoint that is being written.
     template <class World>
-    void agree(World& world, std::string_view operation, const std::optional<detail::Failure>& failed) {
+    void agree(World& world, std::string_view operation, const std::optional<Fault>& failed) {
         try {
             detail::agree_on_success(world, operation, failed);
         } catch (...) {

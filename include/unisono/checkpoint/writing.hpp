@@ -157,13 +157,13 @@ public:
         });
     }
     /// Waits for this rank's own files. Returns their failure, if any.
-    std::optional<Failure> await_own() {
+    std::optional<Fault> await_own() {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return written_; });
         return own_failure_;
     }
     /// Waits for the thread. On rank 0, returns the failure of making the checkpoint, if any.
-    std::optional<Failure> await_commit() {
+    std::optional<Fault> await_commit() {
         thread_.join();
         return commit_failure_;
     }
@@ -172,8 +172,8 @@ public:
     /// A number above 1 that is the same on all ranks that write this checkpoint.
     [[nodiscard]] std::uint64_t mark() const { return fnv1a(fnv_basis, name_) | 2; }
     /// Ends the writing. Returns its failure, unless that was the wait for ranks that are lost.
-    std::optional<Failure> give_up() {
-        std::optional<Failure> failed = await_own();
+    std::optional<Fault> give_up() {
+        std::optional<Fault> failed = await_own();
         abandon();
         if (!failed && commit_failure_ && commit_failure_->code != ErrorCode::aborted &&
             commit_failure_->code != ErrorCode::timeout)
@@ -225,8 +225,8 @@ private:
     std::condition_variable changed_;
     bool written_ = true;
     bool ended_ = false;
-    std::optional<Failure> own_failure_;
-    std::optional<Failure> commit_failure_; ///< written by the thread; read after it has ended
+    std::optional<Fault> own_failure_;
+    std::optional<Fault> commit_failure_; ///< written by the thread; read after it has ended
 };
 
 } // namespace detail

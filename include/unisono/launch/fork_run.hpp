@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <chrono>
 #include <concepts>
-#include <exception>
 #include <fcntl.h>
 #include <memory>
 #include <optional>
@@ -88,27 +87,14 @@ inline LastWords hear_last_words(int fd, int ranks) {
 /// Runs one rank and returns its exit status. Passes exceptions to `fail`.
 template <class Work, class Fail>
 int run_forked(int rank, Work work, Fail fail) {
-    const auto aborted = [&](const std::string& what) {
-        return Fault{.code = ErrorCode::aborted,
-                     .rank = rank,
-                     .peer = -1,
-                     .operation = {},
-                     .sequence = 0,
-                     .message = concat({"rank ", rank, " threw: ", what})};
-    };
     try {
         work();
         return 0;
-    } catch (const error& failed) {
-        Fault fault = failed.why();
-        if (fault.rank < 0) fault.rank = rank;
-        fail(fault);
-    } catch (const std::exception& failed) {
-        fail(aborted(failed.what()));
     } catch (...) {
-        fail(aborted("something that is no std::exception"));
+        fail(fault_of_exception(
+            {.code = ErrorCode::aborted, .rank = rank, .message = concat({"rank ", rank, " threw: "})}));
+        return 1;
     }
-    return 1;
 }
 
 /// The failure that came first, or the failure of the rank that it blames.

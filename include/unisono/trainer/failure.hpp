@@ -27,12 +27,10 @@ void tell_all(World& world, std::string_view operation) {
     const auto tell = [&](ErrorCode code, const std::string& message) {
         if (world.size() == 1) return;
         const int rank = world.world_rank();
-        world.abort(Fault{.code = code,
-                          .rank = rank,
-                          .peer = -1,
-                          .operation = std::string(operation),
-                          .sequence = 0,
-                          .message = concat({"rank ", rank, " ", message})});
+        world.abort({.code = code,
+                     .rank = rank,
+                     .operation = std::string(operation),
+                     .message = concat({"rank ", rank, " ", message})});
     };
     try {
         throw;
