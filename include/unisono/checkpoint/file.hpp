@@ -5,8 +5,8 @@
 /// and the reason.
 
 #include "unisono/checkpoint/checksum.hpp"
+#include "unisono/core/descriptor.hpp"
 #include "unisono/core/error.hpp"
-#include "unisono/core/standard_streams.hpp"
 #include "unisono/core/text.hpp"
 
 #include <algorithm>
@@ -37,39 +37,28 @@ namespace detail {
 class Descriptor {
 public:
     Descriptor() = default;
-    Descriptor(int number, std::string path) : number_(number), path_(std::move(path)) {}
-    Descriptor(Descriptor&& other) noexcept
-        : number_(std::exchange(other.number_, -1)), path_(std::move(other.path_)) {}
-    Descriptor& operator=(Descriptor&& other) noexcept {
-        std::swap(number_, other.number_);
-        std::swap(path_, other.path_);
-        return *this;
-    }
-    ~Descriptor() {
-        if (number_ >= 0) ::close(number_);
-    }
-    [[nodiscard]] int number() const { return number_; }
+    Descriptor(FileDescriptor file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+    [[nodiscard]] int number() const { return file_.get(); }
     [[nodiscard]] const std::string& path() const { return path_; }
-    [[nodiscard]] bool is_open() const { return number_ >= 0; }
+    [[nodiscard]] bool is_open() const { return file_.valid(); }
 
     void sync() const {
-        while (::fsync(number_) != 0)
+        while (::fsync(number()) != 0)
             if (errno != EINTR) refuse_path("make durable", path_, errno);
     }
     void close() { // some file systems report a full disk only on close
-        const int number = std::exchange(number_, -1);
-        if (::close(number) != 0 && errno != EINTR) refuse_path("close", path_, errno);
+        if (::close(file_.release()) != 0 && errno != EINTR) refuse_path("close", path_, errno);
     }
 
 private:
-    int number_ = -1;
+    FileDescriptor file_;
     std::string path_;
 };
 
 inline Descriptor open_path(const std::string& path, int flags, std::string_view tried) {
     for (;;) {
-        const int number = above_standard_streams(::open(path.c_str(), flags | O_CLOEXEC, 0666));
-        if (number >= 0) return {number, path};
+        FileDescriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0666));
+        if (file.valid()) return {std::move(file), path};
         if (errno != EINTR) refuse_path(tried, path, errno);
     }
 }
@@ -79,9 +68,8 @@ inline Descriptor open_path(const std::string& path, int flags, std::string_view
 inline Descriptor open_in(const Descriptor& folder, const std::string& name, int flags, std::string_view tried) {
     const std::string path = concat({folder.path(), "/", name});
     for (;;) {
-        const int number =
-            above_standard_streams(::openat(folder.number(), name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0666));
-        if (number >= 0) return {number, path};
+        FileDescriptor file(::openat(folder.number(), name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0666));
+        if (file.valid()) return {std::move(file), path};
         if (errno != EINTR) refuse_path(tried, path, errno);
     }
 }
@@ -261,12 +249,11 @@ inline std::vector<std::string> names_in(const std::string& path) {
     return {};
 }
 inline std::vector<std::string> names_in(const Descriptor& folder) {
-    const int again = ::openat(folder.number(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR* const listed = again < 0 ? nullptr : ::fdopendir(again);
-    if (listed != nullptr) return names_of(listed, folder.path());
-    const int problem = errno;
-    if (again >= 0) ::close(again);
-    refuse_path("list", folder.path(), problem);
+    FileDescriptor again(::openat(folder.number(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    DIR* const listed = again.valid() ? ::fdopendir(again.get()) : nullptr;
+    if (listed == nullptr) refuse_path("list", folder.path(), errno);
+    again.release(); // it is the list's
+    return names_of(listed, folder.path());
 }
 
 } // namespace detail

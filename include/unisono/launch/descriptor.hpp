@@ -1,10 +1,10 @@
 #pragma once
 
 /// \file
-/// File descriptors, and waits for them.
+/// Waits for file descriptors.
 
+#include "unisono/core/descriptor.hpp"
 #include "unisono/core/standard.hpp"
-#include "unisono/core/standard_streams.hpp"
 #include "unisono/core/time.hpp"
 
 #include <cerrno>
@@ -13,31 +13,9 @@
 #include <string>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-/// Owns a file descriptor.
-class FileDescriptor {
-public:
-    FileDescriptor() = default;
-    explicit FileDescriptor(int fd) : fd_(above_standard_streams(fd)) {}
-    FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-        std::swap(fd_, other.fd_);
-        return *this;
-    }
-    ~FileDescriptor() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-    [[nodiscard]] int get() const { return fd_; }
-    [[nodiscard]] bool valid() const { return fd_ >= 0; }
-    void close() { FileDescriptor(std::move(*this)); }
-
-private:
-    int fd_ = -1;
-};
 
 inline std::string errno_text(int number) {
     char text[128];

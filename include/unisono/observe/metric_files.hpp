@@ -30,9 +30,9 @@
 /// ending_seconds, agreeing_seconds, meeting_seconds and starting_seconds. The world must not move,
 /// and must outlive the file object. `TensorBoardFile` makes a file for each rank that writes.
 
+#include "unisono/core/descriptor.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/json_text.hpp"
-#include "unisono/core/standard_streams.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/observe/changing_world.hpp"

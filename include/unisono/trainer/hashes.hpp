@@ -10,8 +10,8 @@
 /// `compare_hash_logs` (observe/hash_log.hpp) and the program unisono-compare-hashes find the
 /// update at which two runs begin to differ.
 
+#include "unisono/core/descriptor.hpp"
 #include "unisono/core/list.hpp"
-#include "unisono/core/standard_streams.hpp"
 #include "unisono/observe/hash_log.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/report.hpp"

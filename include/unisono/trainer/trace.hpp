@@ -6,7 +6,7 @@
 /// the records of the present ranks. The records include the times of changes; an added rank has
 /// recorded since it was added.
 
-#include "unisono/core/standard_streams.hpp"
+#include "unisono/core/descriptor.hpp"
 #include "unisono/observe/table.hpp"
 #include "unisono/observe/trace.hpp"
 #include "unisono/trainer/evaluation.hpp"
