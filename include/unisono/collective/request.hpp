@@ -62,7 +62,7 @@ std::size_t total(const Group<Transport>& group, Collective what, std::span<cons
 /// A hash of a list of counts, for ranks to compare.
 inline std::uint64_t hash_of(std::span<const std::size_t> counts) {
     std::uint64_t hash = fnv_basis;
-    for (const std::size_t count : counts) hash = fnv1a(hash, count);
+    for (const std::uint64_t count : counts) hash = fnv1a(hash, count);
     return hash;
 }
 
