@@ -207,7 +207,11 @@ class Part {
 public:
     Part() = default;
     Part(T* data, std::size_t size) : data_(data), size_(size) {}
-    Part(const List<std::remove_const_t<T>>& all) : data_(all.data()), size_(all.size()) {}
+    /// A template, so that no compiler asks a List of these elements whether it can be made of
+    /// something else (nvcc does, and not all elements can be in a List).
+    template <class L>
+        requires std::is_same_v<L, List<std::remove_const_t<T>>>
+    Part(const L& all) : data_(all.data()), size_(all.size()) {}
 
     [[nodiscard]] std::size_t size() const { return size_; }
     [[nodiscard]] bool empty() const { return size_ == 0; }
