@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the benchmarks and runs them; tables on the terminal, JSON in build/bench/results: bash bench/run.sh [--quick]
+# Builds the benchmarks and runs them. Tables go to the terminal, JSON to build/bench/results:
+#     bash bench/run.sh [--quick]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/install_missing.sh

@@ -1,5 +1,6 @@
-# unisono_find_mpi(openmpi) and unisono_find_mpi(mpich) define mpi_openmpi and mpi_mpich where those are there. Two MPIs may be there at
-# once, and find_package(MPI) knows only one: so by what its own compiler wrapper says. For tests and benchmarks.
+# unisono_find_mpi(openmpi) and unisono_find_mpi(mpich) define mpi_openmpi and mpi_mpich if these
+# MPIs are installed. find_package(MPI) finds only one of several MPIs, so this asks each MPI's own
+# compiler wrapper. For tests and benchmarks.
 function(unisono_find_mpi name)
     if(TARGET mpi_${name})
         return()

@@ -1,5 +1,6 @@
-# unisono::compiled: the same headers, and a library of what a program need not compile itself. It is built where a target links to it,
-# and installed with UNISONO_COMPILED. BUILD_SHARED_LIBS makes it a shared library.
+# unisono::compiled: the same headers, and a library of definitions that a program then need not
+# compile. It is built if a target links to it, and installed with UNISONO_COMPILED.
+# BUILD_SHARED_LIBS makes it a shared library.
 option(UNISONO_COMPILED "Build and install the library unisono::compiled, too" OFF)
 if(UNISONO_COMPILED)
     add_library(unisono_compiled src/unisono.cpp)
@@ -17,7 +18,8 @@ if(unisono_library_type STREQUAL SHARED_LIBRARY)
     target_link_options(unisono_compiled PRIVATE -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/src/unisono.map)
 endif()
 
-# unisono::c: the definitions behind unisono/c.h, for programs in C. Built where a target links to it.
+# unisono::c: the definitions of unisono/c.h, for programs in C. It is built if a target links to
+# it.
 add_library(unisono_c EXCLUDE_FROM_ALL src/c.cpp)
 add_library(unisono::c ALIAS unisono_c)
 target_link_libraries(unisono_c PUBLIC unisono)

@@ -1,4 +1,5 @@
-# unisono_compiler_problem(VARIABLE): what keeps this project's C++ compiler from using Unisono, in a sentence; empty if nothing does.
+# unisono_compiler_problem(VARIABLE): a sentence that says why this project's C++ compiler cannot
+# compile Unisono. It is empty if the compiler can.
 function(unisono_compiler_problem variable)
     set(problem)
     set(oldest_GNU 12)

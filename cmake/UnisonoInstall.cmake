@@ -1,5 +1,5 @@
-# Install rules: headers, the CMake package (cmake/unisono-config.cmake.in) and unisono.pc. Nothing in them depends on where the
-# prefix is, nor on the machine; tools/ adds its programs.
+# Install rules: headers, the CMake package (cmake/unisono-config.cmake.in) and unisono.pc. They
+# depend neither on the prefix nor on the machine. tools/ adds its programs.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/unisono)
@@ -8,7 +8,9 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(TARGETS unisono EXPORT unisono-targets)
 install(EXPORT unisono-targets NAMESPACE unisono:: DESTINATION ${package_dir})
 set(version_arguments COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
-if(UNISONO_COMPILED) # targets and a file for pkg-config of its own, so that nothing else depends on the machine
+# The library has targets and a pkg-config file of its own, so that nothing else depends on the
+# machine.
+if(UNISONO_COMPILED)
     install(TARGETS unisono_compiled EXPORT unisono-compiled-targets)
     install(EXPORT unisono-compiled-targets NAMESPACE unisono:: DESTINATION ${package_dir})
     set(version_arguments COMPATIBILITY SameMinorVersion)
@@ -22,7 +24,8 @@ install(FILES ${PROJECT_BINARY_DIR}/unisono-config.cmake ${PROJECT_BINARY_DIR}/u
               cmake/UnisonoNccl.cmake cmake/UnisonoThrust.cmake
         DESTINATION ${package_dir})
 
-# NAME DIRECTORY: NAME.pc in DIRECTORY, which it knows wherever the prefix is moved to.
+# install_pkg_config(NAME DIRECTORY): installs NAME.pc in DIRECTORY. The file stays valid if the
+# prefix is moved.
 function(install_pkg_config name pc_dir)
     if(IS_ABSOLUTE "${pc_dir}" OR IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}" OR IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
         set(unisono_pc_prefix ${CMAKE_INSTALL_PREFIX})

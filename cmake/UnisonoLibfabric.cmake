@@ -1,6 +1,7 @@
-# Defines unisono::libfabric where libfabric 1.17 or newer is there; where it is not, there is no such target, and that is no
-# error. Included by this repository and by the installed package, so that both find the libfabric of the machine they are on.
-# UNISONO_LIBFABRIC_INCLUDE and UNISONO_LIBFABRIC_LIBRARY name another one.
+# Defines unisono::libfabric if libfabric 1.17 or newer is found. Otherwise there is no such target,
+# which is no error. This repository and the installed package include this file, so both find the
+# libfabric of their machine. UNISONO_LIBFABRIC_INCLUDE and UNISONO_LIBFABRIC_LIBRARY name another
+# one.
 if(TARGET unisono::libfabric)
     return()
 endif()

@@ -1,7 +1,9 @@
-# Defines unisono::nccl where NCCL 2.19 or newer and the CUDA runtime are there, and unisono::cuda where the latter is; where they are not,
-# there is no such target, and that is no error. No GPU and no nvcc are needed to compile and link. Included by this repository and by the installed package.
-#   UNISONO_NCCL_INCLUDE, UNISONO_NCCL_LIBRARY     another NCCL: the folder that holds nccl.h, and libnccl
-#   UNISONO_CUDART_INCLUDE, UNISONO_CUDART_LIBRARY another CUDA: the folder that holds cuda_runtime_api.h, and libcudart
+# Defines unisono::cuda if the CUDA runtime is found, and unisono::nccl if NCCL 2.19 or newer is
+# found, too. Otherwise there are no such targets, which is no error. Compiling and linking need
+# neither a GPU nor nvcc. This repository and the installed package include this file.
+#   UNISONO_NCCL_INCLUDE, UNISONO_NCCL_LIBRARY     another NCCL: the folder of nccl.h, and libnccl
+#   UNISONO_CUDART_INCLUDE, UNISONO_CUDART_LIBRARY another CUDA: the folder of cuda_runtime_api.h,
+#                                                  and libcudart
 if(TARGET unisono::cuda)
     return()
 endif()
@@ -11,7 +13,7 @@ find_library(UNISONO_CUDART_LIBRARY cudart HINTS ${unisono_cuda_hints} PATH_SUFF
 find_path(UNISONO_NCCL_INCLUDE nccl.h HINTS ENV NCCL_HOME ${unisono_cuda_hints} PATH_SUFFIXES include)
 find_library(UNISONO_NCCL_LIBRARY nccl HINTS ENV NCCL_HOME ${unisono_cuda_hints} PATH_SUFFIXES lib64 lib)
 mark_as_advanced(UNISONO_CUDART_INCLUDE UNISONO_CUDART_LIBRARY UNISONO_NCCL_INCLUDE UNISONO_NCCL_LIBRARY)
-# Sources of nvcc's combine by Thrust; it warns of what it takes for device code, and is none.
+# nvcc's sources use Thrust for reductions. nvcc warns of host code that it takes for device code.
 set(unisono_nvcc_options "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--expt-relaxed-constexpr;-diag-suppress=554,780,20014>")
 if(UNISONO_CUDART_LIBRARY AND EXISTS "${UNISONO_CUDART_INCLUDE}/cuda_runtime_api.h")
     add_library(unisono::cuda INTERFACE IMPORTED ${unisono_target_scope})

@@ -1,7 +1,9 @@
-# Defines unisono::thrust where Thrust 1.15 or newer is there: NVIDIA's CCCL of a CUDA toolkit, or Debian's libthrust-dev. Where it
-# is not, there is no such target, and that is no error. Included by this repository and by the installed package.
-#   UNISONO_THRUST_INCLUDE   the folder that holds thrust/version.h, if another
-#   UNISONO_THRUST_SYSTEM    where thrust::device is in sources that nvcc does not compile: CPP (one thread), OMP or TBB
+# Defines unisono::thrust if Thrust 1.15 or newer is found: NVIDIA's CCCL of a CUDA toolkit, or
+# Debian's libthrust-dev. Otherwise there is no such target, which is no error. This repository and
+# the installed package include this file.
+#   UNISONO_THRUST_INCLUDE   another Thrust: the folder of thrust/version.h
+#   UNISONO_THRUST_SYSTEM    thrust::device in sources that nvcc does not compile: CPP (one thread),
+#                            OMP or TBB
 if(TARGET unisono::thrust)
     return()
 endif()
@@ -29,7 +31,7 @@ if(EXISTS "${UNISONO_THRUST_INCLUDE}/thrust/version.h")
     endif()
     if(UNISONO_THRUST_VERSION GREATER_EQUAL 101500)
         add_library(unisono::thrust INTERFACE IMPORTED ${unisono_target_scope})
-        # nvcc brings its own Thrust, and knows where the device is. CMake before 3.26 drops C++20 for it.
+        # nvcc has its own Thrust and its own device system. CMake before 3.26 drops C++20 for it.
         set_target_properties(unisono::thrust PROPERTIES
             INTERFACE_INCLUDE_DIRECTORIES "$<$<COMPILE_LANGUAGE:CXX>:${UNISONO_THRUST_INCLUDE}>"
             INTERFACE_COMPILE_DEFINITIONS "$<$<COMPILE_LANGUAGE:CXX>:THRUST_HOST_SYSTEM=THRUST_HOST_SYSTEM_CPP;THRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_${UNISONO_THRUST_SYSTEM}>"

@@ -1,4 +1,4 @@
-# The version lives in include/unisono/core/version.hpp alone; this reads it from there.
+# Reads the version from include/unisono/core/version.hpp, the only place that has it.
 set(version_header ${CMAKE_CURRENT_LIST_DIR}/../include/unisono/core/version.hpp)
 set(UNISONO_VERSION "")
 foreach(part MAJOR MINOR PATCH)

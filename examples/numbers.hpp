@@ -1,5 +1,5 @@
-// Numbers on the command lines of the examples, read by the library's own parser: CLI11's clamps what is too large for its type, and
-// takes -1 for an unsigned number.
+// Numbers on the examples' command lines, read by the library's own parser. CLI11's parser clamps
+// values that are too large for the type, and accepts -1 for an unsigned number.
 #pragma once
 
 #include <unisono/core/number.hpp>
@@ -12,7 +12,7 @@
 
 namespace numbers {
 
-/// For `->check(...)`: a number of this type and no other, overflow included.
+/// For `->check(...)`: accepts numbers of the given type within the range, and refuses overflow.
 template <class T>
 CLI::Validator from(T least, T most) {
     return CLI::Validator(

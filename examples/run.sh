@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds the main example and runs it: bash examples/run.sh [OPTIONS OF data_parallel...]
-# What is built and installed goes to stderr, so that stdout is the example's alone.
+# Installs what is missing, builds the main example and runs it:
+#     bash examples/run.sh [OPTIONS OF data_parallel...]
+# The output of build and installation goes to stderr. stdout has only the example's output.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/install_missing.sh

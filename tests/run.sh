@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and runs tests: bash tests/run.sh [--all]
-# Without --all: the laws and refusals of each room, the main example, the pairwise matrix, processes, sockets and faults with few seeds.
-# The last line counts what passed, failed and was skipped; lines above it say what was left out, and why.
-#   --all           every test: the full matrix, slow cases, each header alone, the documentation's programs, MPI, packages, all examples
+# Without --all: laws and refusals of rooms, main example, pairwise matrix, faults with few seeds.
+# The last line counts passed, failed and skipped tests. Lines above it say what was left out.
+#   --all           every test: also full matrix, slow cases, headers, docs, MPI, packages, examples
 #   --rooms 'A;B'   all tests of these folders of tests/
 #   --without 'A;B' all tests but those of these folders
-#   --preset NAME   a configure preset of CMakePresets.json; dev by default. Other presets imply --all
+#   --preset NAME   a configure preset of CMakePresets.json, default dev; others imply --all
 #   --quick         without the test cases labelled "slow"
-#   --once          for a build that is made once: our own headers are precompiled, too
-#   --only build    no tests are run; --only test: those that were built so are run
-#   -- OPTION...    the rest is for cmake, where it configures
+#   --once          for a build that is made once: also precompiles the library's headers
+#   --only build    runs no tests; --only test: runs the tests of an earlier build
+#   -- OPTION...    passes options to cmake's configuration
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/install_missing.sh
@@ -43,7 +43,7 @@ if [ $quick = ON ]; then export BOOST_TEST_RUN_FILTERS='!@slow'; fi
 jobs=$(nproc)
 export BOOST_TEST_COLOR_OUTPUT=0
 
-# What ctest says, and then one line: how many passed, failed, were skipped.
+# Prints ctest's output, then one line with the numbers of passed, failed and skipped tests.
 run_tests() { # REMARK
     local log status=0
     log=$(mktemp)
@@ -57,7 +57,7 @@ remark=
 if [ -z "$all" ]; then remark='; --all runs the rest'; fi
 if [ "$only" = test ]; then run_tests "$remark"; exit; fi
 
-# ccache needs a folder that it may write to.
+# ccache needs a folder that it can write to.
 if [ -z "${CCACHE_DIR:-}" ] && ! mkdir -p "${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/ccache" 2>/dev/null; then
     export CCACHE_DIR=$PWD/build/ccache
 fi

@@ -1,8 +1,10 @@
 # shellcheck shell=bash
-# Sourced: `install_missing WHAT...` makes sure that each named thing is there and, on Debian and its relatives, installs
-# the packages of those that are not. Nothing is called and no network is touched when nothing is missing.
-# `install_python_packages FOLDER PACKAGE...` does the same for what PyPI has, in a virtual environment of its own.
-# `install_optional` and `install_optional_python` never fail: a line says what is left out. One package that cannot be had keeps no other away.
+# Source this file. `install_missing WHAT...` makes sure that each named thing is installed. On
+# Debian and its relatives it installs the packages of missing things. If nothing is missing, it
+# calls no package manager and uses no network. `install_python_packages FOLDER PACKAGE...` does the
+# same for packages of PyPI, in a virtual environment of its own. `install_optional` and
+# `install_optional_python` never fail. They print a line about what is left out, and one
+# unavailable package does not prevent the others.
 
 have_header() { printf '#include <%s>\n' "$1" | c++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
 
@@ -99,7 +101,7 @@ install_missing() {
     done
 }
 
-# Packages; MODULE=PACKAGE where what is imported has another name.
+# Packages. MODULE=PACKAGE if the import name differs.
 install_python_packages() {
     local folder=$1 package
     shift
@@ -112,7 +114,7 @@ install_python_packages() {
     done
 }
 
-# Whether apt has, as far as it knows, all packages of a thing.
+# Whether apt knows all packages of a thing.
 is_known() {
     local package
     for package in $(packages_of "$1"); do apt-cache show "$package" >/dev/null 2>&1 || return 1; done
@@ -142,7 +144,7 @@ install_optional_python() {
     cat "$log" >&2
     for package in "${@:2}"; do
         "$folder/bin/python3" -I -c "import ${package%%=*}" >/dev/null 2>&1 && continue
-        # By itself, unless no registry answers.
+        # One by one, unless no registry answers.
         if ! grep -q 'Retrying (' "$log" && install_python_packages "$folder" "$package"; then continue; fi
         absent+=("$package")
     done

@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Names of colours: on white paper, and on dark.
+# Colours by name: on white paper, and on dark.
 COLOURS = {"ink": ("#1f2328", "#f0f6fc"), "faint": ("#59636e", "#9198a1"), "line": ("#d1d9e0", "#3d444d"), "paper": ("#ffffff", "#0d1117"),
            "box": ("#f6f8fa", "#151b23"), "ours": ("#0969da", "#4493f8"), "theirs": ("#8c959f", "#656c76"),
-           # of ranks, by their numbers
+           # per rank
            "rank0": ("#b6d6ff", "#1f4b80"), "rank1": ("#c9ecc4", "#22582c"), "rank2": ("#f4d9a8", "#6b4a12"), "rank3": ("#e3d0f7", "#513377"),
            "rank4": ("#f9cdd5", "#7a2b3b"), "rank5": ("#c5e8ec", "#1d545c")}
 RULES = """text { font-family: system-ui, sans-serif; font-size: 14px; fill: ink; }

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Runs clang-tidy over every header that the umbrella, reproducible.hpp, sharded.hpp and checkpoints.hpp reach, through one translation unit: bash tools/tidy.sh
+# Runs clang-tidy, through one translation unit, on every header that the umbrella,
+# reproducible.hpp, sharded.hpp and checkpoints.hpp include:
+#     bash tools/tidy.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 unit=$(mktemp --suffix=.cpp)

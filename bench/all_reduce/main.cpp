@@ -1,6 +1,7 @@
-// all_reduce of float over memory on two ranks, against what no all_reduce can do without: from 16 MiB the time in which
-// each rank copies as many bytes, both at once, by the faster of memcpy and a copy past the caches; at 8 bytes a barrier.
-// In place, in buffers touched before.
+// all_reduce of float over memory on two ranks, compared with the least that any all_reduce must
+// do. From 16 MiB on, this is the time in which each rank copies as many bytes, both ranks at once,
+// by the faster of memcpy and a copy that bypasses the caches. At 8 bytes, it is a barrier. In
+// place, in buffers touched before.
 
 #include "support/meeting.hpp"
 #include "support/memory.hpp"
@@ -34,7 +35,7 @@ struct Times {
     bench::Series pair{"bare barrier, two lines", {}};
 };
 
-/// Many in a row, a new value each time: a single one is shorter than the clock can tell.
+/// Many calls in a row, with a new value each time, because the clock cannot resolve a single call.
 void small(World& world, Shared& shared, std::size_t count, int rounds, Times& times) {
     constexpr std::uint32_t in_a_row = 2000;
     const int me = world.rank();

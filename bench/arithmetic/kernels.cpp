@@ -1,10 +1,12 @@
-// The arithmetic kernels against copying as many bytes: by memcpy and by streaming stores, whichever is faster.
+// The arithmetic kernels, compared with copying as many bytes, by the faster of memcpy and
+// streaming stores.
 //
 //   bench_arithmetic [--threads N] [--repetitions N] [--json FILE]
 //
-// Each thread works on its own slice of shared buffers, all at once, as ranks do in an all_reduce; before each repetition
-// each buffer is rewritten by one thread, as its owner would, so that nothing is measured that lies unmodified in a cache.
-// All cases take turns within one repetition. Ratios below 1 mean: faster than copying.
+// Each thread works on its own slice of shared buffers, all at once, as ranks do in an all_reduce.
+// Before each repetition one thread rewrites each buffer, as its owner would, so that no unmodified
+// cached buffer is measured. All cases take turns within one repetition. A ratio below 1 is faster
+// than copying.
 
 #include <unisono/unisono.hpp>
 
@@ -59,7 +61,8 @@ void bind_to_core([[maybe_unused]] int core) {
 #endif
 }
 
-/// Sixteen buffers, page-aligned, an odd number of pages apart: at distances of a power of two loads alias.
+/// Sixteen page-aligned buffers, an odd number of pages apart, because loads alias at distances of
+/// a power of two.
 class Pool {
 public:
     static constexpr std::size_t buffers = 16;
@@ -103,7 +106,8 @@ void stream_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
 #endif
 }
 
-/// Copies `halves` / 2 slices: as many bytes read and written as a kernel of `halves` sources and targets touches.
+/// Copies `halves` / 2 slices: as many bytes read and written as a kernel with `halves` sources and
+/// targets accesses.
 template <class Copy>
 void copy_as_much(const Pool& pool, Slice slice, std::size_t halves, Copy copy) {
     const std::size_t whole = halves / 2;
@@ -247,7 +251,8 @@ void verify() {
 void measure(std::vector<Case>& cases, const Pool& pool, int threads, int repetitions) {
     SpinBarrier barrier(threads);
     std::vector<double> seconds(static_cast<std::size_t>(threads));
-    const int inner = pool.bytes() < (1u << 18) ? 20 : 1; // short ones would drown in the clock
+    // The clock cannot resolve single short ones.
+    const int inner = pool.bytes() < (1u << 18) ? 20 : 1;
     const auto work = [&](int rank) {
         bind_to_core(rank);
         const std::size_t lines = pool.bytes() / 64;

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# What it costs to compile with Unisono, beside the standard headers and other libraries: bash bench/compile/run.sh [--peers]
-# --peers installs what is missing of clang-19, Eigen, Asio, {fmt} and nlohmann-json (Debian); what is absent is left out of the tables.
+# The cost of compiling with Unisono, compared with the standard headers and other libraries:
+#     bash bench/compile/run.sh [--peers]
+# --peers installs clang-19, Eigen, Asio, {fmt} and nlohmann-json (Debian) if they are missing. The
+# tables leave out what is absent.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 if [ "${1:-}" = --peers ]; then

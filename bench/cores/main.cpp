@@ -1,6 +1,8 @@
-// all_reduce of threads on the cores of one machine, of two sockets or of sixty-four cores as of two: which cores share what, from /sys, and then 2,
-// 4, 8, 16 ranks and one a core, each bound to the rank-th core modulo their number. Beside the native schedule: a ring, and two levels, where
-// ranks whose cores share their last cache sum first (where all share one: as many groups as each has ranks, about).
+// all_reduce of threads on the cores of one machine, from two sockets to sixty-four cores. Prints
+// which cores share what, from /sys. Then it measures 2, 4, 8 and 16 ranks, and one per core, each
+// bound to the rank-th core modulo their number. Beside the native schedule it measures a ring, and
+// two levels, where ranks whose cores share their last cache sum first. If all cores share one
+// cache, there are about as many groups as ranks per group.
 
 #include "support/meeting.hpp"
 #include "support/memory.hpp"
@@ -27,10 +29,12 @@ std::string text_of(const std::filesystem::path& file) {
     return text;
 }
 
-/// Prints who shares what. Returns how many neighbouring cores share the last cache; 0 where the system does not say, or groups differ.
+/// Prints which cores share what. Returns how many neighbouring cores share the last cache, or 0 if
+/// the system does not report it or groups differ.
 int print_topology(bench::Report& report) {
     std::map<std::string, std::set<std::string>> shared; // "L3, 32768K" -> lists of cores
-    std::map<std::string, int> last;                     // list of cores that share the last cache -> how many of ours
+    // list of cores that share the last cache -> how many of this program's
+    std::map<std::string, int> last;
     for (const int core : bench::cores()) {
         const std::filesystem::path cpu = "/sys/devices/system/cpu/cpu" + std::to_string(core);
         shared["hardware threads of a core"].insert(text_of(cpu / "topology/thread_siblings_list"));
@@ -56,7 +60,7 @@ int print_topology(bench::Report& report) {
 }
 
 void measure(bench::Report& report, const bench::Options& options, int ranks, int sharing) {
-    // Ranks are bound in the order of cores: groups that follow one another share their cache.
+    // Ranks are bound in the order of cores, so groups of consecutive ranks share a cache.
     const int group =
         sharing > 0 && sharing < ranks ? sharing : static_cast<int>(std::sqrt(static_cast<double>(ranks)));
     report.header({std::to_string(ranks) + " ranks, us", "native", "spread", "ring", "by " + std::to_string(group),

@@ -1,8 +1,10 @@
-// What elastic worlds cost: an update over an elastic world beside one over a plain world, in turns in the same processes; and the time from
-// a kill until the others commit the next update, beside the time of an update, and beside a start of all ranks from a checkpoint.
+// The cost of elastic worlds: an update over an elastic world compared with one over a plain world,
+// in turns in the same processes; and the time from a kill until the others commit the next update,
+// compared with the time of an update, and with a restart of all ranks from a checkpoint.
 //     bench_elastic [--ranks 4] [--rounds 15] [--kills 20] [--tcp] [--sharded]
-// With --sharded: an update of sharded state with Adam over an elastic world, whose slices are copied to a second rank now and then, beside one
-// over a plain world; and what a kill costs where all go back to the last copy.
+// With --sharded: an update of sharded state with Adam over an elastic world, whose slices are
+// sometimes copied to a second rank, compared with one over a plain world; and the cost of a kill
+// after which all ranks go back to the last copy.
 #include "restart.hpp"
 
 #include <unisono/elastic.hpp>
@@ -32,7 +34,7 @@ struct Options {
     int ranks = 4, rounds = 15, kills = 20;
     bool tcp = false, sharded = false;
 };
-/// A gradient for hardly any work, so that the update is what takes time.
+/// A gradient that costs almost nothing, so that the update takes the time.
 struct Model {
     std::vector<float> weights, slopes;
     explicit Model(std::size_t count) : weights(count, 0.5f), slopes(count) {}
@@ -46,8 +48,8 @@ struct Model {
 };
 struct Board {
     std::atomic<un::nanoseconds> killed{0};
-    std::atomic<un::nanoseconds> next[16] = {}; ///< update of each survivor after the kill
-    std::atomic<un::nanoseconds> step{0};       ///< median before it
+    std::atomic<un::nanoseconds> next[16] = {}; ///< each survivor's next update after the kill
+    std::atomic<un::nanoseconds> step{0};       ///< median before the kill
     std::atomic<un::nanoseconds> formed[16] = {};
 };
 double median(std::vector<double> all) {
@@ -111,7 +113,8 @@ void compare(const un::Identity& me, const std::string& folder, const Options& o
     }
 }
 
-/// Sharded state: updates without copies, with one after each, after each 4th and each 16th, in turns; 16 updates are timed as one.
+/// Sharded state: updates without copies, and with a copy after each, each 4th and each 16th, in
+/// turns. 16 updates are timed together.
 template <class Transport>
 void compare_sharded(const un::Identity& me, const std::string& folder, const Options& options) {
     auto plain = un::join<Transport>(un::rendezvous(me, un::MeetingPoint{.folder = folder, .job = "plain"}));
@@ -176,7 +179,7 @@ private:
     char path_[32] = "/tmp/unisono-bench-XXXXXX";
 };
 
-/// Returns when all have ended. `fails`: errors are expected.
+/// Returns when all ranks have ended. `fails`: errors are expected.
 template <class Body>
 void run_ranks(int ranks, const std::string& folder, bool fails, Body body) {
     un::Processes processes;
@@ -199,7 +202,7 @@ void run_ranks(int ranks, Body body) {
     run_ranks(ranks, folder.path(), false, body);
 }
 
-/// From a kill to the next update of all ranks, where all end and start anew, in milliseconds.
+/// Milliseconds from a kill to the next update of all ranks, if all end and restart.
 template <class Transport>
 double restart(const Options& options, void* memory) {
     auto& board = *::new (memory) Board;

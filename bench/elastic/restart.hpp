@@ -1,4 +1,5 @@
-// What a death costs without an elastic world: all ranks end, and as many new processes start, find the last checkpoint and go on.
+// The cost of a death without an elastic world: all ranks end. As many new processes start, load
+// the last checkpoint and continue.
 #pragma once
 
 #include <unisono/checkpoint/checkpoints.hpp>
@@ -13,8 +14,8 @@
 
 namespace bench {
 
-inline constexpr std::uint64_t checkpoint_every = 10,
-                               killed_at = 15; ///< half of what is between two checkpoints is made again
+/// A kill half-way between two checkpoints: half of the updates between them are repeated.
+inline constexpr std::uint64_t checkpoint_every = 10, killed_at = 15;
 
 /// Trains until the update after the one at which rank 1 was killed. `board`: see main.cpp.
 template <class Transport, class Model, class Board>

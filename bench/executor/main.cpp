@@ -1,7 +1,8 @@
-// The executor, which runs any schedule over any transport, against one algorithm written out by hand: the ring all_reduce
-// over threads. By hand means: the same ring, blocks and kernel, a line for each message that says where the data lie, the
-// receiver combines straight from its neighbour's memory and says when it is done; no tags, no signatures, no plans, no
-// deadlines, nothing else in flight.
+// The executor, which runs any schedule over any transport, compared with one algorithm written by
+// hand: the ring all_reduce over threads. The version by hand has the same ring, blocks and kernel.
+// A cache line per message says where the data are. The receiver combines directly from its
+// neighbour's memory and reports completion. There are no tags, signatures, plans or deadlines, and
+// nothing else is in flight.
 
 #include "support/meeting.hpp"
 #include "support/memory.hpp"
@@ -21,7 +22,7 @@ using World = un::Group<un::InProcess>;
 
 namespace {
 
-/// One message on its way from a rank to the next.
+/// One message from a rank to the next.
 struct alignas(128) Mail {
     static constexpr std::size_t most_inside = 48;
     std::atomic<std::uint64_t> sent{0};
@@ -41,7 +42,8 @@ public:
         const auto ranks = static_cast<std::size_t>(ranks_);
         const auto rank = static_cast<std::size_t>(me);
         const std::size_t left = (rank + ranks - 1) % ranks;
-        const std::size_t unit = data.size_bytes() >= ranks * 1024 ? 16 : 1; // blocks begin at cache lines
+        // Blocks begin at cache lines.
+        const std::size_t unit = data.size_bytes() >= ranks * 1024 ? 16 : 1;
         const std::size_t units = (data.size() + unit - 1) / unit;
         const auto begin = [&](std::size_t block) {
             return std::min(data.size(), (block * (units / ranks) + std::min(block, units % ranks)) * unit);
@@ -63,7 +65,8 @@ public:
     }
 
 private:
-    static constexpr std::size_t depth = 4; ///< a rank may be ahead of its neighbour by as many messages
+    /// A rank may be this many messages ahead of its neighbour.
+    static constexpr std::size_t depth = 4;
     struct alignas(128) Turn {
         std::uint64_t next = 1;
     };
@@ -91,7 +94,7 @@ private:
         until(in.sent, turn);
         const float* theirs = data.size_bytes() <= Mail::most_inside ? in.inside : in.data;
         if (data.empty()) {
-            // nothing came
+            // Nothing arrived.
         } else if (sums) {
             const un::Reduction sum = un::make_reduction<un::Sum, float>(un::Sum{});
             const std::byte* sources[2] = {reinterpret_cast<const std::byte*>(data.data()),

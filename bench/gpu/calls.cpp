@@ -1,10 +1,13 @@
-// NCCL's collectives on memory of the device, called raw and by Unisono (NativeSchedule), one rank a GPU as a thread each.
+// NCCL's collectives on memory of the device, raw and through Unisono (NativeSchedule), one rank
+// per GPU, each a thread.
 //
-// Both have communicators of their own over the same devices and the same registered memory, and take turns. A call is timed from a
-// moment that all ranks have been told until the last knows that its device is done; raw, too, by asking an event. "in a row": so many
-// are started, and then waited for. Inputs are rewritten before each call, and all results are compared.
+// Both have communicators of their own over the same devices and the same registered memory, and
+// take turns. A call is timed from a moment that all ranks know until the last rank knows that its
+// device is done; the raw version asks an event. "in a row": several calls are started, then waited
+// for. Inputs are rewritten before each call, and all results are compared.
 //
-// Compiled by CMake it is over instant/, without a GPU: then the figures are the host's part of a call, and nothing else.
+// CMake compiles it over instant/, without a GPU. Then the figures are only the host's part of a
+// call.
 #include "support/meeting.hpp"
 #include "support/report.hpp"
 
@@ -41,7 +44,7 @@ void check(cudaError_t code, const char* call) {
     std::exit(1);
 }
 
-/// What a program does that has NCCL alone.
+/// The calls of a program that uses NCCL alone.
 class Raw {
 public:
     Raw(int ranks, const ncclUniqueId& id, int rank, cudaStream_t stream) : stream_(stream) {
@@ -81,7 +84,7 @@ private:
     std::vector<void*> registered_;
 };
 
-/// Small whole numbers, so that sums are exact whatever their order.
+/// Small integers, so that sums are exact in any order.
 float value(int rank, std::size_t i) {
     const auto mixed = (static_cast<std::uint32_t>(i) * 2654435761u) >> 20;
     return static_cast<float>((mixed + static_cast<std::uint32_t>(rank) * 5u) % 64u);
@@ -96,7 +99,8 @@ constexpr Case cases[] = {{"all_reduce", un::Collective::all_reduce},
                           {"all_gather", un::Collective::all_gather},
                           {"broadcast", un::Collective::broadcast}};
 
-/// One collective on vectors of `count` elements, of which reduce_scatter leaves and all_gather gives a part a rank.
+/// One collective on vectors of `count` elements. reduce_scatter leaves, and all_gather gives, one
+/// part per rank.
 class Subject {
 public:
     Subject(World& world, Raw& raw, un::Collective what, std::size_t count)
@@ -112,7 +116,7 @@ public:
         }
     }
 
-    /// A new input.
+    /// Writes a new input.
     void rewrite(std::size_t repetition) {
         repetition_ = repetition % variants;
         check(cudaMemcpy(in_.data(), pattern_.data() + repetition_, count_ * sizeof(float), cudaMemcpyHostToDevice),
@@ -200,7 +204,8 @@ void measure(World& world, Raw& raw, bench::Meeting& meeting, const Case& one, s
         const auto repetition = static_cast<std::size_t>(round + 2) * 4;
         double seconds[4] = {};
         for (std::size_t k = 0; k < (small ? 4u : 2u); ++k) {
-            const bool ours = (k + static_cast<std::size_t>(round + 2)) % 2 == 0; // they take turns to be first
+            // They take turns at being first.
+            const bool ours = (k + static_cast<std::size_t>(round + 2)) % 2 == 0;
             const bool in_a_row = k >= 2;
             subject.rewrite(repetition + k);
             un::barrier(world);

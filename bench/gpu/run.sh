@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
-# Raw NCCL beside Unisono, Unisono's kernels beside copies, and its training step beside PyTorch's (where python3 has that), on this machine's GPUs: bash bench/gpu/run.sh [--build] [--quick]
-# Needs a CUDA toolkit with nvcc, NCCL 2.19 or newer, and nlohmann/json. --build: compiles only, which needs no GPU.
-#   CUDA_HOME   /usr/local/cuda, if not another;   NCCL_HOME   the same
+# Compares raw NCCL with Unisono, Unisono's kernels with copies, and its training step with
+# PyTorch's (if python3 has it), on this machine's GPUs:
+#     bash bench/gpu/run.sh [--build] [--quick]
+# Needs a CUDA toolkit with nvcc, NCCL 2.19 or newer, and nlohmann/json. --build only compiles,
+# which needs no GPU. Environment, with defaults:
+#     CUDA_HOME   /usr/local/cuda
+#     NCCL_HOME   the value of CUDA_HOME
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

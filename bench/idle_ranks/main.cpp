@@ -1,10 +1,12 @@
-// What ranks that wait cost, and whom. The library's waiting takes turns with the one that it replaced, which is kept here: 4,096
-// pauses, then 61,440 yields, then sleeps of 50 us.
+// The cost of waiting ranks for themselves and others. The library's way of waiting takes turns
+// with its predecessor, which is kept here: 4,096 pauses, then 61,440 yields, then sleeps of 50 us.
 //
-// latency: all_reduce where each rank has a core and nothing else runs; batches of the two take turns.
-// share: ranks with a team of threads each, as many as there are cores, bound to them. One rank after the other computes with its team while all the
-// others wait for it in an all_reduce: the time of that computation, by either way of waiting, beside one in which the others
-// are blocked in the system. Then the time of an update in which all teams compute at once, one rank twice as much as the others.
+// latency: all_reduce with a core per rank and no other load. Batches of the two take turns. share:
+// each rank has a team of threads, as many as there are cores, bound to them. The ranks in turn
+// compute with their teams while all others wait in an all_reduce. The benchmark measures the time
+// of that computation with either way of waiting, and with the others blocked in the system. Then
+// it measures an update in which all teams compute at once, and one rank computes twice as much as
+// the others.
 
 #include "support/meeting.hpp"
 #include "support/memory.hpp"
@@ -27,7 +29,7 @@ namespace un = unisono;
 
 namespace {
 
-/// Ranks that wait as they did before.
+/// Ranks that wait in the previous way.
 class Spinning : public un::SharedMemory {
 public:
     using SharedMemory::SharedMemory;
@@ -53,7 +55,8 @@ private:
     T* value_;
 };
 
-/// Threads that compute together and sleep in between, as an OpenMP team with OMP_WAIT_POLICY=passive does.
+/// Threads that compute together and sleep in between, like an OpenMP team with
+/// OMP_WAIT_POLICY=passive.
 class Team {
 public:
     Team(int threads, int first) : threads_(threads) {
@@ -74,7 +77,7 @@ public:
         for (std::thread& helper : helpers_) helper.join();
     }
 
-    /// So many steps on each thread, in `parts` parallel regions.
+    /// Runs `steps` steps on each thread, in `parts` parallel regions.
     void compute(int parts, std::uint64_t steps) {
         for (int part = 0; part < parts; ++part) {
             {
@@ -128,7 +131,7 @@ private:
 
 constexpr int most_ranks = 8;
 
-/// One that all processes meet at, blocked in the system.
+/// A barrier of all processes, which block in the system.
 class Gate {
 public:
     Gate() {

@@ -28,7 +28,8 @@ NAMES = {"tcp": "Tcp", "libfabric": "Libfabric", "openmpi": "Open MPI", "mpich":
 PROOF_BYTES = 256 << 10
 LARGE = 16 << 20
 
-# What mpirun calls instead of ssh: AGENT [OPTIONS] ADDRESS COMMAND..., which runs there, on a host with a name of its own.
+# mpirun calls this instead of ssh: AGENT [OPTIONS] ADDRESS COMMAND... runs COMMAND there, on a host
+# with a name of its own.
 AGENT = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
 host=$1
@@ -42,7 +43,8 @@ exec nsenter --net="$space" unshare --uts sh -c 'hostname "$0"; exec sh -c "$*"'
 
 
 FLOW_CLASSES = 256
-# Classic BPF that puts a flow into one of them: the sum of its two ports, halved since the system gives out every second port.
+# Classic BPF that assigns a flow to a class: the sum of its two ports, halved because the system
+# assigns every second port.
 FLOW_FILTER = (f"8,40 0 0 {2**32 - 2**20 + 20},7 0 0 0,40 0 0 {2**32 - 2**20 + 22},12 0 0 0,116 0 0 1,"
                f"84 0 0 {FLOW_CLASSES - 1},4 0 0 {0x10001},22 0 0 0")
 
@@ -144,7 +146,7 @@ class NetworkContest(contest.Contest):
         run = contest.launcher_of_mpich()
         if not run:
             return None, "its mpirun was not found"
-        # Whichever of the two it was built over: Debian's has UCX.
+        # For either library that it may be built over; Debian's has UCX.
         only_tcp = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "self,tcp", "UCX_NET_DEVICES": self.interface,
                     "FI_PROVIDER": "tcp"}
         command = [run, "-n", str(ranks)]

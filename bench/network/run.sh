@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds Unisono and its peers and compares them over sockets:
-#     bash bench/network/run.sh [--quick] [--namespaces] [what compare.py takes, see --help]
-# JSON and a plot in build/bench/results. PEERS=none installs no peer: those that are there are taken.
+#     bash bench/network/run.sh [--quick] [--namespaces] [compare.py's options, see --help]
+# JSON and a plot in build/bench/results. PEERS=none installs no peer, and uses those that are
+# installed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . tools/install_missing.sh

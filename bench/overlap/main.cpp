@@ -1,5 +1,6 @@
-// What an update takes whose reduction takes as long as its backward pass, as a multiple of either: first in virtual time, exactly; then by real
-// sockets whose rate the kernel limits, while the backward pass sleeps, as a host does whose accelerator computes.
+// The time of an update whose reduction takes as long as its backward pass, as a multiple of
+// either. First in virtual time, exactly. Then by real sockets whose rate the kernel limits, while
+// the backward pass sleeps, as a host does whose accelerator computes.
 
 #include "support/layers.hpp"
 #include "support/report.hpp"
@@ -38,11 +39,11 @@ struct Setting {
     std::size_t layers = 32, pieces = 1;
     std::size_t count = 2'000'000; ///< floats
     bool overlaps = true;
-    bool threaded = false; ///< a ProgressThread moves what is under way
+    bool threaded = false; ///< a ProgressThread moves messages in flight
 };
 
-/// What no way of overlapping can go below: the first layer's gradient is ready after a layer's pass, and the last one's reduction begins
-/// when the pass ends; either leaves one layer's time with nothing beside it.
+/// The lower bound of any overlap: the first gradient is ready after one layer's pass, and the last
+/// reduction begins when the pass ends. Either leaves the time of one layer without overlap.
 double floor_of(const Setting& setting) { return 1 + 1 / static_cast<double>(setting.layers); }
 
 template <class... Policies>
@@ -81,7 +82,8 @@ void simulated(bench::Report& report, const std::string& name, Setting setting, 
                 {"update_without_overlap", one_by_one / alone}});
 }
 
-/// Every stream socket of this process sends so many bytes a second, at most. False: the kernel would not.
+/// Limits the rate of every stream socket of this process, in bytes per second. Returns false if
+/// the kernel refuses.
 bool limit_sockets(unsigned rate) {
     bool all = true;
     rlimit files{};
@@ -96,8 +98,8 @@ bool limit_sockets(unsigned rate) {
 }
 
 struct Took {
-    double update_s = 0,
-           backward_s = 0; ///< medians; the backward pass as long as it was, as sleeps last longer than asked for
+    /// Medians. The backward pass has its real time, because sleeps last longer than requested.
+    double update_s = 0, backward_s = 0;
 };
 
 template <class Transport>
@@ -140,7 +142,7 @@ Took real(un::Group<Transport>& world, const Setting& setting, double backward_s
 template <class Transport>
 void by_sockets(bench::Report& report, const Setting& setting, int updates) {
     un::run<Transport>(setting.ranks, [&](un::Group<Transport>& world) {
-        static_cast<void>(real(world, setting, 0, 2)); // all connections are there
+        static_cast<void>(real(world, setting, 0, 2)); // makes all connections
         un::barrier(world);
         int limited = world.rank() != 0 || limit_sockets(static_cast<unsigned>(bytes_per_second)) ? 1 : 0;
         un::broadcast(world, std::span(&limited, 1), 0);

@@ -1,5 +1,6 @@
-// More ranks than cores: 8 ranks against as many as there are cores (two, on the machine that the goal is for), which move
-// the same bytes in all. Both worlds exist at once and take turns; the one that has no turn sleeps.
+// More ranks than cores: 8 ranks compared with one rank per core (two, on the machine of the goal),
+// which move the same bytes in total. Both worlds exist at once and take turns. The other one
+// sleeps.
 
 #include "support/meeting.hpp"
 #include "support/memory.hpp"
@@ -18,7 +19,7 @@ using World = un::Group<un::InProcess>;
 
 namespace {
 
-/// A world whose ranks sleep until they are asked for a repetition.
+/// A world whose ranks sleep until a repetition is requested.
 class Crew {
 public:
     Crew(int ranks, std::size_t count, std::string name)

@@ -1,5 +1,6 @@
-// What two ranks make of a model that is split over them: requests a second beside one rank, and the bubble of each pipeline schedule
-// beside its simulation, which is told what the parts take as measured on one rank.
+// The gain of two ranks from a model that is split over them: requests per second compared with one
+// rank, and the bubble of each pipeline schedule compared with its simulation, which uses the times
+// of the parts as measured on one rank.
 
 #include "support/report.hpp"
 
@@ -20,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-constexpr std::size_t wide = 192, depth = 8; // eight equal layers, about
+constexpr std::size_t wide = 192, depth = 8; // about eight equal layers
 
 un::Layers<float> layers() {
     un::Layers<float> all;
@@ -35,7 +36,7 @@ struct Half {
     }
 };
 
-/// Requests a second, of `samples` samples each.
+/// Requests per second, of `samples` samples each.
 double served(int ranks, std::size_t requests, std::size_t samples) {
     double rate = 0;
     un::run<un::InProcess>(
@@ -63,7 +64,7 @@ double served(int ranks, std::size_t requests, std::size_t samples) {
     return rate;
 }
 
-/// Seconds of one update's passes, the median of several.
+/// Seconds of the passes of one update: the median of several.
 template <class Schedule>
 double trained(int ranks, const Schedule& schedule, std::uint32_t micro_batches, int repetitions) {
     std::vector<double> times;

@@ -1,5 +1,5 @@
-# One program a contender, peers_<name>, from contenders/; a peer only where its library is found. compare.py runs them, here over
-# shared memory and in bench/network over sockets.
+# One program per contender, peers_<name>, from contenders/. A peer is built only if its library is
+# found. compare.py runs them, here over shared memory, and in bench/network over sockets.
 set(folder ${CMAKE_CURRENT_LIST_DIR})
 
 add_custom_target(bench_peers)
@@ -55,7 +55,8 @@ foreach(name openmpi5 mpich5)
     endif()
 endforeach()
 
-find_library(PEERS_GLOO_LIBRARY gloo) # its own CMake files break in other build types than its packager's
+# Its own CMake files break in build types other than its packager's.
+find_library(PEERS_GLOO_LIBRARY gloo)
 find_path(PEERS_GLOO_INCLUDE gloo/rendezvous/file_store.h)
 if(PEERS_GLOO_LIBRARY AND PEERS_GLOO_INCLUDE)
     peers_contender(gloo gloo)
@@ -65,7 +66,8 @@ else()
     message(STATUS "bench/peers: gloo was not found and is left out")
 endif()
 
-# run.sh leaves DeepSpeed's sources there. Their loops are written for AVX-512, and ask for OpenMP, which one thread per rank does not need.
+# run.sh puts DeepSpeed's sources there. Their loops are written for AVX-512 and require OpenMP,
+# which one thread per rank does not need.
 find_path(PEERS_DEEPSPEED_SOURCES csrc/cpu/comm/shm.cpp PATHS ${PROJECT_SOURCE_DIR}/build/bench/deepspeed NO_DEFAULT_PATH)
 if(PEERS_DEEPSPEED_SOURCES AND CMAKE_SYSTEM_PROCESSOR STREQUAL x86_64)
     peers_contender(deepspeed deepspeed)
@@ -77,7 +79,7 @@ endif()
 
 find_package(Python3 COMPONENTS Interpreter)
 if(Python3_FOUND)
-    # On few sizes, and every result is verified; no time is asserted.
+    # Few sizes. Every result is verified. No time is asserted.
     add_test(NAME bench_peers COMMAND ${Python3_EXECUTABLE} ${folder}/compare.py ${CMAKE_CURRENT_BINARY_DIR} --quick
                                       --sizes 8 65536 --skip-without-mpi --plot ${CMAKE_CURRENT_BINARY_DIR}/peers.svg)
     set_tests_properties(bench_peers PROPERTIES LABELS bench SKIP_RETURN_CODE 77 TIMEOUT 300 RUN_SERIAL ON)

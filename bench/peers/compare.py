@@ -32,7 +32,9 @@ class SharedMemoryContest(contest.Contest):
     ours = ("unisono",)
     peers = PEERS
     floor = "floor"
-    excused = ("gloo",)  # a peer that is wrong is left out of this comparison and said to be; we and the MPIs must not be
+    # A peer with wrong results is left out of this comparison, which says so. Unisono and the MPIs
+    # must be right.
+    excused = ("gloo",)
     names = NAMES
 
     def __init__(self, programs):

@@ -1,12 +1,17 @@
-// How long an all_reduce takes on a cluster, from nothing but measurements between two ranks:
+// How long an all_reduce takes on a cluster, from measurements between two ranks only:
 //
-//     bench_predict TABLE.json              fits the model, then predicts the collectives that the table has, and compares
-//     bench_predict TABLE.json --ranks N... --bytes B...    what the model says of other worlds, by schedule
-//     bench_predict TABLE.json --save MODEL.txt             fits it and keeps it, for un::ClusterModel::load
-//     unisono-run -n 4 bench_predict TABLE.json --measure [--ranks-per-host N] [--save MODEL.txt]     writes a table of these ranks first
+//     bench_predict TABLE.json
+//         fits the model, predicts the collectives in the table, and compares
+//     bench_predict TABLE.json --ranks N... --bytes B...
+//         prints what the model predicts for other worlds, by schedule
+//     bench_predict TABLE.json --save MODEL.txt
+//         fits the model and saves it for un::ClusterModel::load
+//     unisono-run -n 4 bench_predict TABLE.json --measure [--ranks-per-host N] [--save MODEL.txt]
+//         writes a table of these ranks first
 //
-// A table is what osu_latency, osu_bw, osu_bibw and osu_mbw_mr print, see tests/data/c5n_efa.json. Its collectives are not looked at by the fit.
-// Ranks that are measured talk by sockets, and on one host by shared memory where --ranks-per-host says that they share one.
+// A table is the output of osu_latency, osu_bw, osu_bibw and osu_mbw_mr, see
+// tests/data/c5n_efa.json. The fit does not use its collectives. Measured ranks use sockets, and
+// shared memory within a host if --ranks-per-host says that ranks share one.
 
 #include "measure.hpp"
 
@@ -38,9 +43,10 @@ namespace {
 
 constexpr std::uint64_t element_bytes = 4; // of what osu_allreduce sums
 
-/// What MPI libraries have and ours does not: recursive doubling, with whole vectors; and Rabenseifner's all_reduce in their order, which begins
-/// with the nearest rank and the largest message, by halves there and back. Ranks beyond a power of two give their vector to a neighbour before,
-/// and get the sum after.
+/// Algorithms of MPI libraries that the library does not have: recursive doubling with whole
+/// vectors; and Rabenseifner's all_reduce in their order, which begins with the nearest rank and
+/// the largest message, by halves there and back. Ranks beyond a power of two give their vector to
+/// a neighbour before, and get the sum after.
 struct Recursive {
     static constexpr bool mapped = false;
     sc::Shape shape;
@@ -88,8 +94,8 @@ struct Recursive {
     }
 };
 
-/// The sum goes up a k-nomial tree of each host's ranks, up one of the hosts' first ranks, and down both: how a library sums that knows about
-/// hosts. A rank sends to all its children at once.
+/// The sum goes up a k-nomial tree of each host's ranks, up a tree of the hosts' first ranks, and
+/// down both, as in a library that knows hosts. A rank sends to all its children at once.
 struct TwoLevels {
     static constexpr bool mapped = false;
     static constexpr int radix = 4;
@@ -135,7 +141,7 @@ private:
     }
 };
 
-/// Nanoseconds a message, from megabytes a second; a table that is not there is no time.
+/// Nanoseconds per message, from megabytes per second. An absent table gives no time.
 un::TimeBySize time_of(const json& measured, const char* name, double share = 1) {
     un::TimeBySize time;
     if (!measured.contains(name)) return time;
@@ -146,7 +152,8 @@ un::TimeBySize time_of(const json& measured, const char* name, double share = 1)
     return time;
 }
 
-/// The largest size in bytes of a message that sets off at once. Where the next size takes more than twice as long, there is a handshake.
+/// The size in bytes of the largest message that is sent without a handshake. If the next size
+/// takes more than twice as long, it has a handshake.
 double eager_bytes_of(const un::TimeBySize& one_way) {
     for (std::size_t i = 1; i < one_way.points.size(); ++i)
         if (one_way.points[i - 1].first > 0 && one_way.points[i].second > 2 * one_way.points[i - 1].second)
@@ -154,8 +161,9 @@ double eager_bytes_of(const un::TimeBySize& one_way) {
     return std::numeric_limits<double>::infinity();
 }
 
-/// osu_latency is the time one way; osu_bw the gap; of what osu_bibw needs for a message each way, half is the overhead at each end, as far as it
-/// is less than the gap; osu_mbw_mr is what the ranks of a host share.
+/// osu_latency is the time one way, and osu_bw is the gap. Half of the time that osu_bibw needs for
+/// a message each way is the overhead at each end, if it is less than the gap. osu_mbw_mr is what
+/// the ranks of a host share.
 un::MessageTimes fit(const json& measured) {
     un::MessageTimes times;
     for (const auto& point : measured.at("latency_us"))
@@ -185,7 +193,8 @@ un::Prediction by(const Family& family, int ranks, std::uint64_t bytes, const un
     return sc::predict([&](const sc::Shape& shape) { return family.all_reduce(shape); }, ranks, bytes, model, fold);
 }
 
-/// A ring, within hosts or across them, is the same on each host if blocks are equal: bytes are rounded up to such.
+/// A ring, within hosts or across them, is the same on each host if blocks are equal, so bytes are
+/// rounded up to equal blocks.
 template <class Family>
 un::Prediction by_one_host(const Family& family, int ranks, std::uint64_t bytes, const un::ClusterModel& model) {
     const auto p = static_cast<std::uint64_t>(ranks);
@@ -198,7 +207,7 @@ un::Prediction by_name(const std::string& name, int ranks, std::uint64_t bytes, 
     const auto play = [&](const auto& make) { return sc::predict(make, ranks, bytes, model, 0, element_bytes); };
     const auto recursive = [](bool halves) { return [=](const sc::Shape& shape) { return Recursive{shape, halves}; }; };
     if (name == "recursive_doubling") return play(recursive(false));
-    // MPICH's has a block for each of a power of two of ranks, and else does the other.
+    // MPICH's has a block for each rank of a power of two. Otherwise it uses recursive doubling.
     if (name == "rabenseifner") return play(recursive(bytes / element_bytes >= std::bit_floor(unsigned(ranks))));
     if (name == "ring") return play([](const sc::Shape& shape) { return un::RingSchedule{}.all_reduce(shape); });
     if (name == "tree") return play([](const sc::Shape& shape) { return un::TreeSchedule{}.all_reduce(shape); });
@@ -283,7 +292,8 @@ void tell(const std::vector<int>& worlds, const std::vector<std::uint64_t>& size
     std::fprintf(stderr, "peak memory: %ld MiB\n", usage.ru_maxrss / 1024);
 }
 
-/// Rows of docs/scale.md: what an update of `parameters` floats with Adam exchanges, by mode. The cheapest all_reduce counts.
+/// Rows of docs/scale.md: what an update of `parameters` floats with Adam exchanges, by mode. The
+/// cheapest all_reduce counts.
 void tell_training(const std::vector<int>& worlds, std::uint64_t parameters, const un::ClusterModel& model) {
     constexpr double local_steps = 100;
     std::printf(
@@ -297,12 +307,13 @@ void tell_training(const std::vector<int>& worlds, std::uint64_t parameters, con
                                            by_one_host(hosts, ranks, bytes, model).seconds});
         const auto mb = static_cast<double>(bytes) * 1e-6;
         const double others = (ranks - 1.0) / ranks;
-        // One of the ranks that are left asks the others what they have, proposes who goes on, says that this is decided, and that all are
-        // ready. It sends one message after another, while answers come in.
+        // One of the remaining ranks asks the others for their state, proposes the members, and
+        // sends the decision, and then that all are ready. It sends one message after another while
+        // answers arrive.
         const un::MessageTimes& between = ranks > model.ranks_per_host ? model.between : model.within;
         const double meet =
             (7 * between.one_way(128) + 4 * ranks * std::max(between.gap(128), between.overhead(128))) * 1e-6;
-        // A server's card takes and gives what all workers send and get.
+        // A server's network card receives and sends what all workers send and receive.
         const double served = ranks * between.gap(static_cast<double>(bytes)) * 1e-6;
         const auto row = [&](const char* mode, double time, double sent, double memory, const std::string& death) {
             std::printf("| %d | %s | %s | %s | %s | %s |\n", ranks, mode, in_digits(time).c_str(),

@@ -1,6 +1,7 @@
 #pragma once
 
-// Point-to-point measurements between the ranks of a world, as osu_latency, osu_bw, osu_bibw and osu_mbw_mr print them: a table that `fit` reads.
+// Point-to-point measurements between the ranks of a world, as by osu_latency, osu_bw, osu_bibw and
+// osu_mbw_mr: a table that `fit` reads.
 
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -17,7 +18,8 @@ inline double seconds_since(std::chrono::steady_clock::time_point begin) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// What one of the pair measures while all pairs do the same; 0 on the other ranks. The median of several turns.
+/// The result of one of the pair while all pairs do the same; 0 on the other ranks. The median of
+/// several turns.
 template <class World, class Work>
 double in_pairs(World& world, const Pairs& pairs, const Work& work) {
     int peer = -1;
@@ -38,7 +40,8 @@ double in_pairs(World& world, const Pairs& pairs, const Work& work) {
     return first ? turns[turns.size() / 2] : 0;
 }
 
-/// The table of one kind of place, whose pairs are all that `all` has; what one pair does alone is measured by the first.
+/// The table of one kind of link, for all pairs in `all`. The first pair measures what one pair
+/// does alone.
 template <class World>
 nlohmann::json measure_place(World& world, const Pairs& all) {
     nlohmann::json table;
@@ -89,7 +92,7 @@ nlohmann::json measure_place(World& world, const Pairs& all) {
     return table;
 }
 
-/// Megabytes a second of one operand combined with another, in a cache.
+/// Megabytes per second of one operand combined with another, in a cache.
 inline double combine_mb_s() {
     std::vector<float> sum(std::size_t{1} << 16), addend(sum.size(), 1.0f);
     const auto begin = std::chrono::steady_clock::now();
@@ -100,7 +103,8 @@ inline double combine_mb_s() {
     return sum[1] > 0 ? static_cast<double>(sum.size() * sizeof(float)) * repetitions / seconds * 1e-6 : 0;
 }
 
-/// All of it, and all_reduce by the schedules that `compare` predicts, for comparison. Ranks of a host must follow one another.
+/// The whole table, and for comparison all_reduce by the schedules that `compare` predicts. Ranks
+/// of a host must be consecutive.
 template <class World>
 nlohmann::json measure(World& world, int per_host) {
     Pairs within, between;

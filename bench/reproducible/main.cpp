@@ -1,6 +1,7 @@
-// What it costs that sums do not depend on order and grouping: all_reduce of two ranks on a grid beside the plain one, a
-// training step of the digits network on two ranks, and the accumulation of micro-batches beside an accumulator of floats.
-// The plain one is the floor here; every sum is verified (small whole numbers are exact both ways).
+// The cost of sums that do not depend on order and grouping: all_reduce of two ranks on a grid
+// compared with the plain one, a training step of the digits network on two ranks, and the
+// accumulation of micro-batches compared with a float accumulator. The plain one is the floor here.
+// Every sum is verified (small integers are exact both ways).
 
 #include "../examples/digits/network.hpp"
 #include "support/meeting.hpp"
@@ -26,7 +27,7 @@ struct Times {
     explicit Times(const char* name) : ours{name, {}} {}
 };
 
-/// Whole numbers below 8,192 on a grid for up to 2^20.
+/// Integers below 8,192, on a grid for up to 2^20.
 const un::Grid grid{20};
 
 void reduce(World& world, bench::Meeting& meeting, std::size_t count, int in_a_row, int rounds, Times& straight,
@@ -41,7 +42,8 @@ void reduce(World& world, bench::Meeting& meeting, std::size_t count, int in_a_r
     const auto timed = [&](auto&& sum, const char* who, std::uint32_t repetition) {
         bench::rewrite(values, me, repetition);
         const double seconds = meeting.time(me, [&] {
-            for (int i = 0; i < in_a_row; ++i) sum(); // the first alone is verified: later ones are sums of sums
+            // Only the first sum is verified: later ones are sums of sums.
+            for (int i = 0; i < in_a_row; ++i) sum();
         });
         if (in_a_row == 1) bench::check_sum(values, ranks, repetition, who);
         return seconds / in_a_row;
@@ -108,7 +110,7 @@ void accumulate(std::size_t count, int in_a_row, int rounds, Times& times) {
     bench::Floats gradient(count, 1);
     bench::Floats sum(count, 2);
     std::vector<Image> image(count);
-    const std::int32_t exponent = sizeof(Image) == 8 ? grid.exponent : 45; // a step of 2^-31, or 2^-6
+    const std::int32_t exponent = sizeof(Image) == 8 ? grid.exponent : 45; // steps of 2^-31, 2^-6
     const auto add = [&] {
         un::detail::image_on<float, true>(un::best_instruction_set(), image.data(), gradient.data(), count, 1.0,
                                           exponent);

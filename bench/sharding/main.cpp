@@ -1,8 +1,10 @@
-// Memory a rank and bytes an update of each stage of sharding, beside the arithmetic of the ZeRO paper: 4 ranks, Adam.
+// Memory per rank and bytes per update of each stage of sharding, compared with the arithmetic of
+// the ZeRO paper: 4 ranks, Adam.
 //
-// Each stage is measured in a process of its own. Memory: the most that was allocated (by the sizes that operator new was asked for),
-// and the most that was resident, over what was before; of ranks that are threads, a fourth of all. Bytes: all messages of an
-// update of simulated ranks.
+// Each stage is measured in a process of its own. Memory: the most that was allocated (by the sizes
+// requested from operator new), and the most that was resident, beyond what was before. Ranks are
+// threads, so a rank has a fourth of the total. Bytes: all messages of an update of simulated
+// ranks.
 
 #include "support/report.hpp"
 
@@ -98,7 +100,7 @@ void train(World& world, const Wide& like, int updates, bool accumulates) {
     }
 }
 
-/// What /proc/self/status says, in bytes.
+/// A value of /proc/self/status, in bytes.
 double of_status(const char* field) {
     std::FILE* const file = std::fopen("/proc/self/status", "r");
     double found = 0;
@@ -110,11 +112,11 @@ double of_status(const char* field) {
 }
 
 struct Found {
-    double allocated, resident; ///< bytes a rank
+    double allocated, resident; ///< bytes per rank
     double calls, seconds;      ///< allocations of all ranks, and time, of 10 updates
 };
 
-/// In a process of its own, in which nothing was allocated and given back before.
+/// In a process of its own, in which nothing was allocated and freed before.
 template <class Body>
 auto in_a_child(Body body) {
     using Result = decltype(body());
@@ -168,7 +170,8 @@ double traffic(bool accumulates) {
 
 int main(int argc, char** argv) {
     const bench::Options options = bench::parse(argc, argv);
-    const bool steps = options.only == "steps"; // beside PyTorch, with as many layers as it has
+    // Compared with PyTorch, with the same number of layers.
+    const bool steps = options.only == "steps";
     const std::size_t units = steps ? 8 : 128, of_each = (options.quick ? 2'097'152 : 20'000'000) / units;
     Wide wide;
     wide.sizes.assign(units, of_each);

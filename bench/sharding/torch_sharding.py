@@ -29,7 +29,7 @@ def train(way, rank, ranks, width, layers, updates, place):
     dist.barrier()
     before = of_status("VmRSS:")
     with open("/proc/self/clear_refs", "w", encoding="ascii") as peak:
-        peak.write("5")  # forget the highest so far
+        peak.write("5")  # resets the peak
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(width, width, bias=False) for _ in range(layers)))
     if way == "fsdp":

@@ -1,7 +1,9 @@
-// How long the simulator takes for all_reduce on 4,096 ranks, moved by one thread, and how much memory. With --deaths: a training, each rank of
-// which is a thread, and some of which die (training.cpp).
+// How much time and memory the simulator takes for all_reduce on 4,096 ranks, run by one thread.
+// With --deaths it runs a training in which each rank is a thread and some ranks die
+// (training.cpp).
 //     bench_simulated [--ranks 4096] [--more]
-//     bench_simulated --deaths 0 1 8 64 [--ranks 4096] [--together 1] [--updates 20] [--cluster MODEL.txt]
+//     bench_simulated --deaths 0 1 8 64 [--ranks 4096] [--together 1] [--updates 20]
+//                     [--cluster MODEL.txt]
 #include "training.hpp"
 
 #include <CLI/CLI.hpp>

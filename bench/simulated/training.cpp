@@ -1,4 +1,5 @@
-// A Trainer on simulated ranks, each a thread: what an update and a death take in virtual time, and what the simulation takes of this machine.
+// A Trainer on simulated ranks, each a thread: the time of an update and of a death in virtual
+// time, and what the simulation costs on this machine.
 #include "training.hpp"
 
 #include <unisono/optimizer/adam.hpp>
@@ -27,7 +28,7 @@ namespace {
 
 constexpr std::size_t width = 4;
 
-/// A line through samples, as small as a model can be.
+/// A line through samples: the smallest model.
 template <class Compute>
 struct Line {
     Compute compute;
@@ -48,7 +49,8 @@ struct Line {
     }
 };
 
-/// The hash of the parameters after a number of updates, each of one sample per rank of the whole world.
+/// The hash of the parameters after a number of updates, each with one sample per rank of the whole
+/// world.
 template <class World, class Compute, class OnUpdate>
 std::uint64_t hash_after(World& world, const ElasticJob& training, Compute compute, OnUpdate on_update) {
     static const std::vector<float> values = un::torch_rand(5, static_cast<std::size_t>(training.ranks) * width);
@@ -68,13 +70,14 @@ double median(std::vector<double> all) {
     return all.empty() ? 0 : all[all.size() / 2];
 }
 
-/// What a rank has seen of its training, in virtual milliseconds.
+/// A rank's view of its training, in virtual milliseconds.
 struct Seen {
-    std::vector<double> before,
-        after;                     ///< updates before the first change of the world, and others that none has disturbed
-    std::vector<double> disturbed; ///< the time from one update to the next, over the changes in between
+    /// Updates before the first change of the world, and later undisturbed ones.
+    std::vector<double> before, after;
+    /// The time from one update to the next, if the world changed in between.
+    std::vector<double> disturbed;
 
-    /// An update has been made. `changes_so_far`: those of the world before it.
+    /// Records an update. `changes_so_far`: the world's changes before it.
     void add(un::nanoseconds now, std::size_t changes_so_far) {
         const std::size_t since = changes_so_far - std::exchange(known_, changes_so_far);
         const un::nanoseconds began = std::exchange(last_, now);
@@ -101,7 +104,7 @@ un::ElasticSimulation simulation_of(const ElasticJob& training, int deaths) {
         const std::uint64_t high = random();
         return static_cast<un::nanoseconds>((high << 32 | random()) % static_cast<std::uint64_t>(below));
     };
-    std::vector<int> hosts; // of `together` ranks each, which die at one time
+    std::vector<int> hosts; // groups of `together` ranks that die at one time
     for (int host = 0; host < training.ranks / training.together; ++host) hosts.push_back(host);
     for (int i = 0; i < deaths; i += training.together) {
         const auto host = hosts.begin() + draw(static_cast<un::nanoseconds>(hosts.size()));
@@ -122,7 +125,8 @@ bool train_with(const ElasticJob& training, int deaths) {
     });
     std::uint64_t alike = 0;
     Seen of_last;
-    std::map<std::uint64_t, un::WorldChange> changes; ///< as the rank has seen them that left the failed world last
+    /// As seen by the ranks that left the failed world last.
+    std::map<std::uint64_t, un::WorldChange> changes;
     const auto body = [&](auto& world) {
         Seen seen;
         alike += expected == hash_after(
@@ -195,7 +199,8 @@ bool train(const ElasticJob& training) {
         return false;
     }
     bool good = true;
-    for (const int deaths : training.deaths) { // each in a process of its own, so that peaks do not mix
+    // Each in a process of its own, so that peaks do not mix.
+    for (const int deaths : training.deaths) {
         const pid_t child = fork();
         if (child < 0) {
             std::perror("fork");

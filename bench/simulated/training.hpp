@@ -1,21 +1,22 @@
 #pragma once
 
-// An elastic training on many simulated ranks, of which some die.
+// An elastic training on many simulated ranks, some of which die.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-/// What is trained, and how many die.
+/// The training, and how many ranks die.
 struct ElasticJob {
     int ranks = 4096;
     std::vector<int> deaths = {0};
     int together = 1; ///< neighbours that die at one time, as the ranks of a host do
     int updates = 20;
-    std::int64_t compute_us = 100'000; ///< of a rank for the gradient of a sample, in virtual time
+    std::int64_t compute_us = 100'000; ///< virtual time of a rank for the gradient of a sample
     std::uint64_t seed = 1;
-    std::string cluster; ///< a file of un::ClusterModel::save; empty: links that are alike
+    std::string cluster; ///< a file of un::ClusterModel::save; empty: equal links
 };
 
-/// Prints a row for each number of deaths; false if a training ended with other bits than that of one rank, or not at all.
+/// Prints a row for each number of deaths. Returns false if a training does not end, or ends with
+/// other bits than on one rank.
 bool train(const ElasticJob& training);

@@ -55,7 +55,8 @@ class Contender:
         while None in self.lines:
             try:
                 line = listener.accept()[0]
-                rank = int(line.makefile("r").readline().split()[1])  # nothing else comes before it is asked
+                # It sends nothing else before it is asked.
+                rank = int(line.makefile("r").readline().split()[1])
                 self.lines[rank] = line
             except TimeoutError:
                 if self.process.poll() is not None or time.monotonic() > until:
@@ -90,7 +91,7 @@ class Contender:
         return [answers[rank] for rank in range(self.ranks)]
 
     def fail(self, why):
-        time.sleep(0.2)  # for its last words
+        time.sleep(0.2)  # for its last output
         self.stop(at_once=True)
         words = (self.place / "log").read_text(errors="replace").strip()
         words = f"; it says:\n{words[-2000:]}" if words else ""
@@ -99,7 +100,7 @@ class Contender:
     def stop(self, at_once=False):
         for line in self.lines:
             if line is not None:
-                line.close()  # that is "quit"
+                line.close()  # this means "quit"
         if at_once:
             self.process.terminate()
         try:

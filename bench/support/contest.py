@@ -80,10 +80,10 @@ def over(best, slower, faster):
 class Contest:
     """Who is compared with whom. A subclass says it."""
 
-    ours = ()  # names of ours, which must have right results
-    peers = ()  # names of those whom they are compared with
+    ours = ()  # contenders of this project, which must have right results
+    peers = ()  # names of the contenders to compare with
     floor = ""
-    excused = ()  # whose wrong results are told, and no failure
+    excused = ()  # their wrong results are reported, and are no failure
     names = {}  # for sentences
 
     def launch(self, name, ranks, cores):
@@ -120,7 +120,7 @@ class Case:
     def __init__(self, contest, collective, size, ranks, cores, settings):
         self.contest = contest
         self.collective, self.size, self.ranks, self.settings = collective, size, ranks, settings
-        # What is shorter than the clock can tell is timed in batches, and the writing of its input with it.
+        # What the clock cannot resolve is timed in batches, together with the writing of its input.
         self.in_batches = collective == "barrier" or size <= (2048 if ranks <= cores else 8192)
         self.entries = []  # (contender, way, command, [round][repetition])
         self.wrong = []
@@ -130,7 +130,8 @@ class Case:
         for contender in contenders:
             collective = self.contest.collective_of(contender.name, self.collective)
             if self.size > LEARN_AT and contender.name == "gloo" and collective not in contender.learned:
-                contender.order(f"prepare {collective} {LEARN_AT}")  # which ways are hopeless: some would take minutes
+                # To learn which ways are hopeless: some would take minutes.
+                contender.order(f"prepare {collective} {LEARN_AT}")
             contender.learned.add(collective)
             answers = contender.order(f"prepare {collective} {self.size}")
             right = []
@@ -140,13 +141,13 @@ class Case:
                     self.note_wrong(contender, way["name"], wrong)
                 else:
                     right.append((way["seconds"], number, way["name"]))
-            # A probe of a moment says who is out of the question, not who is best.
+            # A short probe shows which ways are hopeless, not which one is best.
             kept = [way for way in right if way[0] <= 1.25 * min(right)[0]]
             contender.order("keep " + " ".join(str(number) for _, number, _ in kept))
             for seconds, number, name in kept:
                 once = max(seconds, 1e-8)
                 turn = self.settings["turn_s"]
-                batch, around = 1, self.size / 1e9  # the input is written and the result checked
+                batch, around = 1, self.size / 1e9  # the input is written and the result is checked
                 if self.in_batches:
                     batch, around = min(2000, max(2, int(turn / 40 / once))), 0
                 repetitions = min(30, max(1, int(turn / (batch * once + around))))

@@ -1,6 +1,7 @@
 #pragma once
 
-// A program whose ranks are given their turns by a script (contenders.py): how it starts, and the line between them.
+// A program whose ranks take turns under a script (contenders.py): how it starts, and its
+// connection to the script.
 
 #include "meeting.hpp"
 
@@ -21,24 +22,26 @@ namespace bench {
 [[noreturn]] inline void give_up(const std::string& why) {
     std::fprintf(stderr, "contender, process %d: %s\n", static_cast<int>(getpid()), why.c_str());
     std::fflush(stderr);
-    _exit(1); // destructors of a library whose peers are still at work may wait for them
+    // A library's destructors may wait for peers that are still working.
+    _exit(1);
 }
 
-/// What one command line tells a contender: where the script listens, and how many ranks there are.
+/// The command line of a contender: where the script listens, and the number of ranks.
 struct Invitation {
     std::string place; ///< a directory
     int ranks = 0;
-    std::string variant; ///< of the contender, its own affair
+    std::string variant; ///< its meaning is the contender's own
 };
 
-/// Call this first: it notes the cores that the program was given, before ranks bind themselves to one.
+/// Call this first: it records the cores of the program before ranks bind themselves to one.
 inline Invitation invitation(int argc, char** argv) {
     cores();
     if (argc < 3) give_up("usage: PROGRAM DIRECTORY RANKS [VARIANT]; started by a script");
     return {argv[1], std::atoi(argv[2]), argc > 3 ? argv[3] : ""};
 }
 
-/// The line to the script. Each rank says "hello RANK" first, and then answers each line with one line.
+/// The connection to the script. Each rank first sends "hello RANK", then answers each line with
+/// one line.
 class Driver {
 public:
     Driver(const std::string& place, int rank) : socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -63,7 +66,7 @@ public:
             sent += static_cast<std::size_t>(some);
         }
     }
-    /// Sleeps until there is one. "quit" when the script has ended.
+    /// Sleeps until there is a line. Returns "quit" when the script has ended.
     [[nodiscard]] std::string hear() {
         for (;;) {
             if (const auto end = heard_.find('\n'); end != std::string::npos) {
@@ -84,7 +87,8 @@ private:
     std::string heard_;
 };
 
-/// Where the ranks meet between repetitions, the same for every contender so that none is measured by its own barrier.
+/// The ranks' barrier between repetitions. It is the same for every contender, so that no contender
+/// is measured by its own barrier.
 inline void* common_page(const std::string& place) {
     const int file = ::open((place + "/meeting").c_str(), O_RDWR | O_CLOEXEC);
     if (file < 0) give_up("cannot open the ranks' meeting place in '" + place + "'");

@@ -1,4 +1,5 @@
-// A model that computes nothing but takes its time: layers whose gradients become ready one after the other, the last one first.
+// A model that computes nothing but takes time: layers whose gradients become ready in turn, the
+// last layer's first.
 #pragma once
 
 #include <unisono/model/model.hpp>
@@ -10,7 +11,8 @@
 
 namespace bench {
 
-/// `pass_time(part)` lets a part of a backward pass' time pass. In each layer it does so `pieces` times, and tells the pass of it.
+/// `pass_time(part)` lets a part of a backward pass' time pass. In each layer it is called `pieces`
+/// times, and each time it reports progress to the pass.
 template <class PassTime>
 class Layers {
 public:

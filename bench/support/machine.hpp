@@ -1,6 +1,7 @@
 #pragma once
 
-// What the figures depend on: the machine by name, its load, and how long a cache line travels between two cores.
+// The conditions of the figures: the machine's name, its load, and how long a cache line travels
+// between two cores.
 
 #include <atomic>
 #include <chrono>
@@ -20,7 +21,7 @@ inline double now_s() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// The cores that the program was given when it began to ask.
+/// The cores that the program had at the first call.
 inline const std::vector<int>& cores() {
     static const std::vector<int> all = [] {
         std::vector<int> found;
@@ -35,7 +36,7 @@ inline const std::vector<int>& cores() {
     return all;
 }
 
-/// Binds the calling thread to the i-th of the cores that the program was given, modulo their number.
+/// Binds the calling thread to the i-th of the program's cores, modulo their number.
 inline void bind_to(const std::vector<int>& all, int i) {
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -54,7 +55,7 @@ inline std::string first_line_with(const char* file, const std::string& word) {
     return "unknown";
 }
 
-/// Nanoseconds for a line to go to another core and back: the best of several batches.
+/// Nanoseconds for a cache line to go to another core and back: the best of several batches.
 inline double round_trip_ns(std::uint32_t batches = 9, std::uint32_t turns = 20000) {
     const auto& all = cores();
     if (all.size() < 2) return 0;

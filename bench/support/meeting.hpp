@@ -1,6 +1,6 @@
 #pragma once
 
-// Where the threads of a measurement meet, and how a piece of work that they do together is timed.
+// A barrier for the threads of a measurement, and the timing of work that they do together.
 
 #include "machine.hpp"
 
@@ -14,7 +14,7 @@
 
 namespace bench {
 
-/// A barrier for measurements: threads spin, and give their core away where there are more of them than cores.
+/// A barrier for measurements: threads spin, and yield if there are more threads than cores.
 class Meeting {
 public:
     explicit Meeting(int threads)
@@ -27,8 +27,8 @@ public:
           places_(static_cast<Place*>(page)) {}
     static constexpr std::size_t page_bytes = 4096;
 
-    /// Where cores are short, who waits `asleep` leaves them to those still at work, who may sleep themselves and would
-    /// then lose their turns to a waiting thread that yields.
+    /// If cores are short, threads that wait `asleep` leave them to threads that still work. Those
+    /// may sleep themselves, and would lose their turns to a waiting thread that yields.
     void wait(int me, bool asleep = false) {
         const std::uint64_t turn = places_[static_cast<std::size_t>(me)].turn.load(std::memory_order_relaxed) + 1;
         places_[static_cast<std::size_t>(me)].turn.store(turn, std::memory_order_release);
@@ -40,7 +40,8 @@ public:
         }
     }
 
-    /// Seconds from when the first thread began its `work` until the last one had done it; the same on every thread.
+    /// Seconds from the first thread's beginning of `work` to the last thread's end; the same on
+    /// every thread.
     template <class Work>
     double time(int me, const Work& work) {
         Place& place = places_[static_cast<std::size_t>(me)];
@@ -52,9 +53,10 @@ public:
         return span_of_all(me);
     }
 
-    /// As `time`, but no rank begins before a moment that all have been told, so that it does not matter who left the
-    /// barrier first. Where there are more threads than cores, they begin when they can.
-    /// (S. Hunold, A. Carpen-Amarie, "Reproducible MPI benchmarking is still not as easy as you think", TPDS 2016)
+    /// As `time`, but no rank begins before a moment that all ranks know, so it does not matter
+    /// which one left the barrier first. If there are more threads than cores, they begin when they
+    /// can. (S. Hunold, A. Carpen-Amarie, "Reproducible MPI benchmarking is still not as easy as
+    /// you think", TPDS 2016)
     template <class Work>
     double time_together(int me, const Work& work) {
         constexpr double enough_to_be_told = 2e-6;
@@ -84,7 +86,7 @@ public:
     }
 
 private:
-    /// From the first beginning to the last end; all wait until all have read them.
+    /// From the first beginning to the last end. All wait until all have read them.
     double span_of_all(int me) {
         double begin = places_[0].begin;
         double end = places_[0].end;
@@ -109,8 +111,9 @@ private:
     Place* places_;
 };
 
-/// The barriers that an all_reduce of 8 bytes is compared with, for two threads. On one line: who comes last turns the
-/// sense over. (J. Mellor-Crummey, M. Scott, "Algorithms for scalable synchronization", TOCS 1991, section 3.1)
+/// The barriers to which an all_reduce of 8 bytes is compared, for two threads. On one line: the
+/// last thread to arrive reverses the sense. (J. Mellor-Crummey, M. Scott, "Algorithms for scalable
+/// synchronization", TOCS 1991, section 3.1)
 class CentralBarrier {
 public:
     void wait() {

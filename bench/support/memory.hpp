@@ -1,7 +1,7 @@
 #pragma once
 
-// Buffers for measurements: touched before they are used, at distances that no two loads confuse, rewritten before each
-// repetition (an unmodified cached buffer flatters), and checked after it.
+// Buffers for measurements: touched before they are used, at distances at which no two loads alias,
+// rewritten before each repetition (an unmodified cached buffer flatters), and checked after it.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +14,9 @@
 
 namespace bench {
 
-/// Floats in memory of their own. `number` staggers the buffers of a program by an odd number of pages and of lines: at
-/// distances of large powers of two the processor takes loads for aliases of stores.
+/// Floats in memory of their own. `number` staggers the buffers of a program by an odd number of
+/// pages and of lines: at distances of large powers of two the processor mistakes loads for aliases
+/// of stores.
 class Floats {
 public:
     Floats(std::size_t count, int number) : count_(count) {
@@ -44,7 +45,7 @@ private:
     float* data_ = nullptr;
 };
 
-/// Small whole numbers, so that sums of all ranks' are exact: element i of `rank` in a repetition.
+/// Small integers, so that sums over all ranks are exact: element i of `rank` in a repetition.
 inline float value_of(std::size_t i, int rank, std::uint32_t repetition) {
     return static_cast<float>((static_cast<std::uint32_t>(i) + repetition) % 1021u * 8u +
                               static_cast<std::uint32_t>(rank));
@@ -64,7 +65,8 @@ inline void check_sum(std::span<const float> data, int ranks, std::uint32_t repe
     const auto all = static_cast<float>(ranks);
     const auto numbers = static_cast<float>(ranks * (ranks - 1) / 2);
     std::size_t wrong = data.size();
-    for (std::size_t i = data.size(); i-- > 0;) { // backwards needs no early exit, so that it stays fast
+    // A backward loop needs no early exit, so it stays fast.
+    for (std::size_t i = data.size(); i-- > 0;) {
         const std::uint32_t at = static_cast<std::uint32_t>((i + repetition) % 1021u);
         if (data[i] != static_cast<float>(at * 8u) * all + numbers) wrong = i;
     }
@@ -74,7 +76,7 @@ inline void check_sum(std::span<const float> data, int ranks, std::uint32_t repe
     std::exit(1);
 }
 
-/// A copy past the caches; addresses and size are multiples of 64 bytes.
+/// A copy that bypasses the caches. Addresses and size are multiples of 64 bytes.
 [[gnu::target("avx2")]] inline void streaming_copy(void* to, const void* from, std::size_t bytes) {
     auto* out = static_cast<__m256i*>(to);
     const auto* in = static_cast<const __m256i*>(from);

@@ -1,6 +1,6 @@
 #pragma once
 
-// One table for people and one JSON file for programs, and what a benchmark is told on its command line.
+// One table for people, one JSON file for programs, and a benchmark's command line.
 
 #include "machine.hpp"
 #include "series.hpp"
@@ -17,7 +17,7 @@
 namespace bench {
 
 struct Options {
-    bool quick = false; ///< few repetitions, small sizes: does it run?
+    bool quick = false; ///< few repetitions and small sizes: does it run?
     std::string json;   ///< a file to write, or empty
     std::string only;   ///< a part of the benchmark
 };
@@ -86,7 +86,7 @@ public:
     /// A case of another form, for the file.
     void add(nlohmann::json entry) { json_["cases"].push_back(std::move(entry)); }
 
-    /// One case: ours against the best of the others, with the goal that the project set itself.
+    /// One case: Unisono compared with the best of the others, with the project's goal.
     void compare(const std::string& what, const Series& ours, const std::vector<Series>& others, double goal,
                  const std::string& goal_unit = "x") {
         const Series* best = &others.front();

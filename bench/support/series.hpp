@@ -1,7 +1,8 @@
 #pragma once
 
-// Measured times and what is said of them: the median, the best quarter (the median of the fastest quarter: what a quiet
-// moment gives) and the spread (distance of the quartiles, as a part of the median).
+// Measured times and their summary: the median, the best quarter (the median of the fastest
+// quarter: the time in a quiet moment) and the spread (distance of the quartiles, relative to the
+// median).
 
 #include <algorithm>
 #include <cstddef>
@@ -38,8 +39,8 @@ struct Series {
     }
 };
 
-/// The median of the ratios within each round, in which both took their turn one after the other: a change of the
-/// machine's regime between rounds touches both.
+/// The median of the ratios within each round, in which both took their turns in succession. A
+/// change of the machine's regime between rounds affects both.
 inline double paired_ratio(const Series& a, const Series& b) {
     std::vector<double> ratios;
     for (std::size_t i = 0; i < std::min(a.seconds.size(), b.seconds.size()); ++i)

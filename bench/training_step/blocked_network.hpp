@@ -1,7 +1,8 @@
 #pragma once
 
-// The network of examples/digits with kernels as a library for linear algebra has them: blocks of outputs stay in registers. It
-// is to the example's plain loops what PyTorch is, so that an exchange has less to hide behind.
+// The network of examples/digits with kernels like those of a linear-algebra library: blocks of
+// outputs stay in registers. Compared with the example's plain loops it is as fast as PyTorch, so
+// an exchange has less computation to hide behind.
 
 #include "../../examples/digits/network.hpp"
 
@@ -19,11 +20,12 @@
 
 namespace bench {
 
-/// Matrices are row by row. A block is 4 rows of 64 columns.
+/// Matrices are stored by rows. A block is 4 rows of 64 columns.
 struct Matrices {
     static constexpr std::size_t high = 4, wide = 64, lanes = 16;
 
-    /// to[i][o] += sum over j of a(i, j) w[j][o], where a(i, j) = a[i * row_step + j * step]; `high` divides rows.
+    /// to[i][o] += sum over j of a(i, j) w[j][o], where a(i, j) = a[i * row_step + j * step].
+    /// `high` divides rows.
     BENCH_VECTORISED static void multiply(const float* __restrict a, std::size_t row_step, std::size_t step,
                                           const float* __restrict w, float* __restrict to, std::size_t rows,
                                           std::size_t inner, std::size_t columns) {
@@ -50,7 +52,8 @@ struct Matrices {
                     to[i * columns + c] += a[i * row_step + j * step] * w[j * columns + c];
     }
 
-    /// to[i][j] = gate[i][j] > 0 ? sum over o of g[i][o] w[j][o] : 0; `high` divides rows and inner.
+    /// to[i][j] = gate[i][j] > 0 ? sum over o of g[i][o] w[j][o] : 0. `high` divides rows and
+    /// inner.
     BENCH_VECTORISED static void multiply_back(const float* __restrict g, const float* __restrict w,
                                                const float* __restrict gate, float* __restrict to, std::size_t rows,
                                                std::size_t inner, std::size_t columns) {
@@ -119,7 +122,8 @@ public:
 
 private:
     std::vector<std::size_t> widths_;
-    std::vector<std::vector<float>> values_, slopes_; ///< by layer, row by row; of layer 0 the batch
+    /// By layer, then by row. Layer 0 is the batch.
+    std::vector<std::vector<float>> values_, slopes_;
 };
 
 } // namespace bench

@@ -20,8 +20,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 import plot
 from contenders import Contender, Failed, median, quantile
 
-HIDDEN = [64, 512, 2048]  # two layers of so many units: 9 thousand, 300 thousand and 4.3 million parameters
-GOALS = {64: (1.08, 1.15), 512: (1.05, 1.15), 2048: (1.03, 1.06)}  # of one rank's time: near, remote
+# Two layers of this many units: 9 thousand, 300 thousand and 4.3 million parameters.
+HIDDEN = [64, 512, 2048]
+# Relative to one rank's time: near, remote.
+GOALS = {64: (1.08, 1.15), 512: (1.05, 1.15), 2048: (1.03, 1.06)}
 NEAR_NS = 200  # a round trip of a line up to which cores count as near
 TITLES = {"unisono": "unisono", "blocked": "unisono, blocked kernels", "torch": "PyTorch DDP, Gloo"}
 
@@ -45,8 +47,9 @@ class Case:
 
     def __init__(self, hidden, contenders, settings):
         self.hidden, self.contenders, self.settings = hidden, contenders, settings
-        self.chosen = {}  # the way that AutomaticSharding takes
-        self.entries = []  # (contender, way, steps a turn, seconds of each round's step on the slowest rank)
+        self.chosen = {}  # the way that AutomaticSharding chooses
+        # (contender, way, steps per turn, seconds of each round's step on the slowest rank)
+        self.entries = []
 
     def prepare(self):
         for contender in self.contenders:

@@ -1,9 +1,9 @@
-// Unisono's part of the comparison of training steps: one rank's process, which compare.py gives its turns (lines in
-// support/driver.hpp). The network of examples/digits, 32 images a rank, SGD with momentum. The variant "blocked" runs it with
-// kernels as fast as those of libraries.
+// Unisono's part of the comparison of training steps: one rank's process. compare.py gives it its
+// turns (lines in support/driver.hpp). The network of examples/digits, 32 images per rank, SGD with
+// momentum. The variant "blocked" uses kernels as fast as those of libraries.
 //
-//     prepare HIDDEN     networks of 64, HIDDEN, HIDDEN and 10 units; proves that what is measured trains right
-//     run WAY STEPS      {"seconds": of a step on this rank, 0 if it has no part in it}
+//     prepare HIDDEN     networks of 64, HIDDEN, HIDDEN and 10 units; proves that they train right
+//     run WAY STEPS      {"seconds": of a step on this rank, 0 if it takes no part}
 //     check              after the measurement: what is wrong, or ""
 //     machine, round_trip
 
@@ -25,11 +25,12 @@ namespace {
 using World = un::Group<un::SharedMemory>;
 using Alone = un::Group<un::SharedMemory>; // a world of one
 
-constexpr std::size_t rows = 32;                               // of a rank's batch
-constexpr std::size_t cycle = 8;                               // different batches of a rank
-constexpr un::Sgd sgd{.learning_rate = 1e-4, .momentum = 0.9}; // slow, so that what is computed stays as it is
+constexpr std::size_t rows = 32; // of a rank's batch
+constexpr std::size_t cycle = 8; // different batches per rank
+// Slow, so that computed values hardly change.
+constexpr un::Sgd sgd{.learning_rate = 1e-4, .momentum = 0.9};
 
-/// A network and who trains it.
+/// A network and its trainer.
 template <class Network, class Group, class... Policies>
 struct Training {
     Training(Group& group, std::size_t hidden, const Policies&... policies)
@@ -97,7 +98,8 @@ public:
 
 private:
     [[nodiscard]] int me() const { return world_.rank(); }
-    /// The same on all ranks in a step: how long it takes depends on its zeros, and lockstep waits for the slowest.
+    /// The same on all ranks in a step: its time depends on its zeros, and lockstep waits for the
+    /// slowest rank.
     [[nodiscard]] const digits::Batch& batch() { return batches_[0][next_++ % cycle]; }
 
     nlohmann::json prepare(std::size_t hidden) {
@@ -108,7 +110,8 @@ private:
         alone_.emplace(none_, hidden);
         together_.emplace(world_, hidden);
         sharded_.emplace(world_, hidden, un::StateSharding{});
-        Training<Network, World, un::AutomaticSharding> automatic(world_, hidden, {}); // to know what it chooses
+        // Shows what it chooses.
+        Training<Network, World, un::AutomaticSharding> automatic(world_, hidden, {});
         const std::string wrong = compare(*together_, hidden) + compare(*sharded_, hidden) + compare(automatic, hidden);
         const std::size_t parameters = alone_->network.values().size();
         const bool whole = automatic.trainer.optimizer_state().count() == parameters;
@@ -118,7 +121,7 @@ private:
                 {"wrong", wrong}};
     }
 
-    /// A few updates on all ranks are those of one rank that has all their batches, to the bit.
+    /// A few updates on all ranks equal those of one rank that has all their batches, to the bit.
     template <class Several>
     std::string compare(Several& several, std::size_t hidden) {
         Training<Network, World> one(none_, hidden);
@@ -156,7 +159,7 @@ private:
 
     template <class Step>
     double time(Step step, int steps, bool all) {
-        double loss = step(batch()); // for the caches, which had another way's memory
+        double loss = step(batch()); // for the caches, which held another way's memory
         if (all) meeting_.wait(me());
         const double begin = bench::now_s();
         for (int i = 0; i < steps; ++i) loss += step(batch());

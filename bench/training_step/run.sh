@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Builds and runs the comparison of training steps: bash bench/training_step/run.sh [--quick] [compare.py's options]
-# JSON and a plot in build/bench/results. PyTorch is beside it where python3 has torch (Debian: python3-torch).
+# Builds and runs the comparison of training steps:
+#     bash bench/training_step/run.sh [--quick] [compare.py's options]
+# JSON and a plot in build/bench/results. PyTorch takes part if python3 has torch (Debian:
+# python3-torch).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . tools/install_missing.sh

@@ -1,7 +1,8 @@
-// One synchronous update of a Trainer on one rank, against the loop that one would write by hand: zero the gradient, run the
-// model, run SGD with momentum over the parameters. Both run the same model, a linear layer whose loss is the sum of its
-// outputs, and must end with the same bits. The loop by hand does not look for NaN; the Trainer does by default, so it
-// is measured with that guard and without; and with a limit of the norm that is never reached, which is one read more.
+// One synchronous update of a Trainer on one rank, compared with a loop by hand: zero the gradient,
+// run the model, run SGD with momentum over the parameters. Both run the same model, a linear layer
+// whose loss is the sum of its outputs, and must end with the same bits. The loop by hand does not
+// look for NaN. The Trainer does by default, so it is measured with that guard and without, and
+// with a limit of the norm that is never reached, which costs one more read.
 
 #include "support/meeting.hpp"
 #include "support/report.hpp"
@@ -26,7 +27,8 @@ struct LinearModel {
     std::span<float> parameters() { return weights; }
     std::span<float> gradients() { return gradient; }
 
-    /// Adds the gradient of a batch and returns its loss, which is summed in 16 parts so that it does not hide the rest.
+    /// Adds the gradient of a batch and returns its loss, which is summed in 16 parts so that it
+    /// does not hide the rest.
     [[gnu::noinline]] double backward(const un::RowBatch<float>& batch) {
         double loss = 0;
         const std::size_t width = weights.size();
@@ -53,7 +55,8 @@ struct LinearModel {
     double operator()(const un::RowBatch<float>& batch, un::Pass&) { return backward(batch); }
 };
 
-/// By hand, vectorised as a careful user would have it, for the instruction sets that the library chooses from.
+/// By hand, vectorised as a careful user would do it, for the instruction sets from which the
+/// library chooses.
 #if defined(__clang__)
 [[gnu::noinline]] void
 #else
@@ -83,7 +86,7 @@ struct Times {
     bench::Series by_hand{"by hand", {}};
 };
 
-/// False if the four did not come to the same bits.
+/// Returns false if the four do not have the same bits.
 bool measure(std::size_t width, std::size_t in_a_row, int rounds, Times& times) {
     constexpr std::size_t rows = 4; // of a batch, as in the published program
     std::vector<float> values(rows * width);
@@ -108,7 +111,8 @@ bool measure(std::size_t width, std::size_t in_a_row, int rounds, Times& times) 
     const auto step_bare = [&] { losses[1] += bare_trainer.step(batch).loss; };
     const auto step_clipped = [&] { losses[3] += clipped_trainer.step(batch).loss; };
     const auto step_by_hand = [&] {
-        std::memset(hand.gradient.data(), 0, width * sizeof(float)); // std::fill is a slow loop at -O2
+        // std::fill is a slow loop at -O2.
+        std::memset(hand.gradient.data(), 0, width * sizeof(float));
         losses[2] += hand.backward(batch);
         sgd_by_hand(hand.weights.data(), hand.gradient.data(), velocity.data(), width);
     };

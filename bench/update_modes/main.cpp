@@ -1,6 +1,8 @@
-// How soon four ranks behind slow links learn the digits, by update mode and wire format: 100 Mbit/s and 20 ms between any two, in virtual time. Where
-// servers make the updates, one more rank is the server. What is printed depends on nothing but the seed: the simulator decides when messages arrive, and a micro-batch takes the time that is
-// stated. No clock is read. Then what an update of a network of 4 million parameters sends by each wire format.
+// How soon four ranks behind slow links learn the digits, by update mode and wire format, with 100
+// Mbit/s and 20 ms between any two ranks, in virtual time. If servers make the updates, one more
+// rank is the server. The output depends only on the seed: the simulator decides when messages
+// arrive, and a micro-batch takes the stated time. No clock is read. Then the bytes that an update
+// of a network of 4 million parameters sends, by wire format.
 
 #include "support/report.hpp"
 
@@ -35,10 +37,10 @@
 namespace {
 
 constexpr int ranks = 4;
-constexpr std::int64_t batch_size = 8;             // a rank
-constexpr un::nanoseconds compute_ns = 500'000;    // a micro-batch
+constexpr std::int64_t batch_size = 8;             // per rank
+constexpr un::nanoseconds compute_ns = 500'000;    // per micro-batch
 constexpr un::Link link = {20'000'000, 100e6 / 8}; // 20 ms, 100 Mbit/s
-constexpr double target = 0.95;                    // of the images for testing
+constexpr double target = 0.95;                    // of the test images
 un::nanoseconds straggler_ns = compute_ns;         // of the last worker
 const std::vector<std::size_t> widths = {digits::pixels, 32, digits::kinds};
 
@@ -47,7 +49,7 @@ struct Course {
     double best = 0, last = 0; ///< accuracy
     double virtual_s = 0;
     double bytes_a_sample = 0;
-    std::uint64_t updates = 0; ///< of all parameters, by whomever
+    std::uint64_t updates = 0; ///< of all parameters, by any rank
     un::Staleness staleness = {};
     std::vector<std::pair<double, double>> seen = {}; ///< virtual seconds, accuracy
 };
@@ -61,7 +63,7 @@ double accuracy_of(digits::Network& network, const digits::Images& images) {
     return static_cast<double>(right) / static_cast<double>(all.size());
 }
 
-/// The network, whose passes take their time.
+/// The network, whose passes take virtual time.
 class Slow : public digits::Network {
 public:
     explicit Slow(un::Simulated& endpoint) : Network(widths, 3), endpoint_(&endpoint) {}
@@ -75,12 +77,14 @@ private:
 };
 
 constexpr un::Sgd momentum = {.learning_rate = 0.05, .momentum = 0.9};
-constexpr un::Sgd less_momentum = {.learning_rate = 0.05, .momentum = 0.6}; ///< which stale gradients and signs bear
+/// Stale gradients and signs tolerate this.
+constexpr un::Sgd less_momentum = {.learning_rate = 0.05, .momentum = 0.6};
 
-constexpr un::Sgd third_of_the_rate = {.learning_rate = 0.05 / 3, .momentum = 0.9}; ///< orthogonal gradients add
+/// Orthogonal gradients add.
+constexpr un::Sgd third_of_the_rate = {.learning_rate = 0.05 / 3, .momentum = 0.9};
 
-/// Rank 0 looks at its model after each `look` updates of its own: where ranks go their own ways, just after they have met. Looking takes
-/// no time. `servers` are more ranks.
+/// Rank 0 evaluates its model after every `look` updates of its own; if ranks train independently,
+/// just after they have synchronised. Evaluation takes no time. `servers` are additional ranks.
 template <class... Policies>
 Course train(const digits::Split& images, std::int64_t epochs, std::uint64_t look, int servers, const un::Sgd& sgd,
              const Policies&... policies) {
@@ -152,7 +156,8 @@ private:
     double first_ = NAN, first_accuracy_ = NAN;
 };
 
-/// Parameters in the shapes of a network of 64 inputs, two hidden layers and 10 outputs, and gradients of no meaning.
+/// Parameters with the shapes of a network of 64 inputs, two hidden layers and 10 outputs, and
+/// meaningless gradients.
 class Shapes {
 public:
     static constexpr un::GradientKind gradient_kind = un::GradientKind::sum;
@@ -188,7 +193,7 @@ private:
     std::vector<std::span<float>> parameters_, gradients_;
 };
 
-/// Bytes of all ranks for an update, beyond the few that make a trainer.
+/// Bytes that all ranks send for an update, without the few that make a trainer.
 template <class... Policies>
 double bytes_of_update(std::size_t hidden, const Policies&... policies) {
     const auto bytes = [&](int updates) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Draws accuracy over virtual time from what bench_update_modes wrote: plot.sh [results.json [plot.svg]]. Installs matplotlib from PyPI into a
-# virtual environment under build/ where it is missing.
+# Draws accuracy over virtual time from the output of bench_update_modes:
+#     plot.sh [results.json [plot.svg]]
+# Installs matplotlib from PyPI into a virtual environment under build/ if it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 results=${1:-build/bench/results/update_modes.json}

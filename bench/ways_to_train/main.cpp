@@ -1,6 +1,7 @@
-// The same training in several ways, and what each takes: one rank; one rank that accumulates micro-batches; PyTorch's
-// DataParallel, with the loss in the replicas and on the master; and data-parallel on two and four ranks. The global batch is
-// the same in all, so each makes the same updates, up to rounding. Ranks are processes that share memory.
+// The same training in several ways, and the cost of each: one rank; one rank that accumulates
+// micro-batches; PyTorch's DataParallel, with the loss in the replicas and on the master; and
+// data-parallel on two and four ranks. The global batch is the same in all, so each makes the same
+// updates, up to rounding. Ranks are processes that share memory.
 
 #include "outcome.hpp"
 #include "prediction.hpp"
@@ -22,7 +23,7 @@ using bench::Outcome;
 using bench::Way;
 
 constexpr std::int64_t global_batch = 64;
-constexpr std::int64_t micro_batches = 4; // where one rank accumulates
+constexpr std::int64_t micro_batches = 4; // if one rank accumulates
 constexpr un::Sgd sgd{.learning_rate = 0.05, .momentum = 0.9};
 
 struct Candidate {
@@ -42,7 +43,8 @@ const std::vector<Candidate> candidates = {
     {"data-parallel, 4", Way::parallel, 4},
 };
 
-/// The master draws batches and steps with them; the others compute what they are sent, until it is done.
+/// The master draws batches and makes steps with them. The others compute what they are sent, until
+/// the master is done.
 template <class World, class DataParallel>
 void drive(const World& world, DataParallel& parallel, const un::RowData<float>& data, std::int64_t epochs,
            Outcome& outcome) {
@@ -69,8 +71,9 @@ void fit(World& world, bench::TwoWayModel& model, const un::RowData<float>& data
     trainer.fit(data, {.epochs = epochs, .global_batch_size = global_batch, .progress = false});
     if (world.rank() != 0) return;
     outcome.updates = trainer.updates();
-    // All of a rank's gradients but its own part go out to be summed and its part comes in from all others, and the sums
-    // the other way: by whatever schedule, 4 (p - 1) / p of the gradients.
+    // All of a rank's gradients but its own part go out to be summed, and its part comes in from
+    // all others. Then the sums go the other way. With any schedule this is 4 (p - 1) / p of the
+    // gradients.
     const auto others = static_cast<std::uint64_t>(world.size() - 1);
     outcome.through = outcome.updates * trainer.layout().bytes() * 4 * others / (others + 1);
 }
@@ -120,7 +123,7 @@ void train(World& world, const Candidate& candidate, const std::vector<std::size
     outcome.accuracy = accuracy.value();
 }
 
-/// What is seen from the measurement of one way, all rounds.
+/// The results of one way, over all rounds.
 struct Found {
     bench::Series times;
     Outcome last;
@@ -129,7 +132,7 @@ struct Found {
 
 std::string in_bytes(std::uint64_t bytes) { return bytes == 0 ? "-" : un::bytes_text(bytes); }
 
-/// Why parallelising loses, from the model's parts.
+/// The reason why parallelism loses, from the model's parts.
 std::string reason(const Candidate& candidate, const Found& found) {
     const double share = found.predicted.exchange / found.predicted.seconds;
     std::string text = bench::format("the exchange is %.0f %% of an update", share * 100);
@@ -139,7 +142,7 @@ std::string reason(const Candidate& candidate, const Found& found) {
     return text;
 }
 
-/// False if a way failed, or trained to something else than the others.
+/// Returns false if a way failed, or trained to another result than the others.
 bool compare(bench::Report& report, const std::vector<std::size_t>& widths, const digits::Split& images,
              std::int64_t epochs, int rounds) {
     const auto data = images.train.data();
@@ -210,14 +213,15 @@ bool compare(bench::Report& report, const std::vector<std::size_t>& widths, cons
             warnings.push_back(std::string(candidate.name) +
                                bench::format(": parallelising loses, %.2f x the time of one rank; ", 1 / speed_up) +
                                reason(candidate, found));
-        // The same updates, and what they are made of the same up to the order of sums.
+        // The updates are the same, and their contents are equal up to the order of sums.
         if (found.last.updates != all[0].last.updates || std::abs(found.last.accuracy - all[0].last.accuracy) > 0.03) {
             std::fprintf(stderr, "ways_to_train: '%s' made %llu updates to %.4f, one rank %llu to %.4f\n",
                          candidate.name, static_cast<unsigned long long>(found.last.updates), found.last.accuracy,
                          static_cast<unsigned long long>(all[0].last.updates), all[0].last.accuracy);
             right = false;
         }
-        // Over mapped memory a rank moves half of what goes through it; the others the rest.
+        // Over mapped memory a rank moves half of the bytes that pass through it. The others move
+        // the rest.
         const auto moved = 2 * static_cast<double>(found.last.own_moves);
         if (candidate.way == Way::parallel && std::abs(moved / static_cast<double>(found.last.through) - 1) > 0.1) {
             std::fprintf(stderr, "ways_to_train: '%s' moved %.0f bytes through rank 0, expected %llu\n", candidate.name,

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a way of training leaves behind, across processes: each way runs in processes of its own, so that its peak of memory
-// is its own.
+// The result of a way of training, across processes: each way runs in processes of its own, so its
+// peak of memory is its own.
 
 #include "support/machine.hpp"
 
@@ -20,11 +20,13 @@ namespace bench {
 
 struct Outcome {
     double seconds = 0;  ///< of training, on rank 0
-    double accuracy = 0; ///< on images not trained on
+    double accuracy = 0; ///< on images that were not trained on
     std::uint64_t updates = 0;
-    std::uint64_t through = 0;   ///< bytes of payload that began or ended at rank 0, of another rank
-    std::uint64_t own_moves = 0; ///< of these, what rank 0 read and wrote itself
-    std::uint64_t peak[8] = {};  ///< bytes that each rank's process grew to beyond what it began with
+    /// Bytes of payload that began or ended at rank 0, of another rank.
+    std::uint64_t through = 0;
+    std::uint64_t own_moves = 0; ///< the part of these that rank 0 read and wrote itself
+    /// The growth of each rank's process in bytes, from its beginning.
+    std::uint64_t peak[8] = {};
 };
 
 /// A plain value in memory that children share with their parent.
@@ -48,7 +50,7 @@ private:
     void* value_;
 };
 
-/// Runs `body` in a process of its own; false if it failed.
+/// Runs `body` in a process of its own. Returns false if it failed.
 template <class Body>
 bool in_child(Body body) {
     std::fflush(nullptr);
@@ -72,7 +74,7 @@ bool in_child(Body body) {
 class Growth {
 public:
     Growth() {
-        std::ofstream("/proc/self/clear_refs") << "5\n"; // the peak begins anew
+        std::ofstream("/proc/self/clear_refs") << "5\n"; // resets the peak
         begin_ = kilobytes("VmRSS:");
     }
     [[nodiscard]] std::uint64_t peak() const {

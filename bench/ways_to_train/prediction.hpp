@@ -1,6 +1,6 @@
 #pragma once
 
-// A small model of what an update takes: its parts, each measured alone, and added up.
+// A small model of the time of an update: its parts, each measured alone, and added.
 
 #include "outcome.hpp"
 #include "support/series.hpp"
@@ -15,17 +15,21 @@
 
 namespace bench {
 
-/// How all ways but one run the network, so that all run the same machine code: forward, loss, backward.
+/// All ways but one run the network through this type, so that all run the same machine code:
+/// forward, loss, backward.
 using TwoWayModel = un::WithLoss<digits::Network, digits::CrossEntropyLoss>;
 
-/// Seconds of the parts on so many ranks.
+/// Seconds of the parts, by number of ranks.
 struct Parts {
-    double compute[9] = {}; ///< of a batch of 1/1, 1/2, ... 1/8 of the global one, on one rank alone; [0] is not used
-    double apply = 0;       ///< the optimizer over all parameters
-    double add = 0;         ///< a gradient added to another
-    double all_reduce[9] = {}, reduce[9] = {}, broadcast[9] = {}; ///< of all parameters, by ranks
-    double small[9] = {};                                         ///< of 48 bytes, by ranks: what all agree on
-    double batch_sent[9] = {};                                    ///< the other ranks' parts of a batch scattered
+    /// Of a batch of 1/1, 1/2, ... 1/8 of the global one, on one rank alone; [0] is not used.
+    double compute[9] = {};
+    double apply = 0; ///< the optimizer over all parameters
+    double add = 0;   ///< a gradient added to another
+    /// Of all parameters, by number of ranks.
+    double all_reduce[9] = {}, reduce[9] = {}, broadcast[9] = {};
+    double small[9] = {}; ///< of 48 bytes, by number of ranks: the agreement of all ranks
+    /// Scattering the other ranks' parts of a batch.
+    double batch_sent[9] = {};
 };
 
 enum class Way { one, accumulate, replica_loss, master_loss, parallel };
@@ -35,8 +39,8 @@ struct Prediction {
     double exchange = 0; ///< of these, between ranks
 };
 
-/// Compute is divided by the ranks, as long as there is a core for each; the exchange, and what each rank does for itself,
-/// is added. It knows nothing of ranks that wait for a core.
+/// Compute time is divided by the ranks, if there is a core for each. The exchange, and what each
+/// rank does for itself, is added. The model does not cover ranks that wait for a core.
 inline Prediction predict(const Parts& parts, Way way, std::size_t ranks, double rounds) {
     const double crowd = std::max(1.0, static_cast<double>(ranks) / static_cast<double>(cores().size()));
     Prediction made;
@@ -50,7 +54,7 @@ inline Prediction predict(const Parts& parts, Way way, std::size_t ranks, double
         made.seconds = (parts.compute[ranks] + parts.add + parts.apply) * crowd + made.exchange;
         break;
     case Way::master_loss:
-        made.exchange = 3 * parts.small[ranks]; // widths and outputs, and their gradients back
+        made.exchange = 3 * parts.small[ranks]; // widths and outputs, and the gradients in return
         [[fallthrough]];
     case Way::replica_loss:
         made.exchange +=
@@ -61,7 +65,7 @@ inline Prediction predict(const Parts& parts, Way way, std::size_t ranks, double
     return made;
 }
 
-/// The median of some tries.
+/// The median of several tries.
 template <class Work>
 double seconds_of(Work work, int tries = 15) {
     work();
@@ -74,7 +78,7 @@ double seconds_of(Work work, int tries = 15) {
     return quantile(std::move(all), 0.5);
 }
 
-/// Measures the parts; false if a process failed.
+/// Measures the parts. Returns false if a process failed.
 template <class Data>
 bool measure_parts(Parts& parts, const Data& data, const std::vector<std::size_t>& widths, std::size_t global_batch,
                    const std::vector<int>& worlds) {
@@ -86,7 +90,7 @@ bool measure_parts(Parts& parts, const Data& data, const std::vector<std::size_t
         for (std::size_t share = 1; share <= 8; ++share) {
             const std::size_t rows = std::max<std::size_t>(1, global_batch / share);
             std::size_t first = 0;
-            parts.compute[share] = seconds_of([&] { // different images: they have different zeros
+            parts.compute[share] = seconds_of([&] { // different images have different zeros
                                        for (int i = 0; i < 4; ++i) {
                                            std::vector<std::size_t> indices(rows);
                                            for (std::size_t row = 0; row < rows; ++row)

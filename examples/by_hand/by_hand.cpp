@@ -1,4 +1,5 @@
-// Parts without the trainer: a loop of your own, with a sampler, accumulation and one collective, each by itself.
+// Parts without the trainer: a loop of your own with a sampler, accumulation and one collective.
+// Each part works by itself.
 
 #include <unisono/unisono.hpp>
 
@@ -10,14 +11,14 @@
 namespace un = unisono;
 
 int main() try {
-    // 100 samples x of 3 numbers, and y = x . (1, -2, 3): what least squares should find.
+    // 100 samples x of 3 numbers, and y = x . (1, -2, 3), which least squares should find.
     const std::vector<float> x = un::torch_rand(0, 300);
     std::vector<float> y;
     for (std::size_t i = 0; i < 100; ++i) y.push_back(x[3 * i] - 2 * x[3 * i + 1] + 3 * x[3 * i + 2]);
     const un::RowData data(x, 3, y);
 
     un::run<un::InProcess>(2, [&](auto& world) {
-        // Who gets which samples: a pure function of the shape and the epoch.
+        // Which rank gets which samples is a pure function of the shape and the epoch.
         const un::DistributedSampler sampler{.shuffle = true, .seed = 0};
         const auto shape = un::shape_of_rank(sampler, 100, /*batch_size=*/5, world.size(), world.rank());
         auto window = un::Accumulate{.steps = 2}.window(); // says when an update is due
@@ -36,7 +37,8 @@ int main() try {
                 window.add({.micro_batches = 1, .samples = micro.round_samples});
                 if (!window.closed() && !(micro.ends_epoch && window.due_at_end())) continue;
 
-                // The mean over all ranks' samples, however many each of them had.
+                // The mean over the samples of all ranks. Ranks may have different numbers of
+                // samples.
                 for (float& g : gradient) g /= static_cast<float>(samples);
                 un::all_reduce(world, gradient, un::WeightedMean{.weight = samples});
                 for (std::size_t j = 0; j < 3; ++j) w[j] -= 0.5f * gradient[j];

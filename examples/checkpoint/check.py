@@ -25,7 +25,7 @@ with tempfile.TemporaryDirectory() as folder:
     expected = "goes on from checkpoint-000004-update-40, which 3 ranks wrote\n" + whole
     assert run("--ranks", 2, "--folder", root / "b") == expected
 
-    # Again on processes, of which one is killed; written while training goes on.
+    # The same on processes, one of which is killed. Checkpoints are written during training.
     command = [program, "--folder", str(root / "c"), "--background"]
     out, err, status = launched.by_unisono_run(unisono_run, 2, [*command, "--die", "55"])
     assert status != 0 and "96 updates" not in out, (out, err, status)

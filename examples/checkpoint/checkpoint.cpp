@@ -1,8 +1,9 @@
-// A training that is killed goes on where its last checkpoint was, on as many ranks or on others, and ends with the same bits.
-//     checkpoint --folder run --ranks 3 --die 47     killed after its 47th update; a checkpoint was made every 10
-//     checkpoint --folder run --ranks 2              goes on from the 40th, on two ranks
+// A killed training continues from its last checkpoint, on the same number of ranks or another, and
+// ends with the same bits.
+//     checkpoint --folder run --ranks 3 --die 47     is killed after update 47; saves every 10
+//     checkpoint --folder run --ranks 2              continues from update 40, on two ranks
 //     unisono-run -n 4 checkpoint --folder run       or on processes
-//     checkpoint --ranks 1                           never stopped: prints the same hash
+//     checkpoint --ranks 1                           is never killed: prints the same hash
 
 #include "../digits/data.hpp"
 #include "../digits/network.hpp"
@@ -26,8 +27,8 @@ namespace {
 
 struct Options {
     int ranks = 2;
-    std::string folder = {}; ///< empty: nothing is saved
-    std::uint64_t die = 0;   ///< after this update; 0: not at all
+    std::string folder = {}; ///< empty: no checkpoints
+    std::uint64_t die = 0;   ///< after this update; 0: never
     bool background = false;
 };
 
@@ -38,8 +39,8 @@ void train(World& world, const Options& options, const digits::Split& images) {
     un::Trainer trainer{world,
                         network,
                         un::Replicas{.count = 6}, // a global batch of 6 x 5 images, on 1 to 6 ranks
-                        un::Reproducible{},       // the same bits on any of them
-                        un::StateSharding{},      // each rank has, and writes, its slices of the optimizer's state
+                        un::Reproducible{},       // the same bits on any number of ranks
+                        un::StateSharding{},      // each rank has and saves its own slices of it
                         un::AdamW{.learning_rate = 0.003}};
     std::optional<un::Checkpoints> checkpoints;
     if (!options.folder.empty()) {

@@ -83,7 +83,8 @@ def options():
     assert trained("--distributed")["ranks"] == 2
     assert trained("--ranks", 1, "--acc-steps", 2, "--sampler", "distributed")["sampler"] == "distributed"
     assert trained("--seed", 1)["weights"] != trained("--seed", 2)["weights"]
-    # Plain accumulation is not what several ranks do where the data do not divide evenly, and the program says so.
+    # Plain accumulation differs from several ranks if they do not divide the data evenly, and the
+    # program says so.
     assert "not equal" in run("--sampler", "distributed", "--data-size", 15, status=1).stdout
     told = run("--verbose").stdout
     for line in ("  epoch 2, rank 1: [1 3 5 7]", "  epoch 1, rank 0: [0 2 4 6] [1 3 5 7]", "  update 2: " + article_row):
@@ -115,7 +116,8 @@ def by_launchers():
             for launcher, out, err in launched.all(unisono_run, count, [program, *line]):
                 assert out == expected, f"{launcher}:\n{out}expected:\n{expected}{err}"
     for launcher, out, err in launched.all(unisono_run, 2, [program]):
-        told = [line for line in err.splitlines() if not line.startswith("[hwloc/")] # MPI's, where there is no /sys
+        # Without /sys, MPI prints lines of hwloc.
+        told = [line for line in err.splitlines() if not line.startswith("[hwloc/")]
         assert out == f"2 ranks, distributed  {article_row}\n" and not told, f"{launcher}: {out}{err}"
     out, err, status = launched.by_unisono_run(unisono_run, 2, [program, "--acc-steps", "2", "--ranks", "2"])
     assert status == 0 and out.startswith("2 ranks, distributed, 2 accumulation steps"), out + err

@@ -1,11 +1,12 @@
-// A published comparison in PyTorch: DistributedDataParallel on two GPUs, and gradient accumulation on one, train to equal
-// weights. Here to the bit, with ranks that are threads, or the processes that a launcher started:
+// A published comparison in PyTorch: DistributedDataParallel on two GPUs and gradient accumulation
+// on one GPU train to equal weights. Here the weights are equal to the bit. Ranks are threads, or
+// processes that a launcher started:
 //     data_parallel
 //     unisono-run -n 4 data_parallel --reducer ring
 
 #include "output.hpp"
 
-/// torch.nn.Linear(width, 1, bias=False) with all weights 1; the loss is the sum of its outputs.
+/// torch.nn.Linear(width, 1, bias=False) with all weights 1. The loss is the sum of its outputs.
 struct LinearModel {
     static constexpr un::GradientKind gradient_kind = un::GradientKind::sum;
     std::vector<float> weights, gradient;
@@ -28,7 +29,7 @@ struct LinearModel {
     }
 };
 
-/// The weights after the last epoch, where rank 0 is.
+/// Returns the weights after the last epoch, in the process of rank 0.
 std::vector<float> train(const Place& place, const Options& options, const Configuration& run) {
     const auto width = static_cast<std::size_t>(run.data_size);
     const std::vector<float> values = un::torch_rand(run.seed, width * width);

@@ -15,10 +15,11 @@ struct Configuration {
     int ranks = 2;
     std::int64_t acc_steps = 1;
     std::int64_t epochs = 2;
-    std::int64_t batch_size = 4; ///< samples of a micro-batch
-    std::int64_t data_size = 8;  ///< samples, and numbers in each
+    std::int64_t batch_size = 4; ///< samples per micro-batch
+    std::int64_t data_size = 8;  ///< the number of samples, and of values in each
     std::uint64_t seed = 0;
-    std::string sampler = {}; ///< empty: whatever makes accumulation on one rank equal to as many ranks
+    /// Empty: the sampler for which accumulation on one rank equals several ranks.
+    std::string sampler = {};
     std::string reducer = "native";
     bool shuffle = false;
 
@@ -26,12 +27,13 @@ struct Configuration {
         if (!sampler.empty()) return sampler;
         return ranks == 1 && acc_steps > 1 ? "interleaved" : "distributed";
     }
-    /// With one replica a rank, the interleaved sampler is the distributed one.
+    /// With one replica per rank, the interleaved sampler is the distributed sampler.
     [[nodiscard]] un::InterleavedSampler sampler_policy() const {
         const bool interleaved = sampler_name() == "interleaved";
         return {.replicas = interleaved ? acc_steps : 1, .shuffle = shuffle, .seed = seed};
     }
-    /// Servers change who updates what, so they are another trainer; the others are one, for all of them.
+    /// A parameter server changes which ranks update which slices, so it needs a trainer of another
+    /// type. AnyReducer holds all other reducers.
     [[nodiscard]] std::variant<un::AnyReducer, un::ParameterServerReducer> reducer_policy() const {
         if (reducer == "parameter-server") return un::ParameterServerReducer{};
         return un::AnyReducer::named(reducer);
@@ -39,10 +41,10 @@ struct Configuration {
 };
 
 struct Options {
-    std::vector<Configuration> runs = {}; ///< one, or the two to compare
+    std::vector<Configuration> runs = {}; ///< one configuration, or two to compare
     bool verbose = false;
     bool json = false;
 };
 
-/// What the command line asks for, or the status to exit with.
+/// Returns what the command line asks for, or the exit status.
 std::variant<Options, int> parse(int argc, char** argv, const Place& place);

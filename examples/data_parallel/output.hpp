@@ -1,4 +1,4 @@
-// What the main job prints.
+// The output of the main program.
 #pragma once
 
 #include "options.hpp"
@@ -8,8 +8,9 @@
 #include <span>
 #include <vector>
 
-/// With --verbose: which samples each rank gets in each of an epoch's micro-batches, and the weights after each update.
-/// A sampler's streams are pure functions, so that rank 0 can tell those of all.
+/// With --verbose: which samples each rank gets in each micro-batch of an epoch, and the weights
+/// after each update. A sampler's streams are pure functions, so rank 0 knows the streams of all
+/// ranks.
 class Narrator {
 public:
     Narrator(const Options& options, const Configuration& run) : out_(options.json ? stderr : stdout), run_(run) {}
@@ -24,5 +25,5 @@ private:
     std::int64_t epoch_ = -1;
 };
 
-/// Prints what was found; true if all that should be equal is.
+/// Prints the results. Returns true if all weights that should be equal are equal.
 bool report(const Options& options, const std::vector<std::vector<float>>& weights);

@@ -1,5 +1,6 @@
-// PyTorch's DataParallel, and what its master costs: the same digits and the same network, trained three ways to the same
-// weights. Without a master; with a master that scatters the data and gathers the gradients; and with the loss on it, too.
+// PyTorch's DataParallel, and what its master costs. The same digits and the same network are
+// trained in three ways, to the same weights: without a master; with a master that scatters the
+// data and gathers the gradients; and with a master that also computes the loss.
 
 #include "../digits/data.hpp"
 #include "../digits/network.hpp"
@@ -16,9 +17,10 @@ namespace {
 
 constexpr std::int64_t batch_size = 32; // of all ranks together
 constexpr un::Sgd sgd{.learning_rate = 0.1, .momentum = 0.9};
-constexpr un::ScatterSampler sampler{.shuffle = true, .seed = 0}; // gives each rank what a master would send to it
+// Gives each rank the samples that a master would send to it.
+constexpr un::ScatterSampler sampler{.shuffle = true, .seed = 0};
 
-/// Weights after training, and what went through the master.
+/// The weights after training, and the bytes that went through the master.
 struct Found {
     std::vector<float> weights = {};
     un::MasterReport master = {};

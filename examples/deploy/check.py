@@ -129,7 +129,8 @@ def elastic_job(elastic):
                          "UNISONO_ELASTIC_FOLDER": folder}
             return subprocess.Popen([elastic, "--tcp", "--pause", "30", *deaths], stdout=subprocess.PIPE,
                                     stderr=subprocess.PIPE, text=True, env={**launched.environment(), **variables})
-        deaths = ["--kill", "2@15", "--kill", "0@25"] # numbers of ranks: those that are added have others
+        # The numbers of ranks. Ranks that are added have other numbers.
+        deaths = ["--kill", "2@15", "--kill", "0@25"]
         processes = [start(index, deaths) for index in range(world)]
         restarts, told = 0, ""
         until = time.monotonic() + 100
@@ -142,7 +143,8 @@ def elastic_job(elastic):
                         told += "".join(process.communicate())
                         processes[index] = start(index, deaths)
             told += "".join("".join(process.communicate(timeout=10)) for process in processes)
-            processes.append(start(3, []))  # one that is started again too late has nothing to do
+            # A process that is started again too late finds that training has ended.
+            processes.append(start(3, []))
             told += "".join(processes[-1].communicate(timeout=20))
         finally:
             for process in processes:
@@ -157,7 +159,7 @@ def slurm(program, script_name="slurm.sh"):
     option = lambda name: int(re.search(rf"^#SBATCH --{name}=(\d+)$", script, re.M)[1])
     nodes, each = option("nodes"), option("ntasks-per-node")
     with tempfile.TemporaryDirectory() as folder:
-        # An srun that starts each task with what Slurm sets.
+        # A stand-in for srun that starts each task with the variables that Slurm sets.
         fake = Path(folder) / "srun"
         fake.write_text(f"""#!/usr/bin/env python3
 import os, subprocess, sys
@@ -184,7 +186,7 @@ sys.exit(max(task.wait() for task in tasks))
 def sagemaker(program):
     job = json.loads((HERE / "sagemaker.json").read_text())
     try:
-        import boto3  # knows what a request may hold
+        import boto3  # knows the format of a request
         from botocore.validate import validate_parameters
     except ImportError:
         print("sagemaker.json is not checked: python3 has no boto3")

@@ -1,6 +1,7 @@
 #!/bin/sh
-# SageMaker, in an image without Amazon's training toolkit: hosts are told by a file, which this makes the toolkit's variables of.
-# One process a host, one rank each:   sagemaker_entry.sh /train --epochs 20
+# SageMaker, in an image without Amazon's training toolkit. SageMaker describes the hosts in a file.
+# This script sets the toolkit's variables from it. One process per host, one rank each:
+#     sagemaker_entry.sh /train --epochs 20
 set -eu
 config=${SM_RESOURCE_CONFIG_FILE:-/opt/ml/input/config/resourceconfig.json}
 flat=$(tr -d '\n' <"$config")

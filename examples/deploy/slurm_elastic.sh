@@ -5,8 +5,8 @@
 #SBATCH --cpus-per-task=4
 #SBATCH --time=01:00:00
 #SBATCH --no-kill
-# Slurm, an elastic world: eight ranks on two hosts, of which some may die, or a whole host; the others go on. The program joins by
-# un::join<un::Elastic<un::Hosts<un::Tcp>>>() or the like.
+# Slurm, an elastic world: eight ranks on two hosts. If some ranks or a whole host die, the others
+# continue. The program joins, for example, by un::join<un::Elastic<un::Hosts<un::Tcp>>>().
 #     sbatch slurm_elastic.sh ./train --epochs 20
 set -euo pipefail
 if [ -z "${UNISONO_TOKEN:-}" ]; then UNISONO_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n'); fi

@@ -25,7 +25,7 @@ def ranks():
     first = judged("--ranks", 1)
     for count in (2, 4):
         other = judged("--ranks", count)
-        # The same samples in each update; what differs is the order in which gradients are added.
+        # Each update uses the same samples. Only the order in which gradients are added differs.
         assert abs(first[0] - other[0]) < 0.015 and abs(first[1] - other[1]) < 0.02, f"1 rank: {first}, {count}: {other}"
     told = run("--ranks", 2, "--epochs", 1)
     for part in ("2, this is rank 0", "16 samples = 32 samples", "epoch 1/1: 1,440 samples"):

@@ -20,7 +20,7 @@ namespace digits {
 inline constexpr std::size_t pixels = 64; ///< 8x8, row by row
 inline constexpr std::size_t kinds = 10;
 
-/// Images scaled to 0 to 1, and their digits.
+/// Images with values from 0 to 1, and their digits.
 struct Images {
     std::vector<float> values = {};
     std::vector<std::int32_t> labels = {};
@@ -29,8 +29,8 @@ struct Images {
     [[nodiscard]] un::RowData<float> data() const { return {values, pixels, labels}; }
 };
 
-/// Reads a file of lines with 64 values from 0 to 16 and a digit. \throws un::error bad_input: names file, line and what is
-/// wrong
+/// Reads a file of lines with 64 values from 0 to 16 and a digit. \throws un::error bad_input:
+/// names the file, the line and the fault
 inline Images read(const std::string& path) {
     std::ifstream file(path);
     if (!file)
@@ -61,13 +61,14 @@ inline Images read(const std::string& path) {
     return images;
 }
 
-/// What is trained on, and what judges it: a fixed draw, so that all runs are judged by the same images.
+/// Images for training and images for the test. The split is fixed, so all runs use the same test
+/// images.
 struct Split {
     Images train = {};
     Images test = {};
 };
 
-/// `for_test` images drawn from all of them.
+/// Draws `for_test` test images.
 inline Split split(const Images& all, std::size_t for_test) {
     if (for_test == 0 || for_test >= all.size())
         un::refuse_input("found " + std::to_string(all.size()) + " images; expected more than " +
@@ -84,7 +85,7 @@ inline Split split(const Images& all, std::size_t for_test) {
     return parts;
 }
 
-/// An image as text, darker where there is more ink.
+/// An image as text. More ink is a darker character.
 inline std::string drawing(std::span<const float> image) {
     const std::string ink = " .:-=+*#%@";
     std::string text;

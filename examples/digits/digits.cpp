@@ -1,5 +1,6 @@
-// Trains a small network on handwritten digits, data-parallel on as many ranks as asked for, and judges it on images that it
-// has not seen. With the same global batch, the number of ranks changes the time and next to nothing else.
+// Trains a small network on handwritten digits, data-parallel on any number of ranks, and tests it
+// on images that it has not seen. With the same global batch, the number of ranks changes the time
+// and almost nothing else.
 //     digits --ranks 2                              threads of this process
 //     digits --ranks 2 --transport shared_memory    processes that it forks
 //     unisono-run -n 2 digits                       processes of a launcher
@@ -36,17 +37,17 @@ struct Options {
     int ranks = 1;
     std::string transport = "in_process";
     std::int64_t epochs = 20;
-    std::int64_t batch_size = 32; ///< of all ranks together
+    std::int64_t batch_size = 32; ///< samples, over all ranks
     std::size_t hidden = 64;
     std::string optimizer = "sgd";
     std::uint64_t seed = 0;
     std::string data = DIGITS_DATA;
-    std::string metrics, trace; ///< files to write, or none
+    std::string metrics, trace; ///< files to write; empty: none
     bool quiet = false;
     bool bits = false;
 };
 
-/// What the command line asks for, or the status to exit with.
+/// Returns what the command line asks for, or the exit status.
 std::variant<Options, int> parse(int argc, char** argv, const Place& place) {
     CLI::App app{"Trains a small network on handwritten digits, on one rank or several.", "digits"};
     Options options;
@@ -88,7 +89,7 @@ std::variant<Options, int> parse(int argc, char** argv, const Place& place) {
     return options;
 }
 
-/// What each rank finds, the same on all but for the time.
+/// The result of each rank. All but the time is the same on all ranks.
 struct Found {
     double loss = 0;
     double accuracy = 0;
@@ -104,7 +105,7 @@ Found train(World& world, const Options& options, const digits::Split& images, c
     un::Trainer trainer{world,
                         network,
                         un::DistributedSampler{.shuffle = true, .seed = options.seed},
-                        un::BySamples{}, // an epoch's last batch is short
+                        un::BySamples{}, // the last batch of an epoch is short
                         un::Trace{.events = options.trace.empty() ? 0 : 65'536},
                         optimizer};
     const un::FitOptions fit{

@@ -1,5 +1,6 @@
-// A small neural network in plain loops: fully connected layers with ReLU between them, softmax and cross-entropy behind.
-// It is all that a trainer wants of a model: parameters and gradients as spans, and a call.
+// A small neural network in plain loops: fully connected layers with ReLU between them, then
+// softmax and cross-entropy. A trainer requires of a model only parameters and gradients as spans,
+// and a call.
 #pragma once
 
 #include "unisono/unisono.hpp"
@@ -20,7 +21,8 @@ namespace digits {
 
 using Batch = un::RowBatch<float, std::int32_t>;
 
-// Both add in an order that the source fixes, and that compilers can vectorise without changing it.
+// Both functions add in an order that the source fixes. Compilers can vectorise them without
+// changing the order.
 
 /// y += a x
 inline void add_scaled(float a, std::span<const float> x, std::span<float> y) {
@@ -37,8 +39,8 @@ inline float dot(std::span<const float> x, std::span<const float> y) {
     return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-/// Softmax and cross-entropy, the mean over a batch: `loss(outputs, batch, output_gradients)` returns it and writes its
-/// gradient by the outputs.
+/// Softmax and cross-entropy, the mean over a batch. `loss(outputs, batch, output_gradients)`
+/// returns the loss and writes its gradient with respect to the outputs.
 struct CrossEntropyLoss {
     double operator()(std::span<const float> outputs, const Batch& batch, std::span<float> output_gradients) const {
         const std::size_t width = outputs.size() / batch.rows();
@@ -59,11 +61,13 @@ struct CrossEntropyLoss {
     }
 };
 
-/// `Network({64, 32, 10})`: 64 inputs, a hidden layer of 32, 10 outputs (logits). Each layer's weights lie input by input.
-/// Memory: parameters, gradients, and the activations of the largest batch so far.
+/// `Network({64, 32, 10})` has 64 inputs, a hidden layer of 32 and 10 outputs (logits). A layer
+/// stores the weights of its first input first. Memory: parameters, gradients, and the activations
+/// of the largest batch so far.
 class Network {
 public:
-    /// Weights uniform in +-sqrt(6 / inputs) (He et al. 2015), biases zero; the same for a seed on every machine.
+    /// Weights uniform in +-sqrt(6 / inputs) (He et al. 2015), biases zero. A seed gives the same
+    /// weights on every machine.
     explicit Network(std::vector<std::size_t> widths, std::uint64_t seed = 0)
         : widths_(std::move(widths)), activations_(widths_.size()), activation_gradients_(widths_.size()) {
         if (widths_.size() < 2 || std::find(widths_.begin(), widths_.end(), 0) != widths_.end())
@@ -91,8 +95,8 @@ public:
     Network(const Network&) = delete; // the spans refer to the vectors
     Network& operator=(const Network&) = delete;
 
-    /// Moves the gradients to memory of the group, before a trainer is made: processes then sum them where they lie, and copy
-    /// nothing. Not necessary.
+    /// Moves the gradients to memory of the group. Processes then sum gradients in place and copy
+    /// nothing. Call it before a trainer is made. The call is optional.
     template <class World>
     void place_gradients_in(World& world) {
         shared_gradient_ = world.template allocate<float>(gradient_.size());
@@ -107,10 +111,11 @@ public:
     std::span<const std::span<float>> gradients() { return gradients_; }
     [[nodiscard]] const std::vector<std::string>& parameter_names() const { return names_; }
     [[nodiscard]] const std::vector<std::vector<std::size_t>>& parameter_shapes() const { return shapes_; }
-    [[nodiscard]] std::span<const float> values() const { return values_; } ///< all parameters, one after another
+    /// All parameters, one after another.
+    [[nodiscard]] std::span<const float> values() const { return values_; }
     [[nodiscard]] std::size_t classes() const { return widths_.back(); }
 
-    /// Adds the gradient of a micro-batch's mean loss, and returns that loss.
+    /// Adds the gradient of a micro-batch's mean loss, and returns the loss.
     double operator()(const Batch& batch, un::Pass& pass) {
         const auto outputs = forward(batch);
         output_gradients_.resize(outputs.size());
@@ -119,7 +124,7 @@ public:
         return loss;
     }
 
-    /// The logits of each sample, sample after sample, until the next call.
+    /// The logits of each sample, in the order of samples. They are valid until the next call.
     std::span<const float> forward(const Batch& batch) {
         if (batch.width != widths_.front())
             un::refuse_input("Network: found samples of " + std::to_string(batch.width) + " numbers; expected " +
@@ -132,7 +137,8 @@ public:
                 const auto out = row(activations_, l, i);
                 std::copy(biases(l).begin(), biases(l).end(), out.begin());
                 for (std::size_t j = 0; j < in.size(); ++j)
-                    if (in[j] != 0) add_scaled(in[j], weights_of(l, j), out); // ReLU leaves many zeros
+                    // Many inputs are zero after ReLU.
+                    if (in[j] != 0) add_scaled(in[j], weights_of(l, j), out);
                 if (!last)
                     for (float& x : out) x = std::max(x, 0.0f);
             }
@@ -140,8 +146,9 @@ public:
         return activations_.back();
     }
 
-    /// Adds to the gradients, after a forward of the same batch. `ready(parameter)` is called as each one is complete, the
-    /// last layer's first, so that a trainer can exchange gradients while the others are still computed.
+    /// Adds to the gradients, after a forward pass of the same batch. Calls `ready(parameter)` when
+    /// a parameter's gradient is complete, the last layer first. A trainer can then exchange
+    /// gradients while others are still computed.
     template <class Ready>
     void backward(const Batch& batch, std::span<const float> output_gradients, Ready ready) {
         activation_gradients_.back().assign(output_gradients.begin(), output_gradients.end());
@@ -188,7 +195,7 @@ public:
 private:
     [[nodiscard]] std::span<float> weights(std::size_t layer) const { return parameters_[2 * layer - 2]; }
     [[nodiscard]] std::span<float> biases(std::size_t layer) const { return parameters_[2 * layer - 1]; }
-    /// From input j to all of a layer's outputs.
+    /// The weights from input j to all of a layer's outputs.
     [[nodiscard]] std::span<const float> weights_of(std::size_t layer, std::size_t j) const {
         return weights(layer).subspan(j * widths_[layer], widths_[layer]);
     }
@@ -201,11 +208,12 @@ private:
 
     std::vector<std::size_t> widths_;
     std::vector<float> values_, gradient_;
-    un::Memory<float> shared_gradient_; // in place of gradient_
+    un::Memory<float> shared_gradient_; // used instead of gradient_
     std::vector<std::span<float>> parameters_, gradients_;
     std::vector<std::string> names_;
     std::vector<std::vector<std::size_t>> shapes_;
-    std::vector<std::vector<float>> activations_, activation_gradients_; // by layer; the first layer's are not used
+    // By layer. The gradients of the first layer's inputs are not used.
+    std::vector<std::vector<float>> activations_, activation_gradients_;
     std::vector<float> output_gradients_;
 };
 

@@ -1,4 +1,5 @@
-// How the network's kernels reach the GPU: by Thrust, on the network's stream. Tests have them run elsewhere, by a header of their own.
+// Runs the network's kernels on the GPU: by Thrust, on the network's stream. Tests run them
+// elsewhere, by a header of their own.
 #pragma once
 
 #ifdef DIGITS_KERNELS
@@ -19,7 +20,7 @@ template <class Body>
 void launch(cudaStream_t stream, std::size_t count, const Body& body) {
     thrust::for_each_n(thrust::cuda::par_nosync.on(stream), thrust::counting_iterator<std::size_t>(0), count, body);
 }
-/// What a kernel reads and writes at an address of the device.
+/// The address by which a kernel accesses memory of the device.
 template <class T>
 T* in_kernel(T* of_device) {
     return of_device;

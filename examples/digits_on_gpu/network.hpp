@@ -1,5 +1,6 @@
-// The digits example's network (../digits/network.hpp) on a GPU: parameters, gradients and activations stay there. Each number is formed in the
-// order in which the host's loops form it, and no product is fused with what it is added to; so only exp and log may differ from the host's.
+// The network of the digits example (../digits/network.hpp) on a GPU. Parameters, gradients and
+// activations stay there. The kernels compute each number in the same order as the host's loops.
+// They fuse no product with an addition. Only exp and log may differ from the host's.
 #pragma once
 
 #include "kernels.hpp"
@@ -22,7 +23,7 @@ inline void check(cudaError_t code) {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// Output k of sample i: the bias, and input after input.
+/// Output k of sample i: the bias, then one product per input, in the order of inputs.
 struct Forward {
     const float *in, *weights, *biases;
     float* out;
@@ -39,7 +40,7 @@ struct Forward {
     }
 };
 
-/// Softmax and cross-entropy of sample i, and their gradient by the outputs.
+/// Softmax and cross-entropy of sample i, and their gradient with respect to the outputs.
 struct CrossEntropy {
     const float* out;
     const std::int32_t* labels;
@@ -62,7 +63,8 @@ struct CrossEntropy {
     }
 };
 
-/// Adds to the gradient of the weight from input j to output k, or behind those of the bias of output k: sample after sample.
+/// Adds to the gradient of the weight from input j to output k, in the order of samples. The
+/// numbers after those of all weights stand for the bias of output k.
 struct WeightGradient {
     const float *in, *out_gradient;
     float *weights, *biases;
@@ -80,7 +82,7 @@ struct WeightGradient {
     }
 };
 
-/// The gradient by input j of sample i: eight sums side by side, as `dot` has them.
+/// The gradient with respect to input j of sample i: eight partial sums, as in `dot`.
 struct InputGradient {
     const float *in, *weights, *out_gradient;
     float* in_gradient;
@@ -101,10 +103,12 @@ struct InputGradient {
 
 UNISONO_NO_CONTRACTION_END
 
-/// A model on a device, of the parameters that a network of the host has at first. The host waits once a micro-batch: for its loss.
+/// A model on a device. Its parameters start as those of a network on the host. The host waits once
+/// per micro-batch, for the loss.
 class DeviceNetwork {
 public:
-    /// `widths`: as of Network. Micro-batches are of `most_rows` samples at most. The rank's device is the thread's.
+    /// `widths`: as in Network. A micro-batch has at most `most_rows` samples. The rank uses the
+    /// device that is current in the calling thread.
     DeviceNetwork(un::Group<un::Nccl>& world, const std::vector<std::size_t>& widths, std::uint64_t seed,
                   std::size_t most_rows)
         : widths_(widths), most_rows_(most_rows), losses_(un::allocate_on_device<double>(world, most_rows)),
@@ -129,7 +133,7 @@ public:
     DeviceNetwork(const DeviceNetwork&) = delete;
     DeviceNetwork& operator=(const DeviceNetwork&) = delete;
     ~DeviceNetwork() {
-        cudaStreamSynchronize(stream_); // what it was given reads the memory
+        cudaStreamSynchronize(stream_); // enqueued work still reads the memory
         cudaStreamDestroy(stream_);
     }
 
@@ -150,8 +154,8 @@ public:
                        InputGradient{in_kernel(activations_[l - 1].data()), in_kernel(parameters_[2 * l - 2].data()),
                                      in_kernel(activation_gradients_[l].data()),
                                      in_kernel(activation_gradients_[l - 1].data()), in, out});
-            pass.ready(2 * l -
-                       1); // so the trainer's sums follow what is enqueued by now, while the next layer is computed
+            // The trainer's sums follow what is enqueued so far, while the next layer is computed.
+            pass.ready(2 * l - 1);
             pass.ready(2 * l - 2);
         }
         return loss(batch.rows());
@@ -177,7 +181,7 @@ private:
     }
     void wait() { check(cudaStreamSynchronize(stream_)); }
 
-    /// Outputs, and the gradient of the loss by them.
+    /// Computes the outputs, and the gradient of the loss with respect to them.
     void forward(const Batch& batch) {
         const std::size_t rows = batch.rows();
         if (rows > most_rows_ || batch.width != widths_.front())
@@ -196,7 +200,7 @@ private:
                             in_kernel(activation_gradients_.back().data()), in_kernel(losses_.data()), widths_.back(),
                             1.0f / static_cast<float>(rows)});
     }
-    /// The mean of the last batch; waits for it.
+    /// The mean loss of the last batch. Waits for it.
     double loss(std::size_t rows) {
         copy(host_losses_.data(), losses_.data(), rows, cudaMemcpyDeviceToHost);
         wait();
@@ -208,10 +212,11 @@ private:
     std::vector<std::size_t> widths_;
     std::size_t most_rows_;
     cudaStream_t stream_ = nullptr;
-    un::DeviceMemory<float> memory_; ///< all parameters, and then all gradients
+    un::DeviceMemory<float> memory_; ///< all parameters, then all gradients
     std::vector<un::DeviceSpan<float>> parameters_, gradients_;
-    std::vector<un::DeviceMemory<float>> activations_, activation_gradients_; ///< of each layer, the inputs first
-    un::DeviceMemory<double> losses_;                                         ///< of each sample
+    /// Of each layer, the inputs first.
+    std::vector<un::DeviceMemory<float>> activations_, activation_gradients_;
+    un::DeviceMemory<double> losses_; ///< of each sample
     un::DeviceMemory<std::int32_t> labels_;
     std::vector<double> host_losses_;
     std::vector<float> host_outputs_;

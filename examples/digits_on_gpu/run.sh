@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
-# Builds digits_on_gpu with nvcc and trains on all GPUs: bash examples/digits_on_gpu/run.sh [--sanitize] [RANKS [EPOCHS]]
-# Fails where the accuracy on images that were not seen is below that of the host's example. --sanitize: under compute-sanitizer, one epoch. NEVER RUN ON A GPU YET.
-#   CUDA_HOME   /usr/local/cuda, if not another;   NCCL_HOME   the same;   NVCC_FLAGS   -arch=native, if not others
+# Builds digits_on_gpu with nvcc and trains on all GPUs:
+#     bash examples/digits_on_gpu/run.sh [--sanitize] [RANKS [EPOCHS]]
+# Fails if the accuracy on test images is below that of the host's example. --sanitize trains for
+# one epoch under compute-sanitizer. NEVER RUN ON A GPU YET. Environment, with defaults:
+#     CUDA_HOME    /usr/local/cuda
+#     NCCL_HOME    the value of CUDA_HOME
+#     NVCC_FLAGS   -arch=native
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -1,6 +1,6 @@
-// Draws a collective schedule as SVG, after proving it.
+// Proves a collective schedule, then draws it as SVG.
 //
-//     draw_schedule --family halving_doubling --collective all_reduce --ranks 6 --output picture.svg
+//     draw_schedule --family ring --collective all_reduce --ranks 6 --output picture.svg
 #include "../numbers.hpp"
 #include "unisono/schedule/draw.hpp"
 #include "unisono/schedule/families.hpp"
@@ -18,7 +18,7 @@ namespace un = unisono;
 
 namespace {
 
-/// Hosts of two ranks each.
+/// Two ranks per host.
 struct PairsOnHosts : un::HierarchicalSchedule {
     PairsOnHosts() : HierarchicalSchedule{.ranks_per_host = 2} {}
 };

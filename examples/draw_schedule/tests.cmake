@@ -9,7 +9,7 @@ add_test(NAME draw_schedule_refuses_bad_root COMMAND draw_schedule --collective 
 set_tests_properties(draw_schedule_refuses_bad_root PROPERTIES
     PASS_REGULAR_EXPRESSION "bad_input: root is 3, expected 0 to 2" TIMEOUT 60)
 
-# The pictures of the documentation are what the code draws.
+# The pictures in the documentation are what the code draws.
 foreach(picture "ring 4" "halving_doubling 8")
     string(REPLACE " " ";" words ${picture})
     list(GET words 0 family)

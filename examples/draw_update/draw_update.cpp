@@ -1,6 +1,7 @@
-// Draws one update as SVG, from a run in virtual time: what each rank computes when, and which messages travel meanwhile. The model
-// says what is ready as its backward pass goes from layer to layer, so that buckets travel while it goes on; with --silent it
-// does not, and everything travels behind the pass.
+// Draws one update as SVG, from a run in virtual time: when each rank computes, and which messages
+// travel at that time. The model reports each gradient as soon as its backward pass has computed
+// it, so buckets travel during the pass. With --silent the model reports nothing, and all buckets
+// travel after the pass.
 //
 //     draw_update --ranks 2 --both --output update.svg
 
@@ -25,9 +26,9 @@ namespace {
 
 constexpr int layers = 6;
 constexpr std::size_t layer_size = 65'536;
-constexpr un::nanoseconds forward_ns = 60'000, backward_ns = 120'000; // of a layer
+constexpr un::nanoseconds forward_ns = 60'000, backward_ns = 120'000; // per layer
 
-/// A stretch of time in which a rank computed, or a message was under way.
+/// An interval in which a rank computed or a message was in flight.
 struct Work {
     int rank;
     std::string what;
@@ -39,7 +40,7 @@ struct Message {
     un::nanoseconds begin, end;
 };
 
-/// Layers that take their time and whose gradient is one.
+/// Layers that take a given time and whose gradients are one.
 class Layers {
 public:
     Layers(un::Group<un::Simulated>& world, bool tells, std::vector<Work>& seen)
@@ -77,7 +78,7 @@ private:
     std::vector<float> values_ = std::vector<float>(layers * layer_size), gradient_ = values_;
 };
 
-/// What happened in the second update; the first one has to find out this and that.
+/// The events of the second update. The first one includes work that is done once.
 struct Seen {
     std::vector<Work> work;
     std::vector<Message> messages;
@@ -112,13 +113,13 @@ Seen watch(int ranks, bool tells, double bandwidth) {
     return seen;
 }
 
-/// One update to draw, under its heading.
+/// One update to draw, with its heading.
 struct Part {
     std::string heading;
     Seen seen;
 };
 
-/// What follows are parts of an SVG document.
+/// The functions below return parts of an SVG document.
 std::string text_at(const char* kind, double x, double y, const std::string& words) {
     return un::concat({"<text class=\"", kind, "\" x=\"", un::fixed_text(x, 1), "\" y=\"", un::fixed_text(y, 1), "\">",
                        words, "</text>\n"});
@@ -138,7 +139,8 @@ constexpr const char* style =
     ".grid{stroke:#3d444d}.end{stroke:#f0f6fc}}"
     ".in{font-size:11px;fill:#fff;text-anchor:middle}.dark{font-size:11px;fill:#1f2328;text-anchor:middle}</style>\n";
 
-/// Updates below one another on one axis of time. A rank has a row in which it computes, and one in which its messages are on the link.
+/// Draws updates below one another, on one time axis. Each rank has a row for computation and a row
+/// for its messages on the link.
 std::string draw(const std::vector<Part>& parts, int ranks) {
     constexpr double left = 70, right = 30, width = 860, row = 22, link = 14, of_rank = row + link + 14, heading = 30;
     un::nanoseconds longest = 0;
@@ -184,11 +186,13 @@ std::string draw(const std::vector<Part>& parts, int ranks) {
             svg += text_at(forward ? "dark" : "in", x((one.begin + one.end) / 2), y(one.rank) + 14,
                            one.what.substr(space + 1));
         }
-        std::vector<un::nanoseconds> busy(static_cast<std::size_t>(ranks), 0); // until when each link is
+        // The time until which each link is busy.
+        std::vector<un::nanoseconds> busy(static_cast<std::size_t>(ranks), 0);
         for (const Message& one : seen.messages) {
-            if (one.bytes < 4096) continue; // the verdict, and the barrier before
+            if (one.bytes < 4096) continue; // the verdict, and the barrier before it
             un::nanoseconds& free = busy[static_cast<std::size_t>(one.from)];
-            const un::nanoseconds begin = std::max(one.begin, free); // before, it waited for the link
+            // Until then the message waited for the link.
+            const un::nanoseconds begin = std::max(one.begin, free);
             free = one.end;
             svg += box("message", x(begin), y(one.from) + row, static_cast<double>(one.end - begin) * scale - 1, link,
                        un::concat({one.bytes, " bytes to rank ", one.to}));

@@ -1,8 +1,9 @@
-# Bucket by bucket, and faster than all of them behind the pass: in virtual time, so that it is so on every machine.
+# Bucket by bucket is faster than all buckets after the pass. Time is virtual, so this holds on
+# every machine.
 add_test(NAME draw_update COMMAND draw_update --ranks 3)
 set_tests_properties(draw_update PROPERTIES PASS_REGULAR_EXPRESSION "</svg>" TIMEOUT 60)
 
-# The picture of the documentation is what it draws today.
+# The picture in the documentation is what the program draws today.
 add_test(NAME draw_update_documented
          COMMAND sh -c "$<TARGET_FILE:draw_update> --both | cmp - ${PROJECT_SOURCE_DIR}/docs/pictures/update.svg")
 set_tests_properties(draw_update_documented PROPERTIES TIMEOUT 60)

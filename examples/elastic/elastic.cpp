@@ -1,8 +1,10 @@
-// A training of which ranks die goes on with those that are left, and ends with the bits of an undisturbed run.
+// A training continues with the remaining ranks when ranks die, and ends with the bits of an
+// undisturbed run.
 //     unisono-run -n 4 --elastic 1 elastic --kill 2@20 --kill 0@40
-// kills rank 2 after the 20th update and rank 0 after the 40th. A number is a rank's for its life.
+// kills rank 2 after update 20 and rank 0 after update 40. A rank keeps its number for life.
 //     unisono-run -n 4 --elastic 2:4 elastic --kill 2@20 --kill 0@40 --pause 20
-// also starts a process in the place of each, which the world takes in. Updates pause, so that it comes in time.
+// also starts a process for each rank that dies. The world takes it in as a new rank. A pause after
+// each update gives the process time to join.
 
 #include "../digits/data.hpp"
 #include "../digits/network.hpp"
@@ -35,19 +37,19 @@ struct Death {
     std::uint64_t update = 0;
 };
 
-/// "2@20"
+/// Parses text such as "2@20".
 bool parse(const std::string& text, Death& death) {
     const std::size_t at = text.find('@');
     return at != std::string::npos && un::parse_number(text.substr(0, at), 0, 63, death.number) &&
            un::parse_number(text.substr(at + 1), std::uint64_t{1}, std::uint64_t{1'000'000}, death.update);
 }
 
-/// The same over a group and over an elastic world.
+/// The same function works with a group and with an elastic world.
 template <class World, class OnUpdate>
 un::StateHash train(World& world, const digits::Split& images, OnUpdate on_update) {
     digits::Network network({digits::pixels, 16, digits::kinds});
-    un::Trainer trainer{world, network, un::Replicas{.count = 6}, // a global batch of 6 x 5 images on any ranks
-                        un::Reproducible{},                       // the same bits on any number of ranks
+    un::Trainer trainer{world, network, un::Replicas{.count = 6}, // a global batch of 6 x 5 images
+                        un::Reproducible{},                       // the same bits on any ranks
                         un::AdamW{.learning_rate = 0.003}};
     trainer.fit(images.train.data(), {.epochs = 2, .batch_size = 5, .seed = 1, .progress = false}, on_update);
     if constexpr (requires { trainer.collectively([](auto& now) { return un::state_hash(now); }); })
@@ -93,7 +95,7 @@ int main(int argc, char** argv) {
         if (tcp) train_and_die<un::Tcp>(images, deaths, std::chrono::milliseconds(pause));
         else train_and_die<un::SharedMemory>(images, deaths, std::chrono::milliseconds(pause));
         return 0;
-    } catch (const un::training_has_ended&) { // started again, or added, too late
+    } catch (const un::training_has_ended&) { // this process was started or added too late
         return 0;
     } catch (const std::exception& failed) {
         std::fprintf(stderr, "elastic: %s\n", failed.what());

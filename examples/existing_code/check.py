@@ -23,7 +23,8 @@ def runs(launcher, before, after):
         return out
 
     alone = subprocess.run([before], capture_output=True, text=True, timeout=100, env=launched.environment())
-    expected = alone.stdout if alone.returncode == 0 else on(1, before) # an MPI may not start without its mpirun
+    # Some MPIs do not start without their mpirun.
+    expected = alone.stdout if alone.returncode == 0 else on(1, before)
     assert re.fullmatch(r"[^\n]*\d[^\n]*\n", expected), f"before: '{expected}', status {alone.returncode}\n{alone.stderr}"
     for ranks in (1, 2, 3, 4):
         found = on(ranks, after)

@@ -1,14 +1,15 @@
-// The first program of README.md with the module in place of the header. docs/how_to/compile_time.md shows how it is built; tests/compiled builds it.
+// The first program of README.md with the module instead of the header. docs/how_to/compile_time.md
+// shows how to build it. tests/compiled builds it.
 #include <cstddef>
 #include <cstdio>
 #include <span>
 #include <vector>
 
-import unisono; // behind the headers that the program includes
+import unisono; // after the headers that the program includes
 
 namespace un = unisono;
 
-// A model is memory and a call. This one is y = w . x with the loss (y - 1)^2 / 2.
+// A model is memory and a call. This model is y = w . x with the loss (y - 1)^2 / 2.
 struct Linear {
     std::vector<float> weights = std::vector<float>(8), gradient = std::vector<float>(8);
 
@@ -16,7 +17,8 @@ struct Linear {
     std::span<float> gradients() { return gradient; }
 
     template <class Batch>
-    double operator()(const Batch& batch, un::Pass&) { // adds the mean gradient of a micro-batch, returns its loss
+    // Adds the mean gradient of a micro-batch, and returns its loss.
+    double operator()(const Batch& batch, un::Pass&) {
         double loss = 0;
         const auto rows = static_cast<float>(batch.rows());
         for (std::size_t row = 0; row < batch.rows(); ++row) {
@@ -31,9 +33,10 @@ struct Linear {
 };
 
 int main() {
-    const std::vector<float> values = un::torch_rand(0, 64 * 8); // what torch.rand gives for seed 0
+    const std::vector<float> values = un::torch_rand(0, 64 * 8); // as torch.rand with seed 0
     const un::RowData data(values, 8);                           // 64 samples of 8 numbers
-    un::run<un::InProcess>(2, [&](auto& world) {                 // two ranks, as threads of this process
+    // Two ranks, as threads of this process.
+    un::run<un::InProcess>(2, [&](auto& world) {
         Linear model;
         un::Trainer trainer{world, model, un::DistributedSampler{.shuffle = true, .seed = 0},
                             un::RingReducer{}, un::Accumulate{.steps = 2}, un::Sgd{.learning_rate = 0.1}};

@@ -1,5 +1,6 @@
-// A compression of your own, in a page: of each gradient only its sign travels, and for each bucket one magnitude (signSGD with error
-// feedback: Karimireddy et al. 2019, algorithm 1). It is certified by the laws of its family before it is used.
+// A compression of your own in one page: it sends the sign of each gradient, and one magnitude per
+// bucket (signSGD with error feedback: Karimireddy et al. 2019, algorithm 1). The laws of its
+// family certify it before it is used.
 
 #include "../digits/data.hpp"
 #include "../digits/network.hpp"
@@ -16,9 +17,10 @@ struct SignCompression {
     static constexpr std::string_view name = "sign";
     static constexpr un::Family family = un::Family::compression;
     static constexpr bool compresses = true;
-    static constexpr bool own_exchange = true; // each rank's signs to all ranks; no reducer could add them up
+    // All ranks receive each rank's signs. No reducer could add them.
+    static constexpr bool own_exchange = true;
     friend bool operator==(const SignCompression&, const SignCompression&) = default;
-    void check() const {} // no parameters that could be wrong
+    void check() const {} // no parameters to check
 
     template <class World, class T>
     class Run {
@@ -43,7 +45,8 @@ struct SignCompression {
             for (std::size_t i = 0; i < bucket.slice.count; ++i) {
                 const bool negative = bucket.left[i] < 0;
                 bucket.mine[sizeof size + i / 8] |= std::byte(negative) << (i % 8);
-                bucket.left[i] -= static_cast<T>(negative ? -size : size); // what was not said is said next time
+                // The next update sends the error of this one.
+                bucket.left[i] -= static_cast<T>(negative ? -size : size);
             }
             bucket.operation = un::start_all_gather(*world_, bucket.mine, bucket.all);
         }
@@ -52,7 +55,8 @@ struct SignCompression {
                 if (bucket.values == nullptr) continue;
                 bucket.operation.wait();
                 std::fill_n(bucket.values, bucket.slice.count, T{});
-                for (std::size_t at = 0; at < bucket.all.size(); at += bucket.mine.size()) { // in the order of ranks
+                // In the order of ranks.
+                for (std::size_t at = 0; at < bucket.all.size(); at += bucket.mine.size()) {
                     float size = 0;
                     std::memcpy(&size, bucket.all.data() + at, sizeof size);
                     for (std::size_t i = 0; i < bucket.slice.count; ++i) {
@@ -77,7 +81,7 @@ struct SignCompression {
         struct Bucket {
             un::Slice slice;
             std::vector<T> left;
-            un::Memory<std::byte> mine, all; // a float, and the signs
+            un::Memory<std::byte> mine, all; // a float, then the signs
             T* values = nullptr;
             un::Operation operation = {};
         };
@@ -92,7 +96,8 @@ struct SignCompression {
 static_assert(un::compression_policy<SignCompression>);
 
 int main() try {
-    // What a sign leaves over is said slowly where magnitudes differ: it takes many updates to come within a hundredth.
+    // Where magnitudes differ, the error shrinks slowly: it takes many updates to come within a
+    // hundredth.
     const auto found = un::testing::compression_laws(SignCompression{}, {.updates_until_all = 1000, .tolerance = 0.01});
     std::printf("%s\n", found.lawful() ? "lawful" : found.text().c_str());
     const auto images = digits::split(digits::read(DIGITS_DATA), 357);

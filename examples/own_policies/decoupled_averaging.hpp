@@ -15,7 +15,7 @@ public:
           sum_(training.place().template allocate<T>(sent_.size())) {}
 
     void before() {
-        if (this->own() == 0) send(); // the ranks have met
+        if (this->own() == 0) send(); // the ranks have just synchronised
     }
     [[nodiscard]] bool after(unisono::Verdict) {
         if (this->count_update() % policy_.steps == 0) receive(), send();
@@ -31,13 +31,13 @@ public:
     [[nodiscard]] std::size_t bytes() const { return 2 * sent_.size() * sizeof(T); }
 
 private:
-    /// Starts the sum of all ranks' parameters. It goes on while this rank trains.
+    /// Starts the sum of all ranks' parameters, which runs while this rank trains.
     void send() {
-        in_flight_.wait(); // for one that is of no use any more, where a training goes back
+        in_flight_.wait(); // an obsolete sum, if the training went back
         each([](T& parameter, T& sent, T& sum) { sum = sent = parameter; });
         in_flight_ = this->training().start_sum(sum_.data(), sent_.size());
     }
-    /// The mean of what all ranks sent, moved as far as this rank has moved since.
+    /// Takes the mean of what all ranks sent, and adds what this rank has learned since.
     void receive() {
         in_flight_.wait();
         const T ranks = static_cast<T>(this->training().world().size());
@@ -53,14 +53,14 @@ private:
 
     Policy policy_;
     std::vector<T> sent_;
-    typename Training::Place::template Array<T> sum_; // the group sums it where it lies
+    typename Training::Place::template Array<T> sum_; // the group sums it in place
     unisono::OperationInFlight in_flight_;
 };
 
-/// Local SGD whose communication overlaps with training: each rank sends its parameters, trains
-/// `steps` updates while they are summed, and adds its own movement to their mean.
-/// Memory: two images of the parameters. Bytes: those of one all_reduce every `steps` updates.
-/// Source: Shen et al. 2019, "Faster distributed deep net training" (CoCoD-SGD), algorithm 1.
+/// Local SGD whose communication overlaps with training: each rank sends its parameters, trains for
+/// `steps` updates during the sum, and adds its own change to the mean. Memory: two copies of the
+/// parameters. Bytes: one all_reduce every `steps` updates. Source: Shen et al. 2019, "Faster
+/// distributed deep net training" (CoCoD-SGD), algorithm 1.
 struct DecoupledAveraging {
     std::uint64_t steps = 8;
 

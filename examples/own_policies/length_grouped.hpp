@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-/// Deals positions as the sequential sampler does, and names the sample at each.
+/// Deals positions as the sequential sampler does, and gives the sample at each position.
 template <class Policy>
 class LengthGroupedStream : unisono::SampleStream {
 public:
@@ -36,12 +36,14 @@ private:
     std::vector<std::size_t> order_, samples_;
 };
 
-/// Samples of similar length together, so that little of a micro-batch is padding: a random order,
-/// cut into windows, each sorted by length. Memory: 8 bytes per sample, beside the lengths.
-/// Source: Vaswani et al. 2017, section 5.1; the windows: Hugging Face's LengthGroupedSampler.
+/// Groups samples of similar length, so that micro-batches have little padding. It cuts a random
+/// order into windows and sorts each window by length. Memory: 8 bytes per sample, beside the
+/// lengths. Source: Vaswani et al. 2017, section 5.1; windows as in Hugging Face's
+/// LengthGroupedSampler.
 struct LengthGroupedSampler {
-    std::vector<std::uint32_t> lengths = {}; ///< of each sample
-    std::size_t window = 512;                ///< samples that are sorted together: some global batches
+    std::vector<std::uint32_t> lengths = {}; ///< per sample
+    /// The number of samples that are sorted together: some global batches.
+    std::size_t window = 512;
     std::uint64_t seed = 0;
 
     static constexpr std::string_view name = "length-grouped";

@@ -1,4 +1,5 @@
-// A sampler, a reducer and an update of your own: each is certified by the laws of its family; then they train together.
+// A sampler, a reducer and an update of your own. The laws of each family certify them. Then they
+// train together.
 
 #include "decoupled_averaging.hpp"
 #include "length_grouped.hpp"
@@ -17,7 +18,7 @@ namespace un = unisono;
 
 constexpr std::size_t samples = 960, longest = 40;
 
-/// Sums the numbers of a sequence, each with the weight of its place.
+/// Sums the numbers of a sequence, each multiplied by the weight of its position.
 struct WeightedSum {
     std::vector<float> weights = std::vector<float>(longest), gradient = std::vector<float>(longest);
     std::span<float> parameters() { return weights; }
@@ -36,7 +37,8 @@ struct WeightedSum {
     }
 };
 
-/// The share of padding in the micro-batches of 8 that two ranks get, if each is as long as its longest sequence.
+/// The share of padding in the micro-batches of 8 that two ranks get, if each is padded to its
+/// longest sequence.
 double padding(const un::sampler_policy auto& sampler, const std::vector<std::uint32_t>& lengths) {
     double used = 0, all = 0;
     for (std::int64_t rank = 0; rank < 2; ++rank)

@@ -3,7 +3,7 @@
 #include <unisono/reducer/reducer.hpp>
 #include <unisono/schedule/families.hpp>
 
-/// Half of the blocks go around one way, as in a ring, and the other half the other way.
+/// Half of the blocks travel around the ring in one direction, the other half in the other.
 struct TwoWayRingAllReduce : unisono::schedule::ScheduleBase<unisono::Collective::all_reduce> {
     static constexpr std::string_view name = "two-way ring all_reduce";
     using Ring = unisono::schedule::RingAllReduce;
@@ -22,7 +22,8 @@ struct TwoWayRingAllReduce : unisono::schedule::ScheduleBase<unisono::Collective
             if (step.peer != unisono::schedule::everyone) step.peer = mirrored(step.peer);
             if (step.source.count != 0) step.source.first += blocks() / 2;
             if (step.target.count != 0) step.target.first += blocks() / 2;
-            step.part = 1; // where both neighbours are one rank, it tells the two messages apart
+            // With two ranks, both neighbours are one rank. The part tells the messages apart.
+            step.part = 1;
             visit(step);
         });
     }
@@ -37,10 +38,10 @@ struct TwoWayRingSchedule {
 };
 static_assert(unisono::schedule_family<TwoWayRingSchedule>);
 
-/// A ring in both directions at once, so that a rank sends half of its bytes to either neighbour.
-/// For ranks with a link to each neighbour (a ring or torus); behind a switch RingReducer is as
-/// good. Source: Jain and Sabharwal 2010, "Optimal bucket algorithms for large MPI collectives on
-/// torus interconnects", for a torus of one dimension.
+/// A ring in both directions at once: a rank sends half of its bytes to each neighbour. For ranks
+/// with a link to each neighbour (a ring or torus). Behind a switch, RingReducer is as good.
+/// Source: Jain and Sabharwal 2010, "Optimal bucket algorithms for large MPI collectives on torus
+/// interconnects", for a torus of one dimension.
 struct TwoWayRingReducer {
     static constexpr std::string_view name = "two-way ring";
     static constexpr unisono::Family family = unisono::Family::reducer;

@@ -1,6 +1,7 @@
-// Policies of your own: a reducer and an optimizer that the library has not, in a trainer beside those that it has.
-// A policy is a plain value with a name and a family; what else its family asks of it stands in the header that opens the
-// family's room (reducer/reducer.hpp, optimizer/optimizer.hpp), and the compiler says what is missing.
+// Policies of your own: a reducer and an optimizer that the library does not have, in one trainer
+// with the library's policies. A policy is a plain value with a name and a family. The header that
+// opens the family's room (reducer/reducer.hpp, optimizer/optimizer.hpp) says what else the family
+// requires. The compiler says what is missing.
 
 #include "../digits/data.hpp"
 #include "../digits/network.hpp"
@@ -9,7 +10,8 @@
 #include <cstdio>
 #include <exception>
 
-/// Small gradients by a tree, for its few rounds; large ones by a ring, for its few bytes.
+/// A tree for small gradients, because it has few rounds. A ring for large ones, because it sends
+/// few bytes.
 struct BySizeReducer {
     std::size_t ring_from_bytes = 64 << 10;
 
@@ -35,7 +37,8 @@ struct BySizeReducer {
     }
 };
 
-/// Lion: p -= rate * sign(beta1 * m + (1 - beta1) * g), then m = beta2 * m + (1 - beta2) * g (Chen et al. 2023).
+/// Lion (Chen et al. 2023): p -= rate * sign(beta1 * m + (1 - beta1) * g), then m = beta2 * m + (1
+/// - beta2) * g.
 struct LionOptimizer {
     double learning_rate = 1e-3;
     double beta1 = 0.9;

@@ -15,7 +15,8 @@ public:
           distance_(training.place().template allocate<T>(centre_.size())) {}
 
     void before() {
-        if (this->own() == 0) each([](T& parameter, T& centre, T&) { centre = parameter; }); // the ranks have met
+        // The ranks have just synchronised.
+        if (this->own() == 0) each([](T& parameter, T& centre, T&) { centre = parameter; });
     }
     [[nodiscard]] bool after(unisono::Verdict) {
         if (this->count_update() % policy_.steps == 0) average();
@@ -49,16 +50,18 @@ private:
 
     Policy policy_;
     std::vector<T> centre_;
-    typename Training::Place::template Array<T> distance_; // the group sums it where it lies
+    typename Training::Place::template Array<T> distance_; // the group sums it in place
 };
 
-/// Elastic averaging SGD: each rank explores by itself, held by a spring to a centre that all have in common. After every `steps` updates the
-/// centre moves towards the ranks, and each rank towards the centre, both by `strength` x their distance. The centre is what is learned: the ranks
-/// take it when they meet. Memory: two images of the parameters. Bytes: those of one all_reduce every `steps` updates.
-/// Source: Zhang, Choromanska & LeCun 2015, "Deep learning with elastic averaging SGD", equations 5 and 6, in the synchronous form.
+/// Elastic averaging SGD: each rank explores by itself, held by a spring to a centre that all ranks
+/// share. After every `steps` updates the centre moves towards the ranks, and each rank towards the
+/// centre, both by `strength` x their distance. The centre is the result: the ranks take it when
+/// they synchronise. Memory: two copies of the parameters. Bytes: one all_reduce every `steps`
+/// updates. Source: Zhang, Choromanska & LeCun 2015, "Deep learning with elastic averaging SGD",
+/// equations 5 and 6, in the synchronous form.
 struct ElasticAveraging {
     std::uint64_t steps = 10;
-    double strength = 0.1; ///< alpha; times the number of ranks at most 1, or the centre swings
+    double strength = 0.1; ///< alpha; above 1 / ranks the centre oscillates
 
     static constexpr std::string_view name = "elastic averaging";
     static constexpr unisono::Family family = unisono::Family::update;

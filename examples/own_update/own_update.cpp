@@ -1,4 +1,5 @@
-// An update policy of your own: elastic averaging in a page, certified by the laws of update/update.hpp, and then in a trainer.
+// An update policy of your own: elastic averaging in one page. The laws of update/update.hpp
+// certify it. Then it trains.
 
 #include "../digits/data.hpp"
 #include "../digits/network.hpp"

@@ -1,4 +1,4 @@
-// Layers of a small network in plain loops: what a model split over ranks is made of.
+// Layers of a small network in plain loops, for a model that is split over ranks.
 #pragma once
 
 #include "../digits/data.hpp"
@@ -17,7 +17,7 @@ namespace parallel_digits {
 
 namespace un = unisono;
 
-/// Fully connected, with ReLU behind unless it is the last.
+/// Fully connected, with ReLU after it unless it is the last layer.
 struct Dense {
     std::size_t in, out;
     bool last = false;
@@ -26,7 +26,7 @@ struct Dense {
     [[nodiscard]] std::size_t outputs() const { return out; }
     [[nodiscard]] std::size_t parameters() const { return (in + 1) * out; }
 
-    /// The same numbers wherever the layer is.
+    /// The same numbers on any rank.
     void initialise(std::span<float> values) const {
         const std::vector<float> random = un::torch_rand(in * 31 + out, in * out);
         const float scale = std::sqrt(6.0f / static_cast<float>(in));
@@ -37,7 +37,7 @@ struct Dense {
         for (std::size_t s = 0; s < call.samples; ++s) {
             float* const y = call.output.data() + s * out;
             std::copy_n(call.parameters.data() + in * out, out, y);
-            for (std::size_t i = 0; i < in; ++i) { // weights lie input by input
+            for (std::size_t i = 0; i < in; ++i) { // the weights of the first input come first
                 const float x = call.input[s * in + i];
                 const float* const w = call.parameters.data() + i * out;
                 for (std::size_t o = 0; o < out; ++o) y[o] += x * w[o];
@@ -88,7 +88,7 @@ struct CrossEntropy {
     }
 };
 
-/// 64 pixels, `depth` hidden layers, 10 kinds of digits.
+/// 64 pixels, `depth` hidden layers, 10 digits.
 inline un::Layers<float> layers(std::size_t hidden, std::size_t depth) {
     un::Layers<float> all{Dense{digits::pixels, hidden}};
     for (std::size_t l = 1; l < depth; ++l) all.add(Dense{hidden, hidden});

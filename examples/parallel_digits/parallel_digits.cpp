@@ -1,5 +1,6 @@
-// Handwritten digits by a network whose layers are on several ranks (--pipeline), with replicas of it on others (--data), on threads, or on
-// the processes that a launcher has started, here or on several machines (--transport tcp).
+// Handwritten digits by a network whose layers are on several ranks (--pipeline), with replicas of
+// it on others (--data). Ranks are threads, or processes that a launcher has started on one or
+// several machines (--transport tcp).
 //
 //     unisono-run -n 4 parallel_digits --pipeline 2 --data 2
 #include "layers.hpp"
@@ -52,7 +53,7 @@ void train(World& world, const Options& options, const digits::Split& images) {
             }
         },
         un::AccuracyMetric{});
-    // What all ranks together hold, in one number: of each layer once.
+    // The sum of all ranks' parameters, each layer counted once.
     std::array<double, 1> sum = {0};
     if (mesh.coordinate("data") == 0)
         for (const auto one : model.parameters())

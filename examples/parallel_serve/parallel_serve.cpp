@@ -1,8 +1,10 @@
-// Serves a network that is split over ranks: clients connect to a Unix socket, send images of 64 floats, and get 10 numbers for each, in order.
+// Serves a network that is split over ranks. Clients connect to a Unix socket, send images of 64
+// floats, and get 10 numbers for each image, in order.
 //
 //     parallel_serve --socket /tmp/digits --ranks 2 --seconds 60
 //
-// Ranks are processes; the first one holds the socket. One thread, poll(), no client is waited for.
+// Ranks are processes. The first rank owns the socket. It runs one thread with poll(), and waits
+// for no client.
 #include "../numbers.hpp"
 #include "../parallel_digits/layers.hpp"
 
@@ -25,7 +27,7 @@ namespace un = unisono;
 
 namespace {
 
-/// Clients' images in, their results out; whose turn it is goes round.
+/// Receives clients' images and sends their results. Clients take turns.
 class Sockets {
 public:
     explicit Sockets(const std::string& path) : path_(path) {
@@ -48,11 +50,11 @@ public:
         ::unlink(path_.c_str());
     }
 
-    /// The next whole image of any client, if there is one; waits a moment at most.
+    /// Takes the next whole image of any client. Waits briefly if there is none.
     bool next(std::vector<float>& request) {
         move();
         for (std::size_t tried = 0; tried < clients_.size(); ++tried) {
-            clients_.splice(clients_.end(), clients_, clients_.begin()); // the next one's turn
+            clients_.splice(clients_.end(), clients_, clients_.begin()); // the next client's turn
             Client& one = clients_.back();
             if (one.in.size() < image_bytes || one.out.size() > most_waiting) continue;
             request.resize(digits::pixels);
@@ -75,13 +77,14 @@ public:
 
 private:
     static constexpr std::size_t image_bytes = digits::pixels * sizeof(float);
-    static constexpr std::size_t most_waiting = 1 << 16; ///< bytes; who does not read is not served
+    /// In bytes. A client that does not read its results is not served.
+    static constexpr std::size_t most_waiting = 1 << 16;
 
     struct Client {
         int socket;
-        std::size_t asked = 0; ///< requests under way
+        std::size_t asked = 0; ///< requests in flight
         std::string in = {}, out = {};
-        bool ended = false; ///< sends no more
+        bool ended = false; ///< sends no more requests
     };
 
     void move() {
@@ -127,7 +130,7 @@ private:
     std::string path_;
     int listens_ = -1;
     std::list<Client> clients_;
-    std::deque<Client*> order_; ///< of the requests under way
+    std::deque<Client*> order_; ///< of the requests in flight
     std::size_t answered_ = 0;
 };
 
@@ -162,7 +165,7 @@ int main(int argc, char** argv) {
                 },
                 [&](std::span<const float> outputs) { sockets->answer(outputs); });
             if (!sockets) return;
-            for (int i = 0; i < 100; ++i) { // what is still to be written
+            for (int i = 0; i < 100; ++i) { // output that is still to be written
                 std::vector<float> none;
                 if (sockets->next(none)) break;
             }

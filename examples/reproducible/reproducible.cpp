@@ -1,6 +1,7 @@
-// The same bits on any cluster: one training on every number of ranks, by every reducer, over threads and processes, with
-// buckets of several sizes. With sums on a grid all end with one hash of parameters and optimizer state; with ordinary
-// float sums they do not. `reproducible --short` tries fewer; exit status 1 if anything is not as said.
+// The same bits on any cluster: one training on every number of ranks, by every reducer, over
+// threads and processes, with buckets of several sizes. With sums on a grid, all runs end with one
+// hash of parameters and optimizer state. With ordinary float sums they do not. `reproducible
+// --short` tries fewer cases. The exit status is 1 if a result differs from this.
 #include "training.hpp"
 
 #include <cstdio>
@@ -26,7 +27,7 @@ struct Tally {
     }
 };
 
-/// Each way in which this training may be hosted.
+/// Visits each way in which this training may be hosted.
 template <class Visit>
 void every_way(Case base, bool brief, Visit visit) {
     std::vector<un::Buckets> sizes = {{}, {1, 1}, {256, 100}};

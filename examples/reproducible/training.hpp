@@ -24,7 +24,7 @@ inline constexpr std::array reducers = {
     Reducer::native,           Reducer::ring,     Reducer::tree, Reducer::halving_doubling,
     Reducer::parameter_server, Reducer::automatic};
 
-/// What should not matter, and (the first four) what should.
+/// Settings: the first four should change the result, and the others should not.
 struct Case {
     int replicas = 8;
     bool shuffle = true;
@@ -37,8 +37,9 @@ struct Case {
     un::Buckets buckets = {};
 };
 
-/// 12 inputs, 17 hidden neurons with dropout, one output; the loss is the mean squared error. Four parameters in memory of
-/// their own. Its dropout asks the pass for each sample's own random numbers.
+/// 12 inputs, 17 hidden neurons with dropout, one output. The loss is the mean squared error. Each
+/// of the four parameters has memory of its own. Dropout asks the pass for the random numbers of
+/// each sample.
 class Network {
 public:
     static constexpr std::size_t inputs = 12, hidden = 17;
@@ -95,7 +96,7 @@ struct Outcome {
     double loss = 0;
 };
 
-/// Memory that forked processes write and the parent reads.
+/// Memory that forked processes write and their parent reads.
 class Shared {
 public:
     Shared() : at_(::mmap(nullptr, sizeof(Outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {

@@ -1,7 +1,8 @@
-// Processes that a launcher started find each other, say who they are, and see one of them die:
+// Processes that a launcher started find each other, exchange their numbers, and notice when one of
+// them dies:
 //     unisono-run -n 3 roll_call            (or torchrun --no-python, mpirun, srun)
 //     unisono-run -n 3 roll_call --die 1
-// Without a launcher it is alone.
+// Without a launcher the program is the only rank.
 
 #include <unisono/core/number.hpp>
 #include <unisono/launch/rendezvous.hpp>
@@ -26,7 +27,7 @@ int main(int argc, char** argv) {
                     place.local_world, un::name_of(me.launcher).data());
         std::fflush(stdout);
 
-        // What each rank has to tell the others: any bytes, up to 1 MiB.
+        // Each rank's message to the others: any bytes, up to 1 MiB.
         const int mine = plane.rank() * plane.rank();
         int sum = 0;
         for (const un::Blob& blob :
@@ -40,7 +41,7 @@ int main(int argc, char** argv) {
 
         if (victim >= 0) {
             if (plane.rank() == victim) std::raise(SIGKILL);
-            std::this_thread::sleep_for(100ms); // computing; the control plane watches meanwhile
+            std::this_thread::sleep_for(100ms); // computes; the control plane watches meanwhile
             static_cast<void>(plane.all_gather({}, un::steady_now() + 30'000'000'000));
         }
         return 0;

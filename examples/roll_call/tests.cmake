@@ -6,7 +6,8 @@ set_tests_properties(example_roll_call_death PROPERTIES TIMEOUT 90 PASS_REGULAR_
                      "\\[[02]\\] unisono: peer_lost: rank 1 \\(pid [0-9]+\\)")
 add_test(NAME example_roll_call_alone COMMAND roll_call)
 set_tests_properties(example_roll_call_alone PROPERTIES TIMEOUT 60 PASS_REGULAR_EXPRESSION "rank 0 of 1")
-# The manifests of examples/deploy, by the variables that their systems set, and by their schemas where tests/run.sh --all has installed those.
+# Checks the manifests of examples/deploy by the variables that their systems set, and by their
+# schemas if tests/run.sh --all has installed them.
 set(python ${PROJECT_SOURCE_DIR}/build/python/bin/python3)
 if(NOT EXISTS ${python})
     set(python ${Python3_EXECUTABLE})

@@ -8,7 +8,7 @@ lines = [line.split() for line in done.stdout.splitlines()[1:]]
 assert len(lines) == 5, done.stdout
 assert len({line[-1] for line in lines}) == 1, f"other bits:\n{done.stdout}"
 assert all(float(line[-2]) >= 0.93 for line in lines), f"accuracy:\n{done.stdout}"
-memory = [float(line[-3]) for line in lines[1:]]  # of each rank: of everything, and of each stage
+memory = [float(line[-3]) for line in lines[1:]]  # per rank: the total, and that of each stage
 assert all(after <= 0.95 * before for before, after in zip(memory, memory[1:])), f"no less with each stage:\n{done.stdout}"
 assert [line[-5] for line in lines] == ["1", "4", "4", "4", "4"], done.stdout
 

@@ -1,5 +1,6 @@
-// One training in five ways: on one rank, on several that all hold everything, and on as many that hold slices of it (ZeRO's
-// stages). Time, memory a rank and accuracy; and, as gradients are summed on a grid, the same bits in each.
+// One training in five ways: on one rank; on several ranks that hold everything; and on the same
+// number of ranks that hold slices of it (the stages of ZeRO). Prints time, memory per rank and
+// accuracy. Gradients are summed on a grid, so all ways give the same bits.
 //     sharded_digits --ranks 4 --hidden 512
 
 #include "../digits/data.hpp"
@@ -17,7 +18,7 @@
 #include <new>
 #include <string>
 
-// What is allocated, in all, and at most.
+// Counts allocated memory: now, and at most.
 namespace {
 
 std::atomic<std::size_t> live{0}, peak{0};
@@ -54,13 +55,15 @@ struct Options {
     int ranks = 4;
     std::int64_t epochs = 10;
     std::size_t hidden = 128;
-    std::size_t layers = 8; ///< hidden ones: with few, one unit is most of the model, and no stage can do without it
+    /// Hidden layers. With few layers, one unit is most of the model, and each stage needs all of
+    /// it.
+    std::size_t layers = 8;
 };
 
-constexpr int replicas = 8; ///< micro-batches of an update, on any ranks
+constexpr int replicas = 8; ///< micro-batches per update, on any number of ranks
 constexpr std::int64_t global_batch = 32;
 
-/// Trains on so many ranks, and prints a line.
+/// Trains on the given number of ranks, and prints a line.
 template <class Sharding>
 void train(const char* way, int ranks, const Options& options, const digits::Split& images, Sharding sharding) {
     const std::size_t before = live;

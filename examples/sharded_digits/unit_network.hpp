@@ -1,5 +1,5 @@
-// The network of examples/digits as a model in units: it holds no parameters and no gradients, a layer's are given to it when it
-// comes to that layer.
+// The network of examples/digits as a model in units. It owns no parameters and no gradients. The
+// trainer gives it those of a layer when it comes to that layer.
 #pragma once
 
 #include "../digits/network.hpp"
@@ -11,7 +11,7 @@
 
 namespace digits {
 
-/// A unit is a layer: its weights, input by input, and then its biases.
+/// A unit is a layer: its weights, those of the first input first, then its biases.
 class UnitNetwork {
 public:
     using Element = float;
@@ -52,7 +52,7 @@ public:
                 }
                 add_scaled(1, slope, gradient.subspan(in * out, out));
             }
-            pass.ready(u); // it travels while the next layer is computed
+            pass.ready(u); // the gradient travels while the next layer is computed
             std::swap(slopes, below);
         }
         return loss;

@@ -1,4 +1,5 @@
-// How long would this collective take on that cluster? Runs it in virtual time, one line for each family of schedules.
+// Predicts how long a collective takes on a cluster. Runs it in virtual time, and prints one line
+// for each family of schedules.
 //
 //     simulate --ranks 1024 --bytes 100000000 --latency 2e-6 --bandwidth 12.5e9
 #include "../numbers.hpp"
@@ -28,7 +29,7 @@ struct Question {
     un::SimulationOptions options;
 };
 
-/// One line for one family; false if it has no schedule for the collective.
+/// Prints the line of one family. Returns false if it has no schedule for the collective.
 template <un::Collective What, class Family>
 bool simulate(const Question& question, Family family) {
     if constexpr (un::schedule::offers<Family, What>) {

@@ -1,4 +1,5 @@
-# 2(p - 1)(latency + n / (p * bandwidth)) and 2 log2(p)(latency + n / bandwidth): 14 * (1000 + 8192) and 6 * (1000 + 65536) ns.
+# 2(p - 1)(latency + n / (p * bandwidth)) = 14 * (1000 + 8192) ns, and 2 log2(p)(latency + n /
+# bandwidth) = 6 * (1000 + 65536) ns.
 add_test(NAME simulate COMMAND simulate --ranks 8 --bytes 65536 --latency 1e-6 --bandwidth 1e9)
 set_tests_properties(simulate PROPERTIES
     PASS_REGULAR_EXPRESSION "ring +0.128688 ms +112 messages +917,504 bytes\ntree +0.399216 ms +14 messages"

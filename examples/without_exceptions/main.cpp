@@ -1,4 +1,5 @@
-// A program that is compiled with -fno-exceptions -fno-rtti and trains on two ranks; errors come as numbers.
+// A program that is compiled with -fno-exceptions -fno-rtti and trains on two ranks. Errors are
+// numbers.
 #include "training.hpp"
 
 #include <cstdio>

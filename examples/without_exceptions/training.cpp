@@ -1,4 +1,5 @@
-// The one file that includes the library, and the only one that is compiled with exceptions: they end here, as values.
+// The only file that includes the library, and the only one that is compiled with exceptions. It
+// turns exceptions into values.
 #include "training.hpp"
 
 #include <unisono/model/functional.hpp>

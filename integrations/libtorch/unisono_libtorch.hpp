@@ -1,10 +1,13 @@
 #pragma once
 
-/// \file
-/// A module of LibTorch as a model of un::Trainer: what DistributedDataParallel is for Python. Not part of include/; see README.md.
+/// \file A LibTorch module as a model of un::Trainer: the counterpart of Python's
+/// DistributedDataParallel. Not part of include/; see README.md.
 ///
-///     torch::nn::Sequential net(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
-///     un::libtorch::Model model(net, [&](const un::libtorch::Batch& batch) { return torch::mse_loss(net->forward(batch.x), batch.y); });
+///     torch::nn::Sequential net(torch::nn::Linear(8, 32), torch::nn::Tanh(),
+///                               torch::nn::Linear(32, 1));
+///     un::libtorch::Model model(net, [&](const un::libtorch::Batch& batch) {
+///         return torch::mse_loss(net->forward(batch.x), batch.y);
+///     });
 ///     un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}};
 ///     trainer.fit(un::libtorch::Rows{x, y}, {.epochs = 10, .batch_size = 24});
 
@@ -27,7 +30,7 @@
 
 namespace unisono::libtorch {
 
-/// The type of a tensor whose memory is read as T's.
+/// The tensor type whose memory is read as T.
 template <floating_element T>
 constexpr torch::ScalarType scalar_type() {
     if constexpr (std::is_same_v<T, float>) return torch::kFloat32;
@@ -36,8 +39,8 @@ constexpr torch::ScalarType scalar_type() {
     else return torch::kFloat16;
 }
 
-/// A tensor's memory, which must be the host's, of type T and without gaps.
-/// \throws error bad_input
+/// A tensor's memory, which must be on the host, of type T and without gaps. \throws error
+/// bad_input
 template <floating_element T>
 std::span<T> memory_of(const torch::Tensor& tensor, const std::string& name) {
     if (!tensor.device().is_cpu())
@@ -67,16 +70,20 @@ struct Rows {
     }
 };
 
-/// A module and its loss. The module's parameters stay where they are. Each gets a gradient of its own, to which autograd adds in place;
-/// a hook on it tells the trainer when it is complete, so that buckets are exchanged during the backward pass.
+/// A module and its loss. The module's parameters stay where they are. Each gets a gradient of its
+/// own, to which autograd adds in place. A hook on it tells the trainer when it is complete, so
+/// that buckets are exchanged during the backward pass.
 ///
-/// `compute(batch)` or `compute(batch, pass)` is the forward pass: it returns the loss, the mean over the micro-batch, as a tensor of one
-/// element. Parameters that do not require a gradient are left alone, and one that several modules have counts once, by its first name. Buffers of type T (running statistics) are the model's buffers.
+/// `compute(batch)` or `compute(batch, pass)` is the forward pass. It returns the loss, the mean
+/// over the micro-batch, as a tensor of one element. Parameters that do not require a gradient stay
+/// unchanged. A parameter that several modules share counts once, by its first name. Buffers of
+/// type T (running statistics) are the model's buffers.
 ///
-/// T is the type of all parameters: float, double, or un::bfloat16 and un::float16 for un::MasterWeights.
-/// Memory: one gradient per parameter, as in a loop of LibTorch's own. The backward pass runs on the calling thread.
-/// Errors: bad_input where a parameter has another type, is not on the CPU or has gaps; where the loss is not one number; and where a
-/// gradient has been moved, as by zero_grad(set_to_none = true).
+/// T is the type of all parameters: float, double, or un::bfloat16 and un::float16 for
+/// un::MasterWeights. Memory: one gradient per parameter, as in a LibTorch loop. The backward pass
+/// runs on the calling thread. Errors: bad_input if a parameter has another type, is not on the CPU
+/// or has gaps; if the loss is not one number; and if a gradient has been moved, as by
+/// zero_grad(set_to_none = true).
 template <class Compute, floating_element T = float>
 class Model {
 public:
@@ -132,12 +139,12 @@ public:
 
 private:
     struct Hook {
-        // A tensor does not keep it.
+        // A tensor does not keep its node.
         decltype(torch::autograd::impl::grad_accumulator(std::declval<const torch::autograd::Variable&>())) node;
         std::uintptr_t key;
     };
 
-    /// A tensor that several modules have is one parameter.
+    /// A tensor that several modules share is one parameter.
     [[nodiscard]] bool has(const torch::Tensor& tensor) const {
         return std::any_of(tensors_.begin(), tensors_.end(),
                            [&](const torch::Tensor& one) { return one.is_same(tensor); });
@@ -146,7 +153,7 @@ private:
     void add(torch::Tensor tensor, const std::string& name) {
         const std::size_t index = tensors_.size();
         parameters_.push_back(memory_of<T>(tensor, name));
-        tensor.mutable_grad() = torch::zeros_like(tensor.detach()); // of the same strides
+        tensor.mutable_grad() = torch::zeros_like(tensor.detach()); // with the same strides
         gradients_.push_back(memory_of<T>(tensor.grad(), name));
         names_.push_back(name);
         const auto sizes = tensor.sizes();
@@ -183,7 +190,7 @@ private:
 template <class Module, class Compute>
 Model(Module&, Compute) -> Model<Compute>;
 
-/// The same for other element types: un::libtorch::model_of<un::bfloat16>(net, compute).
+/// A Model with other element types: un::libtorch::model_of<un::bfloat16>(net, compute).
 template <floating_element T, class Module, class Compute>
 Model<Compute, T> model_of(Module& module, Compute compute) {
     return Model<Compute, T>(module, std::move(compute));

@@ -1,2 +1,2 @@
-// The definitions behind unisono/c.h, for the package that pip builds.
+// The definitions of unisono/c.h, for the package that pip builds.
 #include <unisono/c.hpp>

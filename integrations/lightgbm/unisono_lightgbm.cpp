@@ -24,9 +24,10 @@ struct ByteCall {
     std::size_t element_bytes = 1;
 };
 
-/// What a reducer computes. LightGBM passes a function and the size of its type; the function is asked what it does.
+/// The operation of a reducer. LightGBM passes a function and the size of its type. Calls of the
+/// function show what it does.
 enum class Meaning : std::uint8_t {
-    unknown,     ///< called for its bytes
+    unknown,     ///< called on bytes
     float64_sum, ///< histograms of gradients and hessians
     int64_sum,   ///< quantized histograms: pairs of 32 bits, added as one number
     int32_sum    ///< the same with 16 bits
@@ -47,7 +48,7 @@ Meaning meaning_of(Reducer reducer, int type_size) {
     if (type_size == 8 && gives<double>(reducer, 8, {1.5, -8.25}, {2.25, 3.0}, {3.75, -5.25}) &&
         gives<double>(reducer, 8, {-0.1, 1e300}, {0.3, 1.0}, {0.3 + -0.1, 1e300}))
         return Meaning::float64_sum;
-    // Numbers whose halves carry: plain sums of the halves give something else.
+    // The halves of these numbers carry, so sums of the separate halves would differ.
     if (type_size == 4 && gives<L>(reducer, 4, {L{0x1'8000'0000}, -1}, {L{0x2'8000'0000}, 1}, {L{0x4'0000'0000}, 0}))
         return Meaning::int64_sum;
     if (type_size == 2 && gives<I>(reducer, 2, {0x1'8000, -1}, {0x2'8000, 1}, {0x4'0000, 0})) return Meaning::int32_sum;
@@ -60,7 +61,7 @@ struct Known {
     Meaning meaning;
 };
 
-/// The calling thread's network, as LightGBM's is.
+/// The calling thread's network. LightGBM has one per thread, too.
 struct Network {
     unisono_world* world = nullptr;
     std::vector<Known> reducers;
@@ -87,7 +88,7 @@ bool overlap(const char* a, std::size_t a_bytes, const char* b, std::size_t b_by
     return first < second + b_bytes && second < first + a_bytes;
 }
 
-/// Blocks in bytes, as elements of `each` bytes.
+/// Takes blocks in bytes as elements of `each` bytes.
 void take_blocks(const Size* starts, const Size* lengths, int blocks, std::size_t each) {
     network.counts.resize(static_cast<std::size_t>(blocks));
     network.displacements.resize(static_cast<std::size_t>(blocks));
@@ -163,7 +164,8 @@ void all_gather(char* input, Size input_bytes, const Size* starts, const Size* l
     unisono_world* world = world_for(what, blocks);
     const int rank = unisono_rank(world);
     const auto bytes = static_cast<std::size_t>(lengths[rank]);
-    // LightGBM gathers into the memory that it gathers from, and not always from the own block's place.
+    // LightGBM gathers into the memory from which it gathers, and not always from the own block's
+    // place.
     if (overlap(input, static_cast<std::size_t>(input_bytes), output, static_cast<std::size_t>(output_bytes))) {
         char* own = output + starts[rank];
         std::memmove(own, input, bytes);
@@ -175,7 +177,7 @@ void all_gather(char* input, Size input_bytes, const Size* starts, const Size* l
         fail(what);
 }
 
-/// Largest magnitude of the finite values; `finite` becomes false where there are others.
+/// The largest magnitude of the finite values. `finite` becomes false if there are others.
 double largest_of(const float* values, std::size_t count, bool& finite) {
     float largest = 0;
     bool all = true;
@@ -191,8 +193,10 @@ double largest_of(const float* values, std::size_t count, bool& finite) {
 void round_to(float* values, std::size_t count, double largest, int bits) {
     if (largest == 0) return;
     const double step =
-        std::ldexp(1.0, std::max(std::ilogb(largest) + 1 - bits, -149)); // no float is finer than 2^-149
-    const double shift = std::ldexp(1.5, 52 + std::ilogb(step)); // so far from 0, doubles are multiples of `step`
+        // No float is finer than 2^-149.
+        std::ldexp(1.0, std::max(std::ilogb(largest) + 1 - bits, -149));
+    // At this distance from 0, doubles are multiples of `step`.
+    const double shift = std::ldexp(1.5, 52 + std::ilogb(step));
     for (std::size_t i = 0; i < count; ++i)
         values[i] = static_cast<float>((static_cast<double>(values[i]) + shift) - shift);
 }
@@ -215,7 +219,7 @@ int unisono_lightgbm_use(unisono_world* world, unisono_lightgbm_init init) {
 
 int unisono_lightgbm_round(unisono_world* world, float* gradients, float* hessians, size_t count) {
     bool finite = true;
-    double facts[3] = {0, 0, 0}; // the largest of each kind, and whether something is not finite
+    double facts[3] = {0, 0, 0}; // the largest of each kind, and whether a value is not finite
     facts[0] = largest_of(gradients, count, finite);
     facts[1] = largest_of(hessians, count, finite);
     facts[2] = finite ? 0 : 1;

@@ -12,8 +12,8 @@ namespace un = unisono;
 
 namespace {
 
-/// The laws of accumulation.hpp for any policy: `rounds` are added one after another; returns after which of them (from 0)
-/// updates were made, the last one perhaps short.
+/// The laws of accumulation.hpp for any policy. Adds `rounds` one after another, and returns after
+/// which of them (from 0) updates were made. The last update may be short.
 template <un::accumulation_policy Policy>
 std::vector<std::size_t> updates(const Policy& policy, const std::vector<un::Totals>& rounds, std::int64_t hosted = 1) {
     std::vector<std::size_t> at;
@@ -77,7 +77,7 @@ BOOST_AUTO_TEST_CASE(steps_count_the_micro_batches_of_a_rank) {
     BOOST_CHECK((updates(un::Accumulate{.steps = 7, .short_window = un::ShortWindow::drop}, rounds) == At{6}));
     BOOST_CHECK((updates(un::Accumulate{.steps = 100}, rounds) == At{6}));
     BOOST_CHECK(updates(un::Accumulate{.steps = 100, .short_window = un::ShortWindow::drop}, rounds).empty());
-    // Two replicas a rank: a round is two micro-batches.
+    // Two replicas per rank: a round is two micro-batches.
     BOOST_CHECK((updates(un::Accumulate{.steps = 2}, rounds_of({4, 4, 4}, 2), 2) == At{0, 1, 2}));
     BOOST_CHECK((updates(un::Accumulate{.steps = 4}, rounds_of({4, 4, 4}, 2), 2) == At{1, 2}));
 }

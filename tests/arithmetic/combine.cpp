@@ -15,8 +15,8 @@ using namespace arithmetic_test;
 
 namespace {
 
-// The oracle: one element at a time, in plain C++, without anything of the library but the conversions (which have tests of
-// their own).
+// The oracle: one element at a time, in plain C++. From the library it uses only the conversions,
+// which have tests of their own.
 
 template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, un::bfloat16> || std::is_same_v<T, un::float16>, float, T>;
@@ -93,8 +93,8 @@ struct Shape {
     std::size_t sources = 0;
     std::size_t targets = 0;
     std::size_t count = 0;
-    std::size_t shift = 0; ///< bytes by which arrays are off the boundary; no multiple of the element's size
-    bool in_place = false; ///< target t is source (sources - 1 - t), as far as there are as many
+    std::size_t shift = 0; ///< bytes from the boundary; no multiple of the element's size
+    bool in_place = false; ///< target t is source (sources - 1 - t), while there is one
 };
 
 using Kernel = void (*)(un::InstructionSet set, const std::byte* const* sources, std::size_t source_count,
@@ -106,7 +106,7 @@ void run(un::InstructionSet set, const std::byte* const* sources, std::size_t so
     un::detail::combine_on<Op, T>(set, Op{}, sources, source_count, targets, target_count, count);
 }
 
-/// The message of the first difference, or empty.
+/// Returns a message about the first difference, or an empty string.
 template <class T>
 std::string check(Kernel kernel, un::InstructionSet set, un::ReductionKind kind, const Shape& shape) {
     Arrays<T> arrays(shape.sources + shape.targets, shape.count, shape.shift);
@@ -201,7 +201,8 @@ BOOST_AUTO_TEST_CASE(many_elements_at_every_offset) {
 }
 
 BOOST_AUTO_TEST_CASE(an_element_does_not_depend_on_its_position) {
-    // A slice reduced alone and as a part of the whole: what makes slices, buckets and schedules interchangeable.
+    // A slice has the same bits alone and as a part of the whole. This makes slices, buckets and
+    // schedules interchangeable.
     constexpr std::size_t count = 1003;
     Values<float> values(7);
     std::vector<std::vector<float>> inputs(3, std::vector<float>(count));
@@ -235,11 +236,11 @@ BOOST_AUTO_TEST_CASE(integers_wrap_around) {
 }
 
 BOOST_AUTO_TEST_CASE(sixteen_bits_are_rounded_once) {
-    // In bfloat16, 256 + 1 is 256 again; in float, eight ones arrive.
+    // In bfloat16, 256 + 1 rounds to 256. In float, eight ones are added.
     std::vector<std::vector<un::bfloat16>> inputs(9, {un::bfloat16(1.0f)});
     inputs[0][0] = un::bfloat16(256.0f);
     BOOST_TEST(float(reduce<un::bfloat16>(un::Sum{}, inputs)[0]) == 264.0f);
-    // 65504 + 65504 overflows float16, not the accumulator.
+    // 65504 + 65504 overflows float16, and does not overflow the accumulator.
     BOOST_TEST(float(reduce<un::float16>(
                    un::Sum{}, {{un::float16(65504.0f)}, {un::float16(65504.0f)}, {un::float16(-65504.0f)}})[0]) ==
                65504.0f);
@@ -289,14 +290,15 @@ BOOST_AUTO_TEST_CASE(weighted_mean_adds_and_checks_its_weight) {
     const auto refused = [](const un::error& e) {
         return e.code() == un::ErrorCode::bad_input &&
                std::string(e.what()).find("WeightedMean::weight") != std::string::npos &&
-               std::string(e.what()).find("0.000") == std::string::npos; // as 1e-300
+               std::string(e.what()).find("0.000") == std::string::npos; // such as 1e-300
     };
     for (const double weight : {-1.0, std::nan(""), std::numeric_limits<double>::infinity(), 1e-300, 1e300}) {
         const un::WeightedMean mean{.weight = weight};
         BOOST_CHECK_EXCEPTION((un::make_reduction<un::WeightedMean, float>(mean)), un::error, refused);
         BOOST_CHECK_EXCEPTION((un::make_reduction<un::WeightedMean, double>(mean)), un::error, refused);
     }
-    // What an element's type cannot hold, with room for the sum over any number of ranks.
+    // Weights that the element's type cannot hold, with headroom for the sum over any number of
+    // ranks.
     const auto taken = [](auto zero, double weight) {
         try {
             un::WeightedMean{.weight = weight}.check(un::element_type_of<decltype(zero)>);
@@ -331,7 +333,7 @@ struct Clamped {
     float operator()(float a, float b) const { return a + b < limit ? a + b : limit; }
 };
 
-/// An opaque element without default constructor: a complex number with its count.
+/// An opaque element without a default constructor: a complex number with a count.
 struct Moment {
     Moment() = delete;
     Moment(double value, double square, std::int64_t number) : sum(value), squares(square), count(number) {}
@@ -381,7 +383,7 @@ BOOST_AUTO_TEST_CASE(of_an_integer) {
         std::vector<std::vector<std::int32_t>> inputs(4, std::vector<std::int32_t>(count));
         for (std::size_t s = 0; s < 4; ++s)
             for (std::size_t i = 0; i < count; ++i)
-                inputs[s][i] = static_cast<std::int32_t>((i + 1) * (s + 2) * 6); // gcd of 2, 3, 4, 5 is 1
+                inputs[s][i] = static_cast<std::int32_t>((i + 1) * (s + 2) * 6); // their gcd is 1
         const std::vector<std::int32_t> found = reduce(gcd, inputs);
         for (std::size_t i = 0; i < count; ++i) BOOST_REQUIRE_EQUAL(found[i], static_cast<std::int32_t>((i + 1) * 6));
     }

@@ -38,7 +38,7 @@ void require_same(const std::vector<T>& found, const std::vector<T>& wanted, con
         BOOST_REQUIRE_MESSAGE(same_bits(found[i], wanted[i]), where << ", count " << found.size() << ", element " << i);
 }
 
-/// What a computation in the accumulator gives in T: rounded once, and the one NaN.
+/// The result in T of a computation in the accumulator: rounded once, with one NaN.
 template <class T>
 T rounded(un::accumulator_t<T> value) {
     if (std::isnan(value)) return static_cast<T>(std::numeric_limits<un::accumulator_t<T>>::quiet_NaN());
@@ -90,7 +90,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(equals_a_loop_on_every_instruction_set, T, PlainTy
                 wanted_p[i] = p[i] - move;
             }
             un::detail::apply_on(set, root, count, p.data() + 1, g.data() + 1, m.data() + 1);
-            const auto unify = [](std::vector<T>& v) { // NaN payloads of a user's formula are the user's
+            // NaN payloads of a user's formula are the user's.
+            const auto unify = [](std::vector<T>& v) {
                 for (T& x : v)
                     if (std::isnan(x)) x = std::numeric_limits<T>::quiet_NaN();
             };
@@ -275,7 +276,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(first_at_least_finds_the_first, T, FloatingTypes) 
             BOOST_REQUIRE_EQUAL(find(3), un::npos);
             x[count - 1] = static_cast<T>(std::numeric_limits<W>::quiet_NaN());
             BOOST_REQUIRE_EQUAL(find(3), count - 1);
-            BOOST_REQUIRE_EQUAL(find(100'000), count - 1); // no number is so large
+            BOOST_REQUIRE_EQUAL(find(100'000), count - 1); // no number is as large
             x[count - 1] = T{};
             BOOST_REQUIRE_EQUAL(find(-100'000), count > 1 ? 0 : un::npos);
         }

@@ -1,5 +1,5 @@
-// Sums on a grid: the image is the exact product rounded once; every order and grouping gives one result; it is as near to the
-// exact sum as is promised; what does not fit is marked and stays so.
+// Sums on a grid. The image is the exact product, rounded once. Every order and grouping gives one
+// result, as close to the exact sum as promised. What does not fit is marked, and stays marked.
 #include "support.hpp"
 
 #include <unisono/arithmetic/grid.hpp>
@@ -35,7 +35,7 @@ Parts parts(double x) {
     return {bits >> 63 != 0 ? -mantissa : mantissa, (field == 0 ? 1 : field) - 1075};
 }
 
-/// x * w / 2^(E - 51), to the nearest integer, ties to even: by integers alone.
+/// x * w / 2^(E - 51), rounded to the nearest integer, ties to even, with integers only.
 std::int64_t exact_image(double x, double w, std::int32_t exponent) {
     const Parts a = parts(x);
     const Parts b = parts(w);
@@ -67,7 +67,7 @@ double wide(T x) {
     else return static_cast<double>(x);
 }
 
-/// Finite numbers of very different exponents, subnormals and signed zeros among them.
+/// Finite numbers with very different exponents, including subnormals and signed zeros.
 template <class T>
 class Wild {
 public:
@@ -100,7 +100,7 @@ void check_images() {
         if (round % 3 == 1) weight = static_cast<double>(1 + wild.bits() % 1000);
         if (round % 3 == 2) weight = wild.next(3, 6);
         const std::int32_t needed = un::needed_exponent(std::span<const T>(x), weight);
-        for (const T& one : x) { // above all products, and not by more than it must
+        for (const T& one : x) { // above all products, and no higher than necessary
             const double product = std::abs(wide(one)) * std::abs(weight);
             if (product != 0) BOOST_REQUIRE(std::ldexp(1.0, needed) > product);
         }
@@ -184,7 +184,7 @@ void check_straight() {
     }
 }
 
-/// One vector of addends for one element: added in many ways.
+/// Addends for one element, added in many ways.
 template <class T>
 struct Addends {
     std::vector<T> values;
@@ -195,7 +195,7 @@ struct Addends {
         un::to_grid(std::span(&one, 1), std::span(&values[i], 1), weight, grid);
         return one;
     }
-    /// In this order, in groups that end at random, the groups by a random tree.
+    /// Adds in this order, in groups that end at random. A random tree adds the groups.
     template <class Random>
     [[nodiscard]] std::int64_t grouped(const std::vector<std::size_t>& order, const un::Grid& grid,
                                        Random&& random) const {
@@ -217,7 +217,8 @@ struct Addends {
     }
 };
 
-/// The exact sum of weight * values in units of 2^(E - 51 - 170), if all bits lie above that and it fits 128 bits.
+/// Compares with the exact sum of weight * values in units of 2^(E - 51 - 170), if all bits lie
+/// above that and the sum fits 128 bits.
 template <class T>
 void check_vectors(std::uint64_t seed, int vectors) {
     Wild<T> wild(seed);
@@ -239,13 +240,14 @@ void check_vectors(std::uint64_t seed, int vectors) {
         const std::int32_t needed = un::needed_exponent(std::span<const T>(all.values), all.weight);
         const bool finite = needed != un::Grid::not_finite;
         un::Grid grid = un::Grid::above<T>(finite ? needed : top + 4);
-        if (wild.bits() % 40 == 0) grid.exponent = std::max(grid.exponent - 2, un::Grid::least<T>); // too fine
+        // Too fine.
+        if (wild.bits() % 40 == 0) grid.exponent = std::max(grid.exponent - 2, un::Grid::least<T>);
         const bool fits = un::fits(needed, grid);
 
         std::vector<std::size_t> order(count);
         std::iota(order.begin(), order.end(), std::size_t{0});
         const std::int64_t sum = all.grouped(order, grid, [&] { return wild.bits(); });
-        BOOST_REQUIRE(un::detail::is_marked(sum) == !fits); // neither lost nor found without cause
+        BOOST_REQUIRE(un::detail::is_marked(sum) == !fits); // marked if and only if it does not fit
         for (int again = 0; again < 3; ++again) {
             if (again == 0) std::reverse(order.begin(), order.end());
             else
@@ -263,7 +265,8 @@ void check_vectors(std::uint64_t seed, int vectors) {
             continue;
         }
         BOOST_REQUIRE(first == 1);
-        // Against the exact sum, in units of 2^(E - 51 - 60): what lies below is 2^-60 of a step an addend, and ignored.
+        // The exact sum, in units of 2^(E - 51 - 60). Bits below are 2^-60 of a step per addend,
+        // and are ignored.
         Wide exact = 0;
         for (const T value : all.values) {
             const Parts a = parts(wide(value));
@@ -280,7 +283,7 @@ void check_vectors(std::uint64_t seed, int vectors) {
         inexact += error != 0 ? 1 : 0;
         const Wide half_step = static_cast<Wide>(1) << 59;
         BOOST_REQUIRE(error <= static_cast<Wide>(count) * half_step + static_cast<Wide>(count));
-        // And the one rounding to T: half an ulp of the sum on the grid.
+        // Compares with the single rounding to T: half an ulp of the sum on the grid.
         BOOST_REQUIRE(same_bits(result, number<T>(std::ldexp(static_cast<double>(sum), grid.exponent - 51))));
     }
     BOOST_TEST(marked > vectors / 100);
@@ -320,13 +323,14 @@ BOOST_AUTO_TEST_CASE(a_hundred_thousand_vectors_in_every_order_and_grouping) {
 }
 
 BOOST_AUTO_TEST_CASE(the_bound_is_reached_by_ties_and_headroom_by_the_largest) {
-    // L addends that all lie half a step off the grid, rounded the same way: the error is L * 2^(E - 52).
+    // L addends that all lie half a step off the grid and are rounded the same way: the error is L
+    // * 2^(E - 52).
     const un::Grid grid{0};
-    const double off = 0x1p-51 * 1.5; // a tie: to even, that is up to 2 steps
+    const double off = 0x1p-51 * 1.5; // a tie, rounded to even: up to 2 steps
     std::vector<std::int64_t> image(1);
     for (int i = 0; i < 100; ++i) un::add_to_grid(std::span(image), std::span(&off, 1), 1.0, grid);
     BOOST_TEST(image[0] == 200);
-    // As many of the largest as are allowed, of both signs.
+    // The largest allowed number of the largest addends, of both signs.
     for (const double sign : {1.0, -1.0}) {
         const double largest = sign * std::nextafter(1.0, 0.0);
         image[0] = 0;
@@ -338,7 +342,7 @@ BOOST_AUTO_TEST_CASE(the_bound_is_reached_by_ties_and_headroom_by_the_largest) {
         un::from_grid(std::span(&sum, 1), std::span<const std::int64_t>(image), grid);
         BOOST_TEST(sum == sign * 2047.0);
     }
-    // Many more: partial sums are marked before they can wrap.
+    // With many more addends, partial sums are marked before they can wrap.
     bool marked = false;
     const double large = std::nextafter(1.0, 0.0);
     for (int i = 0; i < 10000; ++i) {
@@ -389,7 +393,8 @@ BOOST_AUTO_TEST_CASE(four_bytes_an_image_any_order_within_their_bound) {
         std::int32_t sum = 0;
         std::int32_t other = 0;
         double exact =
-            0; // of at most 20 products within 30 binades of each other: not exact, but far closer than the bound
+            // Of at most 20 products within 30 binades: not exact, but much closer than the bound.
+            0;
         for (std::size_t i = 0; i < count; ++i) {
             un::add_to_grid(std::span(&sum, 1), std::span<const float>(&values[i], 1), weight, grid);
             exact += static_cast<double>(values[i]) * weight;
@@ -428,7 +433,7 @@ BOOST_AUTO_TEST_CASE(a_grid_has_room_for_all_addends) {
     BOOST_TEST(un::Grid::above(3, 2048).exponent == 4);
     BOOST_TEST(un::Grid::above(3, 4094).exponent == 4);
     BOOST_TEST(un::Grid::above(3, 4095).exponent == 5);
-    // Of the largest addends, too.
+    // Also of the largest addends.
     const double most = 0x1.ffffffp959;
     const std::int32_t needed = un::needed_exponent(std::span(&most, 1));
     BOOST_TEST(needed == 960);

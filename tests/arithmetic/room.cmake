@@ -1,5 +1,5 @@
-# Contraction: with each compiler at hand, the probe as it is must find no FMA, and without the guards must find some. The
-# flags are those under which compilers do contract, whatever this build's own.
+# Contraction: with each available compiler, the probe must find no FMA, and without the guards it
+# must find some. With these flags compilers do contract, whatever the flags of this build.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT UNISONO_SANITIZED)
     foreach(compiler IN LISTS snippet_compilers)
         get_filename_component(compiler_name ${compiler} NAME)
@@ -25,7 +25,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT UNISONO_SANITIZED)
     endif()
 endif()
 
-# Sums on a grid have the same bits under -ffast-math, on each compiler, with FMA instructions and without.
+# Sums on a grid have the same bits with -ffast-math, on each compiler, with and without FMA
+# instructions.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT few)
     set(fast_math_flags_plain -O2)
     set(fast_math_flags_fast -O2 -ffast-math -DUNISONO_TEST_FAST_MATH)

@@ -1,4 +1,4 @@
-// Sums of squares: any cut and order, any instruction set's kernel, near the exact sum.
+// Sums of squares are close to the exact sum for any cut, order and instruction set.
 #include "support.hpp"
 
 #include <unisono/arithmetic/square_sum.hpp>
@@ -34,7 +34,7 @@ void check(double scale, int spread) {
     whole.add(std::span<const T>(x));
     BOOST_TEST(std::abs(whole.value() - exact.value()) <=
                20000 * std::ldexp(1.0, 2 * needed - 52) + exact.value() * 0x1p-52);
-    BOOST_TEST(std::abs(whole.value() - exact.value()) <= 1e-11 * exact.value()); // and much nearer
+    BOOST_TEST(std::abs(whole.value() - exact.value()) <= 1e-11 * exact.value()); // and much closer
     for (const std::size_t cut : {1u, 17u, 4095u, 4097u, 9999u}) {
         std::vector<un::SquareSum> parts;
         for (std::size_t at = 0; at < x.size(); at += cut * 3) {

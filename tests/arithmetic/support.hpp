@@ -1,7 +1,7 @@
 #pragma once
 
-/// \file
-/// Shared by the tests of this room: instruction sets to try, and values that tell wrong arithmetic from right.
+/// \file Shared by the tests of this room: instruction sets to try, and values that distinguish
+/// right arithmetic from wrong.
 
 #include <unisono/arithmetic/values.hpp>
 #include <unisono/arithmetic/vectorised.hpp>
@@ -29,7 +29,8 @@ bool same_bits(const T& a, const T& b) {
     return std::memcmp(&a, &b, sizeof(T)) == 0;
 }
 
-/// A seeded stream: mostly numbers of many magnitudes and both signs, at times zeros, infinities, NaN, subnormals, ties.
+/// A seeded stream, mostly of numbers of many magnitudes and both signs, sometimes zeros,
+/// infinities, NaN, subnormals and ties.
 template <class T>
 class Values {
 public:

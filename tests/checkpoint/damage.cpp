@@ -1,5 +1,5 @@
-// Files that are short, corrupt, foreign, newer or missing: an error on every rank that says which and why, and a trainer that is
-// as it was.
+// Short, corrupt, foreign, newer or missing files: every rank gets an error that says which file
+// and why, and the trainer is unchanged.
 #include "training.hpp"
 
 #include "unisono/checkpoint/reading.hpp"
@@ -30,7 +30,7 @@ void put_byte(const std::string& path, std::size_t at, char byte) {
     file.put(byte);
 }
 
-/// A checkpoint of two ranks with slices, which every test damages and mends again.
+/// A checkpoint of two ranks with slices, which every test damages and repairs.
 struct Saved {
     Folder folder;
     std::string path;
@@ -46,7 +46,7 @@ struct Saved {
     }
     [[nodiscard]] std::string file(const std::string& name) const { return path + "/" + name; }
 
-    /// On every rank the same error, of this file, with these words.
+    /// Expects the same error on every rank, of this file, with these words.
     void refused(const std::string& name, const std::string& words) const {
         const auto all = train({.ranks = 3, .folder = folder.path(), .resume = true});
         for (const Outcome& one : all) {
@@ -124,8 +124,9 @@ BOOST_AUTO_TEST_CASE(a_file_is_missing_or_another) {
     fs::rename(saved.file(a), saved.file("away"));
     fs::rename(saved.file(b), saved.file(a));
     fs::rename(saved.file("away"), saved.file(b));
-    saved.refused(b, "has 888 bytes; expected 328"); // whose turn comes first
-    // Of another run that was saved at the same update: as long, and with other numbers.
+    saved.refused(b, "has 888 bytes; expected 328"); // it is read first
+    // A file of another run that was saved at the same update: of the same length, with other
+    // numbers.
     const Folder elsewhere;
     const auto other = train(
         {.ranks = 2, .sharded = true, .folder = elsewhere.path(), .save_every = 6, .stop_after = 6, .sampler_seed = 4});
@@ -156,7 +157,7 @@ BOOST_AUTO_TEST_CASE(a_manifest_says_something_else) {
     with("\"grid_exponents\":[", "\"grid_exponents\":[1,", "found 6 grid_exponents; expected none or 5");
     const std::string grids = body.substr(body.find("\"grid_exponents\":["),
                                           body.find(",\n\"policies\"") - body.find("\"grid_exponents\":["));
-    // What the trainer itself refuses is refused before anything has changed; it knows no file.
+    // The trainer itself refuses some input before anything has changed. It knows no file.
     std::string other = body;
     put(saved.file("manifest.json"),
         un::detail::sealed(other.replace(other.find(grids), grids.size(), "\"grid_exponents\":[1,1,1,1,99999]")));
@@ -164,7 +165,7 @@ BOOST_AUTO_TEST_CASE(a_manifest_says_something_else) {
         BOOST_TEST(one.refused.find("the grid of parameter 4 has exponent 99999") != std::string::npos, one.refused);
         BOOST_TEST(one.untouched);
     }
-    // Parts that leave gaps, overlap, or have no owner.
+    // Ranges that leave gaps, overlap, or have no owner.
     with("\"of\":\"parameter\",\"array\":0,\"index\":0", "\"of\":\"parameter\",\"array\":0,\"index\":1",
          "do not have each element of the parameter \"hidden.weight\" once");
     with("\"of\":\"optimizer\",\"array\":0", "\"of\":\"optimizer\",\"array\":1", "once: look at element");

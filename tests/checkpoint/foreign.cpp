@@ -1,4 +1,5 @@
-// What has a checkpoint's name and was not made by a training: a planted link is not followed, and nothing behind it is touched.
+// Files with a checkpoint's name that no training made. A planted link is not followed, and its
+// target is not touched.
 #include "training.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -18,7 +19,7 @@ using namespace unisono_test;
 
 namespace {
 
-/// A folder of somebody else's, with files of the names that a checkpoint has.
+/// A folder of another user, with the files that a checkpoint has.
 struct Victim {
     Folder folder;
     std::vector<std::string> files = {"manifest.json", "model-00001-of-00002.safetensors", "rank-0.json", "thesis.tex"};
@@ -35,7 +36,7 @@ struct Victim {
     }
 };
 
-/// What standard error gets meanwhile.
+/// Records standard error.
 class Heard {
 public:
     Heard() {
@@ -76,7 +77,7 @@ BOOST_AUTO_TEST_CASE(a_link_where_a_checkpoint_is_to_be_written_is_not_followed)
     for (const bool background : {false, true}) {
         const Victim victim;
         const Folder folder;
-        // The name of the first save, and one that looks like what a crash has left.
+        // The name of the first save, and a name that looks like the remains of a crash.
         const std::vector<std::string> planted = {"checkpoint-000001-update-3.writing",
                                                   "checkpoint-000077-update-5.writing"};
         for (const std::string& name : planted) fs::create_directory_symlink(victim.folder.path(), folder / name);
@@ -116,7 +117,8 @@ BOOST_AUTO_TEST_CASE(an_old_checkpoint_that_is_a_link_is_not_emptied) {
     BOOST_TEST(all[0].refused == "");
     BOOST_TEST(fs::is_symlink(folder / "checkpoint-000001-update-1"));
     BOOST_TEST(times(text, "checkpoint-000001-update-1' is a symbolic link") == 1u, text);
-    BOOST_TEST(!fs::exists(folder / all[0].saved.at(0))); // ours are pruned as before
+    // Checkpoints of the training are pruned as before.
+    BOOST_TEST(!fs::exists(folder / all[0].saved.at(0)));
     BOOST_TEST(fs::exists(folder / all[0].saved.back()));
 }
 
@@ -135,7 +137,7 @@ BOOST_AUTO_TEST_CASE(it_is_an_error_on_all_ranks_where_that_is_asked) {
     victim.check();
 }
 
-// Between making the folder and writing: the folder is open, and another in its place gets nothing.
+// The folder is opened before it is written to. Another folder in its place gets nothing.
 BOOST_AUTO_TEST_CASE(a_link_inside_of_the_folder_is_not_written_through) {
     const Victim victim;
     const Folder folder;
@@ -145,7 +147,7 @@ BOOST_AUTO_TEST_CASE(a_link_inside_of_the_folder_is_not_written_through) {
     fs::create_symlink(victim.folder / "thesis.tex", leftover + "/model-00001-of-00002.safetensors");
     const auto all = train({.ranks = 2, .folder = folder.path(), .save_every = 3});
     BOOST_TEST(all[0].refused == "");
-    BOOST_TEST(!fs::exists(leftover)); // the links went, and not what they lead to
+    BOOST_TEST(!fs::exists(leftover)); // the links are removed, and their targets stay
     victim.check();
 }
 

@@ -1,4 +1,4 @@
-// What files look like, and what is refused of them.
+// The format of files, and what is refused.
 #include "training.hpp"
 
 #include "unisono/checkpoint/folder.hpp"
@@ -42,7 +42,8 @@ std::string content(const std::string& path) {
     return all.str();
 }
 
-/// A file of this header, with `data` behind it; `length` as the header says of itself, -1: the truth.
+/// A file with this header and `data` bytes after it. `length` is the header's length field; -1:
+/// its true length.
 std::string tensor_file(const Folder& folder, const std::string& header, std::size_t data, std::int64_t length = -1) {
     const std::string path = folder / "x.safetensors";
     std::ofstream file(path, std::ios::binary);
@@ -56,14 +57,14 @@ std::string tensor_file(const Folder& folder, const std::string& header, std::si
 
 BOOST_AUTO_TEST_SUITE(checkpoint_format)
 
-BOOST_AUTO_TEST_CASE(checksums) { // as other implementations have them
+BOOST_AUTO_TEST_CASE(checksums) { // as other implementations compute them
     BOOST_TEST(sum_of("") == "ef46db3751d8e999");
     BOOST_TEST(sum_of("a") == "d24ec4f1a98c6e5b");
     BOOST_TEST(sum_of("abc") == "44bc2cf5ad770999");
     BOOST_TEST(sum_of("Nobody inspects the spammish repetition") == "fbcea83c8a378bf1");
     std::string text;
     for (int i = 0; i < 300; ++i) text += static_cast<char>(i * 7);
-    for (std::size_t size = 0; size <= text.size(); ++size) // the same in pieces, wherever they end
+    for (std::size_t size = 0; size <= text.size(); ++size) // the same in parts, wherever they end
         for (const std::size_t piece : {1u, 3u, 31u, 32u, 33u, 100u}) {
             un::detail::Xxh64 sum;
             for (std::size_t at = 0; at < size; at += piece) sum.add(text.data() + at, std::min(piece, size - at));
@@ -78,7 +79,7 @@ BOOST_AUTO_TEST_CASE(json) {
           "\"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\""}) {
         BOOST_TEST_CONTEXT(good) {
             BOOST_CHECK_NO_THROW(parse(good));
-            BOOST_TEST(nlohmann::json::accept(good)); // others agree
+            BOOST_TEST(nlohmann::json::accept(good)); // other parsers agree
         }
     }
     for (const char* bad : {"",
@@ -135,7 +136,8 @@ BOOST_AUTO_TEST_CASE(json) {
     refused([&] { parse(many + "1]"); }, "values");
     many = "[";
     for (std::size_t i = 0; i < Json::most_values(0); ++i) many += "1234567,";
-    BOOST_TEST(parse(many + "1]").items.size() == Json::most_values(0) + 1); // a longer text may have more
+    // A longer text may have more.
+    BOOST_TEST(parse(many + "1]").items.size() == Json::most_values(0) + 1);
     BOOST_TEST(parse("\"\\u00e4\\u20ac\\ud83d\\ude00\"").text == "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
     BOOST_TEST(parse("18446744073709551615").integer<std::uint64_t>("x") == ~std::uint64_t{0});
     BOOST_TEST(parse("-9223372036854775808").integer<std::int64_t>("x") == std::numeric_limits<std::int64_t>::min());
@@ -194,7 +196,8 @@ BOOST_AUTO_TEST_CASE(tensors_there_and_back) {
         },
         "__metadata__");
     const un::Tensor dense{.name = "a", .type = "U8", .shape = std::vector<std::uint64_t>(Json::most_values(0), 1)};
-    refused([&] { un::write_tensors(folder / "4", {{dense, e.data()}}); }, "values"); // it could not be read
+    // It could not be read back.
+    refused([&] { un::write_tensors(folder / "4", {{dense, e.data()}}); }, "values");
     BOOST_TEST(!std::filesystem::exists(folder / "4"));
 }
 
@@ -291,7 +294,8 @@ BOOST_AUTO_TEST_CASE(manifests) {
                {"b", 0, 0, {}}};
     const std::string text = un::detail::manifest_text(m);
     BOOST_TEST((un::detail::manifest_of(text, "here") == m));
-    BOOST_TEST(nlohmann::json::parse(text)["files"][0]["xxh64"] == "0123456789abcdef"); // others read it, too
+    // Other parsers read it, too.
+    BOOST_TEST(nlohmann::json::parse(text)["files"][0]["xxh64"] == "0123456789abcdef");
     for (std::size_t i = 0; i < text.size(); ++i) {
         std::string other = text;
         other[i] = static_cast<char>(other[i] ^ (1 << i % 8));
@@ -299,7 +303,7 @@ BOOST_AUTO_TEST_CASE(manifests) {
         refused([&] { un::detail::manifest_of(text.substr(0, i), "here"); }, "here: found ");
     }
     refused([&] { un::detail::manifest_of(text + "\n", "here"); }, "that do not end with a checksum");
-    // Sealed rightly, but not what it should be.
+    // With a valid seal and wrong contents.
     const auto with = [&](const std::string& from, const std::string& to, const std::string& words) {
         std::string body = text.substr(0, text.rfind(",\n\"xxh64\""));
         const std::size_t at = body.find(from);
@@ -316,7 +320,8 @@ BOOST_AUTO_TEST_CASE(manifests) {
     with("\"world\":3", "\"world\":0", "expected a world of 1 or more");
     with("\"epoch\":7", "\"epoch\":-7", "found world 3, epoch -7");
     for (const std::string most :
-         {"9223372036854775807", "9223372036854775806", "9007199254740993"}) { // the next one overflows
+         // The next number overflows.
+         {"9223372036854775807", "9223372036854775806", "9007199254740993"}) {
         with("\"epoch\":7", "\"epoch\":" + most, "found epoch " + most);
         with("\"samples\":11", "\"samples\":" + most, "samples " + most);
         with("\"step_epoch\":13", "\"step_epoch\":" + most, "step_epoch " + most);

@@ -1,5 +1,6 @@
-// Ranks that are killed at a moment that the seed decides, while they save: the last good checkpoint is there, and good.
-// UNISONO_KILLS=200 tries so many instead of the few that always run.
+// Ranks that are killed while they save, at a moment that the seed decides. The last good
+// checkpoint exists and is good. UNISONO_KILLS=200 tries that number of seeds instead of the few
+// that always run.
 #include "network.hpp"
 
 #include "support/ranks.hpp"
@@ -34,7 +35,7 @@ unsigned trials() {
     return number > 0 ? static_cast<unsigned>(number) : 12;
 }
 
-/// One that saves after each update, on processes, from where it begins to its end.
+/// The duration of a training on processes that saves after each update.
 unsigned microseconds_of_a_training() {
     const Folder folder;
     const test::Shared<std::atomic<std::int64_t>> took;
@@ -67,7 +68,7 @@ BOOST_AUTO_TEST_SUITE(checkpoint_kills, *boost::unit_test::enable_if<!test::unde
 
 BOOST_AUTO_TEST_CASE(the_last_good_one_is_left, *boost::unit_test::label("slow")) {
     std::unique_ptr<Folder> folder;
-    std::uint64_t known = 0; // updates of a checkpoint that was seen, or that a rank was told of
+    std::uint64_t known = 0; // updates of a checkpoint that was seen or reported to a rank
     unsigned whole = microseconds_of_a_training();
     unsigned killed = 0, amid = 0, begun = 0, with_none = 0;
     for (unsigned seed = 0; killed < trials(); ++seed) {
@@ -79,8 +80,8 @@ BOOST_AUTO_TEST_CASE(the_last_good_one_is_left, *boost::unit_test::label("slow")
         }
         std::mt19937 random(seed);
         const int ranks = 2 + static_cast<int>(random() % 2);
-        const int victim =
-            static_cast<int>(random() % static_cast<unsigned>(ranks + 2)); // beyond the ranks: all at once
+        // Beyond the ranks: all at once.
+        const int victim = static_cast<int>(random() % static_cast<unsigned>(ranks + 2));
         const unsigned moment = static_cast<unsigned>(random()) % whole;
         Case how{.ranks = ranks, .sharded = random() % 2 == 0, .folder = folder->path()};
         how.checkpoints = {.keep = 1 + random() % 2, .background = random() % 2 == 0, .patience = 20s};
@@ -106,11 +107,11 @@ BOOST_AUTO_TEST_CASE(the_last_good_one_is_left, *boost::unit_test::label("slow")
             struck = true;
         }
         killed += struck ? 1 : 0;
-        whole =
-            std::max(1000u, struck ? whole + whole / 16 : whole / 4 * 3); // the machine may be busier now, or less so
+        // The machine may be busier now, or less busy.
+        whole = std::max(1000u, struck ? whole + whole / 16 : whole / 4 * 3);
         amid += struck && names_ending_with(folder->path(), ".writing") != 0 ? 1 : 0;
         BOOST_TEST(*refused == 0, "seed " << seed);
-        // The state is one that the undisturbed training had, and no older than what was durable.
+        // The state is one of the undisturbed training, and no older than what was durable.
         const auto look = train({.ranks = 1 + static_cast<int>(random() % 3),
                                  .sharded = random() % 2 == 0,
                                  .folder = folder->path(),
@@ -135,13 +136,13 @@ BOOST_AUTO_TEST_CASE(the_last_good_one_is_left, *boost::unit_test::label("slow")
                               << whole << " us");
     BOOST_TEST(amid > 0u);
     if (!folder) return;
-    // Who goes on removes what was left, and ends as if nothing had happened.
+    // A resumed training removes the remains, and ends like an undisturbed one.
     for (const Outcome& one : train({.ranks = 2, .folder = folder->path(), .resume = true, .save_every = 1}))
         BOOST_TEST((one.hash == undisturbed(Which::adam).back()));
     BOOST_TEST(names_ending_with(folder->path(), ".writing") == 0u);
 }
 
-// Rank 1 may write no more than a few bytes after the first checkpoint, as if its disk were full.
+// After the first checkpoint rank 1 may write only a few bytes, as if its disk were full.
 BOOST_AUTO_TEST_CASE(a_rank_whose_disk_is_full) {
     for (const bool background : {false, true}) {
         struct Told {
@@ -158,8 +159,7 @@ BOOST_AUTO_TEST_CASE(a_rank_whose_disk_is_full) {
                                           if (rank != 1) return;
                                           std::signal(SIGXFSZ, SIG_IGN);
                                           const rlimit limit{background ? 10u : 100u, RLIM_INFINITY};
-                                          if (background)
-                                              std::this_thread::sleep_for(200ms); // the first one is being written
+                                          if (background) std::this_thread::sleep_for(200ms);
                                           ::setrlimit(RLIMIT_FSIZE, &limit);
                                       });
                                       Told& mine = told->at(static_cast<std::size_t>(world.rank()));

@@ -1,4 +1,5 @@
-// Ranks that make updates of their own, stopped where they have met, go on with the bits of those that were never stopped.
+// Ranks that make updates of their own stop where they have synchronised. The resumed training has
+// the bits of one that never stopped.
 #include "../../examples/own_update/elastic_averaging.hpp"
 #include "training.hpp"
 
@@ -26,7 +27,7 @@ using unisono_test::Folder;
 
 namespace {
 
-/// y = w . x in two parameters, pulled to 1.
+/// y = w . x in two parameters, whose targets are 1.
 struct Linear {
     std::vector<float> weights = std::vector<float>(12, 0.1f), slopes = std::vector<float>(12);
     std::array<std::span<float>, 2> parameters() {
@@ -49,9 +50,9 @@ struct Ways {
     int ranks = 2;
     std::string folder = {};
     bool resume = false;
-    std::uint64_t save_at = 0; ///< updates; training stops there
-    std::uint64_t meet_at = 0; ///< updates; ranks are told to meet there, before that
-    int astray = 0;            ///< before it resumes: updates that shall leave no trace
+    std::uint64_t save_at = 0; ///< update at which training saves and stops
+    std::uint64_t meet_at = 0; ///< earlier update after which ranks are told to synchronise
+    int astray = 0;            ///< updates before it resumes, which must leave no trace
 };
 struct End {
     std::vector<float> weights = {}, state = {}; ///< the rank's own
@@ -97,7 +98,7 @@ std::vector<End> train(const Ways& how, const Update& update) {
     return ends;
 }
 
-/// `meet_at`: 0 where ranks meet by themselves.
+/// `meet_at`: 0 if ranks synchronise by themselves.
 template <class Update>
 void goes_on(int ranks, std::uint64_t save_at, const Update& update, std::uint64_t meet_at = 0, int astray = 0) {
     BOOST_TEST_CONTEXT(Update::name << " on " << ranks << " ranks, saved after " << save_at << ", astray " << astray) {
@@ -113,7 +114,8 @@ void goes_on(int ranks, std::uint64_t save_at, const Update& update, std::uint64
             BOOST_TEST(ends[rank].weights == whole[rank].weights, boost::test_tools::per_element());
             BOOST_TEST(ends[rank].state == whole[rank].state, boost::test_tools::per_element());
         }
-        if (ranks > 1) BOOST_TEST(whole[0].state != whole[1].state); // so it matters whose they are
+        // So it matters whose state it is.
+        if (ranks > 1) BOOST_TEST(whole[0].state != whole[1].state);
     }
 }
 
@@ -122,8 +124,9 @@ void goes_on(int ranks, std::uint64_t save_at, const Update& update, std::uint64
 BOOST_AUTO_TEST_SUITE(checkpoint_local)
 
 BOOST_AUTO_TEST_CASE(local_steps_go_on_where_the_ranks_have_met) {
-    for (const int ranks : {1, 2, 3}) goes_on(ranks, 6, un::LocalSteps{.steps = 3}); // within an epoch
-    goes_on(2, 4, un::LocalSteps{.steps = 3, .warm_up = 4});                         // before their first own update
+    // Within an epoch.
+    for (const int ranks : {1, 2, 3}) goes_on(ranks, 6, un::LocalSteps{.steps = 3});
+    goes_on(2, 4, un::LocalSteps{.steps = 3, .warm_up = 4}); // before the first own update
 }
 
 BOOST_AUTO_TEST_CASE(so_does_an_outer_optimizer) {
@@ -133,13 +136,17 @@ BOOST_AUTO_TEST_CASE(so_does_an_outer_optimizer) {
 }
 
 BOOST_AUTO_TEST_CASE(fragments_go_on_where_the_ranks_were_told_to_meet) {
-    const un::StreamingDiloco<> two{.steps = 4, .fragments = 2, .overlap = 1}; // under way after 2, 4, ... updates
+    // In flight after 2, 4, ... updates.
+    const un::StreamingDiloco<> two{.steps = 4, .fragments = 2, .overlap = 1};
     for (std::uint64_t at = 1; at < 12; ++at) goes_on(2, at, two, at);
     for (const int ranks : {1, 3}) goes_on(ranks, 6, two, 6);
     const un::StreamingDiloco<> warm{.steps = 2, .fragments = 1, .overlap = 1, .mix = 0.25, .warm_up = 3};
-    for (const std::uint64_t at : {3u, 4u, 5u}) goes_on(2, at, warm, at); // before the first own update, and behind
-    for (const int astray : {1, 2, 3}) goes_on(2, 5, two, 5, astray);     // resumed with a fragment under way, or not
-    for (const int astray : {1, 2, 3}) goes_on(2, 11, two, 11, astray);   // and they meet an update later
+    // Before the first own update, and after it.
+    for (const std::uint64_t at : {3u, 4u, 5u}) goes_on(2, at, warm, at);
+    // Resumed with or without a fragment in flight.
+    for (const int astray : {1, 2, 3}) goes_on(2, 5, two, 5, astray);
+    // And the ranks synchronise an update later.
+    for (const int astray : {1, 2, 3}) goes_on(2, 11, two, 11, astray);
 }
 
 BOOST_AUTO_TEST_CASE(so_do_averages_with_neighbours) {
@@ -157,7 +164,8 @@ BOOST_AUTO_TEST_CASE(common_parameters_go_on_where_the_ranks_have_met) {
     const std::vector<float> values = un::torch_rand(4, 8 * 2 * 12);
     const un::RowData<float> data(values, 12);
     const Folder folder;
-    const auto turns = [&](std::size_t from, std::size_t to, bool resume, bool save) { // one rank at a time
+    // One rank at a time.
+    const auto turns = [&](std::size_t from, std::size_t to, bool resume, bool save) {
         std::array<End, 2> ends;
         un::run<un::InProcess>(2, [&](auto& world) {
             Linear model;
@@ -188,7 +196,8 @@ BOOST_AUTO_TEST_CASE(common_parameters_go_on_where_the_ranks_have_met) {
     }
 }
 
-// Of 13 samples the last round has one: rank 1 makes 3 updates per epoch where rank 0 makes 4. A checkpoint after an epoch has both numbers.
+// The last round has one of 13 samples: rank 1 makes 3 updates per epoch where rank 0 makes 4. A
+// checkpoint after an epoch has both numbers.
 BOOST_AUTO_TEST_CASE(ranks_that_have_made_different_numbers_of_updates) {
     const std::vector<float> values = un::torch_rand(3, 13 * 12);
     const un::RowData<float> data(values, 12);

@@ -1,4 +1,4 @@
-// The model, and policies that stand for several.
+// The model, and policies that each stand for several.
 #pragma once
 
 #include "training.hpp"
@@ -20,7 +20,7 @@
 
 namespace unisono_test {
 
-/// Each optimizer of the library by one type.
+/// All optimizers of the library in one type.
 struct AnyOptimizer {
     Which which = Which::adam;
     double learning_rate = 0.02;
@@ -56,7 +56,8 @@ struct AnyOptimizer {
     }
 };
 
-/// Inputs, 5 hidden neurons with dropout, one output; a parameter without elements, and a running mean of the outputs.
+/// Inputs, 5 hidden neurons with dropout, one output, a parameter without elements, and a running
+/// mean of the outputs.
 class Network {
 public:
     static constexpr std::size_t hidden = 5;
@@ -126,7 +127,7 @@ private:
     std::vector<double> running_ = {0, 0};
 };
 
-/// One rank of it.
+/// Trains on one rank of the world.
 template <class World>
 Outcome train_rank(World& world, const Case& how, const std::function<void(int, const std::string&)>& after_save) {
     const std::vector<float> values = un::torch_rand(7, how.samples * how.inputs);
@@ -134,16 +135,15 @@ Outcome train_rank(World& world, const Case& how, const std::function<void(int, 
     const un::RowData data(values, how.inputs, labels);
     Outcome out;
     Network model(how.inputs, how.names_parameters);
-    un::Trainer trainer{
-        world,
-        model,
-        un::Replicas{4},
-        un::Reproducible{},
-        un::DistributedSampler{.seed = how.sampler_seed},
-        un::LossScaling{.initial = 1024, .growth_interval = 3},
-        AnyOptimizer{how.optimizer},
-        un::AutomaticSharding{.costs = {.replicated = 2, .sharded = how.sharded ? 1.0 : 3.0}}, // which is which
-        un::Buckets{.first_bytes = 40, .bytes = 100}};
+    un::Trainer trainer{world,
+                        model,
+                        un::Replicas{4}, // on any number of ranks
+                        un::Reproducible{},
+                        un::DistributedSampler{.seed = how.sampler_seed},
+                        un::LossScaling{.initial = 1024, .growth_interval = 3},
+                        AnyOptimizer{how.optimizer},
+                        un::AutomaticSharding{.costs = {.replicated = 2, .sharded = how.sharded ? 1.0 : 3.0}},
+                        un::Buckets{.first_bytes = 40, .bytes = 100}};
     un::Checkpoints checkpoints(how.folder.empty() ? "/nowhere" : how.folder, how.checkpoints);
     const auto refuse = [&](const un::error& failed) {
         out.refused = failed.what();

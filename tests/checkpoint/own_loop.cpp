@@ -1,4 +1,4 @@
-// A model in 16 bits, without names, in a loop of the user's own.
+// A 16-bit model without names, in a loop of the user's own.
 #include "training.hpp"
 
 #include "unisono/checkpoint/checkpoints.hpp"
@@ -44,7 +44,8 @@ struct Linear {
         double loss = 0;
         for (std::size_t row = 0; row < batch.rows(); ++row) {
             const auto x = batch.row(row);
-            const float noise = pass.random(row).uniform(); // of the update and the epoch that the loop has set
+            // Of the update and the epoch that the loop has set.
+            const float noise = pass.random(row).uniform();
             float y = noise - 1;
             for (std::size_t i = 0; i < width; ++i) y += static_cast<float>(weights[i]) * x[i];
             loss += static_cast<double>(y * y);
@@ -62,7 +63,8 @@ struct End {
     std::string note;
 };
 
-/// Goes on from the newest checkpoint, saves each third update, and stops after so many updates of this run.
+/// Resumes from the newest checkpoint, saves every third update, and stops after the given number
+/// of updates.
 std::vector<End> loop(const std::string& folder, int most) {
     std::vector<End> ends(2);
     const std::vector<float> values = un::torch_rand(3, 24 * width);
@@ -100,7 +102,7 @@ std::vector<End> loop(const std::string& folder, int most) {
     return ends;
 }
 
-/// y = w . x, pulled to 1, in one matrix.
+/// y = w . x in one matrix, whose targets are 1.
 struct Square {
     std::vector<float> weights = std::vector<float>(64, 0.1f), slopes = std::vector<float>(64);
 
@@ -122,7 +124,8 @@ struct Square {
     }
 };
 
-/// Rank 0's state after `before` updates, `resume` where there is a checkpoint, and `after` more; saved then, or not.
+/// Rank 0's state after `before` updates, `resume` if there is a checkpoint, and `after` more.
+/// `save`: whether it then saves.
 template <class Policy>
 un::StateHash steps(const std::string& folder, int before, int after, bool save, const Policy& policy) {
     un::StateHash hash;
@@ -146,7 +149,7 @@ un::StateHash steps(const std::string& folder, int before, int after, bool save,
     return hash;
 }
 
-/// What the call threw; empty: nothing.
+/// The error text of the call; empty: no error.
 template <class Call>
 std::string told(Call call) {
     try {
@@ -165,8 +168,9 @@ BOOST_AUTO_TEST_CASE(goes_on_where_it_stood) {
     const Folder whole, cut;
     const auto expected = loop(whole.path(), 1000);
     BOOST_TEST(expected[0].updates == 12u);
-    BOOST_TEST(loop(cut.path(), 8)[0].updates == 8u); // a checkpoint after 6, in the middle of an epoch
-    const auto second = loop(cut.path(), 4);          // from 6, to 10
+    // A checkpoint after 6, in the middle of an epoch.
+    BOOST_TEST(loop(cut.path(), 8)[0].updates == 8u);
+    const auto second = loop(cut.path(), 4); // from 6 to 10
     BOOST_TEST(second[1].note == "after 6");
     BOOST_TEST(second[0].updates == 10u);
     const auto ends = loop(cut.path(), 1000); // from 9
@@ -177,7 +181,7 @@ BOOST_AUTO_TEST_CASE(goes_on_where_it_stood) {
         BOOST_TEST((ends[rank].hash != second[rank].hash));
     }
     BOOST_TEST(ends[0].seen == expected[0].seen); // rank 0's buffers
-    // What the files say of it.
+    // The metadata in the files.
     const std::string folder = cut.path() + "/checkpoint-000004-update-12/";
     const un::TensorFile first(folder + "model-00001-of-00002.safetensors");
     const un::TensorFile second_file(folder + "model-00002-of-00002.safetensors");
@@ -254,7 +258,7 @@ BOOST_AUTO_TEST_CASE(fit_refuses_another_position_while_it_runs) {
     }
 }
 
-/// Two ranks save in the background; rank 0's part is complete long before rank 1's.
+/// Two ranks save in the background. Rank 0's part is complete long before rank 1's.
 BOOST_AUTO_TEST_CASE(patience_without_end) {
     struct Uneven {
         std::vector<float> weights = std::vector<float>(std::size_t{1} << 22), slopes = weights;
@@ -279,7 +283,8 @@ BOOST_AUTO_TEST_CASE(patience_without_end) {
     for (const std::string& one : failed) BOOST_TEST(one == "");
 }
 
-/// What cannot be looked at may be there: it is neither missing nor an incomplete checkpoint that may be removed.
+/// A checkpoint that cannot be examined may exist. It is neither missing nor an incomplete one that
+/// may be removed.
 BOOST_AUTO_TEST_CASE(a_folder_whose_name_is_too_long_for_what_is_in_it) {
     const Folder folder;
     std::string path = folder.path();
@@ -296,7 +301,7 @@ BOOST_AUTO_TEST_CASE(a_folder_whose_name_is_too_long_for_what_is_in_it) {
     }
 }
 
-/// A sampler of a program's own: the last sample first.
+/// A sampler of the program: the last sample comes first.
 struct Backwards {
     static constexpr std::string_view name = "backwards";
     static constexpr un::Family family = un::Family::sampler;
@@ -319,7 +324,8 @@ struct Backwards {
     };
 };
 
-/// Trains with a sampler, and stops at the second update of an epoch; or what `resume` says with it.
+/// Trains with a sampler, and stops at the second update of an epoch. Returns the error text of
+/// `resume`, if any.
 template <class Sampler>
 std::string by_sampler(const std::string& folder, bool saves, std::uint64_t updates, const Sampler& sampler) {
     const std::vector<float> values = un::torch_rand(3, 24 * width);
@@ -345,7 +351,7 @@ std::string by_sampler(const std::string& folder, bool saves, std::uint64_t upda
 
 BOOST_AUTO_TEST_CASE(a_sampler_of_ones_own_has_an_order_of_its_own) {
     const un::DistributedSampler stored{.shuffle = false};
-    for (const bool at_end : {false, true}) { // where the order of the next epoch is a choice
+    for (const bool at_end : {false, true}) { // the order of the next epoch may be chosen there
         const Folder own, others;
         const std::uint64_t updates = at_end ? 4 : 2;
         by_sampler(own.path(), true, updates, Backwards{});

@@ -1,4 +1,4 @@
-// A training that was stopped and goes on comes to the bits of one that was not.
+// A training that was stopped and resumed gets the bits of one that was not.
 #include "training.hpp"
 
 #include "unisono/checkpoint/folder.hpp"
@@ -20,7 +20,7 @@ std::vector<std::string> entries(const std::string& folder) {
     return found;
 }
 
-/// Ends like the undisturbed one, on all ranks.
+/// All ranks end like the undisturbed training.
 void ends_alike(const std::vector<Outcome>& all, Which optimizer = Which::adam) {
     for (const Outcome& one : all) {
         BOOST_TEST(one.refused == "");
@@ -33,7 +33,7 @@ void ends_alike(const std::vector<Outcome>& all, Which optimizer = Which::adam) 
 
 BOOST_AUTO_TEST_SUITE(checkpoint_resuming)
 
-BOOST_AUTO_TEST_CASE(the_undisturbed_training) { // what all others are compared with
+BOOST_AUTO_TEST_CASE(the_undisturbed_training) { // the reference of all other tests
     BOOST_TEST(undisturbed(Which::adam).size() == updates_in_all);
     BOOST_TEST((undisturbed(Which::adam)[5] != undisturbed(Which::adam).back()));
     ends_alike(train({.ranks = 3, .sharded = true}));
@@ -63,7 +63,8 @@ BOOST_AUTO_TEST_CASE(with_every_optimizer_within_an_epoch) {
         }
 }
 
-// Saved by 1 to 4 ranks, each of which updates everything or its slices; resumed by 1 to 4 ranks of either kind.
+// Saved by 1 to 4 ranks, each of which updates everything or its slices, and resumed by 1 to 4
+// ranks of either kind.
 BOOST_AUTO_TEST_CASE(on_other_ranks_with_other_sharding) {
     int ways = 0;
     for (const int before : {1, 2, 3, 4})
@@ -141,7 +142,8 @@ BOOST_AUTO_TEST_CASE(some_are_kept) {
     const Folder folder;
     Case how{.ranks = 2, .folder = folder.path(), .checkpoints = {.keep = 2}};
     how.save_every = 5;
-    std::filesystem::create_directory(folder / "checkpoint-000001-update-5.old"); // not one of ours
+    // Not one of the library.
+    std::filesystem::create_directory(folder / "checkpoint-000001-update-5.old");
     std::filesystem::create_directories(folder / "checkpoint-000009-update-5.writing");
     std::ofstream(folder / "checkpoint-000009-update-5.writing/rank-1.json") << "what a crash has left";
     std::filesystem::create_directories(folder / "checkpoint-000003-update-5");
@@ -154,7 +156,7 @@ BOOST_AUTO_TEST_CASE(some_are_kept) {
                (std::vector<std::string>{"checkpoint-000001-update-5.old", "checkpoint-000004-update-7",
                                          "checkpoint-000005-update-5", "checkpoint-000006-update-10"}));
     BOOST_TEST(entries(folder / "checkpoint-000004-update-7") == std::vector<std::string>{"notes.txt"});
-    // Going on from an older one and saving again: the newest is what was saved last.
+    // After a resume from an older checkpoint, the newest one is the one saved last.
     how.resume = true;
     how.name = "checkpoint-000005-update-5";
     how.save_every = 7;
@@ -230,7 +232,7 @@ BOOST_AUTO_TEST_CASE(what_must_be_as_it_was) {
            "DistributedSampler (seed 4, shuffled)");
     inside([](Case& one) { one.seed = 6; }, "FitOptions.seed is 6; expected 5");
     inside([](Case& one) { one.samples = 44; }, "data.size() is 44; expected 45");
-    // Between epochs another order is a choice, the seed of random numbers still a mistake.
+    // Between epochs the order may change. The seed of random numbers may not.
     how.sampler_seed = 4;
     BOOST_TEST(train(how)[0].refused == "");
     how.sampler_seed = 3;
@@ -260,7 +262,8 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_written_is_told_to_all) {
                  .folder = folder.path(),
                  .checkpoints = {.background = background, .refuse_foreign = true},
                  .save_every = 3};
-        // After the first save somebody puts a file where rank 0 wants to make a folder. (A rank whose disk is full: kills.cpp)
+        // After the first save, a file appears where rank 0 wants to make a folder. (kills.cpp has
+        // a rank whose disk is full.)
         const auto all = train(how, [&](int rank, const std::string&) {
             if (rank != 1) return;
             const std::string next = folder / "checkpoint-000002-update-6.writing";

@@ -1,5 +1,5 @@
-# The training, compiled once for the tests and for what Python's own library of the format checks. That is there where
-# tests/run.sh --all has installed it (tools/install_missing.sh).
+# The training, compiled once for the tests and for the files that the format's own Python library
+# checks. tests/run.sh --all installs that library (tools/install_missing.sh).
 add_library(checkpoint_training OBJECT ${folder}/training/training.cpp)
 target_link_libraries(checkpoint_training PRIVATE unisono_test_setup ${room_library})
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT UNISONO_SANITIZED)
@@ -19,11 +19,12 @@ if(NOT UNISONO_SANITIZED)
     set_tests_properties(checkpoint_python PROPERTIES TIMEOUT 120 SKIP_REGULAR_EXPRESSION "skipped: ")
 endif()
 
-# In builds of few tests ranks in lockstep stand for those that go their own ways: files are written in the same ways.
+# Builds of few tests omit ranks with updates of their own: ranks in lockstep write files in the
+# same ways.
 if(few)
     leave_out("/local[.]cpp$")
 endif()
-if(thread_sanitizer) # which would not see what processes do
+if(thread_sanitizer) # it would not see what processes do
     leave_out("/kills[.]cpp$")
 endif()
 unite_sources("damage kills local resuming" "format own_loop")

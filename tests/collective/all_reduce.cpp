@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(a_mean_that_nobody_waited_for_is_left_alone) {
             const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
             while (!done() && std::chrono::steady_clock::now() < until) group.progress();
             findings.expect(done(), "not done");
-            std::fill(data.begin(), data.end(), 7.0f); // it is the program's again, or has been freed
+            std::fill(data.begin(), data.end(), 7.0f); // it is the program's again, or is freed
             mean = {};
             findings.expect(data == std::vector<float>(5, 7.0f), "divided");
             un::barrier(group);
@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(weights_of_a_mean) {
             };
             const auto all = [&](const auto& family, const std::string& what) {
                 const bool first = group.rank() == 0;
-                // Usual weights: one rounding of each product, of the sum and of the quotient.
+                // Ordinary weights: one rounding each of products, sum and quotient.
                 const float expected = (3.0f * 0.1f + 0.5f * 0.7f) / 3.5f;
                 findings.expect(mean(first ? 3 : 0.5, first ? 0.1f : 0.7f, family) == expected, what + " bits");
                 findings.expect(mean(0x1p-64, 1.0f, family) == 1.0f, what + " the least weight");
@@ -177,7 +177,8 @@ BOOST_AUTO_TEST_CASE(weights_of_a_mean) {
                     findings.expect(mean(first ? 2 : 0, first ? 5.0f : nothing, family) == 5.0f, what + " weight 0");
                     findings.expect(mean(0, nothing, family) == 0.0f, what + " no weight at all");
                 }
-                for (const double weight : {1e-50, 1e39, -1.0}) { // refused on each rank; the group goes on
+                // Refused on each rank; the group remains usable.
+                for (const double weight : {1e-50, 1e39, -1.0}) {
                     bool refused = false;
                     try {
                         mean(weight, 1.0f, family);

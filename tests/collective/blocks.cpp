@@ -32,7 +32,8 @@ std::string refusal_of(Body body) {
 
 int value(int from, int to, std::size_t i) { return 1000 * from + 100 * to + static_cast<int>(i); }
 
-/// Block r has r + 1 elements. In the order of ranks without gaps, in the order with a gap of `gap`, or backwards with gaps.
+/// Block r has r + 1 elements. Blocks are in the order of ranks without gaps, in that order with
+/// gaps of `gap`, or in reverse order with gaps.
 struct Layout {
     std::vector<std::size_t> counts, displacements;
     std::size_t end = 0;
@@ -53,7 +54,8 @@ void all_with_gaps(World& world) {
     const int ranks = world.size();
     const int me = world.rank();
     for (const std::size_t gap : {0u, 3u}) {
-        const Layout mine(ranks, gap + static_cast<std::size_t>(me), me % 2 == 1); // its own on each rank
+        // Differs on each rank.
+        const Layout mine(ranks, gap + static_cast<std::size_t>(me), me % 2 == 1);
         const auto own = static_cast<std::size_t>(me) + 1;
         std::vector<int> gift(own);
         for (std::size_t i = 0; i < own; ++i) gift[i] = value(me, 0, i);
@@ -85,7 +87,7 @@ void all_with_gaps(World& world) {
                                     un::untyped::reduction(un::ReductionKind::sum, ints.type));
         for (std::size_t i = 0; i < own; ++i) expect(sum[i] == ranks * gift[i], "reduce_scatter");
 
-        // Rank i gives j + 1 elements to rank j, so that rank j gets j + 1 from each.
+        // Rank i gives j + 1 elements to rank j, so rank j gets j + 1 elements from each rank.
         std::vector<int> sent(mine.end, -1);
         for (std::size_t r = 0; r < mine.counts.size(); ++r)
             for (std::size_t i = 0; i < mine.counts[r]; ++i)
@@ -151,7 +153,8 @@ BOOST_AUTO_TEST_CASE(what_is_refused) {
                    all_to_all(world, ints, from.data(), {counts, apart}, nullptr, {counts, apart});
                }),
                "output");
-        gather(world, ints, data.data(), root ? to.data() : nullptr, {counts, apart}, 0); // the group is as it was
+        // The group is unchanged.
+        gather(world, ints, data.data(), root ? to.data() : nullptr, {counts, apart}, 0);
         scatter(world, ints, root ? from.data() : nullptr, data.data(), {counts, apart}, 0);
         std::array<int, 4> all{};
         un::untyped::all_gather(world, ints, data.data(), all.data(), {counts});

@@ -1,7 +1,7 @@
-// Random collectives against what each rank can compute alone (campaign.hpp).
+// Random collectives, compared with what each rank can compute by itself (campaign.hpp).
 //
-// UNISONO_TEST_CASES says how many cases there are in all, UNISONO_TEST_SEED where they begin, and UNISONO_TEST_GIGABYTES=1 asks for
-// buffers of more than 2^31 bytes.
+// UNISONO_TEST_CASES is the total number of cases, UNISONO_TEST_SEED the first seed.
+// UNISONO_TEST_GIGABYTES=1 requests buffers of more than 2^31 bytes.
 
 #include "campaign.hpp"
 
@@ -17,7 +17,7 @@ BOOST_AUTO_TEST_SUITE(collective_campaign)
 BOOST_AUTO_TEST_CASE(random_cases_against_what_a_rank_computes_alone) {
     const std::size_t all = campaign::from_environment("UNISONO_TEST_CASES", UNISONO_TEST_CASES_IN_ALL);
     std::uint64_t seed = campaign::from_environment("UNISONO_TEST_SEED", 1);
-    constexpr int batches = 40; // of 2.5 cases in the mean
+    constexpr int batches = 40; // of 2.5 cases on average
     std::size_t worlds = 0;
     for (std::size_t begun = 0; begun < all; begun += batches * 5 / 2, ++seed, ++worlds) {
         const int ranks = 1 + static_cast<int>(seed % 5);
@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(overlaps_of_collectives_with_a_root_and_of_counts) {
                 const std::span<float> shifted(data.data() + 1, count);
                 const std::vector<std::size_t> counts{count - 2, count + 1, count + 1};
                 const std::span<float> mine(data.data() + 1, counts[static_cast<std::size_t>(world.rank())]);
-                if (world.rank() == 1) { // the others have nothing to do with it
+                if (world.rank() == 1) { // the others take no part
                     refused([&] { un::reduce(world, std::span<const float>(all).first(count), shifted, 1); }, "reduce");
                     refused([&] { un::gather(world, shifted, all, 1); }, "gather");
                     refused([&] { un::scatter(world, all, shifted, 1); }, "scatter");
@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(overlaps_of_collectives_with_a_root_and_of_counts) {
                 refused([&] { un::all_gather(world, mine, all, counts); }, "all_gather of counts");
                 refused([&] { un::reduce_scatter(world, all, mine, un::Sum{}, counts); }, "reduce_scatter of counts");
                 refused([&] { un::all_to_all(world, all, all, counts, counts); }, "all_to_all of counts");
-                // What does not matter on other ranks than the root may be anything.
+                // Arguments that only matter on the root may be anything on other ranks.
                 un::reduce(world, std::span<const float>(all).first(count),
                            world.rank() == 0 ? std::span<float>(data.data() + 2 * count, count) : shifted, 0);
                 un::gather(world, std::span<const float>(data.data() + (world.rank() == 0 ? 0 : 1), count), all, 0);
@@ -152,7 +152,7 @@ BOOST_AUTO_TEST_CASE(all_to_all_of_amounts_that_do_not_match) {
     BOOST_TEST((code == un::ErrorCode::mismatch));
 }
 
-/// All ranks must end, and say which of them threw, and what.
+/// All ranks must end, and report which rank threw what.
 BOOST_AUTO_TEST_CASE(an_operation_that_throws_ends_all_ranks) {
     const auto check = [](std::size_t count, const auto& family, bool nonblocking) {
         const campaign::Watchdog watchdog("an operation that throws", 60);
@@ -171,7 +171,8 @@ BOOST_AUTO_TEST_CASE(an_operation_that_throws_ends_all_ranks) {
                               } else {
                                   un::all_reduce(world, data, op, family);
                               }
-                              if (world.rank() == 1) throw std::out_of_range(complaint); // it had nothing to combine
+                              // It had nothing to combine.
+                              if (world.rank() == 1) throw std::out_of_range(complaint);
                               un::barrier(world);
                               findings.expect(false, "no error");
                           } catch (const un::error& failed) {
@@ -201,7 +202,7 @@ BOOST_AUTO_TEST_CASE(an_operation_that_throws_ends_all_ranks) {
     }
 }
 
-/// More than 2^31 bytes, where there is memory for it: asked for by name.
+/// More than 2^31 bytes, if there is memory for it and the environment requests it.
 BOOST_AUTO_TEST_CASE(more_than_two_gigabytes) {
     if (campaign::from_environment("UNISONO_TEST_GIGABYTES", 0) == 0) {
         BOOST_TEST_MESSAGE("skipped: UNISONO_TEST_GIGABYTES is not set");

@@ -1,6 +1,7 @@
-// What the campaigns of random collectives have in common: cases, several in flight, on worlds and parts of them, checked against what
-// each rank can compute alone: in place, beside each other, at odd addresses, by every family, with counts of their own; overlaps that
-// are refused, and operations that throw.
+// Shared by the campaigns of random collectives: cases, several in flight, on worlds and parts of
+// them, compared with what each rank can compute by itself. Cases are in place or not, at odd
+// addresses, by every family, with individual counts. Also overlaps that are refused, and
+// operations that throw.
 #pragma once
 
 #include "findings.hpp"
@@ -35,7 +36,8 @@ inline std::size_t from_environment(const char* name, std::size_t otherwise) {
     return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-/// Ends the process, with a sentence, if it is not destroyed in time. Without a thread, so that ranks can be forked.
+/// Ends the process with a message unless it is destroyed in time. Uses no thread, so that ranks
+/// can be forked.
 class Watchdog {
 public:
     Watchdog(const char* what, unsigned seconds) {
@@ -67,12 +69,12 @@ inline std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
     return a ^ (a >> 31);
 }
 
-/// What rank `rank` of a group gives in a case: whole numbers whose sums are exact.
+/// The elements that rank `rank` of a group gives in a case: integers whose sums are exact.
 template <class T>
 T given(std::uint64_t number, int rank, std::size_t i) {
     return static_cast<T>(mixed(number * 64 + static_cast<std::uint64_t>(rank), i) % 7);
 }
-/// Where nothing may be written.
+/// The value where nothing may be written.
 template <class T>
 T untouched(std::size_t i) {
     return static_cast<T>(100 + i % 23);
@@ -88,7 +90,7 @@ struct Case {
     std::size_t count = 0;   ///< of the vector, or of each block
     bool own_counts = false; ///< of each block, random
     bool in_place = false;
-    bool alone = false; ///< by the call that waits
+    bool alone = false; ///< by the blocking call
     int root = 0;
     int family = 0;
     int operation = 0;
@@ -122,7 +124,7 @@ inline Case draw(Random& same, std::uint64_t number) {
     return one;
 }
 
-/// An operation of a user's, which throws on one rank where it is asked to.
+/// A user's operation, which throws on one rank if requested.
 template <class T>
 struct Larger {
     const std::string* complaint = nullptr;
@@ -144,7 +146,7 @@ auto by_family(int which, Use use) {
     return offered(un::NativeSchedule{});
 }
 
-/// One case on one rank: its memory, its handle and what has to come out.
+/// One case on one rank: its memory, its handle and the expected result.
 template <class T>
 class Flight {
 public:
@@ -162,7 +164,7 @@ public:
 
     [[nodiscard]] bool poll() { return handle_.poll(); }
     void wait() { handle_.wait(); }
-    /// Empty, or what is wrong.
+    /// Returns an empty string, or what is wrong.
     [[nodiscard]] std::string wrong() const {
         if (out_ == expected_out_ && in_ == expected_in_) return {};
         return case_.text() + " on rank " + std::to_string(me_) + " of " + std::to_string(ranks_) +
@@ -187,13 +189,13 @@ private:
         return result;
     }
 
-    /// Memory for so many elements behind some that no rank may touch, and before others.
+    /// Memory for `count` elements between guards that no rank may touch.
     static void lay(std::vector<T>& memory, std::size_t shift, std::size_t count) {
         memory.resize(shift + count + guard);
         for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = untouched<T>(i);
     }
 
-    /// Lays input and output; `own` is where in the larger one the smaller one may lie.
+    /// Places input and output. `own` is where in the larger one the smaller one may lie.
     void lay(std::size_t input, std::size_t output, std::size_t own, bool may_be_in_place) {
         const bool in_place = case_.in_place && may_be_in_place;
         if (!in_place) {
@@ -209,7 +211,7 @@ private:
         }
         for (std::size_t i = 0; i < input; ++i) input_[i] = give(me_, i);
     }
-    /// What the output has to be; elsewhere all stays as it is now.
+    /// Sets the expected output. Everything else stays as it is.
     template <class Value>
     void expect(Value value) {
         expected_in_ = in_;
@@ -378,7 +380,7 @@ private:
     std::size_t ranks_;
     int me_;
     int root_;
-    const std::string* complaint_; ///< nullptr: no case that throws; empty: it throws on another rank
+    const std::string* complaint_; ///< nullptr: nothing throws; empty: another rank throws
     Counts blocks_;
     Counts received_;
     std::vector<T> in_, out_, expected_in_, expected_out_;
@@ -392,8 +394,8 @@ public:
     }
 };
 
-/// Input and output of all_gather, all_reduce, reduce_scatter or all_to_all in one piece of memory, at random: refused where they
-/// overlap in a way that is not allowed, else right.
+/// Input and output of all_gather, all_reduce, reduce_scatter or all_to_all lie in one array at
+/// random. The call is refused if they overlap in a forbidden way. Otherwise its result is right.
 template <class Family>
 std::string try_overlap(Group& group, Random& same, std::uint64_t number, const Family& family) {
     const auto ranks = static_cast<std::size_t>(group.size());
@@ -405,7 +407,8 @@ std::string try_overlap(Group& group, Random& same, std::uint64_t number, const 
     const std::size_t output = kind == 2 ? block : block * ranks;
     std::vector<int> memory(input + output + 8);
     const std::size_t in_at = same() % (output + 4);
-    // Where it may lie, near that, or anywhere: the same distance on all ranks but for the own block's place.
+    // At an allowed place, near it, or anywhere. All ranks have the same distance, except for the
+    // place of the own block.
     const std::uint64_t way = same() % 3;
     std::size_t out_at = same() % (input + 4);
     const std::size_t place = kind == 0 || kind == 2 ? me * block : 0;
@@ -427,12 +430,12 @@ std::string try_overlap(Group& group, Random& same, std::uint64_t number, const 
     const bool overlaps = input != 0 && output != 0 && at < out_at + output && out_at < at + input;
     const bool same_place = kind == 0 ? at == out_at + place : kind == 2 ? at + place == out_at : at == out_at;
     const bool allowed = !overlaps || (same_place && kind != 3);
-    bool all_allowed = true; // each rank's own overlap differs where blocks lie elsewhere
+    bool all_allowed = true; // ranks overlap differently if blocks lie elsewhere
     std::vector<int> opinions(ranks);
     const int mine = allowed ? 1 : 0;
     un::all_gather(group, std::span<const int>(&mine, 1), opinions);
     for (const int opinion : opinions) all_allowed = all_allowed && opinion != 0;
-    if (!all_allowed && allowed) return {}; // the others are refused and do not come
+    if (!all_allowed && allowed) return {}; // the others are refused and do not take part
     const std::span<int> in(memory.data() + at, input);
     const std::span<int> out(memory.data() + out_at, output);
     for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = -static_cast<int>(i);
@@ -476,7 +479,8 @@ std::string try_overlap(Group& group, Random& same, std::uint64_t number, const 
     return {};
 }
 
-/// One world's life: cases, overlaps, and at the end an operation that throws on one rank, if asked for.
+/// The life of one world: cases, overlaps, and finally an operation that throws on one rank, if
+/// requested.
 struct Life {
     std::uint64_t seed = 0;
     int batches = 0;
@@ -523,7 +527,7 @@ inline void live(Group& world, test::Findings& findings, const Life& life) {
     try {
         Flight<std::int32_t> flight(world, last, &complaint);
         flight.finish();
-        if (world.rank() == culprit) throw std::out_of_range(text); // there was nothing for it to combine
+        if (world.rank() == culprit) throw std::out_of_range(text); // it had nothing to combine
         un::barrier(world);
         findings.expect(false, last.text() + ": no error on rank " + std::to_string(world.rank()));
     } catch (const un::error& failed) {

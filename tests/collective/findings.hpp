@@ -15,7 +15,8 @@ namespace test {
 
 using Group = unisono::Group<Transport>;
 
-/// Failures found on ranks, reported by the test itself: Boost.Test is not for several threads, let alone processes.
+/// Failures on ranks, which the test itself reports: Boost.Test does not support several threads,
+/// nor processes.
 class Findings {
 public:
     void expect(bool good, const std::string& what) {

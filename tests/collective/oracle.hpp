@@ -1,6 +1,7 @@
 #pragma once
 
-// The oracle of all collectives: what each rank gives is a pure function of its rank, and results are computed serially.
+// The oracle of all collectives: what each rank gives is a pure function of its rank. Results are
+// computed serially.
 
 #include <unisono/unisono.hpp>
 
@@ -11,7 +12,8 @@
 
 namespace oracle {
 
-/// Small whole numbers: exact in every element type, also when summed over 64 ranks in 8 bits (mod 256) or bfloat16.
+/// Small integers, which are exact in every element type, also when summed over 64 ranks in 8 bits
+/// (mod 256) or bfloat16.
 template <class T>
 T value(int rank, std::size_t index) {
     const auto number = static_cast<int>((static_cast<std::size_t>(rank) * 7 + index * 3 + index / 11) % 4);

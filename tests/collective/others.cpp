@@ -13,7 +13,7 @@ using test::Group;
 
 namespace {
 
-/// Counts that differ, with an empty block among them.
+/// Different counts, one of them zero.
 std::vector<std::size_t> uneven(int world, std::size_t scale) {
     std::vector<std::size_t> counts(static_cast<std::size_t>(world));
     for (std::size_t i = 0; i < counts.size(); ++i) counts[i] = (i * 5 + 1) % 4 * scale;
@@ -298,7 +298,7 @@ BOOST_AUTO_TEST_CASE(groups_by_colour_and_key) {
         test::limit);
 }
 
-// Copies past the caches (from 16 MiB on), at addresses of no alignment.
+// Copies that bypass the caches (from 16 MiB on), at unaligned addresses.
 BOOST_AUTO_TEST_CASE(large_copies) {
     constexpr std::size_t each = (std::size_t{9} << 20) + 5;
     test::Findings findings;

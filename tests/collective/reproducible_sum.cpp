@@ -1,5 +1,5 @@
-// Sums on a grid as collectives: by every schedule, over any number of ranks, from any grouping, the same bits; and what can't
-// be summed is found on all ranks alike.
+// Sums on a grid as collectives have the same bits by every schedule, over any number of ranks,
+// from any grouping. All ranks detect what cannot be summed.
 #include "findings.hpp"
 #include "oracle.hpp"
 
@@ -19,7 +19,7 @@ namespace un = unisono;
 
 namespace {
 
-/// Numbers of wide exponents, a pure function of addend and index.
+/// Numbers with a wide range of exponents, a pure function of addend and index.
 template <class T>
 std::vector<T> addend(int which, std::size_t count) {
     std::vector<T> values(count);
@@ -68,7 +68,8 @@ void check_one_each(int world, std::size_t count, const Family& family, const st
                 std::vector<T> data = addend<T>(group.rank(), count);
                 un::reproducible_sum(group, data, weighted ? weight_of(group.rank()) : 2.0, family);
                 findings.expect(same_bits(data, alone<T>(world, count, weighted)), where);
-                auto shared = group.template allocate<T>(count); // memory that peers read without a copy
+                // Memory that peers read without a copy.
+                auto shared = group.template allocate<T>(count);
                 const auto own = addend<T>(group.rank(), count);
                 std::copy(own.begin(), own.end(), shared.data());
                 un::reproducible_sum(group, std::span<T>(shared.data(), count),
@@ -80,7 +81,7 @@ void check_one_each(int world, std::size_t count, const Family& family, const st
         test::limit);
 }
 
-/// L addends, dealt to the ranks in blocks; images by this family and collective.
+/// L addends, given to the ranks in blocks. This family and collective add images.
 template <class T, class Family>
 void check_hosted(int world, int addends, std::size_t count, const Family& family, const std::string& what) {
     const auto expected = alone<T>(addends, count, true);
@@ -115,7 +116,8 @@ void check_hosted(int world, int addends, std::size_t count, const Family& famil
             }
             un::all_reduce(group, small, un::GridSum{}, family);
             bool near = true;
-            for (std::size_t i = 0; i < count; ++i) { // within half a step an addend of the finer one
+            // Within half a step per addend of the finer one.
+            for (std::size_t i = 0; i < count; ++i) {
                 const double wide = std::ldexp(static_cast<double>(all[i]), grid.exponent - 51);
                 const double found = std::ldexp(static_cast<double>(small[i]), narrow.exponent - narrow.bits);
                 near = near && std::abs(found - wide) <= addends * std::ldexp(1.01, narrow.exponent - narrow.bits - 1);
@@ -198,7 +200,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_finite_is_an_error_of_all_ranks_and_the_group_g
 BOOST_AUTO_TEST_CASE(other_counts_are_a_mismatch_on_all_ranks) {
     for (const auto& counts : {std::pair{2, 3}, {0, 3}, {3, 0}}) {
         const int first = counts.first, second = counts.second; // clang 14 captures no bindings
-        for (const bool equal_weights : {true, false}) {        // straight from their memory, or by images
+        for (const bool equal_weights : {true, false}) {        // from their memory, or by images
             test::Findings findings;
             const auto sum = [&](test::Group& group) {
                 std::vector<float> data(static_cast<std::size_t>(group.rank() == 0 ? first : second), 1.0f);

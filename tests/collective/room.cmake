@@ -1,7 +1,7 @@
 unite_sources("all_reduce short" "others reproducible_sum campaign untyped blocks")
 
-# A compiler may leave out stores that it does not see used, at some levels of optimisation and in some programs: so this is a program with
-# one call, header-only, by each compiler.
+# A compiler may remove stores whose use it does not see, at some levels of optimisation and in some
+# programs. So each compiler compiles a header-only program with one call.
 if(NOT few)
     foreach(compiler IN LISTS snippet_compilers)
         get_filename_component(compiler_name ${compiler} NAME)

@@ -1,5 +1,6 @@
-// Collectives over mapped memory: copies beside the flags, ranks whose copies share lines, and the short way of a call of any size
-// that is repeated. Each is checked in changing company, since what is kept from call to call must be kept right.
+// Collectives over mapped memory: copies beside the flags, ranks whose copies share lines, and the
+// short path of a repeated call of any size. Each is tested among changing other calls, because
+// state that outlives a call must stay right.
 
 #include "findings.hpp"
 #include "oracle.hpp"
@@ -16,7 +17,8 @@ using test::Group;
 
 namespace {
 
-/// What rank `rank` gives as its i-th number in call `call`: small integers, so that every sum is exact.
+/// The i-th number that rank `rank` gives in call `call`: a small integer, so that every sum is
+/// exact.
 int given(int call, int rank, std::size_t i) { return (call * 7 + rank * 31 + static_cast<int>(i) * 3) % 1000; }
 
 template <class T>
@@ -26,7 +28,8 @@ std::vector<T> gift(int call, int rank, std::size_t count) {
     return data;
 }
 
-/// One collective of a random kind, count, root and operation, the same on all ranks; its result compared.
+/// Makes one collective of a random kind, count, root and operation, the same on all ranks, and
+/// compares its result.
 template <class T>
 std::string call_any(Group& group, int call, std::mt19937& same) {
     const int world = group.size();
@@ -143,14 +146,16 @@ BOOST_AUTO_TEST_CASE(any_in_any_order) {
     }
 }
 
-/// A long call takes over the state of a short one that would be repeated under the same number; then it is called again.
+/// A long call takes over the state of a short one that would be repeated under the same number.
+/// Then the short call is repeated.
 BOOST_AUTO_TEST_CASE(long_after_short) {
     for (const int world : {2, 4}) {
         test::Findings findings;
         test::run(
             world,
             [&](Group& group) {
-                for (std::size_t count = 1; count < 20; ++count) { // as many states as are kept
+                // As many states as the group keeps.
+                for (std::size_t count = 1; count < 20; ++count) {
                     std::vector<float> some(count);
                     un::all_reduce(group, some, un::Max{});
                 }
@@ -169,7 +174,7 @@ BOOST_AUTO_TEST_CASE(long_after_short) {
     }
 }
 
-/// Ranks that lag in turn, so that each side of a shared line comes first now and then.
+/// Ranks lag in turn, so that each side of a shared line is first now and then.
 BOOST_AUTO_TEST_CASE(with_ranks_that_lag) {
     for (const int world : {2, 4}) {
         test::Findings findings;
@@ -189,7 +194,8 @@ BOOST_AUTO_TEST_CASE(with_ranks_that_lag) {
     }
 }
 
-/// A repeated call beside operations in flight, of the same plan and others, on the group and on a part of it.
+/// A repeated call beside operations in flight, of the same plan and of others, on the group and on
+/// a part of it.
 BOOST_AUTO_TEST_CASE(beside_operations_in_flight) {
     test::Findings findings;
     test::run(
@@ -220,13 +226,13 @@ BOOST_AUTO_TEST_CASE(beside_operations_in_flight) {
         test::limit);
 }
 
-/// Calls of one kind and size, several of them in flight at once, each with memory of its own.
+/// Calls of one kind and size, several in flight at once, each with memory of its own.
 BOOST_AUTO_TEST_CASE(repeated_calls_in_flight) {
     test::Findings findings;
     test::run(
         3,
         [&](Group& group) {
-            constexpr std::size_t count = 3000; // too many to go beside a flag
+            constexpr std::size_t count = 3000; // too many to lie beside a flag
             for (int call = 0; call < 200; ++call) {
                 std::vector<float> data[3], whole(3 * count);
                 std::vector<un::Operation> started;
@@ -251,7 +257,7 @@ BOOST_AUTO_TEST_CASE(repeated_calls_in_flight) {
         test::limit);
 }
 
-/// An operation of the user's that derives from one of the library's is not that one.
+/// A user's operation that derives from one of the library's is another operation.
 struct Product : un::Sum {
     template <class T>
     T operator()(T a, T b) const {
@@ -276,7 +282,7 @@ BOOST_AUTO_TEST_CASE(an_operation_that_derives_from_another_is_not_repeated_for_
         test::limit);
 }
 
-/// Calls that gather as much for different reasons are told apart, whatever ran before.
+/// Calls that gather the same bytes for different callers are distinguished, whatever ran before.
 BOOST_AUTO_TEST_CASE(callers_are_compared_in_every_call) {
     for (const bool differ : {false, true}) {
         test::Findings findings;
@@ -287,7 +293,7 @@ BOOST_AUTO_TEST_CASE(callers_are_compared_in_every_call) {
             };
             const std::array<std::uint64_t, 2> mine{};
             std::array<std::uint64_t, 4> all{};
-            un::all_gather(group, mine, all); // by the same plan, for no caller
+            un::all_gather(group, mine, all); // the same plan, without a caller
             agree("evaluate");
             agree("predict");
             try {
@@ -303,7 +309,8 @@ BOOST_AUTO_TEST_CASE(callers_are_compared_in_every_call) {
     }
 }
 
-/// Memory that overlaps is refused after any number of calls whose memory does not, and then these work again.
+/// Overlapping memory is refused after any number of calls without an overlap. Then these calls
+/// work again.
 BOOST_AUTO_TEST_CASE(an_overlap_is_found_in_a_repeated_call) {
     test::Findings findings;
     test::run(
@@ -333,7 +340,8 @@ BOOST_AUTO_TEST_CASE(an_overlap_is_found_in_a_repeated_call) {
         test::limit);
 }
 
-/// Those of another operation, type, root or kind are found where only a hash travels, also after many good calls.
+/// Another operation, type, root or kind is found if only a hash travels, also after many good
+/// calls.
 BOOST_AUTO_TEST_CASE(differences_are_found) {
     const auto both_fail = [](const std::vector<std::string>& words, auto last) {
         for (const int world : {2, 3}) {

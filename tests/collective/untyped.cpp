@@ -1,4 +1,5 @@
-// Collectives on run-time types have the bits of the typed ones; operations on bytes do what they say.
+// Collectives on run-time types have the bits of the typed ones. Operations on bytes do what they
+// say.
 
 #include "oracle.hpp"
 
@@ -85,7 +86,7 @@ void compare(World& world, std::size_t count) {
     un::untyped::broadcast(world, elements, untyped.data(), count, last).wait();
     require(same(typed, untyped), "broadcast");
 
-    // Counts that differ: rank r gives r + 1 elements to everyone.
+    // Different counts: rank r gives r + 1 elements to every rank.
     std::vector<std::size_t> counts(ranks);
     std::iota(counts.begin(), counts.end(), std::size_t{1});
     const std::size_t own = counts[static_cast<std::size_t>(world.rank())];
@@ -122,14 +123,14 @@ void maximum_of_shorts(const std::byte* in, std::byte* sum, std::size_t count, v
     }
 }
 
-/// Operations of one's own, with states of any size up to the largest.
+/// A user's operations, with states of any size up to the largest.
 template <std::size_t Bytes>
 struct LastByte {
     unsigned char state[Bytes] = {};
     std::int32_t operator()(std::int32_t a, std::int32_t b) const { return a + b + state[Bytes - 1]; }
 };
 
-/// The state has memory of its own, so that checkers see a read behind it.
+/// The state has memory of its own, so that checkers detect a read past its end.
 template <std::size_t Bytes, class World>
 void with_state(World& world, std::size_t count) {
     auto own = std::make_unique<LastByte<Bytes>>();
@@ -284,7 +285,8 @@ BOOST_AUTO_TEST_CASE(sizes_beyond_memory_and_null_pointers_are_refused) {
         const un::Reduction sum = un::untyped::reduction(un::ReductionKind::sum, un::ElementType::float32);
         std::array<float, 8> in = {}, out = {};
         const std::vector<std::size_t> one = {1, 1};
-        const auto too_large = [&](std::size_t count) { // times 4, or times 4 and 2, it is small again
+        // Times 4, or times 4 and 2, it is small again.
+        const auto too_large = [&](std::size_t count) {
             const std::vector<std::size_t> counts(2, count);
             const auto refused = [&](auto start) {
                 const std::string text = refusal_of([&] { start().wait(); });
@@ -324,7 +326,8 @@ BOOST_AUTO_TEST_CASE(sizes_beyond_memory_and_null_pointers_are_refused) {
         null([&] { return send(world, elements, nullptr, 1, other, 0); }, input);
         null([&] { return receive(world, elements, nullptr, 2, other, 0); }, output);
         null([&] { return gather(world, elements, nullptr, 1, out.data(), 0); }, input);
-        // What a rank does not use may be anything, and so may no elements. The group is as it was.
+        // Arguments that a rank does not use may be anything. So may those for no elements. The
+        // group is unchanged.
         const bool root = world.rank() == 0;
         gather(world, elements, in.data(), 1, root ? out.data() : nullptr, 0).wait();
         reduce(world, elements, in.data(), root ? out.data() : nullptr, 1, sum, 0).wait();

@@ -1,4 +1,4 @@
-// What the arithmetic refuses to compile.
+// Arithmetic that is refused at compile time.
 
 // case: fast_math
 // expect: Unisono promises bits: -ffast-math

@@ -100,7 +100,8 @@ def told_of(diagnostics, path, lines):
         numbers = {int(number) for number in re.findall(re.escape(path) + r":(\d+)", "\n".join(block))}
         cases = {name for name, own in lines.items() if numbers & set(own)}
         if not numbers and not CONTEXT.search(block[0]):
-            cases = last  # g++ says where something was asked for once, before the first of several errors
+            # g++ mentions an instantiation only once, before the first of several errors.
+            cases = last
         for name in cases:
             told[name] = told.get(name, "") + loose("\n".join(block)) + "\n"
         last = cases
@@ -143,7 +144,7 @@ def precompile(compiler, path, includes, folder):
     flags = [flag for flag in FLAGS if flag != "-fsyntax-only"]
     command = [compiler, *flags, *(f"-I{include}" for include in includes), "-x", "c++-header", header, "-o", made]
     if subprocess.run(command, capture_output=True).returncode != 0:
-        return []  # the cases will say what is wrong
+        return []  # the cases will report the error
     return ["-include-pch", made] if is_clang else ["-Winvalid-pch", "-include", header]
 
 

@@ -1,4 +1,5 @@
-// What a model on a device does not go with is refused, and why: the rules of which a Trainer asks.
+// Policies that a model on a device does not support are refused with the reason, by the rules of a
+// Trainer.
 #include "unisono/compression/compression.hpp"
 #include "unisono/guard/finite.hpp"
 #include "unisono/reducer/native.hpp"
@@ -47,7 +48,7 @@ struct Chosen {
     using Update = un::Synchronous;
     using Guard = un::FiniteGuard;
 };
-/// Its verbs take memory of the host alone.
+/// Its functions take only memory of the host.
 struct OwnReducer {
     struct Run {
         template <class World, class T>

@@ -1,4 +1,4 @@
-// What an elastic world cannot keep when a rank is lost is refused with the reason.
+// State that an elastic world cannot keep when a rank is lost is refused with the reason.
 #include "unisono/elastic.hpp"
 #include "unisono/compression/cast.hpp"
 #include "unisono/sampler/interleaved.hpp"

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-/// Of rows of floats.
+/// For rows of floats.
 struct RowModel {
     std::vector<float> weights = std::vector<float>(2), gradient = std::vector<float>(2);
     std::span<float> parameters() { return weights; }
@@ -16,7 +16,7 @@ struct RowModel {
     double operator()(const unisono::RowBatch<float>&, unisono::Pass&) { return 0; }
 };
 
-/// One parameter; its batch is a number.
+/// One parameter. Its batch is a number.
 struct NumberModel {
     float weight = 0, gradient = 0;
     std::span<float> parameters() { return {&weight, 1}; }

@@ -22,7 +22,7 @@ CASES = [
      REFUSAL + "#ifdef CASE_wide\nS<int> s;\n#else\nS<char> s;\n#endif\n"),
 ]
 
-# Compiled together, each must still be judged by what is said of it alone.
+# Compiled together, each case must still be judged by its own messages.
 NAMED = ('template <class T> struct S { static_assert(sizeof(T) == 1, "found a wide T"); };\n'
          'template <class T> struct R { static_assert(sizeof(T) != 1, "found a narrow T"); };\n'
          "template <class T> void f(T) { S<T> s; }\ntemplate <class T> void g(T) { R<T> s; }\nint main() {\n")

@@ -1,4 +1,5 @@
-// Data and batches that a model cannot be called with are refused at the call, in the model's terms. ../mistakes/compiled has the usual ones.
+// Data and batches with which a model cannot be called are refused at the call, in the model's
+// terms. ../mistakes/compiled has the usual ones.
 #include "unisono/checkpoint/checkpoints.hpp"
 #include "unisono/compression/one_bit.hpp"
 #include "unisono/sharding/state.hpp"

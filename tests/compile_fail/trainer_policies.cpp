@@ -1,4 +1,4 @@
-// Policies that do not go together are refused with what was found, what is required, and why.
+// Policies that cannot be combined are refused with what was found, what is required, and why.
 #include "unisono/accumulation/tokens.hpp"
 #include "unisono/compression/adasum.hpp"
 #include "unisono/compression/cast.hpp"
@@ -33,7 +33,7 @@ struct PartOfModel : Model {
 struct NoModel {};
 struct Stranger {};
 
-/// Policies of a user's own, which the library does not know by name.
+/// A user's policies, which the library does not know by name.
 struct OwnedSharding {
     static constexpr std::string_view name = "owned";
     static constexpr un::Family family = un::Family::sharding;

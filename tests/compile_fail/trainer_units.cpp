@@ -1,4 +1,4 @@
-// A sharding of gradients asks for a model in units, and a model in units for such a sharding.
+// A sharding of gradients requires a model in units, and a model in units requires such a sharding.
 #include "unisono/group/run.hpp"
 #include "unisono/sharding/gradient.hpp"
 #include "unisono/sharding/parameter.hpp"

@@ -1,4 +1,4 @@
-// Lists of transports among which a program cannot choose are refused.
+// Lists of transports from which a program cannot choose are refused.
 #include "unisono/transports.hpp"
 #include "unisono/elsewhere.hpp"
 
@@ -8,7 +8,7 @@ namespace un = unisono;
 
 inline constexpr auto body = [](auto&) {};
 
-/// Made from what its ranks have already, as Mpi is.
+/// Made from what its ranks already have, as Mpi is.
 struct Adopted : un::InProcess {
     static constexpr std::string_view name = "adopted";
     struct World {};

@@ -1,5 +1,6 @@
-// What the umbrella does without in compiled mode with libstdc++ (docs/how_to/compile_time.md): each of these takes a compiler longer than the
-// calls that the library makes of it, which core/standard.hpp, core/math.hpp and core/threads.hpp have.
+// What the umbrella does without in compiled mode with libstdc++ (docs/how_to/compile_time.md):
+// each of these takes a compiler longer than the calls that the library makes of it, which
+// core/standard.hpp, core/math.hpp and core/threads.hpp have.
 #include <unisono/unisono.hpp>
 
 #if defined(__GLIBCXX__) && _GLIBCXX_RELEASE == 12 // in others its headers may include each other

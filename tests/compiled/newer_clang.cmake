@@ -1,5 +1,6 @@
-# clang 19, once: the header-only mode, the compiled mode, and the module over it, which neither g++ 12 nor clang 14 can compile. CMake 3.25 knows no
-# modules, so these are the commands of docs/how_to/compile_time.md.
+# clang 19, once: the header-only mode, the compiled mode, and the module over it, which neither g++
+# 12 nor clang 14 can compile. CMake 3.25 knows no modules, so these are the commands of
+# docs/how_to/compile_time.md.
 find_program(UNISONO_NEWER_CLANG clang++-19)
 if(few OR NOT UNISONO_NEWER_CLANG)
     set(why "clang++-19 is not here (Debian: clang-19)")

@@ -1,4 +1,5 @@
-// Compiled in header-only mode and linked to a program in compiled mode: the program must say so and end.
+// Compiled in header-only mode and linked to a program in compiled mode: the program must say so
+// and end.
 #include <unisono/unisono.hpp>
 
 int ranks_in_header_only_mode() {

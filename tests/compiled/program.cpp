@@ -1,4 +1,5 @@
-// A program that is compiled in both modes: its output has the bits of collectives and trainings, and an error's message.
+// A program that is compiled in both modes: its output has the bits of collectives and trainings,
+// and an error's message.
 #include <cstdint>
 #include <cstdio>
 #include <numeric>

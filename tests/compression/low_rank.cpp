@@ -1,4 +1,5 @@
-// PowerSgd beside its formulas in plain loops, Adasum beside its own, and blocks of few bits element by element.
+// PowerSgd compared with its formulas in plain loops, Adasum compared with its own, and formats of
+// few bits element by element.
 #include "../trainer/models.hpp"
 #include "../trainer/outcomes.hpp"
 #include "support/allocation_counter.hpp"
@@ -31,13 +32,14 @@ double any(int rank, int update, std::size_t i) {
     return std::sin(3.1 * rank + 1.7 * update + 0.37 * static_cast<double>(i * i % 101));
 }
 
-/// Two buckets; in the second a matrix between two vectors.
+/// Two buckets. The second one has a matrix between two vectors.
 constexpr std::size_t rows = 12, columns = 20, matrix_at = 7, count = 7 + rows * columns + 5 + 9;
 const std::vector<un::Slice> buckets = {{count - 9, 9}, {0, count - 9}};
 const std::vector<un::ParameterMatrix> parameters = {
     {{0, 7}, 7}, {{matrix_at, rows* columns}, columns}, {{count - 14, 5}, 5}, {{count - 9, 9}, 3}};
 
-/// What every rank has after each update; the same bits everywhere. `gradient(rank, update, i)`.
+/// The state of every rank after each update, which has the same bits everywhere. Calls
+/// `gradient(rank, update, i)`.
 template <class T, class Policy, class Gradient>
 std::vector<std::vector<T>> exchanged(int ranks, const Policy& policy, int updates, Gradient gradient) {
     const test::Shared<std::array<std::array<std::array<T, count>, 4>, 5>> all;
@@ -65,7 +67,8 @@ std::vector<std::vector<T>> exchanged(int ranks, const Policy& policy, int updat
     return found;
 }
 
-/// An orthonormal basis of what the columns of a matrix span (its rows one after the other), of so many columns.
+/// An orthonormal basis of at most `most` vectors for the span of a matrix's columns. The matrix is
+/// stored by rows.
 std::vector<Numbers> basis_of(const Numbers& matrix, std::size_t n, std::size_t m, std::size_t most) {
     std::vector<Numbers> basis;
     for (std::size_t j = 0; j < m && basis.size() < most; ++j) {
@@ -85,7 +88,7 @@ std::vector<Numbers> basis_of(const Numbers& matrix, std::size_t n, std::size_t 
     }
     return basis;
 }
-/// The part of a matrix's columns that lies in a basis' span.
+/// The projection of a matrix's columns on the span of a basis.
 Numbers projected(const std::vector<Numbers>& basis, const Numbers& matrix, std::size_t n, std::size_t m) {
     Numbers found(n * m);
     for (const Numbers& one : basis)
@@ -121,7 +124,7 @@ Numbers adasum_of(const Numbers& a, const Numbers& b) {
     return found;
 }
 
-/// One matrix, and what its model says of it.
+/// One matrix, and the shapes that its model reports.
 template <class Shapes>
 struct Shaped : SumOfOutputs<float> {
     Shapes shapes;
@@ -134,8 +137,9 @@ struct Shaped : SumOfOutputs<float> {
 BOOST_AUTO_TEST_SUITE(low_rank)
 
 BOOST_AUTO_TEST_CASE(power_sgd_is_its_formula) {
-    // The first Q is anybody's. What comes of it says what P spanned, and from there on all is known: P spans the sum of M times the rows
-    // that were found last, the result is what of that sum P spans, and each rank keeps the rest of its own.
+    // The first Q is arbitrary. The first result shows the span of P, and then everything is
+    // determined: P spans the sum of M times the rows of the last result, the result is the
+    // projection of that sum on P, and each rank keeps its own remainder.
     for (const int ranks : {1, 2, 3})
         for (const std::size_t rank : {std::size_t{1}, std::size_t{3}}) {
             const auto found = exchanged<double>(ranks, un::PowerSgd{.rank = rank}, 4, any);
@@ -160,7 +164,7 @@ BOOST_AUTO_TEST_CASE(power_sgd_is_its_formula) {
                 }
                 BOOST_TEST(spanned.size() == rank);
                 BOOST_TEST(furthest(result, projected(spanned, sum, rows, columns)) < 1e-9);
-                BOOST_TEST(furthest(result, sum) > 1e-3); // it does leave something over
+                BOOST_TEST(furthest(result, sum) > 1e-3); // it does leave a remainder
                 for (Numbers& own : left) {
                     const Numbers sent = projected(spanned, own, rows, columns);
                     for (std::size_t i = 0; i < own.size(); ++i) own[i] -= sent[i];
@@ -173,12 +177,13 @@ BOOST_AUTO_TEST_CASE(vectors_and_the_first_updates_travel_as_they_are) {
     const auto found = exchanged<float>(3, un::PowerSgd{.rank = 2, .warm_up = 2}, 3, any);
     for (std::size_t update = 0; update < 3; ++update)
         for (std::size_t i = 0; i < count; ++i) {
-            float sum = 0; // of three, in any order, to rounding
+            float sum = 0; // three in any order, up to rounding
             for (int rank = 0; rank < 3; ++rank) sum += static_cast<float>(any(rank, static_cast<int>(update), i));
             const bool in_matrix = i >= matrix_at && i < matrix_at + rows * columns;
             if (update < 2 || !in_matrix) BOOST_TEST(std::abs(found[update][i] - sum) < 1e-6f);
         }
-    // All of rank 2, and so nothing is left over: sums of two products, the same two columns on all ranks.
+    // All have rank 2, so there is no remainder: sums of two products, with the same two columns on
+    // all ranks.
     const auto thin = [](int rank, int update, std::size_t i) {
         const auto row = static_cast<double>((i - matrix_at) / columns),
                    column = static_cast<double>((i - matrix_at) % columns);
@@ -241,7 +246,7 @@ BOOST_AUTO_TEST_CASE(adasum_is_its_formula) {
                 BOOST_TEST(std::abs(found[1][one.slice.first + i] - ranks * level[0][i]) < 1e-12);
         }
     }
-    // Those that agree are a mean, and what is orthogonal is a sum; nothing and something are that.
+    // Equal vectors give their mean, orthogonal ones their sum. Zero and a vector give the vector.
     const auto alike =
         exchanged<double>(2, un::Adasum{}, 1, [](int, int, std::size_t i) { return static_cast<double>(i); });
     const auto apart = exchanged<double>(
@@ -267,7 +272,7 @@ BOOST_AUTO_TEST_CASE(numbers_of_8_bits) {
     BOOST_TEST(e5m2.number(0x3c) == 1.0f);
     for (const auto& format : {e4m3, e5m2})
         for (int code = 0; code <= format.largest;
-             ++code) { // each number is itself, and what is between two the nearer one
+             ++code) { // a number of the format stays, any other becomes the nearest one
             const float own = format.number(code);
             BOOST_TEST(format.code(own) == code);
             if (code == format.largest) break;
@@ -280,7 +285,8 @@ BOOST_AUTO_TEST_CASE(numbers_of_8_bits) {
 }
 
 BOOST_AUTO_TEST_CASE(blocks_are_their_formulas) {
-    // Of one rank: what was sent is the format's nearest, twice; the second time it is exact for Fp8Wire and OneBit alike.
+    // On one rank, values are rounded to the format twice. The second rounding is exact for Fp8Wire
+    // and OneBit.
     const auto found = exchanged<float>(1, un::Fp8Wire{.block = 16, .error_feedback = false}, 1, any);
     const auto signs = exchanged<float>(1, un::OneBit{.block = 16}, 1, any);
     for (const un::Slice& bucket : buckets)
@@ -326,10 +332,12 @@ BOOST_AUTO_TEST_CASE(an_exchange_allocates_nothing_once_it_has_begun) {
                          for (std::size_t b = 0; b < buckets.size(); ++b)
                              wire.begin(b, values.data() + buckets[b].first, reduction);
                          wire.finish();
-                         un::barrier(world); // no rank's messages come much before they are asked for
+                         // No rank's messages arrive long before they are awaited.
+                         un::barrier(world);
                      }
                  };
-                 // On a busy machine more messages than ever before may come early, and ask for room once: not in every round.
+                 // On a busy machine more messages than before may arrive early and allocate, but
+                 // not in every round.
                  std::size_t least = 1;
                  for (int round = 0; round < 20; ++round) {
                      const std::size_t before = allocations_of_thread();

@@ -1,5 +1,5 @@
-// Gradients that travel in 16 bits to the owners of their slices: as far from plain sums as rounding takes them, and no further; with the bits of
-// those that every rank has.
+// Gradients that travel in 16 bits to the owners of their slices differ from plain sums by no more
+// than rounding. They have the same bits as without owners.
 #include "sharding/network.hpp"
 #include "trainer/models.hpp"
 #include "trainer/outcomes.hpp"
@@ -49,7 +49,7 @@ double apart(const std::vector<float>& a, const std::vector<float>& b) {
     return worst;
 }
 
-/// What a network in units predicts after training: the same on all ranks.
+/// The predictions of a network in units after training, which are the same on all ranks.
 template <class... Policies>
 std::vector<float> in_units(int ranks, const Policies&... policies) {
     using Network = LayersOf<float>;
@@ -79,7 +79,8 @@ BOOST_AUTO_TEST_CASE(owners_of_state_get_the_sums_that_all_would) {
         const auto expected = trained(3, wire);
         BOOST_TEST(apart(expected, plain) > 0);
         BOOST_TEST(apart(expected, plain) < 0.02);
-        BOOST_TEST((trained(3, wire, un::StateSharding{}) == expected)); // over mapped memory in one order
+        // In one order over mapped memory.
+        BOOST_TEST((trained(3, wire, un::StateSharding{}) == expected));
     }
     BOOST_TEST((trained(1, un::Bf16Wire{}, un::StateSharding{}) == trained(1)));
     BOOST_TEST(apart(trained(3, un::Fp16Wire{}, un::ParameterServerReducer{.servers = 2}), plain) < 0.005);

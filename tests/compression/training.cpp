@@ -1,4 +1,4 @@
-// Training with compressed gradients: it comes to the known answer, whatever else is composed with it.
+// Training with compressed gradients reaches the known answer, with any other policies.
 #include "../trainer/models.hpp"
 #include "../trainer/outcomes.hpp"
 
@@ -37,7 +37,7 @@ constexpr std::size_t rows = 48;
 
 double answer(std::size_t i) { return std::sin(1 + 2.0 * static_cast<double>(i)); }
 
-/// Rows whose targets are known exactly.
+/// Rows with exactly known targets.
 struct Task {
     std::vector<double> x = std::vector<double>(rows * columns), targets = std::vector<double>(rows);
     Task() {
@@ -55,7 +55,7 @@ void check_answer(int ranks, double bound, const Policies&... policies) {
     const Task task;
     for (const auto& one : outcomes(ranks, [&](auto& world) {
              LeastSquares<double> model(columns, 5);
-             model.says_ready = true; // buckets travel while the pass goes on
+             model.says_ready = true; // buckets travel during the pass
              un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.05, .momentum = 0.5},
                                  un::Buckets{.first_bytes = 1, .bytes = 50}, policies...};
              trainer.fit(task.data(), {.epochs = 60, .batch_size = 4, .progress = false});
@@ -68,7 +68,8 @@ void check_answer(int ranks, double bound, const Policies&... policies) {
         BOOST_TEST(!one.failed, one.what);
 }
 
-/// Its gradient is one number after the other, times what the batch says; as a matrix where a compression asks.
+/// Its gradients are consecutive numbers, times the batch. It reports a matrix if a compression
+/// asks.
 struct Given {
     std::vector<double> values = std::vector<double>(24), slopes = std::vector<double>(24);
     std::vector<std::vector<std::size_t>> shapes = {{4, 6}};
@@ -82,7 +83,7 @@ struct Given {
     }
 };
 
-/// Checks how many slopes the parameters have gone, once all that was left over has come.
+/// Checks how many slopes the parameters have moved, after everything left over has been sent.
 template <class Model>
 void check_way(const Model& model, double way, double bound) {
     for (std::size_t i = 0; i < model.values.size(); ++i)
@@ -95,7 +96,8 @@ void check_way(const Model& model, double way, double bound) {
 BOOST_AUTO_TEST_SUITE(compressed_training)
 
 BOOST_AUTO_TEST_CASE(
-    it_comes_to_the_known_answer) { // errors shrink with the gradients, so that it does so to the last digits
+    // Errors shrink with the gradients, so training reaches the last digits.
+    it_comes_to_the_known_answer) {
     for (const int ranks : {1, 2, 3}) {
         check_answer(ranks, 1e-6, un::Bf16Wire{});
         check_answer(ranks, 1e-6, un::Fp16Wire{}, un::RingReducer{});
@@ -103,7 +105,7 @@ BOOST_AUTO_TEST_CASE(
         check_answer(ranks, 1e-6, un::Fp8Wire{.block = 4});
         check_answer(ranks, 1e-3, un::OneBit{.warm_up = 20, .block = 4});
         check_answer(ranks, 1e-3, un::TopK{.fraction = 0.3});
-        check_answer(ranks, 1e-6, un::PowerSgd{.rank = 1}); // vectors, which travel as they are
+        check_answer(ranks, 1e-6, un::PowerSgd{.rank = 1}); // vectors, which are not compressed
         check_answer(ranks, 1e-6, un::Adasum{});
     }
 }
@@ -159,7 +161,8 @@ BOOST_AUTO_TEST_CASE(what_is_left_over_comes_with_the_weight_that_it_had) {
                  trainer.step(batch, batch, batch, batch, batch, batch, batch, batch);
                  for (int i = 0; i < 60; ++i) {
                      trainer.step(none);
-                     for (std::size_t at = 0; at < model.values.size(); ++at) // and no step goes too far
+                     // And no step is too large.
+                     for (std::size_t at = 0; at < model.values.size(); ++at)
                          if (-model.values[at] > (3 * Given::slope(at) + 1.5) * batch[0])
                              throw std::runtime_error("too far");
                  }
@@ -167,7 +170,8 @@ BOOST_AUTO_TEST_CASE(what_is_left_over_comes_with_the_weight_that_it_had) {
              }))
             BOOST_TEST(!found.failed, found.what);
     };
-    // The same, on ranks that have other windows: what was sent too much of is made up for.
+    // The same on ranks with different windows: later updates compensate for what was sent in
+    // excess.
     const auto uneven = [&](double bound, const auto&... policies) {
         for (const auto& found : outcomes(3, [&](auto& world) {
                  Given model;
@@ -206,7 +210,7 @@ BOOST_AUTO_TEST_CASE(what_is_left_over_comes_with_the_weight_that_it_had) {
     check(un::Fp8Wire{.block = 8}, 1e-6);
     check(un::OneBit{.block = 8}, 1e-3);
     check(un::PowerSgd{.rank = 1}, 1e-6);
-    windows(much, 100, un::Fp16Wire{}); // which cannot send it at once; its sums are rounded
+    windows(much, 100, un::Fp16Wire{}); // it cannot send it at once; its sums are rounded
 }
 
 BOOST_AUTO_TEST_CASE(the_plan_names_the_form) {

@@ -1,4 +1,5 @@
-// Wire formats by their laws: the same bits everywhere, errors within their bounds, and nothing lost that error feedback keeps.
+// Wire formats by their laws: the same bits everywhere, errors within bounds, and nothing lost that
+// error feedback keeps.
 #include "../trainer/models.hpp"
 #include "../trainer/outcomes.hpp"
 
@@ -40,7 +41,8 @@ double gradient_of(int rank, int update, std::size_t i) {
     return std::sin(phase) * std::exp2(static_cast<double>(i % 9) - 4);
 }
 
-/// Several updates of one wire format by itself: what each sent, and what was asked of it, of all ranks.
+/// Several updates of one wire format by itself: what each update sent, and the exact sums over all
+/// ranks.
 template <class T>
 struct Sums {
     std::array<std::array<T, count>, 6> found, exact;
@@ -66,7 +68,7 @@ void exchange(un::Group<test::Transport>& world, const Policy& policy, const Red
     }
 }
 
-/// Runs it on so many ranks, checks that all have the same bits, and returns rank 0's.
+/// Runs it on the given number of ranks, checks that all have the same bits, and returns rank 0's.
 template <class T, class Policy, class Reducer = un::NativeReducer>
 Sums<T> exchanged(int ranks, const Policy& policy, int updates, const Reducer& reducer = {}) {
     const test::Shared<std::array<Sums<T>, 5>> all;
@@ -79,7 +81,8 @@ Sums<T> exchanged(int ranks, const Policy& policy, int updates, const Reducer& r
     return all->at(0);
 }
 
-/// What is missing from what was to be sent, after so many updates, as a multiple of the largest of the exact sums.
+/// The difference between exact and sent sums after the given number of updates, relative to the
+/// largest exact sum.
 template <class T>
 double missing(const Sums<T>& sums, std::size_t updates) {
     double worst = 0, largest = 0;
@@ -113,14 +116,16 @@ void check_feedback(const Policy& with, const Policy& without, double bound, dou
 BOOST_AUTO_TEST_SUITE(wires)
 
 BOOST_AUTO_TEST_CASE(errors_stay_within_their_bounds_and_do_not_add_up) {
-    // Half a unit of 8 and 11 bits a rank, and once more for each sum's rounding; half of 1/127 a rank and for the sum.
+    // Half a unit of 8 and 11 bits per rank, and the same again for each sum's rounding; half of
+    // 1/127 per rank and for the sum.
     check_feedback(un::Fp16Wire{}, un::Fp16Wire{.error_feedback = false}, 6 * 0x1p-11, 0x1p-11);
     check_feedback(un::Int8Wire{}, un::Int8Wire{.error_feedback = false}, 3.0 / 254 + 1e-6, 3.0 / 254);
     check_feedback(un::Int8Wire{.block = 16}, un::Int8Wire{.block = 16}, 3.0 / 254 + 1e-6, 0);
 }
 
 BOOST_AUTO_TEST_CASE(what_a_cast_keeps_is_sent_later) {
-    // On one rank nothing is rounded but the cast: what was sent differs from the gradients by what is kept, a half unit of one.
+    // On one rank only the cast rounds: what was sent differs from the gradients by the remainder,
+    // half a unit.
     const auto sums = exchanged<float>(1, un::Bf16Wire{}, 6);
     BOOST_TEST(missing(sums, 6) <= 0x1p-8);
     const auto lossy = exchanged<float>(1, un::Bf16Wire{.error_feedback = false}, 6);
@@ -158,7 +163,8 @@ BOOST_AUTO_TEST_CASE(the_largest_go_first_and_the_rest_follows) {
         for (std::size_t i = bucket.first; i < bucket.end(); ++i)
             if (std::abs(sums.exact[0][i]) > sizes[wanted - 1]) BOOST_TEST(sums.found[0][i] == sums.exact[0][i]);
     }
-    // All of one value, and nothing else to send: everything has gone after as many updates as it takes.
+    // All elements have one value, and there is nothing else to send: everything is sent after the
+    // expected number of updates.
     for (const auto& one : outcomes(2, [](auto& world) {
              auto wire = un::TopK{.fraction = 0.25}.start<double>(world, std::span<const un::Slice>(buckets));
              auto reduction = un::NativeReducer{}.start(world);
@@ -170,7 +176,8 @@ BOOST_AUTO_TEST_CASE(the_largest_go_first_and_the_rest_follows) {
                  wire.finish();
                  for (std::size_t i = 0; i < count; ++i) total[i] += values[i];
              }
-             for (std::size_t i = 7; i < count; ++i) // but of the bucket of 7, one at a time
+             // In the bucket of 7, one at a time.
+             for (std::size_t i = 7; i < count; ++i)
                  if (total[i] != 1) throw std::runtime_error("element " + std::to_string(i) + " did not come");
          }))
         BOOST_TEST(!one.failed, one.what);
@@ -194,7 +201,8 @@ BOOST_AUTO_TEST_CASE(what_float16_cannot_hold_comes_later) {
                      }
                  }
                  const double expected[] = {100'000, -65'504, static_cast<double>(updates)};
-                 const double bound = world.size() == 2 ? 0 : 1e-3; // more summands are rounded on the way
+                 // More addends are rounded on the way.
+                 const double bound = world.size() == 2 ? 0 : 1e-3;
                  for (std::size_t i = 0; i < 3; ++i)
                      if (std::abs(total[i] / world.size() - expected[i]) > bound * std::abs(expected[i]))
                          throw std::runtime_error("lost: " + std::to_string(total[i]));
@@ -211,7 +219,8 @@ BOOST_AUTO_TEST_CASE(what_float16_cannot_hold_comes_later) {
 }
 
 BOOST_AUTO_TEST_CASE(no_order_of_adding_overflows) {
-    // Each multiple of the bound up to the number of ranks is a number of the format, and so no sum is rounded beyond it.
+    // Each multiple of the bound, up to the number of ranks, is a number of the format, so no sum
+    // is rounded above it.
     const auto check = [](auto half, int most_ranks) {
         using Half = decltype(half);
         for (int ranks = 1; ranks <= most_ranks; ++ranks)
@@ -223,7 +232,7 @@ BOOST_AUTO_TEST_CASE(no_order_of_adding_overflows) {
     };
     BOOST_TEST(check(un::float16{}, 300) == 0);
     BOOST_TEST(check(un::bfloat16{}, 255) == 0);
-    // Over more ranks: the largest sum of each number of summands, over all ways to form it.
+    // Over more ranks: the largest sum for each number of addends, over all ways to form it.
     const auto grown = [](auto half, std::size_t ranks) {
         using Half = decltype(half);
         std::vector<float> largest(ranks + 1);
@@ -294,7 +303,7 @@ BOOST_AUTO_TEST_CASE(doubles_that_no_float_holds_come_later) {
             BOOST_TEST(!one.failed, one.what);
     };
     check(un::Bf16Wire{}, 8, 0.01);
-    check(un::Fp16Wire{.error_feedback = false}, 1, 1); // cut, and dropped
+    check(un::Fp16Wire{.error_feedback = false}, 1, 1); // limited, and dropped
     check(un::Int8Wire{.block = 8}, 12, 1e-6);
     check(un::Fp8Wire{.block = 8}, 8, 1e-6);
     check(un::OneBit{.block = 8}, 40, 0.01);
@@ -334,11 +343,12 @@ BOOST_AUTO_TEST_CASE(as_many_bytes_as_promised) { // counted where they are sent
     BOOST_TEST(plain / bytes(un::Int8Wire{}) >= 3.9);
     BOOST_TEST(plain / bytes(un::Fp8Wire{}) >= 3.9);
     BOOST_TEST(plain / bytes(un::OneBit{}) >= 25);
-    // Of 316 x 317 elements 4 x 633. The transport's best sends so few of them all to all at once: twice the bytes, a third of the latency.
+    // Of 316 x 317 elements, 4 x 633 are sent. The transport's best schedule for so few is direct:
+    // twice the bytes, a third of the latency.
     BOOST_TEST(plain / bytes(un::PowerSgd{}, un::RingReducer{}) >= 38);
     BOOST_TEST(plain / bytes(un::PowerSgd{}) >= 19);
     BOOST_TEST(plain / bytes(un::Adasum{}) >= 0.99); // up a tree and down again
-    // Each rank's hundredth to all ranks: 3 x 8 bytes of 100, instead of 2 x 3/4 x 4 bytes.
+    // Each rank sends a hundredth to all ranks: 3 x 8 bytes of 100, instead of 2 x 3/4 x 4 bytes.
     BOOST_TEST(plain / bytes(un::TopK{}) >= 24);
 }
 

@@ -25,8 +25,9 @@ double value_of(unsigned bits, int exponent_bits, int fraction_bits) {
     return (bits & 0x8000u) != 0 ? -magnitude : magnitude;
 }
 
-/// Walks all 2^32 floats upwards in magnitude with the two neighbours in the narrow format between which each lies, and
-/// compares. The walk needs no arithmetic of the kind under test: neighbours are consecutive bit patterns.
+/// Walks all 2^32 floats upwards in magnitude, with the two neighbours of each in the narrow
+/// format, and compares. The walk needs no arithmetic under test: neighbours are consecutive bit
+/// patterns.
 template <class Narrow>
 std::uint64_t count_wrong_roundings(std::uint32_t narrow_infinity, std::uint32_t stride) {
     std::uint64_t wrong = 0;
@@ -36,7 +37,8 @@ std::uint64_t count_wrong_roundings(std::uint32_t narrow_infinity, std::uint32_t
             const auto magnitude = static_cast<std::uint32_t>(walk);
             const double x = static_cast<double>(float_of(magnitude));
             const auto wide = [narrow_infinity](std::uint32_t bits) {
-                // infinity stands where the next finite number would: overflow begins half-way to it
+                // Infinity takes the place of the next finite number: overflow begins half-way to
+                // it.
                 return narrow_infinity == 0x7c00u ? value_of(bits, 5, 10) : value_of(bits, 8, 7);
             };
             while (lower < narrow_infinity && wide(lower + 1) <= x) ++lower;
@@ -94,8 +96,8 @@ BOOST_AUTO_TEST_CASE(narrowing_what_was_widened_gives_it_back) {
     }
 }
 
-// With UNISONO_TEST_EXHAUSTIVELY every float; else each 251st (a prime, so that no bit stays the same) and, below, the
-// neighbourhood of each tie.
+// With UNISONO_TEST_EXHAUSTIVELY every float. Otherwise each 251st (a prime, so that every bit
+// changes) and, below, the neighbourhood of each tie.
 #if defined(UNISONO_TEST_EXHAUSTIVELY)
 constexpr std::uint32_t stride = 1;
 #else
@@ -165,7 +167,8 @@ __attribute__((target("f16c"))) std::uint64_t count_differences_from_the_process
 }
 
 BOOST_AUTO_TEST_CASE(float16_agrees_with_the_processor) {
-    if (!__builtin_cpu_supports("avx2")) { // each processor with AVX2 has F16C; g++ 12 cannot ask for the latter
+    // Each processor with AVX2 has F16C. g++ 12 cannot ask for the latter.
+    if (!__builtin_cpu_supports("avx2")) {
         BOOST_TEST_MESSAGE("skipped: no F16C here");
         return;
     }

@@ -18,7 +18,7 @@ using unisono::detail::Part;
 namespace {
 
 struct Pair {
-    int key = 7; // not zero by itself
+    int key = 7; // not zero by default
     double value = 0.5;
     friend bool operator==(const Pair&, const Pair&) = default;
 };
@@ -68,7 +68,7 @@ BOOST_AUTO_TEST_CASE(does_what_a_vector_does) {
         }
         case 5:
             if (vector.empty()) break;
-            list.push_back(list[at]); // of its own
+            list.push_back(list[at]); // an element of the list itself
             vector.push_back(vector[at]);
             break;
         default: list.push_back(value); vector.push_back(value);

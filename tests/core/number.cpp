@@ -1,4 +1,4 @@
-// Numbers in text: what is not wholly one, and in range, is no number.
+// Numbers in text. Text that is not entirely a number within the range is refused.
 #include "unisono/core/number.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -23,7 +23,7 @@ template <class T>
 void refuses(std::string_view text, T least, T most) {
     T value{7};
     BOOST_TEST(!un::parse_number(text, least, most, value), text);
-    BOOST_TEST(value == T{7}, text); // as before
+    BOOST_TEST(value == T{7}, text); // unchanged
 }
 
 } // namespace

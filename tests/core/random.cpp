@@ -24,7 +24,8 @@ BOOST_AUTO_TEST_CASE(the_generator_is_the_standards_mt19937) {
     }
     un::Mt19937 ours;
     for (int i = 1; i < 10000; ++i) ours();
-    BOOST_CHECK_EQUAL(ours(), 4123659995u); // the value that the C++ standard demands of the 10000th draw
+    // The C++ standard requires this value of the 10000th draw.
+    BOOST_CHECK_EQUAL(ours(), 4123659995u);
 }
 
 BOOST_AUTO_TEST_CASE(only_the_lower_half_of_a_seed_counts) {
@@ -91,7 +92,7 @@ BOOST_AUTO_TEST_CASE(randperm_in_narrow_indices_is_the_same) {
                                         .begin()));
 }
 
-// The known answers that come with the authors' Random123.
+// The known answers of the authors' Random123.
 BOOST_AUTO_TEST_CASE(philox_gives_its_authors_answers) {
     using Block = std::array<std::uint32_t, 4>;
     BOOST_CHECK((un::philox({0, 0, 0, 0}, {0, 0}) == Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));

@@ -9,7 +9,8 @@ namespace un = unisono;
 
 BOOST_AUTO_TEST_SUITE(core_streamed_copy)
 
-// Every alignment of both sides, every remainder of a line, and nothing beside the target is written.
+// Every alignment of both sides, and every remainder of a line. Nothing is written beside the
+// target.
 BOOST_AUTO_TEST_CASE(copies_what_memcpy_copies) {
     constexpr std::size_t most = 300, edge = 64;
     std::vector<std::byte> source(most + edge);

@@ -34,7 +34,7 @@ BOOST_AUTO_TEST_CASE(a_thread_is_woken_by_a_condition_and_joined) {
         BOOST_TEST(shared.changed.wait(lock, un::never, [&] { return shared.turn == 2; }));
     }
     thread.join();
-    thread.join(); // of a thread that has been joined: nothing
+    thread.join(); // of a joined thread: nothing
 }
 
 BOOST_AUTO_TEST_CASE(a_wait_ends_at_its_deadline) {
@@ -44,9 +44,11 @@ BOOST_AUTO_TEST_CASE(a_wait_ends_at_its_deadline) {
     const un::nanoseconds before = un::steady_now();
     BOOST_TEST(!condition.wait(lock, before + 5'000'000, [] { return false; }));
     BOOST_TEST(un::steady_now() - before >= 5'000'000);
-    BOOST_TEST(condition.wait(lock, before, [] { return true; })); // what holds needs no time
+    // A condition that holds needs no time.
+    BOOST_TEST(condition.wait(lock, before, [] { return true; }));
     int looks = 0;
-    BOOST_TEST(!condition.wait(lock, -1, [&] { return ++looks == 1000; })); // which the system refuses to wait for
+    // The system refuses to wait for such a time.
+    BOOST_TEST(!condition.wait(lock, -1, [&] { return ++looks == 1000; }));
     BOOST_TEST(looks == 2);
     un::detail::sleep_for(1'000'000);
     BOOST_TEST(un::steady_now() - before >= 6'000'000);

@@ -1,4 +1,5 @@
-// The same over other transports: memory that ranks share, hosts that threads pretend to be, and processes that join.
+// The same over other transports: memory that ranks share, pretended hosts of threads, and
+// processes that join.
 #include "support.hpp"
 
 #include "hosts/pretended_hosts.hpp"

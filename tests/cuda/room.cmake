@@ -3,7 +3,7 @@ target_sources(${room_target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/
                                       ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/nccl.cpp)
 target_include_directories(${room_target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in)
 
-# Under a sanitizer one translation unit: the rest compiles for too long.
+# Builds of few tests have one translation unit. The rest takes too long to compile.
 if(few)
     leave_out("/(networks|training)[.]cpp$")
 endif()

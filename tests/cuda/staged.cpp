@@ -1,4 +1,5 @@
-// Collectives on memory of a device over sockets: through pinned memory, in pieces. Their bits are those of the host's collectives.
+// Collectives on memory of a device over sockets: through pinned memory, in pieces. Their bits are
+// those of collectives on the host.
 #include "support.hpp"
 
 #include <algorithm>
@@ -24,7 +25,7 @@ using test::upload;
 
 namespace {
 
-/// Keeps what is larger by its magnitude: an operation of the program's own, which NCCL could not do.
+/// Keeps the element of larger magnitude: an operation of the program, which NCCL could not do.
 struct Farthest {
     float operator()(float a, float b) const { return (a < 0 ? -a : a) < (b < 0 ? -b : b) ? b : a; }
 };
@@ -64,7 +65,8 @@ BOOST_AUTO_TEST_CASE(the_bits_of_the_host) {
                     same_bits(group, findings, count, un::WeightedMean{weight}, un::RingSchedule{.chunk_bytes = 512});
                     same_bits(group, findings, count, Farthest{}, un::RingSchedule{});
                 }
-                if (world == 2) same_bits(group, findings, 700'000, un::Sum{}, un::NativeSchedule{}); // 2.7 MiB
+                // 2.7 MiB.
+                if (world == 2) same_bits(group, findings, 700'000, un::Sum{}, un::NativeSchedule{});
                 same_bits(group, findings, 3001, un::WeightedMean{0}, un::NativeSchedule{});
             },
             test::limit);
@@ -134,7 +136,7 @@ BOOST_AUTO_TEST_CASE(the_other_collectives) {
     }
 }
 
-/// Each byte crosses the bus once each way, and no more pinned memory is used than some pieces need.
+/// Each byte crosses the bus once each way. No more pinned memory is used than some pieces need.
 BOOST_AUTO_TEST_CASE(copies_and_pinned_memory) {
     const Clean clean;
     const test::Variable said("UNISONO_PIECE_BYTES", "65536");
@@ -164,13 +166,15 @@ BOOST_AUTO_TEST_CASE(copies_and_pinned_memory) {
                 many.push_back(un::start_all_reduce(group, data.span().subspan(100'000 * i, 100'000)));
             for (un::Operation& one : many) one.wait();
             un::barrier(group);
-            // 3 pieces are 192 KiB, in a block of 256; those of two operations, and of none that waits for its turn.
+            // 3 pieces are 192 KiB, in a block of 256, for each of two operations. Operations that
+            // wait for their turn have none.
             findings.expect(stand_in::counts().pinned_bytes <= 2 * (2 * 262'144 + 4096), "pinned memory");
         },
         test::limit);
 }
 
-/// While the first piece is on the network, others come from the device; and the first goes back while others are to come.
+/// While the first piece is on the network, others come from the device. The first one returns
+/// before the last ones arrive.
 BOOST_AUTO_TEST_CASE(pieces_follow_one_another) {
     const Clean clean;
     const test::Variable said("UNISONO_PIECE_BYTES", "4096");
@@ -225,8 +229,9 @@ BOOST_AUTO_TEST_CASE(groups_streams_and_what_overlaps) {
             un::Operation before = un::start_all_reduce(world, other.span());
             un::after(world, mine.get());
             un::Operation sum = un::start_all_reduce(world, data.span());
-            un::Operation again = un::start_all_reduce(world, data.span()); // of what the other one leaves
-            before.wait();                                                  // not behind what came after it
+            // Of what the other one leaves.
+            un::Operation again = un::start_all_reduce(world, data.span());
+            before.wait(); // not after a later operation
             findings.expect(download(other.span())[1999] == ranks, "before");
             for (int i = 0; i < 300; ++i) findings.expect(!sum.poll() && !again.poll(), "done before its time");
             if (++ready == ranks) open = true;
@@ -238,7 +243,8 @@ BOOST_AUTO_TEST_CASE(groups_streams_and_what_overlaps) {
             findings.expect(download(data.span())[1999] == 3 * ranks * ranks + 1, "two sums, between kernels");
             again.wait();
             sum.wait();
-            const auto few = upload(world, std::vector<float>(500, 1.0f)); // two pieces: room for both sums at once
+            // Two pieces: room for both sums at once.
+            const auto few = upload(world, std::vector<float>(500, 1.0f));
             un::Operation first = un::start_all_reduce(world, few.span());
             un::Operation second = un::start_all_reduce(world, few.span());
             second.wait();
@@ -251,7 +257,7 @@ BOOST_AUTO_TEST_CASE(groups_streams_and_what_overlaps) {
         test::limit);
 }
 
-/// A kernel on the library's stream still reads what a broadcast is to overwrite.
+/// A kernel on the library's stream still reads what a broadcast will overwrite.
 BOOST_AUTO_TEST_CASE(what_is_on_the_librarys_stream_comes_first) {
     const Clean clean;
     std::atomic<bool> open = false;
@@ -306,7 +312,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_do_other_things) {
         2,
         [](Group& world) {
             const auto data = upload(world, std::vector<float>(2000, 1.0f));
-            if (world.rank() == 1) { // computes, and looks after its world now and then
+            if (world.rank() == 1) { // computes, and checks its world now and then
                 for (int i = 0; i < 3000; ++i) {
                     std::this_thread::sleep_for(10ms);
                     world.check();
@@ -318,7 +324,8 @@ BOOST_AUTO_TEST_CASE(ranks_that_do_other_things) {
     expect_all(absent, {"waited 2000 ms for all_reduce", "rank 1"});
 }
 
-/// The device of a rank does not get on: both ranks end at the deadline, and what the device may still touch stays.
+/// A rank's device stalls. Both ranks end at the deadline, and memory that the device may still
+/// touch stays.
 BOOST_AUTO_TEST_CASE(a_device_that_is_stuck) {
     const Clean clean;
     const SmallPieces small;
@@ -379,7 +386,7 @@ BOOST_AUTO_TEST_CASE(which_device_each_rank_has) {
     };
     using Places = std::vector<int>;
     BOOST_TEST((places({card(1, {"a", "b"}), card(2, {"a", "b"}), card(1, {"a", "b"}), card(1, {"a", "b"})}) ==
-                Places{0, 0, 1, 0})); // more ranks than devices share them
+                Places{0, 0, 1, 0})); // more ranks than devices: they share devices
     BOOST_TEST((places({card(1, {"a"}), card(1, {"b"})}) == Places{0, 0}));
     BOOST_TEST((places({card(1, {"a", "b"}, 1), card(1, {"a", "b"})}) == Places{1, 1}));
     BOOST_CHECK_EXCEPTION(places({card(1, {"a"}), card(1, {"a"}, 1)}), un::error, [](const un::error& failed) {

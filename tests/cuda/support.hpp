@@ -1,4 +1,5 @@
-// What the tests of devices over other transports than NCCL have in common: ranks over sockets, with a stand-in for CUDA.
+// Shared by the tests of devices over transports other than NCCL: ranks over sockets, with a
+// stand-in for CUDA.
 #pragma once
 
 #include <unisono/cuda.hpp>
@@ -8,7 +9,7 @@
 
 namespace test {
 
-/// Data of a device in many pieces, also where they are few.
+/// Small pieces, so that even a little data of a device has many.
 struct SmallPieces {
     Variable said{"UNISONO_PIECE_BYTES", "1000"};
 };

@@ -1,4 +1,4 @@
-// A Trainer on memory of a device over sockets has the bits of the same Trainer on memory of the host.
+// A Trainer on memory of a device over sockets has the same bits as on memory of the host.
 #include "support.hpp"
 
 #include "device/on_device.hpp"

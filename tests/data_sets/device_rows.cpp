@@ -15,7 +15,8 @@ namespace un = unisono;
 
 namespace {
 
-/// Streams whose work goes on when somebody lets it, in an order of chance: as much as a device promises, and no more.
+/// Streams whose work runs when the test allows it, in a random order, as a device guarantees and
+/// no more.
 class Machine {
 public:
     using Done = std::shared_ptr<bool>;
@@ -66,7 +67,7 @@ private:
     std::vector<std::deque<std::function<bool()>>> streams_{3}; ///< 0 copies
 };
 
-/// Copies by that machine. Memory is filled with 255 when it goes, so that who is late is found out.
+/// Copies by that machine. Freed memory is filled with 255, so that a late access is detected.
 struct Copier {
     using Stream = int;
     using Mark = Machine::Done;
@@ -151,7 +152,7 @@ BOOST_AUTO_TEST_CASE(a_device_reads_the_rows_of_each_batch_whenever_it_comes_to_
                 machine.go_on(static_cast<int>(random() % 8));
             }
             BOOST_TEST(number == wanted.size());
-        } // what is still to be read is waited for before the memory goes
+        } // pending reads are waited for before the memory is freed
         while (!machine.is_idle()) machine.go_on(1);
         for (std::size_t i = 0; i < wanted.size(); ++i) {
             const auto expected = rows.batch(wanted[i]);
@@ -159,7 +160,8 @@ BOOST_AUTO_TEST_CASE(a_device_reads_the_rows_of_each_batch_whenever_it_comes_to_
             BOOST_TEST(read_labels[i] == expected.labels, boost::test_tools::per_element());
         }
         BOOST_TEST(machine.rooms <=
-                   6 * (depth + 2)); // at most one room a batch at once, and larger ones for larger batches
+                   // At most one buffer per batch at a time, and larger ones for larger batches.
+                   6 * (depth + 2));
     }
 }
 
@@ -175,11 +177,11 @@ BOOST_AUTO_TEST_CASE(rows_without_labels_and_what_is_refused) {
         auto batch = data.batch(two);
         BOOST_TEST(batch.labels().empty());
         BOOST_TEST(batch.values().size() == 4u);
-        batch = data.batch(two); // the one before is given back
+        batch = data.batch(two); // the previous one is released
         BOOST_TEST(machine.rooms == 2);
         BOOST_CHECK_THROW(static_cast<void>(data.batch(wrong)), un::error);
         batch = data.batch(two);
-        BOOST_TEST(machine.rooms == 2); // the refused one gave its room back
+        BOOST_TEST(machine.rooms == 2); // the refused batch released its buffer
     }
     std::vector<float> room(3);
     const std::vector<std::size_t> one = {0};

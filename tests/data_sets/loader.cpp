@@ -18,14 +18,15 @@ namespace {
 
 using Indices = std::vector<std::size_t>;
 
-/// A data set whose batch is its list of indices, movable only, and which counts, fails and waits on demand.
+/// A data set whose batch is its list of indices. It is movable only, and counts, fails and waits
+/// on demand.
 struct Probe {
     std::size_t count = 100;
     std::size_t fails_at = static_cast<std::size_t>(-1); ///< the index whose batch throws
     std::atomic<int> batches{0};
     std::atomic<int> inside{0};
     std::atomic<int> most_inside{0};
-    std::atomic<bool> gate{true}; ///< shut: batch() waits
+    std::atomic<bool> gate{true}; ///< false: batch() waits
 
     [[nodiscard]] std::size_t size() const { return count; }
     std::unique_ptr<Indices> batch(std::span<const std::size_t> indices) {
@@ -102,7 +103,7 @@ BOOST_AUTO_TEST_CASE(any_depth_gives_the_streams_batches_in_its_order) {
         }
         reader.restart(un::Epoch{0});
         BOOST_CHECK(drain(reader) == expected);
-        reader.restart(un::Epoch{0}, 70); // what is left after ten batches
+        reader.restart(un::Epoch{0}, 70); // the remainder after ten batches
         BOOST_CHECK(drain(reader) == std::vector<Indices>(expected.begin() + 10, expected.end()));
     }
 }
@@ -263,7 +264,8 @@ BOOST_AUTO_TEST_CASE(nothing_is_allocated_for_a_batch_but_by_the_data_set) {
     const Frugal data;
     for (const int depth : {0, 1, 3}) {
         un::Loader reader{data, stream_of(1000, 7), {.depth = depth}};
-        for (int i = 0; i < 20; ++i) BOOST_REQUIRE(reader.next() != nullptr); // every slot has had its turn
+        // Every slot has been used.
+        for (int i = 0; i < 20; ++i) BOOST_REQUIRE(reader.next() != nullptr);
         const std::size_t before = unisono_test::allocations_of_process();
         std::size_t batches = 0;
         for (std::int64_t epoch = 1; epoch < 4; ++epoch) {

@@ -1,4 +1,5 @@
-// What crosses the bus in an update, and how often the host waits for it; and what sums on devices cost.
+// The bytes that cross the bus in an update, the number of times that the host waits, and the cost
+// of sums on devices.
 #include "on_device.hpp"
 
 #include "trainer/models.hpp"
@@ -20,7 +21,7 @@ namespace {
 using Model = unisono_test::LeastSquares<float>;
 constexpr std::size_t columns = 6, parameters = 3, updates = 5, ranks = 2;
 
-/// By all ranks, in so many updates of two micro-batches a rank.
+/// The counts of all ranks, over the updates, each with two micro-batches per rank.
 template <class... Policies>
 stand_in::Counts copied(const Policies&... policies) {
     const test::Clean clean;

@@ -1,4 +1,5 @@
-// A checkpoint of a training on a device is one of the same training on the host: either goes on from the other's, to the same bits.
+// A checkpoint of a training on a device is the same as on the host. Either training resumes from
+// the other's checkpoint, with the same bits.
 #include "on_device.hpp"
 
 #include "support/folder.hpp"
@@ -30,11 +31,11 @@ un::RowBatch<float, float> batch(std::size_t number) {
 }
 
 struct Told {
-    std::array<un::StateHash, 2> hashes; ///< when it was saved, or resumed; and at the end
+    std::array<un::StateHash, 2> hashes; ///< when it was saved or resumed, and at the end
     std::vector<float> parameters;       ///< of rank 1
 };
 
-/// Four updates, a checkpoint, four more; or the last four alone.
+/// Four updates, a checkpoint, four more; or only the last four.
 template <class Transport>
 void train(const std::string& folder, bool resumes, Told& told) {
     un::run<Transport>(ranks, [&](auto& world) {

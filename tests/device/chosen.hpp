@@ -1,5 +1,6 @@
-// Policies that are one of several, as the test says when it runs: so that few Trainers are compiled, and many combinations run. What makes a
-// Trainer another program (who owns slices, sums on a grid, what a guard looks at) is not chosen here but compiled.
+// Policies that stand for several and are chosen at run time, so that few Trainers are compiled and
+// many combinations run. Policies that change a Trainer's code are compiled instead: owners of
+// slices, sums on a grid, and what a guard examines.
 #pragma once
 
 #include "matrix/own_policies.hpp"
@@ -37,7 +38,7 @@ namespace device_matrix {
 
 namespace un = unisono;
 
-/// visit(the choice-th of the tuple's).
+/// Calls visit() with the element of the tuple at `choice`.
 template <std::size_t I = 0, class Tuple, class Visit>
 auto with_choice(std::size_t choice, const Tuple& all, const Visit& visit) {
     if constexpr (I + 1 < std::tuple_size_v<Tuple>) {
@@ -46,7 +47,7 @@ auto with_choice(std::size_t choice, const Tuple& all, const Visit& visit) {
     return visit(std::get<I>(all));
 }
 
-/// A policy that is one of those in `Choices::all`.
+/// One of the policies in `Choices::all`.
 template <class Choices>
 struct Chosen {
     std::size_t choice = 0;
@@ -119,7 +120,8 @@ struct Optimizers {
         un::Adam{.learning_rate = 1}, un::AdamW{.learning_rate = 1}, un::Adagrad{.learning_rate = 1},
         un::RmsProp{.learning_rate = 1, .momentum = 0.5}};
 };
-/// What optimizers cost to compile is their kernels, by every instruction set: all of them for sums of numbers, and two for sums on grids.
+/// The compile time of optimizers is that of their kernels for every instruction set. So all
+/// optimizers are compiled for sums of numbers, and two for sums on grids.
 struct FewOptimizers {
     static constexpr un::Family kind = un::Family::optimizer;
     static constexpr std::tuple all = {un::Sgd{.learning_rate = 1, .momentum = 0.8}, un::AdamW{.learning_rate = 1}};
@@ -162,7 +164,7 @@ struct ChosenSharding : Chosen<Shardings> {
     }
 };
 
-/// Whichever it is, it does not sum all slices at once: that NativeReducer does as itself.
+/// No choice sums all slices at once. NativeReducer does, and is compiled as itself.
 struct ChosenReducer : Chosen<Reducers> {
     static constexpr bool gives_owners = false;
     static constexpr bool reduces_to_owners = true;
@@ -196,7 +198,7 @@ struct ChosenReducer : Chosen<Reducers> {
     }
 };
 
-/// The run of the chosen one of several compressions.
+/// The run of the chosen compression.
 template <class... Runs>
 class ChosenRun {
 public:
@@ -270,7 +272,7 @@ struct ChosenExchange {
     }
 };
 
-/// None, by norm or by value.
+/// No clipping, or clipping by norm or by value.
 struct ChosenClipping {
     std::size_t choice = 0;
     static constexpr std::size_t choices = 3;

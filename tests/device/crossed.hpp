@@ -1,6 +1,8 @@
-// Crosses policies on memory of a device. What is compiled: the table `trainers`, in which all pairs of owners, sums, guards, clippings and loss
-// scalings occur. What is chosen when the test runs (chosen.hpp): combinations in which all pairs of the other policies
-// occur, and each of them with each Trainer; on 1, 2 and 4 ranks. Each trains on devices and on the host, to the same bits.
+// Crosses policies on memory of a device. The table `trainers`, which has all pairs of owners,
+// sums, guards, clippings and loss scalings, is compiled. Combinations of the other policies are
+// chosen at run time (chosen.hpp): they have all pairs of these policies, and each with each
+// Trainer, on 1, 2 and 4 ranks. Each combination trains on devices and on the host, with the same
+// bits.
 #pragma once
 
 #include "chosen.hpp"
@@ -24,7 +26,7 @@
 
 namespace device_matrix {
 
-// --- what is compiled --------------------------------------------------------------------------------------------------
+// --- what is compiled ----------------------------------------------------------------------------
 
 enum Owner : std::size_t { everybody, owned };
 enum Sums : std::size_t { plain, reproducible, narrow, cast, exchange, low_rank };
@@ -46,7 +48,7 @@ inline constexpr std::array<TrainerRow, 10> trainers = {{
     {everybody, exchange, finite, clipped, scaled},
     {everybody, low_rank, none, clipped, unscaled},
 }};
-/// Owners have no place in a compression's own exchange (refused.cpp); those have one Trainer each.
+/// An exchange of a compression's own does not support owners (refused.cpp). Each has one Trainer.
 constexpr bool apart(std::size_t a, std::size_t x, std::size_t b, std::size_t y) {
     const bool of_its_own = (a == 1 && x >= exchange) || (b == 1 && y >= exchange);
     return of_its_own && !(a == 0 && x == everybody);
@@ -70,11 +72,11 @@ struct Policies {
     using Optimizer =
         ChosenOptimizer<std::conditional_t<row[1] == reproducible || row[1] == narrow, FewOptimizers, Optimizers>>;
     using LossScaling = At<row[4], un::NoLossScaling, un::LossScaling>;
-    /// Of slices the native one sums all at once.
+    /// The native reducer sums all slices at once.
     using Reducer = std::conditional_t<row[0] == owned && row[1] == narrow, un::NativeReducer, ChosenReducer>;
 };
 
-// --- what is chosen ----------------------------------------------------------------------------------------------------
+// --- what is chosen ------------------------------------------------------------------------------
 
 enum Family : std::size_t {
     trainer,
@@ -94,7 +96,7 @@ inline constexpr std::size_t families = 12;
 using Row = std::array<std::size_t, families>;
 inline constexpr std::array<int, 3> worlds = {1, 2, 4};
 
-/// How many choices a Trainer leaves for each family.
+/// The number of choices that a Trainer leaves for each family.
 template <std::size_t R>
 constexpr Row choices_of() {
     using P = Policies<R>;
@@ -115,7 +117,8 @@ constexpr Row choices_of() {
             P::row[0] == owned ? ChosenSharding::choices : 1};
 }
 
-/// Rows in which each pair of choices occurs: one pair that is missing after the other, and with it as many others as can be.
+/// Rows in which each pair of choices occurs. Adds one missing pair after another, each with as
+/// many other missing pairs as possible.
 inline std::vector<Row> all_pairs(const std::vector<Row>& left) {
     Row most = {};
     most[trainer] = left.size();
@@ -142,7 +145,8 @@ inline std::vector<Row> all_pairs(const std::vector<Row>& left) {
                     std::array<bool, families> chosen = {};
                     row[a] = x, row[b] = y;
                     chosen[a] = chosen[b] = true;
-                    for (std::size_t f = 0; f < families; ++f) { // the Trainer first: it says what is left
+                    // The Trainer comes first, because it determines the other choices.
+                    for (std::size_t f = 0; f < families; ++f) {
                         if (chosen[f]) continue;
                         std::size_t best = 0, most_new = 0;
                         bool any = false;
@@ -165,12 +169,12 @@ inline std::vector<Row> all_pairs(const std::vector<Row>& left) {
     return rows;
 }
 
-// --- the task ----------------------------------------------------------------------------------------------------------
+// --- the task ------------------------------------------------------------------------------------
 
 inline constexpr std::size_t columns = 14;
 inline constexpr std::size_t samples = 23;
 
-/// Two matrices and a vector, some tokens a sample, and a loss that it scales as it is asked to.
+/// Two matrices and a vector, some tokens per sample, and a loss that it scales on request.
 struct Model : unisono_test::LeastSquares<double, un::GradientKind::mean, true> {
     Model() : LeastSquares(columns, 6) {}
     [[nodiscard]] static const std::vector<std::vector<std::size_t>>& parameter_shapes() {
@@ -242,7 +246,7 @@ Result train(World& world, M& model, const Row& row) {
             found.weights.insert(found.weights.end(), values.begin(), values.end());
         });
     };
-    if constexpr (P::row[1] == exchange) run(); // which has its own way
+    if constexpr (P::row[1] == exchange) run(); // it has an exchange of its own
     else run(reduction);
     return found;
 }
@@ -256,7 +260,8 @@ std::vector<Result> trained(const Row& row) {
                            Model network;
                            Result& mine = all[static_cast<std::size_t>(world.rank())];
                            if constexpr (std::is_same_v<Transport, un::Nccl>) {
-                               test::OnDevice model(world, network, row[pieces]); // in pieces, or in one
+                               // In pieces, or in one.
+                               test::OnDevice model(world, network, row[pieces]);
                                mine = train<R>(world, model, row);
                            } else {
                                mine = train<R>(world, network, row);
@@ -278,7 +283,7 @@ void check(const Row& row) {
     for (const std::size_t one : compiled) text += std::to_string(one) + " ";
     text += "/";
     for (const std::size_t one : row) text += " " + std::to_string(one);
-    // A norm of plain sums is formed in another order than the host's.
+    // A norm of plain sums is formed in another order than on the host.
     const bool exact =
         compiled[1] == reproducible || compiled[1] == narrow || compiled[3] == unclipped || row[clipping] != 1;
     BOOST_TEST_CONTEXT(text) {

@@ -1,4 +1,5 @@
-// The kernels of examples/digits_on_gpu, and the library's, on the stand-in: by Thrust, on its system of one thread.
+// The kernels of examples/digits_on_gpu and of the library on the stand-in: by Thrust, on its
+// system of one thread.
 #pragma once
 
 #include "nccl/stand_in/thrust_arithmetic.hpp"

@@ -1,5 +1,6 @@
-// Updates for which ranks go their own ways, on devices: the parameters at each meeting, and between them, are those of the same training
-// on the host. Means of parameters: master_weights.cpp.
+// Updates for which ranks train independently, on devices: parameters are those of the same
+// training on the host, at each synchronisation and between. master_weights.cpp has means of
+// parameters.
 #include "on_device.hpp"
 
 #include "trainer/models.hpp"
@@ -30,7 +31,7 @@ un::RowBatch<float, float> rows(std::size_t number) {
     return made;
 }
 
-/// Of each rank, and after each update.
+/// Of each rank, after each update.
 using Ways = std::vector<std::vector<float>>;
 
 template <class Transport, class... Policies>
@@ -84,7 +85,7 @@ void same_ways(std::size_t to_device, const Policies&... policies) {
             BOOST_TEST(host[rank].back() != 0.0f);
             BOOST_TEST((device[rank] == host[rank]), "rank " << rank << " of " << ranks);
         }
-        if (ranks == 2) BOOST_TEST((host[0] != host[1])); // they did go their own ways
+        if (ranks == 2) BOOST_TEST((host[0] != host[1])); // they did train independently
     }
 }
 
@@ -93,11 +94,12 @@ void same_ways(std::size_t to_device, const Policies&... policies) {
 BOOST_AUTO_TEST_SUITE(device_local)
 
 BOOST_AUTO_TEST_CASE(differences_that_are_compressed) {
-    // Through the host: each meeting, of which there are two and a last one, carries each parameter once.
+    // Through the host: each synchronisation, two and a last one, moves each parameter once.
     same_ways(2 * 3 * columns * sizeof(float), un::LocalSteps{.steps = 5}, un::OneBit{.block = 4});
 }
 
-BOOST_AUTO_TEST_CASE(fragments_on_their_way_while_the_ranks_go_on) { // and a last meeting, of an outer optimizer
+// With a last synchronisation, for an outer optimizer.
+BOOST_AUTO_TEST_CASE(fragments_on_their_way_while_the_ranks_go_on) {
     same_ways(0, un::StreamingDiloco<>{.steps = 6, .fragments = 3, .overlap = 1, .mix = 0.25});
 }
 

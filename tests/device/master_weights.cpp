@@ -1,4 +1,5 @@
-// A model in 16 bits on a device, trained there in float: the bits of MasterWeights on the host, and no byte over the bus.
+// A 16-bit model on a device, trained there in float, has the bits of MasterWeights on the host. No
+// byte crosses the bus.
 #include "on_device.hpp"
 
 #include "support/folder.hpp"
@@ -27,7 +28,7 @@ constexpr std::array<std::size_t, 4> sizes = {19, 1, 0, 44};
 constexpr std::size_t count = 64;
 constexpr int updates = 9;
 
-/// Pulls each weight to a target, in 16 bits. Says for some parameters that they are ready.
+/// Pulls each weight to a target, in 16 bits. Reports for some parameters that they are ready.
 template <class Low>
 struct Pulled {
     std::vector<std::vector<Low>> values, slopes;
@@ -37,7 +38,7 @@ struct Pulled {
         for (const std::size_t size : sizes) {
             values.emplace_back(size);
             slopes.emplace_back(size);
-            for (std::size_t i = 0; i < size; ++i) // the trainer makes them those of rank 0
+            for (std::size_t i = 0; i < size; ++i) // the trainer replaces them by rank 0's
                 values.back()[i] = static_cast<Low>(1 + 0.01f * static_cast<float>(i) + static_cast<float>(rank));
             spans.push_back(values.back());
             gradient_spans.push_back(slopes.back());
@@ -63,7 +64,7 @@ struct Pulled {
     }
 };
 
-/// Of one rank.
+/// The result of one rank.
 struct Told {
     std::vector<float> weights, image;
     un::UpdateReport last;
@@ -75,7 +76,8 @@ void widen(const std::vector<Low>& from, std::vector<float>& to) {
     for (const Low one : from) to.push_back(static_cast<float>(one));
 }
 
-/// `gap`: between the model's parameters on the device. `bytes`: to the host and to the device, of all updates but the first.
+/// `gap`: between the model's parameters on the device. `bytes`: to the host and to the device, in
+/// all updates but the first.
 template <class Low, class Transport, class... Policies>
 std::vector<Told> trained(int ranks, std::size_t gap, std::array<std::size_t, 2>& bytes, const Policies&... policies) {
     std::vector<Told> told(static_cast<std::size_t>(ranks));
@@ -123,7 +125,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-/// Bytes to the host: `bytes_an_update` of each rank, and of each that owns something, too.
+/// Bytes to the host: `bytes_an_update` for each rank, and also for each rank that owns a slice.
 template <class Low, class... Policies>
 void same_as_on_the_host(int ranks, std::size_t gap, std::array<std::size_t, 2> bytes_an_update,
                          const Policies&... policies) {
@@ -142,7 +144,7 @@ void same_as_on_the_host(int ranks, std::size_t gap, std::array<std::size_t, 2> 
         BOOST_TEST(other.weights.size() == count);
         BOOST_TEST(same_bits(one.weights, other.weights), "weights of rank " << rank);
         BOOST_TEST(same_bits(one.image, other.image), "16 bits of rank " << rank);
-        BOOST_TEST(!same_bits(one.image, one.weights)); // else nothing was rounded
+        BOOST_TEST(!same_bits(one.image, one.weights)); // otherwise nothing was rounded
         BOOST_TEST(one.last.loss == other.last.loss);
         BOOST_TEST(one.last.number == other.last.number);
         BOOST_TEST(one.last.loss_scale == other.last.loss_scale);
@@ -150,7 +152,8 @@ void same_as_on_the_host(int ranks, std::size_t gap, std::array<std::size_t, 2> 
     }
 }
 
-/// What rank 1 has after four updates, a checkpoint, and four more; or after the last four alone.
+/// The state of rank 1 after four updates, a checkpoint, and four more; or after only the last
+/// four.
 template <class Transport>
 Told saved_or_resumed(const std::string& folder, bool resumes) {
     Told told;
@@ -191,11 +194,11 @@ Told saved_or_resumed(const std::string& folder, bool resumes) {
 BOOST_AUTO_TEST_SUITE(device_master_weights)
 
 BOOST_AUTO_TEST_CASE(sums_of_numbers) {
-    // A scale that is too large at first: gradients overflow, all ranks leave the update out.
+    // The scale is too large at first: gradients overflow, and all ranks skip the update.
     const un::LossScaling scaling{.initial = 0x1p17, .growth_interval = 3};
     const un::ClipByValue clips{.limit = 0.4};
-    constexpr std::array<std::size_t, 2> bytes = {16,
-                                                  0}; // where the guard found something, and whether something is large
+    // Where the guard found an offence, and whether a value is large.
+    constexpr std::array<std::size_t, 2> bytes = {16, 0};
     for (const int ranks : {1, 2})
         for (const std::size_t gap : {0u, 1u})
             same_as_on_the_host<un::float16>(ranks, gap, bytes, scaling, clips, un::StateSharding{}, un::AdamW{});
@@ -207,7 +210,8 @@ BOOST_AUTO_TEST_CASE(meetings_of_ranks_that_go_their_own_ways) {
 }
 
 BOOST_AUTO_TEST_CASE(sums_on_grids) {
-    constexpr std::array<std::size_t, 2> bytes = {8 * sizes.size(), 32}; // what fits the grids; squares of the norm
+    // The values that fit the grids, and squares for the norm.
+    constexpr std::array<std::size_t, 2> bytes = {8 * sizes.size(), 32};
     for (const int ranks : {1, 4})
         same_as_on_the_host<un::bfloat16>(ranks, 1, bytes, un::Reproducible{}, un::ClipByNorm{.max_norm = 0.5},
                                           un::StateSharding{}, un::Sgd{.learning_rate = 0.1, .momentum = 0.9});

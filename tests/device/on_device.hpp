@@ -1,4 +1,5 @@
-// A model of the tests on a device that is a stand-in: its parameters and gradients lie where only the stand-in may read and write.
+// A model of the tests on a stand-in device. Only the stand-in may read and write its parameters
+// and gradients.
 #pragma once
 
 #include "nccl/stand_in/arithmetic.hpp"
@@ -12,9 +13,9 @@
 
 namespace test {
 
-/// Any model of the host, whose arithmetic stands for a model's kernels: they read the parameters where the device has them, and add
-/// each gradient to the device's in the turn of the model's stream. So a Trainer of it must come to the bits that it comes to with
-/// the model itself.
+/// A model of the host whose arithmetic stands for a model's kernels. It reads the parameters from
+/// the device, and adds each gradient to the device's in the order of the model's stream. So a
+/// Trainer must get the same bits as with the model itself.
 template <class M>
 class OnDevice : public un::detail::ImageOfModel<OnDevice<M>, M> {
     using Frame = un::detail::ImageOfModel<OnDevice<M>, M>;
@@ -23,7 +24,7 @@ class OnDevice : public un::detail::ImageOfModel<OnDevice<M>, M> {
 public:
     using T = un::parameter_element_t<M>;
 
-    /// `gap`: elements between parameters; without, they follow one another.
+    /// `gap`: elements between parameters. Without it they are adjacent.
     OnDevice(Group& world, M& model, std::size_t gap = 0) : Frame(model), stream_(un::detail::CudaStream::make()) {
         std::size_t count = 0;
         un::detail::for_each_span(model.parameters(), [&](std::span<T> one) {
@@ -40,7 +41,8 @@ public:
         }
         for (std::size_t p = 0; p < here_.size(); ++p) {
             std::copy(here_[p].begin(), here_[p].end(), seen(parameters_[p]));
-            std::fill_n(seen(gradients_[p]), gradients_[p].size(), T(3)); // whoever trains zeroes first
+            // The trainer must zero them first.
+            std::fill_n(seen(gradients_[p]), gradients_[p].size(), T(3));
         }
         this->expect(here_.size());
     }
@@ -50,7 +52,7 @@ public:
     [[nodiscard]] const std::vector<un::DeviceSpan<T>>& gradients() const { return gradients_; }
     [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
 
-    /// What the device has, once all that was enqueued is done.
+    /// The parameters on the device, after all enqueued work.
     [[nodiscard]] std::vector<T> values() const {
         cudaStreamSynchronize(stream_.get());
         std::vector<T> all;

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# What trains on GPUs: the digits example, one rank a GPU, to the accuracy of the host's; on one GPU the same; and an epoch under
-# compute-sanitizer. bash tests/device/on_gpu.sh (tests/nccl/on_gpu.sh calls it). NEVER RUN YET: no GPU has been at hand.
+# Training on GPUs: the digits example with one rank per GPU, to the accuracy of the host's; the
+# same on one GPU; and one epoch under compute-sanitizer:
+#     bash tests/device/on_gpu.sh
+# tests/nccl/on_gpu.sh calls it. NEVER RUN YET, because no GPU was available.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

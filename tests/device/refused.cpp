@@ -1,4 +1,5 @@
-// What a model on a device does not go with, by the rules that a Trainer asks; and at the end how many combinations ran.
+// The policies that a model on a device does not support, by the rules of a Trainer, and the final
+// number of combinations that ran.
 #include "chosen.hpp"
 #include "on_device.hpp"
 
@@ -29,7 +30,7 @@ struct OnNccl {
     un::DeviceSpan<float> gradients() { return {}; }
     cudaStream_t stream() { return {}; }
 };
-/// Looks at elements.
+/// Examines elements.
 struct OwnGuard : un::FiniteGuard {
     static constexpr bool only_finite = false;
 };
@@ -40,7 +41,7 @@ template <class Reducer, class Update, class Sharding, class Guard, class Compre
           bool ReducerGiven = !std::is_same_v<Reducer, un::NativeReducer>>
 void ask() {
     ++known;
-    using Other = std::conditional_t<ReducerGiven, Reducer, un::Sgd>; // a default where none is given
+    using Other = std::conditional_t<ReducerGiven, Reducer, un::Sgd>; // a default if none is given
     constexpr std::string_view why =
         un::refusal<un::Group<un::Nccl>, OnNccl, Other, Update, Sharding, Guard, Compression, Summation>;
     if (why.empty()) return;
@@ -48,7 +49,7 @@ void ask() {
     ++unisono_matrix::counts().refused[std::string(why)];
 }
 
-/// Every one of the family with the defaults of the others, which shall go together or not.
+/// Each policy of the family with the defaults of the others, which may be combined or not.
 template <class... Policy>
 void shardings(int expected) {
     refused = 0;

@@ -7,12 +7,13 @@ target_compile_options(device_stand_in PRIVATE -O0)
 target_link_libraries(${room_target} PRIVATE device_stand_in)
 target_include_directories(${room_target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in)
 
-# In builds of few tests one translation unit: single updates. The rest compiles for too long.
+# Builds of few tests have one translation unit: single updates. The rest takes too long to compile.
 if(few)
     leave_out("/(bus|checkpoints|crossed_.*|local|master_weights|refused|training|units)[.]cpp$")
 endif()
 
-# examples/digits_on_gpu with Thrust's kernels on the stand-in: accuracy and bits are those of the example on the host.
+# examples/digits_on_gpu with Thrust's kernels on the stand-in: accuracy and bits are those of the
+# example on the host.
 if(TARGET unisono::thrust AND UNISONO_BUILD_EXAMPLES AND NOT few)
     set(digits_source ${PROJECT_SOURCE_DIR}/examples/digits_on_gpu/digits_on_gpu.cu)
     set_source_files_properties(${digits_source} PROPERTIES LANGUAGE CXX)

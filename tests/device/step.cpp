@@ -1,4 +1,4 @@
-// One update at a time: what crosses the bus, what a guard finds, and what is left after an error.
+// One update at a time: what crosses the bus, what a guard finds, and the state after an error.
 #include "on_device.hpp"
 
 #include "trainer/models.hpp"
@@ -26,7 +26,8 @@ un::RowBatch<float, float> batch(int number) {
     return made;
 }
 
-/// Where it is told to, it says that its last parameter is ready, and goes on only when that was summed.
+/// If told to, it reports that its last parameter is ready, and continues only after that was
+/// summed.
 struct Waits : Model {
     int rank = 0;
     std::atomic<bool>* travelled = nullptr;
@@ -47,7 +48,7 @@ struct Waits : Model {
     }
 };
 
-/// On each of two ranks: body(world, model, trainer, what the model does).
+/// Calls body(world, model, trainer, what the model does) on each of two ranks.
 template <class Body>
 void on_two_ranks(const Body& body) {
     un::run<un::Nccl>(2, [&](auto& world) {
@@ -80,7 +81,8 @@ BOOST_AUTO_TEST_CASE(nothing_but_scalars_crosses_the_bus) {
         }
         un::barrier(world);
     });
-    BOOST_TEST(to_host == 2 * updates * 16); // where the guard found something, and something large, if it did
+    // Where the guard found an offence, and whether a value is large.
+    BOOST_TEST(to_host == 2 * updates * 16);
     BOOST_TEST(to_device == 0u);
 }
 
@@ -106,7 +108,7 @@ BOOST_AUTO_TEST_CASE(a_guard_names_rank_and_parameter) {
         const std::vector<float> before = model.values();
         auto bad = batch(world.rank());
         if (world.rank() == 1) bad.values[3] = std::numeric_limits<float>::infinity();
-        try { // of parameters 0 to 2 the first, and before the loss
+        try { // the first of parameters 0 to 2, and before the loss
             trainer.step(bad);
         } catch (const un::error& found) {
             said[mine] = found.what();

@@ -1,5 +1,5 @@
-// A Trainer on memory of a device has the bits of the same Trainer on memory of the host, as far as sums have one order: over two ranks,
-// over one after the other (as the stand-in adds), or on a grid.
+// A Trainer on memory of a device has the same bits as on memory of the host if sums have one
+// order: over two ranks, over one rank after the other (as the stand-in adds), or on a grid.
 #include "on_device.hpp"
 
 #include "support/digits_training.hpp"
@@ -28,7 +28,7 @@ const digits::Images& images() {
 
 const std::vector<std::size_t> layers = {digits::pixels, 12, digits::kinds};
 
-/// What a training came to: each rank's parameters, and what the last update was.
+/// The result of a training: each rank's parameters, and the last update's report.
 struct Trained {
     std::vector<std::vector<float>> parameters;
     std::vector<un::UpdateReport> last;
@@ -36,7 +36,8 @@ struct Trained {
 
 template <bool Device, class World, class... Policies>
 void train(World& world, Trained& told, std::size_t gap, const Policies&... policies) {
-    digits::Network network(layers, static_cast<std::uint64_t>(world.rank())); // the trainer makes them those of rank 0
+    // The trainer replaces them by rank 0's.
+    digits::Network network(layers, static_cast<std::uint64_t>(world.rank()));
     const auto with = [&](auto& model, const auto& values) {
         un::Trainer trainer{world,
                             model,
@@ -97,7 +98,7 @@ void same_as_on_the_host(int ranks, std::size_t gap, const Policies&... policies
 
 BOOST_AUTO_TEST_SUITE(device_training)
 
-// Sums of numbers: examples/digits_on_gpu (digits.py), and crossed.hpp.
+// examples/digits_on_gpu (digits.py) and crossed.hpp test sums of numbers.
 BOOST_AUTO_TEST_CASE(reproducible_sums) {
     same_as_on_the_host(3, 2, un::Reproducible{}, un::Accumulate{.steps = 2}, un::ClipByNorm{.max_norm = 0.1},
                         un::Sgd{.learning_rate = 0.1, .momentum = 0.9});

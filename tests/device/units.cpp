@@ -1,4 +1,5 @@
-// A model in units whose gradients, and parameters, are spread over devices: the bits of the same training on the host.
+// A model in units whose gradients, or parameters too, are spread over devices has the bits of the
+// same training on the host.
 #include "on_device.hpp"
 
 #include "sharding/network.hpp"
@@ -30,8 +31,8 @@ namespace {
 using Layers = unisono_test::Layers;
 using Rows = un::RowBatch<float, float>;
 
-/// The network of the host, whose arithmetic stands for kernels on units of a device. What it reads of a unit it reads again in the turn of its
-/// stream, when it has let go of it: nothing may have been written there until then.
+/// The network of the host, whose arithmetic stands for kernels on units of a device. Its stream
+/// reads a unit again after the model has released it, and nothing may have written there before.
 class UnitsOnDevice : private un::detail::UnitKeeper<float> {
 public:
     using Element = float;
@@ -54,7 +55,7 @@ public:
     void evaluate(const Rows& batch, Pass& pass, un::MeanMetric& loss) {
         with(pass, [&](un::UnitPass<float>& inner) { return here_.evaluate(batch, inner, loss), 0.0; });
     }
-    /// Units that were written while a kernel was still to read them.
+    /// The number of units that were written while a kernel still had to read them.
     [[nodiscard]] int spoilt() const {
         cudaStreamSynchronize(stream_.get());
         return spoilt_;
@@ -113,19 +114,20 @@ private:
 };
 static_assert(un::unit_model_on_device<UnitsOnDevice> && !un::unit_model_on_device<Layers>);
 
-/// What a training does with checkpoints, where it does: `resumes` from the folder, or saves there after its first epoch.
+/// How a training uses checkpoints: it resumes from the folder, or saves there after its first
+/// epoch.
 struct Saved {
     std::string folder;
     bool resumes = false;
 };
 
 struct Told {
-    std::vector<float> held; ///< what this rank holds of the parameters, and where
+    std::vector<float> held; ///< the parameters that this rank holds, and their positions
     std::vector<std::size_t> at;
     un::UpdateReport last, bad;
     double distance = 0;
     int spoilt = 0;
-    std::size_t to_host = 0, to_device = 0; ///< bytes, of all ranks' updates; on the first
+    std::size_t to_host = 0, to_device = 0; ///< bytes of all ranks' updates; on the first rank
     std::size_t updates = 0;
 };
 
@@ -169,7 +171,7 @@ std::vector<Told> trained(int ranks, [[maybe_unused]] const Saved& saved, const 
             trainer.verify_replicas();
             const auto [distance] = trainer.evaluate(data, {.batch_size = 3}, un::MeanMetric{});
             mine.distance = distance.value();
-            // On the last rank alone: no rank makes the update.
+            // Only on the last rank. No rank makes the update.
             un::RowBatch<float, float> batch = data.batch(std::vector<std::size_t>{0, 1});
             if (world.rank() + 1 == world.size()) batch.labels[0] = std::numeric_limits<float>::infinity();
             mine.bad = trainer.step(batch);
@@ -191,7 +193,7 @@ std::vector<Told> trained(int ranks, [[maybe_unused]] const Saved& saved, const 
     return told;
 }
 
-/// `guarded`: nothing but the guard's finding crosses the bus.
+/// `guarded`: only the guard's result crosses the bus.
 template <bool Saves = false, class... Policies>
 void same_units(bool guarded, const Policies&... policies) {
     const test::Clean clean;
@@ -226,7 +228,8 @@ void same_units(bool guarded, const Policies&... policies) {
                 BOOST_TEST(device[rank].spoilt == 0);
                 BOOST_TEST(device[rank].to_device == 0u);
             }
-        if (guarded) BOOST_TEST(device[0].to_host == 16 * host.size() * device[0].updates); // what it found
+        // The guard's result.
+        if (guarded) BOOST_TEST(device[0].to_host == 16 * host.size() * device[0].updates);
     }
 }
 
@@ -234,7 +237,7 @@ void same_units(bool guarded, const Policies&... policies) {
 
 BOOST_AUTO_TEST_SUITE(device_units)
 
-BOOST_AUTO_TEST_CASE(gradients_that_are_sharded) { // and checkpoints, either way
+BOOST_AUTO_TEST_CASE(gradients_that_are_sharded) { // and checkpoints, in both directions
     same_units<true>(true, un::GradientSharding{}, un::ClipByValue{.limit = 0.1});
 }
 

@@ -1,4 +1,4 @@
-// A process that asks to be added to an elastic world, and why it is refused.
+// A process applies to join an elastic world, and is refused for a reason.
 #include "support/folder.hpp"
 
 #include <unisono/elastic.hpp>
@@ -22,7 +22,7 @@ using namespace un::detail;
 
 namespace {
 
-/// The first rank's desk, where it is looked at all the time.
+/// The desk of the first rank, which looks at it all the time.
 class Desk {
 public:
     Desk()
@@ -67,7 +67,8 @@ std::optional<Entrance> knock(const Desk& desk, const un::JobToken& secret) {
         return enter(address, {.claimant = draw_claimant(), .host = host_number(), .pid = 1}, secret, until, why);
     return std::nullopt;
 }
-/// The text with which an application is refused; empty: it is not, in its time.
+/// Returns the reason for which an application is refused. Empty: it is not refused within the
+/// limit.
 std::string refusal(Entrance& entrance, const un::Blob& application, un::nanoseconds limit = 30'000'000'000) {
     const un::nanoseconds until = un::steady_now() + limit;
     BOOST_REQUIRE(send_frame(entrance, make_frame(FrameKind::contribution, application), until));
@@ -77,9 +78,10 @@ std::string refusal(Entrance& entrance, const un::Blob& application, un::nanosec
     WireReader in(answer ? answer->payload : std::span<const std::byte>{});
     return answer && answer->kind == FrameKind::refused && read(in, most_ranks, fault) ? fault.message : std::string();
 }
-/// One in order: this program, which listens somewhere.
+/// A valid application, of this program, which listens at `listener`.
 Application in_order(const Listener& listener) {
-    static const auto program = program_digest(); // reads the whole program: seconds under a sanitizer
+    // Reads the whole program: seconds with a sanitizer.
+    static const auto program = program_digest();
     Application made{.program = program, .terms = {2, 8, 100, 200, "tcp"}};
     made.applicant = {.identity = draw_claimant(), .host = "127.0.0.1", .port = listener.port};
     return made;
@@ -93,7 +95,7 @@ BOOST_AUTO_TEST_CASE(a_process_that_fits_waits) {
     const Desk desk;
     const Listener listener = listen_at(true, 0);
     {
-        // First, as it reads the whole program: the desk waits 5 s for an application.
+        // First, because it reads the whole program: the desk waits 5 s for an application.
         const un::Blob first = encode(in_order(listener)), second = encode(in_order(listener));
         std::optional<Entrance> one = knock(desk, desk.place().token), other = knock(desk, desk.place().token);
         BOOST_REQUIRE((one && other));
@@ -101,7 +103,7 @@ BOOST_AUTO_TEST_CASE(a_process_that_fits_waits) {
         BOOST_TEST(refusal(*other, second, 50'000'000) == "");
         BOOST_TEST(desk.has(2));
     }
-    BOOST_TEST(desk.has(0)); // they have gone
+    BOOST_TEST(desk.has(0)); // the others have gone
 }
 
 BOOST_AUTO_TEST_CASE(a_process_that_does_not_fit_is_told_why) {
@@ -128,7 +130,8 @@ BOOST_AUTO_TEST_CASE(a_process_that_does_not_fit_is_told_why) {
     BOOST_TEST(desk.has(0));
 }
 
-/// Without the secret no process gets as far as to apply; with it, none gets in by what is no application.
+/// A process without the secret cannot apply. A process with the secret is not admitted without a
+/// valid application.
 BOOST_AUTO_TEST_CASE(strangers_wait_for_nothing) {
     const Desk desk;
     BOOST_TEST(!knock(desk, un::JobToken::random()).has_value());
@@ -165,16 +168,18 @@ BOOST_AUTO_TEST_CASE(a_lost_file_comes_back) {
         std::filesystem::remove(path);
         BOOST_TEST(comes_back(path));
     }
-    std::error_code meanwhile; // the desk writes its file
+    std::error_code meanwhile; // the desk writes its file meanwhile
     for (int i = 0; i < 1000 && !std::ofstream(folder); ++i) std::filesystem::remove_all(folder, meanwhile);
-    BOOST_REQUIRE(std::filesystem::is_regular_file(folder));    // in the way of the folder
-    std::this_thread::sleep_for(std::chrono::milliseconds(50)); // looks that fail, of which one warns
+    BOOST_REQUIRE(std::filesystem::is_regular_file(folder)); // in place of the folder
+    // Several looks fail. One of them warns.
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
     std::filesystem::remove(folder);
     BOOST_TEST(comes_back(path));
     BOOST_TEST(knock(desk, desk.place().token).has_value());
 }
 
-/// A rank that was left behind, and a child that a rank has forked, leave the file of the first rank alone.
+/// A rank that was left behind, and a child that a rank forked, do not remove the file of the first
+/// rank.
 BOOST_AUTO_TEST_CASE(a_file_is_removed_by_its_writer_alone) {
     const unisono_test::Folder folder;
     un::MeetingPoint point{.folder = folder.path(), .job = "job"};
@@ -207,7 +212,8 @@ BOOST_AUTO_TEST_CASE(a_file_is_removed_by_its_writer_alone) {
     BOOST_TEST(folder.is_empty());
 }
 
-/// The first rank looks between two updates, which may take longer than anybody waits for an answer.
+/// The first rank looks between two updates. These may take longer than a process waits for an
+/// answer.
 BOOST_AUTO_TEST_CASE(rare_looks_take_in_who_waits) {
     const unisono_test::Folder folder;
     const un::MeetingPoint point{.folder = folder.path(), .job = "job.elastic"};

@@ -1,5 +1,6 @@
-// Checkpoints of an elastic training, saved by `collectively` after each epoch: whoever dies or comes meanwhile, the training ends with the
-// undisturbed hash, and its last checkpoint is there.
+// Checkpoints of an elastic training, saved by `collectively` after each epoch. Ranks die and
+// processes join meanwhile. The training ends with the hash of an undisturbed run, and its last
+// checkpoint exists.
 #include "ranks.hpp"
 
 #include <unisono/checkpoint/checkpoints.hpp>
@@ -51,7 +52,8 @@ const Result& undisturbed_and_saved() {
     return one;
 }
 
-/// `strikes`: with `after_us` 0, within `on_update`. `comes_us`: when another process comes; 0: none does.
+/// `strikes`: with `after_us` 0, within `on_update`. `comes_us`: when another process joins; 0:
+/// none does.
 struct Saving {
     int ranks = 3;
     bool background = false;

@@ -1,4 +1,5 @@
-// What proves that a member has ended, and what does not: a connection that is cut proves nothing, and a child that a rank has forked is not the rank.
+// The proofs that a member has ended. A cut connection proves nothing. A child that a rank has
+// forked is not the rank.
 #include "ranks.hpp"
 
 #include <unisono/elastic/mesh.hpp>
@@ -18,7 +19,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Asks as a member does that waits for others.
+/// Asks as a member asks that waits for others.
 bool ends_within(un::detail::ProcessWatch& watch, std::chrono::nanoseconds limit) {
     for (const un::nanoseconds until = un::steady_now() + limit.count(); un::steady_now() < until;) {
         pollfd one = watch.polled();
@@ -28,7 +29,8 @@ bool ends_within(un::detail::ProcessWatch& watch, std::chrono::nanoseconds limit
     return false;
 }
 
-/// All TCP connections of this process, as a router does that forgets them: both ends hear that the other has gone.
+/// Cuts all TCP connections of this process, as a router does that forgets them: both ends see the
+/// other end close.
 void cut_connections() {
     std::vector<int> all;
     for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd"))
@@ -45,7 +47,7 @@ void cut_connections() {
 
 BOOST_AUTO_TEST_SUITE(elastic_ends)
 
-/// Of another host: as long as something listens there, a connection that has ended proves nothing.
+/// A rank on another host: if a process still listens there, a closed connection proves nothing.
 BOOST_AUTO_TEST_CASE(refused_connections_prove_an_end) {
     un::detail::Listener listener = un::detail::listen_at(true, 0);
     un::detail::ProcessWatch watch;
@@ -54,7 +56,7 @@ BOOST_AUTO_TEST_CASE(refused_connections_prove_an_end) {
     BOOST_TEST(!watch.has_ended(0, un::steady_now()));
     watch.suspect();
     BOOST_TEST(!ends_within(watch, 200ms));
-    { // it closes the connections of those that say nothing
+    { // it closes connections on which nothing is sent
         const un::detail::FileDescriptor came(::accept(listener.socket.get(), nullptr, nullptr));
         BOOST_TEST(came.valid());
     }
@@ -87,12 +89,13 @@ BOOST_AUTO_TEST_CASE(the_system_knows_processes_of_this_host) {
         watch.suspect();
         BOOST_TEST(!ends_within(watch, 50ms));
         processes.signal_all(SIGKILL);
-        BOOST_TEST(ends_within(watch, is_other ? 200ms : 10s) == !is_other); // the number is another process's
+        // The process ID belongs to another process.
+        BOOST_TEST(ends_within(watch, is_other ? 200ms : 10s) == !is_other);
         await_end(processes);
     }
 }
 
-/// Both ranks live: at most one goes on, when the other has given up and ended.
+/// Both ranks live. At most one continues, after the other has given up and ended.
 BOOST_AUTO_TEST_CASE(two_ranks_cut_apart_are_no_two_worlds) {
     const Shared told;
     run_ranks<un::Tcp>(
@@ -109,13 +112,14 @@ BOOST_AUTO_TEST_CASE(two_ranks_cut_apart_are_no_two_worlds) {
     BOOST_TEST(!(told[0].done && told[1].done), "two worlds");
     for (const int rank : {0, 1}) {
         BOOST_TEST_CONTEXT("rank " << rank << ": " << told[rank].text) {
-            if (told[rank].done) BOOST_TEST(told[rank].slowest_ms > 2000); // it has waited for the other
+            // It has waited for the other rank.
+            if (told[rank].done) BOOST_TEST(told[rank].slowest_ms > 2000);
             else BOOST_TEST(std::string(told[rank].text).find("no two worlds") != std::string::npos);
         }
     }
 }
 
-/// The others are a majority.
+/// The other ranks are a majority.
 BOOST_AUTO_TEST_CASE(rank_that_is_cut_off_is_left_behind) {
     un::ElasticOptions options = impatient();
     options.patience = 2s; // long after the rank has noticed
@@ -128,7 +132,8 @@ BOOST_AUTO_TEST_CASE(rank_that_is_cut_off_is_left_behind) {
                 return [rank, victim](auto& world) {
                     return train(world, [&](const un::UpdateReport& report) {
                         if (rank == victim && report.number == 5) cut_connections();
-                        if (world.changes().empty()) ::usleep(150'000); // all notice before the end
+                        // All ranks notice before the end.
+                        if (world.changes().empty()) ::usleep(150'000);
                     });
                 };
             },
@@ -144,7 +149,7 @@ BOOST_AUTO_TEST_CASE(rank_that_is_cut_off_is_left_behind) {
     }
 }
 
-/// A worker of its loader, say, which holds all its connections.
+/// The child stands for a worker of the rank's loader. It holds all connections of the rank.
 template <class Transport>
 void kill_rank_with_child() {
     const Shared told;
@@ -167,7 +172,7 @@ void kill_rank_with_child() {
 BOOST_AUTO_TEST_CASE(killed_with_a_child_in_shared_memory) { kill_rank_with_child<un::SharedMemory>(); }
 BOOST_AUTO_TEST_CASE(killed_with_a_child_over_sockets) { kill_rank_with_child<un::Tcp>(); }
 
-/// A child that unwinds destroys its copy of the world, and says nothing in its parent's name.
+/// A child that unwinds destroys its copy of the world. It sends nothing in its parent's name.
 BOOST_AUTO_TEST_CASE(a_child_that_returns_is_not_the_rank) {
     const Shared told;
     const Folder folder;
@@ -179,7 +184,7 @@ BOOST_AUTO_TEST_CASE(a_child_that_returns_is_not_the_rank) {
                 const pid_t child = ::fork();
                 if (child == 0) {
                     world.set_complete(true);
-                    world.leave(); // as its destructor does
+                    world.leave(); // as the world's destructor does
                     ::_exit(0);
                 }
                 ::waitpid(child, nullptr, 0);
@@ -198,7 +203,8 @@ BOOST_AUTO_TEST_CASE(a_child_that_returns_is_not_the_rank) {
         }
 }
 
-/// Nobody wants to be added, and the folder by which one could be is gone. `dies`: the next first rank finds none.
+/// No process applies, and the folder for applications is gone. With `dies`, the next first rank
+/// finds no folder.
 BOOST_AUTO_TEST_CASE(without_a_folder_the_training_goes_on) {
     for (const bool dies : {false, true}) {
         const Shared told;
@@ -207,7 +213,7 @@ BOOST_AUTO_TEST_CASE(without_a_folder_the_training_goes_on) {
         start_ranks<un::SharedMemory>(processes, 3, folder, patient(), told, [&](int rank) {
             return [&, rank](auto& world) {
                 return train(world, [&](const un::UpdateReport& report) {
-                    ::usleep(15'000); // so that the first rank looks
+                    ::usleep(15'000); // the first rank looks for applications
                     if (rank != 0 || report.number != 4) return;
                     std::filesystem::remove_all(folder.path());
                     std::ofstream(folder.path()) << "in the way of the folder";
@@ -223,7 +229,8 @@ BOOST_AUTO_TEST_CASE(without_a_folder_the_training_goes_on) {
     }
 }
 
-/// Where the others are started again, those that come to the end say so, whoever of them dies then.
+/// If a launcher restarts ranks, each rank that reaches the end records that the training has
+/// ended, even if a rank dies at that time.
 BOOST_AUTO_TEST_CASE(each_rank_that_ends_says_that_the_training_has_ended) {
     ::setenv("UNISONO_JOINS", "auto", 1);
     const Shared told;
@@ -243,8 +250,9 @@ BOOST_AUTO_TEST_CASE(each_rank_that_ends_says_that_the_training_has_ended) {
     BOOST_TEST(::access(un::detail::end_of_training_path(point).c_str(), F_OK) == 0);
 }
 
-/// Rank 2 is a stranger's friend: its own part of the start waits until five connections that say nothing have come to rank 0, so that rank 1's
-/// comes behind them. Then it stays away, so that the others say who is missing.
+/// Rank 2 helps the stranger: it starts to join only after five silent connections have reached
+/// rank 0, so that rank 1's connection comes after them. Then rank 2 stays away, and the others
+/// name the missing rank.
 BOOST_AUTO_TEST_CASE(idle_connections_delay_no_start) {
     const std::uint16_t port = un::detail::listen_at(true, 0).port;
     const Shared told;

@@ -1,4 +1,4 @@
-// Ranks of an elastic world that are processes, and tell their parent how they ended.
+// Ranks of an elastic world that are processes and report their ends to their parent.
 #pragma once
 
 #include "../support/sanitizers.hpp"
@@ -22,13 +22,14 @@ namespace un = unisono;
 
 using namespace std::chrono_literals;
 
-/// Ranks that a sanitizer slows down end the training before a newcomer, or a stranger, has got anywhere.
+/// A sanitizer slows ranks down so much that training ends before a new process or a stranger gets
+/// anywhere.
 inline bool too_slow() {
     if (test::sanitized) BOOST_TEST_MESSAGE("skipped: under a sanitizer");
     return test::sanitized;
 }
 
-/// What a process tells. `Result` has no pointers.
+/// The report of a process. `Result` has no pointers.
 template <class Result>
 struct Report {
     bool done = false;
@@ -36,7 +37,7 @@ struct Report {
     char text[400] = {}; ///< of an error
 };
 
-/// Memory of the parent and all processes: a record of each, without pointers.
+/// Memory that the parent and all processes share: one record per process, without pointers.
 template <class Record>
 class Records {
 public:
@@ -64,7 +65,8 @@ inline un::ElasticOptions patient() {
     return options;
 }
 
-/// The process `who`: a rank of the first world of `ranks`, or one that is added to it. `body(world)` returns its result.
+/// Runs the process `who`: a rank of the first world of `ranks`, or one that joins later.
+/// `body(world)` returns its result.
 template <class Transport, class Result, class Body>
 int be_fork(int who, int ranks, const std::string& folder, Report<Result>& report, Body body) {
     un::ElasticOptions options = patient();
@@ -84,7 +86,7 @@ int be_fork(int who, int ranks, const std::string& folder, Report<Result>& repor
     return report.done ? 0 : 1;
 }
 
-/// Waits until all have ended.
+/// Waits until all processes have ended.
 inline void await_end(un::Processes& processes, std::chrono::nanoseconds limit = 40s) {
     while (const auto end = processes.wait_any(un::steady_now() + limit.count())) static_cast<void>(end);
     BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");

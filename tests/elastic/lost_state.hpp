@@ -1,4 +1,4 @@
-// The error of state that no rank has any more.
+// The error for state that no rank has any more.
 #pragma once
 
 #include <regex>
@@ -7,7 +7,7 @@
 
 namespace unisono_test {
 
-/// The numbers of the owners that it names, and of the ranks that had their copies.
+/// The numbers of the owners that the text names, and of the ranks that had their copies.
 inline std::vector<int> ranks_without_state(const std::string& text) {
     static const std::regex pair("rank (\\d+) \\(copied to rank (\\d+)\\)");
     std::vector<int> named;

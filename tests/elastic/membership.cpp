@@ -1,6 +1,7 @@
-// Ranks that die, stop, and are cut off from each other, in virtual time and from a seed: those that are left agree on one next world, go on
-// from the most advanced committed update, and come to the end at which an undisturbed training comes. Others come meanwhile, and are added.
-// Five faulty variants of the protocol are found.
+// Ranks die, stop, and are cut off from each other, in virtual time and from a seed. The remaining
+// ranks agree on one next world, continue from the most advanced committed update, and reach the
+// end of an undisturbed training. Other processes join meanwhile. The tests find five faulty
+// variants of the protocol.
 //
 //   UNISONO_MEMBERSHIP_SEEDS=100000 test_elastic --run_test=membership/campaign
 #include "seeded_world.hpp"
@@ -41,8 +42,9 @@ struct OwnUpdates : un::detail::MembershipRules {
     static constexpr bool agrees_on_updates = false;
 };
 
-/// The first seed at which a variant fails; 1000: none. `near`: known to be shortly before it. The search begins at 0 where seeds are asked
-/// for, and there otherwise, which takes a tenth of the time.
+/// Returns the first seed at which a variant fails, or 1000. `near` is known to be shortly before
+/// that seed. The search begins at `near`, which takes a tenth of the time, or at 0 if the
+/// environment sets a number of seeds.
 template <class Rules>
 std::uint64_t first_found(std::uint64_t near, bool lonely = false) {
     for (std::uint64_t seed = std::getenv("UNISONO_MEMBERSHIP_SEEDS") != nullptr ? 0 : near; seed < 1000; ++seed)
@@ -68,7 +70,7 @@ BOOST_AUTO_TEST_CASE(campaign) {
                              << " found no majority; " << sum.epochs << " memberships after the first, " << sum.brought
                              << " ranks brought forward; " << sum.added << " ranks added, " << sum.not_taken
                              << " that came were not, " << sum.no_state << " were left without a state");
-    // What the seeds are for happens.
+    // The events that the seeds should cause do happen.
     BOOST_TEST(sum.finished > seeds);
     BOOST_TEST(sum.died > seeds / 2);
     BOOST_TEST(sum.left_behind > seeds / 100);
@@ -88,7 +90,8 @@ BOOST_AUTO_TEST_CASE(faulty_variants_are_found) {
     for (const std::uint64_t found : {epochs, quorum, updates, elders, hasty}) BOOST_TEST(found < 1000u);
 }
 
-/// Members travel as runs of numbers: what is read is what was written, and no run is longer than there may be numbers.
+/// Members travel as runs of numbers. Decoding inverts encoding, and a run is no longer than the
+/// most numbers.
 BOOST_AUTO_TEST_CASE(members_travel) {
     un::detail::MembershipMessage sent{.word = un::detail::MembershipWord::accept, .epoch = 3, .ballot = 9};
     for (int member = 0; member < 4096; ++member)
@@ -112,10 +115,12 @@ BOOST_AUTO_TEST_CASE(members_travel) {
     BOOST_TEST(refused > 40u);
 }
 
-/// Few bytes may say much: each list has at most as many members as there are numbers, and only these.
+/// A few bytes may describe many members. Each list has at most as many members as there are
+/// numbers, and no others.
 BOOST_AUTO_TEST_CASE(false_members_are_refused) {
     using Runs = std::vector<std::uint32_t>; // first, length
-    /// As `encode` writes a message with a list of runs: the members (0), the doubtful (1) or the elders (2).
+    /// Encodes a message with a list of runs, as `encode` does: the members (0), the doubtful (1)
+    /// or the elders (2).
     const auto is_read = [](std::uint32_t next_number, int list, const Runs& runs) {
         un::detail::WireWriter out;
         out.u8(static_cast<std::uint8_t>(un::detail::MembershipWord::accept));
@@ -140,23 +145,25 @@ BOOST_AUTO_TEST_CASE(false_members_are_refused) {
             BOOST_TEST(is_read(0, list, {}));
             BOOST_TEST(is_read(8, list, {0, 2, 3, 5}));
             BOOST_TEST(is_read(most, list, {0, most}));
-            BOOST_TEST(!is_read(8, list, {0, 0}));                     // an empty run
-            BOOST_TEST(!is_read(8, list, {8, 1}));                     // no such number
-            BOOST_TEST(!is_read(8, list, {7, 2}));                     // first + length is beyond
-            BOOST_TEST(!is_read(8, list, {4, 0xffff'fffcu}));          // the same, and 0 in 32 bits
-            BOOST_TEST(!is_read(8, list, {0, 0x8000'0000u}));          // 2^31
-            BOOST_TEST(!is_read(most, list, {1, most}));               // beyond, with the most numbers
-            BOOST_TEST(!is_read(most + 1, list, {0, 1}));              // more numbers than there may be
-            BOOST_TEST(!is_read(0, list, {0, 1}));                     // none
-            BOOST_TEST(!is_read(0xffff'ffffu, list, {0, 1}));          // -1
-            BOOST_TEST(!is_read(8, list, {0, 8, 0, 1}));               // more members than numbers
-            BOOST_TEST(is_read(8, list, {0, 2, 1, 2}) == (list != 0)); // overlap: only members ascend
-            BOOST_TEST(is_read(8, list, {4, 2, 0, 2}) == (list != 0)); // descent
+            BOOST_TEST(!is_read(8, list, {0, 0}));            // an empty run
+            BOOST_TEST(!is_read(8, list, {8, 1}));            // no such number
+            BOOST_TEST(!is_read(8, list, {7, 2}));            // first + length is beyond
+            BOOST_TEST(!is_read(8, list, {4, 0xffff'fffcu})); // the same, and 0 in 32 bits
+            BOOST_TEST(!is_read(8, list, {0, 0x8000'0000u})); // 2^31
+            BOOST_TEST(!is_read(most, list, {1, most}));      // beyond the largest number
+            BOOST_TEST(!is_read(most + 1, list, {0, 1}));     // too many numbers
+            BOOST_TEST(!is_read(0, list, {0, 1}));            // none
+            BOOST_TEST(!is_read(0xffff'ffffu, list, {0, 1})); // -1
+            BOOST_TEST(!is_read(8, list, {0, 8, 0, 1}));      // more members than numbers
+            // Overlap: only members ascend.
+            BOOST_TEST(is_read(8, list, {0, 2, 1, 2}) == (list != 0));
+            BOOST_TEST(is_read(8, list, {4, 2, 0, 2}) == (list != 0)); // descending
         }
     }
 }
 
-/// When the last of many members dies, and the first one or another: the messages grow with the members, and not with their square.
+/// The first, the last or another of many members dies. The number of messages grows with the
+/// number of members, and not with its square.
 BOOST_AUTO_TEST_CASE(messages_of_a_change) {
     using Member = un::detail::Membership<>;
     for (const int dead : {0, 7, 99}) {
@@ -189,7 +196,8 @@ BOOST_AUTO_TEST_CASE(messages_of_a_change) {
             BOOST_TEST(
                 (one == dead || members[static_cast<std::size_t>(one)].phase() == un::detail::MembershipPhase::formed));
         BOOST_TEST(messages <= 8 * all.size());
-        BOOST_TEST(numbers <= 2 * all.size() * all.size()); // `accept` and `decided` say who the members are
+        // `accept` and `decided` list the members.
+        BOOST_TEST(numbers <= 2 * all.size() * all.size());
     }
 }
 
@@ -217,7 +225,7 @@ public:
             collect(one);
         }
     }
-    /// It sends nothing any more, and what is still under way to others is lost.
+    /// The member sends nothing more. Its messages in flight are lost.
     void die(int member) {
         dead_[static_cast<std::size_t>(member)] = true;
         std::erase_if(under_way_, [&](const Letter& one) { return one.from == member || one.to == member; });
@@ -230,7 +238,7 @@ public:
         for (int one = 0; one < count(); ++one)
             if (!dead_[static_cast<std::size_t>(one)]) hear_of_death(one, dead);
     }
-    /// Delivers what `chosen` holds for, also of the answers, and leaves the rest under way.
+    /// Delivers the messages that `chosen` accepts, answers included. The others stay in flight.
     template <class Chosen>
     void deliver(Chosen chosen) {
         for (auto next = under_way_.begin(); next != under_way_.end();) {
@@ -248,7 +256,7 @@ public:
     void deliver_all() {
         deliver([](const Letter&) { return true; });
     }
-    /// Of those that `chosen` holds for, out of what is under way.
+    /// Takes the messages that `chosen` accepts from those in flight.
     template <class Chosen>
     std::list<Letter> take(Chosen chosen) {
         std::list<Letter> taken;
@@ -284,8 +292,8 @@ private:
 
 } // namespace
 
-/// The proposer dies while it tells the decision, and so does the next one, whom a member without the decision follows. The others
-/// do not wait long for that member: it has to ask at once.
+/// The proposer dies while it sends the decision. So does the next proposer, which a member without
+/// the decision follows. The others do not wait long for that member, so it must ask at once.
 BOOST_AUTO_TEST_CASE(a_decision_that_some_have_not_heard) {
     for (const bool knows_before : {true, false}) {
         BOOST_TEST_CONTEXT("knows of the second death before it hears the decision: " << knows_before) {
@@ -309,7 +317,8 @@ BOOST_AUTO_TEST_CASE(a_decision_that_some_have_not_heard) {
     }
 }
 
-/// A proposer dies when one member has its prepare. That member refuses the next proposer's lower ballot, and must not be left out.
+/// A proposer dies when one member has its prepare. That member refuses the next proposer's lower
+/// ballot. It must not be left out.
 BOOST_AUTO_TEST_CASE(a_higher_ballot_of_a_dead_proposer) {
     for (const bool at_once : {true, false}) {
         BOOST_TEST_CONTEXT("the next proposer knows of the death at once: " << at_once) {
@@ -333,7 +342,7 @@ BOOST_AUTO_TEST_CASE(a_higher_ballot_of_a_dead_proposer) {
     }
 }
 
-/// A dead proposer's prepare comes late: its receiver refuses what the others accept and decide.
+/// A dead proposer's prepare arrives late. Its receiver refuses what the others accept and decide.
 BOOST_AUTO_TEST_CASE(a_late_prepare_of_a_dead_proposer) {
     for (const int count : {4, 7}) {
         BOOST_TEST_CONTEXT(count << " members") {
@@ -360,7 +369,8 @@ BOOST_AUTO_TEST_CASE(a_late_prepare_of_a_dead_proposer) {
     }
 }
 
-/// A proposer that leaves itself out dies when only the first member has its decision: this one tells the others.
+/// A proposer that leaves itself out dies when only the first member has its decision. The first
+/// member tells the others.
 BOOST_AUTO_TEST_CASE(a_decision_that_the_first_member_alone_has_heard) {
     ByHand world(4);
     world.at(0).leave_out({0});

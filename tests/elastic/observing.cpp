@@ -1,4 +1,5 @@
-// What a training over an elastic world shows of itself: traces, files of metrics and warnings, while ranks are killed and added.
+// The reports of a training over an elastic world: traces, files of metrics and warnings, while
+// ranks are killed and added.
 #include "forks.hpp"
 #include "support/folder.hpp"
 #include "training.hpp"
@@ -24,17 +25,18 @@ using namespace unisono_test;
 
 namespace {
 
-/// One process's end.
+/// The report of one process.
 struct Seen {
     std::uint64_t updates = 0, changes = 0;
-    bool gap = false;         ///< in the updates of which it was told
+    bool gap = false;         ///< in the updates that it was told of
     std::uint64_t shared = 0; ///< updates of the trace's report
     char report[2000] = {}, change_text[1000] = {};
 };
 
 constexpr std::uint64_t updates_in_all = 24;
 
-/// When a process kills itself: in the call after that update, before or after the files are told of it, or so many microseconds later.
+/// When a process kills itself: in the call after that update, before or after the files record it,
+/// or the given microseconds later.
 struct Kill {
     int who = 0;
     std::uint64_t update = 0;
@@ -100,7 +102,7 @@ Seen observe(World& world, int who, const std::vector<Kill>& kills, const std::s
     return seen;
 }
 
-/// Three ranks, and perhaps one that comes later.
+/// Three ranks, and one that joins later if `comes`.
 template <class Transport = un::SharedMemory>
 void run(const Reports<Seen>& reports, const std::string& folder, const std::vector<Kill>& kills, bool comes,
          unsigned pause_us) {
@@ -147,7 +149,7 @@ Steps steps_of_table(const std::string& folder) {
         if (line.find(",loss,") != line.npos) found.push_back(std::strtoull(line.c_str(), nullptr, 10));
     return found;
 }
-/// Of all files in their order, as TensorBoard reads them.
+/// The steps of all files, in the order of the files, as TensorBoard reads them.
 Steps steps_of_board(const std::string& folder) {
     std::map<std::string, std::string> files;
     for (const auto& one : std::filesystem::directory_iterator(folder + "/board"))
@@ -159,7 +161,8 @@ Steps steps_of_board(const std::string& folder) {
             std::memcpy(&size, bytes.data() + at, sizeof size);
             if (size > bytes.size() - at - 16) break;
             const std::string event = bytes.substr(at + 12, size);
-            if (event.find("loss") != event.npos) found.push_back(static_cast<unsigned char>(event[10])); // below 128
+            // The step is below 128.
+            if (event.find("loss") != event.npos) found.push_back(static_cast<unsigned char>(event[10]));
             at += 16 + size;
         }
     return found;
@@ -174,7 +177,7 @@ void check_steps(const std::string& folder) {
 
 BOOST_AUTO_TEST_SUITE(elastic_observing)
 
-/// Rank 1 dies, a process comes, rank 0 dies: the record of rank 2 goes on over all of it.
+/// Rank 1 dies, a process joins, rank 0 dies. The record of rank 2 covers all of it.
 BOOST_AUTO_TEST_CASE(a_trace_goes_on) {
     if (too_slow()) return;
     const Folder folder;
@@ -200,7 +203,7 @@ BOOST_AUTO_TEST_CASE(a_trace_goes_on) {
         if (name == "exchange" && one["args"].contains("came last"))
             BOOST_TEST((one["args"]["came last"] == "rank 2" || one["args"]["came last"] == "rank 3"));
     }
-    BOOST_TEST(spans.size() == 2u); // those that are there
+    BOOST_TEST(spans.size() == 2u); // the ranks that are in the world
     BOOST_TEST(computed[2].front() == 0u);
     BOOST_TEST(computed[2].back() == updates_in_all - 1);
     std::vector<std::uint64_t> distinct = computed[2];
@@ -229,7 +232,8 @@ BOOST_AUTO_TEST_CASE(a_trace_goes_on) {
     const std::string text = reports[2].result.report;
     BOOST_TEST((text == reports[3].result.report));
     BOOST_TEST(reports[2].result.shared > 0u);
-    BOOST_TEST(reports[2].result.shared < updates_in_all); // some were made by rank 2 and ranks that are lost
+    // Rank 2 and lost ranks made some of them.
+    BOOST_TEST(reports[2].result.shared < updates_in_all);
     BOOST_TEST(text.find("changes\n") != text.npos, text);
     BOOST_TEST(text.find("\n2  ") != text.npos, text);
     BOOST_TEST(text.find(un::concat({reports[2].result.changes, " changes of the world took rank 2 "})) != text.npos,
@@ -240,7 +244,8 @@ BOOST_AUTO_TEST_CASE(a_trace_goes_on) {
         BOOST_TEST(changes_text.find(words) != changes_text.npos, words << " is not in " << changes_text);
 }
 
-/// Each committed update has one line, whoever is the first rank, and whether it died before or after it had written.
+/// Each committed update has one line, whichever rank is the first one, and whether that rank dies
+/// before or after it writes the line.
 BOOST_AUTO_TEST_CASE(lines_go_on) {
     for (const bool before_lines : {true, false}) BOOST_TEST_CONTEXT("before the line: " << before_lines) {
             const Folder folder;
@@ -280,7 +285,7 @@ BOOST_AUTO_TEST_CASE(lines_go_on) {
         }
 }
 
-/// The first rank dies before it has written, and the next one too: the last one has both lines.
+/// The first rank dies before it writes, and so does the next one. The last rank has both lines.
 BOOST_AUTO_TEST_CASE(lines_of_two_lost_ranks) {
     const Folder folder;
     const Reports<Seen> reports;
@@ -290,7 +295,7 @@ BOOST_AUTO_TEST_CASE(lines_of_two_lost_ranks) {
     check_steps(folder.path());
 }
 
-/// At any moment. UNISONO_ELASTIC_LINES=200 tries so many seeds.
+/// Ranks die at any moment. UNISONO_ELASTIC_LINES=200 tries that number of seeds.
 BOOST_AUTO_TEST_CASE(lines_whenever_ranks_die) {
     const char* const wanted = std::getenv("UNISONO_ELASTIC_LINES");
     const unsigned seeds = wanted != nullptr ? static_cast<unsigned>(std::strtoul(wanted, nullptr, 10)) : 4;
@@ -303,14 +308,15 @@ BOOST_AUTO_TEST_CASE(lines_whenever_ranks_die) {
             const std::vector<Kill> kills = {{.who = 0, .update = first, .after_us = 1 + draw(500)},
                                              {.who = 1, .update = first + draw(8), .after_us = 1 + draw(500)}};
             if (seed % 2 == 0) run(reports, folder.path(), kills, false, 0);
-            else run<un::Tcp>(reports, folder.path(), kills, false, 0); // updates end at different times
+            // Updates end at different times.
+            else run<un::Tcp>(reports, folder.path(), kills, false, 0);
             BOOST_TEST(reports[2].done, reports[2].text);
             BOOST_TEST(!reports[2].result.gap);
             check_steps(folder.path());
         }
 }
 
-/// One warning, of the first rank, where ranks host unequally many replicas.
+/// The first rank warns once if ranks host different numbers of replicas.
 BOOST_AUTO_TEST_CASE(uneven_hosting_is_told_of) {
     BOOST_TEST(un::detail::uneven_hosting_text(6, 3, 1).empty());
     BOOST_TEST(un::detail::uneven_hosting_text(6, 4, 2) ==
@@ -323,7 +329,7 @@ BOOST_AUTO_TEST_CASE(uneven_hosting_is_told_of) {
     BOOST_TEST(reports[2].done, reports[2].text);
     std::string all;
     for (const char* const who : {"0", "1", "2"}) all += content(folder.path() + "/stderr." + who);
-    BOOST_TEST(all == un::detail::uneven_hosting_text(3, 2, 1)); // one rank alone hosts all
+    BOOST_TEST(all == un::detail::uneven_hosting_text(3, 2, 1)); // one rank hosts all
     BOOST_TEST(content(folder / "stderr.0") == all);
 }
 

@@ -1,4 +1,5 @@
-// Processes that train are killed, stopped, added and attacked: those that are left end with the bits of an undisturbed training.
+// Processes that train are killed, stopped, added and attacked. The remaining ones end with the
+// bits of an undisturbed training.
 #include "ranks.hpp"
 
 #include <unisono/hosts.hpp>
@@ -27,14 +28,15 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Ports of the loopback at which these processes listen.
+/// The ports of the loopback interface at which these processes listen.
 std::vector<std::uint16_t> ports_of(const un::Processes& processes, int count) {
     std::set<std::string> sockets;
     for (int i = 0; i < count; ++i) {
         std::error_code gone;
         for (const auto& each :
              std::filesystem::directory_iterator("/proc/" + std::to_string(processes.pid(i)) + "/fd", gone)) {
-            const std::string link = std::filesystem::read_symlink(each.path(), gone).string(); // socket:[123]
+            // socket:[123]
+            const std::string link = std::filesystem::read_symlink(each.path(), gone).string();
             if (link.starts_with("socket:[")) sockets.insert(link.substr(8, link.size() - 9));
         }
     }
@@ -50,7 +52,8 @@ std::vector<std::uint16_t> ports_of(const un::Processes& processes, int count) {
     return ports;
 }
 
-/// A stranger that tries every port of the ranks: with random bytes, with none, and with more connections than anyone takes.
+/// A stranger that tries every port of the ranks: with random bytes, with no bytes, and with more
+/// connections than a rank accepts.
 class Stranger {
 public:
     explicit Stranger(int ranks) : ranks_(ranks) {}
@@ -81,7 +84,7 @@ private:
     std::deque<un::detail::FileDescriptor> held_;
 };
 
-/// Lets those that a signal has stopped go on when all others have ended.
+/// Resumes stopped processes when all others have ended.
 auto wake_at_the_end(int stopped) {
     return [stopped](const un::Processes& processes) {
         if (processes.running() == stopped) processes.signal_all(SIGCONT);
@@ -96,7 +99,7 @@ BOOST_AUTO_TEST_CASE(killed_in_shared_memory) { kill_many<un::SharedMemory>(6); 
 BOOST_AUTO_TEST_CASE(killed_over_sockets) { kill_many<un::Tcp>(6); }
 BOOST_AUTO_TEST_CASE(killed_on_hosts) { kill_many<un::Hosts<un::Tcp>>(3); }
 
-/// There are more names than ranks then.
+/// Then there are more names than ranks.
 BOOST_AUTO_TEST_CASE(ranks_keep_the_names_of_their_hosts) {
     const std::vector<Strike> strikes = {{1, SIGKILL, 5, 0}};
     const Shared told;
@@ -111,13 +114,14 @@ BOOST_AUTO_TEST_CASE(ranks_keep_the_names_of_their_hosts) {
     }
 }
 
-/// What the example shows: one dies, another comes, rank 0 dies.
+/// As in the example: one rank dies, another joins, rank 0 dies.
 constexpr auto train_replicated = [](auto& world, auto on_update) { return train(world, on_update); };
 BOOST_AUTO_TEST_CASE(added_in_shared_memory) { expect_lost_and_added<un::SharedMemory>(6, train_replicated); }
 BOOST_AUTO_TEST_CASE(added_over_sockets) { expect_lost_and_added<un::Tcp>(6, train_replicated); }
 BOOST_AUTO_TEST_CASE(added_on_hosts) { expect_lost_and_added<un::Hosts<un::Tcp>>(6, train_replicated); }
 
-/// A rank that is alone, from the start or because the others died, takes in those that wait.
+/// A single rank, alone from the start or because the others died, takes in the processes that
+/// wait.
 BOOST_AUTO_TEST_CASE(added_to_a_rank_alone) {
     if (too_slow()) return;
     for (const int ranks : {1, 3}) {
@@ -148,7 +152,7 @@ BOOST_AUTO_TEST_CASE(added_to_a_rank_alone) {
     }
 }
 
-/// A process that trains something else learns what, and leaves; the others train on.
+/// A process with another training learns the difference and leaves. The others continue to train.
 BOOST_AUTO_TEST_CASE(added_with_another_learning_rate) {
     if (too_slow()) return;
     constexpr int ranks = 2;
@@ -180,12 +184,13 @@ BOOST_AUTO_TEST_CASE(added_with_another_learning_rate) {
                text);
 }
 
-/// So that those that come are there before the end.
+/// Slow training gives other processes time to join before the end.
 constexpr auto train_slowly = [](auto& world) {
     return train(world, [](const un::UpdateReport&) { ::usleep(100'000); });
 };
 
-/// The members cannot form a world with a process that comes: it learns why, and they train on without it.
+/// The members cannot form a world with a process that joins. It learns the reason, and they train
+/// without it.
 template <class Members, class Newcomer>
 void expect_refused(const std::string& why, unsigned changes) {
     if (too_slow()) return;
@@ -217,7 +222,7 @@ BOOST_AUTO_TEST_CASE(added_over_another_transport) {
         "the transport is 'tcp' of this process and 'shared_memory' of the elastic world's first rank", 0);
 }
 
-/// Processes that find no world say why, in their time.
+/// Processes that find no world report the reason in time.
 BOOST_AUTO_TEST_CASE(added_to_no_world) {
     const Folder folder;
     un::ElasticOptions options{.joins = true, .folder = folder.path()};
@@ -235,14 +240,15 @@ BOOST_AUTO_TEST_CASE(added_to_no_world) {
         BOOST_TEST((found == code && what.find(text) != what.npos), what);
     };
     expect(un::ErrorCode::timeout, "no rank has left an address there");
-    // A launcher says that the training has ended. Before the timeout, which would be ten minutes here.
+    // A launcher reports that the training has ended. The process learns this before the timeout of
+    // ten minutes.
     const std::string ended = folder / "job.elastic.meet.ended";
     std::fclose(std::fopen(ended.c_str(), "w"));
     options.join.rendezvous.timeout = 10min;
     expect(un::ErrorCode::refused, "has ended (" + ended);
     options.folder.clear();
     expect(un::ErrorCode::bad_input, "knows no folder where it finds it");
-    // A process that looks itself whether there is a world: there is none, so it is the first world's only rank.
+    // The process itself finds that there is no world, so it is the only rank of the first world.
     options.joins = false;
     ::setenv("UNISONO_JOINS", "auto", 1);
     expect(un::ErrorCode::bad_input, "UNISONO_JOINS is auto, and this process knows no folder");
@@ -255,7 +261,8 @@ BOOST_AUTO_TEST_CASE(added_to_no_world) {
     ::unsetenv("UNISONO_JOINS");
 }
 
-/// A process that is started again after the end of the training, or beside a file that a killed rank has left.
+/// A process that is restarted after the end of the training, or beside a file that a killed rank
+/// has left.
 BOOST_AUTO_TEST_CASE(started_again_too_late) {
     const Folder folder;
     ::setenv("UNISONO_JOINS", "auto", 1);
@@ -277,17 +284,18 @@ BOOST_AUTO_TEST_CASE(started_again_too_late) {
                         });
         BOOST_TEST(report.stopped == stops);
     };
-    { // of a rank that was killed
+    { // of a killed rank
         const un::detail::Listener gone = un::detail::listen_at(true, 0);
         un::MeetingPoint left = place;
         left.host = "127.0.0.1";
         left.port = gone.port;
         left.token = un::JobToken::random();
-        const un::detail::MeetingFile file(left); // another program listens there now, and proves nothing
+        // Another program listens there now, which proves nothing.
+        const un::detail::MeetingFile file(left);
         train_alone(true);
     }
-    train_alone(true); // a signal has stopped it: there is something left to do
-    {                  // the last training has failed, and the program has caught that
+    train_alone(true); // a signal has stopped the rank, so training has not ended
+    {                  // the last training failed, and the program caught the error
         auto world = un::join<un::Elastic<un::SharedMemory>>(options);
         Layer model;
         un::Trainer trainer{world, model, un::Replicas{4}, un::Sgd{.learning_rate = 0.01}};
@@ -304,7 +312,8 @@ BOOST_AUTO_TEST_CASE(started_again_too_late) {
     ::unsetenv("UNISONO_JOINS");
 }
 
-/// Of two that come one finds room: for one more replica than there are ranks, or as `most` says.
+/// Two processes apply and one is admitted: there is one more replica than ranks, or `most` limits
+/// the ranks.
 BOOST_AUTO_TEST_CASE(added_while_there_is_room) {
     if (too_slow()) return;
     for (const int ranks : {unisono_test::replicas - 1, 2}) {
@@ -333,7 +342,7 @@ BOOST_AUTO_TEST_CASE(added_while_there_is_room) {
     }
 }
 
-/// No stranger gets in, no member leaves, and rank 1, which is killed meanwhile, is all that is lost.
+/// No stranger gets in, and no member leaves. Only rank 1 is lost, which is killed meanwhile.
 template <class Transport>
 void be_attacked() {
     if (too_slow()) return;
@@ -356,7 +365,8 @@ void be_attacked() {
 BOOST_AUTO_TEST_CASE(attacked_in_shared_memory) { be_attacked<un::SharedMemory>(); }
 BOOST_AUTO_TEST_CASE(attacked_over_sockets) { be_attacked<un::Tcp>(); }
 
-/// Nothing proves that it is dead: a majority goes on, and when it wakes it has no second life.
+/// Nothing proves that a stopped rank is dead. A majority continues. When the rank wakes, it cannot
+/// come back.
 BOOST_AUTO_TEST_CASE(stopped_rank_is_left_behind) {
     for (const int victim : {0, 2}) {
         const std::vector<Strike> strikes = {{victim, SIGSTOP, 5, 0}};
@@ -380,7 +390,8 @@ BOOST_AUTO_TEST_CASE(no_majority_ends) {
     run_ranks<un::SharedMemory>(
         2, impatient(), told, [&](int rank) { return struck(rank, strikes); }, wake_at_the_end(1));
     BOOST_TEST(!told[0].done);
-    BOOST_TEST(told[1].done, told[1].text); // rank 0 said goodbye, and there was no other world: it goes on alone
+    // Rank 0 said goodbye, and there was no other world, so rank 1 continues alone.
+    BOOST_TEST(told[1].done, told[1].text);
     BOOST_TEST((told[1].result == undisturbed()));
     BOOST_TEST(told[0].code == static_cast<int>(un::ErrorCode::timeout));
     BOOST_TEST(std::string(told[0].text).find("no two worlds") != std::string::npos, told[0].text);
@@ -416,7 +427,7 @@ BOOST_AUTO_TEST_CASE(options_of_all_ranks_are_alike) {
                    told[rank].text);
 }
 
-/// Each host of the replica would throw again.
+/// Each rank that hosts the replica would throw again.
 BOOST_AUTO_TEST_CASE(exceptions_are_no_losses) {
     const Shared told;
     run_ranks<un::SharedMemory>(
@@ -436,7 +447,8 @@ BOOST_AUTO_TEST_CASE(exceptions_are_no_losses) {
     }
 }
 
-/// In a loop of the user's own, each rank gives the micro-batches that it hosts in the world of now: replica r is rank r modulo their number's.
+/// In a loop of the user's own, each rank passes the micro-batches that it hosts in the current
+/// world: replica r is on rank r modulo the number of ranks.
 BOOST_AUTO_TEST_CASE(steps_of_ones_own) {
     constexpr std::uint64_t updates = 12;
     const auto loop = [](auto& world, auto before) {

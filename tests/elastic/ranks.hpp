@@ -1,11 +1,11 @@
-// Trainings of which the test says which ranks die, and when.
+// Trainings in which the test decides which ranks die, and when.
 #pragma once
 
 #include "striking.hpp"
 
 namespace unisono_test {
 
-/// Starts the ranks of the first world; `make_body(rank)` is what each does.
+/// Starts the ranks of the first world. `make_body(rank)` returns the body of each rank.
 template <class Transport, class MakeBody>
 void start_ranks(un::Processes& processes, int ranks, const Folder& folder, const un::ElasticOptions& options,
                  const Shared& told, MakeBody make_body) {
@@ -14,7 +14,7 @@ void start_ranks(un::Processes& processes, int ranks, const Folder& folder, cons
             [&] { return be_rank<Transport>(rank, ranks, folder.path(), options, told[rank], make_body(rank)); });
 }
 
-/// Runs ranks to their end; `watch(processes)` is called every few milliseconds.
+/// Runs ranks to their end. Calls `watch(processes)` every few milliseconds.
 template <class Transport, class MakeBody, class Watch>
 void run_ranks(int ranks, const un::ElasticOptions& options, const Shared& told, MakeBody make_body, Watch watch) {
     const Folder folder;
@@ -32,8 +32,8 @@ void run_ranks(int ranks, const Shared& told, MakeBody make_body) {
     run_ranks<Transport>(ranks, patient(), told, make_body, [](const un::Processes&) {});
 }
 
-/// Rank 1 dies after update 4, another process comes, and once it is there rank 0 dies after update `last` or later. Under sanitizers none
-/// comes. `train_in(world, on_update)` is the training.
+/// Rank 1 dies after update 4 and another process joins. Then rank 0 dies after update `last` or
+/// later. With sanitizers no process joins. `train_in(world, on_update)` is the training.
 template <class Transport, class Train>
 void lose_and_add(int ranks, std::uint64_t last, const Shared& told, Train train_in) {
     const Folder folder;
@@ -54,7 +54,7 @@ void lose_and_add(int ranks, std::uint64_t last, const Shared& told, Train train
         processes.start([&] { return be_rank<Transport>(-1, 0, folder.path(), patient(), told[ranks], body(ranks)); });
     await_end(processes);
 }
-/// Of three ranks and one that comes: both that are left end with the undisturbed result.
+/// Of three ranks and one that joins, the two remaining ones end with the undisturbed result.
 template <class Transport, class Train>
 void expect_lost_and_added(std::uint64_t last, Train train_in) {
     if (too_slow()) return;

@@ -1,4 +1,5 @@
-# Real processes that are forked: no threads before them. ThreadSanitizer makes one of its own, and sees nothing that tests of networks do not show.
+# These tests fork processes, and need processes without other threads. ThreadSanitizer starts a
+# thread of its own, and would find nothing here that tests of networks do not show.
 if(thread_sanitizer)
     leave_out("/(ends|processes|observing|sharded|stages)[.]cpp$")
 endif()

@@ -1,6 +1,7 @@
-// Members of one world after another, in virtual time: what happens is decided by a seed. Their training is a chain of hashes, which
-// breaks where ranks that are at different updates make one together. Processes come later, wait at a member, and are added. A node is a
-// process; the members' numbers are what the protocol gives them, so that two nodes might have the same one in two worlds.
+// Members of successive worlds in virtual time. A seed decides all events. Their training is a
+// chain of hashes, which breaks if ranks at different updates make one together. Processes arrive
+// later, wait at a member, and are added. A node is a process. The protocol assigns the numbers of
+// members, so two nodes could have the same number in two worlds.
 #pragma once
 
 #include <unisono/core/random.hpp>
@@ -20,7 +21,7 @@ namespace unisono_test {
 
 namespace un = unisono;
 
-/// Of ranks, over all seeds.
+/// Numbers of ranks, over all seeds.
 struct Outcomes {
     std::uint64_t finished = 0, died = 0, left_behind = 0, no_quorum = 0, epochs = 0, brought = 0, no_state = 0,
                   added = 0, not_taken = 0;
@@ -46,7 +47,8 @@ class SeededWorld {
     static constexpr Time ms = 1'000'000;
 
 public:
-    /// `lonely`: a member falls silent when others come, in every seed and not in some.
+    /// `lonely`: in every seed a member falls silent when others join. Otherwise this happens in
+    /// some seeds.
     explicit SeededWorld(std::uint64_t seed, bool lonely = false) : random_(seed), lonely_(lonely) {
         const std::uint64_t size = lonely ? 3 + draw(4) : draw(100) < 85 ? 1 + draw(8) : 1 + draw(64);
         count_ = static_cast<int>(size);
@@ -69,7 +71,7 @@ public:
         plan_misfortunes();
     }
 
-    /// Empty, or what went wrong.
+    /// Returns an empty string, or what went wrong.
     std::string run() {
         for (int n = 0; n < count_; ++n) enter_world(n);
         for (std::uint64_t events = 0; !queue_.empty() && failure_.empty(); ++events) {
@@ -83,7 +85,8 @@ public:
                 continue;
             }
             Node& node = at(event.node);
-            if (node.paused_until > now_ && event.what != What::die) { // it happens later, in the same order
+            // The event happens later, in the same order.
+            if (node.paused_until > now_ && event.what != What::die) {
                 push(node.paused_until, event, event.number);
                 continue;
             }
@@ -108,25 +111,27 @@ private:
             return time != other.time ? time > other.time : number > other.number;
         }
     };
-    /// One membership's world: rounds in which all members give, and then each commits.
+    /// The world of one membership: rounds in which all members give, and then each commits.
     struct World {
         std::vector<int> members; ///< nodes
         int source = -1;
         bool brings = false; ///< round 0 brings all to the source's state
-        std::map<std::uint64_t, std::map<int, std::pair<std::uint64_t, std::uint64_t>>> given; ///< updates and state
+        /// Updates and state.
+        std::map<std::uint64_t, std::map<int, std::pair<std::uint64_t, std::uint64_t>>> given;
     };
     struct Node {
         std::optional<Member> member = {}; ///< none while it waits to be added
         int number = -1;
-        std::map<int, int> node_of = {}; ///< members' numbers
+        std::map<int, int> node_of = {}; ///< by members' numbers
         Time applies_since = 0;
         std::vector<un::detail::Applicant> waiting = {}; ///< at this member
         bool alive = true, finished = false, trains = false;
         std::uint64_t updates = 0, state = 1, round = 0;
         Time paused_until = 0;
-        std::optional<std::size_t> dies_after = {}; ///< so many messages, in the midst of those that it sends
+        /// The number of messages before its end, amid those that it sends.
+        std::optional<std::size_t> dies_after = {};
         std::shared_ptr<World> world = {};
-        std::vector<Event> inbox = {}; ///< while it trains it reads none
+        std::vector<Event> inbox = {}; ///< not read while it trains
         std::map<int, bool> said_goodbye = {};
     };
 
@@ -151,9 +156,10 @@ private:
         for (int n = count_; n < all_nodes(); ++n)
             push(at(n).applies_since, {.time = 0, .number = 0, .what = What::apply, .node = n});
     }
-    /// One of the first members falls silent when others come, and wakes after all other first members have died: does it go on alone?
+    /// One of the first members falls silent when others join, and wakes after all other first
+    /// members have died. Does it continue alone?
     void plan_lonely_member(Time length) {
-        pace_ = 8; // the others still train then
+        pace_ = 8; // the others still train at that time
         updates_ = 50 + draw(50);
         const Time come = between(0, length), dead = come + between(150 * ms, 450 * ms);
         const int silent = static_cast<int>(draw(static_cast<std::uint64_t>(count_)));
@@ -172,14 +178,14 @@ private:
         proven_only_ = draw(2) == 0;
         if (!proven_only_ && count_ >= 3 && count_ <= 8 && all_nodes() > count_ && draw(4) == 0)
             return plan_lonely_member(length);
-        // Members die while they send: the first ones, who propose, or any.
+        // Members die while they send: either the first ones, which propose, or any.
         const bool breaks_off = draw(4) == 0, proposers = breaks_off && count_ > 4 && draw(2) == 0;
         const std::uint64_t deaths = proposers      ? 3
                                      : draw(3) == 0 ? draw(static_cast<std::uint64_t>(count_) + 1)
                                                     : draw(3);
         for (std::uint64_t i = 0; i < deaths; ++i) {
             const int node = proposers && i != 0 ? static_cast<int>(i) - 1 : static_cast<int>(draw(nodes_.size()));
-            // Many within a short time: while the others form a new world, too.
+            // Several die within a short time, also while the others form a new world.
             const Time when = i != 0 && draw(2) == 0 ? last_death_ + between(0, 4 * ms) : between(0, length);
             last_death_ = when;
             const bool in_the_midst = breaks_off && (proposers ? i != 0 : draw(3) != 0);
@@ -204,7 +210,7 @@ private:
         }
     }
 
-    /// Connections keep the order, and wait while they are cut.
+    /// Connections keep the order of messages. Messages wait while the connection is cut.
     Time arrival(int from, int to, Time least = ms / 100, Time most = ms) {
         Time when = now_ + between(least, most);
         if (!side_.empty() && side_[static_cast<std::size_t>(from)] != side_[static_cast<std::size_t>(to)] &&
@@ -221,13 +227,14 @@ private:
         if (connected_.erase({from, to}) == 0) return;
         send(from, to, {.time = 0, .number = 0, .what = What::end_of_connection, .node = to, .from = from});
     }
-    /// It was on its way when the other side's process ended, which resets it.
+    /// The connection was being made when the process at the other end died, which resets it.
     void refuse_connection(const Event& event) {
         if (event.what == What::connection && connected_.contains({event.from, event.node}))
             push(arrival(event.node, event.from),
                  {.time = 0, .number = 0, .what = What::end_of_connection, .node = event.from, .from = event.node});
     }
-    /// A member connects to those that were added, once it knows of them; of these, each to those with lower numbers.
+    /// A member connects to the added members once it knows of them. An added member connects to
+    /// those with lower numbers.
     void connect_added(int n) {
         Node& node = at(n);
         const auto& decision = node.member->decision();
@@ -240,7 +247,7 @@ private:
                            decision.members.end(), node.number) != decision.members.end()))
                 continue;
             node.node_of[number] = other;
-            if (!alive(other)) { // refused: no process listens any more
+            if (!alive(other)) { // refused: no process listens
                 push(arrival(other, n),
                      {.time = 0, .number = 0, .what = What::end_of_connection, .node = n, .from = other});
                 continue;
@@ -255,7 +262,8 @@ private:
                   .key = static_cast<std::uint64_t>(node.number)});
         }
     }
-    /// Its process ends while it sends: each connection has got all of it, a part or nothing, in no order among them.
+    /// The process ends while it sends. Each connection has received all messages, some or none,
+    /// independently of the others.
     void break_off(int n, std::vector<std::pair<int, Message>>& messages) {
         auto& left = at(n).dies_after;
         if (!left) return;
@@ -272,7 +280,7 @@ private:
         push(now_, {.time = 0, .number = 0, .what = What::die, .node = n});
         *left = 0;
     }
-    /// What the member has to say.
+    /// Sends the member's messages.
     void send_messages(int n) {
         if (!at(n).member) return;
         connect_added(n);
@@ -290,7 +298,7 @@ private:
                   .message = std::make_shared<Message>(std::move(message))});
         }
     }
-    /// Waits at one of those that train.
+    /// Applies at one of the training members.
     void apply(int n) {
         Node& node = at(n);
         if (node.member) return;
@@ -306,7 +314,7 @@ private:
         const un::detail::Applicant me{.identity = static_cast<std::uint64_t>(n) + 1};
         if (std::find(waiting.begin(), waiting.end(), me) == waiting.end()) waiting.push_back(me);
     }
-    /// The other side of a connection that a member has made to one that was added.
+    /// The accepting end of a connection that a member makes to an added one.
     void accept(int n, int from, int number) {
         if (!at(from).alive || at(from).finished) return; // its end follows
         connected_.insert({n, from});
@@ -341,7 +349,8 @@ private:
         case What::fault:
             if (node.trains && node.member->epoch() == event.key) fail(n);
             return;
-        case What::late: // no other has died, as far as it knows, and the others do not come
+        // The member knows of no other death, and the others do not arrive.
+        case What::late:
             if (node.trains && node.member->epoch() == event.key / 1024 && node.round == event.key % 1024) fail(n);
             return;
         case What::give: return give(n, event.key);
@@ -371,7 +380,7 @@ private:
         send_all(event.node);
     }
 
-    /// The first that one hears who has been added.
+    /// The first message that tells a node that it was added.
     void become_member(const Event& event, int from) {
         Node& node = at(event.node);
         const auto& decision = event.message->successor;
@@ -390,7 +399,7 @@ private:
         send_all(event.node);
     }
 
-    /// A world's other ranks hear of its end.
+    /// Tells the other ranks of a world of its end.
     void spread_fault(int n) {
         const auto world = at(n).world;
         if (world == nullptr) return;
@@ -413,7 +422,7 @@ private:
             else node.inbox.push_back(event);
     }
 
-    /// What the protocol has come to.
+    /// Looks at the protocol's result.
     void look_at(int n) {
         Node& node = at(n);
         if (node.trains || node.finished || !node.member) return;
@@ -468,7 +477,8 @@ private:
         node.world = world;
         node.trains = true;
         node.round = 0;
-        for (const int member : world->members) // it may have died before there was a world to fail
+        // It may have died before there was a world that could fail.
+        for (const int member : world->members)
             if (!at(member).alive || at(member).finished)
                 push(arrival(member, n, ms / 100, 3 * ms),
                      {.time = 0, .number = 0, .what = What::fault, .node = n, .key = node.member->epoch()});
@@ -543,7 +553,7 @@ private:
             ++node.updates;
         }
         ++node.round;
-        // Between two updates it looks who waits.
+        // Between two updates the member looks for applicants.
         if (!node.waiting.empty() && world.members.size() < most_ && node.updates < updates_) return fail(n);
         compute(n);
     }
@@ -555,9 +565,9 @@ private:
     }
 
     un::Mt19937 random_;
-    int count_ = 0; ///< of the first world; nodes from there on come later
+    int count_ = 0; ///< of the first world; nodes from there on join later
     std::size_t most_ = 0;
-    std::set<std::pair<int, int>> connected_; ///< which way is open
+    std::set<std::pair<int, int>> connected_; ///< open connections, by direction
     std::uint64_t updates_ = 0;
     Time pace_ = 1; ///< of an update
     std::vector<std::unique_ptr<Node>> nodes_;

@@ -1,4 +1,5 @@
-// Ranks that own slices are killed: nothing is lost as long as a slice's owner and the next rank are not lost together, and then all say so.
+// Ranks that own slices are killed. Nothing is lost unless a slice's owner and the next rank are
+// lost together. In that case all ranks report it.
 #include "lost_state.hpp"
 #include "ranks.hpp"
 
@@ -16,7 +17,8 @@ using namespace unisono_test;
 
 namespace {
 
-/// A rank is killed in its call of on_update after this update. If a copy follows, it is before that, and the others wait for it.
+/// A rank is killed in its call of on_update after this update. If a copy follows, the rank dies
+/// before it, and the others wait for the rank.
 struct Death {
     int rank = 0;
     std::uint64_t update = 0;
@@ -31,7 +33,8 @@ auto dying(int rank, const Deaths& deaths, Told& told, Policies... policies) {
             [&](const un::UpdateReport& report) {
                 for (const Death& one : deaths) {
                     if (one.rank != rank || one.update != report.number) continue;
-                    ::usleep(50'000); // by then others that are to be killed after this update have made it, too
+                    // By then, other ranks that die after this update have made it, too.
+                    ::usleep(50'000);
                     ::kill(::getpid(), SIGKILL);
                 }
                 ++told.made;
@@ -81,14 +84,14 @@ BOOST_AUTO_TEST_CASE(one_is_lost) {
             survive<un::Tcp>(4, {{rank, 7}}, {every}, un::StateSharding{});
         }
 }
-/// The state goes from cut to cut, to the last rank.
+/// The state moves with each cut, down to the last rank.
 BOOST_AUTO_TEST_CASE(one_after_another) {
     for (const std::int64_t every : {1, 3}) {
         survive<un::SharedMemory>(4, {{1, 3}, {2, 7}, {0, 11}}, {every}, un::StateSharding{});
         survive<un::Tcp>(5, {{0, 2}, {4, 6}, {3, 9}, {1, 13}}, {every}, un::StateSharding{});
     }
 }
-/// Neither has the other's copy.
+/// Neither of the two has the other's copy.
 BOOST_AUTO_TEST_CASE(two_at_once) {
     for (const std::int64_t every : intervals) {
         survive<un::SharedMemory>(4, {{1, 8}, {3, 8}}, {every}, un::StateSharding{});
@@ -100,22 +103,22 @@ BOOST_AUTO_TEST_CASE(at_the_ends_of_fit) {
         for (const std::uint64_t update : {std::uint64_t{1}, undisturbed().updates})
             survive<un::SharedMemory>(3, {{1, update}}, {every}, un::StateSharding{});
 }
-/// Parameter servers own all, or nothing; measured sharding gives owners, or none.
+/// Parameter servers own all or nothing. Measured sharding chooses owners, or none.
 BOOST_AUTO_TEST_CASE(other_owners) {
     survive<un::SharedMemory>(4, {{0, 6}, {2, 11}}, {.every = 3}, un::ParameterServerReducer{});
     survive<un::SharedMemory>(4, {{1, 6}, {3, 11}}, {.every = 3}, un::AutomaticSharding{});
 }
-/// Fewer ranks are left than there were servers.
+/// Fewer ranks remain than there were servers.
 BOOST_AUTO_TEST_CASE(as_many_servers_as_ranks) {
     survive<un::SharedMemory>(3, {{0, 4}, {2, 9}}, {.every = 2}, un::ParameterServerReducer{.servers = 3});
 }
-/// Ranks that own nothing have nothing to lose: any of them may be lost together.
+/// Ranks that own nothing have nothing to lose, so any of them may be lost together.
 BOOST_AUTO_TEST_CASE(neighbours_that_own_nothing) {
     survive<un::SharedMemory>(5, {{1, 6}, {2, 6}, {3, 6}}, {.every = 4}, un::ParameterServerReducer{});
     survive<un::Tcp>(4, {{1, 6}, {2, 6}}, {.every = 1}, un::ParameterServerReducer{});
 }
 
-/// The slice of rank 1, and its copy, which rank 2 has.
+/// Loses the slice of rank 1 and its copy, which rank 2 has.
 template <class Transport>
 void lose_both() {
     for (const std::int64_t every : intervals) {
@@ -139,7 +142,8 @@ void lose_both() {
 BOOST_AUTO_TEST_CASE(both_lost_in_shared_memory) { lose_both<un::SharedMemory>(); }
 BOOST_AUTO_TEST_CASE(both_lost_over_sockets) { lose_both<un::Tcp>(); }
 
-/// Whether the error names an owner and the rank that had its copy, and all of these have died without a word.
+/// Whether the error names an owner and the rank that had its copy, and all these ranks died
+/// without a report.
 bool has_named_dead_ranks(const std::string& text, const Shared& told) {
     const std::vector<int> named = ranks_without_state(text);
     for (const int rank : named)
@@ -147,8 +151,8 @@ bool has_named_dead_ranks(const std::string& text, const Shared& told) {
     return !named.empty() && text.find("no rank has the state of ") != text.npos;
 }
 
-/// At moments that a seed decides. Those that are left end well, or all with the error; in time ranks are lost together rarely.
-/// UNISONO_ELASTIC_KILLS=500 tries so many seeds.
+/// Ranks die at moments that a seed decides. All remaining ranks end well, or all with the error.
+/// Ranks are rarely lost together. UNISONO_ELASTIC_KILLS=500 tries that number of seeds.
 template <class Transport>
 void kill_sharded(unsigned usual) {
     const char* const wanted = std::getenv("UNISONO_ELASTIC_KILLS");
@@ -197,14 +201,14 @@ void kill_sharded(unsigned usual) {
 BOOST_AUTO_TEST_CASE(killed_in_shared_memory) { kill_sharded<un::SharedMemory>(6); }
 BOOST_AUTO_TEST_CASE(killed_over_sockets) { kill_sharded<un::Tcp>(6); }
 
-/// One dies, another comes, rank 0 dies.
+/// One rank dies, another joins, rank 0 dies.
 constexpr auto train_sharded = [](auto& world, auto on_update) {
     return train(world, on_update, true, 0.01, un::StateSharding{}, un::Snapshots{.every = 2});
 };
 BOOST_AUTO_TEST_CASE(added_in_shared_memory) { expect_lost_and_added<un::SharedMemory>(8, train_sharded); }
 BOOST_AUTO_TEST_CASE(added_over_sockets) { expect_lost_and_added<un::Tcp>(8, train_sharded); }
 
-/// Calls of the user's own, two trainings one after another, and updates in a loop of the user's own.
+/// Calls of the user's own, two trainings in succession, and updates in a loop of the user's own.
 BOOST_AUTO_TEST_CASE(a_program_of_many_calls) {
     constexpr std::uint64_t steps = 12;
     const auto program = [](auto& world, auto at) {
@@ -298,7 +302,7 @@ BOOST_AUTO_TEST_CASE(describes_itself) {
             return Result{};
         };
     });
-    // 64 and 33 elements, with two arrays, and 24 bytes that say which
+    // 64 and 33 elements, with two arrays, and 24 bytes that identify the copy.
     const std::string end = "; when ranks are lost, all go back to the last copy\n";
     BOOST_TEST(told[0].text == "elastic: every 7 updates each rank copies its slices to the next rank: 792 B sent, "
                                "2.4 KiB kept on this rank" +
@@ -314,22 +318,22 @@ BOOST_AUTO_TEST_CASE(refuses_an_interval_of_none) {
     });
 }
 
-/// The newest of which each slice is somewhere; else the one that lacks the fewest.
+/// The newest snapshot whose slices all exist; otherwise the one that lacks the fewest.
 BOOST_AUTO_TEST_CASE(newest_whole_snapshot) {
     using un::detail::newest_whole;
     using Key = un::detail::SnapshotKey;
-    // Three ranks; rank 1 is lost while number 5 is exchanged, so that rank 2 has not got its slice.
+    // Three ranks. Rank 1 is lost during the exchange of snapshot 5, so rank 2 lacks its slice.
     auto found = newest_whole({kept({{{1, 4}, 0, 3, 10, 12, 7, 3}, {{1, 5}, 0, 3, 10, 12, 7, 3}}),
                                kept({{{1, 4}, 2, 3, 12, 11, 7, 3}, {{1, 5}, 2, 3, 12, 0, 7, 3}})});
     BOOST_TEST(found.whole());
     BOOST_TEST((found.key == Key{1, 4}));
     BOOST_TEST(found.holders == (std::vector<int>{0, 1, 0}), boost::test_tools::per_element());
     BOOST_TEST(found.bytes == (std::vector<std::uint64_t>{10, 11, 12}), boost::test_tools::per_element());
-    // It has.
+    // Rank 2 has the slice.
     found = newest_whole({kept({{{1, 4}, 0, 3, 10, 12, 7, 3}, {{1, 5}, 0, 3, 10, 0, 7, 3}}),
                           kept({{{1, 4}, 2, 3, 12, 11, 7, 3}, {{1, 5}, 2, 3, 12, 11, 7, 3}})});
     BOOST_TEST((found.whole() && found.key == Key{1, 5}));
-    // A later world's counts more; a rank that was added has nothing.
+    // A snapshot of a later world counts more. A rank that was added has none.
     found = newest_whole({kept({}), kept({{{1, 9}, 0, 1, 10, 0, 7, 1}, {{3, 0}, 0, 1, 10, 0, 7, 1}})});
     BOOST_TEST((found.whole() && found.key == Key{3, 0}));
     BOOST_TEST(found.source == 1);
@@ -338,7 +342,7 @@ BOOST_AUTO_TEST_CASE(newest_whole_snapshot) {
     BOOST_TEST(!found.whole());
     BOOST_TEST(found.gone() == 1u);
     BOOST_TEST(found.holders == (std::vector<int>{0, -1, 1, 0}), boost::test_tools::per_element());
-    // They own nothing.
+    // Both own nothing.
     found = newest_whole({kept({{{1, 4}, 0, 4, 10, 13, 7, 2}}), kept({{{1, 4}, 3, 4, 13, 0, 7, 2}})});
     BOOST_TEST(found.whole());
     BOOST_TEST(!newest_whole({kept({}), kept({})}).whole());

@@ -1,5 +1,6 @@
-// A whole Trainer over an elastic world in virtual time: processes crash, stop, are cut off from each other and come later, as a seed
-// decides. Each ends with the undisturbed hash, or with a documented error; none hangs, and there are never two worlds.
+// A whole Trainer over an elastic world in virtual time. Processes crash, stop, are cut off from
+// each other and join later, as a seed decides. Each ends with the undisturbed hash or a documented
+// error. None hangs, and there are never two worlds.
 //
 //   UNISONO_ELASTIC_SEEDS=100000 test_elastic --run_test=elastic_simulated/campaign
 #include "../support/sanitizers.hpp"
@@ -39,15 +40,15 @@ constexpr un::nanoseconds us = 1'000, ms = 1'000'000;
 constexpr std::size_t width = 4;
 constexpr std::int64_t rows = 256;
 
-/// What is trained. With `spoils` some rows have no finite gradient, so that the guard leaves updates out.
+/// The training. With `spoils` some rows have no finite gradient, so the guard skips updates.
 struct Job {
     int replicas = 1, epochs = 1;
     bool spoils = false;
-    std::int64_t every = 0; ///< not 0: state is sharded, with a snapshot after so many updates
+    std::int64_t every = 0; ///< if not 0, state is sharded, with a snapshot every so often
     friend auto operator<=>(const Job&, const Job&) = default;
 };
 
-/// The model takes virtual time: `compute()` once a call.
+/// The model takes virtual time: it calls `compute()` once per call.
 template <class Compute>
 class Line {
 public:
@@ -112,12 +113,12 @@ std::uint64_t undisturbed(const Job& job) {
     return hash;
 }
 
-/// What a seed does to whom.
+/// The faults of a seed, and their processes.
 struct Plan {
     un::ElasticSimulation simulation = {};
     int ranks = 1;
     Job job = {};
-    bool proven_only = false; ///< processes crash, and nothing else
+    bool proven_only = false; ///< processes only crash
     un::nanoseconds update_ns = ms;
 };
 void set_times(Plan& p) {
@@ -175,7 +176,8 @@ Plan plan(std::uint64_t seed) {
     return p;
 }
 
-/// One of the first processes falls silent when others come, and wakes after all other first ones have died: does it go on alone?
+/// One of the first processes falls silent when others join, and wakes after all other first ones
+/// have died. Does it continue alone?
 Plan plan_lonely(std::uint64_t seed) {
     un::CounterRandom random(seed, 78);
     const auto between = [&](un::nanoseconds least, un::nanoseconds most) {
@@ -184,7 +186,7 @@ Plan plan_lonely(std::uint64_t seed) {
     Plan p;
     p.ranks = static_cast<int>(between(3, 6));
     p.job.replicas = p.ranks + 4;
-    p.job.epochs = 20; // the others still train then
+    p.job.epochs = 20; // the others still train at that time
     p.update_ns = 8 * ms;
     un::SimulationOptions& network = p.simulation.network;
     network.seed = seed;
@@ -206,7 +208,8 @@ struct Sums {
                   changes = 0;
 };
 
-/// Whether the error names owners and the ranks that had their copies, and none of these has come to its end.
+/// Whether the error names owners and the ranks that had their copies, and none of these has
+/// reached its end.
 bool has_named_lost_ranks(const std::string& text, const un::ElasticSimulationReport& report) {
     const std::vector<int> named = unisono_test::ranks_without_state(text);
     for (const int rank : named)
@@ -215,7 +218,7 @@ bool has_named_lost_ranks(const std::string& text, const un::ElasticSimulationRe
     return !named.empty();
 }
 
-/// Empty, or what went wrong.
+/// Returns an empty string, or what went wrong.
 template <class Rules = un::detail::MembershipRules>
 std::string failure_of(std::uint64_t seed, Sums& sums, bool lonely = false) {
     const Plan p = lonely ? plan_lonely(seed) : plan(seed);
@@ -287,7 +290,7 @@ BOOST_AUTO_TEST_CASE(campaign) {
                              << sums.no_majority << " found no majority, " << sums.no_state << " had no state, "
                              << sums.added << " were added, " << sums.not_added << " were not; " << sums.changes
                              << " changes of the world");
-    // What the seeds are for happens.
+    // The events that the seeds should cause do happen.
     BOOST_TEST(sums.finished > seeds);
     BOOST_TEST(sums.crashed > seeds / 2);
     BOOST_TEST(sums.left_behind > seeds / 100);
@@ -296,7 +299,8 @@ BOOST_AUTO_TEST_CASE(campaign) {
     BOOST_TEST(sums.changes > seeds);
 }
 
-/// One of the first processes falls silent when others come, and wakes when all other first ones are dead.
+/// One of the first processes falls silent when others join, and wakes when all other first ones
+/// are dead.
 BOOST_AUTO_TEST_CASE(lonely) {
     Sums sums;
     for (std::uint64_t seed = 0; seed < number_or("UNISONO_ELASTIC_SEEDS", 30); ++seed) {
@@ -307,7 +311,7 @@ BOOST_AUTO_TEST_CASE(lonely) {
     BOOST_TEST(sums.left_behind > 0u);
 }
 
-/// The campaign would see two worlds. (The other rules of the protocol are left out in membership.cpp.)
+/// The campaign would see two worlds. (membership.cpp leaves out the other rules of the protocol.)
 BOOST_AUTO_TEST_CASE(a_minority_that_goes_on_is_found) {
     Sums sums;
     std::uint64_t seed = std::getenv("UNISONO_ELASTIC_SEEDS") != nullptr ? 0 : 75;
@@ -317,13 +321,15 @@ BOOST_AUTO_TEST_CASE(a_minority_that_goes_on_is_found) {
     BOOST_TEST(!failure.empty());
 }
 
-/// An exception that every rank's observer throws ends the training on every rank, whatever dies meanwhile.
+/// An exception that every rank's observer throws ends the training on every rank, whichever ranks
+/// die meanwhile.
 BOOST_AUTO_TEST_CASE(exceptions_end_all) {
     std::size_t told = 0;
     for (std::uint64_t seed = 0; seed < number_or("UNISONO_ELASTIC_SEEDS", 100); ++seed) {
         Plan p = plan(seed);
-        if (!p.simulation.joins.empty()) continue; // who comes after that update does not hear of it
-        p.job.spoils = false;                      // else there may be no such update
+        // A process that joins after that update does not see the exception.
+        if (!p.simulation.joins.empty()) continue;
+        p.job.spoils = false; // otherwise such an update may not exist
         const un::ElasticSimulationReport report = un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
             train(
                 world, p.job, [&] { world.group().endpoint().compute(ms / 2); },
@@ -382,7 +388,8 @@ BOOST_AUTO_TEST_CASE(options_that_are_refused) {
     expect({.longest = -5}, "ElasticSimulation::longest is -5, expected at least 0 nanoseconds");
 }
 
-/// A rank that waits in the next world for one that has died must not be suspected meanwhile: ranks were only killed.
+/// A rank that waits in the next world for a dead rank must not be suspected meanwhile. Ranks are
+/// only killed.
 BOOST_AUTO_TEST_CASE(added_ranks_that_die_at_once) {
     std::size_t added = 0;
     for (const std::uint64_t seed : {1u, 5u, 8u, 9u}) {
@@ -407,7 +414,8 @@ BOOST_AUTO_TEST_CASE(added_ranks_that_die_at_once) {
     BOOST_TEST(added > 50u);
 }
 
-/// The ranks wait for a process that is added and stands still, until their patience ends; then they train on without it.
+/// The ranks wait for an added process that stalls, until their patience ends. Then they train
+/// without it.
 BOOST_AUTO_TEST_CASE(an_added_process_that_stands_still_is_awaited_once) {
     Plan p{.ranks = 2, .job = {.replicas = 4, .epochs = 10}};
     set_times(p);
@@ -425,7 +433,8 @@ BOOST_AUTO_TEST_CASE(an_added_process_that_stands_still_is_awaited_once) {
     BOOST_TEST(changes.size() == 1u, changes.size() << " changes of the world; expected 1");
 }
 
-/// Ranks that do not agree, after one was added and before the next update: it leaves, and the others say what differs.
+/// Ranks disagree after one was added and before the next update. It leaves, and the others report
+/// the difference.
 BOOST_AUTO_TEST_CASE(ranks_that_differ_once_another_was_added) {
     Plan p{.ranks = 2, .job = {.replicas = 4}};
     set_times(p);
@@ -436,7 +445,8 @@ BOOST_AUTO_TEST_CASE(ranks_that_differ_once_another_was_added) {
     const un::ElasticSimulationReport report = un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
         Line model([&] { world.group().endpoint().compute(ms); }, false);
         un::Trainer trainer{world, model, un::Replicas{4}, un::Reproducible{}, un::AdamW{}};
-        trainer.fit(data, {.batch_size = rows / 4, .progress = false}); // one update, after which one is added
+        // One update, after which a process is added.
+        trainer.fit(data, {.batch_size = rows / 4, .progress = false});
         trainer.fit(data, {.batch_size = world.number() == 1 ? 8 : 4, .progress = false});
     });
     for (std::size_t process = 0; process < 2; ++process) {
@@ -449,7 +459,8 @@ BOOST_AUTO_TEST_CASE(ranks_that_differ_once_another_was_added) {
     }
 }
 
-/// A program whose calls change the state, as a resume does, and which changes the model after its training.
+/// A program whose calls change the state, as a resume does, and which changes the model after its
+/// training.
 template <class... Policies>
 std::vector<float> change_state(un::nanoseconds crash, un::nanoseconds join, un::nanoseconds second,
                                 Policies... policies) {
@@ -509,7 +520,8 @@ BOOST_AUTO_TEST_CASE(calls_that_change_the_state) {
     }
 }
 
-/// In a loop of the user's own, on one rank or more, with a call after every fourth update; another process comes, or a rank dies.
+/// A loop of the user's own, on one or more ranks, with a call after every fourth update. Another
+/// process joins, or a rank dies.
 std::uint64_t steps_with_calls(int ranks, un::nanoseconds join, un::nanoseconds crash) {
     un::ElasticSimulation simulation;
     simulation.elastic.join.rendezvous.timeout = std::chrono::milliseconds(300);
@@ -549,7 +561,7 @@ BOOST_AUTO_TEST_CASE(loops_of_ones_own) {
     }
 }
 
-/// As bench_simulated does with 4,096 ranks, and with the times of a cluster.
+/// As bench_simulated with 4,096 ranks, with the times of a cluster.
 BOOST_AUTO_TEST_CASE(many_ranks) {
     const Job job{.replicas = 256, .epochs = 8};
     const std::uint64_t expected = undisturbed(job);
@@ -576,7 +588,7 @@ BOOST_AUTO_TEST_CASE(many_ranks) {
     BOOST_TEST(!report.two_worlds);
 }
 
-/// Costs that were measured with as many ranks as there were at first.
+/// The costs were measured with the first number of ranks.
 BOOST_AUTO_TEST_CASE(measured_costs_of_reducers) {
     static const std::vector<float> values = un::torch_rand(5, rows * width);
     const auto left = [&](const auto& reducer) {
@@ -602,7 +614,7 @@ BOOST_AUTO_TEST_CASE(measured_costs_of_reducers) {
     BOOST_TEST(left(un::AnyReducer{measured}) == 3u);
 }
 
-/// The trainer's group may go away under such a call.
+/// The trainer's group may end during such a call.
 BOOST_AUTO_TEST_CASE(no_calls_within_on_update) {
     const un::ElasticSimulationReport report = un::simulate_elastic(1, {}, [](auto& world) {
         static const std::vector<float> values(64 * width);
@@ -617,7 +629,7 @@ BOOST_AUTO_TEST_CASE(no_calls_within_on_update) {
     });
 }
 
-/// A rank that is behind could not tell the second one's state from the first one's.
+/// A rank that is behind could not distinguish the states of two trainers.
 BOOST_AUTO_TEST_CASE(one_trainer_per_world) {
     const un::ElasticSimulationReport report = un::simulate_elastic(2, {}, [](auto& world) {
         for (int i = 0; i < 2; ++i)
@@ -630,7 +642,7 @@ BOOST_AUTO_TEST_CASE(one_trainer_per_world) {
         });
 }
 
-/// Crashes at times that the program says: changes of the world have virtual times.
+/// The program sets the times of crashes. Changes of the world have virtual times.
 BOOST_AUTO_TEST_CASE(changes_have_virtual_times) {
     un::ElasticSimulation simulation;
     simulation.network.detection_ns = 2 * ms;
@@ -645,7 +657,7 @@ BOOST_AUTO_TEST_CASE(changes_have_virtual_times) {
     });
     BOOST_TEST(report.processes[0].crashed);
     BOOST_TEST(report.time > 32 * ms);
-    BOOST_TEST(report.time < 320 * ms); // and not when the last timeout would have come
+    BOOST_TEST(report.time < 320 * ms); // and not at the last timeout
     BOOST_TEST(report.processes[3].number == 3);
     BOOST_REQUIRE(changes.size() == 2u);
     BOOST_TEST(changes[0].lost == std::vector<int>{0});
@@ -654,7 +666,8 @@ BOOST_AUTO_TEST_CASE(changes_have_virtual_times) {
     BOOST_TEST(changes[0].took.count() < 10 * ms);
 }
 
-/// A second rank is lost while the others recover from the first loss: what was recorded before both stays.
+/// A second rank is lost while the others recover from the first loss. The record before both
+/// losses stays.
 BOOST_AUTO_TEST_CASE(a_trace_outlives_two_losses) {
     const std::vector<float> values(256 * width, 0.5f);
     const un::RowData<float> data(values, width);
@@ -684,7 +697,8 @@ BOOST_AUTO_TEST_CASE(a_trace_outlives_two_losses) {
                     ++traces;
                 }
         });
-        for (const int who : {0, 2}) // 99: the owner of a slice was lost with the rank that had its copy
+        // 99: the owner of a slice and the rank that had its copy are lost together.
+        for (const int who : {0, 2})
             BOOST_TEST((first[static_cast<std::size_t>(who)] == 0 || first[static_cast<std::size_t>(who)] == 99),
                        "the trace of rank " << who << " begins with update " << first[static_cast<std::size_t>(who)]);
     }

@@ -1,4 +1,5 @@
-// A model in units, whose gradients, or parameters too, are sharded over ranks that are killed and added.
+// A model in units over ranks that are killed and added. Its gradients are sharded, or its
+// parameters, too.
 #include "../sharding/network.hpp"
 #include "ranks.hpp"
 
@@ -78,7 +79,7 @@ BOOST_AUTO_TEST_CASE(parameters_are_sharded) {
     lose_and_add_in_stages<un::ParameterSharding, un::SharedMemory>();
     lose_and_add_in_stages<un::ParameterSharding, un::Tcp>();
 }
-/// Ranks also hold a copy of 16 bits, which is made anew.
+/// Ranks also hold a 16-bit copy, which is made again.
 BOOST_AUTO_TEST_CASE(master_weights) {
     lose_and_add_in_stages<un::GradientSharding, un::SharedMemory, LayersOf<un::float16>>();
     lose_and_add_in_stages<un::ParameterSharding, un::SharedMemory, LayersOf<un::float16>>();

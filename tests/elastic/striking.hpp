@@ -1,9 +1,11 @@
-// Processes that train over an elastic world and are struck, killed or stopped, at moments that a seed decides: those that are left end with
-// the bits of an undisturbed training.
+// Processes that train over an elastic world are struck, which means killed or stopped, at moments
+// that a seed decides. The remaining ones end with the bits of an undisturbed training.
 //
-//   UNISONO_ELASTIC_KILLS=250 UNISONO_ELASTIC_FROM=1000 UNISONO_TEST_TIMEOUT_S=3000 test_elastic --run_test='elastic_processes/killed*'
+//   UNISONO_ELASTIC_KILLS=250 UNISONO_ELASTIC_FROM=1000 UNISONO_TEST_TIMEOUT_S=3000 \
+//       test_elastic --run_test='elastic_processes/killed*'
 //
-// tries so many seeds instead of the few that always run; of these, every fourth stops ranks, too.
+// tries that number of seeds instead of the few that always run. Every fourth of them also stops
+// ranks.
 #pragma once
 
 #include "../support/folder.hpp"
@@ -34,12 +36,12 @@ struct Told {
     Result result = {};
     int code = -1;
     std::uint64_t changes = 0, added = 0;
-    int made = 0; ///< updates, also those that were made again
+    int made = 0; ///< updates, including repeated ones
     bool was_in = false;
     double slowest_ms = 0;
     char text[400] = {};
 };
-/// What the ranks write and the parent reads.
+/// The ranks write it, and the parent reads it.
 using Shared = Records<Told>;
 
 /// A rank is struck some microseconds after it has made an update (0: while its trainer begins).
@@ -63,13 +65,13 @@ inline void strike_after(const Strike& how) {
     ::setitimer(ITIMER_REAL, &timer, nullptr);
 }
 
-/// Where ranks are: `enter(process)` is called in each, before anything else.
+/// Where ranks run. Each process first calls `enter(process)`.
 struct Place {
     std::function<void(int process)> enter = [](int) {};
-    un::MeetingPoint meeting = {}; ///< its folder is another one for each training
+    un::MeetingPoint meeting = {}; ///< its folder is a new one for each training
 };
 
-/// `body(world)` returns what is to be told. A rank of the first world, or one that is added (-1).
+/// `body(world)` returns the report. The rank is one of the first world, or one that joins (-1).
 template <class Transport, class Body>
 int be_rank(int rank, int ranks, const std::string& folder, un::ElasticOptions options, Told& told, Body body,
             un::MeetingPoint meeting = {}) {
@@ -98,7 +100,7 @@ int be_rank(int rank, int ranks, const std::string& folder, un::ElasticOptions o
     return told.done ? 0 : 1;
 }
 
-/// The training, in which ranks are struck. After each update they pause.
+/// The training in which ranks are struck. Ranks pause after each update.
 template <class... More>
 auto struck(int rank, const std::vector<Strike>& strikes, unsigned pause_us = 300, More... more) {
     return [rank, &strikes, pause_us, more...](auto& world) {
@@ -117,7 +119,8 @@ auto struck(int rank, const std::vector<Strike>& strikes, unsigned pause_us = 30
     };
 }
 
-/// Where ranks are silent that are not dead; the others must not seem so on a busy machine.
+/// For tests in which living ranks are silent. On a busy machine the other ranks must not seem
+/// silent.
 inline un::ElasticOptions impatient() {
     un::ElasticOptions options = patient();
     options.join.timeout = 1s;
@@ -131,12 +134,13 @@ struct StruckSums {
     double slowest_ms = 0;
 };
 
-/// Lets ranks that a signal has stopped go on after a while, or when all others have ended.
+/// Resumes stopped ranks after a while, or when all others have ended.
 class Waker {
 public:
     Waker(const un::Processes& processes, int count)
         : processes_(&processes), since_(static_cast<std::size_t>(count)) {}
-    /// Called every few milliseconds. `after`: of each process; `never`: when all others have ended.
+    /// Called every few milliseconds. `after`: the time for each process; `never`: when all others
+    /// have ended.
     void look(const std::map<int, un::nanoseconds>& after) {
         int stopped = 0;
         for (int i = 0; i < static_cast<int>(since_.size()); ++i) {
@@ -169,11 +173,11 @@ private:
     int seen_ = 0;
 };
 
-/// What a seed does to whom.
+/// The faults of a seed, and their processes.
 struct StruckPlan {
     int ranks = 0, come = 0;
     std::vector<Strike> strikes = {};
-    std::array<unsigned, 2> after_us = {};           ///< when they come
+    std::array<unsigned, 2> after_us = {};           ///< when they join
     std::map<int, un::nanoseconds> stopped_for = {}; ///< short: no rank takes it for dead
     bool stops = false;
 };
@@ -186,10 +190,12 @@ inline StruckPlan struck_plan(unsigned seed, bool may_stop) {
     std::vector<int> order;
     for (int rank = 0; rank < p.ranks; ++rank) order.push_back(rank);
     std::shuffle(order.begin(), order.end(), random);
-    if (draw(3) == 0) std::swap(*std::find(order.begin(), order.end(), 0), order[0]); // rank 0 first
+    // Rank 0 first.
+    if (draw(3) == 0) std::swap(*std::find(order.begin(), order.end(), 0), order[0]);
     std::uint64_t update = draw(14);
     for (unsigned i = 0; i < kills; ++i) {
-        if (draw(2) == 0) update = draw(16); // else close to the last: while the others form a new world
+        // Otherwise close to the last one: while the others form a new world.
+        if (draw(2) == 0) update = draw(16);
         p.strikes.push_back({order[i], SIGKILL, update, draw(2) == 0 ? draw(500) : draw(6'000)});
     }
     p.come = static_cast<int>(draw(3));
@@ -212,7 +218,8 @@ void try_seed(unsigned seed, bool may_stop, const Place& place, StruckSums& sums
     const StruckPlan p = struck_plan(seed, may_stop);
     const int ranks = p.ranks, all = p.ranks + p.come;
     const un::ElasticOptions options = p.stops ? impatient() : patient();
-    const unsigned pause_us = p.come > 0 ? 10'000 : 300; // ranks that come later find a training that goes on
+    // Ranks that join later find a running training.
+    const unsigned pause_us = p.come > 0 ? 10'000 : 300;
     const Shared told;
     const Folder folder;
     un::Processes processes;
@@ -247,11 +254,13 @@ void try_seed(unsigned seed, bool may_stop, const Place& place, StruckSums& sums
                 ++sums.killed;
                 continue;
             }
-            if (end->index >= ranks && !rank.was_in) { // the training was over, or would not end
+            // The training had ended, or was about to.
+            if (end->index >= ranks && !rank.was_in) {
                 BOOST_TEST(rank.code == static_cast<int>(un::ErrorCode::timeout));
                 continue;
             }
-            if (p.stops && !rank.done) { // it was silent itself, or too many others were
+            // The rank was silent itself, or too many others were.
+            if (p.stops && !rank.done) {
                 const std::string text = rank.text;
                 const bool behind = text.find("left behind") != text.npos;
                 BOOST_TEST((behind || text.find("no two worlds") != text.npos));

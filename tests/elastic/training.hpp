@@ -1,4 +1,5 @@
-// A training whose bits do not depend on who hosts which replica, over elastic worlds, and undisturbed on one rank.
+// A training whose bits do not depend on which rank hosts which replica: over elastic worlds, or
+// undisturbed on one rank.
 #pragma once
 
 #include <unisono/collective/all_reduce.hpp>
@@ -19,7 +20,8 @@ namespace un = unisono;
 /// A layer with dropout, which asks the pass for the replica's own random numbers.
 class Layer {
 public:
-    static constexpr std::size_t width = 96; ///< so that each of five ranks owns a slice, if state is sharded
+    /// With this width each of five ranks owns a slice if state is sharded.
+    static constexpr std::size_t width = 96;
 
     std::array<std::span<float>, 2> parameters() { return {weights_, bias_}; }
     std::array<std::span<float>, 2> gradients() { return {slopes_, bias_slope_}; }
@@ -68,7 +70,7 @@ struct Result {
 inline constexpr int replicas = 6;
 inline constexpr std::int64_t epochs = 3;
 
-/// `on_update(report)`; the world may be elastic.
+/// Calls `on_update(report)`. The world may be elastic.
 template <class World, class OnUpdate, class... More>
 Result train(World& world, OnUpdate on_update, bool evaluates = true, double learning_rate = 0.01, More... more) {
     static const std::vector<float> values = un::torch_rand(5, 210 * Layer::width);

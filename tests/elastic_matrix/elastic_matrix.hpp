@@ -1,11 +1,14 @@
-// The policy matrix over an elastic world: each combination that the rules allow loses a rank, gets one, and ends with the bits of an undisturbed run.
+// The policy matrix over an elastic world. Each combination that the rules allow loses a rank,
+// gains one, and ends with the bits of an undisturbed run.
 //
-// The combinations are the rows of tests/matrix/pairwise.hpp. Where the rules refuse a row, it is counted with the reason, and tried again with a
-// synchronous update, and then with another sampler, so that each pair of the other policies trains. Where ranks own slices, snapshots are taken every
-// second update. Reducers, shardings and accumulations that are in no row come in addition.
+// The combinations are the rows of tests/matrix/pairwise.hpp. A row that the rules refuse is
+// counted with the reason. It is tried again with a synchronous update, then with another sampler,
+// so each pair of the other policies trains. If ranks own slices, they take a snapshot every second
+// update. Reducers, shardings and accumulations that are in no row are tested in addition.
 #pragma once
 
-#define UNISONO_TEST_TRANSPORT unisono::SharedMemory // of the matrix's own checks, which are not used here
+// The matrix's own checks need it. They are not used here.
+#define UNISONO_TEST_TRANSPORT unisono::SharedMemory
 
 #include "elastic/forks.hpp"
 #include "matrix/pairwise.hpp"
@@ -38,7 +41,7 @@ using Transport = un::SharedMemory;
 using ElasticWorld = un::ElasticWorld<Transport>;
 inline constexpr int replicas = 3;
 
-/// Of one process.
+/// The result of one process.
 struct Ended {
     un::StateHash hash = {};
     std::array<double, columns> weights = {};
@@ -52,7 +55,8 @@ struct ElasticTraining
     using Snapshots = un::Snapshots;
 };
 
-/// The process `who` (below 2: one of the first world; 2: one that comes) kills itself after the third update, if it is `victim`.
+/// The process `who` kills itself after the third update if it is `victim`. 0 and 1 are of the
+/// first world; 2 joins later.
 template <class... Policies>
 Ended train(ElasticWorld& world, int who, int victim, const Policies&... policies) {
     Model model;
@@ -69,7 +73,7 @@ Ended train(ElasticWorld& world, int who, int victim, const Policies&... policie
         const un::nanoseconds until = un::steady_now() + 10'000'000'000;
         if (victim >= 0 && who == 0 && report.number == 1 && world.epoch() == 0)
             while (world.group().endpoint().first_fault() == nullptr && un::steady_now() < until) {
-                world.take_in_applicants(); // of whom there will be one
+                world.take_in_applicants(); // wait for the one that joins
                 ::usleep(200);
             }
         if (who == victim && report.number == 3) ::kill(::getpid(), SIGKILL);
@@ -87,18 +91,20 @@ Ended train(ElasticWorld& world, int who, int victim, const Policies&... policie
     return ended;
 }
 
-/// One combination: two ranks, one that comes after the first update, and one that dies after the third; beside them, a rank that is undisturbed.
-/// `expected(updates)`: the weights after so many updates.
+/// One combination: two ranks, a third one that joins after the first update, and a death after the
+/// third update. Another rank trains undisturbed. `expected(updates)`: the weights after that
+/// number of updates.
 inline void run_disturbed(const std::string& which, const std::function<std::vector<double>(std::uint64_t)>& expected,
                           const std::function<Ended(ElasticWorld&, int, int)>& body) {
     static int number = 0;
-    const int victim = ++number % 2; // the first rank, or the second
+    const int victim = ++number % 2; // the first rank or the second
     const unisono_test::Folder folder, calm;
     const unisono_test::Reports<Ended> reports;
     un::Processes processes;
     for (int who = 0; who < 3; ++who)
         processes.start([&, who] {
-            if (std::freopen("/dev/null", "w", stderr) == nullptr) return 3; // two ranks host three replicas
+            // Hides the warning that two ranks host three replicas.
+            if (std::freopen("/dev/null", "w", stderr) == nullptr) return 3;
             return unisono_test::be_fork<Transport>(who, 2, folder.path(), reports[who],
                                                     [&](ElasticWorld& world) { return body(world, who, victim); });
         });
@@ -126,7 +132,7 @@ inline void run_disturbed(const std::string& which, const std::function<std::vec
     }
 }
 
-/// True if it ran.
+/// Returns true if the combination ran.
 template <class Reducer, class Update, class Sharding, class Guard, class Optimizer, class Sampler, class Accumulation,
           class Weighing, class Rate, class Clipping = un::NoClipping>
 bool check_elastic(const Reducer& reducer, const Update& update, const Sharding& sharding, const Guard& guard,
@@ -156,7 +162,8 @@ bool check_elastic(const Reducer& reducer, const Update& update, const Sharding&
             [&](ElasticWorld& world, int who, int victim) {
                 Reducer mine = reducer;
                 if constexpr (requires { reducer.within(1); })
-                    if (victim < 0) mine = reducer.within(1); // the rank that is undisturbed is alone
+                    // The undisturbed rank is alone.
+                    if (victim < 0) mine = reducer.within(1);
                 return train(world, who, victim, mine, update, sharding, guard, optimizer, sampler, accumulation,
                              weighing, rate, clipping);
             });
@@ -164,7 +171,7 @@ bool check_elastic(const Reducer& reducer, const Update& update, const Sharding&
     }
 }
 
-/// The policy of a row's family, by the order of `choices`.
+/// The policy of a row's family, in the order of `choices`.
 template <std::size_t Row, std::size_t Family>
 const auto& chosen() {
     return std::get<rows[Row][Family]>(std::get<Family>(choices()));

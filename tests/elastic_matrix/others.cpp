@@ -1,4 +1,4 @@
-// Reducers, shardings, updates and accumulations that are in no row; and the counts.
+// Reducers, shardings, updates and accumulations that are in no row, and the counts.
 #include "elastic_matrix.hpp"
 
 #include "unisono/sharding/state.hpp"
@@ -44,7 +44,8 @@ BOOST_AUTO_TEST_CASE(others) {
     BOOST_TEST(with(un::NativeReducer{}, un::Synchronous{}, un::AutomaticSharding{}, un::NoAccumulation{}));
 }
 
-// After all others. A combination that is lost on the way, or refused by a new rule, changes these numbers.
+// Runs after all others. These numbers change if a combination is lost, or if a new rule refuses
+// it.
 BOOST_AUTO_TEST_CASE(as_many_combinations_as_ever,
                      *boost::unit_test::depends_on("rows_1") * boost::unit_test::depends_on("rows_2") *
                          boost::unit_test::depends_on("rows_3") * boost::unit_test::depends_on("rows_4") *

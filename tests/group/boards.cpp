@@ -1,4 +1,4 @@
-// What a world keeps of the groups that were made in it.
+// The memory that a world keeps of the groups that were made in it.
 
 #include <unisono/collective/collective.hpp>
 #include <unisono/group/run.hpp>
@@ -15,9 +15,9 @@ namespace {
 
 namespace un = unisono;
 
-constexpr std::size_t warm = 64; // groups after which nothing new is needed
+constexpr std::size_t warm = 64; // after this many groups nothing new is needed
 
-/// Bytes that a world takes more after `groups` groups.
+/// The additional bytes that a world takes after `groups` groups.
 template <class World>
 std::size_t growth(World& world, std::size_t groups) {
     std::size_t before = 0;

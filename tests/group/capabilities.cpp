@@ -1,4 +1,5 @@
-// What each transport offers beyond messages (transport/transport.hpp), and that half a capability is none.
+// The capabilities of each transport beyond messages (transport/transport.hpp). Half a capability
+// is none.
 #include "unisono/any.hpp"
 #include "unisono/hosts.hpp"
 #include "unisono/simulate.hpp"
@@ -33,7 +34,7 @@ static_assert(un::allocates<un::Hosts<un::Tcp>> && un::reaches_memory<un::Hosts<
 static_assert(un::has_virtual_time<un::Simulated> && un::announces<un::Simulated> && !un::maps_peers<un::Simulated>);
 static_assert(!un::has_virtual_time<un::Tcp> && !un::streaming_transport<un::Tcp> && !un::enqueues<un::Tcp>);
 
-// A transport that lacks one member of what it says that it offers.
+// A transport that lacks one member of a capability that it claims.
 struct WithoutUnstage : un::SharedMemory {
     void unstage(const std::byte*) = delete;
 };

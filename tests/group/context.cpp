@@ -1,4 +1,4 @@
-// What a rank keeps of a group.
+// A rank's state of a group.
 
 #include <unisono/group/context.hpp>
 

@@ -13,7 +13,7 @@
 #include <stdexcept>
 #include <thread>
 
-#ifndef UNISONO_TEST_RANDOM_FAULTS // by rooms that have more to do at each
+#ifndef UNISONO_TEST_RANDOM_FAULTS // rooms with slower worlds define it
 #define UNISONO_TEST_RANDOM_FAULTS 40
 #endif
 #ifndef UNISONO_TEST_NEVER_S
@@ -28,7 +28,8 @@ namespace {
 
 constexpr std::chrono::milliseconds never_comes{UNISONO_TEST_NEVER_S * 1000};
 
-/// Runs `body` on `world` ranks, each of which must end in a unisono::error of this code whose text has all of `words`.
+/// Runs `body` on `world` ranks. Each must end with a unisono::error of this code whose text has
+/// all of `words`.
 template <class Body>
 void all_fail(int world, un::ErrorCode code, const std::vector<std::string>& words, Body body,
               const un::RunOptions& options = test::limit) {
@@ -59,7 +60,7 @@ void all_fail(int world, un::ErrorCode code, const std::vector<std::string>& wor
 
 BOOST_AUTO_TEST_SUITE(group_faults)
 
-// The type of a user's own exception is kept, and with it the text, which names no rank.
+// The type of a user's exception is kept, and so is its text, which names no rank.
 BOOST_AUTO_TEST_CASE(the_rank_that_threw_is_known_to_a_handler) {
     for (const int world : {1, 4}) {
         const int thrower = world - 1;
@@ -80,7 +81,7 @@ BOOST_AUTO_TEST_CASE(the_rank_that_threw_is_known_to_a_handler) {
             world, [](auto& group) { un::barrier(group); }, test::limit);
         BOOST_TEST(un::failed_rank() == -1);
     }
-    // Of an error that all ranks get, the rank that it is about.
+    // If all ranks get an error, its rank is the one that it is about.
     try {
         un::run<un::InProcess>(
             3,
@@ -149,7 +150,8 @@ BOOST_AUTO_TEST_CASE(different_collectives_roots_and_schedules) {
     });
 }
 
-// Elements of a type of the user's are opaque to the group, which knows their size, and operations of the user's by their type.
+// The group knows only the size of elements of a user's type, and operations of the user by their
+// type.
 BOOST_AUTO_TEST_CASE(sizes_of_elements_and_types_of_operations) {
     struct Few {
         std::uint64_t words[2];
@@ -179,7 +181,8 @@ BOOST_AUTO_TEST_CASE(sizes_of_elements_and_types_of_operations) {
     });
 }
 
-// The rank waits for another operation, or the others have started more operations than they announce.
+// The rank waits for another operation, or the others have started more operations than they
+// announce.
 BOOST_AUTO_TEST_CASE(differences_in_an_operation_behind_others) {
     const auto began = std::chrono::steady_clock::now();
     all_fail(2, un::ErrorCode::mismatch, {"4 float32", "5 float32"}, [](Group& group) {
@@ -197,10 +200,12 @@ BOOST_AUTO_TEST_CASE(differences_in_an_operation_behind_others) {
             for (auto& each : others) operations.push_back(un::start_all_reduce(group, each));
             for (auto& each : operations) each.wait();
         });
-    BOOST_TEST((std::chrono::steady_clock::now() - began < never_comes)); // well before any deadline
+    // Well before any deadline.
+    BOOST_TEST((std::chrono::steady_clock::now() - began < never_comes));
 }
 
-// What is done at once is not announced as started; a rank that says what the others have started counts it.
+// An operation that is done at once is not announced as started. A rank that reports what the
+// others have started counts it.
 BOOST_AUTO_TEST_CASE(a_timeout_counts_what_was_done_at_once) {
     test::Findings findings;
     un::RunOptions soon = test::limit;
@@ -227,7 +232,7 @@ BOOST_AUTO_TEST_CASE(a_timeout_counts_what_was_done_at_once) {
     }
 }
 
-// Its vector instructions read it from the group's copy.
+// Vector instructions read the operation from the group's copy.
 BOOST_AUTO_TEST_CASE(operations_that_are_aligned) {
     struct alignas(64) Aligned {
         float factor = 1;
@@ -279,7 +284,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_throws_stops_the_others_and_its_exception_is_re
             throw;
         }
     };
-    if constexpr (test::on_processes) { // an exception's type does not pass from one process to another
+    if constexpr (test::on_processes) { // an exception's type does not pass between processes
         BOOST_CHECK_EXCEPTION(test::run(4, body, test::limit), un::error, [](const un::error& e) {
             return e.code() == un::ErrorCode::aborted && e.rank() == 3 &&
                    std::string(e.what()).find("rank 3 threw: the user's own") != std::string::npos;
@@ -340,8 +345,8 @@ BOOST_AUTO_TEST_CASE(bad_arguments) {
 }
 
 BOOST_AUTO_TEST_CASE(faults_at_random_moments_never_hang) {
-    // A rank throws at a random point of a mix of operations, large ones among them; the others must stop, and no rank may
-    // touch memory that is gone (sanitizers would see it).
+    // A rank throws at a random point of several operations, some of them large. The others must
+    // stop, and no rank may touch freed memory (which sanitizers would detect).
     for (unsigned seed = 0; seed < UNISONO_TEST_RANDOM_FAULTS; ++seed) {
         const int world = 2 + static_cast<int>(seed % 3);
         const int victim = static_cast<int>(seed / 3) % world;
@@ -364,9 +369,9 @@ BOOST_AUTO_TEST_CASE(faults_at_random_moments_never_hang) {
     }
 }
 
-// Groups made by `split` number their ranks anew; errors do not.
+// Groups from `split` number their ranks anew. Errors use the world's numbers.
 BOOST_AUTO_TEST_CASE(errors_of_a_group_name_ranks_of_the_world) {
-    // Ranks 2 and 3 act in a group of their own, in which world rank 3 makes the mistake.
+    // Ranks 2 and 3 form a group of their own, in which world rank 3 makes the mistake.
     const auto told = [](auto mistake) {
         test::Findings findings;
         std::string text;
@@ -385,7 +390,7 @@ BOOST_AUTO_TEST_CASE(errors_of_a_group_name_ranks_of_the_world) {
             text = failed.what();
             blamed = failed.rank();
         }
-        BOOST_TEST(blamed >= 2); // of a mismatch, one of both
+        BOOST_TEST(blamed >= 2); // of a mismatch, one of the two
         BOOST_TEST(un::failed_rank() == blamed);
         return text;
     };
@@ -405,7 +410,7 @@ BOOST_AUTO_TEST_CASE(errors_of_a_group_name_ranks_of_the_world) {
         std::vector<float> data(mistaken ? 4 : 3);
         un::all_reduce(pair, data);
     });
-    // Arguments that are refused on the rank itself.
+    // Arguments that the rank itself refuses.
     names("all_gather on rank 3", [](Group& pair, bool mistaken) {
         std::vector<int> all(mistaken ? 3 : 2);
         un::all_gather(pair, std::array{1}, all);

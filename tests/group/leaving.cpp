@@ -1,4 +1,5 @@
-// A rank that has received everything and leaves is blamed by no rank, whatever the others are doing when it goes.
+// No rank blames a rank that has received everything and leaves, whatever the others are doing at
+// that time.
 #include "unisono/group/run.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
@@ -18,8 +19,9 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Rank 0 polls a receive from rank 2, and a large send to rank 1, which leaves as soon as it has all of it. Suspicion comes with the 255th
-/// poll in vain, and receipts are looked at every 8th: rank 1 goes a few polls before that, at each distance from both.
+/// Rank 0 polls a receive from rank 2, and a large send to rank 1, which leaves when it has
+/// received all of it. A rank is suspected at the 255th idle poll, and receipts are checked at
+/// every 8th: rank 1 leaves a few polls before, at each distance from both.
 template <class Transport>
 void leaves_in_good_order(int round) {
     // Ranks are threads, or processes.
@@ -33,7 +35,7 @@ void leaves_in_good_order(int round) {
             while (flag < least) std::this_thread::sleep_for(100us);
         };
         if (world.rank() == 0) {
-            struct Release { // the others, also where this rank throws
+            struct Release { // the others, even if this rank throws
                 std::atomic<int>* flags;
                 ~Release() { flags[0] = 1, flags[1] = 2; }
             };

@@ -1,4 +1,4 @@
-// The states of operations: who is given which.
+// The states of operations, and which operation gets which.
 
 #include <unisono/group/group.hpp>
 #include <unisono/group/operation_pool.hpp>
@@ -17,7 +17,7 @@ namespace un = unisono;
 
 constexpr std::uint64_t group = 1;
 
-/// As an engine does it: true if the state was cut for this request already.
+/// As an engine does. Returns true if the state was already prepared for this request.
 bool run(un::detail::OperationPool& pool, std::size_t count) {
     un::detail::OperationRequest request;
     request.count = count;

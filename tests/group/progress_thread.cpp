@@ -1,4 +1,5 @@
-// A thread that moves what is under way while the program computes: over sockets, where it is for, and between threads.
+// A thread advances the operations in flight while the program computes: over sockets, its purpose,
+// and between threads.
 #include "../collective/findings.hpp"
 
 #include <unisono/group/progress_thread.hpp>
@@ -26,7 +27,7 @@ namespace {
 using Transports = boost::mpl::list<un::InProcess, un::Tcp>;
 constexpr un::RunOptions limit = {.timeout = 30s};
 
-/// Three layers, each ready as soon as it has its gradient.
+/// Three layers, each ready as soon as its gradient is computed.
 struct Layers {
     static constexpr std::size_t each = 3000;
     std::array<std::vector<float>, 3> weights = {std::vector<float>(each, 1.0f), std::vector<float>(each, 2.0f),

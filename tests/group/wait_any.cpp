@@ -1,4 +1,4 @@
-// Waiting for whichever of several operations is done first.
+// Waiting for the first of several operations that completes.
 #include "../collective/findings.hpp"
 #include "../collective/oracle.hpp"
 

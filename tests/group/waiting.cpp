@@ -1,4 +1,5 @@
-// A rank that waits for others to compute leaves its core to the program's own threads, and is woken when they are done.
+// A rank that waits for others to compute leaves its core to the program's threads, and wakes when
+// the others are done.
 #include "../collective/findings.hpp"
 
 #include "unisono/transport/memory/bell.hpp"
@@ -14,14 +15,15 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Processor time of this thread alone.
+/// Processor time of this thread.
 un::nanoseconds busy_now() {
     timespec time{};
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return time.tv_sec * 1'000'000'000 + time.tv_nsec;
 }
 
-/// Rank 0 waits for rank 1 `rounds` times for so long, in `meet`; for less than `part` of that time it may be busier than it is where no rank is late.
+/// Rank 0 waits for rank 1 `rounds` times for `late`, in `meet`. For less than `part` of that time,
+/// it may be busier than without late ranks.
 template <class Meet>
 void leaves_the_core(int rounds, std::chrono::nanoseconds late, double part, Meet meet) {
     test::Findings findings;
@@ -41,7 +43,7 @@ void leaves_the_core(int rounds, std::chrono::nanoseconds late, double part, Mee
                 busy += spent;
                 return spent;
             };
-            un::nanoseconds work = round(false); // which is not waiting; with a sanitizer it is much
+            un::nanoseconds work = round(false); // it does not wait; with a sanitizer it takes long
             for (int more = 0; more < 8; ++more) work = std::min(work, round(false));
             waited = busy = 0;
             for (int number = 0; number < rounds; ++number) round(true);
@@ -79,7 +81,8 @@ BOOST_AUTO_TEST_CASE(one_wait_of_a_second_leaves_the_core) {
     leaves_the_core(1, 1s, 0.1, [](Group& group) { reduce(group, 2); });
 }
 
-/// Two ranks hand a number back and forth, and no sleep lasts for as long as it may: a ring that is lost would.
+/// Two ranks pass a number back and forth. No sleep reaches its limit, as it would if a wake-up
+/// were lost.
 BOOST_AUTO_TEST_CASE(no_ring_is_lost) {
     struct Place {
         un::detail::SetBells set;
@@ -99,7 +102,8 @@ BOOST_AUTO_TEST_CASE(no_ring_is_lost) {
             un::barrier(group);
             for (std::uint32_t turn = me; turn < 4000; turn += 2) {
                 for (std::uint32_t attempt = 0; place->number.load(std::memory_order_acquire) != turn; ++attempt) {
-                    if (attempt < turn * 7919 % 64) continue; // asleep sooner or later, to meet the ring at any moment
+                    // It falls asleep sooner or later, to get the wake-up at any time.
+                    if (attempt < turn * 7919 % 64) continue;
                     if (mine.set.load() == 0) place->set.set(mine, fence);
                     else if (!un::detail::SetBells::sleep(mine, 5'000'000'000)) ++place->lost;
                 }

@@ -1,4 +1,4 @@
-// The campaign of random collectives, on two hosts that ranks take in turns.
+// The campaign of random collectives, on two hosts that take turns in the order of ranks.
 #include "support.hpp"
 
 #define UNISONO_TEST_CASES_IN_ALL 600

@@ -1,5 +1,5 @@
-// Collectives on hosts of several ranks, whatever their sizes and the order of ranks: right results, known hosts, and no byte more
-// between them than one rank a host would send.
+// Collectives on hosts of several ranks, for any sizes and any order of ranks: results are right,
+// hosts are known, and no more bytes cross between hosts than one rank per host would send.
 #include "support.hpp"
 
 #include <unisono/reducer/hierarchical.hpp>
@@ -31,7 +31,7 @@ public:
     }
 };
 
-/// Every collective, on any group, against what it must give.
+/// Compares every collective on any group with its definition.
 void check_all(Group& group, Findings& findings, std::size_t count) {
     const int ranks = group.size();
     const auto p = static_cast<std::size_t>(ranks);
@@ -104,7 +104,8 @@ BOOST_AUTO_TEST_CASE(groups_know_their_hosts) {
         [&](Group& group) {
             findings.expect(*group.hosts() == un::HostMap(std::vector<int>{0, 0, 1, 1, 0}), "of the world");
             findings.expect(group.endpoint().hosts() == 2 && group.endpoint().host_of(4) == 0, "of the transport");
-            Group others = group.split(group.rank() == 1 ? un::no_colour : 0, -group.rank()); // 4 3 2 0
+            // 4 3 2 0.
+            Group others = group.split(group.rank() == 1 ? un::no_colour : 0, -group.rank());
             if (group.rank() == 1) return findings.expect(others.hosts() == nullptr, "of the empty group");
             findings.expect(*others.hosts() == un::HostMap(std::vector<int>{0, 1, 1, 0}), "of a group");
             check_all(others, findings, 1000);
@@ -139,7 +140,7 @@ BOOST_AUTO_TEST_CASE(several_in_flight_in_several_groups) {
         test::limit);
 }
 
-/// Bytes that all ranks have sent to other hosts in `body`.
+/// Bytes that all ranks send to other hosts in `body`.
 template <class Body>
 std::uint64_t crossing(int ranks, Body body) {
     Findings findings;
@@ -159,7 +160,8 @@ BOOST_AUTO_TEST_CASE(two_hosts_of_two_send_what_a_ring_of_two_sends) {
     for (const Places& places : {Places{0, 0, 1, 1}, Places{0, 1, 0, 1}, Places{0, 0, 0, 1}}) {
         const Pretend pretend(places);
         for (const std::size_t count : {1000u, 100'000u}) {
-            const std::uint64_t ring = 2 * count * sizeof(float); // of two ranks: each sends as many bytes as there are
+            // Of two ranks. Each sends all bytes once.
+            const std::uint64_t ring = 2 * count * sizeof(float);
             const auto sum = [&](const auto&... family) {
                 return crossing(4, [&](Group& group) {
                     std::vector<float> own(count, 1.0f);
@@ -205,10 +207,11 @@ BOOST_AUTO_TEST_CASE(blocks_cross_once_a_host_wherever_the_ranks_are) {
         const auto from_root = [&](const auto&... family) {
             return moved([&](Group& group, auto& all, auto& own) { un::scatter(group, all, own, 1, {}, family...); });
         };
-        // What as many ranks as hosts would send, with all blocks of a host as theirs.
+        // As many bytes as one rank per host would send, with all blocks of its host.
         BOOST_TEST(gathered() == (hosts - 1) * p * block);
         BOOST_TEST(scattered() == (hosts - 1) * p * block);
-        // Of two and three hosts each goes straight to the root's, of four one host's blocks go by another.
+        // With two and three hosts, each sends directly to the root. With four, one host's blocks
+        // pass through another.
         const std::uint64_t elsewhere = (hosts - 1 + (hosts == 4 ? 1 : 0)) * (p / hosts) * block;
         BOOST_TEST(to_root() == elsewhere);
         BOOST_TEST(from_root() == elsewhere);
@@ -220,7 +223,8 @@ BOOST_AUTO_TEST_CASE(blocks_cross_once_a_host_wherever_the_ranks_are) {
     }
 }
 
-/// The sums of reduce_scatter, by position: with equal contributions of equal positions, whoever is there.
+/// The sums of reduce_scatter by position. Equal positions contribute equal values, whichever rank
+/// is there.
 std::vector<float> sums_by_position(const Places& places) {
     const Pretend pretend(places);
     const un::HostMap map(places);
@@ -268,7 +272,7 @@ BOOST_AUTO_TEST_CASE(the_hierarchical_reducer_needs_not_be_told) {
         };
         const std::uint64_t told = bytes(un::HierarchicalReducer{});
         BOOST_TEST(told < bytes(un::RingReducer{}));
-        // A vector, and slices, each as often as a ring of two sends them.
+        // A vector and slices, each as often as a ring of two sends them.
         BOOST_TEST(told == 2 * 200'000u + 200'000u);
         BOOST_TEST(bytes(un::NativeReducer{}) <= told);
     }

@@ -1,4 +1,5 @@
-// The transport's laws, and the collectives' faults, where every second message goes over the network and the others through memory.
+// The transport's laws, and the collectives' faults: every second message goes over the network,
+// and the others through memory.
 #include "support.hpp"
 
 #include "../testing/support.hpp"

@@ -1,4 +1,4 @@
-// Hosts that threads of this process pretend to be.
+// Hosts that threads of this process pretend to be on.
 #pragma once
 
 #include <unisono/hosts.hpp>
@@ -11,10 +11,11 @@
 
 namespace test {
 
-/// The host of each rank of worlds of threads to come, by the world's size. By default ranks take turns on two hosts: the hardest case.
+/// The host of each rank in later worlds of threads, by the world's size. By default ranks take
+/// turns on two hosts, which is the hardest case.
 inline std::function<int(int rank, int size)> pretended_host = [](int rank, int) { return rank % 2; };
 
-/// Hosts<Tcp>, with threads that pretend.
+/// Hosts<Tcp> with threads that pretend.
 class PretendedHosts : public unisono::Hosts<unisono::Tcp> {
 public:
     struct World : unisono::detail::HostsWorld {

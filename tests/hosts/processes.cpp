@@ -1,4 +1,5 @@
-// Ranks that are processes, on hosts that they pretend to be of: they find out who shares memory, leave, die, stop, and are told wrong.
+// Ranks that are processes and pretend to be on several hosts. They find out which ranks share
+// memory, leave, die, stop, and get wrong information.
 #include "support.hpp"
 
 #include <unisono/launch/fork_run.hpp>
@@ -53,7 +54,7 @@ BOOST_AUTO_TEST_CASE(ranks_join_and_leave) {
                 expected.push_back(said.empty() ? 0 : said[static_cast<std::size_t>(2 * rank)]);
             require(*world.hosts() == un::HostMap(expected), "other hosts");
             for (const std::size_t count : {1u, 1000u, 200'000u}) sum(world, count);
-            std::vector<float> last(300'000, 5.0f); // the root of a broadcast is soon gone
+            std::vector<float> last(300'000, 5.0f); // the root of a broadcast ends soon
             un::broadcast(world, last, 0);
             require(last[299'999] == 5.0f, "wrong last");
         });
@@ -77,7 +78,7 @@ BOOST_AUTO_TEST_CASE(a_killed_rank_is_named_by_all) {
 
 BOOST_AUTO_TEST_CASE(a_stopped_rank_is_named_at_the_deadline) {
     const test::Variable variable("UNISONO_HOSTS", "a,a,b,b");
-    for (const int victim : {1, 3}) { // neither speaks with other hosts
+    for (const int victim : {1, 3}) { // neither sends to other hosts
         const test::Shared<AllTold> told;
         run_processes(
             4, *told,
@@ -133,7 +134,7 @@ BOOST_AUTO_TEST_CASE(who_has_no_interface_or_no_memory_tells_all) {
     test::run_joined(
         3, *told,
         [&](un::ControlPlane&& plane) {
-            if (plane.rank() == 2) { // where it is the first: it makes its host's memory
+            if (plane.rank() == 2) { // the first rank there: it makes its host's memory
                 std::signal(SIGXFSZ, SIG_IGN);
                 const rlimit little{1 << 20, 1 << 20};
                 ::setrlimit(RLIMIT_FSIZE, &little);

@@ -1,4 +1,5 @@
-// What the tests of ranks on several hosts have in common: hosts that threads and processes of this machine pretend to be.
+// Shared by the tests of ranks on several hosts, which threads and processes of this machine
+// pretend to be on.
 #pragma once
 
 #include "pretended_hosts.hpp"

@@ -1,5 +1,6 @@
-// Training on hosts of several ranks: the bits of one rank alone, however many ranks live wherever. ThreadSanitizer sees trainers on
-// threads in tests/matrix, and this transport's threads in this room's other suites.
+// Training on hosts of several ranks has the bits of a single rank, for any ranks per host.
+// ThreadSanitizer checks trainers on threads in tests/matrix, and this transport's threads in this
+// room's other suites.
 #include "../support/sanitizers.hpp"
 
 #ifndef UNISONO_TEST_THREAD_SANITIZER
@@ -40,7 +41,7 @@ BOOST_AUTO_TEST_CASE(the_bits_of_one_rank_alone) {
     test::pretended_host = [](int rank, int) { return rank % 2; };
 }
 
-BOOST_AUTO_TEST_CASE(plain_sums_agree_on_all_ranks) { // which `trained` verifies
+BOOST_AUTO_TEST_CASE(plain_sums_agree_on_all_ranks) { // `trained` verifies it
     const auto images = test::images();
     const auto ranks = test::trained<test::PretendedHosts>(4, images, un::NativeReducer{}, un::Accumulate{.steps = 2},
                                                            un::ClipByNorm{.max_norm = 1.0});
@@ -67,12 +68,14 @@ BOOST_AUTO_TEST_CASE(layers_on_two_hosts_have_the_bits_of_one_rank) {
         for (const std::uint64_t found : bits(std::type_identity<test::PretendedHosts>{}, 2, 2))
             BOOST_TEST(found == alone, (pipeline_within ? "the pipeline stays within a host" : "it crosses"));
     }
-    test::pretended_host = [](int rank, int) { return rank / 3; }; // a host of three ranks and one of one
+    // A host of three ranks and one of one.
+    test::pretended_host = [](int rank, int) { return rank / 3; };
     for (const std::uint64_t found : bits(std::type_identity<test::PretendedHosts>{}, 1, 4)) BOOST_TEST(found == alone);
     test::pretended_host = [](int rank, int) { return rank % 2; };
 }
 
-/// Of three hosts of two ranks, one has stages of both replicas: a sum within hosts first would have another order in each.
+/// One of three hosts with two ranks each has stages of both replicas. A sum within hosts first
+/// would use another order for each.
 BOOST_AUTO_TEST_CASE(replicas_of_layers_decide_alike_on_any_hosts) {
     test::pretended_host = [](int rank, int) { return rank / 2; };
     std::array<double, 6> sums = {};
@@ -88,14 +91,16 @@ BOOST_AUTO_TEST_CASE(replicas_of_layers_decide_alike_on_any_hosts) {
     test::pretended_host = [](int rank, int) { return rank % 2; };
 }
 
-/// Ranks of one stage are two on one host and one on another, those of the other stage the other way round.
+/// Of one stage, two ranks are on one host and one is on another. Of the other stage, it is the
+/// reverse.
 BOOST_AUTO_TEST_CASE(all_stages_report_the_same_loss) {
     const auto images = test::images();
     test::pretended_host = [](int rank, int) { return rank / 3; };
     std::array<std::vector<double>, 6> losses;
     un::run<test::PretendedHosts>(6, [&](auto& world) {
         un::Mesh mesh{world, {{"data", 3}, {"pipeline", 2}}};
-        const double of_replica = 0.1 * (mesh.coordinate("data") + 1); // a sum of three depends on their order
+        // A sum of three depends on their order.
+        const double of_replica = 0.1 * (mesh.coordinate("data") + 1);
         const auto loss = [&](std::span<const float>, const auto&, std::span<float> gradients) {
             std::fill(gradients.begin(), gradients.end(), 1e-6f);
             return of_replica;

@@ -9,9 +9,10 @@ import re
 import sys
 from pathlib import Path
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The table. A room may include itself and what stands here; "x:concept" allows only the header that opens room x with
-# its concept (x/x.hpp or x/concept.hpp), x/archetype.hpp, and what CONCEPT_HEADERS adds.
+# -----------------------------------------------------------------------------------------------
+# The table. A room may include itself and the rooms listed here. "x:concept" allows only the header
+# that opens room x with its concept (x/x.hpp or x/concept.hpp), x/archetype.hpp, and the headers in
+# CONCEPT_HEADERS.
 
 GROUP = ["core", "launch", "schedule", "arithmetic", "transport:concept"]
 COLLECTIVE = ["group", *GROUP]
@@ -43,10 +44,10 @@ MAY_INCLUDE = {
     "trainer": ANY_BUT_TESTING,
     "compiled": ANY_BUT_TESTING,
     "testing": ["*", "testing"],
-    "": ANY_BUT_TESTING,  # unisono.hpp and its like beside the rooms
+    "": ANY_BUT_TESTING,  # unisono.hpp and others beside the rooms
 }
 
-# Rooms that only these include: what is built on a trainer is no part of it.
+# Only these rooms include them: what is built on a trainer is no part of it.
 ONLY_FROM = {"checkpoint": ["", "testing"], "elastic": ["", "testing"], "parallel": ["", "testing"]}
 
 # Headers that belong to their room's concept though they do not open the room -> why.
@@ -56,7 +57,7 @@ CONCEPT_HEADERS = {
     "transport/board.hpp": "what ranks with common memory share, whatever the transport: part of the contract",
 }
 
-# Third-party headers appear in these back ends alone, which the umbrella must not reach.
+# Only these back ends include third-party headers. The umbrella must not reach them.
 THIRD_PARTY = {
     "transport/libfabric": r"rdma/",
     "transport/mpi": r"mpi(-ext)?\.h$",
@@ -70,10 +71,10 @@ THIRD_PARTY = {
 COSTLY = {"filesystem", "random", "future", "ranges", "regex"}
 COSTLY_PATTERN = re.compile(r"^([a-z]*mmintrin|x86intrin|arm_neon|arm_sve)\.h$")
 
-# The system's clock can be set while somebody waits for it -> where it is what is wanted.
-# Found by argument in name space std as well, where a program includes <iomanip>: detail::quoted of a std::string.
+# The system's clock may be set during a wait -> the headers that need it. Argument-dependent lookup
+# also finds std::quoted if a program includes <iomanip>: detail::quoted of a std::string.
 QUOTED = re.compile(r"(?<![\w:])quoted\((?!std::string_view )")
-OWN_QUOTED = {"observe/metric_files.hpp"}  # a member, which comes first
+OWN_QUOTED = {"observe/metric_files.hpp"}  # a member, which is found first
 
 SYSTEM_CLOCK = {
     "core/condition.hpp": "ThreadSanitizer knows no other",
@@ -83,14 +84,17 @@ SYSTEM_CLOCK = {
 MAXIMUM_LINES = 400  # without comments: a long explanation does not split a header
 COMMENT_COLUMNS = 100
 COMMENT = re.compile(r"^\s*//")
-WIDE_COMMENT = re.compile(r"^\s*// (NOLINT|clang-format)")
+WIDE_COMMENT = re.compile(r"^\s*// (NOLINT|clang-format|(expect|expect-gcc|expect-clang|expect-success): )")
+COMMENT_FOLDERS = ("tests", "bench", "examples", "tools", "integrations", "cmake")
+COMMENT_OF = {".cpp": COMMENT, ".hpp": COMMENT, ".cu": COMMENT, ".h": COMMENT, ".c": COMMENT,
+              ".py": re.compile(r"^\s*#"), ".sh": re.compile(r"^\s*#"), ".cmake": re.compile(r"^\s*#")}
 
-# file (or file, header) -> the reason why the rule does not hold there.
+# file (or file, header) -> why the rule does not apply there.
 LONG_ON_PURPOSE: dict[str, str] = {
 }
 COSTLY_ON_PURPOSE: dict[tuple[str, str], str] = {}
 
-# ---------------------------------------------------------------------------------------------------------------------
+# -----------------------------------------------------------------------------------------------
 
 STANDARD = set("""
 algorithm any array atomic barrier bit bitset cassert cctype cerrno cfenv cfloat charconv chrono cinttypes climits
@@ -131,7 +135,8 @@ def third_party_back_end(header):
 
 class Checker:
     def __init__(self, repository):
-        self.root = Path(repository) / "include" / "unisono"
+        self.repository = Path(repository)
+        self.root = self.repository / "include" / "unisono"
         self.violations = []
         self.graph = {}
 
@@ -144,6 +149,7 @@ class Checker:
             self.check_header(header)
         self.check_cycles()
         self.check_umbrella()
+        self.check_comments()
         return len(headers)
 
     def check_header(self, header):
@@ -178,6 +184,18 @@ class Checker:
                 self.report(header, number, f'"{name}": our own headers are included as "unisono/..."')
             else:
                 self.check_foreign(header, number, name)
+
+    def check_comments(self):
+        """The width of comments outside of include/; those of headers are checked with them."""
+        for path in sorted(path for folder in COMMENT_FOLDERS for path in (self.repository / folder).rglob("*")):
+            name = path.relative_to(self.repository).as_posix()
+            comment = COMMENT_OF.get(".cmake" if path.name == "CMakeLists.txt" else path.suffix)
+            if comment is None or not path.is_file():
+                continue
+            for number, text in enumerate(path.read_text().splitlines(), 1):
+                if comment.match(text) and len(text) > COMMENT_COLUMNS and not WIDE_COMMENT.match(text):
+                    self.violations.append(f"{name}:{number}: a comment of {len(text)} columns; "
+                                           f"at most {COMMENT_COLUMNS}")
 
     def check_arrow(self, header, number, own_room, target):
         if not (self.root / target).is_file():

@@ -102,6 +102,20 @@ class SelfTest(unittest.TestCase):
         self.assert_only(violations({"update/a.hpp": wide}), "update/a.hpp:1", "columns")
         self.assertEqual(violations({"update/a.hpp": wide.replace("xx", "x", 1)}), [])
 
+    def test_wide_comments_outside_of_the_headers(self):
+        wide = "x" * COMMENT_COLUMNS + "\n"
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in {"tests/a/a.cpp": "    // " + wide, "bench/CMakeLists.txt": "# " + wide,
+                               "tools/a.sh": "# " + wide, "tests/b/b.cpp": "// expect: " + wide,
+                               "examples/a/a.py": "'" + wide}.items():
+                path = Path(folder) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            checker = Checker(folder)
+            checker.check_comments()
+        found = sorted(text.split(" ")[0] for text in checker.violations)
+        self.assertEqual(found, ["bench/CMakeLists.txt:1:", "tests/a/a.cpp:1:", "tools/a.sh:1:"])
+
 
 if __name__ == "__main__":
     unittest.main()

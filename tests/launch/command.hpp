@@ -1,7 +1,7 @@
 #pragma once
 
-// Programs that the tests run: with an environment of their own, a deadline, and a mark by which what they leave behind is
-// found.
+// Programs that the tests run, each with an environment of its own, a deadline, and a mark that
+// identifies the processes that it leaves behind.
 
 #include <thread>
 #include <unisono/launch/processes.hpp>
@@ -21,7 +21,7 @@ namespace test {
 namespace un = unisono;
 using namespace std::chrono_literals;
 
-/// What has ended, or was killed at the deadline (status -1).
+/// The result of a program that ended, or was killed at the deadline (status -1).
 struct Result {
     int status = -1;
     std::string out = {};
@@ -57,7 +57,8 @@ public:
             ::dup2(::fileno(out_), 1);
             ::dup2(::fileno(err_), 2);
             for (const int each : {SIGINT, SIGHUP, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD})
-                std::signal(each, SIG_DFL); // a shell that runs the tests in the background ignores some
+                // A shell that runs the tests in the background ignores some signals.
+                std::signal(each, SIG_DFL);
             for (const int each : ignored) std::signal(each, SIG_IGN);
             ::execvpe(argument_list[0], argument_list.data(), variable_list.data());
             return 127;
@@ -75,7 +76,7 @@ public:
 
     /// Waits until the output has this text.
     bool says(const std::string& text, std::chrono::nanoseconds limit = 30s) { return await(out_, text, limit); }
-    /// The same of what it writes to standard error.
+    /// The same for what it writes to standard error.
     bool complains(const std::string& text, std::chrono::nanoseconds limit = 30s) { return await(err_, text, limit); }
 
     /// Its output so far.
@@ -91,7 +92,8 @@ public:
         return result;
     }
 
-    /// Processes that it, or a process that it started, has left; waits a moment for those that are about to end.
+    /// The number of processes left by it or by a process that it started. Waits briefly for
+    /// processes that are about to end.
     [[nodiscard]] int left_behind() const {
         int found = 0;
         for (int attempt = 0; attempt < 1500; ++attempt) {
@@ -126,7 +128,8 @@ private:
     static std::string read(std::FILE* file) {
         std::string text;
         char buffer[4096];
-        for (off_t at = 0;;) { // not by the offset that the process writes at
+        // Not by the offset at which the process writes.
+        for (off_t at = 0;;) {
             const ssize_t got = ::pread(::fileno(file), buffer, sizeof buffer, at);
             if (got <= 0) return text;
             text.append(buffer, static_cast<std::size_t>(got));

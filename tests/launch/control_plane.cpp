@@ -22,7 +22,7 @@ using test::Outcome;
 
 namespace {
 
-/// Joins as one rank of `world` at `point`, and runs the body on the control plane.
+/// Joins as each rank of `world` at `point`, and runs the body on the control plane.
 template <class Body>
 std::vector<Outcome> with_planes(int world, const un::MeetingPoint& point, Body body) {
     return test::run_ranks(test::all_ranks(world), [&](int rank) {
@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(blobs_are_gathered_over_a_file_which_is_gone_then) {
     un::MeetingPoint point;
     point.folder = folder.path();
     point.job = "run-1";
-    // An old run's file, whose rank 0 is long gone, is in the way.
+    // The file of an old run, whose rank 0 has ended, is in the way.
     un::MeetingPoint old = point;
     old.host = "127.0.0.1";
     old.port = test::free_port();
@@ -91,7 +91,7 @@ BOOST_AUTO_TEST_CASE(blobs_are_gathered_over_a_file_which_is_gone_then) {
     BOOST_CHECK(folder.is_empty());
 }
 
-// They hold the tokens of jobs that were killed.
+// The files hold the tokens of killed jobs.
 BOOST_AUTO_TEST_CASE(files_of_long_ago_are_swept) {
     const unisono_test::Folder folder;
     const auto there = [&](const std::string& name) { return ::access((folder / name).c_str(), F_OK) == 0; };
@@ -119,7 +119,7 @@ BOOST_AUTO_TEST_CASE(files_of_long_ago_are_swept) {
     const std::size_t all = folder.names().size();
     un::MeetingPoint point = test::local_point();
     point.folder = folder.path();
-    { // the user's folder: whatever is in it is the user's
+    { // the user's folder: its files are the user's
         const un::detail::MeetingFile file(point);
         BOOST_CHECK_EQUAL(folder.names().size(), all + 1);
     }
@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(large_blobs_pass_and_too_large_ones_are_refused) {
         } catch (const un::error& failed) {
             if (failed.code() != un::ErrorCode::bad_input) throw;
         }
-        gather_some(plane); // it changed nothing
+        gather_some(plane); // the mismatch changed nothing
     }));
 }
 
@@ -216,7 +216,8 @@ BOOST_AUTO_TEST_CASE(two_ranks_that_claim_the_same_rank_hear_it_both) {
     }
 }
 
-// Rank 0 waits for rank 2, which never comes, so that it may hear what failed; but not beyond the deadline that all of them have.
+// Rank 0 waits for rank 2, which never arrives, because rank 0 might learn what failed. It waits no
+// longer than the deadline of all ranks.
 BOOST_AUTO_TEST_CASE(a_failure_shortly_before_the_deadline_holds_rank_0_no_longer) {
     const auto point = test::local_point();
     std::atomic<un::nanoseconds> last = 0;
@@ -252,7 +253,7 @@ BOOST_AUTO_TEST_CASE(a_host_that_cannot_look_itself_up_finds_itself) {
     bool permitted = false;
     std::string why;
     std::vector<un::detail::SocketAddress> found;
-    std::thread([&] { // it alone is on a host of that name
+    std::thread([&] { // only this rank is on a host of that name
         permitted = ::unshare(CLONE_NEWUTS) == 0 && ::sethostname(name.data(), name.size()) == 0;
         if (permitted) found = un::detail::resolve(name, 80, why);
     })
@@ -265,7 +266,8 @@ BOOST_AUTO_TEST_CASE(a_host_that_cannot_look_itself_up_finds_itself) {
     BOOST_TEST(un::detail::is_loopback(found[0]));
 }
 
-// Debian's /etc/hosts gives a host's own name the address 127.0.1.1, where no rank finds what listens at 127.0.0.1.
+// Debian's /etc/hosts gives a host's own name the address 127.0.1.1. No rank finds a socket there
+// that listens at 127.0.0.1.
 BOOST_AUTO_TEST_CASE(a_hosts_own_name_is_no_loopback) {
     un::MeetingPoint point = test::local_point();
     point.host = "127.0.1.1";
@@ -311,7 +313,8 @@ BOOST_AUTO_TEST_CASE(strangers_change_nothing) {
             default: break;
             }
             static_cast<void>(::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL));
-            if (seed % 3 == 0 && held.size() < 300) held.push_back(std::move(socket)); // says nothing more, and stays
+            // It sends nothing more, and stays.
+            if (seed % 3 == 0 && held.size() < 300) held.push_back(std::move(socket));
         }
     });
     std::this_thread::sleep_for(20ms);
@@ -344,7 +347,7 @@ BOOST_AUTO_TEST_CASE(what_listens_may_be_anything) {
             static_cast<void>(::send(guest.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
         }
     });
-    for (int i = 0; i < 200; ++i) { // an error of the library's own each time, soon
+    for (int i = 0; i < 200; ++i) { // soon an error of the library each time
         const auto outcomes = test::run_ranks({1}, [&](int rank) {
             static_cast<void>(
                 un::rendezvous(un::identity_of(rank, 2), test::local_point(listener.port), test::patience(20ms)));
@@ -355,7 +358,7 @@ BOOST_AUTO_TEST_CASE(what_listens_may_be_anything) {
     stranger.join();
 }
 
-// Somebody takes the port before rank 0 does, and collects what the ranks say.
+// A stranger takes the port before rank 0 does, and records what the ranks send.
 BOOST_AUTO_TEST_CASE(who_listens_first_learns_nothing_that_lets_it_in) {
     const auto listener = d::listen_at(true, 0);
     const auto point = test::local_point(listener.port);
@@ -367,7 +370,7 @@ BOOST_AUTO_TEST_CASE(who_listens_first_learns_nothing_that_lets_it_in) {
             d::Entrance guest{.socket = d::FileDescriptor(::accept(listener.socket.get(), nullptr, nullptr))};
             while (guest.unread.size() < d::Hello::bytes && d::read_more(guest, test::in(1s))) {
             }
-            // What it can answer: a proof of its own making, or what another hub has said.
+            // It can answer with a proof of its own making, or with what another hub has sent.
             const d::Challenge made{.nonce = un::JobToken::random().value(),
                                     .proof = d::proof_of_hub(un::JobToken::random(), guest.unread, {})};
             static_cast<void>(d::send_all(guest.socket.get(), d::encode(made), test::in(1s)));
@@ -395,7 +398,7 @@ BOOST_AUTO_TEST_CASE(who_listens_first_learns_nothing_that_lets_it_in) {
         d::Entrance replay{.socket = d::connect_to(address, test::in(5s), why)};
         BOOST_CHECK(d::send_all(replay.socket.get(), each, test::in(5s)));
         BOOST_CHECK(d::send_all(replay.socket.get(), un::Blob(sizeof(d::Digest)), test::in(5s)));
-        while (d::read_more(replay, test::in(10s))) { // until the hub has hung up
+        while (d::read_more(replay, test::in(10s))) { // until the hub closes the connection
         }
         BOOST_CHECK_EQUAL(replay.unread.size(), d::Challenge::bytes);
     }
@@ -458,7 +461,8 @@ BOOST_AUTO_TEST_CASE(a_rank_that_leaves_is_lost_only_for_those_who_wait) {
     std::atomic<int> gone{0};
     const auto outcomes = with_planes(4, test::local_point(), [&](un::ControlPlane& plane) {
         gather_some(plane);
-        if (plane.rank() == 0 || plane.rank() == 2) { // rank 0 keeps the star alive until the others have left
+        // Rank 0 keeps the star alive until the others have left.
+        if (plane.rank() == 0 || plane.rank() == 2) {
             plane.leave();
             ++gone;
             return;
@@ -497,7 +501,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come_to_all_gather_is_named) {
 }
 
 BOOST_AUTO_TEST_CASE(a_timeout_names_the_root_and_not_the_neighbour) {
-    // 0 waits for 3, 3 waits for 2, 2 waits for 1, and 1 computes: slow, but alive.
+    // Rank 0 waits for 3, 3 for 2, and 2 for 1. Rank 1 computes: it is slow, but alive.
     std::atomic<int> ready{0};
     const auto outcomes = with_planes(4, test::local_point(), [&](un::ControlPlane& plane) {
         static_cast<void>(plane.all_gather({}, test::in(20s)));
@@ -547,8 +551,8 @@ BOOST_AUTO_TEST_CASE(bad_arguments) {
     refused(un::identity_of(0, 2), {.linger = -1s}, "linger");
 }
 
-// poll refuses more places than a process may have open files, the empty ones included: ranks of other hosts, whose processes cannot be
-// watched, must not take two each.
+// poll refuses more entries than the files that a process may open, even empty ones. A rank of
+// another host, whose process cannot be watched, must not take two entries.
 BOOST_AUTO_TEST_CASE(as_many_ranks_of_other_hosts_as_there_are_descriptors) {
     constexpr int world = 40;
     const auto token = un::JobToken::random();
@@ -569,10 +573,10 @@ BOOST_AUTO_TEST_CASE(as_many_ranks_of_other_hosts_as_there_are_descriptors) {
     rlimit before{};
     BOOST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
     rlimit low = before;
-    low.rlim_cur = world + 8; // what is open stays so
+    low.rlim_cur = world + 8; // open files stay open
     BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
     int gathered = 0;
-    for (std::uint32_t round = 0; round < 3; ++round) { // of which the first may have begun before
+    for (std::uint32_t round = 0; round < 3; ++round) { // the first round may have begun before
         d::WireWriter out;
         out.u32(round);
         out.bytes(blob("something"));
@@ -581,7 +585,7 @@ BOOST_AUTO_TEST_CASE(as_many_ranks_of_other_hosts_as_there_are_descriptors) {
         for (auto& one : ranks) {
             std::size_t used = 0;
             auto frame = d::next_frame(one, std::size_t{1} << 20, test::in(20s), used);
-            if (frame && frame->kind == d::FrameKind::complete) { // that all were here
+            if (frame && frame->kind == d::FrameKind::complete) { // all ranks joined
                 d::drop_frame(one, used);
                 frame = d::next_frame(one, std::size_t{1} << 20, test::in(20s), used);
             }
@@ -604,7 +608,7 @@ BOOST_AUTO_TEST_CASE(where_nobody_can_be_let_in_the_job_ends_with_the_reason) {
     rlimit before{};
     BOOST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
     rlimit none = before;
-    none.rlim_cur = 3; // what is open stays so
+    none.rlim_cur = 3; // open files stay open
     BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
     const int reached = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);
     const un::nanoseconds until = test::in(30s);
@@ -615,7 +619,8 @@ BOOST_AUTO_TEST_CASE(where_nobody_can_be_let_in_the_job_ends_with_the_reason) {
     BOOST_CHECK(hub.first_fault()->message.find("ulimit -n") != std::string::npos);
 }
 
-// What was gathered of this rank comes back with the rest: where it is not what the rank gave, nothing of it is used.
+// The gathered bytes include those of this rank. If they are not what the rank gave, it uses
+// nothing of the answer.
 BOOST_AUTO_TEST_CASE(a_hub_that_changes_what_it_gathers) {
     for (const std::string_view own : {"mine", "", "nine", "mine and more"}) {
         int ends[2];

@@ -1,4 +1,5 @@
-// The protocol of the star's centre without sockets or clocks, and everything that a network can throw at it.
+// The protocol of the star's centre without sockets or clocks, with everything that a network can
+// send to it.
 
 #include "support.hpp"
 #include "support/heap.hpp"
@@ -80,7 +81,7 @@ struct Bench {
         if (bytes.size() < d::Challenge::bytes) return {};
         return d::parse_challenge(std::span(bytes).first(d::Challenge::bytes)).value_or(d::Challenge{});
     }
-    /// A rank that has the secret, or another one.
+    /// A rank that has this secret, or another one, connects.
     void enter(std::uint32_t connection, const un::Blob& hello, const un::JobToken& secret = token) {
         open(connection);
         give(connection, hello);
@@ -89,7 +90,7 @@ struct Bench {
                                   d::ControlSession::begin(d::ControlSession::Side::rank, secret, hello, asked.nonce));
         give(connection, bytes_of(d::proof_of_rank(secret, hello, asked.nonce)));
     }
-    /// A frame of one that has come in.
+    /// An admitted rank sends a frame.
     void say(std::uint32_t connection, un::Blob frame) {
         sessions[connection].out.close(frame);
         give(connection, frame);
@@ -104,7 +105,8 @@ struct Bench {
             if (action.close) closed[action.connection] = true;
         }
     }
-    /// The kinds of frames that a connection got, as letters in the order of FrameKind's menu.
+    /// The kinds of frames that a connection received, as letters in the order of FrameKind's
+    /// values.
     std::string got(std::uint32_t connection) {
         std::string kinds;
         std::span<const std::byte> bytes = sent[connection];
@@ -114,7 +116,8 @@ struct Bench {
         d::Frame frame;
         std::size_t used = 0;
         while (seal.open(bytes, d::most_frame_bytes, frame, used) == d::Parsed::frame) {
-            kinds += "?.....ARCGVILX"[static_cast<std::size_t>(frame.kind) + 1]; // accepted, refused, complete, ...
+            // Accepted, refused, complete, ...
+            kinds += "?.....ARCGVILX"[static_cast<std::size_t>(frame.kind) + 1];
             last.assign(frame.payload.begin(), frame.payload.end());
             bytes = bytes.subspan(used);
         }
@@ -161,12 +164,12 @@ BOOST_AUTO_TEST_CASE(nobody_comes_in_without_the_secret) {
         BOOST_CHECK(hub.closed[bit + 1] && hub.got(bit + 1).empty());
     }
     hub.open(500);
-    hub.give(500, un::Blob(3, std::byte{'x'})); // closed at once, without waiting for more
+    hub.give(500, un::Blob(3, std::byte{'x'})); // closed immediately, without waiting for more
     BOOST_CHECK(hub.closed[500] && hub.sent[500].empty());
     hub.open(502);
     hub.give(502, hello(0)); // proves nothing
     hub.open(501);
-    hub.now = 6 * second; // says nothing for too long
+    hub.now = 6 * second; // silent for too long
     hub.state.tick(hub.now);
     hub.collect();
     BOOST_CHECK(hub.closed[501] && hub.closed[502]);
@@ -190,7 +193,8 @@ BOOST_AUTO_TEST_CASE(strangers_do_not_pile_up) {
 BOOST_AUTO_TEST_CASE(a_rank_that_comes_again_replaces_itself_and_another_is_refused) {
     Bench hub;
     hub.enter(1, hello(0));
-    hub.enter(2, hello(0)); // the same process, which gave up on its first connection
+    // The same process, which gave up on its first connection.
+    hub.enter(2, hello(0));
     BOOST_CHECK(hub.closed[1] && !hub.closed[2] && !hub.state.first_fault());
     hub.close(1);
     BOOST_CHECK(!hub.state.first_fault());
@@ -201,9 +205,9 @@ BOOST_AUTO_TEST_CASE(a_rank_that_comes_again_replaces_itself_and_another_is_refu
 
     Bench running;
     running.all_enter();
-    running.enter(9, hello(0, 3, 7)); // a world that runs is not disturbed
+    running.enter(9, hello(0, 3, 7)); // a complete world is not disturbed
     BOOST_CHECK_EQUAL(running.got(9), "R");
-    running.enter(10, hello(0)); // nor by the same process once more
+    running.enter(10, hello(0)); // nor by the same process again
     BOOST_CHECK_EQUAL(running.got(10), "R");
     BOOST_CHECK(!running.closed[1] && running.state.rank_of(1) == 0);
     BOOST_CHECK(!running.state.first_fault());
@@ -243,7 +247,8 @@ BOOST_AUTO_TEST_CASE(rounds) {
     BOOST_CHECK_EQUAL(hub.got(1), "ACG");
     BOOST_CHECK_EQUAL(hub.last.size(), 4u + 4u + 1u + 4u + 2u + 4u);
     hub.say(2, contribution(1, "c"));
-    hub.say(2, contribution(1, "c")); // twice in one round: no program of this library does
+    // Twice in one round, which no program of this library does.
+    hub.say(2, contribution(1, "c"));
     BOOST_CHECK(hub.fault().code == un::ErrorCode::mismatch && hub.fault().peer == 1);
 }
 
@@ -257,10 +262,10 @@ BOOST_AUTO_TEST_CASE(a_timeout_is_looked_into) {
     const un::Wait for_1{.operation = "all_reduce", .context = 1, .sequence = 4, .peers = {1}};
     const un::Wait for_2{.operation = "all_reduce", .context = 1, .sequence = 4, .peers = {2}};
     {
-        Bench hub; // 2 does not answer
+        Bench hub; // rank 2 does not answer
         hub.all_enter();
         hub.say(1, complaint(late, for_1));
-        BOOST_CHECK_EQUAL(hub.got(1), "AC"); // the rank that asks has said what it waits for
+        BOOST_CHECK_EQUAL(hub.got(1), "AC"); // the rank that asks has reported what it waits for
         BOOST_CHECK_EQUAL(hub.got(2), "ACI");
         hub.say(2, answer(1, for_2));
         BOOST_CHECK(!hub.state.first_fault());
@@ -269,7 +274,7 @@ BOOST_AUTO_TEST_CASE(a_timeout_is_looked_into) {
         BOOST_CHECK(hub.fault().peer == 2 && has(hub.fault(), "rank 2 does not answer") && has(hub.fault(), "late"));
     }
     {
-        Bench hub; // 2 is known to be stopped
+        Bench hub; // rank 2 is known to be stopped
         hub.all_enter();
         hub.say(1, complaint(late, for_1));
         BOOST_CHECK((hub.state.unanswered() == std::vector<int>{1, 2}));
@@ -278,24 +283,24 @@ BOOST_AUTO_TEST_CASE(a_timeout_is_looked_into) {
         BOOST_CHECK(hub.fault().peer == 2 && has(hub.fault(), "rank 2 is stopped"));
     }
     {
-        Bench hub; // 2 computes
+        Bench hub; // rank 2 computes
         hub.all_enter();
         hub.say(1, complaint(late, for_1));
         hub.say(2, answer(1, for_2));
-        hub.say(3, answer(7, for_1)); // an answer to some other question counts for nothing
+        hub.say(3, answer(7, for_1)); // an answer to another question does not count
         BOOST_CHECK(!hub.state.first_fault());
         hub.say(3, answer(1, {}));
         BOOST_CHECK(hub.fault().peer == 2 && has(hub.fault(), "rank 2 is in no call"));
     }
     {
-        Bench hub; // 2 dies meanwhile: that is the first fault
+        Bench hub; // rank 2 dies meanwhile, which is the first fault
         hub.all_enter();
         hub.say(1, complaint(late, for_1));
         hub.close(3);
         BOOST_CHECK(hub.fault().code == un::ErrorCode::peer_lost && hub.fault().peer == 2);
     }
     {
-        Bench hub; // a complaint without a word about what it waits for
+        Bench hub; // a complaint that does not say what the rank waits for
         hub.all_enter();
         hub.say(1, complaint(late));
         hub.say(2, answer(1, {}));
@@ -314,11 +319,11 @@ BOOST_AUTO_TEST_CASE(root_causes) {
     const auto cause = [](int reporter, const std::vector<Answer>& answers) {
         return d::find_root_cause(reporter, {answers.data(), answers.size()}).rank;
     };
-    // along a chain, to the one that computes
+    // Along a chain, to the rank that computes.
     BOOST_CHECK_EQUAL(cause(0, {waits({1}), waits({2}), waits({3}), {Standing::works, {}}}), 3);
-    // a rank outside of the chain is not to blame, whatever it does
+    // A rank outside of the chain is not to blame, whatever it does.
     BOOST_CHECK_EQUAL(cause(0, {waits({1}), {Standing::works, {}}, {Standing::stopped, {}}}), 1);
-    // stopped is worse than silent, silent worse than gone, gone worse than computing
+    // Stopped is worse than silent, silent worse than gone, gone worse than computing.
     BOOST_CHECK_EQUAL(cause(0, {waits({1, 2, 3, 4}),
                                 {Standing::works, {}},
                                 {Standing::silent, {}},
@@ -328,7 +333,8 @@ BOOST_AUTO_TEST_CASE(root_causes) {
     BOOST_CHECK_EQUAL(cause(0, {waits({1, 2, 3}), {Standing::works, {}}, {Standing::silent, {}}, {Standing::left, {}}}),
                       2);
     BOOST_CHECK_EQUAL(cause(0, {waits({1, 2}), {Standing::works, {}}, {Standing::left, {}}}), 2);
-    // all wait: the one that waits for something else; in a circle of equals no rank
+    // All wait: the rank that waits for something else is to blame. In a circle of equal ranks,
+    // none is.
     BOOST_CHECK_EQUAL(cause(0, {waits({1}), waits({2}), waits({0}, 2)}), 2);
     BOOST_CHECK_EQUAL(cause(0, {waits({1}), waits({2}), waits({0})}), -1);
     BOOST_CHECK_EQUAL(cause(1, {waits({1}), waits({})}), -1);
@@ -350,7 +356,7 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_read_back) {
     BOOST_CHECK(back.rank == 1 && back.peer == 2 && back.sequence == ~0ull && back.operation == "x");
     BOOST_CHECK_EQUAL(back.message.size(), d::most_text_bytes); // long texts are cut
     d::WireReader foreign(bytes);
-    BOOST_CHECK(!d::read(foreign, 2, back)); // rank 2 is not of that world
+    BOOST_CHECK(!d::read(foreign, 2, back)); // rank 2 is not in that world
     for (std::size_t cut = 0; cut < 40; ++cut) {
         const std::span<const std::byte> start(bytes.data(), cut);
         d::WireReader less(start);
@@ -360,19 +366,20 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_read_back) {
     BOOST_CHECK(d::parse_hello(d::encode(shown)) == shown);
 }
 
-// What an attacker can do who hears everything and can send anything, but does not have the secret.
+// An attacker without the secret who can read and send everything.
 BOOST_AUTO_TEST_CASE(a_recorded_handshake_proves_nothing) {
     Bench hub;
     const un::Blob shown = hello(1);
     hub.enter(1, shown);
     BOOST_REQUIRE_EQUAL(hub.got(1), "A");
-    const un::Blob proof = bytes_of(d::proof_of_rank(token, shown, hub.challenge(1).nonce)); // heard on the way
-    hub.say(1, d::make_frame(FrameKind::goodbye));                                           // the place is free
+    // Recorded on the way.
+    const un::Blob proof = bytes_of(d::proof_of_rank(token, shown, hub.challenge(1).nonce));
+    hub.say(1, d::make_frame(FrameKind::goodbye)); // the rank's place is free
     hub.open(2);
     hub.give(2, shown);
     hub.give(2, proof);
     BOOST_CHECK(hub.closed[2] && hub.got(2).empty() && !hub.state.first_fault());
-    Bench next; // nor in the next job that has the same secret
+    Bench next; // nor in the next job with the same secret
     next.open(1);
     next.give(1, shown);
     next.give(1, proof);
@@ -385,7 +392,8 @@ BOOST_AUTO_TEST_CASE(a_proof_is_good_for_one_place) {
     const un::Blob shown = hello(1);
     hub.open(1);
     hub.give(1, shown);
-    for (const std::size_t byte : {8u, 24u, 28u, 32u, 40u, 48u}) { // nonce, world, rank, claimant, host, process
+    // Nonce, world, rank, claimant, host, process.
+    for (const std::size_t byte : {8u, 24u, 28u, 32u, 40u, 48u}) {
         un::Blob other = shown;
         other[byte] ^= std::byte{1};
         BOOST_CHECK(d::proof_of_rank(token, shown, hub.challenge(1).nonce) !=
@@ -410,8 +418,8 @@ BOOST_AUTO_TEST_CASE(what_the_hub_proves_is_no_proof_of_a_rank) {
 BOOST_AUTO_TEST_CASE(one_packet_ends_no_rendezvous) {
     Bench hub;
     hub.enter(1, hello(0));
-    for (std::uint32_t connection = 2; connection < 50;
-         ++connection) { // another world, a rank that is here, one that is not
+    // Another world, a present rank, an absent one.
+    for (std::uint32_t connection = 2; connection < 50; ++connection) {
         hub.open(connection);
         const un::Blob shown = hello(static_cast<int>(connection % 5), connection % 2 == 0 ? 4 : 3);
         hub.give(connection, shown);
@@ -434,36 +442,37 @@ BOOST_AUTO_TEST_CASE(frames_that_are_changed_repeated_or_reordered) {
         Bench hub;
         hub.all_enter();
         un::Blob frame = sealed(hub.sessions[1], first);
-        frame[byte] ^= std::byte{byte == 4 ? std::uint8_t{3} : std::uint8_t{1}}; // a kind that there is
+        frame[byte] ^= std::byte{byte == 4 ? std::uint8_t{3} : std::uint8_t{1}}; // a valid kind
         hub.give(1, frame);
         BOOST_CHECK_MESSAGE(hub.fault().code == un::ErrorCode::mismatch && hub.fault().peer == 0, "byte " << byte);
         if (byte == 4 || byte >= 8) BOOST_CHECK_MESSAGE(lost(hub), "byte " << byte << ": " << hub.fault().message);
     }
     Bench repeated;
     repeated.all_enter();
-    const un::Blob leaves = sealed(repeated.sessions[1], answer(7, {})); // of no consequence, once
+    const un::Blob leaves = sealed(repeated.sessions[1], answer(7, {})); // harmless, once
     repeated.give(1, leaves);
     BOOST_CHECK(!repeated.state.first_fault());
     repeated.give(1, leaves);
     BOOST_CHECK(lost(repeated));
     Bench reordered;
     reordered.all_enter();
-    static_cast<void>(sealed(reordered.sessions[1], answer(7, {}))); // is kept back
+    static_cast<void>(sealed(reordered.sessions[1], answer(7, {}))); // held back
     reordered.give(1, sealed(reordered.sessions[1], answer(8, {})));
     BOOST_CHECK(lost(reordered));
     Bench others; // of another rank's connection
     others.all_enter();
     others.give(1, sealed(others.sessions[2], answer(7, {})));
     BOOST_CHECK(lost(others));
-    Bench reflected; // what the hub itself has said
+    Bench reflected; // what the hub itself has sent
     reflected.all_enter();
     const un::Blob said(reflected.sent[1].begin() + d::Challenge::bytes, reflected.sent[1].end());
     reflected.give(1, said);
     BOOST_CHECK(lost(reflected));
 }
 
-// Random and mutated bytes against a hub in every state, before and after proof. The number of inputs: UNISONO_FUZZ_INPUTS (300,000 by default; ten
-// million take half a minute), the first seed: UNISONO_FUZZ_SEED.
+// Random and mutated bytes against a hub in every state, before and after proof.
+// UNISONO_FUZZ_INPUTS is the number of inputs (300,000 by default; ten million take half a minute).
+// UNISONO_FUZZ_SEED is the first seed.
 BOOST_AUTO_TEST_CASE(fuzzed_inputs, *boost::unit_test::label("slow")) {
     const auto number = [](const char* name, long otherwise) {
         const char* text = std::getenv(name);
@@ -518,22 +527,24 @@ BOOST_AUTO_TEST_CASE(fuzzed_inputs, *boost::unit_test::label("slow")) {
     std::uint32_t next = 10;
     for (long i = 0; i < inputs; ++i) {
         most = std::max(most, test::heap_bytes());
-        if (i % 50 == 0) { // a fresh hub, in one of its states
+        if (i % 50 == 0) { // a new hub, in one of its states
             hub = Bench{};
             ++worlds;
             const std::uint32_t present = below(4);
             for (std::uint32_t rank = 0; rank < present; ++rank) hub.enter(rank + 1, hello(static_cast<int>(rank)));
         }
         hub.now += below(1000) * 1'000'000;
-        if (below(3) != 0) { // a stranger: the token may be wrong in any way, but is never right
+        // A stranger, whose token may be wrong in any way, but is never right.
+        if (below(3) != 0) {
             const std::uint32_t connection = next++;
             const un::Blob shown = hello(static_cast<int>(below(4)), 3, below(3));
             un::Blob bytes;
+            // 2: without a proof; 3: with a proof of another time.
             switch (below(5)) {
             case 0: bytes = garbage(200); break;
             case 1: bytes = joined(mutate(shown), garbage(80)); break;
-            case 2: bytes = joined(shown, garbage(80)); break;                                        // and no proof
-            case 3: bytes = joined(shown, bytes_of(d::proof_of_rank(token, shown, recorded))); break; // of another time
+            case 2: bytes = joined(shown, garbage(80)); break;
+            case 3: bytes = joined(shown, bytes_of(d::proof_of_rank(token, shown, recorded))); break;
             default: bytes = joined(shown, bytes_of(d::proof_of_rank(wrong, shown, {}))); break;
             }
             if (below(2) == 0) {
@@ -548,19 +559,21 @@ BOOST_AUTO_TEST_CASE(fuzzed_inputs, *boost::unit_test::label("slow")) {
             hub.give(connection, un::Blob(bytes.begin() + static_cast<std::ptrdiff_t>(cut), bytes.end()));
             admitted += hub.state.rank_of(connection) >= 0 || hub.sent[connection].size() > d::Challenge::bytes ? 1 : 0;
             if (below(3) == 0) recorded = hub.challenge(connection).nonce;
-            // A stranger changes nothing: no fault, no beginning.
+            // A stranger changes nothing: it causes no fault and completes no world.
             admitted += before != hub.state.first_fault().has_value() || began != hub.state.complete() ? 1 : 0;
         } else if (below(4) == 0) {
-            const std::uint32_t connection = next++; // one that has the secret, and may be wrong about its place
+            // A process with the secret, which may give a wrong rank.
+            const std::uint32_t connection = next++;
             hub.enter(connection, below(2) == 0 ? hello(static_cast<int>(below(4)), 3, below(3)) : mutate(hello(0)));
             if (below(2) == 0) hub.say(connection, frame(0));
             ++entered;
-        } else { // a member that may have lost its mind
+        } else { // a member that may send anything
             const std::uint32_t connection = 1 + below(3);
             switch (below(3)) {
             case 0: hub.say(connection, frame(0)); break;
             case 1: hub.say(connection, mutate(frame(below(2)))); break;
-            default: hub.give(connection, mutate(frame(below(2)))); break; // or somebody between
+            // Or a process between them.
+            default: hub.give(connection, mutate(frame(below(2)))); break;
             }
             ++given;
         }

@@ -20,7 +20,8 @@ void refused(const Environment& environment, const std::vector<std::string>& wor
     test::fails(un::ErrorCode::bad_input, words, [&] { static_cast<void>(un::identify(environment)); });
 }
 
-/// What a launcher sets for one process of a job of `world` ranks, `local` on each host, in blocks.
+/// The variables that a launcher sets for one process of a job of `world` ranks, with `local`
+/// consecutive ranks on each host.
 struct Place {
     int rank = 0;
     int world = 1;
@@ -153,8 +154,8 @@ BOOST_AUTO_TEST_CASE(contradictions_within_one_launcher_name_the_variables) {
 }
 
 BOOST_AUTO_TEST_CASE(rank_and_world_of_the_node_instead_of_the_process) {
-    // 2 nodes with 4 processes each, on a platform that sets RANK and WORLD_SIZE per node: every process notices, or its
-    // rank is claimed twice where the processes meet.
+    // 2 nodes with 4 processes each, on a platform that sets RANK and WORLD_SIZE per node. Every
+    // process detects it; otherwise ranks would be claimed twice in the rendezvous.
     int noticed = 0;
     for (int node = 0; node < 2; ++node) {
         for (int local = 0; local < 4; ++local) {
@@ -209,11 +210,13 @@ BOOST_AUTO_TEST_CASE(own_variables_win) {
 }
 
 BOOST_AUTO_TEST_CASE(srun_that_starts_torchrun_is_no_contradiction) {
-    for (int rank = 0; rank < 8; ++rank) { // 2 nodes with one torchrun each, which starts 4 processes
+    // 2 nodes with one torchrun each, which starts 4 processes.
+    for (int rank = 0; rank < 8; ++rank) {
         const Identity found = un::identify(both(srun({rank / 4, 2, 1}), torchrun({rank, 8, 4})));
         BOOST_CHECK((found == Identity{rank, 8, rank % 4, 4, 2, Launcher::torchrun}));
     }
-    refused(both(srun({0, 2, 1}), torchrun({4, 8, 4})), {"RANK=4", "SLURM_PROCID=0"}); // not that agent's process
+    // Not a process of that agent.
+    refused(both(srun({0, 2, 1}), torchrun({4, 8, 4})), {"RANK=4", "SLURM_PROCID=0"});
 }
 
 BOOST_AUTO_TEST_CASE(slurm_says_how_many_tasks_each_node_has) {
@@ -227,7 +230,7 @@ BOOST_AUTO_TEST_CASE(slurm_says_how_many_tasks_each_node_has) {
         BOOST_CHECK_EQUAL(un::detail::tasks_on_node(bad, 4), -1);
     }
     BOOST_CHECK_EQUAL(un::detail::tasks_on_node("2(x3)", 3), -1);
-    // Without any of it, what is unknown stays unknown.
+    // Without these variables, the unknown stays unknown.
     const Identity bare =
         un::identify(Environment{{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}});
     BOOST_CHECK((bare == Identity{2, 4, 0, 0, 0, Launcher::srun}));
@@ -247,7 +250,7 @@ BOOST_AUTO_TEST_CASE(kubeflow_pods) {
     refused(with(pod(1, 3, "1"), "PET_NODE_RANK", "2"), {"RANK=1", "PET_NODE_RANK=2"});
     refused(with(pod(1, 3, "1"), "WORLD_SIZE", "6"), {"WORLD_SIZE=6", "PET_NNODES=3"});
     refused(with(pod(1, 3, "1"), "PET_NNODES", "99999999999999999999"), {"PET_NNODES", "expected a number"});
-    // torchrun inside the pods
+    // torchrun inside the pods.
     const Environment inside = both(pod(1, 2, "4"), torchrun({5, 8, 4}));
     BOOST_CHECK((un::identify(inside) == Identity{5, 8, 1, 4, 2, Launcher::torchrun}));
     refused(with(inside, "WORLD_SIZE", "7"), {"WORLD_SIZE=7", "PET_NNODES=2", "PET_NPROC_PER_NODE=4"});
@@ -288,7 +291,7 @@ const std::string secret(32, 'a');
 un::MeetingPoint meeting(const Environment& environment) {
     return un::meeting_point(environment, un::identify(environment), "parent");
 }
-/// One whose ranks were given a secret.
+/// The meeting point of a job whose ranks have a secret.
 un::MeetingPoint secret_meeting(const Environment& environment) {
     return meeting(with(environment, "UNISONO_TOKEN", secret));
 }
@@ -330,9 +333,10 @@ BOOST_AUTO_TEST_CASE(the_port_of_a_slurm_job_is_drawn_from_all_of_its_number) {
 BOOST_AUTO_TEST_CASE(ranks_of_one_job_agree_and_other_jobs_differ) {
     const auto first = secret_meeting(torchrun({0, 4, 2}));
     BOOST_CHECK(first == secret_meeting(torchrun({3, 4, 2})));
-    // One secret for several jobs: what is proven in one of them proves nothing in another.
+    // One secret for several jobs: a proof of one job proves nothing in another.
     BOOST_CHECK(!(first.token == secret_meeting(with(torchrun({0, 4, 2}), "TORCHELASTIC_RUN_ID", "other")).token));
-    // Where one job's processes know rank 0 by different names, as a Kubeflow master does that is localhost to itself, they still agree.
+    // The processes of one job may know rank 0 by different names, as a Kubeflow master that is
+    // localhost to itself. They still agree.
     BOOST_CHECK(first.token == secret_meeting(with(torchrun({0, 4, 2}), "MASTER_ADDR", "localhost")).token);
     const Environment trusted = with(torchrun({0, 4, 2}), "UNISONO_TRUSTED_NETWORK", "1");
     BOOST_CHECK(!(meeting(trusted).token == meeting(with(trusted, "TORCHELASTIC_RUN_ID", "other")).token));
@@ -350,7 +354,7 @@ BOOST_AUTO_TEST_CASE(several_hosts_without_a_secret_are_refused) {
     no_meeting(with(own({1, 4, 2}), "UNISONO_MASTER", "10.0.0.1:5"), words, un::ErrorCode::refused);
     no_meeting(srun({1, 4, 2}), words, un::ErrorCode::refused);
     BOOST_CHECK_EQUAL(meeting(with(torchrun({1, 4, 2}), "UNISONO_TRUSTED_NETWORK", "1")).port, 29500);
-    // Nothing says how many hosts there are: rank 0 may be anywhere.
+    // No variable gives the number of hosts, so rank 0 may be anywhere.
     const Environment bare{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}};
     no_meeting(bare, words, un::ErrorCode::refused);
     test::fails(un::ErrorCode::refused, {"10.0.0.1:5", "MeetingPoint::token", words[1]}, [] {
@@ -365,7 +369,8 @@ BOOST_AUTO_TEST_CASE(an_address_of_one_host_without_a_secret_is_a_file) {
     const auto one = meeting(torchrun({1, 2, 2}));
     BOOST_CHECK(!one.folder.empty() && one.own_folder && one.host.empty() && one == meeting(torchrun({0, 2, 2})));
     BOOST_CHECK(one.job != meeting(with(torchrun({1, 2, 2}), "MASTER_PORT", "29501")).job);
-    for (const char* const name : {"127.0.0.1", "localhost", "::1"}) { // and nothing says how many hosts there are
+    // No variable gives the number of hosts, either.
+    for (const char* const name : {"127.0.0.1", "localhost", "::1"}) {
         const Environment bare{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", name}, {"MASTER_PORT", "29500"}};
         BOOST_CHECK(!meeting(bare).folder.empty());
         BOOST_CHECK_EQUAL(secret_meeting(bare).host, name);
@@ -405,7 +410,7 @@ BOOST_AUTO_TEST_CASE(one_host_without_an_address_meets_by_a_file) {
     BOOST_CHECK(!mine.folder.empty() && mine.host.empty() && mine.job == meeting(openmpi({0, 2, 2})).job);
     const Environment other = openmpi({1, 2, 2});
     BOOST_CHECK(mine.job != un::meeting_point(other, un::identify(other), "another launcher").job);
-    // torchrun's own store listens at MASTER_PORT
+    // torchrun's own store listens at MASTER_PORT.
     const auto store = meeting(with(torchrun({1, 2, 2}), "TORCHELASTIC_USE_AGENT_STORE", "True"));
     BOOST_CHECK(!store.folder.empty());
     const auto hosts = secret_meeting(with(torchrun({1, 4, 2}), "TORCHELASTIC_USE_AGENT_STORE", "True"));
@@ -418,7 +423,8 @@ BOOST_AUTO_TEST_CASE(the_folder_is_in_the_one_that_the_system_keeps_for_the_user
     const std::string folder = made.path(); // mode 0700
     const Environment one = openmpi({1, 2, 2});
     BOOST_CHECK_EQUAL(meeting(with(one, "XDG_RUNTIME_DIR", folder)).folder, folder + "/unisono");
-    BOOST_REQUIRE_EQUAL(::chmod(folder.c_str(), 0755), 0); // others can look into it
+    // Others can read it.
+    BOOST_REQUIRE_EQUAL(::chmod(folder.c_str(), 0755), 0);
     const std::string in_tmp = "/tmp/unisono-" + std::to_string(::geteuid());
     for (const std::string& unfit : {folder, std::string("/no/such/folder"), std::string("relative"), std::string()})
         BOOST_CHECK_EQUAL(meeting(with(one, "XDG_RUNTIME_DIR", unfit)).folder, in_tmp);

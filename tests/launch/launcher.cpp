@@ -1,4 +1,4 @@
-// unisono-run as its users have it: a program that runs programs.
+// unisono-run as users run it: a program that runs programs.
 
 #include "command.hpp"
 #include "support.hpp"
@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(ranks_get_torchruns_variables_and_labelled_lines) {
 BOOST_AUTO_TEST_CASE(ranks_become_one_job) {
     expect(launched({"-n", "4"}, {rank_program, "gather"}), 0,
            {"[0] gathered 0123, host has 4", "[3] gathered 0123, host has 4"});
-    // Whatever other launchers have left in the environment.
+    // Variables that other launchers may have left in the environment.
     const std::map<std::string, std::string> others{{"SLURM_PROCID", "0"},
                                                     {"SLURM_NTASKS", "7"},
                                                     {"OMPI_COMM_WORLD_RANK", "1"},
@@ -150,7 +150,8 @@ BOOST_AUTO_TEST_CASE(the_first_failure_is_the_jobs_and_the_others_are_stopped) {
            3, {});
 }
 
-// Who starts the launcher may ignore SIGCHLD, and that outlives exec: then the system keeps no child's end.
+// A parent may ignore SIGCHLD, which outlives exec. Then the system does not keep a child's exit
+// status.
 BOOST_AUTO_TEST_CASE(a_failure_is_one_also_where_sigchld_is_ignored) {
     const auto run = [](const std::vector<std::string>& command) {
         return test::run_command(line({"-n", "2"}, command), {}, {SIGCHLD});
@@ -159,7 +160,7 @@ BOOST_AUTO_TEST_CASE(a_failure_is_one_also_where_sigchld_is_ignored) {
     expect(run(shell("kill -9 $$")), 137, {}, {"killed by signal 9"});
     expect(run({"no-such-program"}), 127, {}, {"cannot start no-such-program"});
     expect(run(shell("exit 0")), 0, {});
-    un::Processes processes; // here other code takes the child's end
+    un::Processes processes; // here other code takes the child's status
     processes.start([] { return 0; });
     BOOST_CHECK_EQUAL(::waitpid(processes.pid(0), nullptr, 0), processes.pid(0));
     const auto end = processes.wait_any(un::deadline_after(un::steady_now(), 20s));
@@ -168,7 +169,8 @@ BOOST_AUTO_TEST_CASE(a_failure_is_one_also_where_sigchld_is_ignored) {
 }
 
 BOOST_AUTO_TEST_CASE(survivors_name_the_dead_rank_before_they_are_stopped) {
-    for (const int victim : {0, 2}) { // the star is the launcher's: rank 0 is like the others
+    // The launcher keeps the star, so rank 0 is like the others.
+    for (const int victim : {0, 2}) {
         const Result result =
             launched({"-n", "3"}, {rank_program, "signal", std::to_string(victim), std::to_string(SIGKILL)});
         BOOST_CHECK_EQUAL(result.status, 137);
@@ -179,10 +181,10 @@ BOOST_AUTO_TEST_CASE(survivors_name_the_dead_rank_before_they_are_stopped) {
     }
     expect(launched({"-n", "3"}, {rank_program, "throw", "1"}), 5,
            {"[0] fault aborted peer -1: its own reason", "[2] fault aborted"});
-    // It ends last, but it began it.
+    // Rank 1 ends last, but it failed first.
     expect(launched({"-n", "3"}, shell(rank_program + " throw 1; s=$?; if [ $s = 5 ]; then sleep 0.3; fi; exit $s")), 5,
            {}, {"exited with status 1, after this: its own reason; stopping the others"});
-    // A rank that ends before it has come at all: who waits for it hears of that.
+    // A rank ends before it has joined. A rank that waits for it is told.
     expect(launched({"-n", "2"}, shell("if [ $RANK = 0 ]; then exit 9; fi; exec " + rank_program + " gather")), 9,
            {"[1] fault peer_lost peer 0: rank 0 (pid"});
 }
@@ -213,7 +215,7 @@ BOOST_AUTO_TEST_CASE(a_time_limit) {
     expect(launched({"-n", "2", "--timeout", "0.3", "--grace", "0.1"}, shell("trap '' TERM; sleep 100; sleep 100")),
            124, {});
     expect(launched({"-n", "2", "--timeout", "0.3", "--grace", "0.1"}, shell("kill -STOP $$")), 124,
-           {}); // SIGTERM alone would not wake it
+           {}); // SIGTERM alone would not wake the launcher
     expect(launched({"-n", "2", "--timeout", "30"}, shell("exit 0")), 0, {});
 }
 
@@ -233,19 +235,19 @@ BOOST_AUTO_TEST_CASE(signals_are_passed_on) {
     BOOST_CHECK(user.says("[0] user 1") && user.says("[1] user 1"));
     user.signal(SIGTERM);
     expect(user.end(), 0, {});
-    // One request that comes twice, to the launcher and to its process group, as by timeout(1).
+    // One request that arrives twice, at the launcher and at its process group, as from timeout(1).
     Command saving(line({"-n", "2"}, shell("trap 'sleep 0.3; echo saved; exit 0' TERM; " + wait)));
     BOOST_REQUIRE(saving.says("[0] ready") && saving.says("[1] ready"));
     saving.signal(SIGTERM);
     std::this_thread::sleep_for(50ms);
     saving.signal(SIGTERM);
     expect(saving.end(), 0, {"[0] saved", "[1] saved"});
-    // One that has ended as asked is no loss to those that have something to do yet.
+    // A rank that has ended on request is no loss to ranks that still work.
     Command asked(line({"-n", "2"}, {rank_program, "asked"}));
     BOOST_REQUIRE(asked.says("[0] ready") && asked.says("[1] ready"));
     asked.signal(SIGTERM);
     expect(asked.end(), 143, {"[0] no fault"});
-    // Those that do not listen are killed: after the grace time, or by a second signal.
+    // Ranks that ignore the request are killed: after the grace time, or by a second signal.
     Command stubborn(line({"-n", "2", "--grace", "100"}, shell("trap '' TERM INT; " + wait)));
     BOOST_REQUIRE(stubborn.says("[0] ready") && stubborn.says("[1] ready"));
     stubborn.signal(SIGINT);
@@ -255,7 +257,7 @@ BOOST_AUTO_TEST_CASE(signals_are_passed_on) {
     BOOST_CHECK_EQUAL(stubborn.left_behind(), 0);
 }
 
-// nohup ignores SIGHUP, and a shell ignores SIGINT and SIGQUIT for its jobs in the background.
+// nohup ignores SIGHUP. A shell ignores SIGINT and SIGQUIT for its background jobs.
 BOOST_AUTO_TEST_CASE(a_signal_that_is_ignored_at_the_start_stays_so) {
     const std::vector<int> ignored{SIGHUP, SIGINT, SIGQUIT, SIGUSR1};
     Command job(line({"-n", "2"}, shell("trap 'exit 9' TERM; echo ready; while true; do sleep 0.02; done")), {},
@@ -270,12 +272,12 @@ BOOST_AUTO_TEST_CASE(a_signal_that_is_ignored_at_the_start_stays_so) {
 }
 
 BOOST_AUTO_TEST_CASE(nothing_is_left) {
-    // Children in the background, in sessions of their own, that hold the output open, or ignore signals.
+    // Background children, in sessions of their own, that hold the output open or ignore signals.
     expect(launched({"-n", "2"}, shell("sleep 1000 & exit 0")), 0, {});
     expect(launched({"-n", "2"},
                     shell("setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; sleep 1000; sleep 1000' & exit 0")),
            0, {});
-    // Of a launcher that is killed itself.
+    // The launcher itself is killed.
     Command command(line({"-n", "3"}, shell("echo ready $RANK; exec sleep 1000")));
     for (const char* text : {"ready 0", "ready 1", "ready 2"}) BOOST_REQUIRE(command.says(text));
     command.signal(SIGKILL);
@@ -294,7 +296,8 @@ BOOST_AUTO_TEST_CASE(what_ranks_leave_behind_is_reaped_while_they_run) {
 }
 
 BOOST_AUTO_TEST_CASE(output_comes_whole) {
-    // A million bytes without a line's end, many lines from several ranks at once, and bytes that are no text.
+    // A million bytes without an end of line, many lines from several ranks at once, and bytes that
+    // are not text.
     const Result wide = launched({"-n", "1"}, shell("head -c 1000000 /dev/zero | tr '\\0' x"));
     BOOST_CHECK_EQUAL(std::count(wide.out.begin(), wide.out.end(), 'x'), 1'000'000);
     const Result many = launched({"-n", "4"}, shell("seq 1 20000"));
@@ -302,10 +305,10 @@ BOOST_AUTO_TEST_CASE(output_comes_whole) {
     for (int rank = 0; rank < 4; ++rank) BOOST_CHECK(many.has("[" + std::to_string(rank) + "] 20000\n"));
     const Result empty = launched({"-n", "2"}, shell("echo; printf '\\n\\nx\\n'"));
     BOOST_CHECK_EQUAL(std::count(empty.out.begin(), empty.out.end(), '\n'), 8);
-    // A reader that goes away ends the job, as it would end a program.
+    // A reader that closes the pipe ends the job, as it would end a program.
     expect(test::run_command(shell("(" + launcher + " -n 2 yes; echo status $? >&2) | head -2")), 0, {"] y\n"},
            {"status 141"});
-    // A full disk takes the output, not the job.
+    // A full disk loses the output. The job continues.
     for (const auto& [full, other] :
          {std::pair("> /dev/full", "standard output"), std::pair("2> /dev/full", "standard error")}) {
         const Result went_on = test::run_command(shell(
@@ -316,7 +319,8 @@ BOOST_AUTO_TEST_CASE(output_comes_whole) {
     }
 }
 
-// As after `2>&1 |`: when one has taken the last free page, the other must not wait for the reader.
+// As after `2>&1 |`: if one output takes the last free page, the other must not wait for the
+// reader.
 BOOST_AUTO_TEST_CASE(a_full_pipe_holds_up_no_launcher) {
     un::Processes processes;
     processes.start([] {
@@ -328,7 +332,8 @@ BOOST_AUTO_TEST_CASE(a_full_pipe_holds_up_no_launcher) {
         err.add(std::string(4096, 'y'));
         out.flush();
         err.flush();
-        const bool changed = (::fcntl(ends[1], F_GETFL) & O_NONBLOCK) != 0; // for all who have inherited it
+        // O_NONBLOCK would hold for all processes that inherited the pipe.
+        const bool changed = (::fcntl(ends[1], F_GETFL) & O_NONBLOCK) != 0;
         return !changed && out.wanted().fd < 0 && err.wanted().fd >= 0 ? 0 : 2;
     });
     const auto end = processes.wait_any(un::deadline_after(un::steady_now(), 10s));
@@ -348,7 +353,7 @@ BOOST_AUTO_TEST_CASE(output_goes_to_files_too) {
 
 BOOST_AUTO_TEST_CASE(binding) {
     const Result result = launched({"-n", "3", "--bind-to-cores"}, shell("grep Cpus_allowed_list /proc/self/status"));
-    for (int rank = 0; rank < 3; ++rank) { // one number, no range
+    for (int rank = 0; rank < 3; ++rank) { // a single port, not a range
         const std::string start = "[" + std::to_string(rank) + "] Cpus_allowed_list:\t";
         const std::size_t at = result.out.find(start);
         BOOST_REQUIRE(at != std::string::npos);
@@ -374,7 +379,7 @@ BOOST_AUTO_TEST_CASE(elastic_jobs_outlive_ranks) {
     BOOST_CHECK_EQUAL(un::parse_launch({"-n", "2", "--elastic", "0", "prog"}).status, 2);
 }
 
-// Worlds and the processes that are added to them are played by a shell: `world` makes one.
+// A shell acts as the worlds and as the processes that join them. `world` makes a world.
 const std::string world = "m=$UNISONO_ELASTIC_FOLDER/job.elastic.meet; " + rank_program + " world; ";
 
 BOOST_AUTO_TEST_CASE(command_lines_with_replacements) {
@@ -391,7 +396,8 @@ BOOST_AUTO_TEST_CASE(command_lines_with_replacements) {
 
 BOOST_AUTO_TEST_CASE(lost_ranks_are_replaced) {
     const Folder folder;
-    // Ranks of the first world do not join; those in the place of others do, and the first of them fails as well.
+    // Ranks of the first world do not join. Replacements do, and the first replacement fails as
+    // well.
     const Result result = launched({"-n", "3", "--elastic", "2:3"},
                                    shell(world + "echo $RANK joins=$UNISONO_JOINS of $WORLD_SIZE; " + rank_program +
                                          " alone; case $RANK in 1|3) exit 3;; "
@@ -411,7 +417,7 @@ BOOST_AUTO_TEST_CASE(no_rank_is_replaced_before_there_is_a_world) {
     BOOST_CHECK_MESSAGE(!result.complains("starts rank"), result.all());
 }
 
-// Those that wait for it get the error at once, and not when they have waited for as long as they may.
+// Ranks that wait for it get the error immediately, and not when their wait times out.
 BOOST_AUTO_TEST_CASE(a_rank_that_dies_before_the_others_have_met_it_is_told) {
     for (const char* elastic : {"1", "1:3"}) {
         const Result result = launched({"-n", "3", "--elastic", elastic},
@@ -433,7 +439,8 @@ BOOST_AUTO_TEST_CASE(replacements_are_limited) {
     BOOST_CHECK_MESSAGE(!result.complains("starts rank 5"), result.all());
 }
 
-// It costs no rank that trains. Its cause may pass, as that of a program that is being built.
+// The failure costs no rank that trains. Its cause may pass, for example if the program is being
+// built.
 BOOST_AUTO_TEST_CASE(a_newcomer_that_cannot_be_started_is_a_lost_one) {
     const Folder folder;
     const std::string program = folder / "program";
@@ -459,7 +466,7 @@ BOOST_AUTO_TEST_CASE(a_newcomer_that_cannot_be_started_is_a_lost_one) {
            {"cannot start rank 2, which was to be added to the world: cannot write " + logs, "starts rank 2 (pid"});
 }
 
-// One that cannot be started, after the last rank of the world: no success.
+// A process cannot be started after the world's last rank has ended. The job is not a success.
 BOOST_AUTO_TEST_CASE(a_world_that_is_lost_while_a_newcomer_fails_to_start) {
     const Folder folder;
     const std::string program = folder / "program";
@@ -473,7 +480,7 @@ BOOST_AUTO_TEST_CASE(a_world_that_is_lost_while_a_newcomer_fails_to_start) {
     expect(result, 4, {}, {"cannot start rank 2, which", "exited with status 4"});
 }
 
-// A process that waits to be added to a world is no rank of it.
+// A process that waits to join a world is not one of its ranks.
 BOOST_AUTO_TEST_CASE(a_job_ends_with_the_last_rank_of_its_world) {
     const auto job = [](const std::string& newcomer) {
         return launched({"-n", "2", "--elastic", "1:2"},
@@ -500,7 +507,7 @@ BOOST_AUTO_TEST_CASE(a_world_is_where_somebody_listens) {
     const std::string there = "unisono1 " + std::to_string(listener.port) + " " + token + " 127.0.0.1\n";
     write(there, 0600);
     const un::detail::ElasticFolder named(folder.path());
-    BOOST_CHECK(::access(path.c_str(), F_OK) != 0); // an earlier job's is removed
+    BOOST_CHECK(::access(path.c_str(), F_OK) != 0); // an earlier job's file is removed
     BOOST_CHECK(!named.has_world());
     write(there, 0600);
     BOOST_CHECK(named.has_world());
@@ -514,7 +521,8 @@ BOOST_AUTO_TEST_CASE(a_world_is_where_somebody_listens) {
     ::unlink(path.c_str());
 }
 
-// A rank that has ended costs no descriptor, and no place in poll, which takes as many as a process may open.
+// A rank that has ended costs neither a descriptor nor an entry of poll, which takes no more
+// entries than the files that a process may open.
 BOOST_AUTO_TEST_CASE(many_ranks_are_replaced) {
     const std::string ranks = world + "if [ $RANK != 0 ]; then [ $RANK -lt 60 ] || : > $m.last; exit 3; fi; " +
                               "until [ -e $m.last ]; do sleep 0.02; done; rm $m.last; echo heard; sleep 0.3; " +
@@ -551,7 +559,8 @@ BOOST_AUTO_TEST_CASE(signals_change_the_number_of_ranks) {
 }
 
 BOOST_AUTO_TEST_CASE(the_folder_of_an_elastic_job) {
-    // Its own is removed; the user's stays, and is told when the training has ended, since others may wait there.
+    // The launcher removes its own folder. The user's folder stays, and records the end of
+    // training, because other processes may wait there.
     const Result own = launched({"-n", "2", "--elastic", "1:2", "--no-label"},
                                 shell(world + "[ $RANK = 1 ] || { stat -c %a $UNISONO_ELASTIC_FOLDER; "
                                               "echo $UNISONO_ELASTIC_FOLDER; }"));
@@ -567,7 +576,7 @@ BOOST_AUTO_TEST_CASE(the_folder_of_an_elastic_job) {
     expect(job(), 0, {});
     const std::string told = folder / "job.elastic.meet.ended";
     BOOST_CHECK_EQUAL(::access(told.c_str(), F_OK), 0);
-    BOOST_CHECK(!job().has("told")); // an earlier job's end does not count
+    BOOST_CHECK(!job().has("told")); // the end of an earlier job does not count
     expect(launched({"-n", "2", "--elastic", "1:2"}, shell("true"), {{"TMPDIR", "/nowhere"}}), 2, {},
            {"cannot make the folder /nowhere/", "set UNISONO_ELASTIC_FOLDER"});
 }

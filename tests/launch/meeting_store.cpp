@@ -1,4 +1,5 @@
-// Ranks that meet by a key-value store: it comes late, has an old address, or rank 0 cannot listen.
+// Ranks that meet through a key-value store: the store starts late, has an old address, or rank 0
+// cannot listen.
 
 #include "ranks.hpp"
 
@@ -78,7 +79,8 @@ BOOST_AUTO_TEST_CASE(an_old_address_is_read_again) {
                                     .hosts = {"127.0.0.1"}};
     store.set("job", old.text());
     test::all_well(test::run_ranks(test::all_ranks(3), [&](int rank) {
-        while (rank == 0 && store.asked < 4) std::this_thread::sleep_for(1ms); // both have tried the old one
+        // Both ranks have tried the old address.
+        while (rank == 0 && store.asked < 4) std::this_thread::sleep_for(1ms);
         meet(store, rank, 3);
     }));
 }
@@ -111,7 +113,8 @@ BOOST_AUTO_TEST_CASE(anything_else_is_refused) {
     }
 }
 
-// The store is not told the secret, unless the network is trusted: whoever reads the store would have it.
+// The store gets no secret unless the network is trusted, because a reader of the store would get
+// it.
 BOOST_AUTO_TEST_CASE(what_the_store_is_told) {
     Store store;
     std::atomic<bool> seen{false};
@@ -121,7 +124,7 @@ BOOST_AUTO_TEST_CASE(what_the_store_is_told) {
         un::MeetingPoint file = un::detail::secret_file(un::Environment::of_process(), card.secret);
         if (!un::detail::read_meeting_file(file)) throw un::error(un::ErrorCode::aborted, "no file");
         seen = store.get("job", test::in(1s)).find(file.token.text()) == std::string::npos;
-        un::MeetingPoint guessed; // who has read the store, and no more
+        un::MeetingPoint guessed; // of a reader of the store
         guessed.host = "127.0.0.1";
         guessed.port = card.port;
         guessed.token = un::JobToken::derived_from(card.text());

@@ -1,4 +1,5 @@
-// Ranks as real processes: deaths, stops and slowness as the control plane tells them, under a launcher and without.
+// Ranks as processes: deaths, stops and slowness as the control plane reports them, with and
+// without a launcher.
 
 #include "command.hpp"
 #include "ranks.hpp"
@@ -18,7 +19,7 @@ namespace {
 
 const std::string rank_program = UNISONO_LAUNCH_RANK;
 
-/// A job without a launcher of ours: rank 0 keeps the star.
+/// A job without Unisono's launcher: rank 0 keeps the star.
 class Job {
 public:
     Job(int world, const std::vector<std::string>& arguments, std::map<std::string, std::string> environment = {}) {
@@ -36,7 +37,7 @@ public:
     }
     Command& rank(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
 
-    /// All ranks' ends; the `stopped` one is killed when the others have ended.
+    /// The ends of all ranks. Rank `stopped` is killed when the others have ended.
     std::vector<Result> end(int stopped = -1) {
         std::vector<Result> results(ranks_.size());
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -72,7 +73,8 @@ BOOST_AUTO_TEST_CASE(ranks_meet_by_a_file) {
     for (const Result& result : Job(3, {"gather"}, {{"UNISONO_FOLDER", folder.path()}}).end())
         expect(result, 0, "gathered 012");
     BOOST_CHECK(folder.is_empty());
-    // As mpirun leaves them on one host, and as a torchrun does that has its own store at MASTER_PORT: without an address.
+    // Without an address: as under mpirun on one host, or under a torchrun whose own store is at
+    // MASTER_PORT.
     for (const Result& result : Job(3, {"gather"}, {{"UNISONO_LAUNCHER", "torchrun"}}).end())
         expect(result, 0, "gathered 012");
     const auto taken = un::detail::listen_at(true, 0);
@@ -82,7 +84,7 @@ BOOST_AUTO_TEST_CASE(ranks_meet_by_a_file) {
     for (const Result& result : Job(2, {"gather"}, store).end()) expect(result, 0, "gathered 01");
 }
 
-// Another user of this host who knows all that is public of the job, and comes first.
+// Another user of this host, who knows everything public about the job, comes first.
 BOOST_AUTO_TEST_CASE(another_user_takes_no_place) {
     if (::geteuid() != 0) {
         BOOST_TEST_MESSAGE("skipped: only root can be another user");
@@ -138,7 +140,8 @@ BOOST_AUTO_TEST_CASE(a_child_that_keeps_the_connection_open_hides_no_death) {
 }
 
 BOOST_AUTO_TEST_CASE(a_stopped_rank_is_named_and_not_its_neighbour) {
-    for (const int victim : {0, 1}) { // rank 0 keeps the star: without it there is none to ask
+    // Rank 0 keeps the star. If it dies, no rank can ask.
+    for (const int victim : {0, 1}) {
         const auto results = Job(3, {"stop", std::to_string(victim), "2000"}).end(victim);
         for (int rank = 0; rank < 3; ++rank) {
             const Result& result = results[static_cast<std::size_t>(rank)];
@@ -163,7 +166,8 @@ BOOST_AUTO_TEST_CASE(a_death_before_all_have_come_is_told_at_once) {
     };
     Command first({rank_program, "gather"}, me(0));
     Command second({rank_program, "gather"}, me(2));
-    // One that dies while the others wait for a third is told at once, not at the deadline.
+    // A rank dies while the others wait for a third one. They are told immediately, not at the
+    // deadline.
     std::this_thread::sleep_for(2s);
     second.signal(SIGKILL);
     const Result result = first.end();
@@ -171,8 +175,8 @@ BOOST_AUTO_TEST_CASE(a_death_before_all_have_come_is_told_at_once) {
     static_cast<void>(second.end());
 }
 
-// Seeded: a rank is killed or stopped at any moment, under unisono-run and without. UNISONO_STORMS says how many times (12 by
-// default), UNISONO_STORM_SEED which is the first.
+// A rank is killed or stopped at any time that a seed decides, with and without unisono-run.
+// UNISONO_STORMS is the number of jobs (12 by default). UNISONO_STORM_SEED is the first seed.
 BOOST_AUTO_TEST_CASE(kills_and_stops_at_random_moments, *boost::unit_test::label("slow")) {
     const auto number = [](const char* name, int otherwise) {
         const char* text = std::getenv(name);
@@ -219,7 +223,8 @@ BOOST_AUTO_TEST_CASE(forked_ranks) {
     const auto forked = [](const std::string& what) { return test::run_command({rank_program, "fork", what}); };
     const Result well = forked("well");
     for (const char* line : {"rank 0 of 4\n", "rank 3 of 4\n", "alone 2 of 3\n", "after\n"}) expect(well, 0, line);
-    BOOST_CHECK_EQUAL(well.out.find("before"), well.out.rfind("before")); // what was buffered is not written again
+    // Buffered output is not written twice.
+    BOOST_CHECK_EQUAL(well.out.find("before"), well.out.rfind("before"));
     expect(forked("throw"), 0, "aborted rank 2 peer -1: unisono: aborted: rank 2 threw: the user's own");
     expect(forked("orphan"), 0, "in time");
     expect(forked("error"), 0, "bad_input rank 1 peer -1: unisono: bad_input: wrong here");

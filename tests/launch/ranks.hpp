@@ -1,6 +1,7 @@
 #pragma once
 
-// Ranks of a job as threads of the test: to a control plane they are processes that happen to share a pid.
+// Ranks of a job as threads of the test. To a control plane they are processes with the same
+// process ID.
 
 #include <unisono/launch/rendezvous.hpp>
 
@@ -23,7 +24,7 @@ inline un::RendezvousOptions patience(std::chrono::nanoseconds timeout = 30s) {
 
 inline un::nanoseconds in(std::chrono::nanoseconds duration) { return un::deadline_after(un::steady_now(), duration); }
 
-/// A port that was free a moment ago.
+/// A port that was free just now.
 inline std::uint16_t free_port() { return un::detail::listen_at(true, 0).port; }
 
 inline un::MeetingPoint local_point(std::uint16_t port = free_port()) {
@@ -42,7 +43,7 @@ inline std::string text_of(const un::Blob& bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// What became of each rank: "" or the error's text. Boost's checks are not for several threads.
+/// The result of each rank: "" or the error's text. Boost's checks are not safe in several threads.
 struct Outcome {
     un::ErrorCode code = un::ErrorCode::none;
     int rank = -1;

@@ -1,4 +1,4 @@
-# Real processes: a rank for the tests, and the launcher itself.
+# Programs: a rank for the tests, and the launcher itself.
 room_program(launch_rank helper/rank.cpp)
 add_dependencies(${room_target} unisono-run)
 target_compile_definitions(${room_target} PRIVATE UNISONO_LAUNCH_RANK="$<TARGET_FILE:launch_rank>"

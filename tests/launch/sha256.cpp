@@ -1,4 +1,5 @@
-// SHA-256 and HMAC against the published vectors: FIPS 180-4's examples, NIST's long one, and RFC 4231.
+// SHA-256 and HMAC against published vectors: the examples of FIPS 180-4, NIST's long one, and RFC
+// 4231.
 
 #include <unisono/core/random.hpp>
 #include <unisono/launch/sha256.hpp>
@@ -69,7 +70,7 @@ BOOST_AUTO_TEST_CASE(published_authentication_codes) {
         "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
 }
 
-// The vectors above are hashed by the processor's instructions where it has them.
+// The tests above use the processor's instructions for SHA if it has them.
 BOOST_AUTO_TEST_CASE(by_any_processor) {
 #if defined(__x86_64__)
     if (un::detail::has_sha256_instructions()) {

@@ -1,4 +1,5 @@
-// Connections of which the hub does not know whose they are: they have their room, and keep no rank from its place.
+// Connections that the hub cannot attribute to a rank yet. Their number is limited, and they do not
+// keep a rank out.
 
 #include "ranks.hpp"
 
@@ -51,9 +52,9 @@ BOOST_AUTO_TEST_CASE(the_oldest_of_the_largest_crowd_gives_way_after_its_time) {
     BOOST_CHECK_EQUAL(all.size(), 1u);
 }
 
-// Somebody opens more connections than there is room for, while a rank has connected and is about to speak.
+// A stranger opens more connections than the limit while a rank has connected and is about to send.
 BOOST_AUTO_TEST_CASE(who_has_just_come_is_not_pushed_out) {
-    for (int attempt = 0; attempt < 20; ++attempt) { // this must not take as long as a stranger may stay
+    for (int attempt = 0; attempt < 20; ++attempt) { // must take less time than a stranger may stay
         un::detail::Hub hub(un::detail::listen_at(true, 0), {.world = 2, .token = un::JobToken::random()});
         const auto began = un::steady_now();
         const auto rank = silent_connections(hub.port(), 1);
@@ -67,7 +68,7 @@ BOOST_AUTO_TEST_CASE(who_has_just_come_is_not_pushed_out) {
     BOOST_TEST_MESSAGE("this machine is too busy to open 400 connections in time");
 }
 
-// Silent connections that are held, and others that come, send what is no hello, and come again.
+// Strangers hold silent connections, open others, send what is no hello, and connect again.
 BOOST_AUTO_TEST_CASE(a_flood_does_not_keep_ranks_from_their_hub) {
     const un::MeetingPoint point = test::local_point();
     std::atomic<int> here{0};
@@ -98,7 +99,7 @@ BOOST_AUTO_TEST_CASE(a_flood_does_not_keep_ranks_from_their_hub) {
     flood.join();
 }
 
-// A job that has failed before all had come: a rank that comes a little later hears why.
+// A job has failed before all ranks joined. A rank that joins a little later is told the reason.
 BOOST_AUTO_TEST_CASE(who_comes_after_the_fault_hears_of_it) {
     const un::MeetingPoint point = test::local_point();
     const auto outcomes = test::run_ranks({0, 2, 1}, [&](int rank) {

@@ -9,7 +9,7 @@
 
 namespace test {
 
-/// `body` must throw a unisono::error of this code whose text has all of `words`.
+/// `body` must throw a unisono::error with this code whose text has all of `words`.
 template <class Body>
 void fails(unisono::ErrorCode code, const std::vector<std::string>& words, Body body) {
     try {

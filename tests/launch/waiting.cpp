@@ -1,4 +1,4 @@
-// What people are told while ranks are missing: by programs as their users have them.
+// Notices to users while ranks are missing, from programs as users run them.
 
 #include "command.hpp"
 #include "ranks.hpp"
@@ -105,7 +105,7 @@ BOOST_AUTO_TEST_CASE(a_launcher_says_who_has_come) {
     const Result result = job.end();
     BOOST_CHECK_MESSAGE(result.status == 0 && result.has("gathered 01"), result.all());
 
-    // Programs that never meet are none of its business.
+    // The notice does not concern programs that never meet.
     const Result other =
         test::run_command({UNISONO_RUN, "-n", "2", "sleep", "0.2"}, {{"UNISONO_NOTICE_AFTER", "0.01"}});
     BOOST_CHECK_MESSAGE(other.status == 0 && other.err.empty(), other.all());

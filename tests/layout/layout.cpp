@@ -48,7 +48,7 @@ BOOST_AUTO_TEST_CASE(the_last_parameter_comes_first) {
 }
 
 BOOST_AUTO_TEST_CASE(a_bucket_closes_when_it_is_full_and_the_first_is_small) {
-    // Closes at >= 16 bytes (first), then at >= 40: as DistributedDataParallel's rule has it.
+    // Closes at >= 16 bytes (first), then at >= 40, as in DistributedDataParallel's rule.
     const ParameterShape shapes[] = {floats(1), floats(9), floats(1), floats(3), floats(1)};
     const Layout layout(shapes, {.first_bytes = 16, .bytes = 40});
     BOOST_REQUIRE_EQUAL(layout.buckets().size(), 3U);

@@ -61,8 +61,8 @@ BOOST_AUTO_TEST_CASE(what_was_sent_before_leaving_arrives) {
                 3,
                 [&](Group& group) {
                     std::vector<float> data(count, 2.0f);
-                    if (group.rank() == 0) return un::send(group, data, 2); // and is gone
-                    if (group.rank() == 1) return;                          // at once
+                    if (group.rank() == 0) return un::send(group, data, 2); // and ends
+                    if (group.rank() == 1) return;                          // immediately
                     std::this_thread::sleep_for(std::chrono::milliseconds(50));
                     std::vector<float> in(data.size());
                     un::receive(group, in, 0);
@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(memory_of_the_groups) {
     un::run<un::Libfabric>(1, [](Group& group) { BOOST_TEST(group.allocate<int>(5).size() == 5u); });
 }
 
-BOOST_AUTO_TEST_CASE(memory_that_is_registered) { // as verbs and efa want it; net takes it, too
+BOOST_AUTO_TEST_CASE(memory_that_is_registered) { // as verbs and efa require; net accepts it, too
     const auto world = std::make_shared<un::Libfabric::World>(2);
     test::Findings findings;
     std::vector<std::thread> threads;
@@ -136,7 +136,8 @@ BOOST_AUTO_TEST_CASE(memory_that_a_host_shares_is_registered_once) {
             un::Memory<float> data = group.allocate<float>(50'000);
             std::vector<float> other(50'000, 1.0f);
             std::fill(data.begin(), data.end(), 1.0f);
-            const auto send_often = [&](const auto& what) { // and count what that registers at the sender
+            // And count what that registers at the sender.
+            const auto send_often = [&](const auto& what) {
                 const std::uint64_t before = group.endpoint().network().registrations();
                 for (int i = 0; i < 5; ++i) {
                     if (rank == 0) un::send(group, what, 1);

@@ -1,5 +1,6 @@
-// Memory of a device straight over libfabric, over the stand-in for CUDA, whose memory libfabric finds elsewhere and may not touch where
-// the program sees it: what moves without being combined, with the bits of the staged way, and without a byte over the bus.
+// Memory of a device directly over libfabric, over the stand-in for CUDA. libfabric finds the
+// memory at another address, and may not touch it at the program's address. Data that are not
+// combined have the same bits as through the host, and no byte crosses the bus.
 #include "device_support.hpp"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ using test::device::told;
 using test::device::upload;
 using test::device::World;
 
-/// What `body` copies over the bus in all, between barriers.
+/// The bytes that `body` copies over the bus in total, between barriers.
 template <class Body>
 std::size_t over_the_bus(World& world, Body body) {
     un::barrier(world);
@@ -36,7 +37,7 @@ std::size_t over_the_bus(World& world, Body body) {
     return after.bytes_to_host - before.bytes_to_host + after.bytes_to_device - before.bytes_to_device;
 }
 
-/// `count` numbers of each rank, one after another.
+/// `count` numbers of each rank, in the order of ranks.
 std::vector<int> all_of(int ranks, const std::vector<std::size_t>& counts) {
     std::vector<int> all;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -60,7 +61,7 @@ void check(World& world, test::Findings& findings, bool direct, const std::strin
     std::size_t bytes = over_the_bus(world, [&] { un::broadcast(world, data.span(), ranks - 1, family); });
     expect("broadcast", download(data.span()) == oracle::contribution<int>(ranks - 1, count), bytes);
 
-    // Blocks that differ: one that is empty, and some that are small, which their ranks send from memory of the host.
+    // Different blocks: one is empty, and some are small, which their ranks send from host memory.
     for (const bool equal : {true, false}) {
         std::vector<std::size_t> counts(static_cast<std::size_t>(ranks), count);
         for (std::size_t i = 0; i < counts.size() && !equal; ++i) counts[i] = i == 0 ? 0 : i == 1 ? 3000 : 70'000;
@@ -88,7 +89,7 @@ void check(World& world, test::Findings& findings, bool direct, const std::strin
     const auto from = upload(world, out), to = upload(world, std::vector<int>(out.size(), -1));
     bytes = over_the_bus(world, [&] { un::all_to_all(world, from.span(), to.span()); });
     expect("all_to_all", download(to.span()) == in, bytes);
-    un::all_reduce(world, from.span()); // combined by the host, beside it
+    un::all_reduce(world, from.span()); // combined on the host meanwhile
     std::vector<int> sum(out.size());
     for (std::size_t i = 0; i < sum.size(); ++i)
         sum[i] = static_cast<int>(500'000 * static_cast<std::size_t>(ranks * (ranks - 1)) +
@@ -134,7 +135,8 @@ BOOST_AUTO_TEST_CASE(as_the_staged_way) {
     }
 }
 
-/// Memory of the library's is registered once, other memory for each operation, and both as long as they are used.
+/// The library's memory is registered once, other memory for each operation. Both stay registered
+/// while they are used.
 BOOST_AUTO_TEST_CASE(registrations) {
     const Clean clean;
     test::Findings findings;
@@ -156,7 +158,8 @@ BOOST_AUTO_TEST_CASE(registrations) {
         test::device::limit);
 }
 
-/// Many at once, some on the same memory, and a rank that comes late: what is sent to it waits where it is.
+/// Many operations at once, some on the same memory, and a late rank: messages to it wait at their
+/// senders.
 BOOST_AUTO_TEST_CASE(late_receives_and_what_overlaps) {
     const Clean clean;
     test::Findings findings;
@@ -171,8 +174,9 @@ BOOST_AUTO_TEST_CASE(late_receives_and_what_overlaps) {
                 std::vector<un::Operation> some;
                 some.push_back(un::start_broadcast(world, first.span(), 0));
                 some.push_back(un::start_broadcast(world, second.span(), 1));
-                some.push_back(un::start_all_gather(world, first.span(), all.span())); // of what the first one brings
-                some.push_back(un::start_broadcast(world, first.span(), 1));           // while that is sent
+                // Of the first one's result.
+                some.push_back(un::start_all_gather(world, first.span(), all.span()));
+                some.push_back(un::start_broadcast(world, first.span(), 1)); // while that is sent
                 for (std::size_t i = some.size(); i-- != 0;) some[i].wait();
             });
             findings.expect(bytes == 0, "over the bus: " + std::to_string(bytes));
@@ -183,7 +187,8 @@ BOOST_AUTO_TEST_CASE(late_receives_and_what_overlaps) {
         test::device::limit);
 }
 
-/// A message leaves when what was enqueued before is carried out, and what follows the operation on a stream sees what came.
+/// A message leaves after earlier work on its stream. Work after the operation on a stream sees the
+/// received data.
 BOOST_AUTO_TEST_CASE(streams_before_and_after) {
     const Clean clean;
     static constexpr std::size_t count = 50'000;
@@ -219,7 +224,8 @@ BOOST_AUTO_TEST_CASE(streams_before_and_after) {
         test::device::limit);
 }
 
-/// A transfer that does not get on ends at the deadline, and afterwards nothing writes to the memory, which is the program's again.
+/// A transfer that stalls ends at the deadline. Afterwards nothing writes to the memory, which is
+/// the program's again.
 BOOST_AUTO_TEST_CASE(faults_in_the_middle) {
     const Clean clean;
     static constexpr std::size_t count = 4'000'000;
@@ -229,11 +235,11 @@ BOOST_AUTO_TEST_CASE(faults_in_the_middle) {
             const auto data = upload(world, std::vector<int>(count, world.rank()));
             if (world.rank() == 0) {
                 un::Operation sent = un::start_broadcast(world, data.span(), 0);
-                for (int i = 0; i < 4; ++i) { // each for three pieces of sixteen at most
+                for (int i = 0; i < 4; ++i) { // each for up to three pieces of sixteen
                     static_cast<void>(sent.poll());
                     std::this_thread::sleep_for(10ms);
                 }
-                for (int i = 0; i < 3000; ++i) { // computes, and looks after its world now and then
+                for (int i = 0; i < 3000; ++i) { // computes, and checks its world now and then
                     std::this_thread::sleep_for(10ms);
                     world.check();
                 }
@@ -304,7 +310,7 @@ BOOST_AUTO_TEST_CASE(what_is_refused) {
     BOOST_TEST((Options{}.with({{"UNISONO_DEVICE_TRANSFERS", "staged"}}).transfers == un::DeviceTransfers::staged));
 }
 
-/// Ranks that join agree: all of them go directly, or none, and all are told which one cannot.
+/// Ranks that join agree: all of them transfer directly, or none. All are told which rank cannot.
 BOOST_AUTO_TEST_CASE(ranks_that_join_agree) {
     const Clean clean;
     for (const auto& ways : {std::pair(un::DeviceTransfers::direct, un::DeviceTransfers::direct),

@@ -1,4 +1,4 @@
-// Ranks with a device over libfabric, in the room of libfabric: over the stand-in for CUDA.
+// Ranks with a device over libfabric, over the stand-in for CUDA.
 #pragma once
 
 #include "../nccl/stand_in/stand_in.hpp"
@@ -49,7 +49,7 @@ std::vector<T> download(un::DeviceSpan<T> values) {
     return made;
 }
 
-/// What each rank was told; "nothing" where all went well.
+/// The error text of each rank; "nothing" for success.
 template <class Body>
 std::vector<std::string> told(int ranks, Body body, std::chrono::nanoseconds timeout = std::chrono::seconds(60)) {
     std::vector<std::string> words(static_cast<std::size_t>(ranks), "nothing");
@@ -69,7 +69,8 @@ std::vector<std::string> told(int ranks, Body body, std::chrono::nanoseconds tim
     return words;
 }
 
-/// Threads that join a world as processes do: "directly", "staged", or what they were told instead.
+/// Threads that join a world as processes do. Returns "directly", "staged", or the error text of
+/// each.
 template <class Transfers>
 std::vector<std::string> joined(int ranks, Transfers transfers) {
     static int number = 0;
@@ -98,7 +99,7 @@ std::vector<std::string> joined(int ranks, Transfers transfers) {
     return ends;
 }
 
-/// Nothing is left of what a test made.
+/// Expects that nothing is left of what a test made.
 class Clean {
 public:
     Clean() = default;

@@ -1,4 +1,5 @@
-// What is not there, or differs: providers, interfaces, ports, peers. And ranks that are processes: they leave, die, stop.
+// Absent or different providers, interfaces, ports and peers. Also ranks that are processes: they
+// leave, die, or are stopped.
 #include "support.hpp"
 
 #include <array>
@@ -6,7 +7,8 @@
 #include <csignal>
 #include <memory>
 
-// libfabric 1.17 loses some of its own memory with each endpoint of net (a program of bare calls shows it, too).
+// libfabric 1.17 leaks some of its own memory with each endpoint of net. (A program of bare calls
+// shows it, too.)
 extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() { return "leak:libfabric.so"; }
 
@@ -18,7 +20,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// See joined.hpp. `of_rank_1`: its own provider.
+/// See joined.hpp. `of_rank_1`: rank 1's own provider.
 template <class Body>
 void run_processes(int ranks, AllTold& told, Body body, std::chrono::nanoseconds timeout = 30s,
                    const char* of_rank_1 = nullptr) {
@@ -53,7 +55,7 @@ BOOST_AUTO_TEST_CASE(what_is_not_there_is_named) {
     const test::Variable said("UNISONO_PROVIDER", "nonesuch");
     BOOST_CHECK_EXCEPTION(un::run<un::Libfabric>(2, [](auto&) {}), un::error,
                           [](const un::error& e) { return test::mentions(e.what(), {"provider nonesuch"}); });
-    un::run<un::Libfabric>(1, [](auto&) {}); // needs none
+    un::run<un::Libfabric>(1, [](auto&) {}); // it needs no provider
 }
 
 BOOST_AUTO_TEST_CASE(the_program_speaks_before_its_environment) {
@@ -65,7 +67,7 @@ BOOST_AUTO_TEST_CASE(the_program_speaks_before_its_environment) {
 }
 
 BOOST_AUTO_TEST_CASE(port_ranges) {
-    for (int attempt = 0;; ++attempt) { // others may take a port that was free a moment ago
+    for (int attempt = 0;; ++attempt) { // other processes may take a port that was free just now
         const auto first = static_cast<std::uint16_t>(un::detail::listen_at(true, 0).port);
         const auto last = static_cast<std::uint16_t>(first + 1);
         try {
@@ -112,7 +114,7 @@ BOOST_AUTO_TEST_CASE(strangers_change_nothing) {
             std::vector<float> data(5000, 1.0f);
             un::all_reduce(group, data);
             const fi_addr_t to = stranger.insert(group.endpoint().address());
-            un::detail::FabricFrame frame; // whose key is wrong
+            un::detail::FabricFrame frame; // its key is wrong
             frame.from = 1 - group.rank();
             std::byte garbage[96] = {};
             for (int i = 0; i < 2000; ++i) {
@@ -140,7 +142,7 @@ BOOST_AUTO_TEST_CASE(ranks_join_and_leave) {
                 un::all_reduce(world, data);
                 if (data[count - 1] != 3.0f) throw un::error(un::ErrorCode::aborted, "wrong sum");
             }
-            std::vector<float> last(300'000, 5.0f); // the root of a broadcast is soon gone
+            std::vector<float> last(300'000, 5.0f); // the root of a broadcast ends soon
             un::broadcast(world, last, 0);
             if (last[299'999] != 5.0f) throw un::error(un::ErrorCode::aborted, "wrong last");
         };

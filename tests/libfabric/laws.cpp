@@ -16,7 +16,8 @@ BOOST_AUTO_TEST_CASE(laws) {
     });
 }
 
-BOOST_AUTO_TEST_CASE(large_messages) { // about the switch from eager to rendezvous, and many at once
+// Around the switch from eager to rendezvous, and many at once.
+BOOST_AUTO_TEST_CASE(large_messages) {
     test::for_each_provider([](const std::string& provider) {
         const std::size_t eager = unisono::detail::eager_bytes_of(provider);
         unisono_test::expect_lawful(unisono::testing::transport_laws<unisono::Libfabric>(

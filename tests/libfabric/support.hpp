@@ -1,4 +1,4 @@
-// What the tests of ranks over libfabric have in common.
+// Shared by the tests of ranks over libfabric.
 #pragma once
 
 #include <unisono/libfabric.hpp>
@@ -17,7 +17,8 @@ namespace test {
 
 namespace un = unisono;
 
-/// Calls body(provider) for each of those that are tried, where this machine has it, and says which it has not.
+/// Calls body(provider) for each provider that this machine has, and reports those that it does not
+/// have.
 template <class Body>
 void for_each_provider(Body body) {
     int tried = 0;

@@ -1,5 +1,6 @@
-// Forms in which gradients travel, with policies of the other families: they come close to what plain sums come to, and to the same bits
-// on all ranks. A form that may not go with a policy is counted, with the reason.
+// Wire formats of gradients, with policies of the other families: they come close to the result of
+// plain sums, with the same bits on all ranks. A format that may not be combined with a policy is
+// counted, with the reason.
 #include "matrix.hpp"
 
 #include "unisono/compression/adasum.hpp"
@@ -21,7 +22,8 @@ namespace {
 
 constexpr un::Sgd momentum = {.learning_rate = 0.1, .momentum = 0.8};
 
-/// `within`: how far from the serial loop's a weight may be, as a part of the largest; what compression leaves over is still to come.
+/// `within`: the greatest distance of a weight from that of the serial loop, relative to the
+/// largest. What compression leaves over is still to come.
 template <class Wire, class Update, class Sampler, class Accumulation, class Weighing, class Optimizer, class Clipping,
           class... Others>
 void check_wire(double within, const Wire& wire, const Update& update, const Sampler& sampler,
@@ -31,7 +33,7 @@ void check_wire(double within, const Wire& wire, const Update& update, const Sam
     for (const World& tried : worlds()) {
         const int ranks = tried.ranks;
         test::any_on_processes = tried.processes;
-        struct Result { // possibly of processes
+        struct Result { // shared, as ranks may be processes
             std::array<double, columns> weights;
             std::uint64_t updates;
         };
@@ -73,14 +75,15 @@ void check_wire(double within, const Wire& wire, const Update& update, const Sam
 
 template <class Wire, class Reducer, bool ReducerGiven, class Update, class Sharding, class Summation = un::PlainSums>
 void count_if_refused() {
-    using Other =
-        std::conditional_t<ReducerGiven, Reducer, un::FiniteGuard>; // one more of the defaults where none is given
+    // If no reducer is given, one more default.
+    using Other = std::conditional_t<ReducerGiven, Reducer, un::FiniteGuard>;
     constexpr std::string_view refusal =
         un::refusal<un::Group<un::InProcess>, ModelFor<Sharding>, Wire, Other, Update, Sharding, Summation>;
     if constexpr (!refusal.empty()) ++counts().refused[std::string(refusal)];
 }
 
-/// What each form may not go with; what it may go with and is not tried above is the reducer's and update's own affair.
+/// The policies that each format may not be combined with. Others that are not tried above are
+/// tested with the reducer and the update.
 template <class Wire>
 void count_refused() {
     const int before = counts().ran;

@@ -1,10 +1,14 @@
-// Crosses policies with each other: every combination that the rules allow trains like a serial loop in double.
+// Crosses policies with each other: every combination that the rules allow trains like a serial
+// loop in double.
 //
-// Full over reducer x update x sharding x accumulation (full_*.cpp, one file a reducer); the other families pairwise
-// (pairwise.cpp); servers, compressions and split models by themselves (served.cpp, compressed.cpp, split.cpp). Each runs on threads and on processes, by the transport that is chosen at run time. What the rules refuse is counted by reason; report.cpp prints the counts at the end.
+// Full over reducer x update x sharding x accumulation (full_*.cpp, one file per reducer). The
+// other families are crossed pairwise (pairwise.cpp). Servers, compressions and split models have
+// files of their own (served.cpp, compressed.cpp, split.cpp). Each combination runs on threads and
+// on processes, by a transport that is chosen at run time. Refusals by the rules are counted by
+// reason. report.cpp prints the counts at the end.
 #pragma once
 
-#ifndef UNISONO_TEST_TRANSPORT // else the combinations run on what is named there
+#ifndef UNISONO_TEST_TRANSPORT // otherwise the combinations run on the named transport
 #include "unisono/any.hpp"
 #define UNISONO_TEST_TRANSPORT unisono::AnyTransport
 #endif
@@ -67,7 +71,7 @@ struct SumOnlyReducer {
     }
 };
 
-// --- the task ----------------------------------------------------------------------------------------------------------
+// --- the task ------------------------------------------------------------------------------------
 
 inline constexpr std::size_t columns = 5;
 inline constexpr std::size_t samples = 23;
@@ -94,7 +98,7 @@ inline const std::vector<double>& targets() {
 }
 inline double tokens_of(double target) { return 1 + std::floor(4 * target); }
 
-/// Three parameters whose memory is in pieces, some tokens a sample.
+/// Three parameters whose memory is in pieces, and some tokens per sample.
 struct Model : LeastSquares<double, un::GradientKind::mean, true> {
     Model() : LeastSquares<double, un::GradientKind::mean, true>(columns, 2) { says_ready = true; }
     double operator()(const un::RowBatch<double, double>& batch, un::Pass& pass) {
@@ -103,10 +107,10 @@ struct Model : LeastSquares<double, un::GradientKind::mean, true> {
     }
 };
 
-/// The same in units, for those who shard gradients.
+/// The same in units, for shardings of gradients.
 struct UnitModel {
     using Element = double;
-    /// No array: nvcc 13.0 prints the type of one wrongly for the host's compiler.
+    /// Not an array: nvcc 13.0 prints an array's type incorrectly for the host's compiler.
     [[nodiscard]] static std::vector<std::size_t> units() { return {2, 2, 1}; }
     static void initialise(std::size_t, std::span<double>) {}
     double operator()(const un::RowBatch<double, double>& batch, un::UnitPass<double>& pass) const {
@@ -136,7 +140,7 @@ struct UnitModel {
 template <class Sharding>
 using ModelFor = std::conditional_t<un::detail::shards_gradients<Sharding>, UnitModel, Model>;
 
-#ifndef UNISONO_TEST_MODEL_IN // else the trained model is what is named there, with the same arithmetic
+#ifndef UNISONO_TEST_MODEL_IN // otherwise the named model trains, with the same arithmetic
 #define UNISONO_TEST_MODEL_IN unisono_matrix::ModelIn
 template <class M>
 struct ModelIn : M {
@@ -145,9 +149,9 @@ struct ModelIn : M {
 };
 #endif
 
-// --- the oracle --------------------------------------------------------------------------------------------------------
+// --- the oracle ----------------------------------------------------------------------------------
 
-/// What a local update's ranks do when they meet; nothing for others.
+/// The synchronisation of a local update's ranks. Other updates have none.
 template <class Update>
 struct Meetings {
     explicit Meetings(const Update&) {}
@@ -176,14 +180,15 @@ struct Meetings<Update> {
         ++own;
         if constexpr (requires { update.gossips_after(own); })
             if (update.gossips_after(own)) average_around(copies);
-        if constexpr (requires { update.sets_out_after(own); }) // one fragment, without overlap and mix
+        // One fragment, without overlap and mix.
+        if constexpr (requires { update.sets_out_after(own); })
             if (update.sets_out_after(own)) average(copies);
         if constexpr (un::detail::sums_buckets<Update>)
             if (own >= update.steps) meet(copies);
         if constexpr (elastic)
             if (own % update.steps == 0) draw(copies);
     }
-    /// Each copy is drawn towards what all have in common, and that towards the copies.
+    /// Each copy is drawn towards the common centre, and the centre towards the copies.
     template <class Copies>
     void draw(Copies& copies) {
         std::vector<double> distances(columns);
@@ -235,20 +240,21 @@ struct Meetings<Update> {
         }
         for (auto& copy : copies) copy.weights = mean;
     }
-    static constexpr bool elastic = requires(const Update& one) { one.strength; }; // examples/own_update
+    // As in examples/own_update.
+    static constexpr bool elastic = requires(const Update& one) { one.strength; };
     Update update;
     std::uint64_t own = 0;
     std::vector<double> common, velocity = std::vector<double>(columns);
 };
 
-/// One model and its optimizer: that of all ranks, or of each by itself where updates are local.
+/// One model and its optimizer: of all ranks, or of each rank if updates are local.
 struct Copy {
     std::vector<double> weights = std::vector<double>(columns), sum = std::vector<double>(columns);
     double divisor = 0;
     std::uint64_t updates = 0, left_out = 0;
 };
 
-/// Replica after replica and sample after sample, in double.
+/// In double, by replicas and then by samples.
 template <class Update, class Sampler, class Accumulation, class Weighing, class Optimizer, class Rate, class Clipping>
 std::vector<double> serial(int world, const Update& update, const Sampler& sampler, const Accumulation& accumulation,
                            const Weighing&, const Optimizer& optimizer, const Rate& rate, const Clipping& clipping,
@@ -333,7 +339,7 @@ struct World {
     bool processes; ///< or threads
 };
 
-/// ThreadSanitizer sees nothing of processes.
+/// ThreadSanitizer does not see other processes.
 template <class Transport = test::Transport>
 std::vector<World> worlds() {
     if constexpr (requires { Transport::worlds_to_try; }) return {{Transport::worlds_to_try, false}};
@@ -342,15 +348,15 @@ std::vector<World> worlds() {
     return all;
 }
 
-// --- one combination ---------------------------------------------------------------------------------------------------
+// --- one combination -----------------------------------------------------------------------------
 
-struct Result { // possibly of processes
+struct Result { // shared, as ranks may be processes
     std::array<double, columns> weights;
     std::uint64_t updates;
 };
 using Results = std::array<Result, 5>;
 
-/// Every rank has the same bits, and they are the oracle's, to rounding.
+/// Every rank has the same bits, which are the oracle's up to rounding.
 inline void compare(const World& tried, std::span<const std::string_view> names,
                     const std::vector<unisono_test::Outcome>& outcomes, const Results& results,
                     const std::vector<double>& expected, double tolerance) {
@@ -409,7 +415,7 @@ void check(const Reducer& reducer, const Update& update, const Sharding& shardin
             constexpr std::string_view names[] = {Reducer::name,   Update::name,  Sharding::name,     Guard::name,
                                                   Optimizer::name, Sampler::name, Accumulation::name, Weighing::name,
                                                   Rate::name,      Clipping::name};
-            // On a grid doubles have 45 bits below their parameter's greatest.
+            // On a grid, doubles have 45 bits below their parameter's largest value.
             compare(tried, names, all, *results,
                     serial(ranks, update, sampler, accumulation, weighing, optimizer, rate, clipping, updates),
                     Summation::reproducible ? 1e-9 : 1e-11);
@@ -439,7 +445,7 @@ void check_full(const Reducer& reducer) {
         }
         if constexpr (std::is_same_v<Update, un::Synchronous> &&
                       (std::is_same_v<Reducer, un::NativeReducer> || !un::detail::reduces_to_owners<Reducer> ||
-                       un::detail::gives_owners<Reducer>)) { // or it is refused
+                       un::detail::gives_owners<Reducer>)) { // otherwise it is refused
             with_accumulation(update, un::GradientSharding{},
                               un::NoAccumulation{}); // both are one path, with another store
             with_accumulation(update, un::GradientSharding{}, un::Accumulate{.steps = 3});

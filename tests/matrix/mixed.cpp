@@ -1,5 +1,5 @@
-// Policies that the tables of the other files lack: sums between hosts, narrow grids, rates that follow the batch, and models of 16 bits whose
-// losses are scaled.
+// Policies that the tables of the other files lack: sums between hosts, narrow grids, rates that
+// follow the batch, and 16-bit models whose losses are scaled.
 #include "matrix.hpp"
 
 #include "unisono/guard/loss_scaling.hpp"
@@ -16,7 +16,7 @@ namespace {
 
 using Numbers = std::array<double, columns>;
 
-/// Of these samples' mean loss.
+/// The gradient of these samples' mean loss.
 Numbers gradient_at(const Numbers& weights, std::span<const std::size_t> all) {
     Numbers gradient{};
     for (const std::size_t i : all) {
@@ -28,7 +28,8 @@ Numbers gradient_at(const Numbers& weights, std::span<const std::size_t> all) {
     return gradient;
 }
 
-/// Its samples are numbers, so that model and oracle compute with the same code, and round to T in the same place.
+/// Its samples are numbers. Model and oracle compute with the same code, and round to T in the same
+/// place.
 template <class T>
 struct Line {
     std::array<T, columns> weights{}, slopes{};
@@ -67,7 +68,8 @@ struct Indices {
 
 constexpr std::uint64_t order = 4;
 
-/// Updates of all replicas together, with weights and sums of type W and gradients of a Line<T>; leaves out what is not finite.
+/// Updates of all replicas together, with weights and sums of type W and gradients of a Line<T>.
+/// Skips updates that are not finite.
 template <class T, class W>
 std::vector<double> expected(int world, const un::Sgd& sgd, double rate, const un::LossScaling* scaling, int& skipped) {
     std::vector<W> weights(columns);
@@ -113,7 +115,8 @@ std::vector<double> expected(int world, const un::Sgd& sgd, double rate, const u
     return {weights.begin(), weights.end()};
 }
 
-/// `oracle(world)`: the weights. Numbers of 16 bits are trained by MasterWeights, and end as the rounded image of what is trained.
+/// `oracle(world)`: the weights. MasterWeights trains 16-bit models, whose weights end as the
+/// rounded float weights.
 template <class T, class Oracle, class... Policies>
 void cross(std::string_view what, double tolerance, const Oracle& oracle, const Policies&... policies) {
     ++counts().ran;
@@ -185,7 +188,7 @@ BOOST_AUTO_TEST_CASE(sums_between_hosts) {
 
 BOOST_AUTO_TEST_CASE(on_a_narrow_grid) {
     using namespace unisono_matrix;
-    // Addends have 31 bits less the headroom, below their parameter's greatest.
+    // Addends have 31 bits less the headroom, below their parameter's largest value.
     const double tolerance = 1e-4;
     cross<double>("narrow grid, native", tolerance, oracle_of<double, double>(), sgd, un::NarrowReproducible{});
     cross<double>("narrow grid, ring, slices", tolerance, oracle_of<double, double>(), sgd, un::NarrowReproducible{},
@@ -214,8 +217,8 @@ BOOST_AUTO_TEST_CASE(weights_of_16_bits) {
 
 BOOST_AUTO_TEST_CASE(losses_are_scaled) {
     using namespace unisono_matrix;
-    const un::LossScaling scaling{.initial = 0x1p18,
-                                  .growth_interval = 3}; // beyond what a float16 holds, at first and at times
+    // At times above the range of float16.
+    const un::LossScaling scaling{.initial = 0x1p18, .growth_interval = 3};
     int skipped = 0;
     cross<un::float16>("float16, scaled", 1e-5, oracle_of<un::float16, float>(&scaling, &skipped), sgd, scaling);
     BOOST_TEST(skipped > 3 * static_cast<int>(worlds().size()));

@@ -1,4 +1,5 @@
-// Policies of the tests' own, known to the library by what they declare alone; and how many combinations were tried.
+// Policies of the tests, which the library knows only by their declarations, and the number of
+// combinations that were tried.
 #pragma once
 
 #include "unisono/layout/bucket_facts.hpp"
@@ -22,7 +23,7 @@ inline Counts& counts() {
     return all;
 }
 
-/// Equal slices for all ranks, as ZeRO's first stage has them.
+/// Equal slices for all ranks, as in ZeRO's first stage.
 struct EqualShards {
     static constexpr std::string_view name = "equal shards";
     static constexpr un::Family family = un::Family::sharding;
@@ -33,7 +34,7 @@ struct EqualShards {
     }
 };
 
-/// Synchronous, by a run of its own.
+/// Synchronous, with a run of its own.
 struct OwnUpdate {
     static constexpr std::string_view name = "own update";
     static constexpr un::Family family = un::Family::update;

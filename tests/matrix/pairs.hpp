@@ -1,4 +1,5 @@
-// Whether combinations of policies have all pairs of them: for tables, and for what makes them.
+// Whether combinations of policies have all pairs of them: for tables, and for the code that makes
+// tables.
 #pragma once
 
 #include <array>
@@ -6,8 +7,9 @@
 
 namespace unisono_matrix {
 
-/// Pairs of choices that occur in no row. `rows`: of as many indices as there are families, with `sizes` choices each;
-/// `is_refused(a, x, b, y)`: choice x of family a does not go with choice y of family b (a < b).
+/// The pairs of choices that occur in no row. `rows`: each has one index per family, with `sizes`
+/// choices. `is_refused(a, x, b, y)`: choice x of family a may not be combined with choice y of
+/// family b (a < b).
 template <std::size_t Families, class Rows, class Refused>
 constexpr std::size_t missing_pairs(const std::array<std::size_t, Families>& sizes, const Rows& rows,
                                     const Refused& is_refused) {

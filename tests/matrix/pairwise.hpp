@@ -1,4 +1,5 @@
-// The families that are not crossed in full: every pair of their policies occurs in some combination.
+// The families that are not crossed in full: every pair of their policies occurs in some
+// combination.
 #pragma once
 
 #include "matrix.hpp"
@@ -31,7 +32,7 @@ inline const auto& choices() {
 inline constexpr std::array<std::size_t, 9> sizes = {4, 5, 3, 2, 4, 3, 2, 3, 4};
 inline constexpr std::size_t reducers_at = 5, updates_at = 8;
 
-/// One combination a row: an index into each of the lists above.
+/// One combination per row: an index into each of the lists above.
 inline constexpr std::array<std::array<std::size_t, 9>, 27> rows = {{
     {0, 0, 0, 1, 3, 0, 1, 2, 1}, {0, 1, 1, 0, 2, 1, 1, 0, 0}, {0, 2, 1, 1, 1, 2, 0, 2, 2}, {0, 3, 2, 1, 2, 0, 0, 1, 0},
     {0, 4, 1, 0, 0, 2, 1, 1, 0}, {1, 0, 1, 1, 2, 2, 0, 1, 2}, {1, 1, 1, 1, 3, 2, 0, 1, 1}, {1, 1, 2, 0, 1, 0, 0, 2, 2},
@@ -42,7 +43,7 @@ inline constexpr std::array<std::array<std::size_t, 9>, 27> rows = {{
     {2, 2, 2, 0, 2, 0, 0, 2, 3}, {3, 3, 0, 1, 3, 2, 1, 0, 3}, {0, 4, 1, 0, 0, 0, 0, 1, 3},
 }};
 
-/// Who owns slices has no place in an update of each rank's own.
+/// A reducer with owners of slices may not be combined with an update of each rank's own.
 constexpr bool is_refused(std::size_t a, std::size_t x, std::size_t b, std::size_t y) {
     return a == reducers_at && b == updates_at && x == 1 && y != 0;
 }

@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(streaming) {
           un::DistributedSampler{}, un::NoAccumulation{}, un::BySamples{}, un::ConstantRate{});
 }
 
-/// Of the example: in no list of the library's.
+/// Of the example, in no list of the library.
 BOOST_AUTO_TEST_CASE(own_update) {
     using namespace unisono_matrix;
     check(un::TreeReducer{}, ElasticAveraging{.steps = 3, .strength = 0.15}, un::Replicated{}, un::FiniteGuard{},

@@ -1,4 +1,5 @@
-// Says how many combinations must have run, and prints at the end how many did, how many the rules refused, and why.
+// States how many combinations must run. At the end it prints how many ran, how many the rules
+// refused, and why.
 #include "matrix.hpp"
 
 #include <cstdio>
@@ -23,8 +24,9 @@ struct Report {
 
 BOOST_TEST_GLOBAL_FIXTURE(Report);
 
-#ifdef UNISONO_MATRIX_WHOLE // else a part of the tables is left out
-// After all others. A combination that is lost on the way, or refused by a new rule, changes these numbers.
+#ifdef UNISONO_MATRIX_WHOLE // otherwise a part of the tables is left out
+// Runs after all others. These numbers change if a combination is lost, or if a new rule refuses
+// it.
 BOOST_AUTO_TEST_CASE(
     as_many_combinations_as_ever,
     *boost::unit_test::depends_on("compressed") * boost::unit_test::depends_on("compressions_that_are_refused") *

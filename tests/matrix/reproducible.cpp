@@ -1,4 +1,4 @@
-// Sums on a grid, crossed with what else decides how gradients come together.
+// Sums on a grid, crossed with the other policies that determine how gradients are combined.
 #include "matrix.hpp"
 
 #include "unisono/trainer/reproducible.hpp"

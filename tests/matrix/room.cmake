@@ -1,4 +1,6 @@
-# In builds of few tests one reducer is crossed in full with the rest, and all others pairwise (servers, compressions, gossip and split models in other rooms): threads and memory meet in the same ways.
+# In builds of few tests, one reducer is crossed in full with the rest, and all others pairwise.
+# Servers, compressions, gossip and split models are in other rooms. Threads and memory meet in the
+# same ways.
 if(few)
     leave_out("full_(automatic|halving_doubling|parameter_server|ring|sum_only|tree)|/(served|several_workers|mixed|compressed|split|pairwise_4)[.]cpp$")
 else()

@@ -1,6 +1,8 @@
-// Updates that servers make, with policies of the other families. The oracle is that of Synchronous on as many ranks as there are workers:
-// honest for BoundedStaleness without any, for BackupWorkers without backups, and for the others with one worker; several_workers.cpp has more of them.
-// What several make of stale gradients depends on the moment: tests/simulated/served.cpp and hogwild.cpp replay it.
+// Updates that servers make, with policies of the other families. The oracle is Synchronous on as
+// many ranks as there are workers. It is valid for BoundedStaleness without staleness, for
+// BackupWorkers without backups, and for the others with one worker. several_workers.cpp has more
+// workers. The result of several workers with stale gradients depends on timing:
+// tests/simulated/served.cpp and hogwild.cpp replay it.
 #include "matrix.hpp"
 
 #include "unisono/update/asynchronous.hpp"
@@ -25,7 +27,7 @@ void check_served(const Update& update, const Guard& guard, const Optimizer& opt
         const int workers = ranks == 1 ? 1 : ranks - update.servers;
         if (workers < 1 || (workers > 1 && !update.together())) continue;
         test::any_on_processes = tried.processes;
-        struct Result { // possibly of processes
+        struct Result { // shared, as ranks may be processes
             std::array<double, columns> weights;
             std::uint64_t updates;
         };
@@ -70,8 +72,9 @@ double loss_of(const std::vector<double>& weights) {
     return loss;
 }
 
-/// Parameters in common: one worker ends where the oracle does, several with the same bits and a smaller loss than at the beginning. Where the order
-/// of their updates does not matter: several_workers.cpp.
+/// Common parameters: one worker ends where the oracle does. Several workers end with the same
+/// bits, and a smaller loss than at the beginning. several_workers.cpp has cases in which the order
+/// of their updates does not matter.
 template <class Guard, class Optimizer, class Sampler, class Accumulation, class Weighing, class Rate, class Clipping>
 void check_common(const un::Hogwild& update, const Guard& guard, const Optimizer& optimizer, const Sampler& sampler,
                   const Accumulation& accumulation, const Weighing& weighing, const Rate& rate,
@@ -102,7 +105,7 @@ void check_common(const un::Hogwild& update, const Guard& guard, const Optimizer
     }
 }
 
-/// What others give owners is refused.
+/// Policies that give owners are refused.
 template <class Reducer, class Sharding, class Update = un::Asynchronous>
 void count_refused() {
     constexpr std::string_view refusal = un::refusal<un::Group<un::InProcess>, Model, Reducer, Update, Sharding>;

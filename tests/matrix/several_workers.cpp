@@ -1,6 +1,7 @@
-// Updates of several workers whose order is left to chance. Where gradients do not depend on the parameters, and no state but a worker's own counts,
-// the order changes nothing: the end is that of a serial loop, to rounding, and nothing may be lost or made twice. What depends on
-// the order is replayed in virtual time (tests/simulated).
+// Updates of several workers in a random order. If gradients do not depend on the parameters, and
+// only a worker's own state counts, the order does not matter: the result is that of a serial loop,
+// up to rounding, and no update may be lost or made twice. tests/simulated replays in virtual time
+// what depends on the order.
 #include "matrix.hpp"
 
 #include "unisono/update/asynchronous.hpp"
@@ -14,7 +15,7 @@ namespace {
 
 using Numbers = std::array<double, columns>;
 
-/// Of these samples, wherever the weights are.
+/// The gradient of these samples, for any weights.
 Numbers pull_of(std::span<const std::size_t> all) {
     Numbers pull{};
     for (const std::size_t i : all)
@@ -45,7 +46,8 @@ struct Indices {
     }
 };
 
-/// Each worker's updates after the other's, `steps` micro-batches each, from the same weights: their changes add up.
+/// The updates of one worker after another, `steps` micro-batches each, from the same weights.
+/// Their changes add up.
 template <class Optimizer, class Clipping>
 std::vector<double> one_after_another(int workers, const Optimizer& optimizer, const Clipping& clipping,
                                       std::int64_t steps, std::uint64_t& updates) {
@@ -122,7 +124,8 @@ int check_several(const Update& update, const Optimizer& optimizer, std::int64_t
         const auto expected = one_after_another(workers, optimizer, clipping, steps, updates);
         const std::string_view names[] = {Update::name, Optimizer::name};
         compare(tried, names, all, *results, expected, 1e-11);
-        for (int rank = 0; rank < tried.ranks; ++rank) { // a server counts all updates, a worker its own
+        // A server counts all updates, a worker its own.
+        for (int rank = 0; rank < tried.ranks; ++rank) {
             const std::uint64_t own = results->at(static_cast<std::size_t>(rank)).updates;
             BOOST_TEST((rank < workers ? own * static_cast<std::uint64_t>(workers) : own) == updates, "rank " << rank);
         }

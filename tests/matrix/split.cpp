@@ -1,5 +1,6 @@
-// A model whose layers are on several ranks, crossed with what happens along the data axis: the serial loop's numbers, and the bits of
-// one stage; where each rank has one micro-batch an update, the bits of one rank.
+// A model whose layers are on several ranks, crossed with what happens along the data axis. It has
+// the serial loop's numbers and the bits of one stage. If each rank has one micro-batch per update,
+// it has the bits of one rank.
 #include "matrix.hpp"
 #include "parallel/any_schedule.hpp"
 
@@ -12,7 +13,8 @@ namespace {
 using namespace unisono_matrix;
 using unisono_test::AnySchedule;
 
-/// Some of the matrix's weights: takes the sum so far, but for the first layer, and the inputs that are left; hands on both.
+/// Some of the matrix's weights. Takes the sum so far, except in the first layer, and the remaining
+/// inputs. Passes both on.
 struct Piece {
     std::size_t first, count;
 
@@ -36,7 +38,8 @@ struct Piece {
             const double slope = call.output_gradient[s * out];
             for (std::size_t i = 0; i < count; ++i) call.gradient[i] += slope * call.input[s * in + at + i];
             if (call.input_gradient.empty()) continue;
-            std::fill_n(call.input_gradient.data() + s * in, in, 0.0); // the data's own is not asked for
+            // The data's own gradient is not requested.
+            std::fill_n(call.input_gradient.data() + s * in, in, 0.0);
             call.input_gradient[s * in] = slope;
         }
     }
@@ -59,11 +62,11 @@ using SplitModel = un::PipelineModel<un::Group<test::Transport>, double, Squared
 
 } // namespace
 
-namespace unisono_split { // not anonymous: clang would call its comparison unneeded
+namespace unisono_split { // not anonymous, or clang would call its comparison unneeded
 
 namespace un = unisono;
 
-/// Any reducer that names no owners, chosen at run time.
+/// Any reducer without owners, chosen at run time.
 struct AnyReducer {
     enum Kind { native, ring, tree, halving_doubling } kind = native;
 
@@ -164,7 +167,7 @@ void check_split(const Reducer& reducer, const Update& update, const Sharding& s
     constexpr bool local = !Update::agrees && !un::detail::has_servers<Update>;
     Found one_rank{};
     for (const int data : {1, 2}) {
-        // Two replicas on one rank or two, where all make one update together.
+        // Two replicas, on one rank or two, if all make one update together.
         const int replicas = local ? data : 2;
         const auto with = [&](const Shape& shape) {
             if constexpr (local)
@@ -198,7 +201,7 @@ void check_split(const Reducer& reducer, const Update& update, const Sharding& s
     }
 }
 
-/// Two sums of two numbers are alike in any order, those of more are not.
+/// A sum of two numbers does not depend on their order. A sum of more numbers does.
 Bits bits_of(const un::Accumulate& accumulation) {
     return accumulation.steps == 1 ? Bits::of_one_rank : Bits::of_one_stage;
 }
@@ -234,7 +237,7 @@ BOOST_AUTO_TEST_CASE(a_server_and_a_limit) {
     for (const un::Accumulate& accumulation : every_accumulation)
         check_split(un::ParameterServerReducer{.servers = 1}, un::Synchronous{}, un::Replicated{}, accumulation,
                     bits_of(accumulation));
-    // The stages' squares are added in another order than the layers' of one.
+    // The squares of several stages are added in another order than those of one stage.
     check_split(AnyReducer{}, un::Synchronous{}, un::StateSharding{}, un::Accumulate{.steps = 3}, Bits::of_nobody,
                 un::ClipByNorm{.max_norm = 0.3});
 }

@@ -1,5 +1,6 @@
-// Typical mistakes of somebody's first programs that show when the program runs: what the library says, word for word; `*` stands for what varies,
-// such as the rank that noticed first. compiled/programs.cpp has those that the compiler finds. A sanitizer build shows that none is undefined.
+// Typical mistakes in first programs that show at run time, with the library's exact messages. `*`
+// stands for what varies, such as the rank that noticed first. compiled/programs.cpp has mistakes
+// that the compiler finds. A sanitizer build shows that none is undefined behaviour.
 #include "unisono/checkpoint/checkpoints.hpp"
 #include "unisono/launch/launcher_options.hpp"
 #include "unisono/observe/metric_files.hpp"
@@ -33,7 +34,7 @@ namespace {
 using World = un::Group<un::InProcess>;
 using Batch = un::RowBatch<float>;
 
-/// What its call does is up to the mistake.
+/// Each mistake defines what its call does.
 struct Model {
     std::vector<float> w, g;
     std::function<void(Model&, const Batch&, un::Pass&)> does = [](Model& model, const Batch&, un::Pass&) {
@@ -75,7 +76,7 @@ void expect(const std::string& said, std::string_view pattern) {
                         "said: " << (said.empty() ? "nothing" : said) << "\nexpected: " << pattern);
 }
 
-/// What the call says by an exception.
+/// The text of the exception that the call throws.
 template <class Body>
 std::string said_by(Body&& body) {
     try {
@@ -86,7 +87,8 @@ std::string said_by(Body&& body) {
     return {};
 }
 
-/// Two ranks make the mistake, and neither goes on as if nothing had been: each throws. The first error of the world is as expected.
+/// Two ranks make the mistake. Neither continues as if nothing had happened: each throws. The first
+/// error of the world is as expected.
 template <class Body>
 void on_two(std::string_view pattern, Body body) {
     std::array<std::string, 2> said;
@@ -107,7 +109,7 @@ void on_two(std::string_view pattern, Body body) {
         BOOST_CHECK_MESSAGE(!said[rank].empty(), "rank " << rank << " heard nothing");
 }
 
-/// The same of a mistake after which one rank ends well, and only the other one is left to hear of it.
+/// As on_two, for a mistake after which one rank ends well, and only the other one can report it.
 template <class Body>
 void on_one(std::string_view pattern, Body body) {
     expect(said_by([&] { un::run<un::InProcess>(2, body, {.timeout = 10s}); }), pattern);
@@ -202,9 +204,10 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_is_never_added) { // a warning: a gradient 
         model.does = [](Model&, const Batch&, un::Pass&) {};
         un::Trainer trainer{world, model}, second{world, right};
         trainer.fit(data, quiet);
-        trainer.fit(data, quiet); // says nothing more
+        trainer.fit(data, quiet); // no second warning
         second.fit(data, quiet);
-        un::Trainer measured{world, right, un::AutomaticSharding{}}; // by updates of its own, which say nothing
+        // Its own measuring updates do not warn.
+        un::Trainer measured{world, right, un::AutomaticSharding{}};
     });
     stderr = usual;
     std::fclose(caught);
@@ -230,7 +233,7 @@ BOOST_AUTO_TEST_CASE(memory_of_a_model) {
           quiet, [](Model& model, World&) {
               model.does = [](Model& own, const Batch&, un::Pass&) {
                   own.g = std::vector<float>{1, 2};
-              }; // moves: the memory is another one
+              }; // moves: the memory is another
           });
     train("unisono: bad_input: rank *: parameter 0: parameters() has 5000 elements; expected the 2 elements where they "
           "lay when the trainer was made (*",
@@ -240,7 +243,8 @@ BOOST_AUTO_TEST_CASE(memory_of_a_model) {
            [](World& world) {
                Model model;
                un::Trainer trainer{world, model};
-               model.w = std::vector<float>{1, 2}; // weights from a file, after the trainer was made
+               // Weights from a file, after the trainer was made.
+               model.w = std::vector<float>{1, 2};
                trainer.fit(data, quiet);
            });
 }
@@ -265,7 +269,8 @@ BOOST_AUTO_TEST_CASE(calls_of_a_model) {
                   };
           });
     train("the file is not there", quiet,
-          [](Model& model, World& world) { // the exception as it was; the other rank hears its text and its rank
+          // The exception stays as it was. The other rank gets its text and its rank.
+          [](Model& model, World& world) {
               if (world.rank() == 1)
                   model.does = [](Model&, const Batch&, un::Pass&) {
                       throw std::runtime_error("the file is not there");
@@ -282,7 +287,7 @@ BOOST_AUTO_TEST_CASE(calls_of_a_model) {
            });
 }
 
-// --- ranks that do not do the same
+// --- ranks that do different things
 
 BOOST_AUTO_TEST_CASE(trainers_of_ranks) {
     on_one("unisono: peer_lost in the constructor of a Trainer #1: rank 1 has left; rank 0 waits for it in the "
@@ -321,7 +326,7 @@ BOOST_AUTO_TEST_CASE(trainers_of_ranks) {
                const std::array<std::size_t, 1> first = {0};
                if (world.rank() == 1) return un::all_reduce(world, own);
                said_by_step = said_by([&] { trainer.step(data.batch(first)); });
-               world.check(); // the world's fault is thrown again
+               world.check(); // the world's error is thrown again
            });
     expect(said_by_step, "unisono: mismatch in *: rank * called *, rank * called * (this rank called step)");
     on_two("unisono: mismatch in fit: FitOptions.batch_size is 2 on rank 1 and 1 on rank 0; expected the same on all "
@@ -343,7 +348,7 @@ BOOST_AUTO_TEST_CASE(trainers_of_ranks) {
                Model model;
                un::Trainer trainer{world, model};
                const std::vector<float> mine(world.rank() == 0 ? 32 : 16);
-               const un::RowData own(mine, 2); // each its own file
+               const un::RowData own(mine, 2); // each rank its own file
                trainer.fit(own, quiet);
            });
     on_two("unisono: mismatch in verify_replicas: parameter 0 differs between rank 0 and rank 1*", [](World& world) {
@@ -458,7 +463,8 @@ BOOST_AUTO_TEST_CASE(checkpoints) {
         Model model;
         un::Trainer trainer{world, model, un::DistributedSampler{.shuffle = true, .seed = 1}};
         un::Checkpoints files(folder.path());
-        trainer.fit(data, quiet, [](const un::UpdateReport&) { return false; }); // in the middle of an epoch
+        // In the middle of an epoch.
+        trainer.fit(data, quiet, [](const un::UpdateReport&) { return false; });
         files.save(trainer);
     });
     const auto resume = [&](std::size_t parameters, const std::string& name, auto optimizer, auto sampler) {
@@ -526,7 +532,8 @@ BOOST_AUTO_TEST_CASE(variables_of_launchers) {
            "unisono: timeout in rendezvous: rank 0 waited 200 ms: of 3 ranks 2 never came: ranks 1, 2*");
 }
 
-BOOST_AUTO_TEST_CASE(misspelt_variables) { // a warning: a program may have variables of its own
+// A warning, because a program may have variables of its own.
+BOOST_AUTO_TEST_CASE(misspelt_variables) {
     const auto warned = [](const std::string& name) { return un::detail::unknown_variables({{name, "1"}}); };
     expect(warned("UNISONO_INTERFACES"), "unisono: warning: UNISONO_INTERFACES is set, but is no variable of Unisono; "
                                          "did you mean UNISONO_INTERFACE?\n");

@@ -1,4 +1,4 @@
-// Models made of functions and of memory train as models with a class of their own do, to the bit.
+// Models made of functions and memory train like models with a class of their own, to the bit.
 #include "../trainer/models.hpp"
 #include "../trainer/outcomes.hpp"
 
@@ -43,7 +43,7 @@ struct Found {
 
 const un::Sgd sgd{.learning_rate = 0.01, .momentum = 0.9};
 
-/// Rank 0's weights after a training on `ranks`; any rank's error is thrown.
+/// Rank 0's weights after a training on `ranks`. Any rank's error is thrown.
 template <class Make, class... Policies>
 std::vector<double> trained(int ranks, Make make, Policies... policies) {
     const test::Shared<std::array<double, 3>> weights;

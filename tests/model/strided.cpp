@@ -1,4 +1,5 @@
-// Tensors with strides are trained as contiguous ones are, to the bit, and what lies between their elements stays untouched.
+// Tensors with strides train like contiguous ones, to the bit. Memory between their elements stays
+// unchanged.
 #include "../trainer/models.hpp"
 #include "../trainer/outcomes.hpp"
 
@@ -20,8 +21,9 @@ using namespace unisono_test;
 using Tensor = un::StridedTensor<float>;
 using Batch = un::RowBatch<float>;
 
-/// A matrix of 2 x 3 of which y = A x, a scalar c and a vector b of 2: loss = mean over rows of |y + c x0 + b|^2 / 2.
-/// Its memory is how `strided` says: rows of 3, or the transpose with a gap of 1 behind each column, and the vector backwards.
+/// A matrix A of 2 x 3 with y = A x, a scalar c and a vector b of 2: loss = mean over rows of |y +
+/// c x0 + b|^2 / 2. `strided` decides the memory: rows of 3, or the transpose with a gap of 1 after
+/// each column, and the vector in reverse.
 struct Network {
     bool strided;
     std::vector<float> matrix, matrix_gradient, vector, vector_gradient;
@@ -32,7 +34,7 @@ struct Network {
 
     explicit Network(bool with_strides) : strided(with_strides) {
         matrix.assign(9, -7);
-        matrix_gradient.assign(9, strided ? 3 : 0); // what was there before does not count
+        matrix_gradient.assign(9, strided ? 3 : 0); // earlier contents do not count
         vector.assign(2, 0.25f);
         vector_gradient.assign(2, 0);
         for (std::size_t i = 0; i < 2; ++i)
@@ -162,7 +164,7 @@ BOOST_AUTO_TEST_CASE(contiguous_tensors_are_trained_in_place) {
     BOOST_TEST(same.gradients()[1].data() == &contiguous.scalar_gradient);
     BOOST_TEST(copied.parameters()[0].data() != strided.matrix.data());
     BOOST_TEST(copied.parameters()[1].data() == &strided.scalar);
-    BOOST_TEST(copied.parameters()[0][1] == -0.5f); // row-major, whatever the memory
+    BOOST_TEST(copied.parameters()[0][1] == -0.5f); // row-major, for any memory
     BOOST_TEST((copied.parameter_shapes()[0] == std::vector<std::size_t>{2, 3}));
     BOOST_TEST(un::parameter_label(copied, 2) == "parameter 2 (vector)");
 }
@@ -176,7 +178,7 @@ BOOST_AUTO_TEST_CASE(a_model_that_threw_starts_anew) {
     batch.values = {1, 2, 3};
     un::Pass pass;
     BOOST_CHECK_THROW(model(batch, pass), std::runtime_error);
-    network.scalar_gradient = 0; // in place, and so the trainer's to zero
+    network.scalar_gradient = 0; // in place, so the trainer must zero it
     model(batch, pass);
     Network other(true);
     un::WithStrides fresh(other);

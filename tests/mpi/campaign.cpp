@@ -12,7 +12,7 @@
 BOOST_AUTO_TEST_CASE(random_cases_against_what_a_rank_computes_alone) {
     const std::size_t all = campaign::from_environment("UNISONO_TEST_CASES", 600);
     std::uint64_t seed = campaign::from_environment("UNISONO_TEST_SEED", 1);
-    constexpr int batches = 40; // of 2.5 cases in the mean
+    constexpr int batches = 40; // of 2.5 cases on average
     auto world = unisono::adopt(MPI_COMM_WORLD, std::chrono::seconds(30));
     for (std::size_t begun = 0; begun < all; begun += batches * 5 / 2, ++seed) {
         test::Findings findings;

@@ -8,7 +8,8 @@ mpirun, program = sys.argv[1:3]
 options = ["--allow-run-as-root", "--oversubscribe"] if "openmpi" in mpirun else []
 
 
-# No copies straight from another process's memory: containers forbid them, and a rank that stops would go on giving its data.
+# No direct copies from another process's memory: containers forbid them, and a stopped rank would
+# continue to give its data.
 no_single_copies = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none", "UCX_TLS": "self,posix,sysv"}
 
 

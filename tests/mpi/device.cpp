@@ -1,12 +1,14 @@
-// Run by mpirun of each MPI: ranks with devices, whose memory MPI's own collectives are given as it is. The devices are a stand-in
-// (tests/nccl/stand_in) whose memory must not be touched until a test opens it, as a CUDA-aware MPI has it; none of the MPIs that are tried is one,
-// so the ranks say that it goes directly. Rank 0 prints "ok", or each rank what is wrong.
+// Run by mpirun of each MPI: ranks with devices, whose memory is given to MPI's own collectives as
+// it is. The devices are a stand-in (tests/nccl/stand_in), whose memory must not be touched until a
+// test opens it, as for a CUDA-aware MPI. No MPI in the tests is CUDA-aware, so the ranks claim
+// that MPI accesses device memory. Rank 0 prints "ok", or each rank what is wrong.
 //     device               everything that ends well
-//     device asked         what the ranks' MPIs say of themselves, and wishes that do not fit: each rank is told
-//     device absent        rank 1 has no such device: each rank is told
-//     device mismatch      ranks sum different numbers of elements: all are told
-//     device silent_inside rank 1 begins MPI's own collective with all others and looks no more at it: timeout
-//     device no_room       what the group did not allocate needs a room on the device, which is full
+//     device asked         what the ranks' MPIs report, and unsuitable requests: each rank fails
+//     device absent        rank 1 has no such device: each rank fails
+//     device mismatch      ranks sum different numbers of elements: all ranks fail
+//     device silent_inside rank 1 begins MPI's own collective with all others and polls no more:
+//                          timeout
+//     device no_room       memory that the group did not allocate needs room on the full device
 #include <unisono/cuda.hpp>
 #include <unisono/mpi.hpp>
 #include <unisono/unisono.hpp>
@@ -38,13 +40,13 @@ using test::upload;
 using Device = un::Cuda<un::Mpi>;
 using Wish = un::DeviceTransfers;
 
-constexpr un::NativeSchedule own{.transports_own_bytes = 0}; // MPI's, whatever the size
+constexpr un::NativeSchedule own{.transports_own_bytes = 0}; // MPI's, at any size
 
 void require(bool condition, const std::string& what) {
     if (!condition) throw std::runtime_error("wrong: " + what);
 }
 
-/// Opens the device's memory, and says which way the data of `body` took.
+/// Opens the device's memory, and reports which way the data of `body` took.
 void goes(bool direct, std::size_t within, const std::string& what, const std::function<void()>& body) {
     stand_in::open_to_all(direct);
     const stand_in::Counts before = stand_in::counts();
@@ -59,7 +61,7 @@ void goes(bool direct, std::size_t within, const std::string& what, const std::f
                     " bytes moved on the device, not " + std::to_string(within));
 }
 
-/// Memory of the device that the group knows nothing of.
+/// Memory of the device that the group does not know.
 template <class T>
 class Unknown {
 public:
@@ -168,7 +170,8 @@ void others(Group& world) {
     const std::size_t cut = block.span().size() * p;
     goes(true, 4 * cut + 8 * block.span().size() - 4 * block.span().size(), "reduce_scatter of unknown memory",
          [&] { un::reduce_scatter(world, unknown.span().subspan(0, cut), block.span(), un::Sum{}, {}, own); });
-    // What MPI could only do by code of the host, a schedule that is named, and what is small: by way of the host.
+    // Through the host: what MPI could do only with host code, a schedule that is named, and small
+    // data.
     const auto data = upload(world, std::vector<float>(1000, 1.0f));
     const auto half = upload(world, std::vector<un::bfloat16>(1000, un::bfloat16(1.0f)));
     goes(false, 0, "bf16", [&] { un::all_reduce(world, half.span(), un::Sum{}, own); });
@@ -186,7 +189,7 @@ void others(Group& world) {
         goes(false, 0, "half of the world", [&] { un::all_reduce(part, ones.span(), un::Sum{}, own); });
 }
 
-/// MPI knows no streams: it begins behind what is on them, and they go on behind it.
+/// MPI knows no streams. It begins after the work on them, and their later work begins after it.
 void streams(Group& world) {
     const un::detail::CudaStream mine = un::detail::CudaStream::make();
     const auto data = upload(world, std::vector<float>(2000, 1.0f)),
@@ -207,8 +210,9 @@ void streams(Group& world) {
     un::after(world, mine.get());
     un::Operation sum = un::start_all_reduce(world, data.span(), un::Sum{}, own);
     un::Operation ring = un::start_all_reduce(world, data.span(), un::Sum{}, un::RingSchedule{.chunk_bytes = 1000});
-    un::Operation again = un::start_all_reduce(world, data.span(), un::Sum{}, own); // of what the other two leave
-    before.wait();                                                                  // not behind what came after it
+    // Of what the other two leave.
+    un::Operation again = un::start_all_reduce(world, data.span(), un::Sum{}, own);
+    before.wait(); // not after a later operation
     require(download(other.span())[1999] == p, "the one before");
     for (int i = 0; i < 300; ++i) require(!sum.poll() && !ring.poll() && !again.poll(), "done before its time");
     open = true;
@@ -241,7 +245,7 @@ std::vector<float> numbers(std::size_t count) {
     return made;
 }
 
-constexpr std::size_t width = 20000, rows = 16; // 80 kB: large enough for MPI's own
+constexpr std::size_t width = 20000, rows = 16; // 80 kB: large enough for MPI's own collective
 constexpr std::size_t updates = 2 * rows / 2 / 2;
 
 template <class World>
@@ -271,7 +275,7 @@ std::vector<float> trained(World& world) {
     }
 }
 
-/// MPI's sums of two ranks have but one order, so a training has the bits that it has on the host.
+/// A sum of two ranks has only one order, so a training has the same bits as on the host.
 void training(Group& world) {
     const std::vector<float> found = trained(world);
     auto host = un::adopt(MPI_COMM_WORLD);
@@ -288,7 +292,7 @@ Group make(Wish wish, int device = 0) {
     return world;
 }
 
-/// What all ranks make of what each one says.
+/// The conclusion of all ranks from what each one reports.
 void verdicts() {
     using Card = un::detail::MpiDeviceCard;
     const auto card = [](Wish wish, bool able, const char* library, const char* why, const char* problem) {
@@ -344,9 +348,9 @@ void everything() {
     require(stand_in::counts().device_bytes == 0 && stand_in::counts().pinned_bytes == 0, "something is left");
 }
 
-/// Each rank prints what it is told.
+/// Each rank prints its error.
 void failing(const std::string& what, int rank) {
-    if (what == "asked") { // an MPI that takes no memory of devices is given none
+    if (what == "asked") { // an MPI that does not accept device memory gets none
         Group world = make(Wish::automatic);
         const auto data = upload(world, std::vector<float>(100'000, 1.0f));
         goes(false, 0, "a sum", [&] { un::all_reduce(world, data.span()); });
@@ -368,7 +372,8 @@ void failing(const std::string& what, int rank) {
     const auto data = upload(world, std::vector<float>(count, 1.0f));
     un::Operation sum = un::start_all_reduce(world, data.span());
     if (what == "silent_inside" && rank == 1) {
-        while (!world.endpoint().is_turn_of(2)) sum.poll(); // until it has begun the first, after what was agreed on
+        // Until it has begun the first, after the agreement.
+        while (!world.endpoint().is_turn_of(2)) sum.poll();
         std::this_thread::sleep_for(std::chrono::seconds(5));
     }
     sum.wait();

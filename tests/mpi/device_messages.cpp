@@ -1,9 +1,10 @@
-// Run by mpirun of each MPI: ranks with a device over MPI, over the stand-in for CUDA, whose memory MPI finds elsewhere and may not touch
-// where the program sees it. What moves without being combined goes straight, and not a byte of it over the bus. Rank 0 prints "ok", or
-// each rank what is wrong.
+// Run by mpirun of each MPI: ranks with a device over MPI, over the stand-in for CUDA. MPI finds
+// the device's memory at another address, and may not access it at the program's address. Data that
+// are not combined move directly, without a byte over the bus. Rank 0 prints "ok", or each rank
+// what is wrong.
 //     device_messages           everything that ends well
-//     device_messages mismatch  rank 1 broadcasts another number of elements, straight: all are told
-//     device_messages silent    rank 1 does not come: timeout
+//     device_messages mismatch  rank 1 broadcasts another number of elements: all ranks fail
+//     device_messages silent    rank 1 takes no part: timeout
 #include "nccl/stand_in/stand_in.hpp"
 
 #include <unisono/transport/network/device_memory.hpp>
@@ -51,7 +52,7 @@ std::vector<int> numbers(int rank, std::size_t count) {
     return values;
 }
 
-/// What `body` copies over this rank's bus.
+/// The number of bytes that `body` copies over this rank's bus.
 template <class Body>
 std::size_t over_the_bus(Body body) {
     const stand_in::Counts before = stand_in::counts();
@@ -60,7 +61,8 @@ std::size_t over_the_bus(Body body) {
     return after.bytes_to_host - before.bytes_to_host + after.bytes_to_device - before.bytes_to_device;
 }
 
-/// `late`: rank 1 comes to each later than the others' messages. `mixed`: what others send from memory of the host may come by the host's.
+/// `late`: rank 1 begins each operation after the others' messages arrive. `mixed`: messages from
+/// other ranks' host memory may pass through the host.
 template <class Family>
 void check(World& world, const std::string& name, bool expects_direct, bool mixed, bool late, const Family& family) {
     const int ranks = world.size(), last = ranks - 1;
@@ -96,13 +98,13 @@ void check(World& world, const std::string& name, bool expects_direct, bool mixe
     moved("all_to_all", [&] { un::all_to_all(world, from.span(), to.span()); });
     require(download(to.span()) == in, name + "all_to_all");
 
-    un::all_reduce(world, mine.span()); // combined by the host
+    un::all_reduce(world, mine.span()); // combined on the host
     std::vector<int> sum(count);
     for (std::size_t i = 0; i < count; ++i)
         for (int rank = 0; rank < ranks; ++rank) sum[i] += 1'000'000 * rank + static_cast<int>(i);
     require(download(mine.span()) == sum, name + "all_reduce");
 
-    // Several at once, waited for in another order; and small ones, which go by the host.
+    // Several at once, waited for in another order, and small ones, which pass through the host.
     const auto first = upload(world, numbers(world.rank(), count)), second = upload(world, numbers(world.rank(), 100));
     const auto third = upload(world, numbers(world.rank(), count));
     un::Operation a = un::start_broadcast(world, first.span(), 0, family);
@@ -136,7 +138,7 @@ void ends_well() {
         }
         un::barrier(world);
     }
-    // To the others the messages are the same.
+    // To the other ranks the messages are the same.
     World mixed = world_of(rank == 0 ? Way::staged : Way::automatic);
     if (mixed.size() > 1) check(mixed, "mixed ", rank != 0, true, true, un::NativeSchedule{});
     un::barrier(mixed);

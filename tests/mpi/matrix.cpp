@@ -1,4 +1,5 @@
-// The policy matrix over MPI: main() of its ranks; what runs is tests/networks/matrix, whose worlds are those of MPI_COMM_WORLD.
+// The policy matrix over MPI: main() of its ranks. It runs tests/networks/matrix on the worlds of
+// MPI_COMM_WORLD.
 #include "../networks/any_network.hpp"
 
 #include <unisono/mpi.hpp>

@@ -1,10 +1,11 @@
-// Run by mpirun of each MPI: worlds of MPI's ranks do what worlds of threads do. Rank 0 prints "ok", or each rank what is wrong.
+// Run by mpirun of each MPI: worlds of MPI's ranks do what worlds of threads do. Rank 0 prints
+// "ok", or each rank what is wrong.
 //     ranks            everything that ends well
-//     ranks mismatch   ranks call different collectives: all are told
-//     ranks throws     rank 1 throws: all are told
-//     ranks silent     rank 1 does not come: timeout
-//     ranks mismatch_large, silent_large  the same where MPI's own collective would run
-//     ranks silent_inside  rank 1 begins MPI's own collective with all others and looks no more at it: timeout
+//     ranks mismatch   ranks call different collectives: all ranks fail
+//     ranks throws     rank 1 throws: all ranks fail
+//     ranks silent     rank 1 takes no part: timeout
+//     ranks mismatch_large, silent_large  the same at sizes of MPI's own collectives
+//     ranks silent_inside  rank 1 begins MPI's own collective and polls no more: timeout
 #include "unisono/mpi.hpp"
 #include "unisono/unisono.hpp"
 
@@ -64,7 +65,7 @@ void collectives(un::Group<un::Mpi>& world) {
         un::broadcast(world, values, root);
         require(values.front() == root + 0.5 && values.back() == root + 0.5, "broadcast");
     }
-    // Several in flight, waited for in another order, in groups of their own.
+    // Several in flight, waited for in another order, in different groups.
     auto halves = world.split(world.rank() % 2, world.rank());
     std::vector<float> first(50000, 1.0f), second(10, 2.0f);
     un::Operation a = un::start_all_reduce(world, first);
@@ -84,11 +85,12 @@ void collectives(un::Group<un::Mpi>& world) {
     un::barrier(world);
 }
 
-// --- MPI's own collectives: `own` runs them whatever the size ---------------------------------------------------------------
+// --- MPI's own collectives: `own` runs them at any size ------------------------------------------
 
 constexpr un::NativeSchedule own{.transports_own_bytes = 0};
 
-/// Calls `body`, and says whether MPI's own collectives moved the data: then our messages had none.
+/// Calls `body`, and checks whether MPI's own collectives moved the data: then no messages of the
+/// library did.
 template <class Body>
 void by_mpi(un::Group<un::Mpi>& world, bool expected, Body body) {
     const std::uint64_t before = world.traffic().bytes_sent;
@@ -137,7 +139,8 @@ void own_reductions(un::Group<un::Mpi>& world, const Op& op, bool expected, std:
     }
 }
 
-/// Blocks: of one size, or of rank r's own (r + 1 times `block`); in memory of the program's, and in place in the group's.
+/// Blocks of one size, or of rank r's own (r + 1 times `block`): in memory of the program, and in
+/// place in the group's.
 void own_blocks(un::Group<un::Mpi>& world, std::size_t block, bool equal) {
     const auto p = static_cast<std::size_t>(world.size());
     const auto me = static_cast<std::size_t>(world.rank());
@@ -179,7 +182,8 @@ void own_collectives(un::Group<un::Mpi>& world) {
         own_reductions<std::int32_t>(world, un::Max{}, true, block);
         own_reductions<std::int64_t>(world, un::Sum{}, true, block);
         own_reductions<std::uint8_t>(world, un::Min{}, true, block);
-        own_reductions<float>(world, un::Max{}, false, block); // what a NaN gives, MPI does not say
+        // MPI does not define the result for NaN.
+        own_reductions<float>(world, un::Max{}, false, block);
         own_reductions<un::bfloat16>(world, un::Sum{}, false, block);
         own_blocks(world, block, true);
         own_blocks(world, block, false);
@@ -191,7 +195,7 @@ void own_collectives(un::Group<un::Mpi>& world) {
     };
     std::vector<Odd> to(3 * p), from(3 * p);
     for (std::size_t i = 0; i < to.size(); ++i)
-        to[i].bytes[4] = static_cast<std::uint8_t>(16 * me + i / 3); // from whom and for whom
+        to[i].bytes[4] = static_cast<std::uint8_t>(16 * me + i / 3); // sender and receiver
     by_mpi(world, true, [&] { un::all_to_all(world, to, from, {}, {}, own); });
     for (std::size_t i = 0; i < from.size(); ++i)
         require(from[i].bytes[4] == static_cast<std::uint8_t>(16 * (i / 3) + me), "all_to_all");
@@ -206,7 +210,7 @@ void own_collectives(un::Group<un::Mpi>& world) {
     double sum = 0, weights = 0;
     for (int rank = 1; rank <= world.size(); ++rank) sum += rank * rank, weights += rank;
     require(std::abs(mean[9] - sum / weights) < 1e-12, "weighted mean");
-    // Many in flight, waited for in another order, together with ours.
+    // Many in flight, waited for in another order, together with the library's.
     std::vector<std::vector<std::int64_t>> many(20, std::vector<std::int64_t>(500, 1));
     std::vector<un::Operation> operations;
     for (std::size_t i = 0; i < many.size(); ++i)
@@ -214,7 +218,7 @@ void own_collectives(un::Group<un::Mpi>& world) {
                                         : un::start_all_reduce(world, many[i], un::Sum{}, own));
     for (std::size_t i = many.size(); i-- > 0;) operations[world.rank() % 2 == 0 ? i : many.size() - 1 - i].wait();
     for (const auto& one : many) require(one[499] == world.size(), "many in flight");
-    // Groups that `split` makes go by our schedules.
+    // Groups from `split` use the library's schedules.
     auto halves = world.split(world.rank() % 2, world.rank());
     std::vector<float> part(100, 1.0f);
     un::all_reduce(halves, part, un::Sum{}, own);
@@ -229,7 +233,7 @@ std::vector<double> numbers(std::size_t count) {
     return made;
 }
 
-/// A training has the bits that it has on as many threads.
+/// A training has the same bits as on the same number of threads.
 template <class World>
 std::vector<double> trained(World& world) {
     LeastSquares<double> model(5, 3);
@@ -258,7 +262,7 @@ int work(const std::string& what) {
         collectives(world);
         own_collectives(world);
         training(world);
-        MPI_Comm pair = MPI_COMM_NULL; // the program's own communicators, too
+        MPI_Comm pair = MPI_COMM_NULL; // also the program's own communicators
         MPI_Comm_split(MPI_COMM_WORLD, world.rank() / 2, 0, &pair);
         {
             auto small = un::adopt(pair);

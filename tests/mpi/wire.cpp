@@ -1,12 +1,14 @@
-// Run by mpirun of each MPI: MPI's wire without a group above it, and worlds that end while their messages are under way. Each rank prints
-// "ok", or what is wrong.
+// Run by mpirun of each MPI: MPI's wire without a group above it, and worlds that end while their
+// messages are in flight. Each rank prints "ok", or what is wrong.
 //     wire pieces      messages of more bytes than MPI takes at once
 //     wire no_memory   the handler has no memory for such a message
 //     wire goodbye     a goodbye overtakes messages
-//     wire leaves      rank 0 ends its world and uses its memory again before rank 1 receives
-//     wire worlds      more worlds, one after the other, than MPI has communicators; each leaves messages that nobody receives
-//     wire fault       after a fault of one rank its world's communicators are kept, and the next world works
-//     wire adopts      what is no communicator of one group is refused; so is one that MPI cannot copy, by an exception
+//     wire leaves      rank 0 ends its world and reuses its memory before rank 1 receives
+//     wire worlds      more successive worlds than MPI has communicators; each leaves
+//                      messages that no rank receives
+//     wire fault       after a fault a world's communicators are kept; the next world works
+//     wire adopts      a communicator that is not of one group is refused; so is one that
+//                      MPI cannot copy, by an exception
 //     wire stays       rank 1 never ends its world
 #include "unisono/mpi.hpp"
 #include "unisono/unisono.hpp"
@@ -39,7 +41,7 @@ MPI_Comm copy_of_world() {
     return made;
 }
 
-/// What a group would be above a wire: all messages go to one memory, if there is one.
+/// Stands for a group above a wire. All messages go to one memory, if there is one.
 struct Above : un::detail::AnyFrameHandler {
     std::vector<std::byte> into;
     bool has_memory = true;
@@ -56,7 +58,7 @@ struct Above : un::detail::AnyFrameHandler {
     void complete(std::uint32_t) { ++complete_ones; }
 };
 
-/// Polls until `done()`, ten seconds at most.
+/// Polls until `done()`, for at most ten seconds.
 template <class Done>
 void poll_until(MpiWire& wire, Above& above, Done done) {
     for (const un::nanoseconds until = un::steady_now() + 10'000'000'000; !done(); wire.poll(above))
@@ -73,7 +75,7 @@ std::vector<std::byte> numbers(std::size_t bytes) {
     return made;
 }
 
-/// Rank 0 sends to rank 1, in pieces of 4 KiB.
+/// Rank 0 sends to rank 1, in parts of 4 KiB.
 void pieces(int rank, bool has_memory) {
     MpiOverseer overseer;
     MpiWire wire(copy_of_world(), copy_of_world(), overseer, true, 4096);
@@ -103,7 +105,8 @@ void pieces(int rank, bool has_memory) {
     wire.forget();
 }
 
-/// Rank 0 sends one message in a frame that MPI may not send at once, and a large one, says goodbye and looks no more at MPI for a while.
+/// Rank 0 sends one message in a frame that MPI may delay, and a large one. Then it says goodbye
+/// and does not call MPI for a while.
 void goodbye(int rank) {
     MpiOverseer overseer;
     MpiWire wire(copy_of_world(), copy_of_world(), overseer, true);
@@ -132,7 +135,7 @@ un::Group<un::Mpi> world_of(MPI_Comm communicator = MPI_COMM_WORLD) {
 }
 
 void leaves(int rank) {
-    constexpr int messages = 40; // more than a rank has buffers for
+    constexpr int messages = 40; // more than the buffers of a rank
     const auto value = [](int message, int i) { return 1000 * message + i; };
     if (rank == 0) {
         {
@@ -143,7 +146,8 @@ void leaves(int rank) {
                 un::send(world, data, 1, message);
             }
         }
-        std::vector<std::unique_ptr<std::byte[]>> others; // what a program does next with its memory
+        // As a program uses its memory afterwards.
+        std::vector<std::unique_ptr<std::byte[]>> others;
         for (std::size_t bytes = 8'000; bytes < 9'000; ++bytes) {
             others.push_back(std::make_unique<std::byte[]>(bytes));
             std::memset(others.back().get(), 0xee, bytes);
@@ -166,7 +170,7 @@ void worlds(int rank) {
     for (int i = 0; i < 2500; ++i) {
         auto world = world_of();
         std::vector<int> number{i}, got{-1};
-        if (i % 3 == 0) { // this world's message is received, none of an earlier one
+        if (i % 3 == 0) { // receives this world's message, not an earlier world's
             if (rank == 0) un::send(world, number, 1, 5);
             else un::receive(world, got, 0, 5);
             require(rank == 0 || got[0] == i, "a message of another world");
@@ -212,7 +216,7 @@ void adopts(int rank) {
         require(found.code() == un::ErrorCode::bad_input, found.what());
     }
     MPI_Comm_free(&between);
-    std::vector<MPI_Comm> all; // Open MPI has more of them than anybody waits for
+    std::vector<MPI_Comm> all; // Open MPI has more of them than the test has time for
     int code = MPI_SUCCESS;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     while (code == MPI_SUCCESS && all.size() < 3000) {
@@ -238,7 +242,7 @@ void adopts(int rank) {
     all.pop_back();
     MPI_Comm_free(&all.back());
     all.pop_back();
-    auto world = world_of(); // the one that was made in vain is free again
+    auto world = world_of(); // the communicator of the failed attempt is free again
     std::vector<int> sum{1};
     un::all_reduce(world, sum);
     require(sum[0] == 2, "a sum after failed attempts");

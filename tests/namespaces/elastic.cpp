@@ -1,4 +1,4 @@
-// Elastic worlds of ranks on two hosts that are name spaces: see tests/elastic/striking.hpp.
+// Elastic worlds of ranks on two hosts that are namespaces: see tests/elastic/striking.hpp.
 #include "../elastic/striking.hpp"
 #include "support.hpp"
 

@@ -1,4 +1,5 @@
-// What goes wrong between hosts: cables that are pulled, hosts that vanish or never were, and ranks that are slow, which is no fault.
+// Faults between hosts: pulled cables, hosts that vanish or never existed, and slow ranks, which
+// are no fault.
 #include "support.hpp"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace {
 
 const Job::Variables impatient{{"TEST_TIMEOUT_S", "3"}};
 
-/// What a rank said last, "fault timeout peer 1: ...", taken apart.
+/// The last line of a rank, "fault timeout peer 1: ...", in its parts.
 struct FaultTold {
     std::string text = {};
     std::string code = {};
@@ -37,7 +38,7 @@ FaultTold fault_of(const Result& result) {
     return told;
 }
 
-/// The rank lost some that are not reached from it any more, and says where they were.
+/// The rank lost peers that it cannot reach any more, and reports their hosts.
 void expect_lost(const Result& result, const std::vector<int>& lost, const std::string& transport,
                  const std::string& what) {
     const FaultTold told = fault_of(result);
@@ -51,7 +52,7 @@ void expect_lost(const Result& result, const std::vector<int>& lost, const std::
         BOOST_TEST(told.mentions("provider "), what << ": " << told.text);
 }
 
-/// Ranks on the host, or on the others.
+/// The ranks on the host, or on the other hosts.
 std::vector<int> ranks_where(const std::vector<int>& host_of, int host, bool there) {
     std::vector<int> ranks;
     for (std::size_t rank = 0; rank < host_of.size(); ++rank) {
@@ -60,7 +61,7 @@ std::vector<int> ranks_where(const std::vector<int>& host_of, int host, bool the
     return ranks;
 }
 
-/// A cable was pulled: each rank blames one of the other side.
+/// A cable was pulled. Each rank blames a rank of the other side.
 void expect_apart(const std::vector<Result>& results, const std::vector<int>& host_of, int host,
                   const std::string& transport, const std::string& what) {
     for (std::size_t rank = 0; rank < results.size(); ++rank)
@@ -75,7 +76,7 @@ BOOST_AUTO_TEST_SUITE(namespaces_faults)
 BOOST_AUTO_TEST_CASE(a_cable_that_is_pulled_in_mid_collective) {
     if (test::skipped()) return;
     const std::vector<int> host_of{0, 0, 1, 1};
-    std::vector<std::unique_ptr<Lab>> labs; // all at once: they mostly wait
+    std::vector<std::unique_ptr<Lab>> labs; // all at once, because they mostly wait
     std::vector<std::unique_ptr<Job>> jobs;
     for (const std::string& transport : test::transports()) {
         labs.push_back(std::make_unique<Lab>(2));
@@ -93,7 +94,7 @@ BOOST_AUTO_TEST_CASE(a_host_that_vanishes_with_all_its_ranks) {
     const Lab lab(3);
     Job job(lab, {0, 1, 2}, {"tcp", "loop", "50000", "60000"}, impatient, true);
     job.wait_for("ready");
-    lab.cut(1); // so that no goodbye of its system gets out
+    lab.cut(1); // so that its system sends no goodbye
     job.rank(1).signal(SIGKILL);
     const auto results = job.end({1});
     for (const std::size_t rank : {0u, 2u}) {
@@ -102,7 +103,8 @@ BOOST_AUTO_TEST_CASE(a_host_that_vanishes_with_all_its_ranks) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(two_hosts_that_do_not_reach_each_other) { // while all reach the host where they meet
+// All reach the host of the rendezvous.
+BOOST_AUTO_TEST_CASE(two_hosts_that_do_not_reach_each_other) {
     if (test::skipped()) return;
     std::vector<std::unique_ptr<Lab>> labs;
     std::vector<std::unique_ptr<Job>> jobs;
@@ -125,7 +127,8 @@ BOOST_AUTO_TEST_CASE(two_hosts_that_do_not_reach_each_other) { // while all reac
             const FaultTold told = fault_of(one);
             expect_lost(one, {1, 2}, transport, what);
             if (first.empty()) first = told.code + std::to_string(told.peer);
-            BOOST_TEST(told.code + std::to_string(told.peer) == first, what << ": " << told.text); // all name the same
+            // All name the same rank.
+            BOOST_TEST(told.code + std::to_string(told.peer) == first, what << ": " << told.text);
         }
     }
 }
@@ -180,7 +183,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_left_of_a_test_that_is_killed) {
     char space[64] = {};
     BOOST_TEST(::read(ends[0], space, sizeof space) == 64);
     BOOST_TEST(std::string(space).starts_with("net:["));
-    const auto users = [&] { // processes in that name space
+    const auto users = [&] { // processes in that namespace
         int count = 0;
         DIR* const all = ::opendir("/proc");
         while (const dirent* const entry = ::readdir(all)) {
@@ -203,7 +206,7 @@ BOOST_AUTO_TEST_CASE(nothing_is_left_of_a_test_that_is_killed) {
 
 namespace {
 
-/// A job in a lab of its own, and what happens to it: all by a seed.
+/// A job in a lab of its own and its fault, both from a seed.
 class SeededFault {
 public:
     enum Kind { kill, stop, link_down, link_slow };
@@ -241,7 +244,7 @@ public:
     }
 
     void judge() {
-        if (kind == link_slow) { // no fault at all
+        if (kind == link_slow) { // not a fault
             for (const Result& one : job_->end()) BOOST_TEST(one.has("all is well"), what << ": " << one.all());
             return;
         }
@@ -272,7 +275,8 @@ private:
 
 } // namespace
 
-/// UNISONO_FAULTS=200: so many, each of its own seed; UNISONO_FAULTS_FROM: the first seed. They are told of by --log_level=message.
+/// UNISONO_FAULTS=200 is the number of jobs, each with its own seed. UNISONO_FAULTS_FROM is the
+/// first seed. --log_level=message prints them.
 BOOST_AUTO_TEST_CASE(seeded_faults, *boost::unit_test::label("slow")) {
     if (test::skipped()) return;
     const auto number = [](const char* name, unsigned otherwise) {

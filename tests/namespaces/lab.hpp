@@ -1,7 +1,8 @@
-// Hosts that are network name spaces of this machine, with cables between them that can be cut, slowed down, and be long and bad.
+// Hosts that are network namespaces of this machine. The cables between them can be cut, delayed,
+// limited in bandwidth, and lossy.
 //
-// The name spaces have no names: they, and all that is in them, end with the last process that holds them, however that ends. So
-// nothing is left behind, and any number of tests may run at once.
+// The namespaces have no names. They and their contents end with the last process that holds them,
+// however it ends. So nothing is left behind, and any number of tests may run at once.
 #pragma once
 
 #include "relay.hpp"
@@ -19,7 +20,7 @@
 
 namespace test {
 
-/// A network name space of its own.
+/// A network namespace.
 class NetworkSpace {
 public:
     NetworkSpace() {
@@ -47,12 +48,12 @@ public:
     ~NetworkSpace() { ::close(file_); }
 
     [[nodiscard]] int file() const { return file_; }
-    /// As other processes find it while this one lives.
+    /// Its path for other processes, while this one lives.
     [[nodiscard]] std::string path() const {
         return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file_);
     }
 
-    /// Runs `body` there, in a process of its own; its exit status.
+    /// Runs `body` there in a new process, and returns its exit status.
     template <class Body>
     int run(Body body) const {
         std::fflush(nullptr);
@@ -63,7 +64,8 @@ public:
         return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     }
 
-    /// Runs a command line there; whether it succeeded. `quiet`: what it says is of no interest.
+    /// Runs a command line there, and returns whether it succeeded. `quiet`: its output is
+    /// discarded.
     [[nodiscard]] bool command(const std::string& line, bool quiet = false) const {
         return run([&] {
                    const std::string whole =
@@ -76,11 +78,11 @@ private:
     int file_ = -1;
 };
 
-/// What a cable does to what goes through it, each way.
+/// The effect of a cable on its traffic, in each direction.
 struct Cable {
     int delay_ms = 0;
     double loss = 0;
-    int megabits = 0; ///< 0: as fast as it goes
+    int megabits = 0; ///< 0: no limit
 };
 inline constexpr Cable good{};
 inline constexpr Cable far{.delay_ms = 10, .loss = 0.01, .megabits = 100};
@@ -88,7 +90,7 @@ inline constexpr Cable far{.delay_ms = 10, .loss = 0.01, .megabits = 100};
 /// Hosts on one switch, each with an interface eth0.
 class Lab {
 public:
-    /// Why there can be none here; nothing if there can.
+    /// Why this machine supports no labs; empty if it does.
     static std::string why_not() {
         try {
             const NetworkSpace space;
@@ -140,7 +142,7 @@ public:
     [[nodiscard]] int hosts() const { return static_cast<int>(hosts_.size()); }
     [[nodiscard]] static std::string address(int host) { return "10.77.0." + std::to_string(host + 1); }
     [[nodiscard]] const NetworkSpace& space(int host) const { return *hosts_[static_cast<std::size_t>(host)]; }
-    /// How delay and loss are made: by the kernel, or by the tests' own relay.
+    /// Whether the tests' own relay makes delay and loss, instead of the kernel.
     [[nodiscard]] bool has_relay() const { return relay_ != nullptr; }
 
     /// A command line that runs on a host.
@@ -149,15 +151,16 @@ public:
         return command;
     }
 
-    /// Pulls a host's cable, and puts it in again.
+    /// Pulls a host's cable, and plugs it in again.
     void cut(int host) const { must(switch_, "ip link set " + plug(host) + " down"); }
     void mend(int host) const { must(switch_, "ip link set " + plug(host) + " up"); }
-    /// What host `from` sends to host `to` gets nowhere: its system says so at once, or nothing ever does.
+    /// Traffic from host `from` to host `to` does not arrive: with an immediate error, or silently.
     void refuse_way(int from, int to) const { must(from, "ip route add unreachable " + address(to) + "/32"); }
     void swallow_way(int from, int to) const {
         must(from, "ip neigh replace " + address(to) + " lladdr 02:00:00:00:00:fe dev eth0 nud permanent");
     }
-    /// So many kilobits a second each way, where the kernel can (tbf); else says that it cannot, and the cable stays as it is.
+    /// Limits a cable to this many kilobits per second in each direction, if the kernel supports it
+    /// (tbf). Otherwise prints that it cannot, and leaves the cable as it is.
     void slow_down(int host, int kilobits) const {
         static const bool can =
             NetworkSpace().command("tc qdisc add dev lo root tbf rate 1mbit burst 16kb latency 9ms", true);
@@ -166,7 +169,7 @@ public:
         must(switch_, "tc qdisc replace dev " + plug(host) + shape);
         must(host, "tc qdisc replace dev eth0" + shape);
     }
-    /// Bytes that a host has sent through its cable, with all that the network adds.
+    /// Bytes that a host has sent through its cable, including the network's headers.
     [[nodiscard]] std::uint64_t bytes_sent(int host) const {
         int ends[2];
         if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");

@@ -1,5 +1,5 @@
-// A long, bad cable for kernels that have none (no netem): frames between interfaces of several name spaces wait, go one after the
-// other, and are lost now and then, by a seed.
+// A slow, lossy cable for kernels without one (netem): frames between interfaces of several
+// namespaces are delayed, sent one after the other, and sometimes lost, as a seed decides.
 #pragma once
 
 #include <unisono/core/time.hpp>
@@ -26,12 +26,12 @@ namespace test {
 struct RelayOptions {
     std::int64_t delay_ns = 0;
     double loss = 0;
-    std::int64_t bits_per_second = 0; ///< of what each host sends; 0: no limit
+    std::int64_t bits_per_second = 0; ///< per sending host; 0: no limit
     std::uint32_t seed = 1;
 };
 
-/// A process that has an interface eth0 in each of the name spaces, and repeats on all others what comes from one. It ends with its
-/// owner, and the interfaces with it.
+/// A process with an interface eth0 in each namespace. It repeats each frame on all other
+/// interfaces. It ends with its owner, and the interfaces end with it.
 class Relay {
 public:
     Relay(const std::vector<int>& spaces, const RelayOptions& options) {
@@ -65,11 +65,12 @@ public:
     Relay& operator=(const Relay&) = delete;
     ~Relay() { end(); }
 
-    /// Whether there can be one here.
+    /// Whether this machine supports a relay.
     static bool possible() { return ::access("/dev/net/tun", R_OK | W_OK) == 0; }
 
 private:
-    static constexpr std::size_t most_waiting = 1000; ///< frames of a host; more are lost, as in a router
+    /// Frames per host; more are lost, as in a router.
+    static constexpr std::size_t most_waiting = 1000;
 
     struct Frame {
         std::int64_t due = 0;
@@ -78,7 +79,7 @@ private:
     struct Port {
         int file = -1;
         std::int64_t line_free = 0;
-        std::deque<Frame> waiting; ///< from it, in order of time
+        std::deque<Frame> waiting; ///< of this host, in order of time
     };
 
     static bool open(Port& port, int space) {

@@ -1,4 +1,5 @@
-# Hosts are name spaces of the network, made by the tests: that needs root and iproute2. Where they cannot be, all is skipped.
+# Hosts are network namespaces that the tests make, which requires root and iproute2. If the machine
+# does not support them, all tests are skipped.
 room_program(host_rank helper/rank.cpp)
 target_include_directories(host_rank PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 target_compile_definitions(host_rank PRIVATE UNISONO_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")

@@ -1,4 +1,4 @@
-// Ranks on hosts that are name spaces: started by hand, each on its host, by MASTER_ADDR.
+// Ranks on hosts that are namespaces. They are started by hand, each on its host, with MASTER_ADDR.
 #pragma once
 
 #include "../launch/command.hpp"
@@ -12,13 +12,14 @@
 
 namespace test {
 
-/// A job of ranks, started in the name spaces of a lab.
+/// A job of ranks, started in the namespaces of a lab.
 class Job {
 public:
     using Variables = std::map<std::string, std::string>;
 
-    /// `host_of`: of each rank. The transport and its mode are the rank program's arguments.
-    /// `contained`: with process numbers of their own, so that ranks of other hosts cannot look for their processes.
+    /// `host_of`: the host of each rank. `arguments`: the transport, and its mode, of the rank
+    /// program. `contained`: each host has process IDs of its own, so that ranks cannot look for
+    /// processes of other hosts.
     Job(const Lab& lab, const std::vector<int>& host_of, const std::vector<std::string>& arguments,
         const Variables& more = {}, bool contained = false) {
         std::string names;
@@ -26,7 +27,8 @@ public:
         for (std::size_t rank = 0; rank < host_of.size(); ++rank) {
             Variables variables{{"UNISONO_RANK", std::to_string(rank)},
                                 {"UNISONO_WORLD_SIZE", std::to_string(host_of.size())},
-                                {"UNISONO_HOSTS", names}, // this machine's name spaces could share memory
+                                // The namespaces of one machine could share memory.
+                                {"UNISONO_HOSTS", names},
                                 {"MASTER_ADDR", Lab::address(host_of[0])},
                                 {"MASTER_PORT", "29500"},
                                 {"UNISONO_TOKEN", "000102030405060708090a0b0c0d0e0f"}};
@@ -42,12 +44,12 @@ public:
     [[nodiscard]] const Command& rank(int number) const { return *commands_[static_cast<std::size_t>(number)]; }
     [[nodiscard]] Command& rank(int number) { return *commands_[static_cast<std::size_t>(number)]; }
 
-    /// Until all have said so.
+    /// Waits until all ranks have printed the text.
     void wait_for(const std::string& text, std::chrono::nanoseconds limit = 50s) {
         for (const auto& each : commands_) BOOST_TEST_REQUIRE(each->says(text, limit), "no '" << text << "'");
     }
 
-    /// All ranks' ends, by rank; those in `stopped` are killed when the others have ended.
+    /// The ends of all ranks, by rank. Those in `stopped` are killed after the others have ended.
     std::vector<Result> end(const std::vector<int>& stopped = {}, std::chrono::nanoseconds limit = 50s) {
         std::vector<Result> results(commands_.size());
         const auto is_stopped = [&](std::size_t rank) {
@@ -61,7 +63,7 @@ public:
         return results;
     }
 
-    /// All end well and say the same, which it returns.
+    /// Expects that all ranks end well with the same output, and returns it.
     std::string agree() {
         const auto results = end();
         for (const Result& one : results) {
@@ -75,7 +77,8 @@ private:
     std::vector<std::unique_ptr<Command>> commands_;
 };
 
-/// Says why, and true, where there can be no labs: then ctest shows the room as skipped.
+/// If the machine supports no labs, prints why and returns true. ctest then shows the room as
+/// skipped.
 inline bool skipped() {
     static const std::string why = Lab::why_not();
     if (!why.empty()) std::printf("skipped: hosts that are name spaces: %s\n", why.c_str());

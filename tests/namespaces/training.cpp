@@ -1,4 +1,5 @@
-// Several hosts, each a name space with an interface of its own: results, bits, and what goes through the cables.
+// Several hosts, each a namespace with an interface of its own: results, bits, and the traffic
+// through the cables.
 #include "support.hpp"
 
 #include <cmath>
@@ -8,7 +9,7 @@ using test::Lab;
 
 namespace {
 
-/// The bits of a rank alone.
+/// The bits of a single rank.
 std::string bits_alone() {
     static const std::string bits = test::run_command({UNISONO_HOST_RANK, "alone", "train"}).out;
     BOOST_TEST_REQUIRE(bits.starts_with("bits "));
@@ -24,10 +25,11 @@ BOOST_AUTO_TEST_CASE(two_hosts_have_the_bits_of_one_rank) {
     const Lab lab(2);
     for (const std::string& transport : test::transports())
         BOOST_TEST(Job(lab, {0, 0, 1, 1}, {transport, "train"}).agree() == bits_alone(), transport);
-    BOOST_TEST(Job(lab, {1, 0, 1}, {"hosts", "train"}).agree() == bits_alone()); // rank 0, where all meet, is elsewhere
+    // Rank 0, where all meet, is on another host.
+    BOOST_TEST(Job(lab, {1, 0, 1}, {"hosts", "train"}).agree() == bits_alone());
 }
 
-// A mesh of 2 x 2: the stages of a replica share a host, or each is on another than its neighbour.
+// A mesh of 2 x 2. The stages of a replica share a host, or neighbours are on different hosts.
 void layers_on_two_hosts(const std::string& transport) {
     if (test::skipped()) return;
     static const std::string alone = test::run_command({UNISONO_HOST_RANK, "alone", "split", "1", "1"}).out;
@@ -40,7 +42,7 @@ void layers_on_two_hosts(const std::string& transport) {
 BOOST_AUTO_TEST_CASE(layers_over_sockets_have_the_bits_of_one_rank) { layers_on_two_hosts("tcp"); }
 BOOST_AUTO_TEST_CASE(layers_on_two_hosts_have_the_bits_of_one_rank) { layers_on_two_hosts("hosts"); }
 
-// The right column of docs/parallel.md, as it stands there.
+// The right column of docs/parallel.md, unchanged.
 BOOST_AUTO_TEST_CASE(the_lines_of_the_documentation) {
     if (test::skipped()) return;
 #ifdef UNISONO_PARALLEL_DIGITS
@@ -62,7 +64,7 @@ BOOST_AUTO_TEST_CASE(the_lines_of_the_documentation) {
             const test::Result end = ranks[rank]->end(50s);
             BOOST_TEST(end.status == 0, end.all());
             const std::size_t at = end.out.find("sum of all weights ");
-            BOOST_TEST((at != std::string::npos) == (rank == 0), end.all()); // which speaks
+            BOOST_TEST((at != std::string::npos) == (rank == 0), end.all()); // rank 0 prints
             if (at != std::string::npos) sum = std::stod(end.out.substr(at + 19));
         }
         return sum;
@@ -117,9 +119,9 @@ BOOST_AUTO_TEST_CASE(who_shares_memory_is_found_out) {
     if (test::skipped()) return;
     const Lab lab(2);
     const Job::Variables unsaid{{"UNISONO_HOSTS", ""}};
-    // Name spaces of the network do not keep processes from sharing memory,
+    // Network namespaces do not prevent processes from sharing memory,
     BOOST_TEST(Job(lab, {0, 1, 1}, {"hosts", "hosts"}, unsaid).agree() == "hosts 0 0 0\n");
-    // those of process numbers do, as in containers.
+    // but namespaces of process IDs do, as in containers.
     BOOST_TEST(Job(lab, {0, 1}, {"hosts", "hosts"}, unsaid, true).agree() == "hosts 0 1\n");
 }
 

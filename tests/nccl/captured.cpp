@@ -1,5 +1,5 @@
-// Graphs of the device's, and streams of the program's own: an update that is captured once and replayed, and collectives between
-// kernels with no host in between.
+// Device graphs and streams of the program: an update that is captured once and replayed, and
+// collectives between kernels without the host in between.
 #include "small_kernels.hpp"
 
 #include <atomic>
@@ -17,7 +17,7 @@ using test::upload;
 
 namespace {
 
-/// A stream of the program's.
+/// A stream of the program.
 struct OwnStream {
     un::detail::CudaStream stream = un::detail::CudaStream::make();
     operator cudaStream_t() const { return stream.get(); }
@@ -34,7 +34,7 @@ using test::told;
 
 BOOST_AUTO_TEST_SUITE(nccl_captured)
 
-/// gradient = 2 x, summed by all, and then added to the parameters: with x changed between replays.
+/// gradient = 2 x, summed over all ranks, then added to the parameters. x changes between replays.
 BOOST_AUTO_TEST_CASE(an_update_is_captured_once_and_replayed) {
     const Clean clean;
     for (const int ranks : {1, test::at_most(3)}) {
@@ -59,7 +59,7 @@ BOOST_AUTO_TEST_CASE(an_update_is_captured_once_and_replayed) {
                     update.replay();
                     expected *= 2;
                     findings.expect(download(sum.span())[99] == expected * static_cast<float>(ranks) + 1, "a replay");
-                    un::all_reduce(world, others); // others between them
+                    un::all_reduce(world, others); // other collectives between replays
                 }
                 const std::uint64_t before = world.traffic().messages_sent;
                 update.replay();
@@ -95,7 +95,7 @@ BOOST_AUTO_TEST_CASE(groups_streams_and_several_graphs) {
             const auto all = static_cast<float>(ranks);
             findings.expect(download(a.span())[49] == halves * 10 * all, "by a group, a stream, and all");
             findings.expect(download(b.span())[49] == 1.0f, "the other graph");
-            half.reset(); // before the graph that has its calls
+            half.reset(); // before the graph that holds its calls
             un::all_reduce(world, b.span());
         },
         test::limit);
@@ -130,7 +130,8 @@ BOOST_AUTO_TEST_CASE(what_goes_wrong_in_a_capture_is_every_ranks) {
                }),
                {"capture", "a schedule of ours"});
     const auto memory = words([](Group& world, un::DeviceSpan<float>) {
-        if (world.rank() == 0) static_cast<void>(un::allocate_on_device<float>(world, 10)); // CUDA forbids it
+        // CUDA forbids it.
+        if (world.rank() == 0) static_cast<void>(un::allocate_on_device<float>(world, 10));
     });
     BOOST_TEST(test::mentions(memory[0], {"ncclMemAlloc"}), memory[0]);
     BOOST_TEST(test::mentions(memory[1], {"rank 0 threw during a capture"}), memory[1]);
@@ -188,7 +189,7 @@ BOOST_AUTO_TEST_CASE(a_replay_that_fails_or_does_not_end) {
         [&](Group& world) {
             replay(world, [&] {
                 if (world.rank() != 1) return;
-                for (int i = 0; i < 3000; ++i) { // does not come, but looks after its world
+                for (int i = 0; i < 3000; ++i) { // does not take part, but checks its world
                     std::this_thread::sleep_for(10ms);
                     world.check();
                 }
@@ -223,10 +224,10 @@ BOOST_AUTO_TEST_CASE(streams_of_the_programs_own_meet_collectives_without_the_ho
             un::after(world, mine);
             un::Operation again = un::start_all_reduce(world, data.span());
             findings.expect(!sum.poll() && !again.poll(), "done before its time");
-            if (++ready == ranks) open = true; // only now anything can happen on the devices
+            if (++ready == ranks) open = true; // nothing runs on the devices before this
             again.wait();
             sum.wait();
-            sum.then(mine); // has been waited for: nothing to do
+            sum.then(mine); // already complete: nothing to do
             mine.wait();
             const auto all = static_cast<float>(ranks);
             findings.expect(download(data.span())[99] == (3 * all + 1) * all, "sum");
@@ -261,7 +262,7 @@ BOOST_AUTO_TEST_CASE(memory_that_all_ranks_register_together) {
 #endif
                 Group half = world.split(world.rank() == 1 ? 1 : 0, 0);
                 const auto some = un::allocate_windows<int>(half, 10);
-                static_cast<void>(un::allocate_windows<int>(half, 0)); // let go of at once
+                static_cast<void>(un::allocate_windows<int>(half, 0)); // released immediately
                 const std::vector<float> ones(1000, 1.0f);
                 un::detail::check_cuda(cudaMemcpy(all.data(), ones.data(), 4000, cudaMemcpyHostToDevice), "cudaMemcpy");
                 un::all_reduce(world, all.span().subspan(100, 500));

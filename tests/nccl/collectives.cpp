@@ -1,4 +1,5 @@
-// Collectives by the device: on its memory and on the host's, by the library and by our own schedules.
+// Collectives by the device, on its memory and on the host's: by the library, and by Unisono's
+// schedules.
 #include "support.hpp"
 
 #include <cstdint>
@@ -38,7 +39,7 @@ void check_type(Group& group, test::Findings& findings) {
     }
 }
 
-/// Blocks of all ranks, one after the other: of `count`, or of counts of their own.
+/// Blocks of all ranks in order: of `count` elements each, or of individual counts.
 std::vector<int> blocks(int ranks, const std::vector<std::size_t>& counts) {
     std::vector<int> all;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -54,7 +55,7 @@ struct Pair {
     friend bool operator==(const Pair&, const Pair&) = default;
 };
 
-/// Keeps what is larger by its magnitude.
+/// Keeps the element of larger magnitude.
 struct Farthest {
     UNISONO_INLINE float operator()(float a, float b) const {
         const float x = a < 0 ? -a : a;
@@ -109,7 +110,7 @@ BOOST_AUTO_TEST_CASE(our_own_schedules) {
     }
 }
 
-/// Of numbers that are rounded on the way: what the same schedule gives on threads.
+/// Numbers that are rounded on the way get the same result as with the same schedule on threads.
 BOOST_AUTO_TEST_CASE(our_own_schedules_have_the_bits_of_the_host) {
     const int world = test::at_most(4);
     const auto numbers = [](int rank) {
@@ -230,7 +231,8 @@ BOOST_AUTO_TEST_CASE(the_other_collectives_on_the_device) {
             all_of_them(group, findings, un::TreeSchedule{}, un::HalvingDoublingSchedule{});
             const auto ranks = static_cast<std::size_t>(world);
             const auto me = static_cast<std::size_t>(group.rank());
-            std::vector<std::size_t> send(ranks), receive(ranks); // rank i sends i + j elements to rank j
+            // Rank i sends i + j elements to rank j.
+            std::vector<std::size_t> send(ranks), receive(ranks);
             for (std::size_t i = 0; i < ranks; ++i) send[i] = receive[i] = i + me;
             const std::size_t total = std::accumulate(send.begin(), send.end(), std::size_t{0});
             const auto out = upload(group, std::vector<int>(total, group.rank()));
@@ -250,10 +252,10 @@ BOOST_AUTO_TEST_CASE(weighted_means) {
     test::run(
         world,
         [&](Group& group) {
-            const double weight = group.rank(); // rank 0 has none
+            const double weight = group.rank(); // rank 0 has weight zero
             double sum = 0, weights = 0;
             for (int rank = 0; rank < world; ++rank) sum += rank * (rank + 1.0), weights += rank;
-            const double nothing = std::numeric_limits<double>::quiet_NaN(); // of no account
+            const double nothing = std::numeric_limits<double>::quiet_NaN(); // ignored
             const auto data = upload(group, std::vector<double>(100, weight == 0 ? nothing : group.rank() + 1.0));
             un::all_reduce(group, data.span(), un::WeightedMean{weight});
             const double expected = weights == 0 ? 0 : sum / weights;
@@ -263,7 +265,8 @@ BOOST_AUTO_TEST_CASE(weighted_means) {
             un::all_reduce(group, halves.span(), un::WeightedMean{1.0});
             for (const un::float16 one : download(halves.span()))
                 findings.expect(float(one) > 1.99f && float(one) < 2.01f, "mean of halves");
-            std::vector<float> host(100, static_cast<float>(group.rank() + 1)); // multiplied and divided by the host
+            // The host multiplies and divides.
+            std::vector<float> host(100, static_cast<float>(group.rank() + 1));
             un::all_reduce(group, host, un::WeightedMean{weight});
             findings.expect(weights == 0 || host[99] == static_cast<float>(sum) / static_cast<float>(weights),
                             "mean on the host");
@@ -381,13 +384,13 @@ BOOST_AUTO_TEST_CASE(what_differs_on_devices_is_named) {
         },
         {"another schedule"});
     failure(
-        [](Group& group) { // which NCCL itself would not notice
+        [](Group& group) { // NCCL itself would not notice
             const auto data = un::allocate_on_device<float>(group, 1000);
             if (group.rank() == 1) un::all_reduce(group, data.span(), un::Max{});
             else un::all_reduce(group, data.span());
         },
         {"all_reduce(sum)", "all_reduce(max)"});
-    test::Findings findings; // but where each has its data is its own business
+    test::Findings findings; // each rank chooses where its data are
     test::run(
         world,
         [&](Group& group) {

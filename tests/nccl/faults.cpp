@@ -1,5 +1,5 @@
-// What goes wrong with devices: there is none, they are too few or the same, NCCL is old, reports errors, or hangs. Over the stand-in
-// alone: no GPU can be asked to.
+// Faults of devices: there is none, there are too few, ranks share one, NCCL is old, reports
+// errors, or hangs. Only over the stand-in, because no GPU can be asked to fail.
 #include "support.hpp"
 #include "support/folder.hpp"
 
@@ -23,7 +23,7 @@ using test::upload;
 
 namespace {
 
-/// What each rank ends with; an empty text: all went well.
+/// The result of each rank. An empty text is success.
 struct Ends {
     std::vector<std::string> texts;
     std::vector<un::ErrorCode> codes;
@@ -60,25 +60,25 @@ template <class Body>
 Ends on_threads(int ranks, Body body, std::chrono::nanoseconds timeout = 30s) {
     Ends ends(ranks);
     try {
-        un::run<un::Nccl>(
-            ranks,
-            [&](Group& world) {
-                ends.note(world.rank(), [&] {
-                    try {
-                        body(world);
-                    } catch (const un::error& failed) { // what it may be on this rank alone must stop the others
-                        world.abort(failed.why());
-                        throw;
-                    }
-                });
-            },
-            {.timeout = timeout});
+        un::run<un::Nccl>(ranks,
+                          [&](Group& world) {
+                              ends.note(world.rank(), [&] {
+                                  try {
+                                      body(world);
+                                  } catch (const un::error& failed) {
+                                      // Any error on this rank must stop the others.
+                                      world.abort(failed.why());
+                                      throw;
+                                  }
+                              });
+                          },
+                          {.timeout = timeout});
     } catch (const std::exception&) {
     }
     return ends;
 }
 
-/// Ranks as threads that have nothing in common but a control plane, as processes have it.
+/// Ranks as threads that share only a control plane, as processes do.
 template <class Make, class Body>
 Ends on_strangers(int ranks, Make make, Body body) {
     static int number = 0;
@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(an_old_library) {
     });
 }
 
-BOOST_AUTO_TEST_CASE(which_device_each_rank_has) { // of ranks that see what they may
+BOOST_AUTO_TEST_CASE(which_device_each_rank_has) { // of ranks with the devices that they may see
     using un::detail::NcclCard;
     const auto card = [](std::uint64_t host, std::vector<std::string> devices, int wanted = -1) {
         return NcclCard{.host = host, .devices = std::move(devices), .wanted = wanted, .loaded = 22809};
@@ -162,13 +162,15 @@ BOOST_AUTO_TEST_CASE(which_device_each_rank_has) { // of ranks that see what the
     const auto places = [](const std::vector<NcclCard>& cards) { return un::detail::place_ranks(cards); };
     using Places = std::vector<int>;
     BOOST_TEST((places({card(1, {"a", "b"}), card(2, {"a", "b"}), card(1, {"a", "b"})}) == Places{0, 0, 1}));
-    BOOST_TEST((places({card(1, {"a"}), card(1, {"b"})}) == Places{0, 0})); // by a launcher that deals them out
+    // A launcher assigns the devices.
+    BOOST_TEST((places({card(1, {"a"}), card(1, {"b"})}) == Places{0, 0}));
     BOOST_TEST((places({card(1, {"a", "b"}, 1), card(1, {"a", "b"}, 0)}) == Places{1, 0}));
     BOOST_CHECK_THROW(places({card(1, {"a"}), card(1, {"a"})}), un::error);
-    BOOST_CHECK_THROW(places({card(1, {"a", "b"}, 1), card(1, {"a", "b"})}), un::error); // twice the same
+    // The same twice.
+    BOOST_CHECK_THROW(places({card(1, {"a", "b"}, 1), card(1, {"a", "b"})}), un::error);
     NcclCard shares = card(1, {"a"});
     shares.shares = true;
-    BOOST_CHECK_THROW(places({shares, shares}), un::error); // 2.28 can't
+    BOOST_CHECK_THROW(places({shares, shares}), un::error); // 2.28 cannot share a device
     shares.loaded = 23000;
     BOOST_TEST((places({shares, shares, shares}) == Places{0, 0, 0}));
     NcclCard newer = card(1, {"a", "b"});
@@ -235,7 +237,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_join) {
     ends.expect_all(un::ErrorCode::none, {});
     const stand_in::Counts after = stand_in::counts();
     BOOST_TEST(after.finalised - before.finalised ==
-               5); // the world's three and the pair's two, in order: else a misuse
+               5); // the world's three and the pair's two, in order; anything else is misuse
     BOOST_TEST(after.destroyed - before.destroyed == 5);
     BOOST_TEST(after.aborted == before.aborted);
     BOOST_TEST(after.in_progress > before.in_progress);
@@ -295,7 +297,8 @@ BOOST_AUTO_TEST_CASE(collectives_are_compared_now_and_then) {
     }).expect_all(un::ErrorCode::none, {});
     on_threads(2, [](Group& world) {
         const auto data = upload(world, std::vector<float>(100, 1.0f));
-        if (world.rank() == 1) un::all_reduce(world, data.span(), un::Max{}); // which NCCL itself would not notice
+        // NCCL itself would not notice.
+        if (world.rank() == 1) un::all_reduce(world, data.span(), un::Max{});
         else un::all_reduce(world, data.span());
         for (int i = 0; i < 2; ++i) un::all_reduce(world, data.span());
         if (world.traffic().messages_sent != 0) throw std::runtime_error("other messages");
@@ -341,7 +344,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come_to_a_collective_is_named) {
         [](Group& world) {
             const auto data = upload(world, std::vector<float>(100, 1.0f));
             un::all_reduce(world, data.span());
-            if (world.rank() == 1) { // computes, and looks after its world now and then
+            if (world.rank() == 1) { // computes, and checks its world now and then
                 for (int i = 0; i < 3000; ++i) {
                     std::this_thread::sleep_for(10ms);
                     world.check();
@@ -396,7 +399,7 @@ BOOST_AUTO_TEST_CASE(an_abort_that_hangs_holds_nobody_for_ever) {
             2s)
             .expect_all(un::ErrorCode::timeout, {"all_reduce"});
     }
-    // What was left to itself has ended now.
+    // The communicators that were left to themselves have ended now.
     for (int i = 0; stand_in::counts().aborted - before.aborted < 2 && i < 3000; ++i) std::this_thread::sleep_for(10ms);
     BOOST_TEST(stand_in::counts().aborted - before.aborted == 2);
     static_cast<void>(stand_in::take_misuse());
@@ -411,7 +414,7 @@ BOOST_AUTO_TEST_CASE(no_memory) {
             BOOST_CHECK_THROW((void)un::allocate_on_device<float>(world, ~std::size_t{0}), un::error);
         }
         std::vector<float> data(1 << 20, 1.0f);
-        un::all_reduce(world, data); // whose image on the device has no room
+        un::all_reduce(world, data); // the device has no room for its copy
     }).expect_all(un::ErrorCode::refused, {"cudaMalloc", "out of memory", "4194304 bytes"});
 }
 
@@ -428,7 +431,7 @@ BOOST_AUTO_TEST_CASE(communicators_of_the_programs_own) {
                 un::detail::check_cuda(cudaSetDevice(ranks - 1 - rank), "cudaSetDevice");
                 ncclComm_t theirs = nullptr;
                 cudaStream_t stream = nullptr;
-                ncclConfig_t config = NCCL_CONFIG_INITIALIZER; // it blocks
+                ncclConfig_t config = NCCL_CONFIG_INITIALIZER; // blocking
                 un::detail::check_nccl(ncclCommInitRankConfig(&theirs, ranks, id, rank, &config), "init");
                 un::detail::check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
                 {
@@ -443,7 +446,7 @@ BOOST_AUTO_TEST_CASE(communicators_of_the_programs_own) {
                     if (world.endpoint().network().connections() != 0)
                         throw std::runtime_error("messages over sockets");
                 }
-                // They are still the program's, and as good as before.
+                // The communicator and the stream still belong to the program, and work.
                 void* memory = nullptr;
                 un::detail::check_cuda(cudaMalloc(&memory, 400), "cudaMalloc");
                 un::detail::check_nccl(ncclAllReduce(memory, memory, 100, ncclFloat32, ncclSum, theirs, stream), "sum");

@@ -14,7 +14,7 @@
 
 namespace {
 
-/// Without a GPU nothing can be tested, which is said once.
+/// Without a GPU nothing can be tested. This is reported once.
 struct NeedsGpu {
     NeedsGpu() {
         try {

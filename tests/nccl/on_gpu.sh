@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
-# The tests of ranks over NCCL, over NCCL itself, one rank a GPU: bash tests/nccl/on_gpu.sh [--build]
-# Needs a CUDA toolkit with nvcc, NCCL 2.19 or newer, and two GPUs or more for most of it. NEVER RUN ON A GPU YET: none has been at hand;
-# compiled and linked for sm_90, and run where there is none, which it says. --build: for sm_90, without looking for a GPU.
-#   CUDA_HOME   /usr/local/cuda, if not another;   NCCL_HOME   the same
+# Tests of ranks over NCCL itself, one rank per GPU:
+#     bash tests/nccl/on_gpu.sh [--build]
+# Needs a CUDA toolkit with nvcc, NCCL 2.19 or newer, and for most tests two or more GPUs. NEVER RUN
+# ON A GPU YET, because none was available. It was compiled and linked for sm_90, and run without a
+# GPU, which it reports. --build compiles for sm_90 without looking for a GPU. Environment, with
+# defaults:
+#     CUDA_HOME   /usr/local/cuda
+#     NCCL_HOME   the value of CUDA_HOME
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -35,6 +39,6 @@ for source in tests/nccl/{captured,collectives,laws,prefetch,training}.cpp tests
 done
 "$nvcc" -o "$build/test_nccl" "$build"/{captured,collectives,laws,prefetch,training,main}.o "-L$nccl/lib" "-L$nccl/lib64" -lnccl \
     -lboost_unit_test_framework -Xlinker "-rpath,$nccl/lib:$nccl/lib64"
-# One without a GPU says so at once, with the status 2.
+# Without a GPU this says so immediately, with the status 2.
 "$build/test_nccl" --log_level=test_suite
 bash tests/device/on_gpu.sh # the digits example, and compute-sanitizer

@@ -1,4 +1,4 @@
-// Batches that are copied ahead: data/device_rows.hpp by CUDA's streams.
+// Batches that are copied in advance: data/device_rows.hpp by CUDA's streams.
 #include "support.hpp"
 
 #include <thread>
@@ -43,7 +43,8 @@ BOOST_AUTO_TEST_CASE(a_stream_reads_batches_that_were_copied_ahead) {
         const auto stream = un::detail::CudaStream::make();
         un::Loader loader(data, InOrder{batches, each}, {.depth = 2});
         float* to = read.data();
-        while (auto* const item = loader.next()) { // the copy stands for a kernel: it is not waited for here
+        // The copy stands for a kernel: nothing waits for it here.
+        while (auto* const item = loader.next()) {
             const auto all = item->batch->values();
             item->batch->on(stream.get());
             un::detail::check_cuda(
@@ -85,7 +86,7 @@ BOOST_AUTO_TEST_CASE(the_host_does_not_wait_for_ever) {
                 while (!go_on) std::this_thread::yield();
             });
         }
-        // A larger one needs other memory, and the old one's is in use.
+        // A larger batch needs other memory, and the old memory is in use.
         BOOST_CHECK_EXCEPTION(static_cast<void>(data.batch(more)), un::error,
                               [](const un::error& e) { return e.code() == un::ErrorCode::timeout; });
         go_on = true;

@@ -1,13 +1,15 @@
-# A stand-in for CUDA and NCCL, over memory of the host: see stand_in/stand_in.hpp. The real ones are only linked (link/).
+# A stand-in for CUDA and NCCL, over memory of the host: see stand_in/stand_in.hpp. The real
+# libraries are only linked (link/).
 target_sources(${room_target} PRIVATE ${CMAKE_CURRENT_LIST_DIR}/stand_in/cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/stand_in/nccl.cpp)
 target_include_directories(${room_target} BEFORE PRIVATE ${CMAKE_CURRENT_LIST_DIR}/stand_in)
 
-# In builds of few tests one translation unit: worlds that begin, fail and end. The rest compiles for too long.
+# Builds of few tests have one translation unit: worlds that begin, fail and end. The rest takes too
+# long to compile.
 if(few)
     leave_out("/(collectives|laws|training)[.]cpp$")
 endif()
 
-# NCCL itself, where it is: compiled, linked and run as far as a machine without a GPU goes.
+# NCCL itself, if it is installed: compiled, linked and run as far as a machine without a GPU can.
 if(NOT few)
     if(TARGET unisono::nccl)
         add_test(NAME nccl/link

@@ -1,4 +1,5 @@
-// Kernels of the tests' own, in the turn of a stream: by CUDA where the tests run on a GPU (compiled by nvcc), else by the stand-in.
+// Kernels of the tests, in the order of a stream: by CUDA if the tests run on a GPU (compiled by
+// nvcc), otherwise by the stand-in.
 #pragma once
 
 #include "support.hpp"
@@ -10,7 +11,7 @@
 
 namespace test {
 
-/// What a kernel makes of each element.
+/// The function of a kernel on each element.
 struct Affine {
     float factor = 1, summand = 0;
     UNISONO_INLINE float operator()(float x) const { return factor * x + summand; }
@@ -27,7 +28,7 @@ inline void launch(cudaStream_t stream, un::DeviceSpan<float> data, const Affine
     change_all<<<static_cast<unsigned>((data.size() + 127) / 128), 128, 0, stream>>>(data.data(), data.size(), change);
     un::detail::check_cuda(cudaGetLastError(), "change_all");
 }
-/// Something of the host's; not in a capture.
+/// Enqueues a function of the host; not in a capture.
 inline void launch_on_host(cudaStream_t stream, std::function<void()> work) {
     auto kept = std::make_unique<std::function<void()>>(std::move(work));
     const auto run = [](void* given) {

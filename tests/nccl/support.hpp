@@ -1,5 +1,5 @@
-// What the tests of ranks over NCCL have in common. They run over the stand-in (stand_in/), or, with UNISONO_TEST_ON_GPU (on_gpu.sh), over
-// NCCL itself, one rank a GPU.
+// Shared by the tests of ranks over NCCL. They run over the stand-in (stand_in/), or, with
+// UNISONO_TEST_ON_GPU (on_gpu.sh), over NCCL itself, one rank per GPU.
 #pragma once
 
 #ifndef UNISONO_TEST_ON_GPU
@@ -26,15 +26,16 @@ namespace test {
 
 namespace un = unisono;
 
-/// As many ranks as a test asks for, or as there are devices.
+/// The number of ranks that a test requests, or the number of devices if that is smaller.
 inline int at_most(int ranks) { return std::min(ranks, un::detail::visible_devices()); }
 
-/// All host data by native schedules go through the device, unless a test says otherwise.
+/// All data of the host go through the device in native schedules, unless a test sets another
+/// limit.
 struct EverythingByDevice {
     Variable said{"UNISONO_NCCL_STAGED_BYTES", "1"};
 };
 
-/// In any world with devices.
+/// Works in any world with devices.
 template <class T, class World>
 un::DeviceMemory<T> upload(World& group, const std::vector<T>& values) {
     un::DeviceMemory<T> made = un::allocate_on_device<T>(group, values.size());
@@ -50,7 +51,7 @@ std::vector<T> download(un::DeviceSpan<T> values) {
     return made;
 }
 
-/// What each rank was told; "nothing" where all went well.
+/// The error text of each rank; "nothing" for success.
 template <class Body>
 std::vector<std::string> told(int ranks, Body body, std::chrono::nanoseconds timeout = std::chrono::seconds(60)) {
     std::vector<std::string> words(static_cast<std::size_t>(ranks), "nothing");
@@ -69,13 +70,13 @@ std::vector<std::string> told(int ranks, Body body, std::chrono::nanoseconds tim
     }
     return words;
 }
-/// All of these words are in what each was told.
+/// Expects all of these words in each rank's text.
 inline void expect_all(const std::vector<std::string>& words, const std::vector<std::string>& wanted) {
     for (const std::string& one : words) BOOST_TEST(mentions(one, wanted), one);
 }
 
 #ifndef UNISONO_TEST_ON_GPU
-/// Nothing is left of what a test made, and no call was one that NCCL forbids.
+/// Expects that nothing is left of what a test made, and that no call was forbidden.
 class Clean {
 public:
     Clean() { static_cast<void>(stand_in::take_misuse()); }

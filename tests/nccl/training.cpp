@@ -1,5 +1,6 @@
-// Training over NCCL, with gradients on the host: by our own schedules through messages, by native sums through the device. The digits
-// example's network has the bits that it has on threads, and some of the policy matrix trains like the serial loop.
+// Training over NCCL with gradients on the host: by Unisono's schedules through messages, and by
+// native sums through the device. The network of the digits example has the same bits as on
+// threads. Some rows of the policy matrix train like the serial loop.
 #include "support.hpp"
 
 #include "../matrix/matrix.hpp"

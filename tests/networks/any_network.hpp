@@ -1,5 +1,5 @@
-// Networks behind virtual functions, so that what is expensive to compile is compiled once for all of them: one transport for the tests,
-// whatever carries its messages.
+// Networks behind virtual functions, so that expensive code is compiled once for all: one transport
+// for the tests, whatever carries its messages.
 #pragma once
 
 #include <unisono/collective/collective.hpp>
@@ -74,7 +74,7 @@ public:
     }
     [[nodiscard]] int host_of(int peer) const override {
         if constexpr (unisono::knows_hosts<Transport>) return endpoint_.host_of(peer);
-        else return peer; // each has its own: nothing is made of it
+        else return peer; // each network has its own: it is not used
     }
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
         if constexpr (requires { endpoint_.allocate(bytes); }) return endpoint_.allocate(bytes);
@@ -85,11 +85,11 @@ private:
     Transport endpoint_;
 };
 
-/// A network for worlds of threads of this process, or one that ranks in processes have: then `join` gives this one's part, and
-/// `ranks` says how many there are.
+/// A network for worlds of threads of this process, or one whose ranks are processes. For
+/// processes, `join` returns this process's part, and `ranks` is their number.
 class NetworkKind {
 public:
-    /// What the threads of a world share.
+    /// The state that the threads of a world share.
     struct World {
         std::function<std::unique_ptr<NetworkEndpoint>(int rank)> endpoint;
         std::function<void(int rank, const unisono::Fault& fault)> abort;
@@ -114,14 +114,14 @@ public:
     }
 };
 
-/// Those that are tried, and the one of the worlds to come.
+/// All networks under test, and the one of later worlds.
 inline std::vector<NetworkKind>& network_kinds() {
     static std::vector<NetworkKind> all;
     return all;
 }
 inline const NetworkKind* network = nullptr;
 
-/// The transport: whatever `network` is when the world begins.
+/// The transport: it uses `network` as it is when the world begins.
 class AnyNetwork {
 public:
     static constexpr std::string_view name = "any network";
@@ -175,11 +175,12 @@ public:
     [[nodiscard]] int host_of(int peer) const { return endpoint_->host_of(peer); }
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return endpoint_->allocate(bytes); }
 
-    // --- for the suites ----------------------------------------------------------------------------------------------------
+    // --- for the suites
+    // ------------------------------------------------------------------------------
 
-    static inline int worlds_to_try = 1; ///< ranks of the world to come
+    static inline int worlds_to_try = 1; ///< ranks of the next world
 
-    /// A world of so many ranks: threads, or this process's part of it.
+    /// Runs a world of the given number of ranks: threads, or this process's part of it.
     template <class Body>
     static void run_ranks(int ranks, Body body, const unisono::RunOptions& options) {
         if (!network->join) return unisono::run<AnyNetwork>(ranks, body, options);
@@ -187,7 +188,7 @@ public:
         world.set_timeout(options.timeout);
         body(world);
     }
-    /// Every rank gets all ranks' results, where they have no memory in common.
+    /// Gives every rank all ranks' results, if they have no memory in common.
     template <class World, class Results>
     static void share(World& world, Results& results) {
         if (!network->join) return;

@@ -1,4 +1,5 @@
-// Files of metrics over a world whose first rank is lost: each update has one line, wherever the lost rank's process ended.
+// Files of metrics over a world whose first rank is lost: each update has one line, wherever the
+// lost process ended.
 #include "support/folder.hpp"
 
 #include "unisono/observe/tensorboard.hpp"
@@ -27,7 +28,7 @@ struct Change {
     std::chrono::nanoseconds took{6'000'000}, ending{1'000'000}, agreeing{2'000'000}, starting{4'000'000};
     [[nodiscard]] std::chrono::nanoseconds recovery() const { return took + starting; }
 };
-/// As an elastic world of two ranks, of which the first is lost.
+/// Like an elastic world of two ranks whose first rank is lost.
 struct World {
     int place = 0;
     std::vector<Change> past = {};
@@ -55,7 +56,7 @@ std::string content(const std::string& path) {
 }
 using Steps = std::vector<std::uint64_t>;
 
-/// Where a file is, and the steps of the reports in it.
+/// The path of a file, and the steps of the reports in it.
 struct Lines {
     using File = un::JsonLinesFile;
     static constexpr const char* name = "run.jsonl";
@@ -104,7 +105,7 @@ using Kinds = boost::mpl::list<Lines, Table, Board>;
 
 BOOST_AUTO_TEST_SUITE(changing_worlds)
 
-/// The lost rank has written up to `written`, and the other one was told up to `told`.
+/// The lost rank has written up to `written`. The other rank was told up to `told`.
 BOOST_AUTO_TEST_CASE_TEMPLATE(each_update_has_one_line, Kind, Kinds) {
     for (const auto& [written, told] : {std::pair(5, 5), std::pair(5, 4), std::pair(4, 5), std::pair(0, 1)})
         for (const bool earlier : {false, true})
@@ -121,10 +122,12 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(each_update_has_one_line, Kind, Kinds) {
                 {
                     typename Kind::File lost(first, path), other(second, path);
                     for (int i = 1; i <= written; ++i) lost(Report{.number = static_cast<std::uint64_t>(i)});
-                    if (written > 0) lost.write(99, {{"accuracy", 1}, {"learning_rate", 2}}); // no report
+                    // No report.
+                    if (written > 0) lost.write(99, {{"accuracy", 1}, {"learning_rate", 2}});
                     for (int i = 1; i <= told; ++i) other(Report{.number = static_cast<std::uint64_t>(i)});
                     second.lose_first();
-                    other(Report{.number = 77, .committed = false, .world_changed = true}); // no update
+                    // No update.
+                    other(Report{.number = 77, .committed = false, .world_changed = true});
                     for (std::uint64_t i = static_cast<std::uint64_t>(told) + 1; i <= 8; ++i)
                         other(Report{.number = i});
                 }
@@ -133,7 +136,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(each_update_has_one_line, Kind, Kinds) {
             }
 }
 
-/// Ranks go back to a snapshot; the first rank is lost as well, or stays.
+/// Ranks go back to a snapshot. The first rank is lost as well, or stays.
 BOOST_AUTO_TEST_CASE_TEMPLATE(updates_that_are_made_again_have_one_line, Kind, Kinds) {
     for (const bool first_is_lost : {false, true})
         BOOST_TEST_CONTEXT(Kind::name << ": the first rank is lost " << first_is_lost) {
@@ -171,7 +174,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(the_last_line_is_written_at_the_end, Kind, Kinds) 
     BOOST_TEST(Kind::steps(path) == (Steps{1, 2}), boost::test_tools::per_element());
 }
 
-/// The second rank dies before it has told of the first one's last update.
+/// The second rank dies before it passes on the first rank's last update.
 BOOST_AUTO_TEST_CASE_TEMPLATE(lines_of_two_lost_ranks, Kind, Kinds) {
     const Folder folder;
     const std::string path = folder / Kind::name;

@@ -1,4 +1,4 @@
-// Logs of hashes: lines, and where two logs part.
+// Logs of hashes: their lines, and where two logs diverge.
 #include <unisono/observe/hash_log.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -16,7 +16,8 @@ BOOST_AUTO_TEST_CASE(a_line_holds_all_bits) {
                "17 loss 0x1.8p-1 parameters 0123456789abcdef optimizer ffffffffffffffff");
     const double infinite = std::numeric_limits<double>::infinity(), nan = std::nan("");
     BOOST_TEST(un::hash_line(1, -infinite, {1, 2}).find("1 loss -inf ") == 0u);
-    for (const double loss : {nan, -nan, std::copysign(nan, -1.0), infinite - infinite}) // of any sign
+    // NaN of any sign.
+    for (const double loss : {nan, -nan, std::copysign(nan, -1.0), infinite - infinite})
         BOOST_TEST(un::hash_line(1, loss, {1, 2}).find("1 loss nan ") == 0u);
 }
 
@@ -28,7 +29,7 @@ BOOST_AUTO_TEST_CASE(the_first_difference_is_named) {
     BOOST_TEST(compare(one + two, "# of another run\n\n" + one + two).compared == 2u);
     for (const char* none : {"", "# of a run that stopped before its first update\n\n"}) {
         const auto nothing = compare("", none);
-        BOOST_TEST(!nothing.equal); // nothing says so
+        BOOST_TEST(!nothing.equal); // no update says so
         BOOST_TEST(nothing.empty);
         BOOST_TEST(nothing.what == "neither log has an update");
         BOOST_TEST(!compare(one, none).empty);
@@ -48,7 +49,7 @@ BOOST_AUTO_TEST_CASE(the_first_difference_is_named) {
 BOOST_AUTO_TEST_CASE(an_element_hash_depends_on_place_and_bits) {
     BOOST_TEST(un::hash_of_element(0, 0) != un::hash_of_element(1, 0));
     BOOST_TEST(un::hash_of_element(0, 1) != un::hash_of_element(0, 0));
-    // Exchanged elements, or -0 for 0, are other arrays.
+    // Exchanged elements, and -0 instead of 0, make other arrays.
     BOOST_TEST(un::hash_of_element(0, 5) + un::hash_of_element(1, 7) !=
                un::hash_of_element(0, 7) + un::hash_of_element(1, 5));
 }

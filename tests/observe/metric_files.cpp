@@ -1,4 +1,4 @@
-// Metrics in files: what is written is what was told, by rank 0 alone, and a file that cannot be written is an error.
+// Metrics in files: rank 0 writes what it is told, and a file that cannot be written is an error.
 #include "unisono/observe/metric_files.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/observe/hash_log.hpp"
@@ -32,7 +32,7 @@ struct Rank {
     [[nodiscard]] int rank() const { return number; }
 };
 
-/// As the trainer's, which this room does not know.
+/// Like the trainer's report, which this room does not know.
 struct Report {
     bool committed = true;
     double loss = 0.5;
@@ -80,11 +80,12 @@ BOOST_AUTO_TEST_CASE(a_line_of_json_for_each_update) {
                    .tokens = 77});
         log.write(1, {{"a \"name\"\\", 1.0 / 3}});
     }
-    un::JsonLinesFile(Rank{}, folder / "run.jsonl").write(2, {{"more", -1e300}}); // a run that goes on
+    // A run that continues.
+    un::JsonLinesFile(Rank{}, folder / "run.jsonl").write(2, {{"more", -1e300}});
     const auto all = lines(folder / "run.jsonl");
     BOOST_REQUIRE(all.size() == 4u);
     const auto first = nlohmann::json::parse(all[0]), second = nlohmann::json::parse(all[1]);
-    BOOST_TEST(first.size() == 4u); // no speed yet, and nothing that says nothing
+    BOOST_TEST(first.size() == 4u); // no speed yet, and no empty entries
     BOOST_TEST(first["step"] == 1);
     BOOST_TEST(first["loss"] == 0.5);
     BOOST_TEST(first["learning_rate"] == 0.1);
@@ -113,7 +114,7 @@ BOOST_AUTO_TEST_CASE(a_line_of_csv_for_each_number) {
     BOOST_TEST(all[4].ends_with(",\"a,\"\"b\"\"\",0.10000000000000001"));
 }
 
-// What a process that was killed has left of a line is no line, and no part of the next one.
+// The remains of a line of a killed process are no line, and no part of the next one.
 BOOST_AUTO_TEST_CASE(a_part_of_a_line_is_cut_off) {
     const unisono_test::Folder folder;
     std::ofstream(folder / "run.jsonl") << "{\"step\":1,\"seconds\":2}\n{\"step\":2,\"sec";
@@ -126,11 +127,12 @@ BOOST_AUTO_TEST_CASE(a_part_of_a_line_is_cut_off) {
     BOOST_REQUIRE(csv.size() == 3u);
     BOOST_TEST(csv[2].starts_with("3,"));
     BOOST_TEST(csv[2].ends_with(",loss,nan"));
-    un::CsvFile(Rank{}, "/dev/null").write(1, {{"loss", 1}}); // nothing to cut there
-    // What cannot be sought has the heading, too.
+    un::CsvFile(Rank{}, "/dev/null").write(1, {{"loss", 1}}); // nothing to cut off
+    // A pipe, which cannot seek, has the heading, too.
     const std::string pipe = folder / "pipe";
     BOOST_REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-    const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK); // neither end waits for the other
+    // Neither end waits for the other.
+    const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
     BOOST_REQUIRE(reader >= 0);
     un::CsvFile(Rank{}, pipe).write(1, {{"loss", 1}});
     char arrived[256];
@@ -140,7 +142,7 @@ BOOST_AUTO_TEST_CASE(a_part_of_a_line_is_cut_off) {
     BOOST_TEST(told.rfind("step,seconds,name,value\n1,", 0) == 0u, told);
 }
 
-// A last line that lacks nothing but its end is kept, and so is what is no line of such a file.
+// A last line that lacks only its end is kept. So is text that is not a line of such a file.
 BOOST_AUTO_TEST_CASE(a_whole_line_without_its_end_is_kept) {
     const unisono_test::Folder folder;
     const std::string notes(100'000, 'x');
@@ -159,7 +161,7 @@ BOOST_AUTO_TEST_CASE(a_whole_line_without_its_end_is_kept) {
     BOOST_TEST((other[0] == notes));
 }
 
-// Each line has these two already.
+// Each line already has these two names.
 BOOST_AUTO_TEST_CASE(names_that_lines_of_json_have) {
     const unisono_test::Folder folder;
     for (const char* name : {"step", "seconds"}) {
@@ -172,7 +174,7 @@ BOOST_AUTO_TEST_CASE(names_that_lines_of_json_have) {
     BOOST_TEST(content(folder / "run.jsonl").empty());
 }
 
-// A file must not take the number of a standard stream that is closed: what is printed would go there.
+// A file must not take the descriptor of a closed standard stream, because output would go there.
 BOOST_AUTO_TEST_CASE(closed_streams_stay_closed) {
     const unisono_test::Folder folder;
     const int kept = ::dup(STDIN_FILENO);
@@ -191,7 +193,8 @@ BOOST_AUTO_TEST_CASE(closed_streams_stay_closed) {
     BOOST_TEST(lines(folder / "run.jsonl").size() == 1u);
 }
 
-// JSON and TensorBoard hold UTF-8 alone; a name that is something else is refused by all files, and nothing of its call is written.
+// JSON and TensorBoard require UTF-8. All files refuse a name that is not UTF-8, and write nothing
+// of its call.
 BOOST_AUTO_TEST_CASE(names_are_utf8) {
     const unisono_test::Folder folder;
     un::JsonLinesFile json(Rank{}, folder / "run.jsonl");
@@ -301,13 +304,14 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_written_is_an_error) {
                           [](const un::error& e) { return e.code() == un::ErrorCode::bad_input; });
 }
 
-// A program in a language that writes 0,5 for a half writes files that others read all the same.
+// A program in a locale that writes 0,5 for a half writes files that others can read.
 BOOST_AUTO_TEST_CASE(numbers_do_not_mind_the_locale) {
     const unisono_test::Folder folder;
     BOOST_REQUIRE(::mkdir((folder / "comma").c_str(), 0700) == 0);
     {
-        // LC_NUMERIC of a locale of its own, as the C library keeps it: a mark, six entries, where each begins, and they:
-        // point, separator, groups, both as wide characters, and the encoding.
+        // LC_NUMERIC of a locale of its own, in the C library's format: a magic number, six
+        // entries, the offset of each, and the entries: decimal point, separator, grouping, both as
+        // wide characters, and the encoding.
         const std::uint32_t words[] = {0x20031115u ^ LC_NUMERIC, 6, 32, 34, 36, 40, 44, 48};
         std::ofstream file(folder / "comma/LC_NUMERIC", std::ios::binary);
         file.write(reinterpret_cast<const char*>(words), sizeof words);
@@ -324,7 +328,7 @@ BOOST_AUTO_TEST_CASE(numbers_do_not_mind_the_locale) {
     const std::string line = un::hash_line(1, -0.75, {});
     const std::string message = un::concat({0.5, " ", un::fixed_text(2.25, 2)});
     std::setlocale(LC_NUMERIC, "C");
-    BOOST_TEST(half == "0,5"); // it was in force
+    BOOST_TEST(half == "0,5"); // the locale was active
     BOOST_TEST(nlohmann::json::parse(lines(folder / "run.jsonl").at(0))["half"] == 0.5);
     BOOST_TEST(lines(folder / "run.csv").at(1).ends_with(",half,0.5"));
     BOOST_TEST(line.starts_with("1 loss -0x1.8p-1 "));

@@ -11,7 +11,8 @@ using namespace unisono;
 
 namespace {
 
-/// Feeds `samples` to one metric, and to several that are sent as bytes and merged: the bits must be equal.
+/// Feeds `samples` to one metric, and to several that are sent as bytes and merged. The bits must
+/// be equal.
 template <class M, class Feed>
 void merging_equals_one_rank(std::size_t samples, Feed feed, std::mt19937& random) {
     M whole;
@@ -31,7 +32,7 @@ void merging_equals_one_rank(std::size_t samples, Feed feed, std::mt19937& rando
 
 double uniform(std::mt19937& random) { return static_cast<double>(random()) / 4294967296.0; }
 
-/// The definition: all pairs.
+/// The definition, over all pairs.
 double area_by_pairs(const std::vector<double>& scores, const std::vector<bool>& labels) {
     double won = 0, pairs = 0;
     for (std::size_t i = 0; i < scores.size(); ++i) {
@@ -44,7 +45,7 @@ double area_by_pairs(const std::vector<double>& scores, const std::vector<bool>&
     return won / pairs;
 }
 
-/// A user's own.
+/// A user's metric.
 struct LongestMetric {
     std::size_t length = 0;
     void merge(const LongestMetric& other) { length = std::max(length, other.length); }
@@ -79,7 +80,7 @@ BOOST_AUTO_TEST_CASE(merging_over_any_split_equals_one_rank_to_the_bit) {
             labels[i] = uniform(random) < scores[i];
             guesses[i] = scores[i] > 0.5;
         }
-        if (samples != 0) { // else NaN, whose bits are not promised
+        if (samples != 0) { // otherwise NaN, whose bits are not promised
             merging_equals_one_rank<MeanMetric>(
                 samples, [&](auto& m, std::size_t i) { m.add(values[i], weights[i]); }, random);
             merging_equals_one_rank<AccuracyMetric>(
@@ -138,7 +139,8 @@ BOOST_AUTO_TEST_CASE(an_exact_sum_is_rounded_once) {
         BOOST_TEST(sum({power}) == power);
         BOOST_TEST(sum({power, power, -power}) == power);
         BOOST_TEST(sum({-power, 3 * least}) ==
-                   -power + 3 * least); // of two numbers IEEE's sum is the exact one, rounded
+                   // Of two numbers, IEEE's sum is the exact one, rounded.
+                   -power + 3 * least);
         BOOST_TEST(sum({power, 1.1}) == power + 1.1);
     }
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr nanoseconds second = 1'000'000'000;
 
-/// A screen and a clock in the test's hand.
+/// A screen and a clock that the test controls.
 struct Screen {
     std::vector<std::string> written;
     nanoseconds time = 0;
@@ -30,7 +30,7 @@ static_assert(progress_output<ScreenOutput>);
 
 using Reporter = ProgressReporter<ScreenOutput>;
 
-/// What a redraw shows, without its control characters.
+/// The text of a redraw without its control characters.
 std::string shown(const std::string& written) {
     BOOST_REQUIRE(written.size() >= 4);
     BOOST_TEST(written.front() == '\r');

@@ -1,4 +1,5 @@
-# What TensorBoard's own reader checks, where tests/run.sh --all has installed it (tools/install_missing.sh).
+# Files for TensorBoard's own reader, if tests/run.sh --all has installed it
+# (tools/install_missing.sh).
 if(NOT UNISONO_SANITIZED)
     room_program(observe_events helper/events.cpp)
     set(python ${PROJECT_SOURCE_DIR}/build/python/bin/python3)

@@ -1,4 +1,4 @@
-// What holds for every optimizer.
+// Laws of every optimizer.
 #include "support/allocation_counter.hpp"
 
 #include <unisono/optimizer/adagrad.hpp>
@@ -47,7 +47,7 @@ std::vector<T> random_values(std::size_t count, unsigned seed) {
     return values;
 }
 
-/// Parameters after a few updates, each done in the given slices.
+/// Parameters after a few updates, each made in the given slices.
 template <class T, class Policy>
 std::vector<T> train(const Policy& policy, std::size_t count, const std::vector<std::size_t>& cuts, double scale = 1,
                      T gradient_factor = 1) {
@@ -160,8 +160,8 @@ BOOST_AUTO_TEST_CASE(state_has_names_and_first_values) {
                           [](const error& e) { return names(e, "overflows"); });
 }
 
-// An independent loop whose every rounding is forced through memory: a compiler that contracts, here or in the library,
-// makes the two differ.
+// An independent loop whose every rounding is forced through memory. The results differ if a
+// compiler contracts, here or in the library.
 BOOST_AUTO_TEST_CASE(every_rounding_is_where_the_formula_has_it) {
     const Sgd sgd{.learning_rate = 0.1, .momentum = 0.9};
     const Adam adam{.learning_rate = 0.01};
@@ -269,7 +269,7 @@ BOOST_AUTO_TEST_CASE(bad_parameters_are_refused_by_name) {
         refused(RmsProp{.weight_decay = bad}, "weight_decay");
         refused(RmsProp{.momentum = bad}, "momentum");
     }
-    // A memory that does not fade, or grows, is no training.
+    // A momentum that does not fade, or grows, is refused.
     for (const double bad : {1.0, 2.0, 1e300}) {
         refused(Sgd{.momentum = bad}, "momentum");
         refused(RmsProp{.momentum = bad}, "momentum");
@@ -285,7 +285,7 @@ BOOST_AUTO_TEST_CASE(bad_parameters_are_refused_by_name) {
     BOOST_CHECK_NO_THROW(start<float>(Sgd{.learning_rate = 0}, 3));
 }
 
-// Worked out by hand: what memory an optimizer has of earlier updates shows in the second and third.
+// Computed by hand: the state of earlier updates shows in the second and third.
 BOOST_AUTO_TEST_CASE(three_updates_by_hand) {
     const auto after = [](const auto& policy, std::initializer_list<double> gradients) {
         auto state = start<double>(policy, 1);

@@ -85,8 +85,9 @@ BOOST_AUTO_TEST_CASE(every_run_is_followed_to_1e_minus_12) {
     BOOST_TEST(runs > 0U);
 }
 
-// A linear layer without bias, weights 1, loss = sum of outputs: the gradient is the sum of the batch's rows. Replicas take
-// every world-th sample, padded from the head; their gradients are averaged. Bit for bit in float.
+// A linear layer without bias, weights 1, loss = sum of outputs: the gradient is the sum of the
+// batch's rows. Replicas take every world-th sample, padded from the head. Their gradients are
+// averaged. Bit for bit in float.
 BOOST_AUTO_TEST_CASE(the_article_is_reproduced_bit_for_bit) {
     const Sgd sgd{.learning_rate = 0.01, .momentum = 0.9};
     std::size_t runs = 0;

@@ -48,7 +48,8 @@ told = run("create", source / "conan", *settings)
 assert f"test_package of unisono {library}: 1 + 2 = 3" in told, told
 run("create", source / "conan/unisono_run", *settings)
 packages = run("list", f"unisono/{library}:*")
-assert packages.count("da39a3ee5e6b4b0d3255bfef95601890afd80709") == 1, packages # the id of what depends on nothing
+# The ID of a package without dependencies.
+assert packages.count("da39a3ee5e6b4b0d3255bfef95601890afd80709") == 1, packages
 print("created without a remote")
 
 told = run("create", source / "conan", *settings, "-o", "&:header_only=False")

@@ -48,7 +48,8 @@ def consumer(name, *definitions, components=()):
     for component in components:
         told = run(folder / f"consumer_{component}", env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1",
                                                           "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
-        assert told.splitlines()[-1] == f"consumer with {component}: 1 rank, sum 3", told # MPI may have complained of the machine before
+        # MPI may have warned about the machine before.
+        assert told.splitlines()[-1] == f"consumer with {component}: 1 rank, sum 3", told
     print(f"{name}: the consumer runs", *components)
     return folder
 
@@ -93,7 +94,8 @@ def pkg_config():
     if "compiled" in there:
         flags = run("pkg-config", "--cflags", "--libs", "unisono-compiled", env=environment).split()
         run(compiler, "-std=c++20", here / "consumer/compiled.cpp", "-o", program, *flags)
-        library_path = next(flag[2:] for flag in flags if flag.startswith("-L")) # where the library is a shared one
+        # If the library is a shared one.
+        library_path = next(flag[2:] for flag in flags if flag.startswith("-L"))
         told = run(program, env={**os.environ, "LD_LIBRARY_PATH": library_path})
         assert told == "consumer with compiled: 1 rank, sum 3\n", told
     print("pkg-config: the consumer runs", *files)
@@ -101,7 +103,7 @@ def pkg_config():
 
 def sources():
     for way, components in (("add_subdirectory", ["mpi"]), ("FetchContent", [])):
-        # Without what tests and examples need: as a subproject there are none.
+        # Without the dependencies of tests and examples: a subproject has neither.
         absent = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in ("Boost", "CLI11", "nlohmann_json")]
         consumer(way, f"-DCONSUMER_BY={way}", f"-DCONSUMER_SOURCE={source}", "-DUNISONO_MPI=ON", *absent, components=components)
 

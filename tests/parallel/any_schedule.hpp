@@ -1,4 +1,4 @@
-// Any of the pipelines' schedules, chosen at run time, so that little is compiled.
+// Any of the pipelines' schedules, chosen at run time, so that there is little to compile.
 #pragma once
 
 #include <unisono/parallel/gpipe.hpp>

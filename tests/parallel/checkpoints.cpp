@@ -1,4 +1,5 @@
-// A model in parts, stopped and resumed on other parts and other replicas of them: the bits of one rank that was never stopped.
+// A model in parts, stopped and resumed on other parts and other replicas of them, has the bits of
+// one rank that never stopped.
 #include "training.hpp"
 
 #include "../support/folder.hpp"
@@ -23,7 +24,7 @@ struct Run {
     bool sharded = false;
     std::string folder = {};
     bool resume = false;
-    std::uint64_t stop_after = 0; ///< updates; a checkpoint is saved then
+    std::uint64_t stop_after = 0; ///< update at which a checkpoint is saved
     bool background = false;
     bool processes = false;
     int layers = 16;
@@ -38,7 +39,8 @@ struct End {
 
 constexpr AnySchedule interleaved{AnySchedule::interleaved, 2};
 
-/// Two replicas on one rank or two, of one micro-batch an update: two sums of two numbers are alike.
+/// Two replicas of one micro-batch per update, on one rank or two. A sum of two numbers does not
+/// depend on their order.
 void run_rank(Group& world, const Run& how, End& out) {
     const Samples<float> samples(40);
     un::Mesh mesh{world, {{"data", how.data}, {"pipeline", how.stages}}};
@@ -77,14 +79,14 @@ void run_rank(Group& world, const Run& how, End& out) {
     trainer.verify_replicas();
     out.updates = trainer.updates();
     for (std::size_t p = 0; p < model.parameters().size(); ++p) {
-        const std::size_t layer = model.places()[p]; // of those with parameters
+        const std::size_t layer = model.places()[p]; // among those with parameters
         const std::size_t at = layer == 0 ? 0 : (width + 1) * hidden + (layer - 1) * (hidden + 1) * hidden;
         std::copy(model.parameters()[p].begin(), model.parameters()[p].end(),
                   out.weights.begin() + static_cast<std::ptrdiff_t>(at));
     }
 }
 
-/// Each rank's end. The weights of all parts of a replica together are in that of its first rank.
+/// Each rank's result. The first rank of a replica has the weights of all its parts.
 std::vector<End> run(const Run& how) {
     test::Shared<std::array<End, 8>> ends;
     const int ranks = how.data * how.stages;
@@ -110,7 +112,7 @@ std::vector<End> run(const Run& how) {
         if (rank % how.stages == 0) continue;
         End& whole = all[static_cast<std::size_t>(rank / how.stages * how.stages)];
         for (std::size_t i = 0; i < parameter_count; ++i)
-            whole.weights[i] += all[static_cast<std::size_t>(rank)].weights[i]; // one of them is zero
+            whole.weights[i] += all[static_cast<std::size_t>(rank)].weights[i]; // one is zero
     }
     return all;
 }
@@ -199,7 +201,8 @@ struct HalfSquare {
     }
 };
 
-/// The float weights of four layers on so many stages, after updates up to `last`: those of rank 0 alone, or of all added up.
+/// The float weights of four layers on the given number of stages, after updates up to `last`:
+/// those of rank 0 alone, or the sum of all.
 std::array<float, 4 * width> weights_of_16_bits(int stages, const std::string& folder, bool saves, std::uint64_t last) {
     std::vector<un::bfloat16> values(8 * width, Scales::to(0.75f));
     const un::RowData<un::bfloat16> data(values, width);
@@ -295,7 +298,7 @@ BOOST_AUTO_TEST_CASE(who_does_not_give_all_ranks_is_told) {
                                         std::string::npos,
                                 refused.what());
             }
-            checkpoints.save(trainer, mesh.world()); // the groups can be used further
+            checkpoints.save(trainer, mesh.world()); // the groups remain usable
             findings.expect(checkpoints.list().size() == 1 || world.rank() != 0, "one checkpoint");
         },
         test::limit);

@@ -1,4 +1,4 @@
-// What goes wrong on one rank of a pipeline is known on all.
+// All ranks of a pipeline learn what goes wrong on one of them.
 #include "training.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -21,7 +21,7 @@ struct Deadly : Squash<float> {
         Squash<float>::backward(call);
     }
 };
-/// From the given forward pass on, its gradient is not finite.
+/// Its gradient is not finite after `good` forward passes.
 struct Infinite : Dense<float> {
     int good = 0;
     void backward(un::LayerBackward<float>& call) {
@@ -34,7 +34,7 @@ un::RowBatch<float> batch_of(std::size_t rows, std::size_t columns = width) {
     return {std::vector<float>(rows * columns, 0.25f), std::vector<std::int32_t>(rows, 1), columns};
 }
 
-/// Three stages, of which the second has this layer.
+/// Three stages. The second one has this layer.
 template <class Layer>
 un::Layers<float> with(Layer layer) {
     un::Layers<float> all;
@@ -57,7 +57,7 @@ void note(const un::error& failed, Told& mine) {
     mine.peer = failed.peer();
     std::string(failed.what()).copy(mine.text, sizeof mine.text - 1);
 }
-/// Runs body on so many ranks, and notes what each throws.
+/// Runs `body` on the given number of ranks, and records what each throws.
 template <class Body>
 void note(int ranks, AllTold& told, const Body& body) {
     try {
@@ -68,11 +68,11 @@ void note(int ranks, AllTold& told, const Body& body) {
                           body(world);
                       } catch (const un::error& failed) {
                           note(failed, mine);
-                          if (failed.code() != un::ErrorCode::mismatch) throw; // which all ranks throw alike
+                          if (failed.code() != un::ErrorCode::mismatch) throw; // all ranks throw it
                       }
                   },
                   {.timeout = 60s, .grace = 20s});
-    } catch (const std::exception&) { // of the first
+    } catch (const std::exception&) { // of the first rank
     }
 }
 void expect(const AllTold& told, int ranks, int but, un::ErrorCode code, const std::string& words) {
@@ -112,7 +112,8 @@ BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_is_named, *boost::unit_test::enable_i
             un::Trainer trainer{mesh.axis("data"), model, un::Sgd{.learning_rate = 0.01}};
             for (int i = 0; i < 1000; ++i) trainer.step(batch_of(8));
         });
-        // "was killed by signal 9", if their parent is the first to see it, or "died", if another rank is.
+        // Either "was killed by signal 9", if the parent is the first to see it, or "died", if
+        // another rank is.
         expect(*told, 3 * replicas, 1, un::ErrorCode::peer_lost, ": rank 1 ");
         for (const int rank : {0, 2}) BOOST_TEST((*told)[static_cast<std::size_t>(rank)].peer == 1);
     }
@@ -142,7 +143,7 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_is_not_finite_stops_all_parts_alike) {
     });
     expect(*told, 6, -1, un::ErrorCode::not_finite, "NaN or infinite");
     for (const auto& [before, after] : *values) BOOST_TEST(before == after);
-    BOOST_TEST((*told)[1].rank == 4); // of the world, on both ranks of the axis
+    BOOST_TEST((*told)[1].rank == 4); // the world's number, on both ranks of the axis
     BOOST_TEST((*told)[4].rank == 4);
     expect(*told, 1, -1, un::ErrorCode::not_finite, "another part of the model");
 }

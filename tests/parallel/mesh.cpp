@@ -1,4 +1,4 @@
-// Named axes over a world: who is where, which groups there are, and what is refused.
+// Named axes over a world: coordinates, groups, and refusals.
 #include "../trainer/models.hpp"
 #include "network.hpp"
 
@@ -58,7 +58,7 @@ BOOST_AUTO_TEST_CASE(the_axis_with_the_most_traffic_varies_fastest) {
     BOOST_TEST(shape.within_hosts("tensor", 2));
     BOOST_TEST(!shape.within_hosts("data", 2));
     BOOST_TEST(shape.within_hosts("data", 4));
-    BOOST_TEST(!shape.within_hosts("tensor", 3)); // ranks 2 and 3 are apart
+    BOOST_TEST(!shape.within_hosts("tensor", 3)); // ranks 2 and 3 are on different hosts
     BOOST_TEST(shape.describe(2) == "mesh: pipeline 2 (ranks 4 apart, across hosts) x data 2 (ranks 2 apart, across "
                                     "hosts) x tensor 2 (neighbours, within a host)");
 }

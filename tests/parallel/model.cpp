@@ -1,4 +1,5 @@
-// Layers on ranks: any number of stages, by any schedule, has the bits of one; beside replicas, sharded or not; and what fails.
+// Layers on ranks: any number of stages, with any schedule, has the bits of one. Also tests
+// replicas, sharded or not, and failures.
 #include "training.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -27,7 +28,8 @@ constexpr AnySchedule gpipe{AnySchedule::gpipe}, interleaved{AnySchedule::interl
 
 BOOST_AUTO_TEST_SUITE(pipeline_model)
 
-/// Without a pipeline: the whole batch through all layers, and gradients by differences of the loss.
+/// Compares with the whole batch through all layers without a pipeline. Gradients are differences
+/// of the loss.
 BOOST_AUTO_TEST_CASE(its_gradient_is_that_of_its_loss) {
     test::Findings findings;
     test::run(
@@ -44,7 +46,7 @@ BOOST_AUTO_TEST_CASE(its_gradient_is_that_of_its_loss) {
             const auto gradients = model.gradients();
             std::vector<std::vector<double>> found;
             for (const auto one : gradients) found.emplace_back(one.begin(), one.end());
-            // Every stage moves an element of its own, and back, at the same time as the others move none.
+            // Every stage changes an element of its own, and back, while the others change none.
             for (int stage = 0; stage < 2; ++stage)
                 for (const std::size_t p : {std::size_t{0}, std::size_t{2}})
                     for (const std::size_t at : {std::size_t{1}, std::size_t{12}}) {
@@ -89,7 +91,8 @@ BOOST_AUTO_TEST_CASE(one_stage_with_several_chunks_has_the_bits_of_one_chunk) {
                 chunks << " chunks, " << recompute);
 }
 
-/// The activations' memory grows with the prediction's batch, and the gradients' with the training's behind it.
+/// A prediction's batch enlarges the memory of activations. The next training enlarges that of
+/// gradients.
 BOOST_AUTO_TEST_CASE(a_larger_prediction_lies_between_two_trainings) {
     test::Findings findings;
     test::run(
@@ -121,7 +124,7 @@ BOOST_AUTO_TEST_CASE(a_larger_prediction_lies_between_two_trainings) {
         test::limit);
 }
 
-/// As WithLoss does: a loss may leave out samples.
+/// As in WithLoss: a loss may leave out samples.
 BOOST_AUTO_TEST_CASE(the_loss_finds_a_gradient_of_zeros) {
     test::Findings findings;
     test::run(

@@ -1,4 +1,5 @@
-// Layers and data of this room's tests; and its ranks, which are threads, or processes where a test says so.
+// Layers and data of this room's tests, and their ranks: threads, or processes if a test chooses
+// them.
 #pragma once
 
 #include <unisono/any.hpp>
@@ -15,12 +16,12 @@ namespace unisono_test {
 
 namespace un = unisono;
 
-/// y = W x + b, W by outputs.
+/// y = W x + b. W is stored by outputs.
 template <class T>
 struct Dense {
     std::size_t in, out;
     unsigned seed = 0;
-    int throws_at = -1; ///< number of the forward pass of this object that throws
+    int throws_at = -1; ///< the forward pass of this object that throws, counted from 0
 
     [[nodiscard]] std::size_t inputs() const { return in; }
     [[nodiscard]] std::size_t outputs() const { return out; }
@@ -57,7 +58,7 @@ struct Dense {
     }
 };
 
-/// y = x / (1 + |x|) where a random number of the sample allows it, else 0; keeps the denominator.
+/// y = x / (1 + |x|) if a random number of the sample allows it, else 0. Keeps the denominator.
 template <class T>
 struct Squash {
     std::size_t width;
@@ -81,7 +82,7 @@ struct Squash {
     }
 };
 
-/// Half the mean square distance of the outputs from the labels.
+/// Half the mean squared distance of the outputs from the labels.
 template <class T>
 struct Distance {
     std::size_t width;
@@ -99,7 +100,8 @@ struct Distance {
     }
 };
 
-/// For the time of a scope, ranks are processes (but under ThreadSanitizer, which sees nothing of others).
+/// In this scope ranks are processes, except with ThreadSanitizer, which does not see other
+/// processes.
 class OnProcesses {
 public:
     OnProcesses() { test::any_on_processes = !test::under_thread_sanitizer; }
@@ -121,7 +123,7 @@ un::Layers<T> layers(bool drops = true) {
     }
     return all;
 }
-/// Two layers, one of them with parameters, a part.
+/// Two layers per part, one of them with parameters.
 inline un::LayerPlacement even_placement(std::size_t parts) {
     un::LayerPlacement placement(parts, 2 * (8 / parts));
     for (std::size_t i = 0; i < 8 % parts; ++i) placement[i] += 2;

@@ -1,4 +1,4 @@
-// Pipeline schedules: proven, as fast as their formulas say, and drawn; and the proof finds what is wrong.
+// Pipeline schedules are proven, as fast as their formulas, and drawn. The proof finds errors.
 #include <unisono/parallel/gpipe.hpp>
 #include <unisono/parallel/interleaved.hpp>
 #include <unisono/parallel/one_forward_one_backward.hpp>
@@ -34,14 +34,14 @@ void prove(const Schedule& schedule, int stages, std::uint32_t micro_batches, bo
     }
 }
 
-/// What the proof says of 1F1B on three stages after a change.
+/// The proof's text for 1F1B on three stages after a change.
 std::string changed(const std::function<void(un::PipelineProgram&)>& change) {
     un::PipelineProgram program = un::pipeline_program(un::OneForwardOneBackward{}, 3, 4);
     change(program);
     const un::PipelineReport report = un::verify_pipeline(program);
     return report.proven() ? "proven" : report.violations[0];
 }
-/// Work of a single stage in an order of one's own.
+/// The work of a single stage in a given order.
 struct InThisOrder {
     static constexpr std::string_view name = "in this order";
     std::array<un::PipelineWork, 12> order = {};
@@ -81,10 +81,11 @@ BOOST_AUTO_TEST_CASE(all_are_proven_and_have_their_bubble) {
 }
 
 BOOST_AUTO_TEST_CASE(messages_and_uneven_parts_take_their_time) {
-    // Two stages, two micro-batches, each 1 forward and 2 backward; a message takes 0.5: 1 + 0.5 + 3 + 3 + 0.5 + 2.
+    // Two stages, two micro-batches, each with 1 forward and 2 backward. A message takes 0.5, so
+    // the total is 1 + 0.5 + 3 + 3 + 0.5 + 2.
     const auto program = un::pipeline_program(un::OneForwardOneBackward{}, 2, 2);
     BOOST_TEST(std::abs(un::pipeline_timeline(program, {.transfer = 0.5}).total - 10) < 1e-12);
-    // The slow part decides: the first fills it, the last empties it.
+    // The slow part determines the time: the first fills it, and the last empties it.
     const auto timeline = un::pipeline_timeline(program, {.parts = {{1, 1}, {5, 5}}});
     BOOST_TEST(std::abs(timeline.total - 22) < 1e-12);
     BOOST_TEST(timeline.busy[0] == 4);
@@ -118,13 +119,13 @@ BOOST_AUTO_TEST_CASE(the_proof_finds_what_is_wrong) {
     BOOST_TEST(says(changed([&](auto& p) { find(p.actions[1], PipelineStep::forward, 1)->micro_batch = 0; }),
                     "out of order, or twice"));
     BOOST_TEST(says(changed([&](auto& p) { p.in_flight[0] = 2; }), "has 3 activations in flight, claimed are 2"));
-    // The last stage goes backward before anything was sent: no stage can go on.
+    // The last stage goes backward before anything was sent, so no stage can continue.
     BOOST_TEST(says(changed([&](auto& p) {
                         std::rotate(p.actions[0].begin(), find(p.actions[0], PipelineStep::receive_gradient, 0),
                                     p.actions[0].end());
                     }),
                     "waits for ever"));
-    // Room for no gradient at all: whoever would send one waits.
+    // There is no room for a gradient, so a stage that would send one waits.
     BOOST_TEST(!un::verify_pipeline(un::pipeline_program(un::OneForwardOneBackward{}, 3, 4), 0).proven());
 }
 
@@ -139,7 +140,7 @@ BOOST_AUTO_TEST_CASE(the_proof_finds_slots_that_are_still_needed) {
             BOOST_TEST(
                 says(un::verify_pipeline(program).violations.at(0), slots == 0 ? "has no slot" : "in that slot"));
         }
-    // One stage computes an input of the second chunk before the micro-batch ahead of it is through.
+    // A stage computes an input of the second chunk before the micro-batch ahead of it is through.
     const un::PipelineProgram one = un::pipeline_program(un::Interleaved{3}, 1, 6);
     BOOST_TEST((one.slots[0] == std::vector<std::size_t>{2, 2, 1}));
 }

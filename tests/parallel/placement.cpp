@@ -1,4 +1,4 @@
-// Which layers are where, what they take there, and which widths could be better.
+// Which layers are on which ranks, what memory they take there, and which widths could be better.
 #include "../support/allocation_counter.hpp"
 #include "network.hpp"
 
@@ -13,7 +13,7 @@ using test::Group;
 
 namespace {
 
-/// The slowest part's time by trying every placement.
+/// The slowest part's time, found by trying every placement.
 double best(const std::vector<un::LayerCost>& layers, std::size_t first, std::size_t parts, std::size_t most_bytes) {
     if (parts == 0) return first == layers.size() ? 0 : INFINITY;
     double found = INFINITY, time = 0;
@@ -27,7 +27,7 @@ double best(const std::vector<un::LayerCost>& layers, std::size_t first, std::si
     return found;
 }
 
-/// Does nothing, as slowly as it is told to.
+/// Does nothing, for the given number of rounds.
 struct Slow {
     std::size_t rounds;
     [[nodiscard]] static std::size_t inputs() { return 4; }
@@ -98,7 +98,8 @@ BOOST_AUTO_TEST_CASE(by_what_was_measured) {
             un::Layers<float> layers{Slow{30'000}, Slow{1}, Slow{1}, Slow{1}, Slow{1}, Slow{1}};
             const auto costs = un::measure_layers(world, layers, {.samples = 8, .copies_of_parameters = 3});
             findings.expect(costs.size() == 6 && costs[3].bytes == sizeof(float) * (3 + 8 * 4), "bytes");
-            // All the rest together takes less, however the ranks are disturbed: rank 0 alone measures, and the fastest counts.
+            // The rest together takes less time, even if ranks are disturbed: only rank 0 measures,
+            // and the fastest time counts.
             findings.expect(un::balanced_placement(costs, 2) == un::LayerPlacement{1, 5},
                             "the slow layer is not alone");
             std::vector<double> times;
@@ -156,7 +157,7 @@ BOOST_AUTO_TEST_CASE(a_rank_holds_its_share) {
             std::vector<std::size_t> all(12);
             const auto batch = un::RowData(values, wide, labels).batch(all);
             un::Pass pass;
-            // What a world keeps for messages is there before.
+            // The memory that a world keeps for messages exists before.
             un::PipelineModel another{world, make(), Distance<float>{wide}};
             another(batch, pass);
             un::barrier(world);
@@ -176,7 +177,8 @@ BOOST_AUTO_TEST_CASE(a_rank_holds_its_share) {
         const un::PipelineMemory& one = memory[stage];
         BOOST_TEST(std::abs(static_cast<double>(one.parameters) / share - 1) < 0.05);
         BOOST_TEST(std::abs(static_cast<double>(one.gradients) / share - 1) < 0.05);
-        // 4 layers of 3 samples for each micro-batch in flight; an input, but of the first stage; what travels back, twice.
+        // 4 layers of 3 samples for each micro-batch in flight; an input, except on the first
+        // stage; and twice what travels back.
         const std::size_t values_a_row = (stages - stage) * (4 + (stage != 0 ? 1 : 0)) + (stage != 0 ? 4 : 2);
         BOOST_TEST(one.activations == values_a_row * 3 * wide * sizeof(float));
         all += one.parameters + one.gradients + one.activations + one.work;

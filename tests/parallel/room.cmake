@@ -1,5 +1,5 @@
 target_link_libraries(${room_target} PRIVATE unisono_allocation_counter)
-# In builds of few tests checkpoints of whole models (tests/checkpoint) stand for those of parts.
+# In builds of few tests, checkpoints of whole models (tests/checkpoint) stand for those of parts.
 if(few)
     leave_out("/checkpoints[.]cpp$")
 endif()

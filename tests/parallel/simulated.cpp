@@ -1,4 +1,4 @@
-// A pipeline in virtual time: the same gradients, and as many messages as its schedule says.
+// A pipeline in virtual time has the same gradients, and as many messages as its schedule states.
 #include "network.hpp"
 
 #include <unisono/simulate.hpp>
@@ -65,7 +65,8 @@ BOOST_AUTO_TEST_CASE(the_same_gradients_whatever_the_network_does) {
 }
 
 BOOST_AUTO_TEST_CASE(messages_are_those_of_the_schedule) {
-    // Two more messages a micro-batch for each more part, all else being equal: what all ranks agree on before and behind.
+    // Two more messages per micro-batch for each additional part. The messages before and after, by
+    // which all ranks agree, are the same.
     const auto few = simulated(4, un::OneForwardOneBackward{}, {}).report.messages;
     const auto many = simulated(4, un::Interleaved{2}, {}).report.messages;
     BOOST_TEST(many - few == 2u * 6 * 4);

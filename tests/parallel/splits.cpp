@@ -1,4 +1,4 @@
-// Layers that are themselves spread over ranks: branches, and linear layers split by rows or columns.
+// Layers that are spread over ranks: branches, and linear layers split by rows or columns.
 #include "network.hpp"
 
 #include <unisono/parallel/branches.hpp>
@@ -36,7 +36,8 @@ double first_value(std::size_t output, std::size_t input) {
 
 constexpr std::size_t wide = 7;
 
-/// What a model's ranks know after a batch: loss, outputs, and the gradient of the first layer, which is on all ranks.
+/// The results of a model's ranks after a batch: loss, outputs, and the gradient of the first
+/// layer, which all ranks have.
 struct Found {
     double loss = 0, norm = 0;
     std::size_t parameters = 0;
@@ -52,7 +53,8 @@ struct Found {
 };
 using AllFound = std::array<Found, 8>;
 
-/// `middle(layers, group)` puts its layers, `hidden` to `wide`, behind one on all ranks, and before another.
+/// `middle(layers, group)` adds its layers, `hidden` to `wide`, between two layers that all ranks
+/// have.
 template <class Middle>
 void look(int stages, int split, AllFound& all, const Middle& middle) {
     test::run(
@@ -85,7 +87,7 @@ void look(int stages, int split, AllFound& all, const Middle& middle) {
         test::limit);
 }
 
-/// By differences of the loss, on one rank: whether the gradient of every layer is right.
+/// Checks the gradient of every layer on one rank, by differences of the loss.
 template <class Middle>
 void check_gradient(const Middle& middle) {
     test::run(
@@ -173,7 +175,8 @@ struct MultiplyInFloat {
     }
 };
 
-/// Loss, gradients and outputs that are small whole numbers, if `scale` is a power of two: no type of elements rounds any.
+/// Loss, gradients and outputs are small integers if `scale` is a power of two, so no type of
+/// elements rounds them.
 template <class T>
 std::vector<float> in_type(Group& world, int split, double scale) {
     Group ranks = world.split(world.rank() / split, world.rank()), alone = world.split(world.rank(), 0);
@@ -234,7 +237,7 @@ BOOST_AUTO_TEST_CASE(branches_on_ranks) {
                 for (int rank = 0; rank < stages * ranks; ++rank) {
                     Found mine = (*found)[static_cast<std::size_t>(rank)];
                     BOOST_TEST(mine.norm == stages * ranks);
-                    BOOST_TEST(mine.loss == (*one)[0].loss); // to the bit: outputs are
+                    BOOST_TEST(mine.loss == (*one)[0].loss); // outputs are equal to the bit
                     BOOST_TEST((mine.outputs == (*one)[0].outputs));
                     if (rank >= ranks) mine.gradient = (*one)[0].gradient; // of another stage
                     BOOST_TEST(mine.apart((*one)[0]) < 1e-12);
@@ -259,14 +262,15 @@ BOOST_AUTO_TEST_CASE(linear_layers_on_ranks) {
                 BOOST_TEST(mine.apart((*one)[0]) < 1e-12, "rank " << rank << " of " << ranks);
                 parameters += mine.parameters;
             }
-            // What all have: the first and last layer, and the bias of the row-split one.
+            // All ranks have the first and last layer, and the bias of the row-split layer.
             const std::size_t shared = (width + 1) * hidden + (wide + 1) * results + hidden;
             if (!processes)
                 BOOST_TEST(parameters == (*one)[0].parameters + static_cast<std::size_t>(ranks - 1) * shared);
         }
 }
 
-/// Replicas of each rank sum gradients in an order of their own: the biases of a row-split layer may come to differ by rounding.
+/// The replicas of each rank sum gradients in an order of their own, so the biases of a row-split
+/// layer may differ by rounding.
 BOOST_AUTO_TEST_CASE(all_ranks_have_the_outputs_of_one_bias) {
     test::Findings findings;
     test::run(
@@ -302,7 +306,7 @@ BOOST_AUTO_TEST_CASE(elements_of_16_bits) {
     }
 }
 
-/// Ranks that go on without the one that refuses would wait for it.
+/// Ranks that continue without the one that refuses would wait for it.
 BOOST_AUTO_TEST_CASE(what_one_rank_refuses_all_ranks_know) {
     const std::function<void(Group&, bool)> every[] = {
         [](Group& world, bool bad) {
@@ -336,7 +340,7 @@ BOOST_AUTO_TEST_CASE(what_one_rank_refuses_all_ranks_know) {
                     }
                 },
                 test::limit);
-        } catch (const un::error&) { // leaving, too, tells
+        } catch (const un::error&) { // leaving also reports it
         }
     }
 }

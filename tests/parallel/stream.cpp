@@ -1,4 +1,4 @@
-// Requests go through stages or to replicas, and results come out in order.
+// Requests go through stages or to replicas. Results come out in order.
 #include "network.hpp"
 
 #include <unisono/parallel/stream.hpp>
@@ -22,7 +22,7 @@ std::vector<float> request_of(std::size_t number) {
     return values;
 }
 
-/// What one rank answers, layer by layer.
+/// The answers of one rank, layer by layer.
 struct Whole {
     std::vector<float> parameters, now, next;
     un::Layers<float> all = layers<float>(false);
@@ -50,7 +50,7 @@ struct Whole {
     }
 };
 
-/// Gives all requests, now and then pausing, and looks at the results.
+/// Sends all requests, with pauses, and checks the results.
 class Client {
 public:
     Client(test::Findings& findings, bool pauses) : findings_(findings), pauses_(pauses) {}
@@ -138,7 +138,7 @@ BOOST_AUTO_TEST_CASE(nobody_gives_up_while_there_is_nothing_to_do) {
         2,
         [&](Group& world) {
             un::PipelineModel model{world, layers<float>(false), Distance<float>{results}};
-            // Nothing for longer than any rank would wait for anything else.
+            // No request arrives for longer than a rank would wait for anything else.
             world.set_timeout(std::chrono::seconds(5));
             const auto begin = std::chrono::steady_clock::now();
             std::size_t answered = 0;
@@ -159,7 +159,7 @@ BOOST_AUTO_TEST_CASE(nobody_gives_up_while_there_is_nothing_to_do) {
         test::limit);
 }
 
-/// Each rank but the one that answers has nothing to do for longer than it would wait for anything else.
+/// All ranks but the one that answers are idle for longer than they would wait for anything else.
 BOOST_AUTO_TEST_CASE(no_rank_gives_up_while_others_are_busy) {
     constexpr int ranks = 6;
     test::Findings findings;

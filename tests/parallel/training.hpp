@@ -20,7 +20,7 @@ struct Training {
     std::int64_t batch = 12; ///< samples
 };
 
-/// What came out: each rank writes what it has, for all to see, also where ranks are processes.
+/// The result. Each rank writes its part, which all can see, also if ranks are processes.
 template <class T>
 struct Trained {
     std::array<T, parameter_count> weights = {};

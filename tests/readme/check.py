@@ -110,7 +110,7 @@ def main():
         parser.error(f"there is no page {absent[0]} in {root}")
     found = [(path, *block) for path in documents if path.is_file() for block in blocks(path)]
 
-    # Compiled once: most blocks begin with the umbrella, and spend most of their time there.
+    # Compiled once: most blocks begin with the umbrella, which takes most of their time.
     work = tempfile.TemporaryDirectory()
     umbrella = Path(work.name, "umbrella.hpp")
     umbrella.write_text("#include <unisono/unisono.hpp>\n")

@@ -64,7 +64,8 @@ def follow(page, root, compiler):
             (commands / name).chmod(0o755)
         environment = os.environ | {"PATH": f"{commands}:{os.environ['PATH']}"}
         unused = set()
-        with socket.socket() as free:  # instead of the port that pages name, which another test may have
+        # Replaces the port of the pages, which another test may use.
+        with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
         for block in BLOCK.finditer(text):

@@ -11,7 +11,7 @@ import pathlib, re, sys
 
 root = pathlib.Path(sys.argv[1])
 headers = {path: path.read_text() for path in sorted((root / "include").rglob("*.hpp"))}
-# Literals that the compiler joins are joined, and a line that continues is one.
+# Joins literals that the compiler joins, and continued lines.
 everything = re.sub(r'"\s*\n\s*"', "", re.sub(r"\\\n", "", "\n".join(headers.values())))
 everything = re.sub(r"\s+", " ", everything)
 faults = []
@@ -30,7 +30,8 @@ names = set(re.findall(r"\w+", code))
 pages = [root / "README.md", root / "examples/README.md", *sorted((root / "docs").rglob("*.md"))]
 for page in pages:
     for name in sorted(set(re.findall(r"\b(?:un|unisono)::(?:testing::)?(\w+)", page.read_text())) - names):
-        if name not in ("thrust", "unisono", "mpi", "libfabric", "cuda", "nccl", "core", "compiled"):  # CMake's targets
+        # CMake's targets.
+        if name not in ("thrust", "unisono", "mpi", "libfabric", "cuda", "nccl", "core", "compiled"):
             faults.append(f"{page.relative_to(root)}: no header declares {name}")
 
 NOT_THERE = [

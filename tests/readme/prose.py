@@ -51,7 +51,7 @@ def prose(text):
 
 root = pathlib.Path(sys.argv[1])
 faults = 0
-# docs/architecture.md is for those who work on the library, and uses its own words.
+# docs/architecture.md is for developers of the library, and uses its own words.
 pages = [root / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "bench/README.md", "bench/RESULTS.md", "integrations/README.md", "integrations/torch/README.md", "integrations/lightgbm/README.md", "integrations/libtorch/README.md")]
 pages += [page for page in sorted((root / "docs").rglob("*.md")) if page.name != "architecture.md"]
 for page in pages:

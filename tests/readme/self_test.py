@@ -20,7 +20,7 @@ CASES = [
     ("second of two", False, f"{FENCE}cpp\nint n = 1;\n{FENCE}\n\n{FENCE}cpp\nint m = missing;\n{FENCE}\n"),
 ]
 
-# Blocks without includes are compiled together, and must still be as strangers to each other.
+# Blocks without includes are compiled together, and must still not see each other.
 CASES += [
     ("two with the same names", True, f"{FENCE}cpp\n// file scope\nstruct S {{}};\n{FENCE}\n\n{FENCE}cpp\n// file scope\nstruct S {{ int n; }};\n{FENCE}\n"),
     ("the second takes names of the first", False, f"{FENCE}cpp\n// file scope\nstruct S {{}};\n{FENCE}\n\n{FENCE}cpp\nS s;\n{FENCE}\n"),

@@ -1,4 +1,5 @@
-// A reducer that is chosen at run time is the one that it holds: the same bits, also in a trainer, and what ranks are told.
+// A reducer that is chosen at run time behaves as the one that it holds: the same bits, also in a
+// trainer, and the same errors.
 #include "trainer/models.hpp"
 #include "trainer/outcomes.hpp"
 
@@ -24,7 +25,7 @@ std::vector<float> rough(int rank, std::size_t count) {
     return values;
 }
 
-/// After some updates.
+/// The parameters after some updates.
 template <class World, class Reducer, class Sharding>
 std::vector<float> trained(World& world, const Reducer& reducer, const Sharding& sharding) {
     const std::vector<float> values = rough(7, 60 * 37);

@@ -1,4 +1,5 @@
-// The laws of reducers, for each of them: sums reach all ranks or the owner, all ranks get equal bits, several at once.
+// The laws of reducers, for each of them: sums reach all ranks or the owner, all ranks get equal
+// bits, and several may run at once.
 #include "trainer/outcomes.hpp"
 
 #include "unisono/core/random.hpp"
@@ -48,7 +49,7 @@ void check_clean(const std::vector<Outcome>& all) {
         BOOST_TEST(!all[rank].failed, "rank " << rank << ": " << all[rank].what);
 }
 
-/// Many chunks on small data, so that lanes are at work.
+/// Many chunks on small data, so that lanes are used.
 template <class Reducer>
 Reducer small() {
     Reducer reducer;
@@ -123,7 +124,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(several_in_flight, Reducer, Reducers) {
                 if (!to_all) operations.push_back(run.sum_to(world, one, owner));
                 owners.push_back(to_all ? world.rank() : owner);
             }
-            for (std::size_t i = 6; i-- > 0;) operations[i].wait(); // against the order in which they were started
+            // In the reverse order of their start.
+            for (std::size_t i = 6; i-- > 0;) operations[i].wait();
             for (std::size_t i = 0; i < 6; ++i)
                 if (owners[i] == world.rank() && !near_sum(values[i], ranks, 50 * i + 1))
                     throw std::runtime_error("wrong sum");
@@ -146,7 +148,7 @@ BOOST_AUTO_TEST_CASE(servers_own_equal_slices) {
 BOOST_AUTO_TEST_CASE(costs_choose_by_size) {
     un::ReducerCosts costs = un::assumed_reducer_costs(8);
     BOOST_TEST(costs.measured());
-    // A ring that is best from 128 KiB on, a tree below.
+    // A ring is best from 128 KiB on, a tree below.
     for (std::size_t i = 0; i < un::ReducerCosts::exponents.size(); ++i) {
         costs.seconds[0][i] = costs.seconds[2][i] = 1;
         costs.seconds[1][i] = i >= 3 ? 1e-4 : 1e-2;
@@ -156,7 +158,7 @@ BOOST_AUTO_TEST_CASE(costs_choose_by_size) {
     BOOST_TEST(name_of(costs.best(16384)) == "tree");
     BOOST_TEST(name_of(costs.best(131072)) == "ring");
     BOOST_TEST(name_of(costs.best(std::size_t{1} << 30)) == "ring");
-    // Half-way between two sizes, half-way between their costs.
+    // Half-way between two sizes, the cost is half-way between their costs.
     BOOST_TEST(std::abs(costs.estimate(un::ReducerChoice::ring, (16384 + 131072) / 2) - (1e-2 + 1e-4) / 2) < 1e-12);
     BOOST_TEST(std::abs(costs.estimate(un::ReducerChoice::ring, std::size_t{1} << 24) - 2e-4) < 1e-12);
     // Small data: few rounds. Large data: few bytes.
@@ -166,7 +168,8 @@ BOOST_AUTO_TEST_CASE(costs_choose_by_size) {
                assumed.estimate(un::ReducerChoice::tree, 100000000));
 }
 
-/// A cluster's model makes the costs: few rounds where latency counts, few bytes through the hosts' cards where those do.
+/// A cluster's model determines the costs: few rounds where latency counts, few bytes through the
+/// hosts' network cards where bandwidth counts.
 BOOST_AUTO_TEST_CASE(costs_are_predicted_from_a_model) {
     un::ClusterModel model;
     model.ranks_per_host = 4;
@@ -182,11 +185,12 @@ BOOST_AUTO_TEST_CASE(costs_are_predicted_from_a_model) {
     BOOST_TEST(costs.seconds[0] == costs.seconds[2], boost::test_tools::per_element());
     const un::ReducerCosts few = un::predicted_reducer_costs(model, 16);
     BOOST_TEST(few.seconds[0].back() == few.seconds[1].back());
-    // What the player says of one of them.
+    // The predicted time of one of them.
     const auto tree = un::schedule::predict(
         [](const un::schedule::Shape& shape) { return un::TreeSchedule{}.all_reduce(shape); }, 64, 1024, model);
     BOOST_TEST(costs.estimate(un::ReducerChoice::tree, 1024) == tree.seconds);
-    BOOST_CHECK_NO_THROW(static_cast<void>(un::predicted_reducer_costs(model, 63))); // hosts that are not full
+    // Hosts with free places.
+    BOOST_CHECK_NO_THROW(static_cast<void>(un::predicted_reducer_costs(model, 63)));
     BOOST_CHECK_THROW(static_cast<void>(un::predicted_reducer_costs({}, 8)), un::error);
     check_clean(outcomes(4, [&](auto& world) {
         const auto run = un::AutomaticReducer{.costs = un::predicted_reducer_costs(model, 4)}.start(world);
@@ -244,7 +248,7 @@ BOOST_AUTO_TEST_CASE(costs_that_are_no_times_are_refused) {
 }
 
 BOOST_AUTO_TEST_CASE(costs_of_rank_0_decide) {
-    // Each rank thinks otherwise; if they did not agree, their schedules would not match.
+    // Each rank has another opinion. If they did not agree on one, their schedules would not match.
     check_clean(outcomes(3, [&](auto& world) {
         un::AutomaticReducer reducer{.costs = un::assumed_reducer_costs(3)};
         for (auto& seconds : reducer.costs.seconds[static_cast<std::size_t>(world.rank()) + 1]) seconds = 1e-15;

@@ -19,7 +19,8 @@ namespace {
 
 using Indices = std::vector<std::size_t>;
 
-/// The samples of round after round, each round's sorted: what training sees, whoever computes it.
+/// The samples of one round after another, sorted within each round: what training sees, whichever
+/// rank computes it.
 std::vector<Indices> by_rounds(const std::vector<std::vector<Kept>>& ranks) {
     std::vector<Indices> rounds;
     for (const auto& rank : ranks)
@@ -32,7 +33,7 @@ std::vector<Indices> by_rounds(const std::vector<std::vector<Kept>>& ranks) {
     return rounds;
 }
 
-/// Every sampler with every setting of its own, under the same laws.
+/// Every sampler with every one of its settings, under the same laws.
 template <class F>
 void for_each_sampler(F&& f) {
     f(un::SequentialSampler{}, Coverage::exact);
@@ -142,7 +143,8 @@ BOOST_AUTO_TEST_CASE(every_sampler_resumes_at_every_sample_with_another_world) {
     });
 }
 
-// At each sample of a replica's own list, too: with as many replicas, its list goes on.
+// Also at each sample of a replica's own list: with the same number of replicas, its list
+// continues.
 BOOST_AUTO_TEST_CASE(a_replicas_list_goes_on_from_each_of_its_samples) {
     const un::DistributedSampler sampler{.seed = 9};
     for (std::int64_t replica = 0; replica < 3; ++replica) {
@@ -194,7 +196,8 @@ BOOST_AUTO_TEST_CASE(distributed_sampler_is_pytorchs) {
     BOOST_CHECK_EQUAL(cases, 160u);
 }
 
-// The oracle is written apart from the library: the padded order as FIELD would have it, list by list, cut by cut.
+// The oracle does not use the library: the padded order as FIELD defines it, list by list, cut by
+// cut.
 BOOST_AUTO_TEST_CASE(interleaved_puts_the_micro_batches_of_many_ranks_into_the_same_updates) {
     std::size_t checked = 0;
     for (std::int64_t n_data = 1; n_data <= 23; ++n_data)
@@ -235,13 +238,13 @@ BOOST_AUTO_TEST_CASE(sequential_gives_every_l_th_sample_and_leaves_the_end_uneve
     BOOST_CHECK((joined(ranks[0]) == Indices{0, 3, 6}));
     BOOST_CHECK((joined(ranks[1]) == Indices{1, 4}));
     BOOST_CHECK((joined(ranks[2]) == Indices{2, 5}));
-    BOOST_REQUIRE_EQUAL(ranks[1].size(), 2u); // as many rounds as rank 0, the last without data
+    BOOST_REQUIRE_EQUAL(ranks[1].size(), 2u); // as many rounds as rank 0, the last one without data
     BOOST_CHECK(ranks[1][1].samples.empty());
     BOOST_CHECK_EQUAL(ranks[1][1].micro.round_samples, 1);
 }
 
 BOOST_AUTO_TEST_CASE(scatter_cuts_as_torch_chunk) {
-    // chunk(5 samples, 4) = 2, 2, 1 and nothing for the fourth; then the short last batch of 2 = 1, 1.
+    // chunk(5 samples, 4) = 2, 2, 1 and nothing for the fourth; then chunk(2 samples, 4) = 1, 1.
     const auto ranks = all_ranks(un::ScatterSampler{.shuffle = false}, {7, 5, 4, 0});
     BOOST_CHECK((ranks[0][0].samples == Indices{0, 1}));
     BOOST_CHECK((ranks[1][0].samples == Indices{2, 3}));
@@ -301,7 +304,8 @@ BOOST_AUTO_TEST_CASE(bad_shapes_are_refused_by_name) {
     check_contains(shaped(bad), {"bad_input", "SequentialSampler", "empty", "data_size is 0"});
     bad.data_size = -1;
     check_contains(shaped(bad), {"data_size is -1", "expected 1"});
-    bad.data_size = static_cast<std::int64_t>(static_cast<std::size_t>(-1)); // what became of -1 on its way here
+    // The result of -1 after conversions.
+    bad.data_size = static_cast<std::int64_t>(static_cast<std::size_t>(-1));
     check_contains(shaped(bad), {"data_size is -1"});
     bad.data_size = std::int64_t{1} << 60;
     check_contains(shaped(bad), {"data_size is 1152921504606846976", "2^48"});
@@ -363,7 +367,8 @@ BOOST_AUTO_TEST_CASE(bad_positions_and_epochs_are_refused) {
     check_contains(refusal([&] { stream.restart(un::Epoch{4}, 11); }),
                    {"sample 11", "epoch 4", "0 to data_size", "10"});
     check_contains(refusal([&] { stream.restart(un::Epoch{0}, -1); }), {"sample -1"});
-    stream.restart(un::Epoch{0}, 10); // the end is a position too: nothing is left, nothing padded
+    // The end is a position, too: nothing is left, and nothing padded.
+    stream.restart(un::Epoch{0}, 10);
     BOOST_CHECK(stream.done());
     BOOST_CHECK_EQUAL(stream.rounds(), 0);
     check_contains(refusal([&] { stream.next(); }), {"epoch 0", "no more samples", "restart"});

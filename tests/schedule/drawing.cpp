@@ -13,7 +13,8 @@ namespace {
 namespace un = unisono;
 using namespace un::schedule;
 
-/// What keeps a text from being a well-formed XML document of elements, attributes and escaped text; empty: nothing.
+/// Returns why a text is not a well-formed XML document of elements, attributes and escaped text.
+/// Empty: it is one.
 std::string fault_in_xml(std::string_view text) {
     std::vector<std::string> open;
     bool had_root = false;
@@ -99,7 +100,7 @@ void draw_all(int world, int root) {
     (draw_one<Families, un::Collective::barrier>(world, root), ...);
 }
 
-/// A schedule whose name would break a careless drawing.
+/// A schedule whose name would break a drawing without escapes.
 struct OddlyNamed : RingAllReduce {
     static constexpr std::string_view name = "a < b & \"c\" > 'd'";
     [[maybe_unused]] friend bool operator==(const OddlyNamed&, const OddlyNamed&) = default;

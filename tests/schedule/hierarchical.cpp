@@ -1,4 +1,5 @@
-// What crosses between hosts: as much as if each host were one rank; and ranks that do not agree on their hosts.
+// The bytes that cross between hosts are as few as if each host were one rank. Also tests ranks
+// that disagree about their hosts.
 #include "on_hosts.hpp"
 #include "trainer/outcomes.hpp"
 
@@ -19,7 +20,7 @@ struct Crossing {
     std::uint64_t of = 1; ///< blocks of the whole vector
 };
 
-/// Sent from one host to others by all ranks.
+/// The blocks that all ranks send from one host to others.
 template <class Make>
 Crossing crossing(int world, int per_host, const Make& make) {
     Crossing found;
@@ -37,7 +38,7 @@ Crossing crossing(int world, int per_host, const Make& make) {
     return found;
 }
 
-/// Proves a collective on these hosts, from every root.
+/// Proves a collective on these hosts, with every root.
 template <un::Collective What>
 void prove(const un::HostMap& hosts) {
     for (int root = 0; root < hosts.ranks(); ++root) {
@@ -54,7 +55,7 @@ void prove(const un::HostMap& hosts) {
     }
 }
 
-/// So many ranks that take turns on so many hosts.
+/// Ranks that take turns on the hosts.
 std::vector<int> turns_on(int ranks, int hosts) {
     std::vector<int> host_of;
     for (int rank = 0; rank < ranks; ++rank) host_of.push_back(rank % hosts);
@@ -70,7 +71,8 @@ BOOST_AUTO_TEST_CASE(hosts_of_any_sizes_and_any_order) {
     for (const List& host_of :
          {List{0}, List{0, 0, 0}, List{0, 1, 2}, List{0, 0, 0, 1}, List{7, 3, 3, 3}, List{0, 0, 1, 2, 2, 2, 2, 3},
           List{0, 1, 0, 1}, List{0, 1, 1, 0, 2}, List{2, 1, 0, 0, 1, 2, 2}, List{0, 1, 2, 0, 1, 2, 0, 0, 0},
-          List{0, 0, 1, 1, 0, 0, 1, 1, 2}, turns_on(18, 2)}) { // the last one: more runs than a round has parts for
+          // The last one has more runs than a round has parts for.
+          List{0, 0, 1, 1, 0, 0, 1, 1, 2}, turns_on(18, 2)}) {
         const un::HostMap hosts(host_of);
         prove<un::Collective::all_reduce>(hosts);
         prove<un::Collective::broadcast>(hosts);
@@ -119,7 +121,8 @@ BOOST_AUTO_TEST_CASE(two_hosts_of_two_send_what_a_ring_of_two_sends) {
     BOOST_TEST(hosts.of == ring.of);
     BOOST_TEST(hosts.blocks == ring.blocks);
     BOOST_TEST(hosts.messages == ring.messages);
-    BOOST_TEST(ring.blocks == 4u); // of half a vector: each of the two sends a whole one
+    // Of half a vector. Each of the two sends a whole one.
+    BOOST_TEST(ring.blocks == 4u);
     const auto flat = crossing(4, 2, [](const auto& shape) { return un::RingSchedule{}.all_reduce(shape); });
     BOOST_TEST(flat.blocks * hosts.of > hosts.blocks * flat.of); // a ring of all sends more
 }

@@ -1,5 +1,6 @@
-// A tiny second executor for schedules, on real numbers and blocks of uneven sizes: it knows nothing of the verifier
-// and nothing of the library's own executor. Ranks take turns in a random order; messages lie in a mailbox.
+// A small second executor for schedules, on numbers and blocks of uneven sizes. It shares no code
+// with the verifier or the library's executor. Ranks take turns in a random order. Messages lie in
+// a mailbox.
 #pragma once
 
 #include "unisono/schedule/schedule.hpp"
@@ -16,7 +17,7 @@ namespace unisono_test {
 using Number = std::int64_t;
 using Vector = std::vector<Number>;
 
-/// A schedule of one rank written out.
+/// The schedule of one rank, as a list of steps.
 struct Written {
     std::vector<std::vector<unisono::schedule::Step>> rounds = {};
     std::uint32_t scratch_slots = 0;
@@ -40,7 +41,8 @@ public:
     using Kind = unisono::schedule::StepKind;
     using Where = unisono::schedule::Buffer;
 
-    /// inputs[rank] and outputs[rank] are whole vectors of all blocks; in place the inputs are not used.
+    /// inputs[rank] and outputs[rank] are whole vectors of all blocks. In place, the inputs are not
+    /// used.
     Interpreter(std::vector<Written> schedules, std::vector<std::size_t> sizes, std::vector<Vector>& inputs,
                 std::vector<Vector>& outputs, bool in_place, unsigned seed)
         : schedules_(std::move(schedules)), sizes_(std::move(sizes)), inputs_(inputs), outputs_(outputs),
@@ -55,7 +57,7 @@ public:
             ranks_[r].scratch.assign(schedules_[r].scratch_slots * largest_, poison);
     }
 
-    /// Runs to the end; throws if no rank can go on.
+    /// Runs to the end. Throws if no rank can continue.
     void run() {
         for (std::size_t left = ranks_.size(), idle = 0; left != 0;) {
             const std::size_t r = random_() % ranks_.size();

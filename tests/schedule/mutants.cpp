@@ -1,4 +1,4 @@
-// The verifier's own test: schedules broken in one way each, and the words in which that must be reported.
+// Tests the verifier: each schedule has one fault, which must be reported in the given words.
 #include <boost/test/unit_test.hpp>
 
 #include "unisono/schedule/families.hpp"
@@ -15,7 +15,7 @@ namespace {
 namespace un = unisono;
 using namespace un::schedule;
 
-/// A schedule of one rank written out, to be edited.
+/// The schedule of one rank as a list of steps, to be edited.
 struct Edited {
     Shape shape = {};
     std::vector<std::vector<Step>> all = {};
@@ -36,7 +36,7 @@ Edited write_out(const S& original) {
 
 using Edit = std::function<void(int rank, Edited& schedule)>;
 
-/// Verifies what the ranks' written out schedules say in the name of S.
+/// Verifies the ranks' lists of steps as schedule S.
 template <class S>
 Report verify_edited(int world, int root, const Edit& edit) {
     const auto make = [](const Shape& shape) { return S{shape}; };
@@ -81,7 +81,8 @@ void check_any(const Report& report, std::string_view words) {
 
 const Edit no_edit = [](int, Edited&) {};
 
-/// What one would write first: each rank sends its sum 2^k further on and adds what comes. Right for powers of two.
+/// A first attempt: each rank sends its sum to the rank 2^k further on, and adds what arrives.
+/// Right for powers of two.
 template <bool SameBuffer>
 struct NaiveDoubling {
     static constexpr un::Collective collective = un::Collective::all_reduce;
@@ -107,7 +108,7 @@ struct NaiveDoubling {
     friend bool operator==(const NaiveDoubling&, const NaiveDoubling&) = default;
 };
 
-/// Rank 0 and 1 swap and add, twice over: right if input and output are different memory.
+/// Ranks 0 and 1 swap and add, twice. Right if input and output are different memory.
 struct Overwriting {
     static constexpr un::Collective collective = un::Collective::all_reduce;
     static constexpr std::string_view name = "overwriting";
@@ -235,7 +236,8 @@ BOOST_AUTO_TEST_CASE(too_small_depth) {
     const auto differing =
         verify_edited<RingAllReduce>(5, 0, [](int rank, Edited& s) { s.depth += rank == 3 ? 1 : 0; });
     check_first(differing, {"rank 3 claims channel depth 2, rank 0 claims 1"});
-    // Two messages to the same peer before either receives: one place is not enough, unless somebody starts with receiving.
+    // Two messages to the same peer before either receives: one slot is not enough, unless a rank
+    // receives first.
     const auto two = [](int, Edited& s) {
         s.all[0].insert(s.all[0].begin() + 2, send_to(1 - s.shape.rank, input_blocks(0, 0), 1));
         s.all[0].push_back(receive_from(1 - s.shape.rank, output_blocks(0, 0), 1));
@@ -319,7 +321,8 @@ BOOST_AUTO_TEST_CASE(memory_that_a_rank_does_not_have) {
 }
 
 BOOST_AUTO_TEST_CASE(scratch_of_uneven_blocks) {
-    // Without `ahead` each received range would start a run of its own, and the whole could not be sent as one.
+    // Without `ahead` each received range would start a new run, and the whole could not be sent as
+    // one.
     const auto unpacked = verify_edited<TreeGather>(8, 0, [](int rank, Edited& s) {
         if (rank != 4) return;
         for (auto& round : s.all)
@@ -327,7 +330,7 @@ BOOST_AUTO_TEST_CASE(scratch_of_uneven_blocks) {
                 if (step.target.where == Buffer::scratch) step.target.slot += step.target.ahead, step.target.ahead = 0;
     });
     check_first(unpacked, {"rank 4", "from scratch before it is written"});
-    // Runs of different starts may share bytes although they share no slot number.
+    // Runs with different starts may share bytes although they share no slot number.
     const auto shared = verify_edited<HalvingReduceScatter>(8, 0, [](int rank, Edited& s) {
         if (rank != 0) return;
         s.all[0].back().target = scratch_blocks(0, 4, 0);
@@ -382,7 +385,7 @@ BOOST_AUTO_TEST_CASE(mapped_races) {
     check_any(barrier, "deadlock: rank 0 awaits 1 posts in round 0, rank 1 makes 0");
 }
 
-// A rank that tells all that it is done, and then reads on, whichever rank that is, and however many others read.
+// A rank reports that it is done and then reads: any rank, with any number of other readers.
 BOOST_AUTO_TEST_CASE(mapped_reads_behind_the_last_flag) {
     for (const int world : {2, 3, 4, 5, 9}) {
         for (int root = 0; root < world; ++root) {

@@ -1,4 +1,4 @@
-// Every schedule on real numbers, with blocks of uneven and empty sizes, in random orders, in place and not.
+// Every schedule on numbers, with uneven and empty blocks, in random orders, in place and not.
 #include "on_hosts.hpp"
 
 #include "interpreter.hpp"
@@ -29,7 +29,7 @@ struct Case {
     unsigned seed;
 };
 
-/// Runs the ranks' written out schedules on numbers and compares with what the collective means.
+/// Runs the ranks' lists of steps on numbers, and compares with the definition of the collective.
 void compute_written(const Case& which, const std::vector<Written>& schedules, std::uint32_t blocks) {
     const auto [what, name, world, root, in_place, seed] = which;
     std::mt19937 random{seed};
@@ -37,7 +37,8 @@ void compute_written(const Case& which, const std::vector<Written>& schedules, s
     for (std::uint32_t b = 0; b < blocks; ++b) sizes.push_back(what == un::Collective::all_to_all ? 3 : random() % 5);
     const std::size_t total = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
 
-    // What a rank is not given or has not to fill is poison; blocks that no rank may touch must stay so.
+    // Input that a rank does not have, and output that it need not fill, is poison. Blocks that no
+    // rank may touch must remain poison.
     const Number poison = Interpreter::poison;
     std::vector<Vector> inputs, outputs, wanted;
     const auto block_of = [&](std::size_t element) {

@@ -4,7 +4,7 @@
 
 namespace unisono_test {
 
-/// The hierarchical family for hosts of so many ranks.
+/// The hierarchical family for hosts of `Ranks` ranks.
 template <int Ranks, bool TreeAcross = false>
 struct OnHosts : unisono::HierarchicalSchedule {
     OnHosts() : HierarchicalSchedule{.ranks_per_host = Ranks, .tree_across = TreeAcross} {}

@@ -1,4 +1,5 @@
-// Proves every schedule of every family, for every world from 1 to 64 and some large ones, with several roots.
+// Proves every schedule of every family, for every world from 1 to 64 and some large ones, with
+// several roots.
 #include "on_hosts.hpp"
 
 #include <boost/test/unit_test.hpp>

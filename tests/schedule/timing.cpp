@@ -1,4 +1,5 @@
-// Schedules played by LogGP, against times worked out by hand; and ranks that stand for others against all of them.
+// Schedules timed by LogGP, compared with times computed by hand. Ranks that represent others are
+// compared with all ranks.
 #include <boost/test/unit_test.hpp>
 
 #include "unisono/schedule/families.hpp"
@@ -13,7 +14,8 @@ namespace {
 namespace un = unisono;
 using namespace un::schedule;
 
-/// Between hosts 1,000 ns and 1 ns a byte, 100 ns of them at each end; on a host a tenth of that.
+/// Between hosts 1,000 ns and 1 ns per byte, including 100 ns at each end; within a host a tenth of
+/// that.
 un::ClusterModel cluster(int per_host) {
     un::ClusterModel model;
     model.ranks_per_host = per_host;
@@ -42,14 +44,14 @@ BOOST_AUTO_TEST_SUITE(schedule_timing)
 BOOST_AUTO_TEST_CASE(by_hand) {
     const auto near = boost::test_tools::tolerance(1e-12);
     un::ClusterModel model = cluster(1);
-    // Two ranks: a round of 1,000 bytes each way, which are combined, and another one.
+    // Two ranks: a round of 1,000 bytes each way, which are combined, and another round.
     BOOST_TEST(all_reduce(un::RingSchedule{}, 2, 2000, model).seconds * 1e9 == 2 * 2000.0, near);
     model.combine_ns_per_byte = 0.5;
     BOOST_TEST(all_reduce(un::RingSchedule{}, 2, 2000, model).seconds * 1e9 == 2 * 2000.0 + 500, near);
     BOOST_TEST(all_reduce(un::RingSchedule{}, 2, 2000, model).messages == 4u);
     BOOST_TEST(all_reduce(un::RingSchedule{}, 2, 2000, cluster(2)).seconds * 1e9 == 2 * 200.0, near);
     BOOST_TEST(all_reduce(un::RingSchedule{}, 1, 2000, model).seconds == 0.0);
-    // The root's second message leaves its rank after 100 ns, and its card after 500.
+    // The root's second message leaves its rank after 100 ns, and its network card after 500.
     const auto scatter = [](const Shape& shape) { return DirectScatter{{shape}}; };
     BOOST_TEST(predict(scatter, 3, 0, cluster(1)).seconds * 1e9 == 100 + 1000.0, near);
     model = cluster(1);
@@ -58,19 +60,21 @@ BOOST_AUTO_TEST_CASE(by_hand) {
     model = cluster(1);
     model.between.gap.points = {{0, 300}};
     BOOST_TEST(predict(scatter, 3, 0, model).seconds * 1e9 == 300 + 1000.0, near);
-    // The root is done after 200 ns; its messages arrive after 900 and 1,000, and cost their receivers 100.
+    // The root is done after 200 ns. Its messages arrive after 900 and 1,000 ns, and cost their
+    // receivers 100.
     BOOST_TEST(predict(scatter, 3, 0, cluster(1)).mean_seconds * 1e9 == (200 + 1000 + 1100) / 3.0, near);
-    // On a tree of one host and another, the sum crosses over and back.
+    // On a tree over two hosts, the sum crosses to the other host and back.
     const double within = 2 * 100;
     BOOST_TEST(all_reduce(un::TreeSchedule{}, 4, 0, cluster(2)).seconds * 1e9 == within + 2 * 1000.0, near);
-    // Elements are whole: five of 4 bytes on two ranks are three and two.
+    // Elements are not split: five of 4 bytes on two ranks are three and two.
     BOOST_TEST(predict([](const Shape& shape) { return RingAllReduce{{shape}}; }, 2, 20, cluster(1), 0, 4).seconds *
                        1e9 ==
                    1012 + 1012.0,
                near);
 }
 
-/// A message that its sender cannot forget keeps it until the acknowledgement is there; one that its receiver must wait for sets off when it does.
+/// If the protocol needs an acknowledgement, a sender waits for it. If it needs a request, the
+/// message leaves when the request arrives.
 BOOST_AUTO_TEST_CASE(protocols) {
     const auto near = boost::test_tools::tolerance(1e-12);
     const auto ring = [](const un::ClusterModel& model, std::uint64_t bytes) {
@@ -80,9 +84,11 @@ BOOST_AUTO_TEST_CASE(protocols) {
     model.between.buffered_bytes = 1000;
     BOOST_TEST(ring(model, 2000) == 2 * 2000.0, near);
     model.between.buffered_bytes = 999;
-    // 1,900 ns there, 900 back, without overheads: more than the 2,000 after which its own message has come.
+    // 1,900 ns there and 900 back, without overheads: more than the 2,000 after which its own
+    // message has arrived.
     BOOST_TEST(ring(model, 2000) == 2 * 2800.0, near);
-    // Rank 1 looks for the root's message after it has sent its own, which takes 100 ns: by then the request has waited for it.
+    // Rank 1 looks for the root's message after it has sent its own, which takes 100 ns. The
+    // request has waited until then.
     const auto gather = [](const Shape& shape) { return DirectGather{{shape}}; };
     model = cluster(1);
     BOOST_TEST(predict(gather, 2, 2000, model).seconds * 1e9 == 2000.0, near);
@@ -90,8 +96,9 @@ BOOST_AUTO_TEST_CASE(protocols) {
     BOOST_TEST(predict(gather, 2, 2000, model).seconds * 1e9 == 2000.0, near);
     model.within.eager_bytes = 10;
     const un::detail::ClusterClock clock(model, 2);
-    BOOST_TEST(clock.met(0, 1, 1000, 1900, 0) == 1900.0);    // its request came after its receiver
-    BOOST_TEST(clock.met(0, 1, 1000, 1900, 5000) == 5900.0); // 900 of a message's 1,900 ns were the request's
+    BOOST_TEST(clock.met(0, 1, 1000, 1900, 0) == 1900.0); // its request came after its receiver
+    // 900 of a message's 1,900 ns were the request's.
+    BOOST_TEST(clock.met(0, 1, 1000, 1900, 5000) == 5900.0);
     BOOST_TEST(clock.met(0, 1, 999, 1900, 5000) == 1900.0);
 }
 
@@ -168,7 +175,7 @@ BOOST_AUTO_TEST_CASE(bad_clusters_are_refused) {
     BOOST_CHECK_EXCEPTION(all_reduce(un::RingSchedule{}, 0, 8, cluster(1)), un::error, says("a world of 0"));
 }
 
-/// Of many ranks: what is played is a host's.
+/// Of many ranks, those of one host are timed.
 BOOST_AUTO_TEST_CASE(ten_thousand_ranks) {
     const un::ClusterModel model = cluster(8);
     const un::Prediction ring = all_reduce(un::RingSchedule{}, 10'000, 10'000, model, 8);

@@ -1,4 +1,4 @@
-// What the stages are for: how much memory a rank needs, and how many bytes travel.
+// The purpose of the stages: how much memory a rank needs, and how many bytes travel.
 #include "../trainer/models.hpp"
 #include "support/allocation_counter.hpp"
 
@@ -50,14 +50,15 @@ struct Wide {
         for (std::size_t u = sizes.size(); u-- > 0;) {
             const auto weights = pass.parameters(u);
             const auto gradient = pass.gradient(u);
-            for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = weights[i]; // to zero
+            // Its target is zero.
+            for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = weights[i];
             pass.ready(u);
         }
         return loss;
     }
 };
 
-/// Some updates of so many micro-batches.
+/// Some updates with the given number of micro-batches.
 template <class Sharding, class T, class World>
 void train(World& world, std::size_t of_each, int updates, int micro_batches) {
     Wide<T> wide(of_each);
@@ -79,7 +80,8 @@ void train(World& world, std::size_t of_each, int updates, int micro_batches) {
     }
 }
 
-/// The most that a rank had for its training, in bytes a parameter: what grows with the parameters.
+/// The most memory that a rank used for its training, in bytes per parameter: what grows with the
+/// parameters.
 template <class Sharding, class T = float>
 double memory(int micro_batches) {
     const auto most = [&](std::size_t of_each) {
@@ -92,7 +94,7 @@ double memory(int micro_batches) {
     return (most(large) - most(small)) / (ranks * unit_count * (large - small));
 }
 
-/// The bytes of an update on all ranks, for each parameter, in messages.
+/// The bytes that all ranks send in an update, per parameter.
 template <class Sharding, class T = float>
 double traffic(int micro_batches) {
     constexpr std::size_t of_each = 1024;
@@ -116,7 +118,8 @@ struct OfSizes {
 
 BOOST_AUTO_TEST_SUITE(costs_of_stages)
 
-// Adam: 4 bytes of parameter, 4 of gradient and 8 of state each; and two units of gradients, and of parameters.
+// Adam: 4 bytes of parameter, 4 of gradient and 8 of state each, and two units of gradients and of
+// parameters.
 BOOST_AUTO_TEST_CASE(memory_of_a_rank) {
     const double replicated = memory<un::Replicated>(1);
     BOOST_TEST(replicated >= 16 * 0.98);
@@ -125,8 +128,9 @@ BOOST_AUTO_TEST_CASE(memory_of_a_rank) {
     constexpr double rooms = 2 * 4.0 / unit_count;
     BOOST_TEST(memory<un::GradientSharding>(3) <= (4 + 12.0 / ranks) * 1.1 + rooms);
     BOOST_TEST(memory<un::ParameterSharding>(3) <= 16.0 / ranks * 1.1 + 2 * rooms);
-    // In 16 bits: 2 bytes of each parameter, or of two units; float weights, sums and state of what is owned; and one more unit's
-    // gradient. Whole units are floats once, before the first update.
+    // In 16 bits: 2 bytes for each parameter, or for two units; float weights, sums and state of
+    // owned slices; and the gradient of one more unit. Whole units are float once, before the first
+    // update.
     const double low = rooms + 2.0 / unit_count + 4.0 / unit_count;
     BOOST_TEST((memory<un::GradientSharding, un::bfloat16>(3) <= (2 + 16.0 / ranks) * 1.1 + low));
     BOOST_TEST((memory<un::ParameterSharding, un::bfloat16>(3) <= 16.0 / ranks * 1.1 + rooms / 2 + low));
@@ -140,10 +144,10 @@ BOOST_AUTO_TEST_CASE(bytes_of_an_update) {
     BOOST_TEST(traffic<un::StateSharding>(1) <= replicated * 1.02);
     BOOST_TEST(traffic<un::GradientSharding>(1) <= replicated * 1.02);
     BOOST_TEST(traffic<un::ParameterSharding>(1) <= replicated * 1.5 * 1.02);
-    // Three micro-batches: as much once more for each after the first, of what sums them, and gathers for use.
+    // Three micro-batches: each after the first repeats the sums, and the gathering of parameters.
     BOOST_TEST(traffic<un::GradientSharding>(3) <= replicated * 2 * 1.02);
     BOOST_TEST(traffic<un::ParameterSharding>(3) <= replicated * 4.5 * 1.02);
-    // Parameters of 16 bits are half as many bytes, sums of gradients as many.
+    // 16-bit parameters are half as many bytes. Sums of gradients stay as large.
     BOOST_TEST((traffic<un::GradientSharding, un::bfloat16>(1) <= replicated * 0.75 * 1.02));
     BOOST_TEST((traffic<un::ParameterSharding, un::bfloat16>(1) <= replicated * 1.02));
 }

@@ -1,4 +1,4 @@
-// What a model in units may do, and what happens when it does something else.
+// The calls that a model in units may make, and the errors of others.
 #include "trainer/outcomes.hpp"
 
 #include "support/allocation_counter.hpp"
@@ -25,7 +25,7 @@ namespace un = unisono;
 using namespace unisono_test;
 using Pass = un::UnitPass<float>;
 
-/// Three units, or as many as there are sizes; a pass is what the test says.
+/// Three units, or one per size. The test defines a pass.
 struct Loose {
     using Element = float;
     std::vector<std::size_t> sizes = {3, 70, 33};
@@ -58,7 +58,7 @@ struct Loose {
 
 constexpr un::Sgd sgd{.learning_rate = 0.1};
 
-/// What this rank holds.
+/// The sum of what this rank holds.
 template <class Trainer>
 double sum_of(Trainer& trainer) {
     double sum = 0;
@@ -68,7 +68,7 @@ double sum_of(Trainer& trainer) {
     return sum;
 }
 
-/// Each of so many ranks makes an update by `pass`, and then what is said.
+/// Each rank makes an update by `pass`, then calls `then`.
 template <class Sharding, class Update>
 std::vector<Outcome> update(int ranks, std::function<double(int, Pass&)> pass, Update then) {
     return outcomes(ranks, [&](auto& world) {
@@ -130,15 +130,16 @@ BOOST_AUTO_TEST_CASE(wrong_orders_are_refused) {
     });
 }
 
-// Whatever a pass leaves out, all ranks move the same units: sums over ranks end as if it had added zeros.
+// Whatever a pass leaves out, all ranks move the same units. The sums over ranks are as if the pass
+// had added zeros.
 BOOST_AUTO_TEST_CASE(units_may_be_left_out) {
     const auto all_but = [](std::size_t left_out, bool ready) {
         return [left_out, ready](int seed, Pass& pass) {
             for (std::size_t unit = 3; unit-- > 0;) {
                 if (unit == left_out) continue;
-                static_cast<void>(pass.gradient(unit)); // backward it is
+                static_cast<void>(pass.gradient(unit)); // the pass goes backward now
                 Loose::add(seed + 1, unit, pass);
-                Loose::add(seed + 1, unit, pass); // twice the same memory
+                Loose::add(seed + 1, unit, pass); // the same memory twice
                 if (ready) pass.ready(unit);
             }
             return 1.0;
@@ -156,7 +157,7 @@ BOOST_AUTO_TEST_CASE(units_may_be_left_out) {
                                 update<un::ParameterSharding>(3, all_but(left_out, true), expect(2)),
                                 update<un::ParameterSharding>(3, all_but(left_out, false), expect(3))})
             for (const Outcome& one : all) BOOST_TEST(!one.failed, one.what);
-        double before = 0, after = 0; // by hand
+        double before = 0, after = 0; // computed by hand
         for (std::size_t unit = 0; unit < 3; ++unit)
             for (std::size_t i = 0; i < Loose{}.sizes[unit]; ++i) {
                 const double x = 1 + static_cast<double>(i % 7 + unit);
@@ -177,7 +178,7 @@ BOOST_AUTO_TEST_CASE(first_values_are_those_of_rank_0) {
         model.first = static_cast<float>(1 + world.rank());
         un::Trainer trainer{world, model, un::GradientSharding{}, sgd};
         trainer.verify_replicas();
-        if (std::abs(sum_of(trainer) - 549) > 1e-3) // those of rank 0, by hand
+        if (std::abs(sum_of(trainer) - 549) > 1e-3) // those of rank 0, computed by hand
             throw std::runtime_error("the sum is " + std::to_string(sum_of(trainer)));
     });
     for (const Outcome& one : all) BOOST_TEST(!one.failed, one.what);
@@ -213,7 +214,7 @@ BOOST_AUTO_TEST_CASE(a_model_that_throws) {
         BOOST_TEST((all[rank].code == un::ErrorCode::aborted), all[rank].what);
         BOOST_TEST(all[rank].rank == 1);
     }
-    // Alone it may go on.
+    // A rank by itself may continue.
     std::array<double, 2> sums{};
     for (const bool disturbed : {false, true}) {
         const auto alone = outcomes(1, [&](auto& world) {
@@ -252,7 +253,7 @@ void names_a_gradient_that_is_no_number() {
             if (text.find("the gradient of parameter 1 is NaN or infinite on rank 2") == std::string::npos) throw;
         }
         if (sum_of(trainer) != before) throw std::runtime_error("the parameters have changed");
-        trainer.step(1); // all ranks may go on
+        trainer.step(1); // all ranks may continue
         if (trainer.updates() != 2 || !(sum_of(trainer) < before)) throw std::runtime_error("no second update");
     });
     for (const Outcome& one : all) BOOST_TEST(!one.failed, one.what);
@@ -262,7 +263,8 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_is_no_number) {
     names_a_gradient_that_is_no_number<un::GradientSharding>();
 }
 
-// Some ranks have two micro-batches, some none, in turns; and one that has run out joins the others' updates.
+// Ranks take turns with two micro-batches or none. A rank without further data joins the others'
+// updates.
 BOOST_AUTO_TEST_CASE(uneven_ranks) {
     const auto sum_after = [](int ranks, auto sharding) {
         std::array<double, 3> sums{};
@@ -298,7 +300,7 @@ BOOST_AUTO_TEST_CASE(uneven_ranks) {
     BOOST_TEST(std::abs(parts[0] + parts[1] + parts[2] - expected) < 1e-3);
 }
 
-/// One rank owns all.
+/// The last rank owns everything.
 struct LastOwnsAll {
     static constexpr std::string_view name = "last owns all";
     static constexpr un::Family family = un::Family::sharding;

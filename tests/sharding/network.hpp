@@ -1,4 +1,4 @@
-// A small network in units, whose arithmetic does not depend on who runs it.
+// A small network in units, whose arithmetic does not depend on the rank that runs it.
 #pragma once
 
 #include "unisono/data/data.hpp"
@@ -16,7 +16,8 @@ namespace unisono_test {
 
 namespace un = unisono;
 
-/// Layers of tanh; a unit is a layer, its weights and then its biases. Computes in float, whatever its parameters are.
+/// Layers of tanh. A unit is a layer: its weights, then its biases. Computes in float, whatever its
+/// parameters are.
 template <class T>
 class LayersOf {
 public:

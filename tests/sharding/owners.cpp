@@ -1,5 +1,6 @@
-// Owners that read the peers' gradients and write their parameters themselves have the bits of ranks that each update all of their own:
-// whatever the ranks, micro-batches, buckets and memory, also after an update that was skipped.
+// Owners read the peers' gradients and write their parameters directly. The bits are those of ranks
+// that each update all parameters: for any ranks, micro-batches, buckets and memory, also after a
+// skipped update.
 #include "support/ranks.hpp"
 
 #include <unisono/unisono.hpp>
@@ -19,14 +20,14 @@ namespace un = unisono;
 
 namespace {
 
-constexpr std::size_t count = 9001; // no multiple of a cache line, more than a chunk
+constexpr std::size_t count = 9001; // no multiple of a cache line, larger than a chunk
 
 struct Batch {
     float value = 0;
     std::size_t samples() const { return 1; }
 };
 
-/// A model in one piece; `of_group`: in memory that all ranks of any transport see.
+/// A model in one range. `of_group`: in memory that all ranks of any transport see.
 struct Model {
     template <class World>
     Model(World& world, bool of_group) : own(of_group ? 0 : 2 * count) {
@@ -34,7 +35,7 @@ struct Model {
         for (std::size_t i = 0; i < count; ++i) all()[i] = std::sin(static_cast<float>(i));
     }
     std::span<float> all() { return own.empty() ? std::span<float>(shared) : std::span<float>(own); }
-    /// Three parameters that follow one another.
+    /// Three adjacent parameters.
     static std::array<std::span<float>, 3> in_parts(std::span<float> whole) {
         return {whole.first(3000), whole.subspan(3000, 17), whole.subspan(3017)};
     }
@@ -94,7 +95,8 @@ void compare(const std::string& what, const Policies&... policies) {
                 what + ", " + std::to_string(ranks) + " ranks, memory " + std::to_string(static_cast<int>(memory));
             BOOST_TEST(replicated->weights[count - 1] != std::sin(static_cast<float>(count - 1)), where);
             BOOST_TEST(std::memcmp(&sharded->weights, &replicated->weights, sizeof sharded->weights) == 0, where);
-            // Five updates write a slice to each peer. Where one rank's memory is not seen, all ranks take the other way.
+            // Five updates write a slice to each peer. If one rank's memory is not visible, all
+            // ranks take the other path.
             const bool seen = std::is_same_v<Transport, un::InProcess> || memory == Memory::of_group;
             const std::uint64_t slices = 5 * sizeof(float) * count / static_cast<std::uint64_t>(ranks);
             if (ranks > 1) BOOST_TEST((sharded->bytes_sent >= slices / 2) == seen, where);

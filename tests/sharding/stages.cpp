@@ -1,4 +1,4 @@
-// What is sharded changes where numbers are, and not what they are.
+// A stage changes where numbers are, and does not change the numbers.
 #define UNISONO_TEST_TRANSPORT unisono::AnyTransport
 #include "train_rank.hpp"
 
@@ -32,7 +32,7 @@ Result train(const Case& how) {
     try {
         test::run(how.ranks, body, {.timeout = std::chrono::seconds(30)});
     } catch (const un::error&) {
-        // each rank has told
+        // each rank has reported
     }
     Result result = told->at(0).result;
     for (std::size_t rank = 0; rank < static_cast<std::size_t>(how.ranks); ++rank) {
@@ -94,11 +94,13 @@ void on_any_ranks(std::int64_t steps) {
     }
 }
 
-/// Saved under that stage on so many ranks, resumed under any on 1 to 4: 16 of all 256 ways; some of them under a sanitizer.
+/// Saved with that stage on `ranks` ranks, resumed with any stage on 1 to 4 ranks: 16 of all 256
+/// ways, and fewer with a sanitizer.
 void resumes(Stage before, int ranks) {
     static const Result expected = train({});
     const Folder folder;
-    const Case saved{.ranks = ranks, .stage = before, .folder = folder.path(), .stop_after = 5}; // within an epoch
+    // Within an epoch.
+    const Case saved{.ranks = ranks, .stage = before, .folder = folder.path(), .stop_after = 5};
     train(saved);
     for (const Stage after : every_stage)
         for (int on = 1; on <= 4; ++on) {
@@ -125,14 +127,16 @@ BOOST_AUTO_TEST_CASE(clipped_and_without_ready) {
             same_bits({.ranks = 3, .stage = stage, .max_norm = 0.05, .says_ready = ready}, expected);
 }
 
-// In training, evaluation and prediction: it is no unit's gradient that is complete.
+// In training, evaluation and prediction: an operation that completes need not be a unit's
+// gradient.
 BOOST_AUTO_TEST_CASE(a_model_that_advances_operations_in_flight) {
     const Result expected = train({});
     for (const Stage stage : every_stage)
         for (const int ranks : {1, 3}) same_bits({.ranks = ranks, .stage = stage, .progresses = true}, expected);
 }
 
-// The law of clipping: of the whole update's gradient, whoever holds which slice of it and hosts how many micro-batches.
+// The law of clipping: it applies to the gradient of the whole update, whichever rank holds which
+// slice and hosts how many micro-batches.
 void clipped_under_every_stage(std::int64_t steps, double limit) {
     const Result expected = train({.steps = steps, .max_norm = 0.05, .limit = limit});
     BOOST_TEST((expected != train({.steps = steps})));
@@ -146,7 +150,8 @@ BOOST_AUTO_TEST_CASE(clipped_by_value_under_every_stage) { clipped_under_every_s
 BOOST_AUTO_TEST_CASE(accumulated_and_clipped_by_norm) { clipped_under_every_stage(3, 1e9); }
 BOOST_AUTO_TEST_CASE(accumulated_and_clipped_by_value) { clipped_under_every_stage(3, 0.01); }
 
-// Of 23 samples 5 replicas of 2 make 3 rounds: a window of two rounds is left open at the end of each epoch.
+// From 23 samples 5 replicas of 2 make 3 rounds, so a window of two rounds stays open at the end of
+// each epoch.
 BOOST_AUTO_TEST_CASE(windows_that_are_dropped) {
     const Result expected = train({.steps = 2, .drops = true});
     BOOST_TEST(expected.updates == 3u);
@@ -155,7 +160,7 @@ BOOST_AUTO_TEST_CASE(windows_that_are_dropped) {
 }
 
 #ifndef UNISONO_TEST_FEW
-// One micro-batch a rank, over mapped memory: slices are summed as the whole is, rank after rank.
+// One micro-batch per rank, over mapped memory: slices are summed as the whole is, rank after rank.
 BOOST_AUTO_TEST_CASE(plain_sums_of_one_micro_batch) {
     for (const int ranks : {1, 2, 3, 5}) {
         const Case whole{.ranks = ranks, .sums = Sums::plain, .replicas = ranks};
@@ -186,7 +191,7 @@ BOOST_AUTO_TEST_CASE(plain_sums_of_several) {
 #endif
 
 #ifndef UNISONO_TEST_FEW
-// The scale begins too high for 16 bits: some updates are left out, on all ranks alike.
+// The initial scale is too high for 16 bits, so all ranks skip some updates.
 void sixteen_bits(std::int64_t steps) {
     const Case whole{.steps = steps, .max_norm = 0.3, .low = true, .loss_scale = 0x1p18};
     const Result expected = train(whole);
@@ -218,7 +223,7 @@ BOOST_AUTO_TEST_CASE(sixteen_bits_are_saved_in_float) {
 
 #endif
 
-// Each stage meets each, and each number of ranks each.
+// Each stage is resumed by each stage, and each number of ranks by each number.
 BOOST_AUTO_TEST_CASE(saved_replicated_on_one_rank) { resumes(Stage::replicated, 1); }
 BOOST_AUTO_TEST_CASE(saved_replicated_on_two_ranks) { resumes(Stage::replicated, 2); }
 BOOST_AUTO_TEST_CASE(saved_replicated_on_three_ranks) { resumes(Stage::replicated, 3); }

@@ -23,7 +23,7 @@ namespace unisono_test {
 
 using World = un::Group<un::AnyTransport>;
 
-/// A clipping of a user's own: both that the library has.
+/// A user's clipping: both of the library's.
 struct NormThenValue {
     double max_norm = 1, limit = 1;
 
@@ -117,7 +117,7 @@ void train_plain(World& world, const Case& how, RankResult& out);
 void train_by_reducers(World& world, const Case& how, RankResult& out);
 void train_low(World& world, const Case& how, RankResult& out);
 
-/// One of the shardings, by all sums of this file.
+/// One of the shardings, with all sums of this file.
 template <class Summation, class Reducer>
 void train_stage(World& world, const Case& how, RankResult& out) {
     switch (how.stage) {

@@ -1,4 +1,5 @@
-// One training in many ways, compiled once: what is sharded, how it is summed and on which ranks are said at run time.
+// One training in many ways, compiled once. What is sharded, how it is summed and on which ranks is
+// chosen at run time.
 #pragma once
 
 #include "unisono/observe/hash_log.hpp"
@@ -26,35 +27,35 @@ struct Case {
     bool processes = false; ///< or threads
     int replicas = 5;
     std::int64_t steps = 1; ///< accumulated
-    bool drops = false;     ///< a short last window
+    bool drops = false;     ///< drops a short last window
     double max_norm = 1e9;
-    double limit = 1e9; ///< of each element, once the norm is bounded
+    double limit = 1e9; ///< of each element, after the norm is bounded
     bool says_ready = true;
     bool progresses = false; ///< the model advances operations in flight, in each layer
-    bool low = false;        ///< parameters and gradients of 16 bits, trained in float; sums on a grid
+    bool low = false;        ///< 16-bit parameters and gradients, trained in float; sums on a grid
     double loss_scale = 1024;
 
     std::string folder = {};      ///< of checkpoints
-    bool resume = false;          ///< from there
-    std::uint64_t stop_after = 0; ///< updates, and a checkpoint is saved; 0: none
+    bool resume = false;          ///< from `folder`
+    std::uint64_t stop_after = 0; ///< update at which training saves and stops; 0: never
 };
 
 struct Result {
     un::StateHash hash = {};
     std::uint64_t updates = 0;
     double loss = 0;     ///< of the last update
-    double distance = 0; ///< mean, by `evaluate`
+    double distance = 0; ///< mean, from `evaluate`
     std::array<float, 23> outputs = {};
     std::array<float, parameter_count> weights = {};
 
-    /// The same bits of all but the weights, of which there may be an owner for each.
+    /// Compares all bits but the weights, each of which may have its own owner.
     friend bool operator==(const Result& a, const Result& b) {
         return a.hash == b.hash && a.updates == b.updates && a.loss == b.loss && a.distance == b.distance &&
                a.outputs == b.outputs && a.weights == b.weights;
     }
 };
 
-/// The same on all ranks, or the test fails.
+/// Returns the result, which is the same on all ranks; otherwise the test fails.
 Result train(const Case& how);
 
 } // namespace unisono_test

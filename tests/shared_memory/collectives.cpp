@@ -1,4 +1,4 @@
-// The suites of the collectives and of faults, with processes for ranks.
+// The suites of the collectives and of faults, with ranks that are processes.
 #define UNISONO_TEST_TRANSPORT unisono::SharedMemory
 #include "../collective/all_reduce.cpp"
 #include "../collective/campaign.cpp"

@@ -1,5 +1,6 @@
-// A rank is killed or stopped at a moment that its seed decides: all others hear of it, names it, and names the same; no
-// result was wrong, nothing is left. UNISONO_DEATHS=500 tries so many seeds instead of the few that always run.
+// A rank is killed or stopped at a moment that a seed decides. All other ranks are told and name
+// the same rank. No result is wrong, and nothing is left. UNISONO_DEATHS=500 tries that number of
+// seeds instead of the few that always run.
 #define UNISONO_TEST_TRANSPORT unisono::SharedMemory
 #include "processes.hpp"
 
@@ -105,12 +106,12 @@ void check(unsigned seed, Ranks who) {
     test::Leftovers leftovers;
     test::Shared<Trial> trial;
     current = &*trial;
-    // Longer than ranks may have to wait for a core on a busy machine.
+    // Longer than ranks may wait for a core on a busy machine.
     const un::RunOptions options{.timeout = fatal == SIGSTOP ? 2s : 60s, .grace = fatal == SIGSTOP ? 2s : 20s};
     const auto body = [&](Group& group) {
         if (group.rank() == victim && who != Ranks::watched) strike_after(moment);
         try {
-            if (who == Ranks::watched) { // the end of joining itself is one of rank 0's messages
+            if (who == Ranks::watched) { // the end of joining is itself one of rank 0's messages
                 un::barrier(group);
                 if (group.rank() == victim) strike_after(moment);
             }
@@ -141,7 +142,8 @@ void check(unsigned seed, Ranks who) {
                          << "); expected " << un::name_of(expected) << " of rank " << victim);
         if (first == nullptr) first = &told;
         BOOST_TEST(told.hash == first->hash, where << ": '" << told.text << "' but '" << first->text << "'");
-        // Far from both the second that is promised and the deadline of a minute: machines may be busy.
+        // Far from the promised second and from the deadline of a minute, because machines may be
+        // busy.
         const std::int64_t took = told.when - trial->happened;
         BOOST_TEST(took < 20'000'000'000, where);
         if (fatal != SIGKILL || took <= slowest_notice) continue;
@@ -174,7 +176,7 @@ BOOST_AUTO_TEST_CASE(strangers_notice_by_themselves) {
                                                            << ")");
 }
 
-BOOST_AUTO_TEST_CASE(a_control_plane_watches) { // kept by rank 0, which may be the victim
+BOOST_AUTO_TEST_CASE(a_control_plane_watches) { // rank 0 keeps it, and may be the victim
     slowest_notice = 0;
     for (unsigned seed = 2000; seed < 2000 + trials(20); ++seed) check(seed, Ranks::watched);
     BOOST_TEST_MESSAGE("killed ranks were noticed within " << slowest_notice / 1'000'000 << " ms (seed " << slowest_seed
@@ -182,7 +184,8 @@ BOOST_AUTO_TEST_CASE(a_control_plane_watches) { // kept by rank 0, which may be 
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_goes_on_writing_later_changes_nothing) {
-    // Rank 1 is stopped in the middle of writing to rank 0's output, and goes on when rank 0 has been told that all is over.
+    // Rank 1 is stopped while it writes to rank 0's output. It continues when rank 0 has been told
+    // that the operation has failed.
     struct Facts {
         std::atomic<int> process{0};
         std::atomic<int> changed{-1};
@@ -207,7 +210,8 @@ BOOST_AUTO_TEST_CASE(a_rank_that_goes_on_writing_later_changes_nothing) {
                                           un::all_reduce(group, in, out, StopOnce{&*facts, group.rank() == 1});
                                       } catch (const un::error&) {
                                           if (group.rank() == 1) throw;
-                                          std::fill(out.begin(), out.end(), 7.0f); // the program's own again
+                                          // The program may write to it again.
+                                          std::fill(out.begin(), out.end(), 7.0f);
                                           ::kill(facts->process, SIGCONT);
                                           while (!group.endpoint().has_left(1)) std::this_thread::sleep_for(1ms);
                                           facts->changed = holds(out, 7.0f) ? 0 : 1;

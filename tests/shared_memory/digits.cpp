@@ -1,4 +1,5 @@
-// The digits example's network, trained on processes, has the bits that it has when trained on as many threads.
+// The network of the digits example gets the same bits on processes as on the same number of
+// threads.
 #include "support/ranks.hpp"
 
 #include "../../examples/digits/data.hpp"

@@ -1,4 +1,4 @@
-// Parameters that ranks update in common, by processes: nothing is lost, and ranks that are killed.
+// Parameters that processes update in common: no update is lost. Also tests ranks that are killed.
 #define UNISONO_TEST_TRANSPORT unisono::SharedMemory
 #include "../trainer/outcomes.hpp"
 #include "../trainer/served.hpp"
@@ -17,7 +17,7 @@ using namespace unisono_test;
 
 namespace {
 
-/// Whatever its parameters, each gradient is -1.
+/// For any parameters, each gradient is -1.
 struct Ones {
     std::vector<double> weights = std::vector<double>(1000), gradient = std::vector<double>(1000);
     std::span<double> parameters() { return weights; }
@@ -35,7 +35,8 @@ BOOST_AUTO_TEST_SUITE(hogwild)
 BOOST_AUTO_TEST_CASE(no_update_is_lost) {
     constexpr int updates = 200;
     for (const auto& one : outcomes(3, [&](auto& world) {
-             for (int life = 0; life < 3; ++life) { // memory that others may still see is not used again
+             // Memory that other ranks may still see is not reused.
+             for (int life = 0; life < 3; ++life) {
                  Ones model;
                  un::Trainer trainer{world, model, un::Sgd{.learning_rate = 1}, un::Hogwild{}};
                  for (int i = 0; i < updates; ++i) trainer.step(i);

@@ -1,4 +1,4 @@
-// The segment, its arenas, and what buffers from elsewhere cost.
+// The segment, its arenas, and the cost of buffers from elsewhere.
 #define UNISONO_TEST_TRANSPORT unisono::SharedMemory
 #include "processes.hpp"
 
@@ -32,14 +32,14 @@ namespace {
 
 constexpr std::size_t mebi = std::size_t{1} << 20;
 
-/// Pages of the segment that are there, in bytes.
+/// The bytes of the segment's existing pages.
 std::size_t pages_of(const un::detail::SharedMemoryWorld& world) {
     struct stat facts {};
     BOOST_REQUIRE(::fstat(world.segment().file(), &facts) == 0);
     return static_cast<std::size_t>(facts.st_blocks) * 512;
 }
 
-/// Runs `work` on threads of this process, each with an endpoint of its own of the same world.
+/// Runs `work` on threads of this process, each with its own endpoint of one world.
 template <class Body>
 void on_threads(int ranks, Body body) {
     un::detail::run_world<un::SharedMemory>(std::make_shared<un::SharedMemory::World>(ranks), body, test::limit);
@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(an_arena_gives_what_nobody_has) {
     }
     for (const auto& one : taken) world.release(0, one.first);
     BOOST_TEST(world.arena(0).taken() == 0u);
-    // All free blocks are one again.
+    // All free blocks are one block again.
     std::byte* const most = world.allocate(0, world.arena(0).used() / 8192 * 4096);
     world.release(0, most);
 }
@@ -153,7 +153,8 @@ BOOST_AUTO_TEST_CASE(buffers_from_elsewhere_leave_nothing_in_the_arena) {
     });
 }
 
-/// One call again and again, with memory that the peers see and memory that they do not, differently on each rank.
+/// One call is repeated, with memory that peers see and memory that they do not see. Ranks differ
+/// in this.
 BOOST_AUTO_TEST_CASE(a_repeated_call_may_change_its_memory) {
     on_threads(3, [](Group& group) {
         constexpr std::size_t count = 3000;
@@ -216,7 +217,7 @@ BOOST_AUTO_TEST_CASE(addresses_that_are_short_give_smaller_arenas, *boost::unit_
 }
 
 BOOST_AUTO_TEST_CASE(nobody_else_can_open_it) {
-    if (::geteuid() != 0) return; // only root can become somebody else
+    if (::geteuid() != 0) return; // only root can become another user
     const un::detail::SharedMemoryWorld world(2);
     struct stat facts {};
     BOOST_REQUIRE(::fstat(world.segment().file(), &facts) == 0);
@@ -229,7 +230,8 @@ BOOST_AUTO_TEST_CASE(nobody_else_can_open_it) {
     if (child == 0) {
         const int inherited = world.segment().file();
         if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(2);
-        // The path, and the file itself by a descriptor that such a process might have been given.
+        // The path, and the file itself through a descriptor that such a process might have
+        // inherited.
         if (::open(path.c_str(), O_RDONLY) >= 0) ::_exit(3);
         if (::open(("/proc/self/fd/" + std::to_string(inherited)).c_str(), O_RDWR) >= 0) ::_exit(4);
         ::_exit(0);
@@ -245,11 +247,12 @@ BOOST_AUTO_TEST_CASE(groups_come_and_go_without_end) {
         3,
         [&](Group& group) {
             const int me = group.rank();
-            // Of its 5,461 boards each rank takes all but 461, alone and so at once: of those each is wanted twice.
+            // Each rank takes all but 461 of its 5,461 boards, alone and so at once. Two are needed
+            // for each of the 461.
             Group self = group.split(me, 0);
             std::vector<Group> taken;
             for (int i = 0; i < 5'000; ++i) taken.push_back(self.split(0, 0));
-            std::vector<Group> kept; // some live longer, so that boards come back in no order
+            std::vector<Group> kept; // some live longer, so that boards are returned in no order
             for (int i = 0; i < 2'000; ++i) {
                 const bool alone = me == i % 3;
                 Group part = group.split(alone ? (i % 2 == 0 ? un::no_colour : 1) : 0, -me);
@@ -279,7 +282,7 @@ BOOST_AUTO_TEST_CASE(too_many_groups_at_a_time_are_refused) {
     BOOST_TEST(world.endpoint().first_fault() == nullptr);
 }
 
-// Else a signal would end the process.
+// Otherwise a signal would end the process.
 BOOST_AUTO_TEST_CASE(a_limit_on_files_is_an_error) {
     rlimit before{};
     BOOST_REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
@@ -297,7 +300,7 @@ BOOST_AUTO_TEST_CASE(a_limit_on_files_is_an_error) {
     BOOST_TEST(what.find("`ulimit -f`") != std::string::npos, what);
 }
 
-// Else what ranks print would be written over what they share.
+// Otherwise the ranks' output would overwrite their shared memory.
 BOOST_AUTO_TEST_CASE(without_standard_streams_the_segment_is_none_of_them) {
     const int pid = ::fork();
     if (pid == 0) {
@@ -314,13 +317,14 @@ BOOST_AUTO_TEST_CASE(without_standard_streams_the_segment_is_none_of_them) {
     BOOST_TEST((WIFEXITED(status) && WEXITSTATUS(status) == 0));
 }
 
-// Where the ranks meet somebody may change what they tell each other: nothing of it is an address.
+// A process may change the ranks' messages during rendezvous. None of these values is used as an
+// address.
 BOOST_AUTO_TEST_CASE(facts_that_were_changed_on_their_way) {
 #if defined(UNISONO_TEST_UNDER_UBSAN)
     BOOST_TEST_MESSAGE("skipped: the sanitizer looks at memory by a pipe, and this case leaves no descriptor for one");
     return;
 #endif
-    struct Limit { // no descriptor is left, so that rank 0 has no segment, and says so
+    struct Limit { // no descriptor is left, so rank 0 has no segment, and reports it
         rlimit before{};
         Limit() {
             ::getrlimit(RLIMIT_NOFILE, &before);
@@ -343,8 +347,9 @@ BOOST_AUTO_TEST_CASE(facts_that_were_changed_on_their_way) {
                           });
 }
 
-// A message that waited for its turn needs a copy for which there is no room: every rank hears why. Each of the first eight, which fill
-// the ring, has room; the ninth never has, however many of them were read before.
+// A message that waits for its turn needs a copy, for which there is no room. Every rank gets the
+// reason. Each of the first eight, which fill the ring, has room. The ninth never has, whichever of
+// them were read before.
 BOOST_AUTO_TEST_CASE(no_room_for_a_copy_while_others_are_awaited) {
     constexpr std::size_t arena = 9 << 20;
     const auto world = std::make_shared<un::SharedMemory::World>(2, arena);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Processes for tests: some without a common world, which have to find each other; what they leave; what they report.
+// Processes for tests: some join without a launcher's world. Also what they leave behind, and what
+// they report.
 
 #include "../collective/findings.hpp"
 
@@ -38,8 +39,8 @@ inline std::set<std::string> names_in(const char* folder) {
     return names;
 }
 
-/// Compares what is there now with what was there when it was made: open files and children, and files of shared memory, which
-/// would have the library's name in theirs. (Other programs may be at work there.)
+/// Compares open files, children and files of shared memory with those at its construction. Files
+/// of shared memory would have the library's name. (Other programs may run on the machine.)
 class Leftovers {
 public:
     ~Leftovers() {
@@ -57,7 +58,7 @@ private:
     std::set<std::string> shared_ = names_in("/dev/shm");
 };
 
-/// Texts of all ranks for all ranks, in memory that their parent made.
+/// Texts that all ranks can read, in memory that their parent made.
 class Noticeboard {
 public:
     static constexpr std::size_t most = 8, room = 1024;
@@ -89,14 +90,15 @@ private:
     Shared<std::array<Sheet, 2>> sheets_;
 };
 
-/// How strangers find each other.
+/// How processes without a common parent world find each other.
 enum class Meeting {
-    noticeboard, ///< and then only they watch over themselves
+    noticeboard, ///< then they watch each other without a control plane
     control      ///< by a control plane, whose star rank 0 keeps
 };
 
-/// Runs body(world) in processes that join a world by themselves, each with the segment at another address; returns when
-/// all have ended, or have been stopped while all others have ended. `status[rank]` is as of waitpid.
+/// Runs body(world) in processes that join a world by themselves, each with the segment at another
+/// address. Returns when all have ended, or when all others have ended and the rest are stopped.
+/// `status[rank]` is as from waitpid.
 template <class Body>
 std::vector<int> run_strangers(int ranks, Body body, const unisono::RunOptions& options,
                                Meeting meeting = Meeting::noticeboard) {
@@ -104,18 +106,19 @@ std::vector<int> run_strangers(int ranks, Body body, const unisono::RunOptions& 
     unisono::MeetingPoint point;
     point.host = "127.0.0.1";
     point.token = unisono::JobToken::random();
-    if (meeting == Meeting::control) point.port = unisono::detail::listen_at(true, 0).port; // free a moment ago
+    // This port was free just now.
+    if (meeting == Meeting::control) point.port = unisono::detail::listen_at(true, 0).port;
     std::fflush(nullptr);
     std::vector<pid_t> processes;
     for (int rank = 0; rank < ranks; ++rank) {
         const pid_t made = ::fork();
         if (made == 0) {
-            // What is mapped later lies below, at another distance on each rank: too large for any gap that there is.
+            // Later mappings lie below, at another distance on each rank. The size exceeds any gap.
             ::mmap(nullptr, (static_cast<std::size_t>(rank) * 3 + 1) << 40, PROT_NONE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
             int status = 3;
             try {
-                struct Control { // as much of a launcher's as joining needs
+                struct Control { // as much of a launcher's control as joining needs
                     Noticeboard& board;
                     int rank_, size_, round = 0;
                     [[nodiscard]] int rank() const { return rank_; }

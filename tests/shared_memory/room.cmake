@@ -1,4 +1,4 @@
-if(thread_sanitizer) # which would not see what processes do
+if(thread_sanitizer) # it would not see what processes do
     leave_out("/(deaths|digits|running)[.]cpp$")
 elseif(UNISONO_TEST_QUICK)
     leave_out("/deaths[.]cpp$")

@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A bit of everything, with results that are checked; throws.
+/// Makes several kinds of calls, and throws if a result is wrong.
 void use(Group& group) {
     const float sum = static_cast<float>(group.size() * (group.size() + 1) / 2);
     for (const std::size_t count : {1u, 200u, 5000u, 400'000u}) {
@@ -168,7 +168,8 @@ BOOST_AUTO_TEST_CASE(joining_refuses_what_cannot_be) {
     BOOST_CHECK_THROW(static_cast<void>(un::join_shared_memory(0, 0, alone)), un::error);
     BOOST_CHECK_THROW(static_cast<void>(un::join_shared_memory(0, 2, alone)), un::error);
 
-    // Rank 1's view of a rank 0 on another host, of another version, that failed, or whose process is another one here.
+    // Rank 1's view of a rank 0 that is on another host, has another version, has failed, or whose
+    // process ID belongs to another process here.
     const auto join = [&](const std::function<void(un::detail::SharedMemoryCard&)>& forge) {
         un::detail::SharedMemoryWorld first(2, std::size_t{1} << 20);
         return message_of(

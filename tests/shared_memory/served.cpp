@@ -1,4 +1,5 @@
-// Updates that servers make, by processes: the bits of threads, and ranks that are killed.
+// Updates that servers make, with processes: the bits are those of threads. Also tests ranks that
+// are killed.
 #define UNISONO_TEST_TRANSPORT unisono::SharedMemory
 #include "../trainer/served.hpp"
 #include "../trainer/outcomes.hpp"
@@ -17,7 +18,7 @@ namespace {
 
 using End = std::array<double, served_count>;
 
-/// Three workers' parameters after six updates each.
+/// The parameters of three workers after six updates each.
 template <class Update>
 End trained(int ranks, const Update& update) {
     const test::Shared<End> end;

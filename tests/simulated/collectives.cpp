@@ -13,7 +13,7 @@ using Group = un::Group<un::Simulated>;
 
 namespace {
 
-/// Another network for each seed.
+/// A different network for each seed.
 un::SimulationOptions network(std::uint64_t seed) {
     un::SimulationOptions options;
     options.seed = seed;
@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_SUITE(simulated_collectives)
 
 BOOST_AUTO_TEST_CASE(every_collective_and_family_for_many_seeds) {
     test::Findings findings;
-    const std::uint64_t seeds = test::under_thread_sanitizer ? 10 : 200; // it is as slow as that
+    const std::uint64_t seeds = test::under_thread_sanitizer ? 10 : 200; // it is slow
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
         const int world = 1 + static_cast<int>(seed * 5 % 9);
         const std::size_t count = std::array<std::size_t, 4>{0, 1, 7, 300}[seed % 4];
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(groups_and_messages) {
             Group part = world.split(world.rank() % 2, -world.rank());
             findings.expect(part.rank() == 2 - world.rank() / 2, "key order" + where);
             everything(part, 10, findings, where);
-            // Messages overtake each other; tags and counts put them right.
+            // Messages overtake each other. Tags and counts match them.
             const int next = (world.rank() + 1) % 6, previous = (world.rank() + 5) % 6;
             std::vector<int> out(50), in(50);
             std::iota(out.begin(), out.end(), world.rank() * 100);

@@ -22,7 +22,7 @@ struct Failure {
     un::nanoseconds time = -1;
 };
 
-/// What each rank's body ended with; code none where it ended well or was crashed.
+/// The error of each rank's body. The code is none if it ended well or was crashed.
 template <class Body>
 std::vector<Failure> failures(int world, const un::SimulationOptions& options, Body body,
                               const un::RunOptions& run_options = {}) {
@@ -273,7 +273,8 @@ BOOST_AUTO_TEST_CASE(one_thread_hears_of_it_too) {
     BOOST_TEST(contains(attempt(options).text, "messages lost: "));
 }
 
-/// News that are no message reach a rank that waits, also if it was stopped when they came.
+/// A notice that is not a message reaches a waiting rank, also if the rank was stopped at that
+/// time.
 BOOST_AUTO_TEST_CASE(a_stopped_rank_is_woken) {
     for (const un::nanoseconds stopped_for : {0, 1000}) {
         un::SimulationOptions options;

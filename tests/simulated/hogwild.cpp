@@ -1,4 +1,5 @@
-// Parameters that ranks update in common, in virtual time: beside the formula, and replayed from a seed.
+// Parameters that ranks update in common, in virtual time: compared with the formula, and replayed
+// from a seed.
 #include "../trainer/served.hpp"
 
 #include <unisono/simulate.hpp>
@@ -41,7 +42,7 @@ struct Course {
     un::SimulationReport simulation = {};
 };
 
-/// `updates` of each worker, the one of rank r taking r + 1 times as long to compute.
+/// `updates` of each worker. Rank r takes r + 1 times as long to compute.
 Course trained(std::uint64_t seed, bool loses_none = true) {
     Course course;
     course.ends.resize(workers);
@@ -62,7 +63,7 @@ Course trained(std::uint64_t seed, bool loses_none = true) {
     return course;
 }
 
-/// x becomes x - rate v, v the worker's own momentum of gradients at what it had read.
+/// x becomes x - rate v, where v is the worker's own momentum of gradients at the x that it read.
 std::vector<double> replayed(const std::vector<Told>& told) {
     std::vector<std::vector<double>> x(1, std::vector<double>(served_count));
     for (std::size_t i = 0; i < served_count; ++i) x[0][i] = served_initial(i);
@@ -95,7 +96,7 @@ BOOST_AUTO_TEST_CASE(is_its_formula) {
             most = std::max(most, one.report.staleness);
             ahead = std::max(ahead, one.report.ahead);
         }
-        BOOST_TEST(most >= 2u); // else this tests nothing
+        BOOST_TEST(most >= 2u); // otherwise this tests nothing
         BOOST_TEST(ahead >= 2u);
         for (const auto& end : course.ends) {
             double worst = 0;
@@ -143,7 +144,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_crashes_ends_the_training_of_all) {
     }
 }
 
-// What a training that went back counts does not include what it has undone.
+// The counts of a training that went back do not include what it has undone.
 BOOST_AUTO_TEST_CASE(goes_back_to_fresh_parameters) {
     un::simulate(workers, network(3), [&](auto& world) {
         Bowl<double> model;
@@ -166,7 +167,7 @@ BOOST_AUTO_TEST_CASE(goes_back_to_fresh_parameters) {
         for (std::size_t i = 0; i < kept.size(); ++i) std::copy(kept[i].begin(), kept[i].end(), model.spans[i].begin());
         trainer.update_run().restore(met);
         trainer.restore(progress);
-        BOOST_TEST(train(1) < static_cast<std::uint64_t>(workers)); // of which each makes one update
+        BOOST_TEST(train(1) < static_cast<std::uint64_t>(workers)); // each of them makes one update
         trainer.synchronise();
         const un::Staleness& counted = trainer.update_run().staleness().last();
         BOOST_TEST(counted.gradients == static_cast<std::uint64_t>(workers));

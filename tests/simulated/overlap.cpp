@@ -1,4 +1,5 @@
-// An update whose reduction takes as long as its backward pass takes little longer than either, in virtual time: exact, and the same everywhere.
+// An update whose reduction takes as long as its backward pass takes little longer than either.
+// Virtual time is exact, and the same on every machine.
 #include "../../bench/support/layers.hpp"
 
 #include <unisono/compression/cast.hpp>
@@ -38,7 +39,7 @@ double update_ns(const Setting& setting, double backward_ns, const Policies&... 
     return (time(3) - time(1)) / 2;
 }
 
-/// An update's time, as a multiple of that of its reduction alone and of its backward pass alone, which are equal.
+/// An update's time relative to the time of its reduction or its backward pass, which are equal.
 template <class... Policies>
 double ratio(const Setting& setting, const Policies&... policies) {
     const double reduction = update_ns(setting, 0, policies...);
@@ -48,7 +49,7 @@ double ratio(const Setting& setting, const Policies&... policies) {
 
 } // namespace
 
-// Of no use under a sanitizer: one rank runs at a time.
+// Useless with a sanitizer: one rank runs at a time.
 BOOST_AUTO_TEST_SUITE(overlap, *boost::unit_test::label("slow"))
 
 BOOST_AUTO_TEST_CASE(an_update_takes_little_longer_than_its_backward_pass_or_its_reduction) {

@@ -1,4 +1,5 @@
-# One rank runs at a time: what hands the turn from thread to thread is the same for all, and ThreadSanitizer sees it in these.
+# One rank runs at a time. The handover from thread to thread is the same for all, so
+# ThreadSanitizer needs only these tests.
 if(thread_sanitizer)
     leave_out("/(hogwild|overlap|served|times|trainer)[.]cpp$")
 elseif(UNISONO_TEST_QUICK)

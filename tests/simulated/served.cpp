@@ -1,4 +1,5 @@
-// Updates that servers make, in virtual time: beside their formulas, replayed from a seed, and within the bound that SSP promises.
+// Updates that servers make, in virtual time: compared with their formulas, replayed from a seed,
+// and within the bound that SSP promises.
 #include "../trainer/served.hpp"
 
 #include <unisono/simulate.hpp>
@@ -31,7 +32,7 @@ un::SimulationOptions network(std::uint64_t seed) {
 
 int seed_of(int update, int worker) { return 10 * update + worker; }
 
-/// What one worker was told of one of its updates.
+/// The report of one worker's update.
 struct Told {
     int worker = 0;
     int update = 0;
@@ -44,7 +45,7 @@ struct Course {
     un::SimulationReport simulation = {};
 };
 
-/// `updates` of each worker, the one of rank r taking r + 1 times as long to compute.
+/// `updates` of each worker. Rank r takes r + 1 times as long to compute.
 template <class Update>
 Course trained(int ranks, int updates, std::uint64_t seed, const Update& update) {
     Course course;
@@ -65,14 +66,14 @@ Course trained(int ranks, int updates, std::uint64_t seed, const Update& update)
     return course;
 }
 
-/// The updates of one server in their order, one after another: what each worker read is what the others' reports say.
+/// The updates of one server in order. The workers' reports determine what each worker read.
 std::vector<double> replayed(std::vector<Told> told, double lambda) {
     std::sort(told.begin(), told.end(), [](const Told& a, const Told& b) { return a.report.number < b.report.number; });
     std::vector<std::vector<double>> x(1, std::vector<double>(served_count));
     for (std::size_t i = 0; i < served_count; ++i) x[0][i] = served_initial(i);
     std::vector<double> velocity(served_count);
     for (std::size_t n = 0; n < told.size(); ++n) {
-        BOOST_REQUIRE_EQUAL(told[n].report.number, n + 1); // one update each, none left out
+        BOOST_REQUIRE_EQUAL(told[n].report.number, n + 1); // one update each, none skipped
         const std::size_t read = n - told[n].report.staleness;
         std::vector<double> next = x[n];
         for (std::size_t i = 0; i < served_count; ++i) {
@@ -92,7 +93,7 @@ double apart(const std::vector<double>& a, const std::vector<double>& b) {
     return worst;
 }
 
-/// Where every push is answered at once, a worker has read what its own last update left.
+/// If every push is answered immediately, a worker has read the result of its own last update.
 void check_read_at_once(const std::vector<Told>& told, int workers) {
     std::vector<std::uint64_t> last(static_cast<std::size_t>(workers));
     for (const Told& one : told) {
@@ -111,7 +112,7 @@ void check_formula(const Update& update, double lambda, bool at_once) {
         const auto expected = replayed(course.told, lambda);
         std::uint64_t most = 0;
         for (const Told& one : course.told) most = std::max(most, one.report.staleness);
-        BOOST_TEST(most >= 2u); // else this tests nothing
+        BOOST_TEST(most >= 2u); // otherwise this tests nothing
         for (const auto& end : course.ends) BOOST_TEST(apart(end, expected) <= 1e-12);
         if (lambda != 0) BOOST_TEST(apart(expected, replayed(course.told, 0)) > 1e-3);
     }
@@ -157,7 +158,8 @@ BOOST_AUTO_TEST_CASE(a_bound_that_nobody_reaches_is_asynchronous) {
 
 namespace {
 
-/// Parameter 16 r is the number of updates that the worker of rank r has made, as the reader sees them.
+/// Parameter 16 r is the number of updates that the worker of rank r has made, as the reader sees
+/// it.
 struct Tally {
     std::vector<double> weights, gradient;
     std::size_t worker;
@@ -174,13 +176,14 @@ struct Tally {
 };
 
 struct Seen {
-    double most_behind = 0; ///< clocks by which what a worker saw of another was behind its own clock
-    bool own_all = true;    ///< it saw all of its own
+    /// Clocks by which a worker's view of another lagged behind its own clock.
+    double most_behind = 0;
+    bool own_all = true; ///< it saw all of its own updates
     std::uint64_t most_ahead = 0;
     std::string description = {};
 };
 
-/// Worker 1 is slow, and stops for a while.
+/// Worker 1 is slow, and pauses for a while.
 Seen seen(const un::BoundedStaleness& update, std::uint64_t seed) {
     constexpr int workers = 4;
     un::SimulationOptions options = network(seed);
@@ -231,7 +234,7 @@ void check_crash(const Update& update, int rank) {
 
 namespace {
 
-/// Updates of one server, each of the gradients whose workers were told its number.
+/// The updates of one server, each with the gradients whose workers were given its number.
 std::vector<double> replayed_together(const std::vector<Told>& told) {
     std::vector<double> x(served_count), velocity(served_count);
     for (std::size_t i = 0; i < served_count; ++i) x[i] = served_initial(i);
@@ -257,7 +260,8 @@ std::vector<double> replayed_together(const std::vector<Told>& told) {
     return x;
 }
 
-/// When worker 0 of four has made 12 updates, of which one worker takes twenty times as long to compute.
+/// The time at which worker 0 of four has made 12 updates. One worker takes twenty times as long to
+/// compute.
 un::nanoseconds time_of_the_fast(int backups) {
     un::nanoseconds end = 0;
     un::simulate(5, network(1), [&](auto& world) {
@@ -313,24 +317,27 @@ BOOST_AUTO_TEST_CASE(servers_that_choose_differently_do_not_wait_for_each_other)
             for (int i = 0; i < 10 + 7 * world.rank() && world.rank() < 5; ++i) {
                 world.endpoint().compute(20'000 * (1 + (i + world.rank()) % 3));
                 const auto report = trainer.step(i);
-                differed = differed || (report.committed && report.staleness != 0); // dropped by another server
+                // Another server dropped it.
+                differed = differed || (report.committed && report.staleness != 0);
             }
             trainer.synchronise();
             trainer.verify_replicas();
         });
     }
-    BOOST_TEST(differed); // else this tests nothing
+    BOOST_TEST(differed); // otherwise this tests nothing
 }
 
 BOOST_AUTO_TEST_CASE(
-    a_reader_sees_what_the_bound_promises) { // Ho et al. 2013: all of clocks up to c - s - 1, and its own
+    // Ho et al. 2013: all of clocks up to c - s - 1, and its own.
+    a_reader_sees_what_the_bound_promises) {
     for (const std::uint64_t seed : {1u, 2u, 3u})
         for (const int servers : {1, 2}) {
             BOOST_TEST_CONTEXT("seed " << seed << ", " << servers << " servers") {
                 for (const std::uint64_t s : {1u, 3u}) {
                     const Seen bounded = seen(un::BoundedStaleness{.staleness = s, .servers = servers}, seed);
                     BOOST_TEST(bounded.own_all);
-                    BOOST_TEST(bounded.most_behind == static_cast<double>(s)); // the slow worker lets them reach it
+                    // The slow worker makes them reach it.
+                    BOOST_TEST(bounded.most_behind == static_cast<double>(s));
                     BOOST_TEST(bounded.most_ahead == s);
                     BOOST_TEST(bounded.description.find(" clocks ahead, of 56 gradients") != std::string::npos);
                 }
@@ -350,7 +357,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_crashes_ends_the_training_of_all) {
 
 namespace {
 
-/// A batch is the gradient of parameter 1; that of parameter 0 is small.
+/// A batch is the gradient of parameter 1. The gradient of parameter 0 is small.
 struct Slopes {
     std::vector<float> first = std::vector<float>(40), second = std::vector<float>(3);
     std::vector<float> first_gradient = std::vector<float>(40), second_gradient = std::vector<float>(3);
@@ -365,7 +372,8 @@ struct Slopes {
 
 } // namespace
 
-// The square of a gradient may overflow: where it is not stale that does not matter, else it is left out.
+// The square of a gradient may overflow. This does not matter if the gradient is not stale;
+// otherwise it is skipped.
 BOOST_AUTO_TEST_CASE(a_compensation_that_is_not_finite_changes_nothing) {
     for (const int servers : {1, 2})
         for (const un::OnOffence action : {un::OnOffence::skip, un::OnOffence::stop}) {
@@ -380,7 +388,8 @@ BOOST_AUTO_TEST_CASE(a_compensation_that_is_not_finite_changes_nothing) {
                                     un::FiniteGuard{action},
                                     un::Buckets{.bytes = 64}};
                 if (world.rank() == 0) {
-                    BOOST_TEST(trainer.step(2.0).committed); // before the other's first gradient comes
+                    // Before the other's first gradient arrives.
+                    BOOST_TEST(trainer.step(2.0).committed);
                     BOOST_TEST(trainer.step(1e30).committed);
                     BOOST_TEST(model.second[0] < -1e29F);
                 } else if (world.rank() == 1) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr un::nanoseconds latency = 1'000;
 
-/// One nanosecond a byte.
+/// One nanosecond per byte.
 un::SimulationOptions plain(un::Contention contention = un::Contention::endpoints) {
     un::SimulationOptions options;
     options.link = {.latency_ns = latency, .bytes_per_second = 1e9};
@@ -20,7 +20,8 @@ un::SimulationOptions plain(un::Contention contention = un::Contention::endpoint
     return options;
 }
 
-/// Virtual time of an all_reduce of n bytes, moved by one thread; the same program on threads must take as long.
+/// The virtual time of an all_reduce of n bytes, run by one thread. The same program on threads
+/// must take as long.
 template <class Family>
 un::nanoseconds all_reduce_ns(int world, un::nanoseconds bytes, const Family& family,
                               const un::SimulationOptions& options = plain()) {
@@ -47,7 +48,7 @@ un::nanoseconds time_of(int world, const un::SimulationOptions& options, auto bo
 
 BOOST_AUTO_TEST_SUITE(simulated_times)
 
-// n bytes on p ranks, 64 n / p a cache line, so that blocks are equal.
+// n bytes on p ranks, where n / p is a whole number of cache lines, so that blocks are equal.
 
 BOOST_AUTO_TEST_CASE(all_reduce_takes_what_the_formulas_say) {
     for (const int p : {2, 4, 8, 16}) {
@@ -63,8 +64,9 @@ BOOST_AUTO_TEST_CASE(all_reduce_takes_what_the_formulas_say) {
     }
 }
 
-/// In a cluster, programs with their data take as long as the schedule's rounds alone: one model, played by two. Exactly so where
-/// ranks share nothing and wait for one message at a time: else the simulator takes messages as they come, and the player in the schedule's order.
+/// In a cluster, programs with their data take as long as the schedule's rounds alone: both use one
+/// model. The times are equal if ranks share nothing and wait for one message at a time. Otherwise
+/// the simulator takes messages as they arrive, and the prediction in the schedule's order.
 BOOST_AUTO_TEST_CASE(a_model_of_a_cluster_gives_the_times_of_schedule_predict) {
     un::ClusterModel model;
     model.within.one_way.points = {{0, 500}, {1000, 900}};
@@ -180,7 +182,7 @@ BOOST_AUTO_TEST_CASE(links_may_differ) {
     options.link_between = [](int from, int to) {
         return un::Link{.latency_ns = from / 4 == to / 4 ? 10 : 5'000, .bytes_per_second = 1e9};
     };
-    // Ranks 0-3 and 4-7 are near each other: a binomial tree of 8 crosses once up and once down.
+    // Ranks 0-3 and 4-7 are near each other. A binomial tree of 8 crosses once up and once down.
     BOOST_TEST(all_reduce_ns(8, 640, un::TreeSchedule{}, options) == 2 * (2 * (10 + 640) + 5'000 + 640));
 }
 
@@ -192,7 +194,7 @@ BOOST_AUTO_TEST_CASE(computing_takes_time_and_nobody_answers_meanwhile) {
         ends[static_cast<std::size_t>(group.rank())] = group.endpoint().now();
         group.endpoint().compute(7);
     });
-    BOOST_TEST(ends[0] == 20'000 + latency);     // hears from rank 2 ...
+    BOOST_TEST(ends[0] == 20'000 + latency);     // receives from rank 2 ...
     BOOST_TEST(ends[2] == 20'000 + 2 * latency); // ... and answers it
     BOOST_TEST(report.ranks[2].finished_at == ends[2] + 7);
 }

@@ -1,4 +1,5 @@
-// A whole Trainer as simulated ranks: the arithmetic does not depend on the transport, nor on when messages arrive.
+// A whole Trainer on simulated ranks: its arithmetic depends neither on the transport nor on when
+// messages arrive.
 #include "../../examples/own_update/elastic_averaging.hpp"
 #include "../trainer/models.hpp"
 
@@ -26,7 +27,7 @@ namespace {
 constexpr int ranks = 64;
 constexpr std::size_t width = 200, rows = 640;
 
-/// The published program's training on one rank of a world; returns its weights.
+/// The training of the published program on one rank of a world. Returns its weights.
 template <class World, class... Policies>
 std::vector<float> train(World& world, const std::vector<float>& values, const Policies&... policies) {
     SumOfOutputs<float> model(width);
@@ -59,8 +60,8 @@ void check(std::uint64_t seed, const Policies&... policies) {
             BOOST_TEST((simulated[static_cast<std::size_t>(rank)] == simulated[0]),
                        "rank " << rank << " differs from rank 0");
         }
-        // The transport's best schedules, which parameter servers use, are others where memory is mapped.
-        // And what is measured there is not virtual time.
+        // Parameter servers use the transport's best schedules, which differ if memory is mapped.
+        // Measured sharding does not measure virtual time.
         constexpr bool same_schedules =
             !((std::same_as<Policies, un::ParameterServerReducer> || un::measured_sharding<Policies>) || ...);
         for (std::size_t i = 0; i < width; ++i) {

@@ -7,13 +7,13 @@
 
 namespace {
 
-// Constant-initialised: operator new is called before any constructor of ours runs.
+// Constant-initialised, because operator new is called before any constructor of ours runs.
 constinit std::atomic<std::size_t> process_count{0};
 constinit thread_local std::size_t thread_count = 0;
 constinit std::atomic<std::size_t> live_bytes{0}, peak_bytes{0};
 
 void* noted(void* memory) noexcept {
-    const std::size_t bytes = malloc_usable_size(memory); // 0 of nothing
+    const std::size_t bytes = malloc_usable_size(memory); // 0 for nullptr
     const std::size_t live = live_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     std::size_t peak = peak_bytes.load(std::memory_order_relaxed);
     while (peak < live && !peak_bytes.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {

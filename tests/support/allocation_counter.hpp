@@ -1,5 +1,5 @@
-// Counts calls of global operator new, so that a test can assert that a piece of code allocates nothing.
-// Link it by a line in tests/<room>/room.cmake:
+// Counts calls of global operator new, so that a test can assert that a piece of code does not
+// allocate. Link it by a line in tests/<room>/room.cmake:
 //   target_link_libraries(${room_target} PRIVATE unisono_allocation_counter)
 #pragma once
 
@@ -13,7 +13,7 @@ std::size_t allocations_of_process() noexcept;
 /// Allocations by the calling thread since its start.
 std::size_t allocations_of_thread() noexcept;
 
-/// Bytes that the process has allocated and not given back, now and at most since `forget_peak`.
+/// Bytes that the process holds now, and the most that it held since `forget_peak`.
 std::size_t live_bytes_of_process() noexcept;
 std::size_t peak_bytes_of_process() noexcept;
 void forget_peak() noexcept;

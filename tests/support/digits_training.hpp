@@ -1,4 +1,5 @@
-// The digits example's network, trained for an epoch over a transport: its parameters, to the bit.
+// Trains the network of the digits example for one epoch over a transport, and returns its
+// parameters.
 #pragma once
 
 #include "../../examples/digits/data.hpp"

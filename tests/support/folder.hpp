@@ -11,7 +11,7 @@
 
 namespace unisono_test {
 
-/// A new one that this user alone can enter; removed, with what is in it, when it goes out of scope.
+/// A new folder that only this user can enter. Its destructor removes it and its contents.
 class Folder {
 public:
     Folder() {
@@ -27,7 +27,7 @@ public:
     }
     [[nodiscard]] const std::string& path() const { return path_; }
     [[nodiscard]] bool is_empty() const { return std::filesystem::is_empty(path_); }
-    /// Of the files and folders in it, without hidden ones.
+    /// The names of the files and folders in it, without hidden ones.
     [[nodiscard]] std::vector<std::string> names() const {
         std::vector<std::string> found;
         for (const auto& entry : std::filesystem::directory_iterator(path_))

@@ -12,7 +12,8 @@ extern "C" std::size_t __sanitizer_get_current_allocated_bytes();
 
 namespace test {
 
-/// Bytes of the heap that are in use. Sanitizers have heaps of their own, of which mallinfo2 knows nothing.
+/// Bytes of the heap that are in use. Sanitizers have heaps of their own, which mallinfo2 does not
+/// see.
 inline std::size_t heap_bytes() {
 #if defined(UNISONO_TEST_SANITIZED)
     return __sanitizer_get_current_allocated_bytes();

@@ -1,4 +1,5 @@
-// What the tests of networks share: variables for a time, texts, and ranks that are processes which join, fail and are asked why.
+// Shared by the tests of networks: temporary environment variables, texts, and ranks that are
+// processes. The ranks join, fail, and report their errors.
 #pragma once
 
 #include "../collective/findings.hpp"
@@ -15,7 +16,7 @@
 
 namespace test {
 
-/// For the time of a test, in this process and those that it forks.
+/// Sets a variable for the time of a test, in this process and in those that it forks.
 class Variable {
 public:
     Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
@@ -41,7 +42,7 @@ void check_all_reduce(Group& group, Findings& findings, std::size_t count, const
                     std::string(Family::name) + " of " + std::to_string(count) + " on " + std::to_string(group.size()));
 }
 
-/// What a rank has to say when it is over: 0 if all went well, nothing (-1) if it was killed.
+/// A rank's report at its end. Code: 0 if it succeeded, -1 if it was killed.
 struct Told {
     int code = -1;
     int peer = -1;
@@ -49,8 +50,8 @@ struct Told {
 };
 using AllTold = std::array<Told, 8>;
 
-/// Each rank calls join(plane), and then body(world, process numbers of all ranks); what either throws is noted. Processes that
-/// end otherwise are the test's own doing.
+/// Each rank calls join(plane), then body(world, the process IDs of all ranks). Records the error
+/// that either throws. A process that ends otherwise was killed by the test.
 template <class Join, class Body>
 void run_joined(int ranks, AllTold& told, Join join, Body body) {
     try {
@@ -74,7 +75,8 @@ void run_joined(int ranks, AllTold& told, Join join, Body body) {
     }
 }
 
-/// All ranks but the victim (-1: none) failed with this code, blame the victim, and say all these words.
+/// Expects that all ranks but the victim (-1: none) failed with this code, blame the victim, and
+/// mention all these words.
 inline void expect(const AllTold& told, int ranks, int victim, unisono::ErrorCode code,
                    const std::vector<std::string>& words) {
     for (int rank = 0; rank < ranks; ++rank) {

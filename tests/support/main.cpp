@@ -1,8 +1,9 @@
-// main() of every test executable, with a watchdog: a test case that outlives its limit is named on stderr and the
-// process ends with status 124, so that a hang is a failure with a name and never a silent wait.
+// main() of every test executable, with a watchdog. If a test case exceeds its limit, the watchdog
+// prints its name on stderr and the process ends with status 124. A hang is thus a named failure.
 //
-// The limit is 60 s a test case, or UNISONO_TEST_TIMEOUT_S; five times as much under sanitizers, and five times as
-// much for cases or suites labelled "slow": BOOST_AUTO_TEST_CASE(name, *boost::unit_test::label("slow")).
+// The limit is 60 s per test case, or UNISONO_TEST_TIMEOUT_S. Sanitizers multiply it by five. So
+// does the label "slow" on a case or suite: BOOST_AUTO_TEST_CASE(name,
+// *boost::unit_test::label("slow")).
 #define BOOST_TEST_MODULE unisono
 #include "sanitizers.hpp"
 
@@ -22,7 +23,8 @@ namespace {
 
 namespace ut = boost::unit_test;
 
-/// By a timer and its signal, not by a thread: tests that fork need a process with one thread. A fork has no timer.
+/// Uses a timer and its signal instead of a thread, because tests that fork need a process with one
+/// thread. A forked process has no timer.
 class Watchdog final : public ut::test_observer {
 public:
     Watchdog() {

@@ -1,5 +1,6 @@
-// Training over a network, `test::Transport`: the digits example's network has the bits that it has on threads. One suite for all
-// networks; the room's support.hpp comes first. The policy matrix over networks is in tests/networks.
+// Training over a network, `test::Transport`: the network of the digits example gets the same bits
+// as on threads. One suite for all networks. Include the room's support.hpp first. The policy
+// matrix over networks is in tests/networks.
 #pragma once
 
 #include "digits_training.hpp"

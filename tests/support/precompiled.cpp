@@ -1,1 +1,1 @@
-// Exists so that the precompiled header has a target of its own (see CMakeLists.txt).
+// Gives the precompiled header a target of its own (see CMakeLists.txt).

@@ -1,4 +1,4 @@
-// The ranks of a test: threads, or processes, as the translation unit says that includes a suite.
+// The ranks of a test: threads or processes. The translation unit that includes a suite chooses.
 #pragma once
 
 #include "sanitizers.hpp"
@@ -20,14 +20,14 @@ namespace test {
 
 using Transport = UNISONO_TEST_TRANSPORT;
 
-/// ThreadSanitizer has a thread of its own, and sees nothing of other processes: there the ranks are threads that share a
-/// world as processes do.
+/// ThreadSanitizer starts a thread of its own, and does not see other processes. With it, ranks are
+/// threads that share a world as processes do.
 inline constexpr bool on_processes = unisono::process_transport<Transport> && !under_thread_sanitizer;
 
-/// Transport is AnyTransport: threads or processes, as a test says at run time.
+/// With AnyTransport a test chooses threads or processes at run time.
 inline constexpr bool of_any_kind = Transport::name == std::string_view("any");
 
-/// Where AnyTransport's ranks are, in the worlds to come.
+/// Whether the ranks of later worlds are processes, with AnyTransport.
 inline bool any_on_processes = false;
 
 /// Whether the ranks of the next world are processes.
@@ -36,7 +36,7 @@ inline bool will_be_processes() {
     else return on_processes;
 }
 
-/// A value that processes forked later share.
+/// A value that is shared with processes forked later.
 template <class T>
 class Shared {
 public:
@@ -57,7 +57,7 @@ private:
     T* value_;
 };
 
-/// The world's ranks: threads, or processes where the transport has them.
+/// Runs the world's ranks: processes if the transport has them, otherwise threads.
 template <class Body, class T = Transport>
 void run(int ranks, Body body, const unisono::RunOptions& options = {}) {
     if constexpr (of_any_kind) {

@@ -1,4 +1,4 @@
-// Reference values from PyTorch (tests/data/make_reference.py says how they were made). Floats are C hex strings.
+// Reference values from PyTorch, made by tests/data/make_reference.py. Floats are C hex strings.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// The sanitizers that this build has: memory, time and processes are not what they are without.
+// The sanitizers of this build, which change memory, time and processes.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) // g++
@@ -12,7 +12,7 @@
 #define UNISONO_TEST_THREAD_SANITIZER 1
 #endif
 #endif
-/// Either of the two, which have heaps and addresses of their own.
+/// Both sanitizers have heaps and addresses of their own.
 #if defined(UNISONO_TEST_ADDRESS_SANITIZER) || defined(UNISONO_TEST_THREAD_SANITIZER)
 #define UNISONO_TEST_SANITIZED 1
 #endif

@@ -12,7 +12,7 @@ using namespace unisono_test;
 
 BOOST_AUTO_TEST_SUITE(support)
 
-// Calls of operator new, not new expressions: a compiler may elide those.
+// Calls operator new instead of new expressions, which a compiler may elide.
 BOOST_AUTO_TEST_CASE(allocations_are_counted_by_process_and_by_thread) {
     const auto process_before = allocations_of_process();
     const auto thread_before = allocations_of_thread();

@@ -1,4 +1,5 @@
-// The layers of examples/parallel_digits on ranks, data x pipeline, trained for an epoch: the bits of the whole model, as one number.
+// Trains the layers of examples/parallel_digits on data x pipeline ranks for one epoch. The result
+// is the bits of the whole model, as one number.
 #pragma once
 
 #include "../../examples/parallel_digits/layers.hpp"
@@ -13,8 +14,9 @@
 
 namespace test {
 
-/// Two replicas of one micro-batch an update, on one rank of the data axis or two: two sums of two numbers are alike, so that the
-/// bits are those of one rank. The same on every rank, or it throws.
+/// An update has two replicas of one micro-batch each, on one or two ranks of the data axis. A sum
+/// of two numbers does not depend on their order, so the bits are those of one rank. Throws if
+/// ranks differ.
 template <class World>
 std::uint64_t trained_in_parts(World& world, const digits::Split& images, int data, int stages) {
     namespace un = unisono;

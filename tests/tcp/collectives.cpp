@@ -1,4 +1,4 @@
-// Collectives over sockets, and what connections are made for them.
+// Collectives over sockets, and the connections that they make.
 #include "support.hpp"
 
 #include "support/allocation_counter.hpp"
@@ -108,7 +108,8 @@ BOOST_AUTO_TEST_CASE(large_messages_cross) { // more than any socket's buffers h
         test::limit);
 }
 
-/// Counts the process's open files until they are as many as expected: a connection that is given up is closed soon after.
+/// Counts the process's open files until their number is as expected, because an unused connection
+/// is closed a little later.
 void expect_files(Group& group, test::Findings& findings, std::size_t expected, const char* what) {
     for (int i = 0; test::open_files() != expected && i < 5000; ++i) {
         group.progress();
@@ -127,7 +128,7 @@ BOOST_AUTO_TEST_CASE(one_connection_a_pair_whoever_begins) {
             [&](Group& group) {
                 findings.expect(group.endpoint().connections() == 0, "none before it is used");
                 std::vector<int> send(3, group.rank()), received(3);
-                un::all_to_all(group, send, received); // all begin at once
+                un::all_to_all(group, send, received); // all begin together
                 findings.expect(received == std::vector<int>{0, 1, 2}, "all_to_all");
                 un::barrier(group);
                 if (group.rank() == 0) expect_files(group, findings, before + 3 + 6, "3 listen, 3 pairs are connected");
@@ -153,8 +154,8 @@ BOOST_AUTO_TEST_CASE(what_was_sent_before_leaving_arrives) {
         3,
         [&](Group& group) {
             std::vector<float> data(300'000, 2.0f);
-            if (group.rank() == 0) return un::send(group, data, 2); // and is gone
-            if (group.rank() == 1) return;                          // at once
+            if (group.rank() == 0) return un::send(group, data, 2); // and ends
+            if (group.rank() == 1) return;                          // immediately
             std::this_thread::sleep_for(std::chrono::milliseconds(50));
             std::vector<float> in(data.size());
             un::receive(group, in, 0);
@@ -174,7 +175,8 @@ BOOST_AUTO_TEST_CASE(a_step_does_not_allocate) {
                 un::all_reduce(group, large);
             };
             for (int i = 0; i < 100; ++i) step();
-            int without = 0; // a step that has waited for 10 ms notes for whom, and that allocates
+            // After 10 ms a waiting step notes for which rank it waits, which allocates.
+            int without = 0;
             for (int i = 0; i < 100; ++i) {
                 const std::size_t before = unisono_test::allocations_of_thread();
                 step();

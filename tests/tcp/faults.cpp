@@ -1,4 +1,5 @@
-// Peers that are not there, do not answer, or are strangers; interfaces and ports that do not exist.
+// Peers that are absent, do not answer, or are strangers, and interfaces and ports that do not
+// exist.
 #include "support.hpp"
 
 #include <array>
@@ -24,14 +25,15 @@ un::detail::FileDescriptor connected_to(int port) {
     return un::detail::connect_to(addresses.at(0), un::steady_now() + 5'000'000'000, why);
 }
 
-/// An address of the loopback at which rank 1 is said to be.
+/// A loopback address that is said to be rank 1's.
 std::string address_with(int port) {
     un::detail::TcpEntrance entrance{.interface = un::detail::find_interface("127.0.0.1", false)};
     entrance.listener.port = static_cast<std::uint16_t>(port);
     return entrance.address().text();
 }
 
-/// Rank 0 of two calls all_reduce; what it throws must have this code, blame rank 1 and mention all of `words`.
+/// Rank 0 of two calls all_reduce. Its error must have this code, blame rank 1 and mention all of
+/// `words`.
 void rank_0_fails(const std::string& address_of_1, un::ErrorCode code, const std::vector<std::string>& words) {
     const auto world = std::make_shared<un::Tcp::World>(2);
     Group group{un::Tcp(world, 0)};
@@ -53,12 +55,12 @@ BOOST_AUTO_TEST_SUITE(tcp_faults)
 
 BOOST_AUTO_TEST_CASE(a_port_where_nobody_listens) {
     const test::NoSocketLeft left;
-    const int port = un::detail::listen_at(true, 0).port; // a moment ago
+    const int port = un::detail::listen_at(true, 0).port; // just now
     rank_0_fails(address_with(port), un::ErrorCode::peer_lost,
                  {"rank 1", "127.0.0.1:" + std::to_string(port), "interface lo", "refused"});
 }
 
-/// As a rank does that was stopped for so long that its peer took its connection for a stranger's.
+/// As for a rank that was stopped for so long that its peer took its connection for a stranger's.
 BOOST_AUTO_TEST_CASE(a_connection_that_ends_before_the_welcome_is_made_again) {
     const test::NoSocketLeft left;
     const auto world = std::make_shared<un::Tcp::World>(2);
@@ -68,7 +70,7 @@ BOOST_AUTO_TEST_CASE(a_connection_that_ends_before_the_welcome_is_made_again) {
     world->publish(1, address_with(first.port));
     std::vector<float> data(100, 1);
     std::thread other([&] {
-        for (int i = 0; i < 3; ++i) { // before the hello, or behind it
+        for (int i = 0; i < 3; ++i) { // before or after the hello
             pollfd one{.fd = first.socket.get(), .events = POLLIN, .revents = 0};
             if (::poll(&one, 1, 2000) != 1) return;
             const un::detail::FileDescriptor visitor(::accept(first.socket.get(), nullptr, nullptr));
@@ -88,7 +90,7 @@ BOOST_AUTO_TEST_CASE(a_connection_that_ends_before_the_welcome_is_made_again) {
     BOOST_TEST(data == std::vector<float>(100, 3), boost::test_tools::per_element());
 }
 
-/// Who begins to send and then computes for long is no stranger meanwhile.
+/// A rank that begins to send and then computes for long is not taken for a stranger.
 BOOST_AUTO_TEST_CASE(a_rank_says_hello_before_it_computes) {
     const test::NoSocketLeft left;
     std::atomic<bool> computes{false}, connected{false};
@@ -116,7 +118,8 @@ BOOST_AUTO_TEST_CASE(a_rank_says_hello_before_it_computes) {
 
 BOOST_AUTO_TEST_CASE(a_port_where_nobody_answers) {
     const test::NoSocketLeft left;
-    const un::detail::Listener silent = un::detail::listen_at(true, 0); // connects, but is not accepted: half open
+    // Connects but is not accepted: half open.
+    const un::detail::Listener silent = un::detail::listen_at(true, 0);
     rank_0_fails(address_with(silent.port), un::ErrorCode::timeout,
                  {"rank 1", "127.0.0.1:" + std::to_string(silent.port), "interface lo", "answered the greeting"});
 }
@@ -127,7 +130,7 @@ BOOST_AUTO_TEST_CASE(a_port_where_a_stranger_hangs_up_or_answers_garbage) {
         std::atomic<bool> over{false};
         std::thread stranger([&] {
             const std::string words(1000, 'x');
-            while (!over) { // whoever hangs up is asked again
+            while (!over) { // a peer that closes the connection is asked again
                 if (!un::detail::wait_for(other.socket.get(), POLLIN, un::steady_now() + 100'000'000)) continue;
                 const un::detail::FileDescriptor visit(::accept(other.socket.get(), nullptr, nullptr));
                 if (!says_something) continue;
@@ -147,7 +150,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_never_begins) {
     rank_0_fails("", un::ErrorCode::timeout, {"rank 1", "no address yet"});
 }
 
-BOOST_AUTO_TEST_CASE(another_host_by_the_loopback) { // which has no way there
+BOOST_AUTO_TEST_CASE(another_host_by_the_loopback) { // the loopback has no route to it
     un::detail::TcpEntrance entrance;
     std::string why;
     entrance.interface = {.name = "far", .address = un::detail::resolve("192.0.2.1", 0, why).at(0)};
@@ -167,7 +170,7 @@ BOOST_AUTO_TEST_CASE(strangers_change_nothing) {
                 strangers.push_back(connected_to(port));
                 if (bytes != 0) static_cast<void>(::send(strangers.back().get(), words, bytes, MSG_NOSIGNAL) + 0);
             };
-            un::detail::TcpHello hello; // that proves nothing
+            un::detail::TcpHello hello; // it proves nothing
             hello.from = static_cast<std::uint32_t>(1 - group.rank());
             hello.to = static_cast<std::uint32_t>(group.rank());
             hello.world = 2;
@@ -193,7 +196,7 @@ BOOST_AUTO_TEST_CASE(strangers_change_nothing) {
         test::limit);
 }
 
-// A crowd that comes behind a rank, before anybody has looked at it, does not push it out.
+// A crowd that connects after a rank, before that rank is read, does not displace it.
 BOOST_AUTO_TEST_CASE(a_crowd_of_strangers_does_not_push_out_a_rank) {
     const auto world = std::make_shared<un::Tcp::World>(2);
     Group here{un::Tcp(world, 0)}, there{un::Tcp(world, 1)};
@@ -214,7 +217,7 @@ BOOST_AUTO_TEST_CASE(a_crowd_of_strangers_does_not_push_out_a_rank) {
     sent.wait(1s);
 }
 
-// Nor does one that comes behind a rank that has connected and said nothing yet, however large it is.
+// A large crowd does not displace a rank that has connected before it and is still silent.
 BOOST_AUTO_TEST_CASE(silent_strangers_do_not_push_out_a_rank_that_is_silent_yet) {
     const auto world = std::make_shared<un::Tcp::World>(2);
     Group here{un::Tcp(world, 0)};
@@ -256,7 +259,7 @@ BOOST_AUTO_TEST_CASE(the_room_for_visitors) {
         visitors.add(some(), 1 + i % 2 + i % 3 / 2, static_cast<un::nanoseconds>(i));
     const std::size_t most = visitors.size();
     BOOST_TEST((most >= 16 && most <= TcpVisitors::most), most);
-    BOOST_TEST(!visitors.make_room(TcpVisitors::grace / 2)); // all have just come
+    BOOST_TEST(!visitors.make_room(TcpVisitors::grace / 2)); // all are new
     const auto count = [&](std::uint64_t source) {
         std::size_t found = 0;
         for (std::size_t i = 0; i < visitors.size(); ++i) found += visitors[i].source() == source;
@@ -274,7 +277,8 @@ BOOST_AUTO_TEST_CASE(the_room_for_visitors) {
     BOOST_TEST(visitors.empty());
 }
 
-// A flood of connections that end at once, from a process that does nothing else, costs a rank some of its time and no more.
+// A process floods a rank with connections that end immediately. This costs the rank some of its
+// time, and no more.
 BOOST_AUTO_TEST_CASE(a_flood_of_connections_does_not_hold_up_a_poll) {
     const auto world = std::make_shared<un::Tcp::World>(2);
     Group here{un::Tcp(world, 0)};
@@ -285,7 +289,8 @@ BOOST_AUTO_TEST_CASE(a_flood_of_connections_does_not_hold_up_a_poll) {
     std::vector<int> found(1);
     un::Operation received = un::start_receive(here, found, 1);
     std::size_t most = 0;
-    for (std::size_t last = before, rounds = 0; rounds < 400; ++rounds) { // a poll looks around once at most
+    // A poll accepts at most one round.
+    for (std::size_t last = before, rounds = 0; rounds < 400; ++rounds) {
         received.poll();
         const std::size_t now = test::open_files();
         most = std::max(most, now - last);
@@ -296,7 +301,7 @@ BOOST_AUTO_TEST_CASE(a_flood_of_connections_does_not_hold_up_a_poll) {
     BOOST_CHECK_THROW(received.wait(1s), un::error);
 }
 
-// Where the process may open few files, strangers have none of those that ranks need.
+// If the process may open few files, strangers keep no rank from getting one.
 BOOST_AUTO_TEST_CASE(strangers_give_their_descriptors_to_ranks) {
     const auto world = std::make_shared<un::Tcp::World>(2);
     Group here{un::Tcp(world, 0)}, there{un::Tcp(world, 1)};
@@ -305,8 +310,8 @@ BOOST_AUTO_TEST_CASE(strangers_give_their_descriptors_to_ranks) {
     for (int i = 0; i < 60; ++i) strangers.push_back(connected_to(port));
     std::vector<int> data(100, 7), found(100), to_1(100, 5), at_1(100);
     un::Operation received = un::start_receive(here, found, 1);
-    for (int i = 0; i < 200; ++i) received.poll(); // all are let in
-    const int next = ::dup(0);                     // all numbers below it are in use
+    for (int i = 0; i < 200; ++i) received.poll(); // all are accepted
+    const int next = ::dup(0);                     // all smaller descriptors are in use
     ::close(next);
     struct Few {
         rlimit before{};
@@ -341,7 +346,7 @@ BOOST_AUTO_TEST_CASE(interfaces) {
     BOOST_CHECK_EXCEPTION(un::run<un::Tcp>(2, [](auto&) {}), un::error, [](const un::error& e) {
         return e.code() == un::ErrorCode::refused && test::mentions(e.what(), {"'nonesuch0'", "lo (127.0.0.1)"});
     });
-    un::run<un::Tcp>(1, [](auto&) {}); // needs none
+    un::run<un::Tcp>(1, [](auto&) {}); // it needs no interface
 }
 
 BOOST_AUTO_TEST_CASE(an_interface_by_its_address) {
@@ -360,7 +365,7 @@ BOOST_AUTO_TEST_CASE(congestion_controls) {
     BOOST_TEST((un::TcpOptions{.congestion = "cubic"}.with(said).congestion == "cubic"));
     std::atomic<int> sum = 0;
     {
-        const test::Variable variable("UNISONO_TCP_CONGESTION", "reno"); // which every system has
+        const test::Variable variable("UNISONO_TCP_CONGESTION", "reno"); // every system has it
         un::run<un::Tcp>(2, [&](auto& world) {
             std::vector<int> one{1};
             un::all_reduce(world, one);
@@ -375,7 +380,8 @@ BOOST_AUTO_TEST_CASE(congestion_controls) {
 }
 
 BOOST_AUTO_TEST_CASE(port_ranges) {
-    // Ports that were free a moment ago; others may take one, so that several ranges are tried.
+    // Ports that were free just now. Other processes may take one, so the test tries several
+    // ranges.
     for (int attempt = 0;; ++attempt) {
         const int first = un::detail::listen_at(true, 0).port;
         const test::Variable said("UNISONO_PORT_RANGE", std::to_string(first) + "-" + std::to_string(first + 2));

@@ -1,4 +1,5 @@
-// A peer whose frames say what no rank means: each is an error that says what came, never a crash and never memory for a mere number.
+// A peer sends frames that no rank sends. Each is an error that says what arrived. None crashes the
+// rank, and none makes it allocate memory by a mere number.
 #include "support.hpp"
 
 #include <unisono/group/suspicion.hpp>
@@ -14,7 +15,7 @@ namespace {
 namespace un = unisono;
 using namespace std::chrono_literals;
 
-/// Reads exactly so much; false if the connection ends before.
+/// Reads exactly this many bytes. Returns false if the connection ends before.
 bool read_all(int fd, void* data, std::size_t bytes) {
     for (std::size_t have = 0; have < bytes;) {
         pollfd one{.fd = fd, .events = POLLIN, .revents = 0};
@@ -26,8 +27,9 @@ bool read_all(int fd, void* data, std::size_t bytes) {
     return true;
 }
 
-/// Rank 1 of two is this function: it greets rank 0, takes the first message of its all_reduce, and sends the message's own header back
-/// as `change` leaves it, with as many bytes as there were. Rank 0 fails; gives what it says.
+/// Plays rank 1 of two: greets rank 0, takes the first message of its all_reduce, and sends the
+/// message's own header back after `change`, with the same number of bytes. Rank 0 fails. Returns
+/// its fault.
 un::Fault answered_with(std::size_t count, const std::function<void(un::detail::TcpHeader&)>& change) {
     const auto world = std::make_shared<un::Tcp::World>(2);
     test::Group group{un::Tcp(world, 0)};
@@ -71,7 +73,8 @@ un::Fault answered_with(std::size_t count, const std::function<void(un::detail::
 
 BOOST_AUTO_TEST_SUITE(tcp_hostile)
 
-// Who hears a greeting has no use of it: not at the rank that heard it before, nor at the one that sent it, nor in another world.
+// A recorded greeting proves nothing: not at the rank that received it, nor at the one that sent
+// it, nor in another world.
 BOOST_AUTO_TEST_CASE(a_recorded_greeting_proves_nothing) {
     const auto world = std::make_shared<un::Tcp::World>(2);
     test::Group here{un::Tcp(world, 0)}, there{un::Tcp(world, 1)};
@@ -83,7 +86,7 @@ BOOST_AUTO_TEST_CASE(a_recorded_greeting_proves_nothing) {
         BOOST_TEST_REQUIRE(::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
         return socket;
     };
-    // Polls until the connection has an answer or its end; whether it has an answer.
+    // Polls until the connection has an answer or ends. Returns whether it has an answer.
     std::vector<int> found(1);
     un::Operation first = un::start_receive(here, found, 1), second = un::start_receive(there, found, 0);
     const auto answered = [&](const un::detail::FileDescriptor& socket) {
@@ -103,14 +106,14 @@ BOOST_AUTO_TEST_CASE(a_recorded_greeting_proves_nothing) {
     un::detail::TcpHello other = hello; // of another world with these ranks
     other.seal(un::JobToken::random());
     BOOST_TEST(!answered(visit(here, other)));
-    BOOST_TEST(!answered(visit(there, hello))); // the one that it is from
+    BOOST_TEST(!answered(visit(there, hello))); // at the rank that sent it
     other = hello;
-    std::swap(other.from, other.to); // turned round
+    std::swap(other.from, other.to); // with the ranks swapped
     BOOST_TEST(!answered(visit(there, other)));
     {
         const auto rank = visit(here, hello);
         BOOST_TEST(answered(rank));
-        BOOST_TEST(!answered(visit(here, hello))); // once more
+        BOOST_TEST(!answered(visit(here, hello))); // again
     }
     BOOST_TEST(std::string(reinterpret_cast<const char*>(&hello), sizeof hello)
                    .find(std::string(reinterpret_cast<const char*>(world->key().value().data()),
@@ -121,7 +124,8 @@ BOOST_AUTO_TEST_CASE(a_recorded_greeting_proves_nothing) {
     BOOST_CHECK_THROW(second.wait(1s), un::error);
 }
 
-/// Rank 0 of two meets `host(listener)` in its peer's place; gives what its all_reduce says.
+/// Rank 0 of two connects to `host(listener)` instead of its peer. Returns the fault of its
+/// all_reduce.
 un::Fault met(const std::function<void(int listener)>& host) {
     const auto world = std::make_shared<un::Tcp::World>(2);
     test::Group group{un::Tcp(world, 0)};
@@ -144,7 +148,8 @@ un::detail::FileDescriptor next_guest(int listener) {
     return un::detail::FileDescriptor(::accept(listener, nullptr, nullptr));
 }
 
-// Who listens in a peer's place is found out, whatever it answers: a welcome without proof, or the greeting's own.
+// A listener in a peer's place is detected, whatever it answers: a welcome without proof, or the
+// greeting's own proof.
 BOOST_AUTO_TEST_CASE(who_answers_without_the_key_is_no_peer) {
     for (const bool reflects : {false, true}) {
         const un::Fault found = met([=](int listener) {
@@ -157,14 +162,16 @@ BOOST_AUTO_TEST_CASE(who_answers_without_the_key_is_no_peer) {
                 std::memcpy(static_cast<void*>(&welcome.envelope.tag), hello.proof.data(), hello.proof.size());
             static_cast<void>(::send(guest.get(), &welcome, sizeof welcome, MSG_NOSIGNAL) + 0);
             char one = 0;
-            static_cast<void>(read_all(guest.get(), &one, 1)); // until the rank has hung up
+            // Until the rank closes the connection.
+            static_cast<void>(read_all(guest.get(), &one, 1));
         });
         BOOST_TEST((found.code == un::ErrorCode::peer_lost && found.peer == 1), found.message);
         BOOST_TEST(test::mentions(found.message, {"does not have this world's key"}), found.message);
     }
 }
 
-// Before a proven welcome nothing else counts: no message, which would be data; no stripe; no goodbye in the peer's name.
+// Before a proven welcome, nothing else counts: no message, which would be data; no stripe; no
+// goodbye in the peer's name.
 BOOST_AUTO_TEST_CASE(who_speaks_before_the_welcome_is_no_peer) {
     using Kind = un::detail::TcpFrame;
     for (const Kind kind : {Kind::message, Kind::stripe, Kind::goodbye, static_cast<Kind>(0), static_cast<Kind>(77)}) {
@@ -188,18 +195,20 @@ BOOST_AUTO_TEST_CASE(who_speaks_before_the_welcome_is_no_peer) {
                     taken += static_cast<std::size_t>(sent);
                 }
                 char one = 0;
-                static_cast<void>(read_all(guest.get(), &one, 1)); // until the rank has hung up
+                // Until the rank closes the connection.
+                static_cast<void>(read_all(guest.get(), &one, 1));
             });
             const std::string what = un::concat({"kind ", static_cast<unsigned>(kind), ", ", bytes, " bytes: "});
             BOOST_TEST((found.code == un::ErrorCode::peer_lost && found.peer == 1), what << found.message);
             BOOST_TEST(test::mentions(found.message, {"does not have this world's key"}), what << found.message);
             BOOST_TEST(taken < std::size_t{1} << 25,
-                       what << taken << " bytes were taken"); // more than what systems hold
+                       what << taken << " bytes were taken"); // more than the buffers of any system
         }
     }
 }
 
-// Who hangs up may be a crowded listener, and is asked again; an answer of garbage ends the connection, also after that.
+// A peer that closes a connection may be a crowded listener, so the rank tries again. Garbage ends
+// the connection, also at the second try.
 BOOST_AUTO_TEST_CASE(garbage_after_a_connection_that_was_hung_up) {
     const un::Fault found = met([](int listener) {
         next_guest(listener).close();
@@ -207,12 +216,13 @@ BOOST_AUTO_TEST_CASE(garbage_after_a_connection_that_was_hung_up) {
         const std::string words(1000, 'x');
         static_cast<void>(::send(guest.get(), words.data(), words.size(), MSG_NOSIGNAL) + 0);
         std::string rest(1'000'000, '\0');
-        static_cast<void>(read_all(guest.get(), rest.data(), rest.size())); // until the rank has hung up
+        // Until the rank closes the connection.
+        static_cast<void>(read_all(guest.get(), rest.data(), rest.size()));
     });
     BOOST_TEST((found.code == un::ErrorCode::peer_lost && found.peer == 1), found.message);
 }
 
-// Of a peer's signature nothing is certain but its size.
+// Nothing is certain about a peer's signature but its size.
 BOOST_AUTO_TEST_CASE(every_code_of_a_signature_has_a_name) {
     for (unsigned code = 0; code < 256; ++code) {
         const auto one = static_cast<std::uint8_t>(code);
@@ -239,7 +249,8 @@ BOOST_AUTO_TEST_CASE(a_frame_that_has_no_place_on_an_open_connection) {
     }
 }
 
-// An address of a rank comes from where the ranks meet: it names a host and a port, and no other kind of socket.
+// A rank's address comes from the rendezvous. It names a host and a port, and no other kind of
+// socket.
 BOOST_AUTO_TEST_CASE(an_address_of_another_kind) {
     un::detail::TcpEntrance entrance{.interface = un::detail::find_interface("127.0.0.1", false)};
     const un::detail::TcpAddress good = entrance.address();
@@ -257,7 +268,7 @@ BOOST_AUTO_TEST_CASE(an_address_of_another_kind) {
     }
 }
 
-// A length is memory only where the receive that was posted for the message has as much.
+// A length becomes memory only if the posted receive has that size.
 BOOST_AUTO_TEST_CASE(a_message_that_is_longer_than_what_was_awaited) {
     for (const std::size_t count : {std::size_t{100}, std::size_t{100'000}}) {
         for (const std::uint64_t bytes :
@@ -269,7 +280,7 @@ BOOST_AUTO_TEST_CASE(a_message_that_is_longer_than_what_was_awaited) {
     }
 }
 
-// It has no receive yet: no more than the host can have.
+// Without a posted receive, a message may not exceed the host's memory.
 BOOST_AUTO_TEST_CASE(a_message_that_no_host_has_memory_for) {
     for (const std::uint64_t bytes : {std::uint64_t{1} << 42, std::uint64_t{1} << 47}) {
         const un::Fault found = answered_with(100, [&](auto& header) {
@@ -281,7 +292,7 @@ BOOST_AUTO_TEST_CASE(a_message_that_no_host_has_memory_for) {
     }
 }
 
-// Without a receive, a message has memory as it comes; all of it is right.
+// Without a posted receive, memory grows as the message arrives. All of its bytes are right.
 BOOST_AUTO_TEST_CASE(messages_that_come_before_they_are_awaited) {
     const auto world = std::make_shared<un::Tcp::World>(2);
     test::Group here{un::Tcp(world, 0)}, there{un::Tcp(world, 1)};

@@ -1,4 +1,5 @@
-// Large messages go straight to where a posted receive wants them, if they are what it expects, and nowhere else.
+// A large message goes directly to the target of a posted receive if it is as expected, and
+// otherwise not.
 #include "support.hpp"
 #include "support/heap.hpp"
 
@@ -44,7 +45,8 @@ void drive(un::Tcp& end, Seen& seen, const Done& done) {
     }
 }
 
-/// One message of `bytes` whose receiver expects `expected` ones and a signature of `count`: whether it came to the target.
+/// One message of `bytes` whose receiver expects `expected` bytes and a signature with `count`.
+/// Returns whether it arrived in the target.
 bool lands(std::size_t bytes, std::size_t expected, std::uint64_t count) {
     const auto shared = std::make_shared<un::Tcp::World>(2);
     const un::Tag tag{7, 9};
@@ -84,13 +86,15 @@ BOOST_AUTO_TEST_CASE(what_is_expected_needs_no_staging) {
 }
 
 BOOST_AUTO_TEST_CASE(what_is_not_expected_touches_nothing) {
-    BOOST_TEST(!landing_test::lands(1 << 20, (1 << 20) + 16, 3));      // another size: the group will say so
+    // Another size: the group will report it.
+    BOOST_TEST(!landing_test::lands(1 << 20, (1 << 20) + 16, 3));
     BOOST_TEST(!landing_test::lands(1 << 20, 1 << 20, 4));             // another signature
-    BOOST_TEST(!landing_test::lands((1 << 20) + 4, (1 << 20) + 4, 3)); // padding would come behind it
-    BOOST_TEST(!landing_test::lands(16384, 16384, 3));                 // small ones come in one piece with others
+    BOOST_TEST(!landing_test::lands((1 << 20) + 4, (1 << 20) + 4, 3)); // padding would follow it
+    BOOST_TEST(!landing_test::lands(16384, 16384, 3));                 // small ones share reads
 }
 
-BOOST_AUTO_TEST_CASE(what_comes_before_a_large_message_that_is_awaited) { // whose header is read alone
+// Its header is read alone.
+BOOST_AUTO_TEST_CASE(what_comes_before_a_large_message_that_is_awaited) {
     namespace un = unisono;
     const auto shared = std::make_shared<un::Tcp::World>(2);
     const un::Signature signature{.collective = 1, .schedule = 2, .count = 3};
@@ -103,7 +107,8 @@ BOOST_AUTO_TEST_CASE(what_comes_before_a_large_message_that_is_awaited) { // who
         un::Tcp end(shared, 1);
         landing_test::Seen sender;
         int waits = 0;
-        for (const std::size_t bytes : {0u, 5u, 16'384u, 16'385u}) // these are not waited for before the end
+        // Nothing waits for these before the end.
+        for (const std::size_t bytes : {0u, 5u, 16'384u, 16'385u})
             waits += end.post_send(0, envelope(bytes, bytes), from.data(), 1) ? 0 : 1;
         waits += end.post_send(0, envelope(1, large), from.data(), 2) ? 0 : 1;
         landing_test::drive(end, sender, [&] { return sender.sent_later == waits; });
@@ -112,7 +117,8 @@ BOOST_AUTO_TEST_CASE(what_comes_before_a_large_message_that_is_awaited) { // who
         un::Tcp end(shared, 0);
         landing_test::Seen receiver;
         receiver.first = std::byte{42};
-        end.post_receive_at(1, envelope(1, large), 6, nullptr); // to be combined: no place of its own
+        // To be combined, so without a target.
+        end.post_receive_at(1, envelope(1, large), 6, nullptr);
         landing_test::drive(end, receiver, [&] { return receiver.at != nullptr; });
         BOOST_TEST(receiver.right);
         for (const std::size_t bytes : {0u, 5u, 16'384u, 16'385u}) {
@@ -125,7 +131,7 @@ BOOST_AUTO_TEST_CASE(what_comes_before_a_large_message_that_is_awaited) { // who
     }
 }
 
-// What has left a queue that always holds something takes no memory.
+// Entries that have left a queue that is never empty take no memory.
 BOOST_AUTO_TEST_CASE(a_queue_that_is_never_empty) {
     namespace un = unisono;
     int ends[2];

@@ -16,7 +16,8 @@ BOOST_AUTO_TEST_CASE(laws) {
 }
 
 BOOST_AUTO_TEST_CASE(larger_messages_and_many) {
-    // Of all sizes about the limits: what is put together in the buffer, and what goes to memory of its own.
+    // Sizes around the limits: messages that are assembled in the buffer, and messages with memory
+    // of their own.
     unisono_test::expect_lawful(unisono::testing::transport_laws<unisono::Tcp>(
         {.most_ranks = 3, .sizes = {16303, 16304, 16336, 16384, 16400, 65488, 65536, 300001}, .messages = 24}));
 }

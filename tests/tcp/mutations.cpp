@@ -1,6 +1,7 @@
-// Mutated greetings and frames at the readers of them, as pure as sockets within one process allow: none gets in, no rank dies of it, and
-// no more memory is taken than a bound. UNISONO_FUZZ_INPUTS: their number (20,000 by default; ten million take some minutes);
-// UNISONO_FUZZ_SEED: the first of the seeds, one for every 1,000 inputs, by which a failure is found again.
+// Mutated greetings and frames at their readers, with as few sockets as one process allows. No
+// stranger gets in, no rank dies, and memory stays below a bound. UNISONO_FUZZ_INPUTS is the number
+// of inputs (20,000 by default; ten million take some minutes). UNISONO_FUZZ_SEED is the first
+// seed. Each 1,000 inputs have a seed, which reproduces a failure.
 #include "support.hpp"
 #include "support/heap.hpp"
 
@@ -70,7 +71,7 @@ std::string bytes_of(const T& value) {
     return std::string(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-/// A wire to rank 1 that is one open connection.
+/// A wire to rank 1 with one open connection.
 class OneLink {
 public:
     static constexpr bool grows = true;
@@ -96,7 +97,7 @@ private:
     std::unique_ptr<d::TcpLink> link_;
 };
 
-/// As a group's: it looks at an envelope before it touches a byte.
+/// As a group's sink, it reads an envelope before it touches a byte.
 struct Sink {
     const un::Signature& expected;
     std::size_t bytes = 0;
@@ -105,7 +106,8 @@ struct Sink {
     void sent(un::Token) {}
     void received(un::Token, const un::Envelope& envelope, const std::byte* data) {
         if (!(envelope.signature == expected) || envelope.bytes != bytes) return static_cast<void>(++refused);
-        for (std::size_t i = 0; i < bytes; ++i) sum += static_cast<unsigned>(data[i]); // all of it is memory
+        // Reads all of the memory.
+        for (std::size_t i = 0; i < bytes; ++i) sum += static_cast<unsigned>(data[i]);
         ++good;
     }
     void too_long(un::Token, const un::Envelope&) { ++refused; }
@@ -116,7 +118,8 @@ struct Counts {
     std::size_t most_taken = 0;
 };
 
-/// A greeting of somebody who does not have the key: it was changed, or is of another world, or for another rank.
+/// A greeting of a stranger without the key: it was changed, or is from another world, or for
+/// another rank.
 void greet(Random& random, const un::JobToken& key, Counts& counts) {
     const Pair pair;
     d::TcpHello hello;
@@ -132,7 +135,7 @@ void greet(Random& random, const un::JobToken& key, Counts& counts) {
     }
     d::TcpVisitor visitor(d::FileDescriptor(::dup(pair.ours.get())), 0, 0);
     const std::string bytes = mutated(bytes_of(hello), random);
-    if (bytes.starts_with(good)) return; // mended by chance
+    if (bytes.starts_with(good)) return; // restored by chance
     const std::size_t cut = random.below(bytes.size() + 1);
     pair.say(bytes.substr(0, cut));
     bool in = visitor.look(0, 2, 1, key) == d::TcpVisitor::Answer::rank;
@@ -142,7 +145,7 @@ void greet(Random& random, const un::JobToken& key, Counts& counts) {
     ++counts.greetings;
 }
 
-/// Frames of a rank that has lost its mind, as many as one connection takes.
+/// Frames of a faulty rank, as many as one connection accepts.
 void speak(Random& random, long frames, Counts& counts) {
     const Pair pair;
     const auto world = std::make_shared<d::NetworkWorld>(2);
@@ -186,7 +189,7 @@ void speak(Random& random, long frames, Counts& counts) {
     }
 }
 
-/// What is text or a record, and comes by files and by where the ranks meet.
+/// Texts and records from files and from the rendezvous.
 void read(Random& random, const std::string& address, Counts& counts) {
     d::TcpAddress found;
     if (found.read(mutated(address, random))) static_cast<void>(found.describe());
@@ -240,7 +243,7 @@ BOOST_AUTO_TEST_CASE(greetings_and_frames) {
     }
     const std::size_t most = counts.most_taken - std::min(before, counts.most_taken);
     BOOST_TEST(most <= std::size_t{64} << 20, most << " bytes were taken");
-    BOOST_TEST(most > 0); // it was measured
+    BOOST_TEST(most > 0); // memory was measured
     BOOST_TEST(counts.good > 0);
     BOOST_TEST(counts.refused > 0);
     BOOST_TEST_MESSAGE("seeds from " << first << ": " << counts.greetings << " greetings, " << counts.frames

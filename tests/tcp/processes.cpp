@@ -34,7 +34,7 @@ BOOST_AUTO_TEST_CASE(ranks_join_and_leave) {
                 un::all_reduce(world, data);
                 if (data[count - 1] != static_cast<float>(ranks)) throw un::error(un::ErrorCode::aborted, "wrong sum");
             }
-            std::vector<float> last(300'000, 5.0f); // the root of a broadcast is soon gone
+            std::vector<float> last(300'000, 5.0f); // the root of a broadcast ends soon
             un::broadcast(world, last, 0);
             if (last[299'999] != 5.0f) throw un::error(un::ErrorCode::aborted, "wrong last");
         });

@@ -1,4 +1,5 @@
-// Several connections to a peer: large messages are cut over all of them, and nothing else changes.
+// Several connections to a peer: large messages are split over all of them, and nothing else
+// changes.
 #include "support.hpp"
 
 #include "support/allocation_counter.hpp"
@@ -22,7 +23,7 @@ using test::Group;
 
 const char* const variable = "UNISONO_TCP_CONNECTIONS";
 
-/// A rank that cuts messages from a small size on.
+/// A rank that splits messages of at least `from` bytes.
 un::Tcp striped(const std::shared_ptr<un::Tcp::World>& world, int rank, int connections, std::size_t from) {
     d::TcpEntrance entrance = d::open_entrance({.connections = connections}, false);
     entrance.striped_bytes = from;
@@ -35,7 +36,7 @@ std::vector<std::uint8_t> numbers(std::size_t bytes, std::size_t seed) {
     return made;
 }
 
-/// Until all are done.
+/// Drives the operations until all are done.
 void drive(std::vector<un::Operation>& all) {
     const un::nanoseconds until = un::steady_now() + 50'000'000'000;
     for (bool done = false; !done && un::steady_now() < until;) {
@@ -76,12 +77,14 @@ BOOST_AUTO_TEST_CASE(the_same_bits_over_any_number_of_connections) {
             test::limit);
         if (connections == 1) one = found;
         BOOST_TEST_REQUIRE(found.size() == one.size());
-        for (std::size_t i = 0; i < one.size(); ++i) BOOST_TEST((found[i] == one[i])); // none is NaN or zero
+        // None is NaN or zero.
+        for (std::size_t i = 0; i < one.size(); ++i) BOOST_TEST((found[i] == one[i]));
     }
 }
 
-// From stripes of one unit on; sizes that no number of stripes divides; more in flight than any buffer takes; the last sent is the first
-// received, and some are whole before any receive is posted.
+// Stripes of one unit and more; sizes that no number of stripes divides; more data in flight than
+// any buffer holds. The last message sent is the first received, and some are complete before a
+// receive is posted.
 BOOST_AUTO_TEST_CASE(many_in_flight_out_of_order) {
     for (const int connections : {2, 3, 4}) {
         const auto world = std::make_shared<un::Tcp::World>(2);
@@ -120,8 +123,8 @@ BOOST_AUTO_TEST_CASE(what_was_sent_before_leaving_arrives_over_all_connections) 
         3,
         [&](Group& group) {
             const std::vector<std::uint8_t> data = numbers(1'200'003, 1);
-            if (group.rank() == 0) return un::send(group, data, 2); // and is gone
-            if (group.rank() == 1) return;                          // at once
+            if (group.rank() == 0) return un::send(group, data, 2); // and ends
+            if (group.rank() == 1) return;                          // immediately
             std::this_thread::sleep_for(50ms);
             std::vector<std::uint8_t> in(data.size());
             un::receive(group, in, 0);
@@ -168,7 +171,7 @@ BOOST_AUTO_TEST_CASE(options) {
                               refuses(std::to_string(wrong)));
 }
 
-// --- ranks that disagree, die or speak nonsense --------------------------------------------------
+// --- ranks that disagree, die or send invalid frames ---------------------------------------------
 
 BOOST_AUTO_TEST_CASE(threads_that_disagree_on_the_number) {
     const auto world = std::make_shared<un::Tcp::World>(2);
@@ -205,9 +208,9 @@ BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_within_a_message,
                 std::vector<float> data(16'000'000, 1.0f);
                 un::barrier(world);
                 if (world.rank() != 1) {
-                    if (world.rank() == 2) un::receive(world, data, 0); // which fails as well
+                    if (world.rank() == 2) un::receive(world, data, 0); // it fails as well
                     else if (sends) un::receive(world, data, 1);
-                    else un::send(world, data, 1); // which the system may take whole
+                    else un::send(world, data, 1); // the system may take all of it
                     un::barrier(world);
                     return;
                 }
@@ -220,7 +223,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_within_a_message,
     }
 }
 
-/// Rank 1 of two, by hand: its connections to rank 0, which awaits a message of `bytes` bytes.
+/// Rank 1 of two, by hand: its connections to rank 0, which waits for a message of `bytes` bytes.
 class Peer {
 public:
     static constexpr std::size_t bytes = 1'000'000;
@@ -261,11 +264,11 @@ public:
         say(connection, std::string(reinterpret_cast<const char*>(&header), sizeof header) + std::string(sent, 'x'));
     }
     void hang_up(std::size_t connection) { sockets_[connection].close(); }
-    /// Starts to send a message that is cut into stripes.
+    /// Starts to send a message that is split into stripes.
     [[nodiscard]] un::Operation start_send(std::span<const std::uint8_t> data) {
         return un::start_send(group_, data, 1);
     }
-    /// What rank 0 says.
+    /// The fault of rank 0.
     un::Fault fault() {
         std::vector<std::uint8_t> data(bytes);
         try {
@@ -302,7 +305,7 @@ BOOST_AUTO_TEST_CASE(one_of_two_connections_ends_within_a_message) {
     }
 }
 
-/// The last of three connections may come before the second one, and that one never.
+/// The last of three connections may arrive before the second one, which never arrives.
 BOOST_AUTO_TEST_CASE(a_message_leaves_before_all_connections_are_there) {
     Peer peer(3, 1);
     BOOST_TEST_REQUIRE(peer.is_let_in());
@@ -315,9 +318,10 @@ BOOST_AUTO_TEST_CASE(a_message_leaves_before_all_connections_are_there) {
 
 BOOST_AUTO_TEST_CASE(stripes_that_mean_nothing) {
     const std::function<void(Peer&)> all[] = {
-        [](Peer& peer) { peer.say(1, d::TcpFrame::message, 16, 16); }, // whole ones come by the first connection
+        // Whole messages arrive on the first connection.
+        [](Peer& peer) { peer.say(1, d::TcpFrame::message, 16, 16); },
         [](Peer& peer) { peer.say(1, d::TcpFrame::message, 100'000, 100'000); },
-        [](Peer& peer) { peer.say(1, d::TcpFrame::stripe, 16, 0); }, // nothing of it is left for the second
+        [](Peer& peer) { peer.say(1, d::TcpFrame::stripe, 16, 0); }, // none for the second
         [](Peer& peer) { peer.say(0, d::TcpFrame::stripe, 0, 0); },
         [](Peer& peer) { // stripes of different messages
             peer.say(0, d::TcpFrame::stripe, Peer::bytes, 0);
@@ -333,7 +337,8 @@ BOOST_AUTO_TEST_CASE(stripes_that_mean_nothing) {
     }
 }
 
-// A peer whose first connection is silent has no more memory than has come, and this rank does not spin meanwhile.
+// If a peer's first connection is silent, the rank uses no more memory than has arrived, and does
+// not spin.
 BOOST_AUTO_TEST_CASE(a_stripe_waits_for_the_memory_before_it) {
     Peer peer(2);
     peer.say(1, d::TcpFrame::stripe, std::size_t{1} << 32, 4096); // no receive is posted for it
@@ -342,7 +347,8 @@ BOOST_AUTO_TEST_CASE(a_stripe_waits_for_the_memory_before_it) {
     const un::Fault found = peer.fault();
     ::getrusage(RUSAGE_THREAD, &after);
     BOOST_TEST((found.code == un::ErrorCode::timeout && found.peer == 1), found.message);
-    const long slept = after.ru_nvcsw - before.ru_nvcsw; // a rank that spins gives its core up unwillingly
+    // A rank that spins gives up its core involuntarily.
+    const long slept = after.ru_nvcsw - before.ru_nvcsw;
     BOOST_TEST(slept > 100, "it slept " << slept << " times in 5 s");
 }
 

@@ -1,4 +1,4 @@
-// What the tests of ranks over sockets have in common.
+// Shared by the tests of ranks over sockets.
 #pragma once
 
 #include <unisono/tcp.hpp>
@@ -27,7 +27,7 @@ inline std::size_t open_files() {
     return count;
 }
 
-/// All sockets that were made are closed again.
+/// Expects that all sockets are closed again.
 class NoSocketLeft {
 public:
     ~NoSocketLeft() { BOOST_TEST(open_files() == files_); }

@@ -1,4 +1,4 @@
-// Compressions are certified, and mutants of them reported.
+// Compressions are certified, and their mutants are reported.
 #include "support.hpp"
 
 #include "unisono/compression/adasum.hpp"
@@ -18,14 +18,15 @@ BOOST_AUTO_TEST_SUITE(certified_compressions)
 
 BOOST_AUTO_TEST_CASE(the_librarys_own, *boost::unit_test::label("slow")) {
     expect_lawful(compression_laws(un::testing::ArchetypeCompression{}));
-    // A cast's sum is rounded, too, and the rest is not kept: half a unit of 8 or 11 bits in each of three updates.
+    // A cast's sum is rounded, too, and the remainder is not kept: half a unit of 8 or 11 bits in
+    // each of three updates.
     expect_lawful(compression_laws(un::Bf16Wire{}, {.tolerance = 1.5 * 0x1p-8}));
     expect_lawful(compression_laws(un::Fp16Wire{}, {.tolerance = 1.5 * 0x1p-11}));
     expect_lawful(compression_laws(un::Int8Wire{}));
     expect_lawful(compression_laws(un::Int8Wire{.block = 3}));
     expect_lawful(compression_laws(un::Fp8Wire{}));
     expect_lawful(compression_laws(un::Fp8Wire{.format = un::Fp8Format::e5m2, .block = 7}));
-    // Signs say slowly what is small: a thousandth after so many updates.
+    // Signs send small values slowly: a thousandth is left after this many updates.
     expect_lawful(compression_laws(un::OneBit{.block = 16}, {.updates_until_all = 300, .tolerance = 1e-3}));
     expect_lawful(compression_laws(un::TopK{.fraction = 0.05}));
     expect_lawful(compression_laws(un::PowerSgd{.rank = 2}));
@@ -36,7 +37,7 @@ BOOST_AUTO_TEST_CASE(the_librarys_own, *boost::unit_test::label("slow")) {
 
 namespace {
 
-/// A wire whose run a mutant spoils.
+/// A wire with a fault in its run.
 template <class Spoil>
 struct Mutant {
     static constexpr std::string_view name = "mutant compression";

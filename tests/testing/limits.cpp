@@ -16,7 +16,7 @@ using unisono_test::expect_reported;
 
 BOOST_AUTO_TEST_SUITE(certified_clipping)
 
-namespace mutants { // not anonymous: clang would call their comparisons unneeded
+namespace mutants { // not anonymous, or clang would call their comparisons unneeded
 
 struct Clips {
     static constexpr std::string_view name = "mutant clipping";
@@ -31,7 +31,7 @@ struct Clips {
         for (T& x : values) x = static_cast<T>(x * static_cast<T>(scale));
     }
 };
-struct ByItsOwnPart : Clips { // the norm of what it is given
+struct ByItsOwnPart : Clips { // the norm of the rank's own part
     friend bool operator==(const ByItsOwnPart&, const ByItsOwnPart&) = default;
     template <class T>
     void clip(std::span<T> values, double scale) const {
@@ -40,7 +40,7 @@ struct ByItsOwnPart : Clips { // the norm of what it is given
         for (T& x : values) x = static_cast<T>(x * static_cast<T>(scale) / (1 + squares));
     }
 };
-struct ForgetsTheRest : Clips { // of more than its buffer holds
+struct ForgetsTheRest : Clips { // of what exceeds its buffer
     friend bool operator==(const ForgetsTheRest&, const ForgetsTheRest&) = default;
     template <class T>
     void clip(std::span<T> values, double scale) const {
@@ -107,7 +107,7 @@ struct Unbounded : ArchetypeLossScaling {
     friend bool operator==(const Unbounded&, const Unbounded&) = default;
     void grow(un::LossScale& state) const { state.scale *= 2; }
 };
-struct OwnWay : ArchetypeLossScaling { // by how often it was asked, not by the state
+struct OwnWay : ArchetypeLossScaling { // depends on the number of calls, not on the state
     mutable int asked = 0;
     friend bool operator==(const OwnWay&, const OwnWay&) = default;
     OwnWay() = default;

@@ -1,4 +1,5 @@
-// Models; and a trainer made of archetypes alone, which shows that it asks for no more than the concepts say.
+// Models, and a trainer made only of archetypes, which shows that it requires no more than the
+// concepts.
 #include "support.hpp"
 
 #include "unisono/testing/accumulation_laws.hpp"
@@ -20,7 +21,7 @@ namespace {
 using Batch = std::vector<double>;
 const Batch batch{0.5, -1.25, 3, 4};
 
-/// Two parameters, of three numbers and one: loss = mean of (a x^2 + b x + c + d - 1)^2.
+/// Two parameters, of three numbers and of one: loss = mean of (a x^2 + b x + c + d - 1)^2.
 template <class T>
 struct Parabola {
     std::vector<std::vector<T>> weights{{T(0.3), T(-0.2), T(0.7)}, {T(0.1)}}, gradient{{0, 0, 0}, {0}};
@@ -81,7 +82,7 @@ struct Misshapen : Parabola<double> {
     Misshapen() { gradient[0].pop_back(); }
 };
 
-/// A mean over many numbers, each of which has a small gradient, times `part`.
+/// A mean over many numbers, each with a small gradient, times `part`.
 struct ManyMeans {
     float part = 1;
     std::vector<float> weights = std::vector<float>(1000, 0.3F), gradient = std::vector<float>(1000);
@@ -107,7 +108,7 @@ BOOST_AUTO_TEST_CASE(lawful_ones_and_archetype) {
     expect_lawful(model_laws(least, batch));
     Parabola<double> wide;
     expect_lawful(model_laws(wide, batch));
-    BOOST_CHECK(wide.weights == Parabola<double>{}.weights); // left as it was
+    BOOST_CHECK(wide.weights == Parabola<double>{}.weights); // unchanged
     Parabola<float> narrow;
     expect_lawful(model_laws(narrow, batch));
 }
@@ -120,7 +121,7 @@ BOOST_AUTO_TEST_CASE(mutants) {
     expect_reported(laws(TrainsItself{}), {"a call changed the parameters"});
     expect_reported(laws(Premature{}), {"parameter 1 (offset) changed its gradient after it was said to be ready"});
     expect_reported(laws(Misshapen{}), {"parameter 0 (polynomial) has 3 elements, its gradient 2"});
-    for (const float part : {0.0F, 0.9F}) // no element alone shows it
+    for (const float part : {0.0F, 0.9F}) // no single element shows it
         expect_reported(laws(ManyMeans{.part = part}), {"by the gradient of parameter 0", "all its elements"});
     expect_lawful(laws(ManyMeans{}));
 }
@@ -141,7 +142,8 @@ struct Numbers {
 } // namespace
 
 BOOST_AUTO_TEST_CASE(a_trainer_made_of_them_trains) {
-    double expected = 0; // serially: 12 samples, 2 ranks with batches of 3, so two updates an epoch
+    // Serially: 12 samples, 2 ranks with batches of 3, so two updates per epoch.
+    double expected = 0;
     for (int epoch = 0; epoch < 5; ++epoch) {
         for (std::size_t update = 0; update < 2; ++update) {
             double mean = 0;

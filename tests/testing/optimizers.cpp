@@ -16,7 +16,7 @@ using unisono_test::expect_reported;
 
 namespace {
 
-/// The archetype, but for what `Way` does.
+/// The archetype, except for what `Way` does.
 template <class Way>
 struct MutantOptimizer {
     double learning_rate = 0.1;
@@ -55,7 +55,7 @@ struct DividesByTheNorm : Lawful {
         for (std::size_t i = 0; i < p.size(); ++i) p[i] -= T(step.learning_rate * step.gradient_scale) * g[i] / norm;
     }
 };
-struct ForgetsTheRest : Lawful { // of more than its buffer holds
+struct ForgetsTheRest : Lawful { // of what exceeds its buffer
     template <class T>
     static void update(const auto& self, const un::OptimizerSlice<T>& state, std::span<T> p, std::span<const T> g,
                        const un::OptimizerStep& step) {

@@ -113,7 +113,7 @@ struct WholeVectorsOnly { // forgets the tail
         return un::first_non_finite(values.first(values.size() / 8 * 8));
     }
 };
-struct FirstVectorsOnly { // of what does not fit its buffer
+struct FirstVectorsOnly { // ignores what exceeds its buffer
     template <class T>
     static std::size_t find(std::span<const T> values) {
         return un::first_non_finite(values.first(std::min<std::size_t>(values.size(), 4096)));
@@ -148,7 +148,8 @@ BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
 }
 
 BOOST_AUTO_TEST_CASE(mutants) {
-    expect_reported(guard_laws(ArchetypeGuard{}), {"missed inf at 0 among 1 values of float"}); // it looks for NaN only
+    // It looks for NaN only.
+    expect_reported(guard_laws(ArchetypeGuard{}), {"missed inf at 0 among 1 values of float"});
     expect_reported(guard_laws(Guarding<WholeVectorsOnly>{}), {"mutant guard", "missed nan at 0 among 1 values"});
     expect_reported(guard_laws(Guarding<FirstVectorsOnly>{}), {"mutant guard", "among 9001 values"});
     expect_reported(guard_laws(Guarding<TheLast>{}), {"did not name the first of two"});
@@ -243,7 +244,7 @@ struct LosesItsCount {
     LosesItsCount& operator=(const LosesItsCount&) = default;
 };
 
-struct MinusInfinityOfParts { // the largest; of parts that have seen something, minus infinity
+struct MinusInfinityOfParts { // the largest; minus infinity from parts without samples
     double largest = 0;
     bool seen = false;
     void add(double x) {
@@ -257,14 +258,15 @@ struct MinusInfinityOfParts { // the largest; of parts that have seen something,
     }
     [[nodiscard]] double value() const { return largest; }
 };
-struct FirstOfEquals { // the largest, but for the sign of zeros
+struct FirstOfEquals { // the largest, except for the sign of zeros
     double largest = -std::numeric_limits<double>::infinity();
     void add(double x) { largest = largest < x ? x : largest; }
     void merge(const FirstOfEquals& other) { add(other.largest); }
     [[nodiscard]] double value() const { return largest; }
 };
 
-double sample(std::size_t i) { return static_cast<double>(i * 7919 % 101) / 16 - 10; } // sums are exact
+// Sums are exact.
+double sample(std::size_t i) { return static_cast<double>(i * 7919 % 101) / 16 - 10; }
 bool positive(std::size_t i) { return i * 31 % 7 < 3; }
 const auto add_sample = [](auto& metric, std::size_t i) { metric.add(sample(i)); };
 /// Zeros of both signs, after another number.
@@ -310,9 +312,9 @@ BOOST_AUTO_TEST_SUITE_END()
 
 BOOST_AUTO_TEST_SUITE(certified_schedules)
 
-namespace mutants { // not anonymous: clang would call their comparisons unneeded
+namespace mutants { // not anonymous, or clang would call their comparisons unneeded
 
-/// The root sends to all but the last rank, which waits for ever.
+/// The root sends to all but the last rank, which waits forever.
 struct ForgetfulBroadcast : ArchetypeBroadcast {
     friend bool operator==(const ForgetfulBroadcast&, const ForgetfulBroadcast&) = default;
     template <class Visit>

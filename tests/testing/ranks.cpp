@@ -1,4 +1,4 @@
-// Reducers and transports: laws that need several ranks.
+// Reducers and transports: laws that require several ranks.
 #include "support.hpp"
 
 #include "unisono/reducer/automatic.hpp"
@@ -21,7 +21,7 @@ BOOST_AUTO_TEST_SUITE(certified_reducers)
 
 namespace {
 
-/// Lawful verbs, for a mutant to replace one of.
+/// Lawful functions, one of which a mutant replaces.
 struct LawfulVerbs : ArchetypeReducer::Run, ArchetypeOwnerReducer::Run {};
 template <class Verbs>
 struct MutantReducer {
@@ -54,7 +54,7 @@ struct PublishesTheFirst : LawfulVerbs {
         return LawfulVerbs::publish(group, values, 0);
     }
 };
-/// Each rank adds all contributions itself, its own first.
+/// Each rank adds all contributions itself, starting with its own.
 struct OwnFirst : LawfulVerbs {
     template <class World, class T>
     un::Operation sum(World& group, std::span<T> values) const {
@@ -70,7 +70,7 @@ struct OwnFirst : LawfulVerbs {
         return un::start_barrier(group);
     }
 };
-/// Sums numbers that have been rounded on the way.
+/// Sums numbers that are rounded on the way.
 template <class Narrow>
 struct Rounds : LawfulVerbs {
     template <class World, class T>
@@ -88,7 +88,8 @@ struct RankZeroIsSilent : LawfulVerbs {
 };
 
 const ReducerTrial quick{.most_ranks = 3, .counts = {1, 257}};
-const ReducerTrial impatient{.most_ranks = 2, .counts = {1}, .timeout = std::chrono::seconds(1)}; // of those that hang
+// For mutants that hang.
+const ReducerTrial impatient{.most_ranks = 2, .counts = {1}, .timeout = std::chrono::seconds(1)};
 
 } // namespace
 
@@ -141,7 +142,7 @@ struct Stutterer : un::InProcess {
         InProcess::progress(twice);
     }
 };
-/// Matches by position alone.
+/// Matches only by position.
 struct ContextBlind : un::InProcess {
     using InProcess::InProcess;
     static constexpr std::string_view name = "context-blind";
@@ -161,7 +162,7 @@ struct Forgetful : un::InProcess {
         return Result();
     }
 };
-/// Reports sends before it has looked at their memory.
+/// Reports sends before it has read their memory.
 struct Hasty : un::InProcess {
     using InProcess::InProcess;
     static constexpr std::string_view name = "hasty";
@@ -192,7 +193,7 @@ struct Hasty : un::InProcess {
         InProcess::progress(receives);
     }
 };
-/// Aborts without waiting for those who read its memory.
+/// Aborts without waiting for ranks that read its memory.
 struct Impatient : un::InProcess {
     using InProcess::InProcess;
     static constexpr std::string_view name = "impatient";
@@ -206,7 +207,7 @@ struct Impatient : un::InProcess {
         while (first_fault() == nullptr) std::this_thread::yield();
     }
 };
-/// Never notices that a rank is gone.
+/// Never notices that a rank has ended.
 struct Faithful : un::InProcess {
     using InProcess::InProcess;
     static constexpr std::string_view name = "faithful";
@@ -215,7 +216,7 @@ struct Faithful : un::InProcess {
 
 const TransportTrial brief{.most_ranks = 2, .messages = 20};
 const TransportTrial impatient{
-    .most_ranks = 2, .messages = 20, .timeout = std::chrono::seconds(1)}; // of those that hang
+    .most_ranks = 2, .messages = 20, .timeout = std::chrono::seconds(1)}; // for mutants that hang
 
 } // namespace
 

@@ -1,4 +1,4 @@
-// Who counts how much, and who owns what: weighing, sharding.
+// The weights of gradients and the owners of slices: weighing, sharding.
 #include "support.hpp"
 
 #include "unisono/sharding/automatic.hpp"

@@ -16,7 +16,7 @@ using unisono_test::expect_reported;
 
 namespace {
 
-/// The archetype with one fault, made in each micro-batch as it is given.
+/// The archetype with one fault in each micro-batch that it gives.
 template <class Fault>
 struct MutantSampler {
     struct Stream : ArchetypeSampler::Stream {
@@ -64,9 +64,9 @@ struct RunsOver {
 
 } // namespace
 
-namespace mutants { // not anonymous: clang would call the comparison unneeded
+namespace mutants { // not anonymous, or clang would call the comparison unneeded
 
-/// Forgets where it was to go on from.
+/// Ignores the position from which it should continue.
 struct StartsAnew {
     static constexpr std::string_view name = "starts anew";
     static constexpr un::Family family = un::Family::sampler;
@@ -78,7 +78,7 @@ struct StartsAnew {
     }
 };
 
-/// Goes on from a multiple of its replicas: right where as many replicas have left off.
+/// Continues from a multiple of its replicas: right if the number of replicas has not changed.
 struct RoundsDown {
     bool drop_last = false;
     static constexpr std::string_view name = "rounds down";
@@ -92,7 +92,7 @@ struct RoundsDown {
     }
 };
 
-/// The same, upwards.
+/// As RoundsDown, but upwards.
 struct RoundsUp {
     bool drop_last = false;
     static constexpr std::string_view name = "rounds up";
@@ -106,7 +106,7 @@ struct RoundsUp {
     }
 };
 
-/// Made for 7 samples, as a sampler is that has a number for each.
+/// Made for 7 samples, as a sampler with a number per sample is.
 struct ForOneDataSet {
     static constexpr std::string_view name = "for one data set";
     static constexpr un::Family family = un::Family::sampler;
@@ -148,7 +148,8 @@ BOOST_AUTO_TEST_CASE(of_mutants) {
                     {"resume is not the stream's position"});
     expect_reported(sampler_laws(MutantSampler<RunsOver>{}, Coverage::exact), {"out of range"});
     expect_reported(sampler_laws(mutants::StartsAnew{}, Coverage::exact), {"resumed at", "differs"});
-    expect_reported(sampler_laws(un::DistributedSampler{}, Coverage::exact), {"exactly once"}); // it pads
+    // It pads.
+    expect_reported(sampler_laws(un::DistributedSampler{}, Coverage::exact), {"exactly once"});
     expect_reported(sampler_laws(mutants::RoundsDown{}, Coverage::padded), {"rounds down", "on 2 ranks", "missing"});
     expect_reported(sampler_laws(mutants::RoundsDown{.drop_last = true}, Coverage::cut), {"twice, or too early"});
     expect_reported(sampler_laws(mutants::RoundsUp{}, Coverage::padded), {"rounds up", "on 2 ranks", "left out"});

@@ -1,4 +1,4 @@
-// How this room speaks of violations.
+// How this room reports violations.
 #pragma once
 
 #include "unisono/testing/testing.hpp"
@@ -14,7 +14,7 @@ inline void expect_lawful(const unisono::testing::Violations& found) {
     BOOST_CHECK_MESSAGE(found.lawful(), found.text());
 }
 
-/// A mutant was reported, in words that tell what is wrong with it.
+/// Expects that a mutant is reported, in words that describe its fault.
 inline void expect_reported(const unisono::testing::Violations& found, std::initializer_list<const char*> words) {
     BOOST_CHECK_MESSAGE(!found.lawful(), "a mutant was taken for lawful");
     for (const char* word : words)

@@ -1,4 +1,5 @@
-// What surrounds an update: the laws of runs and of servers, for the library's policies, one of the examples, and faulty ones.
+// The steps around an update: the laws of runs and of servers, for the library's policies, one of
+// the examples, and faulty ones.
 #include "../../examples/own_update/elastic_averaging.hpp"
 #include "support.hpp"
 
@@ -124,9 +125,10 @@ BOOST_AUTO_TEST_CASE(built_in_archetype_and_example) {
 }
 
 BOOST_AUTO_TEST_CASE(what_is_no_violation) {
-    // The outer optimizer moves on at the synchronisation that follows an update, also one that was left out.
+    // The outer optimizer moves at the synchronisation after an update, also after a skipped one.
     expect_lawful(update_laws(un::Diloco<>{.steps = 1}));
-    // Ranks that are not in lockstep come to some mean of all targets, or to those of the last rank.
+    // Ranks that are not in lockstep reach some mean of all targets, or the targets of the last
+    // rank.
     expect_lawful(update_laws(un::Hogwild{}, {.ranks = 5, .updates = 1}));
 }
 

@@ -1,5 +1,6 @@
-// A Trainer of a model whose memory the host must not touch. A stand-in for a GPU: pages that only the model's own code and Thrust's
-// copies may read or write. Any other access ends the test by a signal.
+// A Trainer of a model whose memory the host must not touch. The stand-in for a GPU is pages that
+// only the model's own code and Thrust's copies may read or write. A signal ends the test on any
+// other access.
 #include "support.hpp"
 
 #include <unisono/optimizer/adam.hpp>
@@ -20,7 +21,7 @@ using namespace thrust_test;
 
 namespace {
 
-/// Memory behind a fence; alike in each process, so that a rank that is a thread has its own.
+/// Memory behind a fence. Each process has its own, as has a rank that is a thread.
 class FencedMemory {
 public:
     explicit FencedMemory(std::size_t count) : count_(count) {
@@ -47,7 +48,7 @@ private:
 
 constexpr std::size_t inputs = 24, hidden = 40;
 
-/// y = v . (W x): adds its gradients where it is told, and counts nothing else.
+/// y = v . (W x). Adds its gradients where it is told, and counts nothing else.
 struct Network {
     std::span<float> w, v, w_gradient, v_gradient;
 
@@ -96,7 +97,7 @@ struct HostNetwork {
     }
 };
 
-/// The same behind fences, which its own code opens.
+/// The same model behind fences, which its own code opens.
 struct FencedNetwork {
     FencedMemory w{inputs * hidden}, v{hidden}, w_gradient{inputs * hidden}, v_gradient{hidden};
     std::array<const FencedMemory*, 4> all{&w, &v, &w_gradient, &v_gradient};
@@ -122,12 +123,12 @@ struct FencedNetwork {
         const double loss = network().run(batch);
         close();
         if (throws_at-- == 0) throw std::runtime_error("half-way");
-        pass.ready(1); // while the fence is closed: the copy opens it
+        pass.ready(1); // the fence is closed: the copy opens it
         return loss;
     }
 };
 
-/// Thrust's copies, which a device's driver lets pass.
+/// Thrust's copies, which a device's driver allows.
 struct FencedCopies {
     const FencedNetwork* device;
     void to_host(std::span<float> to, std::span<const float> from) const {

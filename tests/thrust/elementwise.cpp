@@ -9,7 +9,7 @@ using namespace thrust_test;
 
 namespace {
 
-/// The host's kernel and Thrust's, on copies of the same arrays.
+/// Compares the host's kernel with Thrust's, on copies of the same arrays.
 template <class T, class Run>
 void compare(const char* what, const std::vector<T>& y, Run run) {
     std::vector<T> wanted = y;

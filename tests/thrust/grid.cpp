@@ -19,7 +19,7 @@ void images(const On& on, const std::vector<T>& x, double weight, const G& grid,
     BOOST_TEST(on.add_to_grid(out(found), in(more), little, grid) ==
                un::add_to_grid(out(wanted), in(more), little, grid));
     for (std::size_t i = 0; i < x.size(); ++i) {
-        // A mark is a mark, whatever was added to it.
+        // A mark stays a mark, whatever is added to it.
         if (un::detail::is_marked(wanted[i])) BOOST_REQUIRE(un::detail::is_marked(found[i]));
         else BOOST_REQUIRE_EQUAL(found[i], wanted[i]);
     }
@@ -36,7 +36,8 @@ void both_grids(const On& on, std::size_t count) {
         BOOST_TEST(on.needed_exponent(in(x), weight) == needed);
         images<T, std::int64_t>(on, x, weight, un::Grid::above<T>(needed, 9), true);
         images<T, std::int32_t>(on, x, weight, un::NarrowGrid::above<T>(needed, 9), true);
-        // On too low a grid the largest do not fit, nor do infinities and NaN: an element's fit is its own.
+        // On a grid that is too low, the largest do not fit, nor do infinities and NaN. Each
+        // element fits or not by itself.
         x = numbers<T>(22, count);
         images<T, std::int64_t>(on, x, weight, un::Grid{4}, false);
         images<T, std::int32_t>(on, x, weight, un::NarrowGrid{4, 20}, false);
@@ -149,7 +150,8 @@ BOOST_AUTO_TEST_CASE(refuses_what_cannot_be) {
     BOOST_CHECK_EXCEPTION(on.to_grid(out(image), in(x), std::numeric_limits<double>::infinity(), un::Grid{0}),
                           un::error, is_bad_input);
     un::SquareSum sum(0);
-    BOOST_CHECK_EXCEPTION(on.add_squares(sum, in(x)), un::error, is_bad_input); // 1 is not below 2^0
+    // 1 is not below 2^0.
+    BOOST_CHECK_EXCEPTION(on.add_squares(sum, in(x)), un::error, is_bad_input);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

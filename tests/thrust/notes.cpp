@@ -1,4 +1,5 @@
-// What a Trainer on a device notes without waiting: where something is not finite, and the greatest magnitude behind images on a grid.
+// The notes of a Trainer on a device, made without waiting: where a value is not finite, and the
+// largest magnitude after images on a grid.
 #include "support.hpp"
 
 #include <unisono/arithmetic/host_arithmetic.hpp>

@@ -1,4 +1,4 @@
-# Thrust's systems of the host that this machine has, in one program.
+# The host systems of Thrust that this machine has, in one program.
 target_link_libraries(${room_target} PRIVATE unisono::thrust)
 set_target_properties(${room_target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON) # made without OpenMP
 find_package(OpenMP QUIET COMPONENTS CXX)
@@ -12,7 +12,8 @@ if(TBB_FOUND)
     target_compile_definitions(${room_target} PRIVATE UNISONO_TEST_TBB)
 endif()
 
-# nvcc, where it is: compiled for GPUs of today, and no product contracted where bits are promised. Nothing of it is run here.
+# If nvcc is installed: compiles for current GPUs, and checks that no product is contracted where
+# bits are promised. Nothing is run.
 if(UNISONO_NVCC AND NOT UNISONO_SANITIZED)
     add_test(NAME thrust/nvcc COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/nvcc/check.py ${UNISONO_NVCC}
                                       ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR})

@@ -1,7 +1,6 @@
 #pragma once
 
-/// \file
-/// Shared by the tests of this room: Thrust's systems that run on a host, and arrays to compare bit by bit.
+/// \file Shared by the tests of this room: Thrust's host systems, and arrays to compare bit by bit.
 
 #include "arithmetic/support.hpp"
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t count = 9001;
 
-/// Three updates on the host, in passes of their own, and on Thrust in one: the same bits everywhere.
+/// Three updates, on the host in separate passes and on Thrust in one pass, have the same bits.
 template <class T, class G = T, class Clipping = un::NoClipping, class On, class Policy>
 void train(const On& on, const Policy& policy, const Clipping& clipping = {}) {
     std::vector<T> host = finite<T>(71, count);
@@ -35,7 +35,7 @@ void train(const On& on, const Policy& policy, const Clipping& clipping = {}) {
         }
         policy.update(host_state.all(), out(host), in(wide), host_step);
         un::accumulate_first(out(host_low), in(host));
-        // A slice a time, as owners do, and the model's image only now and then.
+        // Updates one slice at a time, as owners do, and the 16-bit parameters only sometimes.
         const std::size_t cut = 4099;
         un::update_on(on, policy, state.slice(0, cut), out(parameters).first(cut), in(gradients).first(cut), step,
                       clipping, out(low).first(cut));
@@ -68,7 +68,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(has_the_bits_of_the_host, On, Systems) {
 BOOST_AUTO_TEST_CASE(every_optimizer) {
     const On<Cpp> on;
     train<float>(on, un::Sgd{.weight_decay = 0.01});
-    train<float>(on, un::Sgd{.momentum = 0.9}); // by the shorter formula, too
+    train<float>(on, un::Sgd{.momentum = 0.9}); // also by the shorter formula
     train<double>(on, un::Adam{.amsgrad = true});
     train<float>(on, un::Adagrad{.learning_rate_decay = 0.1, .initial_accumulator = 0.5});
     train<float>(on, un::RmsProp{});

@@ -1,4 +1,4 @@
-// What is wrong is refused on every rank, by name, and no rank hangs.
+// Every rank refuses bad input and names it. No rank hangs.
 #include "models.hpp"
 #include "outcomes.hpp"
 
@@ -54,7 +54,7 @@ std::vector<Outcome> fit_outcomes(int ranks, const un::FitOptions& options, std:
     });
 }
 
-/// Like SumOfOutputs, but on one rank it does something bad in one of its calls.
+/// As SumOfOutputs, but one rank makes a mistake in one of its calls.
 enum class Deed { throws, nan_gradient, infinite_gradient, nan_loss, ready_twice, ready_unknown };
 
 struct Culprit : SumOfOutputs<float> {
@@ -88,7 +88,7 @@ struct Culprit : SumOfOutputs<float> {
     }
 };
 
-/// Counts tokens before and after it says that its gradient is ready.
+/// Counts tokens before and after it reports that its gradient is ready.
 struct Late : SumOfOutputs<float> {
     static constexpr un::GradientKind gradient_kind = un::GradientKind::mean;
     double first, later;
@@ -155,7 +155,8 @@ BOOST_AUTO_TEST_CASE(sampler_and_accumulation) {
     check_all(fit_outcomes(2, {.batch_size = 2}, 20, un::InterleavedSampler{.replicas = 3}, un::Accumulate{.steps = 4}),
               un::ErrorCode::bad_input, {"steps", "4", "3"});
     check_all(fit_outcomes(2, {.batch_size = 2}, 20, un::Accumulate{.steps = 0}), un::ErrorCode::bad_input, {"steps"});
-    const un::Accumulate never{.steps = 100, .short_window = un::ShortWindow::drop}; // an epoch has 5 rounds
+    // An epoch has 5 rounds.
+    const un::Accumulate never{.steps = 100, .short_window = un::ShortWindow::drop};
     check_all(fit_outcomes(2, {.epochs = 5, .batch_size = 2}, 20, never), un::ErrorCode::bad_input,
               {"100 micro-batches", "an epoch has 5", "there would be no update"});
     check_all(fit_outcomes(2, {.batch_size = 2}, 20, un::InterleavedSampler{.replicas = 0}), un::ErrorCode::bad_input,
@@ -180,7 +181,8 @@ BOOST_AUTO_TEST_CASE(tokens_counted_late) {
                 fitted(ranks, first, 6, un::ByTokens{}), un::ErrorCode::bad_input,
                 {"parameter 0: tokens were counted after the first gradient was complete; expected all before it"});
         for (const auto& one : fitted(ranks, 4, 0, un::ByTokens{})) BOOST_TEST(!one.failed, one.what);
-        for (const auto& one : fitted(ranks, 4, 6, un::BySamples{})) BOOST_TEST(!one.failed, one.what); // no weight
+        // No weight.
+        for (const auto& one : fitted(ranks, 4, 6, un::BySamples{})) BOOST_TEST(!one.failed, one.what);
     }
 }
 
@@ -197,7 +199,7 @@ BOOST_AUTO_TEST_CASE(options_that_differ) {
         trainer.fit(rows(), quiet({.batch_size = 2, .seed = world.rank() == 1 ? 8u : 7u}));
     });
     check_all(seeds, un::ErrorCode::mismatch, {"FitOptions.seed is 8 on rank 1", "7"});
-    // One rank alone finds its options bad: the others hear of it.
+    // Only one rank finds its options bad. The others are told.
     const auto one = outcomes(3, [&](auto& world) {
         SumOfOutputs<float> model(3);
         un::Trainer trainer{world, model};
@@ -223,14 +225,14 @@ BOOST_AUTO_TEST_CASE(a_refused_fit_changes_nothing) {
                 }
                 if (!refused || trainer.progress() != before) throw std::runtime_error("accepted, or changed");
             };
-            if (ranks > 1) { // a mismatch: the group remains usable
+            if (ranks > 1) { // after a mismatch the group remains usable
                 refuses({.batch_size = 2, .start = un::Position{un::Epoch{0}, 2 * world.rank()}});
             } else {
                 refuses({.batch_size = 2, .start = un::Position{un::Epoch{0}, -5}});
                 refuses({.batch_size = 2, .start = un::Position{un::Epoch{7}, 0}, .read_ahead = -1});
                 trainer.restore({.seed = 7, .data_size = 20, .restored = true});
                 refuses({.batch_size = 2, .seed = 8});
-                refuses({.batch_size = 2, .seed = 8}); // still
+                refuses({.batch_size = 2, .seed = 8}); // as before
             }
             trainer.fit(rows(), quiet({.batch_size = 2, .seed = 7}));
         });
@@ -329,7 +331,7 @@ BOOST_AUTO_TEST_CASE(a_model_that_loses_a_parameter) {
     const auto grown = outcomes(2, [](auto& world) {
         Shrinking model;
         un::Trainer trainer{world, model};
-        model.spans.emplace_back(); // even if it has no elements
+        model.spans.emplace_back(); // even a parameter without elements
         trainer.check_memory();
     });
     check_all(grown, un::ErrorCode::bad_input, {"parameters()", "3 spans; expected the 2"});
@@ -438,7 +440,7 @@ BOOST_AUTO_TEST_CASE(not_finite_stops_all) {
                     trainer.step(data.batch(some));
                 } catch (...) {
                     after[rank] = model.weights;
-                    trainer.step(data.batch(some)); // training may go on
+                    trainer.step(data.batch(some)); // training may continue
                     later[rank] = model.weights;
                     throw;
                 }

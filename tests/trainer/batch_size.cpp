@@ -1,4 +1,4 @@
-// The micro-batch that fits and is fastest: with a memory and with work that are known.
+// The fastest micro-batch that fits, with a known memory and known work.
 #include "outcomes.hpp"
 
 #include "unisono/trainer/batch_size.hpp"
@@ -26,7 +26,7 @@ void check_clean(const std::vector<Outcome>& all) {
         BOOST_TEST(!all[rank].failed, "rank " << rank << ": " << all[rank].what);
 }
 
-/// A process whose memory is 1000 bytes, and 100 a sample (more on rank 1).
+/// A process with a memory of 1000 bytes, of which a sample takes 100 (more on rank 1).
 struct Ledger {
     std::uint64_t* worst;
     void reset() const { *worst = 1000; }
@@ -47,7 +47,8 @@ BOOST_AUTO_TEST_CASE(sizes_that_make_up_the_batch_are_tried_until_one_does_not_f
         };
         const un::BatchSize found =
             un::find_batch_size(world, {.global_batch = 48, .most_bytes = 2500, .repetitions = 2}, run, Ledger{&worst});
-        // Of 24 a rank: 1, 2, 3, 6 and 12 (4 and 8 are too near to the one before); 12 do not fit on rank 1.
+        // Sizes out of 24 per rank: 1, 2, 3, 6 and 12. 4 and 8 are too close to the size before. 12
+        // does not fit on rank 1.
         std::vector<std::int64_t> sizes;
         for (const un::BatchTrial& one : found.trials) {
             sizes.push_back(one.micro_batch);
@@ -67,7 +68,8 @@ BOOST_AUTO_TEST_CASE(sizes_that_make_up_the_batch_are_tried_until_one_does_not_f
 
 BOOST_AUTO_TEST_CASE(the_fastest_is_taken_and_of_equals_the_smallest) {
     check_clean(outcomes(2, [](auto& world) {
-        // 40 ms a micro-batch, whatever its size: the larger, the faster. Rank 1 is slower with 8, and counts.
+        // A micro-batch takes 40 ms whatever its size, so a larger one is faster. Rank 1 is slower
+        // with 8, and decides.
         const auto run = [&](std::int64_t samples) {
             std::this_thread::sleep_for(std::chrono::milliseconds(samples == 8 && world.rank() == 1 ? 400 : 40));
         };
@@ -90,7 +92,7 @@ BOOST_AUTO_TEST_CASE(memory_that_cannot_be_had_does_not_fit) {
     un::ResidentMemory memory;
     memory.reset();
     const std::uint64_t before = memory.peak();
-    held.assign(64 << 20, 1); // touched, so resident
+    held.assign(64 << 20, 1); // written to, so resident
     BOOST_TEST(memory.peak() >= before + (32 << 20));
     BOOST_TEST(held.back() == 1);
 }

@@ -1,4 +1,5 @@
-// What the trainer promises beside numbers: weights, uneven inputs, resuming, overlap, evaluation, no allocation.
+// The trainer's promises beside numbers: weights, uneven inputs, resuming, overlap, evaluation, no
+// allocation.
 #include "models.hpp"
 #include "outcomes.hpp"
 #include "support/allocation_counter.hpp"
@@ -97,7 +98,8 @@ using Mean = LeastSquares<double>;
 using Total = LeastSquares<double, un::GradientKind::sum>;
 using Pieces = LeastSquares<double, un::GradientKind::mean, true>;
 
-/// Counts the columns as tokens: every sample has as many, so that weighing by tokens equals weighing by samples.
+/// Counts the columns as tokens. Every sample has the same number, so weights by tokens equal
+/// weights by samples.
 struct Tokens : Mean {
     using Mean::Mean;
     double operator()(const un::RowBatch<double, double>& batch, un::Pass& pass) {
@@ -110,8 +112,8 @@ struct Tokens : Mean {
 
 BOOST_AUTO_TEST_SUITE(behaviour)
 
-// 29 samples on 4 ranks: some micro-batches are shorter than others, some empty. By samples the update is nevertheless the
-// mean over the global batch, whoever hosts what.
+// 29 samples on 4 ranks: some micro-batches are shorter than others, some are empty. Weighted by
+// samples, the update is still the mean over the global batch, whichever rank hosts which replica.
 BOOST_AUTO_TEST_CASE(uneven_batches_weigh_by_samples) {
     const auto expected = serial(12, 3, 0.1);
     const un::SequentialSampler sequential{};
@@ -137,7 +139,8 @@ BOOST_AUTO_TEST_CASE(uneven_batches_weigh_by_samples) {
     }
 }
 
-// A bucket a parameter, and the model says when each is ready: the same bits as without a word, in one bucket.
+// A model with one bucket per parameter that reports when each is ready has the same bits as a
+// model with one bucket that reports nothing.
 BOOST_AUTO_TEST_CASE(overlap_changes_no_bit) {
     struct Talkative : Mean {
         Talkative(std::size_t n, std::size_t) : Mean(n, 1) { says_ready = true; }
@@ -164,7 +167,8 @@ BOOST_AUTO_TEST_CASE(overlap_changes_no_bit) {
     }
 }
 
-// Whoever hosts the replicas, their gradients are formed alone and then added: equal bits where sums have equal order.
+// The gradient of each replica is computed by itself and then added, whichever rank hosts it. Bits
+// are equal if sums have the same order.
 BOOST_AUTO_TEST_CASE(hosting_changes_no_bit_of_two_replicas) {
     const un::FitOptions options{.epochs = 3, .batch_size = 3};
     const auto two = weights_of<Mean>(2, options, un::DistributedSampler{.seed = 5});
@@ -174,7 +178,7 @@ BOOST_AUTO_TEST_CASE(hosting_changes_no_bit_of_two_replicas) {
 }
 
 BOOST_AUTO_TEST_CASE(joining_ends_uneven_loops) {
-    // Rank r has r + 1 batches; those that have run out take part with weight zero.
+    // Rank r has r + 1 batches. Ranks without further batches take part with weight zero.
     const int ranks = 4;
     std::vector<std::vector<double>> weights(ranks);
     std::vector<std::int64_t> joined(ranks);
@@ -195,7 +199,7 @@ BOOST_AUTO_TEST_CASE(joining_ends_uneven_loops) {
         BOOST_TEST(joined[static_cast<std::size_t>(r)] == ranks - 1 - r);
         BOOST_TEST(weights[static_cast<std::size_t>(r)] == weights[0]);
     }
-    // The same by one rank.
+    // The same on one rank.
     Mean model(columns);
     un::Group<un::InProcess> world;
     un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}, un::BySamples{}};
@@ -235,7 +239,7 @@ BOOST_AUTO_TEST_CASE(resumes_at_any_sample) {
     }
 }
 
-// A new trainer, told where to begin, goes on as the old one would have.
+// A new trainer with a given position continues as the old one would have.
 BOOST_AUTO_TEST_CASE(begins_at_a_given_position) {
     const un::DistributedSampler sampler{.seed = 9};
     const un::Sgd sgd{.learning_rate = 0.1};
@@ -282,7 +286,7 @@ BOOST_AUTO_TEST_CASE(parameters_and_buffers_begin_as_rank_0s) {
         Buffered model(columns, 4);
         for (auto& one : model.contiguous) one = world.rank() + 1.0;
         model.statistics[1] = world.rank() + 5.0;
-        model.contiguous_gradient[2] = 99; // left over from before: must not count
+        model.contiguous_gradient[2] = 99; // a value from before, which must not count
         un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0}};
         if (model.contiguous != std::vector<double>(columns, 1.0)) throw std::runtime_error("parameters differ");
         if (model.statistics[1] != 5.0) throw std::runtime_error("buffers differ");
@@ -417,8 +421,8 @@ BOOST_AUTO_TEST_CASE(learning_rates_know_the_length) {
         BOOST_TEST(rates[i] == rate.rate(1e-3, {.update = i, .updates_total = 6}));
 }
 
-// Stopped after any update and gone on with, a training has the rates that it would have had: with short windows dropped, or kept,
-// and with updates that are left out.
+// A training that stops after any update and then continues has the learning rates of one that does
+// not stop: with short windows dropped or kept, and with updates that are skipped.
 struct Skipping : Mean {
     using Mean::Mean;
     double operator()(const un::RowBatch<double, double>& batch, un::Pass& pass) {
@@ -444,7 +448,7 @@ BOOST_AUTO_TEST_CASE(learning_rates_go_on_where_they_stopped) {
                 found.push_back(report.learning_rate);
                 return ++updates != stop;
             };
-            // 8 micro-batches an epoch
+            // 8 micro-batches per epoch.
             if (trainer.fit(data(), {.epochs = 4, .batch_size = 4, .progress = false}, note).stopped)
                 if (const std::int64_t left = 4 - trainer.position().epoch.number(); left > 0)
                     trainer.fit(data(), {.epochs = left, .batch_size = 4, .progress = false}, note);
@@ -457,14 +461,14 @@ BOOST_AUTO_TEST_CASE(learning_rates_go_on_where_they_stopped) {
     }
 }
 
-// An end that the function given to fit decides: any number of epochs will do.
+// The function given to fit decides when training ends. Any number of epochs is accepted.
 BOOST_AUTO_TEST_CASE(ends_where_it_is_told_to_however_many_epochs_were_asked_for) {
     for (const std::int64_t epochs : {std::int64_t{1} << 40, std::numeric_limits<std::int64_t>::max()})
         check_clean(outcomes(2, [&](auto& world) {
             Mean model(columns);
             un::Trainer trainer{world, model, un::CosineRate{}, un::Sgd{.learning_rate = 0.1}};
             int updates = 0;
-            const auto train = [&](const un::Position& end) { // 4 updates an epoch
+            const auto train = [&](const un::Position& end) { // 4 updates per epoch
                 const auto report = trainer.fit(data(), {.epochs = epochs, .batch_size = 4, .progress = false},
                                                 [&](const un::UpdateReport& update) {
                                                     if (!(update.learning_rate > 0.0999))
@@ -479,7 +483,7 @@ BOOST_AUTO_TEST_CASE(ends_where_it_is_told_to_however_many_epochs_were_asked_for
         }));
 }
 
-// An update that is left out shortens a training of ranks that update on their own, too.
+// A skipped update also shortens a training of ranks that update on their own.
 BOOST_AUTO_TEST_CASE(learning_rates_of_ranks_on_their_own_know_of_updates_left_out) {
     const auto rates = [](const auto& update) {
         un::Group<un::InProcess> world;
@@ -501,7 +505,8 @@ BOOST_AUTO_TEST_CASE(learning_rates_of_ranks_on_their_own_know_of_updates_left_o
     BOOST_TEST((rates(un::Asynchronous{}) == expected));
 }
 
-// An epoch's last round may be too short for its window, which is dropped then: that update never comes.
+// The last round of an epoch may be too short for its window, which is then dropped: that update
+// never happens.
 BOOST_AUTO_TEST_CASE(learning_rates_know_of_windows_that_are_dropped) {
     un::Group<un::InProcess> world;
     Mean model(columns);
@@ -512,14 +517,15 @@ BOOST_AUTO_TEST_CASE(learning_rates_know_of_windows_that_are_dropped) {
                         un::CosineRate{},
                         un::Sgd{.learning_rate = 1e-3}};
     std::vector<double> rates;
-    trainer.fit(data(), {.epochs = 2, .batch_size = 5, .progress = false}, // 29 samples: 10, 10 and 9
+    // 29 samples: 10, 10 and 9.
+    trainer.fit(data(), {.epochs = 2, .batch_size = 5, .progress = false},
                 [&](const un::UpdateReport& report) { rates.push_back(report.learning_rate); });
     BOOST_REQUIRE(rates.size() == 4u);
     for (std::size_t i = 0; i < rates.size(); ++i)
         BOOST_TEST(rates[i] == un::CosineRate{}.rate(1e-3, {.update = i, .updates_total = 4}));
 }
 
-// What an epoch's end drops counts for nothing in the next one.
+// Samples that are dropped at the end of an epoch do not count in the next one.
 BOOST_AUTO_TEST_CASE(dropped_tokens_are_forgotten) {
     un::Group<un::InProcess> world;
     Tokens model(columns);
@@ -532,10 +538,11 @@ BOOST_AUTO_TEST_CASE(dropped_tokens_are_forgotten) {
     std::vector<std::int64_t> counts;
     trainer.fit(data(), {.epochs = 3, .batch_size = 3, .progress = false},
                 [&](const un::UpdateReport& report) { counts.push_back(report.samples); });
-    BOOST_TEST(counts == std::vector<std::int64_t>(9, 9), boost::test_tools::per_element()); // of 29, 2 are left over
+    // Of 29, 2 remain.
+    BOOST_TEST(counts == std::vector<std::int64_t>(9, 9), boost::test_tools::per_element());
 }
 
-/// A sample weighs a tenth of a token, which no double is.
+/// The weight of a sample is a tenth of a token, which no double represents exactly.
 struct Tenths : Mean {
     using Mean::Mean;
     double operator()(const un::RowBatch<double, double>& batch, un::Pass& pass) {
@@ -544,7 +551,7 @@ struct Tenths : Mean {
     }
 };
 
-// Fractions of tokens add up, and their sum does not depend on who hosts which replica.
+// Fractions of tokens add up. Their sum does not depend on which rank hosts which replica.
 BOOST_AUTO_TEST_CASE(fractions_of_tokens_close_a_window) {
     for (const int ranks : {1, 2, 3, 4}) {
         BOOST_TEST_CONTEXT(ranks << " ranks") {
@@ -581,7 +588,7 @@ BOOST_AUTO_TEST_CASE(the_plan_in_words) {
         BOOST_TEST(text.find(words) != std::string::npos, words << " is not in\n" << text);
 }
 
-/// An observer of the tests' own.
+/// An observer of the tests.
 struct CountingObserver {
     struct Run {
         int* counts;
@@ -605,7 +612,7 @@ BOOST_AUTO_TEST_CASE(only_rank_0_prints) {
         trainer.fit(data(), {.epochs = 2, .batch_size = 2});
         trainer.fit(data(), {.epochs = 1, .batch_size = 2, .progress = false});
     }));
-    const int updates = 2 * 5; // 10 samples a rank, 2 a batch
+    const int updates = 2 * 5; // 10 samples per rank, 2 per batch
     BOOST_TEST(counts[0][0] == 1);
     BOOST_TEST(counts[0][1] == updates);
     BOOST_TEST(counts[0][2] == 2);
@@ -635,7 +642,7 @@ BOOST_AUTO_TEST_CASE(fields_of_policies) {
         return facts.text();
     };
     BOOST_TEST(text(Nested{}) == "x(inner.a 1, inner.b true, c 2.5, e skip, f -7)");
-    BOOST_TEST(text(Derived{}) == "x"); // members of a base cannot be told apart
+    BOOST_TEST(text(Derived{}) == "x"); // members of a base class cannot be distinguished
     BOOST_TEST(text(Plain{}) == "x");
     BOOST_TEST(text(un::ParameterServerReducer{.servers = 3}) == "x(servers 3)");
     static_assert(un::detail::field_name<un::Sgd, 1>() == "momentum");
@@ -649,7 +656,7 @@ BOOST_AUTO_TEST_CASE(fields_of_policies) {
 }
 
 BOOST_AUTO_TEST_CASE(where_parameters_lie_may_differ_between_ranks) {
-    struct Scattered { // side by side on even ranks, apart on odd ones
+    struct Scattered { // adjacent on even ranks, apart on odd ones
         explicit Scattered(int rank) : gap(rank % 2 == 0 ? 0 : 3) {}
         auto spans(std::vector<float>& all) const {
             return std::array{std::span(all).first(2), std::span(all).subspan(2 + gap, 3),
@@ -675,7 +682,8 @@ BOOST_AUTO_TEST_CASE(where_parameters_lie_may_differ_between_ranks) {
             ends[static_cast<std::size_t>(world.rank())].insert(ends[static_cast<std::size_t>(world.rank())].end(),
                                                                 one.begin(), one.end());
     }));
-    for (const auto& end : ends) BOOST_CHECK(end == std::vector<float>(6, 0.5f)); // 1 - 0.5 * mean of 0, 1, 2
+    // 1 - 0.5 * mean of 0, 1, 2.
+    for (const auto& end : ends) BOOST_CHECK(end == std::vector<float>(6, 0.5f));
 }
 
 BOOST_AUTO_TEST_CASE(a_step_allocates_nothing) {

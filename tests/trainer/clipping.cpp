@@ -1,4 +1,5 @@
-// Clipping is of the whole update's gradient, whoever holds which part of it: beside a serial loop in double.
+// Clipping applies to the gradient of the whole update, whichever rank holds which part. The
+// reference is a serial loop in double.
 #include "models.hpp"
 #include "outcomes.hpp"
 
@@ -24,7 +25,7 @@ namespace unisono_clipping {
 
 namespace un = unisono;
 
-/// Some buckets belong to all ranks and some are cut: each element must be counted once.
+/// Some buckets belong to all ranks and some are cut. Each element must be counted once.
 struct EveryOther {
     static constexpr std::string_view name = "every other";
     static constexpr un::Family family = un::Family::sharding;
@@ -56,7 +57,7 @@ double slope(int seed, std::size_t i, double x) {
 }
 int seed_of(int update, int rank, int micro_batch) { return 10 * update + rank + 100 * micro_batch; }
 
-/// In pieces with gaps between them, or in the group's memory and in one piece.
+/// In ranges with gaps between them, or in one range in the group's memory.
 struct Model {
     std::vector<double> values, slopes;
     un::Memory<double> shared;
@@ -104,7 +105,7 @@ bool is_without(bool uneven, int update, int rank, int ranks) {
     return uneven && ranks > 1 && update % 3 == 1 && rank == ranks - 1;
 }
 
-/// All micro-batches one after another; clipped by `max_norm` or else by `limit`.
+/// All micro-batches in sequence, clipped by `max_norm` or by `limit`.
 Course serial(int ranks, int micro_batches, bool uneven, double max_norm, double limit) {
     Course course;
     std::array<double, count> velocity{};
@@ -186,7 +187,7 @@ void check_course(const Clipping& clipping, const Policies&... policies) {
             }
 }
 
-/// Its gradient is what it is given.
+/// Its gradient is its input.
 struct Given {
     std::vector<double> weights = std::vector<double>(2), gradient = std::vector<double>(2);
     std::span<double> parameters() { return weights; }
@@ -217,7 +218,8 @@ BOOST_AUTO_TEST_CASE(by_value_beside_a_serial_loop) {
     check_course(clip, un::StateSharding{});
 }
 
-// What torch.nn.utils.clip_grad_norm_ and clip_grad_value_ make of these gradients, worked out by hand.
+// The results of torch.nn.utils.clip_grad_norm_ and clip_grad_value_ for these gradients, computed
+// by hand.
 BOOST_AUTO_TEST_CASE(values_by_hand) {
     un::run<un::InProcess>(1, [](auto& world) {
         {
@@ -228,17 +230,20 @@ BOOST_AUTO_TEST_CASE(values_by_hand) {
             BOOST_TEST(std::abs(model.weights[0] + 3 / 5.000001) < 1e-15);
             BOOST_TEST(std::abs(model.weights[1] - 4 / 5.000001) < 1e-15);
             const double before = model.weights[0];
-            BOOST_TEST(trainer.step(std::array{0.5, 0.0}).gradient_norm == 0.5); // below the limit: as it is
+            // Below the limit: unchanged.
+            BOOST_TEST(trainer.step(std::array{0.5, 0.0}).gradient_norm == 0.5);
             BOOST_TEST(model.weights[0] == before - 0.5);
             BOOST_TEST(trainer.step(std::array{0.0, 0.0}).committed);
-            // 1 / (1 + 1e-6) is less than 1, so that a gradient of just the limit becomes a millionth shorter.
+            // 1 / (1 + 1e-6) is less than 1, so a gradient at the limit becomes a millionth
+            // shorter.
             trainer.step(std::array{0.0, 1.0});
             BOOST_TEST(std::abs(model.weights[1] - (4 / 5.000001 - 1 / 1.000001)) < 1e-15);
         }
         Given model;
         un::Trainer trainer{world, model, plain, un::ClipByValue{.limit = 0.5}};
         BOOST_TEST(trainer.step(std::array{0.75, -8.0}, std::array{0.25, 1.0}).gradient_norm == 0.0);
-        BOOST_TEST(model.weights[0] == -0.5); // the mean of both is the limit, and of each alone is not
+        // The mean of both is at the limit. Each of them is not.
+        BOOST_TEST(model.weights[0] == -0.5);
         BOOST_TEST(model.weights[1] == 0.5);
         trainer.step(std::array{-0.25, 0.125});
         BOOST_TEST(model.weights[0] == -0.25);
@@ -257,7 +262,7 @@ BOOST_AUTO_TEST_CASE(an_infinite_limit_watches_only) {
 
 namespace {
 
-/// Each rank's gradient is finite, and the norm of their sum is not.
+/// Each rank's gradient is finite. The norm of their sum is not.
 template <class... Policies>
 void check_infinite(bool skips, const Policies&... policies) {
     for (const int ranks : {1, 3}) {

@@ -1,4 +1,5 @@
-// A master that scatters: the same updates as one rank on the whole batch, and what it costs.
+// A master that scatters makes the same updates as one rank on the whole batch. The test also
+// counts its cost.
 #include "models.hpp"
 #include "outcomes.hpp"
 
@@ -109,7 +110,7 @@ BOOST_AUTO_TEST_CASE(both_variants_equal_one_rank) {
                 for (const auto& outcome : all) BOOST_TEST(!outcome.failed, outcome.what);
                 for (const auto& one : weights) check_close(one, expected);
                 for (const auto& one : losses) check_close(one, expected_losses);
-                // What went through the master, counted by hand.
+                // The bytes that went through the master, counted by hand.
                 std::size_t others = 0, most = 0;
                 for (const std::size_t rows : batch_sizes) {
                     const std::size_t own = (rows + count - 1) / count;
@@ -131,7 +132,7 @@ BOOST_AUTO_TEST_CASE(both_variants_equal_one_rank) {
 
 namespace {
 
-/// Whole batches in order; may fail at one of them.
+/// Whole batches in order. May fail at one of them.
 struct Rows {
     std::size_t fails_at = 99;
     [[nodiscard]] std::size_t size() const { return 20; }

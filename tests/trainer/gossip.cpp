@@ -1,4 +1,4 @@
-// Averages with neighbours, beside the formula written out in double.
+// Averages with neighbours, compared with the formula in double.
 #include "outcomes.hpp"
 #include "served.hpp"
 
@@ -26,7 +26,7 @@ using Values = std::vector<double>;
 int seed_of(int update, int rank) { return 10 * update + rank; }
 
 struct Ends {
-    std::vector<Values> before, after; ///< the last meeting
+    std::vector<Values> before, after; ///< the last synchronisation
 };
 
 Ends trained(int ranks, int updates, const un::Gossip& gossip) {
@@ -38,7 +38,8 @@ Ends trained(int ranks, int updates, const un::Gossip& gossip) {
              Bowl<double> model;
              un::Trainer trainer{world, model, un::Sgd{.learning_rate = rate, .momentum = momentum}, gossip};
              for (int i = 0; i < updates; ++i) {
-                 const bool none = world.rank() == 1 && i == 2; // takes part in the averages all the same
+                 // It takes part in the averages nevertheless.
+                 const bool none = world.rank() == 1 && i == 2;
                  const auto report = none ? trainer.step() : trainer.step(seed_of(i, world.rank()));
                  const bool alone = static_cast<std::uint64_t>(i) >= gossip.warm_up;
                  if (report.alone != alone || report.committed != (!alone || !none)) throw std::runtime_error("report");
@@ -58,7 +59,7 @@ Ends trained(int ranks, int updates, const un::Gossip& gossip) {
     return all;
 }
 
-/// x = W (x - rate v), W written out for each graph.
+/// x = W (x - rate v), with W written out for each graph.
 std::vector<Values> reference(int ranks, int updates, const un::Gossip& gossip) {
     const auto n = static_cast<std::size_t>(ranks);
     std::vector<Values> x(n, Values(served_count)), v(n, Values(served_count));
@@ -121,7 +122,8 @@ BOOST_AUTO_TEST_CASE(is_its_formula) {
                         check_near(found.after[r], mean);
                     }
                     if (ranks > 3)
-                        BOOST_TEST((found.before[0] != found.before[1])); // they have not told each other all
+                        // The ranks have not all exchanged their parameters.
+                        BOOST_TEST((found.before[0] != found.before[1]));
                 }
             }
 }
@@ -144,7 +146,8 @@ BOOST_AUTO_TEST_CASE(all_send_as_many_as_they_receive) {
 
 BOOST_AUTO_TEST_CASE(a_warm_up_is_synchronous) {
     for (const auto& one : trained(1, 6, {.warm_up = 6}).after) check_near(one, reference(1, 6, {})[0]);
-    const Ends all = trained(3, 6, {.warm_up = 6}); // the same on all ranks without a meeting
+    // The same on all ranks without synchronisation.
+    const Ends all = trained(3, 6, {.warm_up = 6});
     BOOST_TEST((all.before[0] == all.before[2]));
 }
 

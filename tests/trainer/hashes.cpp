@@ -1,5 +1,5 @@
-// Hashes of a training's state: the same on any number of ranks; a rank that differs is named; logs; and whether a model is
-// deterministic.
+// Hashes of a training's state are the same on any number of ranks. A rank that differs is named.
+// Also tests logs, and the check that a model is deterministic.
 #include "models.hpp"
 #include "outcomes.hpp"
 
@@ -86,7 +86,8 @@ BOOST_AUTO_TEST_CASE(a_resumed_training_continues_its_log) {
             un::HashLog log(trainer, {.path = path});
             if (!before_log) trainer.restore(un::TrainingProgress{.updates = resumed_at});
             auto set = data();
-            trainer.fit(set, {.epochs = 1, .batch_size = 10, .progress = false}, std::ref(log)); // two updates
+            // Two updates.
+            trainer.fit(set, {.epochs = 1, .batch_size = 10, .progress = false}, std::ref(log));
         }));
         std::ifstream file(path);
         std::string updates;
@@ -96,7 +97,7 @@ BOOST_AUTO_TEST_CASE(a_resumed_training_continues_its_log) {
     BOOST_TEST(updates_in(0, true) == "1 2 ");
     BOOST_TEST(updates_in(2, true) == "1 2 3 4 ");
     BOOST_TEST(updates_in(3, false) == "1 2 3 4 5 ");   // the last checkpoint was older
-    std::ofstream(path, std::ios::app) << "6 loss 0x1"; // by a killed process
+    std::ofstream(path, std::ios::app) << "6 loss 0x1"; // written by a killed process
     BOOST_TEST(updates_in(5, true) == "1 2 3 4 5 6 7 ");
     BOOST_TEST(updates_in(0, false) == "1 2 "); // a new training
     std::remove(path.c_str());
@@ -127,7 +128,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_differs_is_named_with_the_first_parameter) {
 }
 
 BOOST_AUTO_TEST_CASE(a_run_goes_on_elsewhere_with_its_grids) {
-    // 3 ranks for one epoch, then 2 of another trainer: as one run of 4 would have it.
+    // 3 ranks for one epoch, then 2 ranks of another trainer, equal one run of 4.
     const un::FitOptions first{.epochs = 1, .batch_size = 2, .progress = false};
     std::vector<float> expected, found, weights;
     std::vector<std::int32_t> grids;
@@ -212,7 +213,7 @@ BOOST_AUTO_TEST_CASE(a_model_is_deterministic_or_it_is_said_what_differs) {
 }
 
 BOOST_AUTO_TEST_CASE(a_sample_has_its_own_random_stream_wherever_it_is_seen) {
-    // Each sample draws once a use; what it drew must not depend on batch size, ranks or replicas.
+    // Each sample draws once per use. The draw must not depend on batch size, ranks or replicas.
     struct Drawing : Model {
         using Model::Model;
         std::vector<std::uint32_t>* drawn = nullptr;

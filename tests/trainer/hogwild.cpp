@@ -1,4 +1,5 @@
-// Parameters that ranks update in common, over threads: beside Synchronous, nothing lost, faults, reports.
+// Parameters that ranks update in common, over threads: compared with Synchronous, no update is
+// lost, faults, reports.
 #include "models.hpp"
 #include "outcomes.hpp"
 #include "served.hpp"
@@ -25,9 +26,9 @@ void expect(bool holds, const std::string& what) {
 }
 
 const un::Sgd sgd = {.learning_rate = 0.05, .momentum = 0.9};
-// All with the same types, each of which is a trainer to compile.
+// All with the same types, because each combination is a trainer to compile.
 
-/// The parameters after seven updates of `worker` alone, two of them of two micro-batches.
+/// The parameters after seven updates of `worker` alone. Two of the updates have two micro-batches.
 template <class Update>
 std::vector<double> trained_by(int worker, int ranks, const Update& update) {
     const test::Shared<std::array<double, served_count>> end;
@@ -47,7 +48,7 @@ std::vector<double> trained_by(int worker, int ranks, const Update& update) {
     return {end->begin(), end->end()};
 }
 
-/// Whatever its parameters, each gradient is -1 in all elements but every third one's, which is 0.
+/// For any parameters, each gradient is -1 in all elements but every third one, which is 0.
 struct Ones {
     std::vector<double> weights = std::vector<double>(1000), gradient = std::vector<double>(1000);
     std::span<double> parameters() { return weights; }
@@ -65,7 +66,8 @@ BOOST_AUTO_TEST_SUITE(hogwild)
 BOOST_AUTO_TEST_CASE(one_worker_is_synchronous_to_the_bit) {
     const auto expected = trained_by(0, 1, un::Synchronous{});
     for (const bool loses_none : {true, false}) {
-        BOOST_TEST((trained_by(0, 1, un::Hogwild{loses_none}) == expected)); // nothing in common with anybody
+        // It has nothing in common with another rank.
+        BOOST_TEST((trained_by(0, 1, un::Hogwild{loses_none}) == expected));
         BOOST_TEST((trained_by(0, 3, un::Hogwild{loses_none}) == expected));
         BOOST_TEST((trained_by(2, 3, un::Hogwild{loses_none}) == expected));
     }
@@ -82,7 +84,7 @@ BOOST_AUTO_TEST_CASE(no_update_is_lost) {
                  expect(report.number > last && report.alone, "updates have numbers that grow");
                  expect(report.number - 1 - report.staleness == last, "what was read is what the last update left");
                  last = report.number;
-                 const double own = i + 1; // it sees all of its own
+                 const double own = i + 1; // it sees all of its own updates
                  expect(model.weights[1] >= own && model.weights[1] <= 4 * updates, "what a worker sees");
              }
              trainer.synchronise();

@@ -1,4 +1,5 @@
-// Updates for which ranks go their own ways, beside the formulas of their papers written out in double.
+// Updates for which ranks train independently, compared with the formulas of their papers in
+// double.
 #include "models.hpp"
 #include "outcomes.hpp"
 
@@ -32,15 +33,16 @@ constexpr double rate = 0.05;
 constexpr double momentum = 0.9;
 
 double initial(std::size_t i) { return std::cos(0.3 * static_cast<double>(i)); }
-/// The gradient of a quadratic whose minimum and curvature are others for each batch: with one curvature for all, means of
-/// parameters and steps by mean gradients would be the same.
+/// The gradient of a quadratic whose minimum and curvature differ by batch. With one curvature,
+/// means of parameters and steps by mean gradients would be the same.
 double slope(int seed, std::size_t i, double x) {
     return (1 + 0.1 * static_cast<double>((i + static_cast<std::size_t>(seed)) % 7)) *
            (x - std::sin(1.7 * seed + static_cast<double>(i)));
 }
 int seed_of(int update, int rank) { return 10 * update + rank; }
 
-/// Parameters with gaps between them, or in one piece in the group's memory. A batch is a seed; a negative one gives NaN.
+/// Parameters in ranges with gaps, or in one range in the group's memory. A batch is a seed. A
+/// negative seed gives NaN.
 struct Quadratic {
     un::Memory<double> memory;
     std::vector<std::vector<double>> pieces, gradient_pieces;
@@ -69,7 +71,8 @@ struct Quadratic {
             for (std::size_t i = 0; i < spans[p].size(); ++i, ++at)
                 gradient_spans[p][i] +=
                     seed < 0 ? std::numeric_limits<double>::quiet_NaN() : slope(seed, at, spans[p][i]);
-        for (std::size_t p = spans.size(); p-- > 0;) pass.ready(p); // what would overlap must not be sent
+        // Data that would overlap must not be sent.
+        for (std::size_t p = spans.size(); p-- > 0;) pass.ready(p);
         return seed;
     }
     [[nodiscard]] std::vector<double> values() const {
@@ -87,7 +90,8 @@ void check_near(const std::vector<double>& found, const std::vector<double>& exp
     BOOST_TEST(worst <= bound);
 }
 
-/// Momentum SGD of each rank by itself; what happens when they meet is `meet(update, all ranks' parameters)`.
+/// Momentum SGD on each rank by itself. `meet(update, all ranks' parameters)` synchronises the
+/// ranks.
 template <class Meet>
 std::vector<double> reference(int ranks, int updates, int warm_up, int steps, Meet meet) {
     struct Rank {
@@ -126,7 +130,7 @@ std::vector<double> reference(int ranks, int updates, int warm_up, int steps, Me
     return all[0].x;
 }
 
-/// Trains; each rank's parameters at the end, after a last meeting.
+/// Trains. Returns each rank's parameters after a last synchronisation.
 template <class... Policies>
 std::vector<std::vector<double>> trained(int ranks, int updates, bool in_one_piece, const Policies&... policies) {
     const test::Shared<std::array<std::array<double, count>, 4>> ends;
@@ -157,7 +161,7 @@ BOOST_AUTO_TEST_CASE(local_steps_average_the_parameters) {
         for (const int steps : {1, 3})
             for (const bool in_one_piece : {false, true}) {
                 BOOST_TEST_CONTEXT(ranks << " ranks, " << steps << " steps, in one piece " << in_one_piece) {
-                    const int updates = 8; // 8 % 3 != 0: the last meeting comes early
+                    const int updates = 8; // 8 % 3 != 0: the last synchronisation comes early
                     const auto expected = reference(ranks, updates, 0, steps, [](auto&) {});
                     const auto found = trained(ranks, updates, in_one_piece,
                                                un::LocalSteps{.steps = static_cast<std::uint64_t>(steps)});
@@ -182,8 +186,8 @@ BOOST_AUTO_TEST_CASE(a_warm_up_is_synchronous) {
         check_near(one, expected, 1e-12);
 }
 
-BOOST_AUTO_TEST_CASE(
-    diloco_is_the_papers_algorithm) { // Douillard et al. 2023, algorithm 1, with Nesterov's momentum as PyTorch has it
+// Douillard et al. 2023, algorithm 1, with Nesterov's momentum as in PyTorch.
+BOOST_AUTO_TEST_CASE(diloco_is_the_papers_algorithm) {
     for (const int ranks : {1, 3}) {
         std::vector<double> common(count), velocity(count);
         for (std::size_t i = 0; i < count; ++i) common[i] = initial(i);
@@ -218,12 +222,12 @@ BOOST_AUTO_TEST_CASE(a_report_is_of_the_rank_alone) {
              Quadratic model(world, false);
              un::Trainer trainer{world, model, un::LocalSteps{.steps = 2, .warm_up = 1}};
              const std::string before = trainer.describe();
-             const auto together = trainer.step(world.rank()); // both
+             const auto together = trainer.step(world.rank()); // both ranks
              const auto own = trainer.step(5 + world.rank());
              if (together.alone || together.micro_batches != 2 || together.loss != 0.5)
                  throw std::runtime_error("first");
              if (!own.alone || own.micro_batches != 1 || own.loss != 5 + world.rank()) throw std::runtime_error("own");
-             if (world.rank() == 0) trainer.step(); // has no data: takes part all the same
+             if (world.rank() == 0) trainer.step(); // a rank without data still takes part
              else trainer.step(7);
              trainer.verify_replicas();
              if (trainer.describe() == before) throw std::runtime_error("the image of a meeting does not count");
@@ -232,7 +236,8 @@ BOOST_AUTO_TEST_CASE(a_report_is_of_the_rank_alone) {
 }
 
 BOOST_AUTO_TEST_CASE(nothing_is_sent_between_meetings) {
-    // Ranks that do not wait for each other may be any number of updates apart: rank 1 begins when rank 0 has made all of its own.
+    // Ranks that do not wait for each other may be any number of updates apart. Rank 1 begins after
+    // rank 0 has made all its updates.
     const test::Shared<std::atomic<int>> done;
     for (const auto& one : outcomes(2, [&](auto& world) {
              Quadratic model(world, true);

@@ -34,7 +34,7 @@ void expect(bool good, const char* text) {
     if (!good) throw std::runtime_error(text);
 }
 
-/// Its gradient is what it is given times the scale, and beyond 100 infinite.
+/// Its gradient is its input times the scale, and infinite above 100.
 struct Narrow {
     std::vector<double> first = std::vector<double>(2), second = std::vector<double>(1);
     std::vector<double> first_gradient = std::vector<double>(2), second_gradient = std::vector<double>(1);
@@ -58,7 +58,7 @@ const un::Sgd plain{.learning_rate = 1};
 
 BOOST_AUTO_TEST_SUITE(mixed_precision)
 
-// The rule of torch.cuda.amp.GradScaler, worked out by hand.
+// The rule of torch.cuda.amp.GradScaler, computed by hand.
 BOOST_AUTO_TEST_CASE(the_scale_follows_the_rule) {
     const un::LossScaling policy{.initial = 8, .growth = 4, .backoff = 0.25, .growth_interval = 3, .least = 0.5};
     un::LossScale state = policy.start();
@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(the_scale_follows_the_rule) {
     grows(8, 2);
     grows(32, 0);
     grows(32, 1);
-    backs_off(8, true); // and counts anew
+    backs_off(8, true); // and restarts the count
     grows(8, 1);
     grows(8, 2);
     backs_off(2, true);
@@ -114,7 +114,8 @@ BOOST_AUTO_TEST_CASE(an_overflow_on_one_rank_skips_on_all_and_lowers_the_scale) 
             trainer.restore_loss_scale({32, 1});
             expect(!(un::state_hash(trainer).optimizer == hash.optimizer), "hashed");
             expect(step(1).committed && trainer.loss_scale() == un::LossScale{64, 0}, "restored");
-            // What no scale mends is the guard's: it stops, and names rank and parameter.
+            // The guard handles gradients that no scale repairs. It stops, and names rank and
+            // parameter.
             const double nan = std::numeric_limits<double>::quiet_NaN();
             expect(!step(nan).committed && !step(nan).committed, "64, 32");
             bool stopped = false;
@@ -159,7 +160,7 @@ constexpr int updates = 40;
 double initial(std::size_t i) { return 1 + 0.01 * static_cast<double>(i); }
 double target(int seed, std::size_t i) { return std::sin(seed + 0.37 * static_cast<double>(i)); }
 
-/// Pulls each weight to a target, in 16 bits. Says for some parameters that they are ready.
+/// Pulls each weight to a target, in 16 bits. Reports for some parameters that they are ready.
 template <class Low>
 struct Pulled {
     std::vector<std::vector<Low>> values, slopes;
@@ -170,7 +171,7 @@ struct Pulled {
         std::size_t at = 0;
         for (const std::size_t size : sizes) {
             values.emplace_back(size);
-            slopes.emplace_back(size, static_cast<Low>(3.0f)); // as if left over
+            slopes.emplace_back(size, static_cast<Low>(3.0f)); // left-over values
             for (Low& x : values.back()) x = static_cast<Low>(static_cast<float>(initial(at++)));
             spans.push_back(values.back());
             gradient_spans.push_back(slopes.back());
@@ -195,7 +196,8 @@ struct Pulled {
     }
 };
 
-/// The same, one replica after another, with float weights. Scaling by powers of two changes nothing.
+/// The same, one replica after another, with float weights. Scaling by powers of two changes
+/// nothing.
 template <class Low>
 std::vector<float> serial(int ranks, double rate, double max_norm) {
     std::vector<float> weights(count);
@@ -251,10 +253,11 @@ void check_master(double rate, double max_norm, const Policies&... policies) {
             BOOST_TEST((ends->at(rank) == ends->at(0)));
             for (std::size_t i = 0; i < count; ++i)
                 BOOST_TEST(std::abs(ends->at(rank)[i] - expected[i]) <
-                               2e-5f, // a weight that rounds the other way shows less
+                               // A weight that rounds the other way differs by less.
+                               2e-5f,
                            "weight " << i << " is " << ends->at(rank)[i] << ", expected " << expected[i]);
         }
-        // Each update is below half of a step of 16 bits: without float weights nothing would have moved.
+        // Each update is below half of a 16-bit step. Without float weights, nothing would change.
         BOOST_TEST(std::abs(expected[5] - static_cast<float>(initial(5))) > 0.003f);
     }
 }
@@ -270,7 +273,7 @@ BOOST_AUTO_TEST_CASE(updates_that_16_bits_do_not_see_add_up_in_float) {
 
 namespace {
 
-/// Its gradient is 1. Throws where it is told to.
+/// Its gradient is 1. Throws if it is told to.
 struct Slope {
     std::vector<un::bfloat16> weights = {un::bfloat16(1.0f), un::bfloat16(2.0f)}, slopes = weights;
     std::span<un::bfloat16> parameters() { return weights; }
@@ -286,7 +289,6 @@ struct Slope {
 
 } // namespace
 
-// Whoever trains and then uses or saves the model, without a word to the wrapper, has the weights of now.
 BOOST_AUTO_TEST_CASE(tied_weights_are_refused_where_they_would_become_two) {
     Pulled<un::bfloat16> model;
     model.gradient_spans[2] = std::span(model.slopes[2]).first(19);
@@ -296,6 +298,8 @@ BOOST_AUTO_TEST_CASE(tied_weights_are_refused_where_they_would_become_two) {
     });
 }
 
+// Code that trains and then uses or saves the model, without a call of the wrapper, has the current
+// weights.
 BOOST_AUTO_TEST_CASE(the_image_is_current_when_a_call_of_the_trainer_returns) {
     const auto check = [](const auto&... policies) {
         check_clean(outcomes(2, [&](auto& world) {
@@ -306,7 +310,8 @@ BOOST_AUTO_TEST_CASE(the_image_is_current_when_a_call_of_the_trainer_returns) {
             Slope model;
             if (world.rank() != 0) model.weights = {un::bfloat16(7.0f), un::bfloat16(8.0f)};
             un::MasterWeights master(model);
-            const std::span<const float> trained = master.parameters()[0]; // held: asking again makes the image new
+            // A held span: asking again renews the image.
+            const std::span<const float> trained = master.parameters()[0];
             const auto current = [&](const char* after, float weight) {
                 expect(trained[0] == weight && trained[1] == weight + 1, after);
                 expect(static_cast<float>(model.weights[0]) == weight, after);
@@ -319,7 +324,8 @@ BOOST_AUTO_TEST_CASE(the_image_is_current_when_a_call_of_the_trainer_returns) {
                 current("step", 1 - rate);
                 trainer.step(batch, batch);
                 current("step with two micro-batches", 1 - 2 * rate);
-                const un::FitOptions options{.epochs = 1, .batch_size = 1, .progress = false}; // two updates
+                // Two updates.
+                const un::FitOptions options{.epochs = 1, .batch_size = 1, .progress = false};
                 float weight = 1 - 2 * rate;
                 trainer.fit(data, options, [&](const un::UpdateReport&) { current("on_update", weight -= rate); });
                 current("fit", 1 - 4 * rate);
@@ -332,7 +338,7 @@ BOOST_AUTO_TEST_CASE(the_image_is_current_when_a_call_of_the_trainer_returns) {
                 if (world.rank() == 0) trainer.step(batch);
                 static_cast<void>(trainer.join());
                 current("join", 1 - 8 * rate);
-                master.parameters()[0][0] = 0.5f; // by others
+                master.parameters()[0][0] = 0.5f; // by other code
                 master.parameters()[0][1] = 1.5f;
                 static_cast<void>(trainer.evaluate(data, {.batch_size = 4}, un::MeanMetric{}));
                 current("evaluate", 0.5f);
@@ -379,7 +385,7 @@ BOOST_AUTO_TEST_CASE(the_image_is_current_after_an_exception) {
     });
 }
 
-// Where ranks meet at times, or update one set of parameters.
+// Ranks that synchronise at times, or update one set of parameters.
 BOOST_AUTO_TEST_CASE(the_image_is_current_where_ranks_go_their_own_ways) {
     const auto check = [](const auto& update) {
         check_clean(outcomes(2, [&](auto& world) {

@@ -16,7 +16,8 @@ namespace unisono_test {
 
 namespace un = unisono;
 
-/// A linear layer without bias whose loss is the sum of its outputs: the published program's.
+/// The model of the published program: a linear layer without bias whose loss is the sum of its
+/// outputs.
 template <class T = float>
 struct SumOfOutputs {
     static constexpr un::GradientKind gradient_kind = un::GradientKind::sum;
@@ -39,8 +40,8 @@ struct SumOfOutputs {
     }
 };
 
-/// Mean of (x.w - t)^2 over the batch; labels are the targets. `Kind` may also be the sum. The parameters are cut in
-/// pieces of which each is a parameter of its own, with gaps between them in memory where `Fragmented`.
+/// The mean of (x.w - t)^2 over the batch; labels are the targets. `Kind` may also be the sum. The
+/// weights are cut into several parameters, with gaps between them in memory if `Fragmented`.
 template <class T = double, un::GradientKind Kind = un::GradientKind::mean, bool Fragmented = false>
 struct LeastSquares {
     static constexpr un::GradientKind gradient_kind = Kind;
@@ -95,7 +96,8 @@ struct LeastSquares {
             loss += errors.back() * errors.back() * share;
         }
         std::size_t end = width;
-        for (std::size_t p = spans.size(); p-- > 0;) { // the last parameter first, as backward passes go
+        // The last parameter first, as in backward passes.
+        for (std::size_t p = spans.size(); p-- > 0;) {
             const std::size_t begin = end - spans[p].size();
             for (std::size_t i = 0; i < batch.rows(); ++i)
                 for (std::size_t j = begin; j < end; ++j)

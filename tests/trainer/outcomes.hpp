@@ -1,4 +1,4 @@
-// What each rank of a world saw: nothing, or which error.
+// The outcome of each rank of a world: no error, or which error.
 #pragma once
 
 #include "support/ranks.hpp"
@@ -57,7 +57,7 @@ inline std::vector<Outcome> outcomes(int ranks, unisono::detail::RankBody<test::
         try {
             run();
         } catch (const unisono::error&) {
-            // the world's fault, of which each rank has told
+            // The world's error, which each rank has reported.
             bool any = false;
             for (const Told& one : *told) any = any || one.failed;
             if (!any) throw;
@@ -75,7 +75,8 @@ inline std::vector<Outcome> outcomes(int ranks, unisono::detail::RankBody<test::
 
 } // namespace detail
 
-/// Runs body(world) on each rank; what a rank throws is its outcome. Waits end after half a minute.
+/// Runs body(world) on each rank. An exception on a rank is its outcome. Waits end after half a
+/// minute.
 template <class Body>
 std::vector<Outcome> outcomes(int ranks, Body body) {
     return detail::outcomes(ranks, body);

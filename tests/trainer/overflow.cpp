@@ -1,4 +1,4 @@
-// Gradients that are finite on every rank, and whose sum over the ranks is not.
+// Gradients that are finite on every rank, but whose sum over the ranks is not.
 #include "outcomes.hpp"
 
 #include "unisono/compression/cast.hpp"
@@ -37,7 +37,7 @@ void expect(bool holds, const std::string& what) {
     if (!holds) throw std::runtime_error(what);
 }
 
-/// A batch is the gradient of parameter 1; that of parameter 0 is small.
+/// A batch is the gradient of parameter 1. The gradient of parameter 0 is small.
 template <class T>
 struct Whole {
     using Number = T;
@@ -84,7 +84,7 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
     return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-/// One update on all ranks; a rank by itself has two micro-batches.
+/// One update on all ranks. A single rank has two micro-batches.
 template <class World, class Trainer>
 un::UpdateReport step(World& world, Trainer& trainer, double slope) {
     return world.size() > 1 ? trainer.step(slope) : trainer.step(slope, slope);
@@ -93,7 +93,8 @@ un::UpdateReport step(World& world, Trainer& trainer, double slope) {
 template <class Model, class... Policies>
 void check(const char* name, const Policies&... policies) {
     using T = typename Model::Number;
-    constexpr bool in_blocks = (std::is_same_v<Policies, un::Int8Wire> || ...); // of which each becomes NaN
+    // Every element of such a block becomes NaN.
+    constexpr bool in_blocks = (std::is_same_v<Policies, un::Int8Wire> || ...);
     constexpr auto most = static_cast<double>(std::numeric_limits<T>::max());
     for (const int ranks : {1, 2, 3})
         for (const un::OnOffence action : {un::OnOffence::skip, un::OnOffence::stop})
@@ -124,7 +125,7 @@ void check(const char* name, const Policies&... policies) {
                      }
                      expect(stopped == (action == un::OnOffence::stop), "the guard's action");
                      expect(same(before, held(trainer)), "parameters have changed");
-                     // Looking at sums changes none of them.
+                     // The check of sums changes no sum.
                      for (const double slope : {most / 8, 0x1p-20 * most, -2.0}) {
                          expect(step(world, trainer, slope).committed, "a sum that is finite");
                          expect(step(world, unguarded, slope).committed, "unguarded");
@@ -164,7 +165,7 @@ BOOST_AUTO_TEST_CASE(in_units) {
     check<InUnits<float>>("parameters, grid", un::ParameterSharding{}, un::Reproducible{});
 }
 
-// What casts send is cut so that no sum overflows: the rest is sent later, or dropped.
+// Casts limit what they send, so that no sum overflows. The rest is sent later, or dropped.
 BOOST_AUTO_TEST_CASE(of_casts) {
     const auto finite = [](const char* name, auto model, const auto&... policies) {
         for (const Outcome& one : outcomes(3, [&](auto& world) {

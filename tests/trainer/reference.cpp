@@ -1,4 +1,5 @@
-// What PyTorch computed, computed again: the published run to the bit, and DistributedDataParallel with accumulation.
+// Repeats what PyTorch computed: the published run to the bit, and DistributedDataParallel with
+// accumulation.
 #include "support/reference.hpp"
 #include "models.hpp"
 

@@ -1,4 +1,4 @@
-// The same signal twice in a row is one request; later it ends the process.
+// The same signal twice in quick succession is one request. A later one ends the process.
 #include "unisono/trainer/stop_on_signal.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -11,7 +11,7 @@ namespace {
 
 namespace un = unisono;
 
-/// How a child that does this ends.
+/// How a child that runs `body` ends.
 template <class Body>
 int end_of_child(Body body) {
     const pid_t child = ::fork();

@@ -1,5 +1,5 @@
-// Trainings whose bits depend on the replicas alone: neither on the number of ranks, nor on reducer, transport, buckets or who
-// hosts what; and what happens where gradients do not fit their grid.
+// Trainings whose bits depend only on the replicas: not on the number of ranks, nor on reducer,
+// transport, buckets or which rank hosts what. Also tests gradients that do not fit their grid.
 #include "models.hpp"
 #include "outcomes.hpp"
 
@@ -45,7 +45,7 @@ const std::vector<float> targets = [] {
 }();
 un::RowData<float, float> data() { return {inputs, columns, targets}; }
 
-/// All that a run says: weights, and the loss and (where it is clipped) the norm of each update.
+/// All that a run reports: weights, and of each update the loss and, if it is clipped, the norm.
 struct Result {
     std::vector<float> weights;
     std::vector<double> losses;
@@ -64,7 +64,7 @@ void check_clean(const std::vector<Outcome>& all) {
         BOOST_TEST(!all[rank].failed, "rank " << rank << ": " << all[rank].what);
 }
 
-/// Trains; the result of rank 0, after a look whether all ranks have it.
+/// Trains. Returns the result of rank 0, after a check that all ranks have it.
 template <class Model, class... Policies>
 Result train(int ranks, const un::FitOptions& options, Policies... policies) {
     std::vector<Result> results(static_cast<std::size_t>(ranks));
@@ -107,13 +107,14 @@ BOOST_AUTO_TEST_CASE(any_number_of_ranks_gives_the_bits_of_one) {
             BOOST_TEST(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum).same_as(one));
             plain_differs = plain_differs || !train<Contiguous>(ranks, options, logical, momentum).same_as(plain_one);
         }
-        BOOST_TEST(plain_differs); // else the above shows nothing
+        BOOST_TEST(plain_differs); // otherwise the test above shows nothing
     }
 }
 
 BOOST_AUTO_TEST_CASE(neither_reducer_nor_buckets_nor_memory_matter) {
     const un::Replicas logical{6};
-    const un::ClipByNorm clip{.max_norm = 0.4}; // its norm, too, is the same whoever owns what
+    // Its norm, too, does not depend on the owners.
+    const un::ClipByNorm clip{.max_norm = 0.4};
     const Result one = train<Contiguous>(1, options, logical, un::Reproducible{}, clip, momentum);
     BOOST_TEST(!train<Contiguous>(1, options, logical, un::Reproducible{}, momentum).same_as(one));
     BOOST_TEST(one.norms.front() > 0.4);
@@ -161,7 +162,8 @@ BOOST_AUTO_TEST_CASE(images_of_four_bytes_have_the_bits_of_sums_straight_from_me
 }
 
 BOOST_AUTO_TEST_CASE(the_error_of_four_bytes_is_within_its_bound_and_needs_it) {
-    // L addends of each element, of which the greatest of the parameter is just below a power of two, as the grid has it worst.
+    // L addends of each element, the greatest of which is just below a power of two, the worst case
+    // of the grid.
     constexpr int addends = 8;
     struct Addends {
         std::vector<float> weights = std::vector<float>(1000), gradient = std::vector<float>(1000);
@@ -259,12 +261,13 @@ BOOST_AUTO_TEST_CASE(replicas_host_each_micro_batch_once_and_name_their_randomne
         return seen.all;
     };
     const auto one = seen_by(1);
-    BOOST_TEST(one.size() == 40u); // 2 epochs x 4 rounds of 15 samples (padded to 55) x 5 replicas
+    // 2 epochs x 4 rounds of 15 samples (padded to 55) x 5 replicas.
+    BOOST_TEST(one.size() == 40u);
     for (const int ranks : {2, 3, 4, 5}) BOOST_TEST((seen_by(ranks) == one));
 }
 
 BOOST_AUTO_TEST_CASE(evaluation_and_predictions_are_cut_for_the_replicas) {
-    // The metric adds a batch's mean in float: it would show other batches, or another order.
+    // The metric adds a batch's mean in float, so other batches or another order would show.
     struct Judged : Contiguous {
         using Contiguous::Contiguous;
         void evaluate(const un::RowBatch<float, float>& batch, un::MeanMetric& metric) {
@@ -318,7 +321,7 @@ BOOST_AUTO_TEST_CASE(fewer_replicas_than_ranks_and_two_who_say_how_many_are_refu
 
 namespace {
 
-/// Its gradient is what the batch says; it counts its calls.
+/// The batch is its gradient. It counts its calls.
 struct Scripted {
     std::vector<float> weights = std::vector<float>(4), gradient = std::vector<float>(4);
     int calls = 0;
@@ -412,7 +415,8 @@ BOOST_AUTO_TEST_CASE(not_finite_is_found_on_all_ranks_with_a_guard_and_without) 
 }
 
 BOOST_AUTO_TEST_CASE(large_parameters_of_different_scales_straight_from_memory_and_by_images) {
-    // Each parameter has a grid of its own, and each rank's part of a bucket begins somewhere within one.
+    // Each parameter has a grid of its own, and each rank's part of a bucket begins somewhere
+    // within a parameter.
     struct Large {
         std::vector<float> weights = std::vector<float>(2000), gradient = std::vector<float>(2000);
         static std::vector<std::span<float>> cut(std::vector<float>& all) {
@@ -462,7 +466,8 @@ BOOST_AUTO_TEST_CASE(large_parameters_of_different_scales_straight_from_memory_a
     same(train(4, un::ParameterServerReducer{3}));
     same(train(2, un::ParameterServerReducer{2}));
     same(train(4, un::RingReducer{.chunk_bytes = 100}));
-    // One micro-batch in all, beside ranks that have none: small elements are rounded to the grid all the same.
+    // One micro-batch in total, beside ranks without one: small elements are still rounded to the
+    // grid.
     const auto alone = [](int ranks, auto... policies) {
         std::vector<float> found;
         check_clean(outcomes(ranks, [&](auto& world) {

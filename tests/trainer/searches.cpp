@@ -78,7 +78,8 @@ BOOST_AUTO_TEST_CASE(an_objective_is_the_mean_over_all_samples) {
             for (std::size_t j = 0; j < columns; ++j) expect(near(gradient[j], expected[j]), "the gradient");
             expect(objective.evaluations() == static_cast<std::uint64_t>(step) + 1, "one pass for both");
             expect(model.values() == x, "the model's parameters are x");
-            for (auto& piece : model.parameters()) std::fill(piece.begin(), piece.end(), 9.0); // another use of it
+            // Other code uses the model.
+            for (auto& piece : model.parameters()) std::fill(piece.begin(), piece.end(), 9.0);
             expect(near(objective(x), loss) && model.values() == x, "the parameters are x where f(x) is known");
             expect(objective.evaluations() == static_cast<std::uint64_t>(step) + 1, "known");
             for (std::size_t j = 0; j < columns; ++j) x[j] -= 0.3 * gradient[j];
@@ -102,7 +103,7 @@ BOOST_AUTO_TEST_CASE(an_optimizer_that_asks_for_the_whole_finds_the_minimum) {
             LeastSquares<double> model(columns);
             un::FullBatch objective{
                 world, model, data, {.batch_size = 2}, un::Reproducible{}, un::Replicas{.count = 4}};
-            // Barzilai and Borwein, 1988: a step as long as the last two gradients say.
+            // Barzilai and Borwein, 1988: the last two gradients determine the length of a step.
             std::vector<double> x = objective.start(), gradient(columns), before_x = x, before_gradient = gradient;
             double rate = 0.1;
             for (int step = 0; step < 200; ++step) {

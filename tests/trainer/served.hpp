@@ -1,4 +1,4 @@
-// What the tests of updates that servers make share.
+// Shared by the tests of updates that servers make.
 #pragma once
 
 #include "unisono/core/memory.hpp"
@@ -22,13 +22,13 @@ namespace un = unisono;
 inline constexpr std::size_t served_count = 53;
 
 inline double served_initial(std::size_t i) { return std::cos(0.3 * static_cast<double>(i)); }
-/// The gradient of a quadratic whose minimum and curvature are others for each batch.
+/// The gradient of a quadratic whose minimum and curvature differ by batch.
 inline double served_slope(int seed, std::size_t i, double x) {
     return (1 + 0.1 * static_cast<double>((i + static_cast<std::size_t>(seed)) % 7)) *
            (x - std::sin(1.7 * seed + static_cast<double>(i)));
 }
 
-/// Parameters with gaps between them. A batch is a seed; a negative one gives NaN in parameter 3.
+/// Parameters with gaps between them. A batch is a seed. A negative seed gives NaN in parameter 3.
 template <class T>
 struct Bowl {
     static constexpr std::array<std::size_t, 4> sizes = {20, 1, 0, 32};

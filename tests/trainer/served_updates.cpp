@@ -1,4 +1,5 @@
-// Updates that servers make, over threads: beside Synchronous, uneven workers, faults, reports.
+// Updates that servers make, over threads: compared with Synchronous, uneven workers, faults,
+// reports.
 #include "models.hpp"
 #include "outcomes.hpp"
 #include "served.hpp"
@@ -27,10 +28,10 @@ int seed_of(int update, int worker) { return 10 * update + worker; }
 
 const un::Sgd sgd = {.learning_rate = 0.05, .momentum = 0.9};
 const un::Buckets buckets = {.first_bytes = 80, .bytes = 200};
-// All with the same types, each of which is a trainer to compile.
+// All with the same types, because each combination is a trainer to compile.
 
-/// Each worker's parameters after so many updates: worker w does not take part in updates below `late * w`, and has two micro-batches in
-/// each third one.
+/// Each worker's parameters after the given number of updates. Worker w takes no part in updates
+/// below `late * w`, and has two micro-batches in every third one.
 template <class Update>
 std::vector<double> trained(int ranks, int workers, int late, const Update& update) {
     const test::Shared<std::array<double, served_count>> end;
@@ -54,7 +55,7 @@ std::vector<double> trained(int ranks, int workers, int late, const Update& upda
     return {end->begin(), end->end()};
 }
 
-/// Rank by rank so many updates, then all meet, and again.
+/// Each rank makes its own number of updates. Then all synchronise, and repeat.
 template <class Update>
 void check_uneven(const Update& update) {
     const int workers = 3;
@@ -65,7 +66,7 @@ void check_uneven(const Update& update) {
              for (int round = 0; round < 2; ++round) {
                  for (int i = 0; i < 2 + 9 * world.rank() && world.rank() < workers; ++i)
                      expect(trainer.step(seed_of(i, world.rank())).committed, "committed");
-                 trainer.verify_replicas(); // comes together first
+                 trainer.verify_replicas(); // synchronises first
                  const std::string text = trainer.describe();
                  expect(text.find("workers") != std::string::npos && text.find("3, servers") != std::string::npos,
                         text);
@@ -76,7 +77,7 @@ void check_uneven(const Update& update) {
         BOOST_TEST(!one.failed, one.what);
 }
 
-/// What `fit` comes to: y = x0 - 2 x1.
+/// The result of `fit`: y = x0 - 2 x1.
 template <class Update>
 void check_fit(int ranks, int servers, const Update& update) {
     std::vector<double> x(44), targets(22);
@@ -94,7 +95,8 @@ void check_fit(int ranks, int servers, const Update& update) {
              expect(std::abs(model.values()[0] - 1) < 0.01 && std::abs(model.values()[1] + 2) < 0.01, "the answer");
              expect(found.position == un::Position{un::Epoch{40}, 0} && trainer.position() == found.position,
                     "position");
-             const auto each = 40 * ((22 / (ranks - servers) + 1) / 2); // micro-batches of two of each worker
+             // Micro-batches of two of each worker.
+             const auto each = 40 * ((22 / (ranks - servers) + 1) / 2);
              expect(updates == (serves ? 0 : each), "updates " + std::to_string(updates));
              expect(found.epochs.size() == (serves ? 0u : 40u), "epochs");
              expect(found.staleness.gradients == static_cast<std::uint64_t>(each * (ranks - servers)), "gradients");
@@ -122,7 +124,8 @@ BOOST_AUTO_TEST_CASE(no_staleness_is_synchronous_to_the_bit) {
     }
     BOOST_TEST(
         (trained(5, 3, 0, un::BackupWorkers{.backups = 0, .servers = 2}) == trained(3, 3, 0, un::Synchronous{})));
-    const auto late = trained(3, 3, 1, un::Synchronous{}); // with workers that have no data at first
+    // With workers that have no data at first.
+    const auto late = trained(3, 3, 1, un::Synchronous{});
     BOOST_TEST((late != trained(3, 3, 0, un::Synchronous{})));
     BOOST_TEST((late == trained(4, 3, 1, un::BoundedStaleness{.staleness = 0})));
 }
@@ -131,7 +134,8 @@ BOOST_AUTO_TEST_CASE(one_worker_is_synchronous) {
     const auto expected = trained(1, 1, 0, un::Synchronous{});
     BOOST_TEST((trained(1, 1, 0, un::Asynchronous{}) == expected)); // no server
     BOOST_TEST((trained(2, 1, 0, un::Asynchronous{}) == expected));
-    BOOST_TEST((trained(3, 1, 0, un::DelayCompensated{.lambda = 0.5, .servers = 2}) == expected)); // nothing is stale
+    // Nothing is stale.
+    BOOST_TEST((trained(3, 1, 0, un::DelayCompensated{.lambda = 0.5, .servers = 2}) == expected));
 }
 
 BOOST_AUTO_TEST_CASE(workers_may_make_different_numbers_of_updates) {
@@ -186,7 +190,8 @@ BOOST_AUTO_TEST_CASE(a_nan_may_be_left_out) {
                  for (int i = 0; i < 6 && world.rank() < 2; ++i) {
                      const bool mine = world.rank() == 1 && i == 2;
                      const auto report = trainer.step(mine ? -1 : i);
-                     const bool left_out = mine || (staleness == 0 && i == 2); // of one clock: all or none
+                     // All workers of one clock are left out, or none.
+                     const bool left_out = mine || (staleness == 0 && i == 2);
                      expect(report.committed != left_out, "committed");
                      expect((report.offender_rank == 1) == mine && (report.offender_parameter == 3) == mine,
                             "offender");
@@ -222,7 +227,8 @@ BOOST_AUTO_TEST_CASE(what_is_dropped_is_told) {
                         text);
                  if (servers > 1) return; // each makes its own number of updates
                  const std::uint64_t pushes = 3 * 40 + 5 + 10;
-                 // Two workers' gradients make an update while three are at work, one's while two are, none a single worker's.
+                 // An update uses the gradients of two workers while three train, and of one while
+                 // two train. The gradients of the last worker are dropped.
                  expect(dropped >= 5, text);
                  expect(trainer.updates() >= (pushes - dropped) / 2 && trainer.updates() <= pushes - dropped, text);
                  expect(text.find(std::to_string(pushes - dropped) + " gradients") != std::string::npos, text);

@@ -1,4 +1,4 @@
-// Owners of slices change who updates what, and not one bit of it.
+// Owners of slices change which rank updates what, and change no bit of the result.
 #include "models.hpp"
 #include "outcomes.hpp"
 
@@ -29,7 +29,7 @@ namespace unisono_sharding {
 
 namespace un = unisono;
 
-/// Does harm to rank 1 in its third update, between the optimizer and the publication.
+/// Harms rank 1 in its third update, between the optimizer and the publication.
 struct HarmedUpdate {
     bool kills = false;
 
@@ -71,8 +71,9 @@ using unisono_sharding::HarmedUpdate;
 
 constexpr std::size_t most = 1200; // parameters
 
-/// Parameters of uneven sizes, in one piece or in pieces with gaps, in memory of its own or of the group; the gradient depends
-/// on parameters, rank and sample in a way that sums in another order would show.
+/// Parameters of uneven sizes, in one range or in ranges with gaps, in memory of its own or of the
+/// group. The gradient depends on parameters, rank and sample, so that sums in another order would
+/// show.
 template <class T>
 struct Model {
     std::vector<T> values, slopes;
@@ -117,11 +118,12 @@ struct Model {
     }
 };
 
-/// What is left of a training on each rank.
+/// The state of each rank after a training.
 template <class T>
 struct Ends {
     std::array<std::array<T, most>, 8> values;
-    std::array<std::array<T, most>, 8> state; ///< the first array, in flat order, where this rank has it
+    /// The first array, in flat order, where this rank has it.
+    std::array<std::array<T, most>, 8> state;
     std::array<std::array<bool, most>, 8> has;
     std::array<std::uint64_t, 8> updates;
     std::array<std::size_t, 8> owned;
@@ -133,7 +135,7 @@ struct Case {
     std::size_t gap = 0;
     bool in_group = false;
     int micro_batches = 1;
-    bool uneven = false;  ///< the last rank has none in every third update
+    bool uneven = false;  ///< the last rank has no data in every third update
     bool spoiled = false; ///< a rank's gradient is NaN in the third update
     un::Buckets buckets = {.first_bytes = 200, .bytes = 900};
 };
@@ -175,7 +177,8 @@ void train(int ranks, const Case& what, Ends<T>& ends, const Policies&... polici
     for (const Outcome& one : all) BOOST_TEST(!one.failed, one.what);
 }
 
-/// Sharded, all ranks end with the bits of a training in which each updates everything, and each has its part of the state.
+/// With sharding, all ranks end with the bits of a training in which each rank updates everything,
+/// and each rank has its part of the state.
 template <class T, class Optimizer, class Sharding, class... Policies>
 void same_bits(int ranks, const Case& what, const Optimizer& optimizer, const Sharding& sharding,
                const Policies&... policies) {
@@ -254,10 +257,11 @@ BOOST_AUTO_TEST_CASE(uneven_ranks_and_guards) {
     same_bits<float>(3, {.gap = 1, .micro_batches = 3, .spoiled = true}, sgd, un::StateSharding{});
 }
 
-// Two addends have one sum in any order: so with any reducer.
+// Two addends have one sum in any order, so any reducer gives it.
 BOOST_AUTO_TEST_CASE(any_reducer_on_two_ranks) {
     same_bits<float>(2, {}, sgd, un::StateSharding{}, un::RingReducer{.chunk_bytes = 256});
-    same_bits<float>(2, {}, sgd, un::StateSharding{}, un::TreeReducer{}); // has no reduce_scatter: slice by slice
+    // It has no reduce_scatter, so it reduces slice by slice.
+    same_bits<float>(2, {}, sgd, un::StateSharding{}, un::TreeReducer{});
     same_bits<float>(2, {}, sgd, un::StateSharding{}, un::HalvingDoublingReducer{});
     same_bits<float>(2, {}, sgd, un::StateSharding{}, un::AutomaticReducer{});
 }
@@ -283,7 +287,7 @@ BOOST_AUTO_TEST_CASE(automatic) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(automatic_by_tokens) { // what is measured must weigh something, too
+BOOST_AUTO_TEST_CASE(automatic_by_tokens) { // what is measured must have a weight, too
     const auto all = outcomes(2, [](auto& world) {
         Model<float> model(world, {100}, 0, false);
         un::Trainer trainer{world, model, sgd, un::AutomaticSharding{}, un::ByTokens{}, un::NoGuard{}};

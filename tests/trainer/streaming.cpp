@@ -1,4 +1,4 @@
-// Fragments that are synchronised in turn, beside the formula written out in double.
+// Fragments that are synchronised in turn, compared with the formula in double.
 #include "outcomes.hpp"
 #include "served.hpp"
 
@@ -30,7 +30,7 @@ using Streaming = un::StreamingDiloco<>;
 int seed_of(int update, int rank) { return 10 * update + rank; }
 
 struct Ends {
-    std::vector<Values> before, after; ///< the last meeting
+    std::vector<Values> before, after; ///< the last synchronisation
 };
 
 template <class Update>
@@ -58,7 +58,8 @@ Ends trained(int ranks, int updates, const Update& update) {
     return all;
 }
 
-/// Douillard et al. 2025, algorithm 2: element i is of fragment f, which sets out at t and arrives at t + overlap.
+/// Douillard et al. 2025, algorithm 2: element i is in fragment f, which is sent at t and arrives
+/// at t + overlap.
 Ends reference(int ranks, std::uint64_t updates, const Streaming& policy) {
     const auto n = static_cast<std::size_t>(ranks);
     std::vector<Values> x(n, Values(served_count)), v(n, Values(served_count));
@@ -77,7 +78,7 @@ Ends reference(int ranks, std::uint64_t updates, const Streaming& policy) {
         for (Values& one : x) one[i] = mix * one[i] + (1 - mix) * common[i];
     };
     const std::uint64_t apart = policy.steps / policy.fragments;
-    std::uint64_t under_way = 0; // when it set out
+    std::uint64_t under_way = 0; // when it was sent
     const auto of = [&](std::size_t i, std::uint64_t t) {
         const std::uint64_t f = (t / apart - 1) % policy.fragments;
         return i >= served_count * f / policy.fragments && i < served_count * (f + 1) / policy.fragments;
@@ -117,7 +118,8 @@ void check_near(const Values& found, const Values& expected) {
     BOOST_TEST(worst <= 1e-12);
 }
 
-/// A trainer ends after so many updates, whatever is under way then; the world goes on. `spoil(rank, update)` may throw.
+/// A trainer ends after the given number of updates, whatever is in flight then. The world
+/// continues. `spoil(rank, update)` may throw.
 template <class World, class Spoil>
 void end_after(World& world, int updates, Spoil spoil) {
     Bowl<double> model;

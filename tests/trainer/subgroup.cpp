@@ -1,4 +1,4 @@
-// A trainer on a group that `split` gave: errors name ranks as the world numbers them.
+// A trainer on a group from `split`. Errors name ranks by the world's numbers.
 #include "outcomes.hpp"
 
 #include "unisono/model/model.hpp"
@@ -29,7 +29,7 @@ struct Model {
     }
 };
 
-/// Rank 3 of the world is rank 1 of its group {2, 3}. body(pair, it is that rank).
+/// Rank 3 of the world is rank 1 of its group {2, 3}. Calls body(pair, whether this is that rank).
 template <class Body>
 std::vector<Outcome> in_pairs(Body body) {
     return outcomes(4, [&](auto& world) {

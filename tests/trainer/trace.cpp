@@ -1,4 +1,4 @@
-// What a trace records, what is made of it, and that it changes nothing.
+// The events that a trace records, and its reports. A trace does not change the training.
 #include "models.hpp"
 #include "outcomes.hpp"
 
@@ -118,7 +118,8 @@ BOOST_AUTO_TEST_CASE(who_holds_up_the_others_is_named) {
                report.text());
         expect(report.text().find("the others waited for rank 1: 0.") != std::string::npos, report.text());
         expect(report.ranks[0].rest() >= 0 && report.ranks[1].awaited > 0.2, "what is left");
-        un::TraceReport fair = report; // to wait for each other by turns is no rank's fault
+        // Ranks that wait for each other in turns are not at fault.
+        un::TraceReport fair = report;
         for (un::RankTime& one : fair.ranks) one.awaited = fair.waiting() / 3;
         expect(fair.straggler() == -1, "no straggler");
         expect(un::TraceReport{}.straggler() == -1, "nothing");
@@ -144,7 +145,7 @@ BOOST_AUTO_TEST_CASE(a_file_for_perfetto) {
                            std::string::npos,
                    e.what());
         }
-        un::write_trace(trainer, path); // the world goes on
+        un::write_trace(trainer, path); // the world continues
     }));
     std::ifstream file(path);
     const auto trace = nlohmann::json::parse(file);

@@ -1,4 +1,5 @@
-// The transport that is chosen at run time, AnyTransport or one of Transports: the laws, and a trainer, over whatever is behind it.
+// The transport that is chosen at run time, AnyTransport or one of Transports: the laws, and a
+// trainer, over whatever is behind it.
 
 #include "../shared_memory/processes.hpp"
 
@@ -136,8 +137,8 @@ BOOST_AUTO_TEST_CASE(joined_alone) {
     BOOST_TEST(world.endpoint().actual_name() == "in_process");
 }
 
-// One program, each transport in its turn: the names are right, and a trainer has the same bits. An error of the body reaches the
-// caller as from `run` of that transport.
+// One program, each transport in its turn: the names are right, and a trainer has the same bits. An
+// error of the body reaches the caller as from `run` of that transport.
 BOOST_AUTO_TEST_CASE(one_of_a_list_of_transports) {
     const test::Leftovers leftovers;
     std::vector<std::string> chosen = words;

@@ -1,5 +1,5 @@
-// Processes that have nothing in common but a launcher, or variables set by hand, become one world: they use it, and each of
-// its misfortunes is told by the same words on all ranks.
+// Processes that share only a launcher, or variables set by hand, form one world. They use it, and
+// all ranks report each of its faults in the same words.
 
 #include "../launch/command.hpp"
 #include "../support/folder.hpp"
@@ -27,8 +27,8 @@ Result launched(int ranks, std::vector<std::string> command) {
     return test::run_command(command);
 }
 
-/// Each rank a process that somebody started by hand, with variables that make them a job. A rank that is stopped is killed
-/// once the others have ended.
+/// Starts each rank as a process by hand, with variables that make them a job. A stopped rank is
+/// killed after the others have ended.
 std::vector<Result> by_hand(int ranks, const std::vector<std::string>& mode,
                             const std::function<std::map<std::string, std::string>(int rank)>& variables,
                             int stopped = -1) {
@@ -47,7 +47,7 @@ std::vector<Result> by_hand(int ranks, const std::vector<std::string>& mode,
     return results;
 }
 
-/// The ranks meet by a file in it, which is gone in the end.
+/// The ranks meet through a file in it, which is removed in the end.
 class MeetingFolder {
 public:
     MeetingFolder() = default;
@@ -73,7 +73,7 @@ std::size_t count_of(const std::string& text, const std::string& part) {
     return count;
 }
 
-/// All survivors say the same, which has these words.
+/// Expects that all survivors report the same text, which has these words.
 void expect_told(const Result& result, int survivors, const std::vector<std::string>& words) {
     std::vector<std::string> told; // from "unisono: " on
     for (std::size_t at = result.out.find("unisono: "); at != std::string::npos;
@@ -97,7 +97,8 @@ Result together(const std::vector<Result>& results) {
     return all;
 }
 
-/// From "killed at T" to "peer_lost ... at T" on each survivor: far from the 20 s of the world's deadline.
+/// From "killed at T" to "peer_lost ... at T" on each survivor: far less than the 20 s of the
+/// world's deadline.
 void expect_soon(const Result& result) {
     const auto number = [&](std::size_t at) { return std::atoll(result.out.c_str() + at); };
     const std::size_t killed = result.out.find("killed at ");
@@ -147,7 +148,8 @@ BOOST_AUTO_TEST_CASE(mpirun_makes_a_world) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(launchers_make_worlds_over_hosts) { // of one host that it is, and of two that it is said to be
+// As the one host that it is, and as two pretended hosts.
+BOOST_AUTO_TEST_CASE(launchers_make_worlds_over_hosts) {
     std::vector<std::string> transports{"hosts_tcp"};
 #ifdef UNISONO_TEST_LIBFABRIC
     transports.emplace_back("hosts_libfabric");
@@ -173,7 +175,8 @@ BOOST_AUTO_TEST_CASE(launchers_make_worlds_over_hosts) { // of one host that it 
     }
 }
 
-// By a word, or by where the ranks are. What is wrong is told by all ranks: nobody waits for one that has another word.
+// The transport follows from a word, or from where the ranks are. All ranks report an error. No
+// rank waits for a rank with another word.
 BOOST_AUTO_TEST_CASE(a_program_chooses_the_transport_of_launched_ranks) {
     const auto chosen = [](std::vector<std::string> arguments) {
         arguments.insert(arguments.begin(),
@@ -202,7 +205,8 @@ BOOST_AUTO_TEST_CASE(a_program_chooses_the_transport_of_launched_ranks) {
 }
 
 BOOST_AUTO_TEST_CASE(torchruns_variables_make_a_world) {
-    // Where torchrun's store has the port, ranks of one parent meet by a file; else rank 0 listens there.
+    // If torchrun's store has the port, ranks of one parent meet through a file. Otherwise rank 0
+    // listens there.
     for (const bool store : {false, true}) {
         const std::string port = std::to_string(un::detail::listen_at(true, 0).port);
         const Result result = together(by_hand(3, {"use"}, [&](int rank) {
@@ -222,17 +226,17 @@ BOOST_AUTO_TEST_CASE(a_death_is_known_to_all) {
     for (const int victim : {0, 2}) {
         const Result result = launched(3, {"kill", std::to_string(victim)});
         BOOST_TEST(result.status == 137, result.all());
-        expect_told(result, 2,
-                    {"peer_lost", un::concat({"rank ", victim, " "})}); // by the launcher, or who waits for it
+        // Reported by the launcher, or by the rank that waits for the victim.
+        expect_told(result, 2, {"peer_lost", un::concat({"rank ", victim, " "})});
         expect_soon(result);
-        // Where no launcher outlives the ranks, rank 0 keeps the star.
+        // If no launcher outlives the ranks, rank 0 keeps the star.
         const MeetingFolder folder;
         const Result alone = together(by_hand(3, {"kill", std::to_string(victim)}, folder.variables(3)));
         expect_told(alone, 2, {"peer_lost", un::concat({"rank ", victim})});
         expect_soon(alone);
     }
     expect_told(launched(3, {"check", "1"}), 2, {"peer_lost", "rank 1 "});
-    // A process that ends as if all were well, but says no goodbye.
+    // A process that ends with success, but without a goodbye.
     expect_told(launched(3, {"exit", "1", "0"}), 2, {"peer_lost", "rank 1 "});
 }
 
@@ -241,7 +245,8 @@ BOOST_AUTO_TEST_CASE(who_leaves_early_is_named) {
 }
 
 BOOST_AUTO_TEST_CASE(who_is_done_may_go) {
-    for (const int first : {0, 1}) { // rank 0, where the others meet, waits for their goodbyes
+    // Rank 0 keeps the hub, and waits for the others' goodbyes.
+    for (const int first : {0, 1}) {
         const MeetingFolder folder;
         const Result result = together(by_hand(3, {"early", std::to_string(first)}, folder.variables(3)));
         BOOST_TEST(result.status == 0, result.all());
@@ -289,7 +294,8 @@ BOOST_AUTO_TEST_CASE(a_stopped_rank_is_named) {
 }
 
 BOOST_AUTO_TEST_CASE(a_slow_rank_is_waited_for) {
-    const Result result = launched(3, {"slow", "1", "2500"}); // longer than anybody would wait for an answer
+    // Longer than a rank waits for an answer.
+    const Result result = launched(3, {"slow", "1", "2500"});
     BOOST_TEST(result.status == 0, result.all());
     BOOST_TEST(count_of(result.out, "all came") == 3u, result.all());
 }

@@ -1,5 +1,5 @@
-// What a rank or its launcher suffers from outside must not hold up the other ranks, and these know what happened. outside.py has many
-// such faults at random times; here are those of which each shows one rule.
+// A fault of a rank or its launcher must not hold up the other ranks, which report what happened.
+// outside.py makes many such faults at random times. Each test here shows one rule.
 
 #include "../launch/command.hpp"
 #include "../support/folder.hpp"
@@ -19,7 +19,7 @@ namespace {
 
 const std::string rank_program = UNISONO_FAULTY_RANK;
 
-/// The ranks, each a process; they meet in a folder, and rank 0 keeps the hub.
+/// Ranks as processes that meet in a folder. Rank 0 keeps the hub.
 class ByHand {
 public:
     ByHand(int ranks, std::vector<std::string> mode) {
@@ -57,7 +57,8 @@ bool has_ended(int pid) {
 
 BOOST_AUTO_TEST_SUITE(worlds_outside)
 
-// Rank 0 keeps the hub, so that it leaves last: but not minutes after the others where one is stopped.
+// Rank 0 keeps the hub, so it leaves last. If a rank is stopped, rank 0 does not leave minutes
+// after the others.
 BOOST_AUTO_TEST_CASE(nobody_waits_for_the_goodbye_of_a_stopped_rank) {
     for (const std::string transport : {"tcp", "memory"}) {
         ByHand ranks(4, {transport, "2000", "leave", "2"});
@@ -73,7 +74,7 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_the_goodbye_of_a_stopped_rank) {
     }
 }
 
-// Not stopped, but busy in code of its own: then rank 0 waits as long as for any other call.
+// A rank is busy in code of its own. Then rank 0 waits as long as in any other call.
 BOOST_AUTO_TEST_CASE(leaving_has_the_deadline_of_every_call) {
     ByHand ranks(3, {"memory", "1000", "sleep", "2"});
     for (const int rank : {1, 0}) {
@@ -98,7 +99,7 @@ BOOST_AUTO_TEST_CASE(unisono_run_waits_for_late_ranks_for_a_time) {
     }
 }
 
-// No rank hears from a launcher that is stopped what became of the others.
+// The launcher is stopped, so it tells no rank about the others.
 BOOST_AUTO_TEST_CASE(a_lost_rank_is_named_also_where_the_launcher_is_stopped) {
     for (const auto& [transport, mode] :
          {std::pair("tcp", "loop"), std::pair("memory", "loop"), std::pair("tcp", "gather")}) {

@@ -22,7 +22,7 @@ import tempfile
 import time
 
 RANKS = 4
-WORLD_IS_UP = 30  # seconds for which a trial waits for what is no fault: a busy machine's starts
+WORLD_IS_UP = 30  # seconds that a trial waits for what is not a fault: starting on a busy machine
 
 FAILED = re.compile(r"^(?:\[\d+\] )?rank (\d+) (\w+) peer (-?\d+) after (\d+) at (\d+): (.*)$", re.M)
 LEFT = re.compile(r"^(?:\[\d+\] )?rank (\d+) left after (\d+)$", re.M)
@@ -157,7 +157,7 @@ class Job:
             output.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    # What they said.
+    # The ranks' output.
 
     def check_calls(self):
         most = self.options.deadline + self.options.slack
@@ -218,7 +218,7 @@ def kill_at_start(job, options, chance, victim):
     processes = [each.pid for each in job.processes]
     if job.start == "run":
         await_that(lambda: len(children_of(job.launcher)) == RANKS, "all processes")
-        processes = sorted(children_of(job.launcher))  # as they are started
+        processes = sorted(children_of(job.launcher))  # in the order of their start
     time.sleep(chance.uniform(0, 0.04))
     os.kill(processes[victim], signal.SIGKILL)
     job.end(patience(options))
@@ -245,7 +245,7 @@ def launcher(job, options, chance, victim):
     time.sleep(chance.uniform(0.001, 0.02))
     os.kill(job.pids[victim], signal.SIGKILL)
     job.survivors_end([victim], patience(options))
-    os.kill(job.launcher, signal.SIGCONT)  # what the ranks have said lies in its pipes
+    os.kill(job.launcher, signal.SIGCONT)  # the ranks' output is in its pipes
     job.end(patience(options))
     job.check_survivors([victim], lambda code, peer, message: code == "peer_lost" and peer == victim and
                         "the launcher, where the ranks meet, is stopped" in message)
@@ -325,7 +325,7 @@ def descriptors(job, options, chance, victim):
                         (victim == 0 and "where the ranks meet" in message))
 
 
-# name: how it is made, ways of starting, the ranks' mode
+# name: (how the fault is made, ways of starting, the ranks' mode)
 KINDS = {
     "kill": (kill, ("hand", "run"), "loop"),
     "kill, worlds": (kill_between, ("hand",), "worlds"),

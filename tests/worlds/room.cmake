@@ -1,4 +1,4 @@
-# Real processes, strangers to one another: a rank for the tests, and the launcher.
+# Programs: ranks for the tests. Processes that do not share a parent, and the launcher.
 room_program(world_rank helper/rank.cpp)
 room_program(across_rank helper/across.cpp)
 if(TARGET unisono::libfabric AND UNISONO_TEST_ALL AND NOT UNISONO_SANITIZED)
@@ -16,7 +16,7 @@ target_compile_definitions(${room_target} PRIVATE UNISONO_WORLD_RANK="$<TARGET_F
                                                   UNISONO_RUN="$<TARGET_FILE:unisono-run>")
 room_program(faulty_rank helper/faulty.cpp)
 target_compile_definitions(${room_target} PRIVATE UNISONO_FAULTY_RANK="$<TARGET_FILE:faulty_rank>")
-# Sanitizers take their time, and what is looked at here is time.
+# Sanitizers are slow, and these tests measure time.
 if(NOT UNISONO_SANITIZED)
     add_test(NAME outside COMMAND ${Python3_EXECUTABLE} ${folder}/outside.py --rank $<TARGET_FILE:faulty_rank>
                                   --run $<TARGET_FILE:unisono-run> --parallel 4 --deadline 1000 --slack 4000)

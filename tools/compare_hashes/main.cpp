@@ -1,5 +1,5 @@
-// unisono-compare-hashes FIRST SECOND: at which update do two runs part? Exit status 0 where they do not, 1 where they do, 2
-// where a log cannot be read, or neither has an update.
+// unisono-compare-hashes FIRST SECOND: at which update do two runs diverge? Exit status 0: nowhere.
+// 1: the runs diverge. 2: a log cannot be read, or neither log has an update.
 #include <unisono/observe/hash_log.hpp>
 
 #include <cstdio>

@@ -1,5 +1,6 @@
-// The calls of walk.py, compiled with -finstrument-functions: prints the depth and the address of each function that rank 0
-// enters during twenty calls, after three that make plans and memory.
+// The calls of walk.py, compiled with -finstrument-functions. Prints the depth and the address of
+// each function that rank 0 enters during twenty calls, after three calls that make plans and
+// memory.
 #include "unisono/unisono.hpp"
 
 #include <array>
@@ -71,7 +72,7 @@ NOT_TRACED void __cyg_profile_func_exit(void*, void*) {
 
 int main(int count, char** arguments) {
     const std::string_view what = count == 2 ? arguments[1] : "";
-    if (what == "sampler") { // Replicas to the indices of a micro-batch
+    if (what == "sampler") { // From Replicas to the indices of a micro-batch
         const un::DistributedSampler sampler{.shuffle = true};
         const un::Replicas replicas{4};
         record(0, [&] {

@@ -30,7 +30,7 @@ WALKS = {
 }
 WAITING = {"wait_long", "wait_for_repeated", "suspect", "idle", "is_due", "wake_group", "wake", "one_sleeps"}
 MOST_LINES = 3
-ROOM = 3  # functions, and one file, in which runs differ
+ROOM = 3  # runs may differ by this many functions, and by one file
 
 
 def without_arguments(name):

@@ -1,8 +1,9 @@
-// NCCL and the CUDA runtime, as their stand-in in tests/nccl/stand_in declares them, that cost next to nothing: memory of a device is
-// memory of the host, the rank (thread) of a communicator that calls a collective last carries it out at once, and a stream is
-// done with a call as soon as that has happened. So the time of a call is the host's: what Unisono
-// adds to NCCL's calls can be seen without a GPU. It is no test: nothing is checked, and nothing answers ncclInProgress.
-// NOT THERE: groups, send and receive, splits, graphs, streams that wait, reductions but the sum of floats.
+// NCCL and the CUDA runtime, as declared by their stand-in in tests/nccl/stand_in, at almost no
+// cost. Memory of a device is memory of the host. The last rank (thread) of a communicator that
+// calls a collective runs it immediately, and then the streams are done with the call. So the time
+// of a call is the host's: this shows what Unisono adds to NCCL's calls without a GPU. It is no
+// test: it checks nothing, and never returns ncclInProgress. NOT SUPPORTED: groups, send and
+// receive, splits, graphs, streams that wait, and reductions other than the sum of floats.
 #include "cuda_runtime_api.h"
 #include "nccl.h"
 
@@ -31,7 +32,8 @@ struct Clique {
         int came = 0;
         std::vector<Call> calls;
     };
-    static constexpr std::size_t turns_at_once = 256; // a rank is never so far ahead here: it waits before that
+    // No rank is ever this far ahead: it waits before.
+    static constexpr std::size_t turns_at_once = 256;
     std::vector<Turn> turns{turns_at_once};
 };
 

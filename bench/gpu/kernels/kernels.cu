@@ -1,5 +1,6 @@
-// Unisono's kernels on one GPU beside a copy (cudaMemcpyAsync within the device), in the same run: as a part of its bandwidth. What a
-// kernel must read and write once is counted, whatever it does. They take turns, buffers are rewritten, and the beginning of each
+// Unisono's kernels on one GPU compared with a copy (cudaMemcpyAsync within the device) in the same
+// run, as a part of its bandwidth. The bytes that a kernel must read and write at least once are
+// counted, whatever it does. Kernels take turns, buffers are rewritten, and the beginning of each
 // result is compared with the host's, bit by bit.
 #include "support/report.hpp"
 
@@ -29,7 +30,7 @@ void check(cudaError_t code, const char* call) {
     std::exit(1);
 }
 
-/// Element i of the numbers number `salt`: between -1 and 1, all different.
+/// Element i of sequence `salt`: between -1 and 1, all different.
 struct Number {
     std::uint32_t salt;
     UNISONO_ON_DEVICE float operator()(std::size_t i) const {
@@ -62,7 +63,7 @@ public:
         static_cast<void>(cudaEventDestroy(begin_));
         static_cast<void>(cudaEventDestroy(end_));
     }
-    /// Seconds of the device.
+    /// Seconds on the device.
     double time(cudaStream_t stream, const std::function<void()>& work) {
         check(cudaEventRecord(begin_, stream), "cudaEventRecord");
         work();
@@ -86,10 +87,10 @@ void compare_bits(const thrust::device_vector<T>& found, const std::vector<T>& w
     std::exit(1);
 }
 
-/// A kernel: what it is, the bytes that it must touch for an element, and how its result is checked.
+/// A kernel: its name, the bytes that it must access per element, and the check of its result.
 struct Subject {
     const char* name;
-    double bytes; ///< of an element
+    double bytes; ///< per element
     double goal;  ///< of the copy's bandwidth
     std::function<void(std::uint32_t salt)> prepare;
     std::function<void()> work;

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-CASES = [(64, 32), (256, 32), (512, 32), (512, 256)]  # hidden units, samples a rank
+CASES = [(64, 32), (256, 32), (512, 32), (512, 256)]  # hidden units, samples per rank
 TORCH = Path(__file__).with_name("torch_step.py")
 
 

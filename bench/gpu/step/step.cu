@@ -1,7 +1,9 @@
-// Unisono's part of the comparison of training steps on GPUs: the network of examples/digits_on_gpu, one rank a GPU.
-//     step HIDDEN ROWS STEPS [WEIGHTS [RANKS]]     a network of 64, HIDDEN, HIDDEN and 10 units, ROWS samples a rank and step
-// Prints {"ranks":, "us": of a step, "loss": of the last of 50 steps before}; WEIGHTS: where its first weights are written, layer by layer,
-// input by input.
+// Unisono's part of the comparison of training steps on GPUs: the network of
+// examples/digits_on_gpu, one rank per GPU.
+//     step HIDDEN ROWS STEPS [WEIGHTS [RANKS]]
+// The network has 64, HIDDEN, HIDDEN and 10 units, with ROWS samples per rank and step. Prints
+// {"ranks":, "us": of a step, "loss": of the last of 50 steps before}. WEIGHTS: the file for the
+// initial weights, layer by layer, input by input.
 
 #include "../../../examples/digits_on_gpu/network.hpp"
 
@@ -17,10 +19,10 @@
 
 namespace {
 
-constexpr std::size_t cycle = 8; // different batches of a rank
+constexpr std::size_t cycle = 8; // different batches per rank
 constexpr int trial = 50;
 
-/// Sample s of rank r's batch b, the same numbers as torch_step.py's.
+/// Sample s of rank r's batch b, with the same numbers as in torch_step.py.
 digits::Batch batch_of(std::size_t rank, std::size_t number, std::size_t rows) {
     digits::Batch batch;
     batch.width = digits::pixels;

@@ -1,5 +1,6 @@
-// Hosts for a comparison: network name spaces joined by a bridge, as the tests make them. Prints "FILE ADDRESS" of each, or why there
-// are none and exits with 77, and keeps them until its input ends: network_lab HOSTS
+// Hosts for a comparison: network namespaces joined by a bridge, as in the tests. Prints "FILE
+// ADDRESS" of each host and keeps the hosts until its input ends. If there can be none, it prints
+// why and exits with 77. Usage: network_lab HOSTS
 
 #include "namespaces/lab.hpp"
 

@@ -1,15 +1,19 @@
 #pragma once
 
-// What all contenders share: the collectives and what their results must be, how one is timed, and the talk with
-// compare.py, which gives the contenders their turns. Only `call` differs between them.
+// Shared by all contenders: the collectives and their expected results, the timing of a call, and
+// the dialogue with compare.py, which gives the contenders their turns. Only `call` differs between
+// them.
 //
-// A contender's ranks are processes that live as long as the comparison and sleep in a read between their turns. Each
-// rank sends "hello RANK" and then answers each of these lines with one line:
+// A contender's ranks are processes that live as long as the comparison, and sleep in a read
+// between their turns. Each rank sends "hello RANK", and then answers each of these lines with one
+// line:
 //
-//     prepare COLLECTIVE BYTES       makes the buffers, warms up; {"ways": [{"name":, "seconds":, "wrong":}, ...]}
-//     keep WAY...                    gives back what the other ways hold
-//     run WAY BATCH REPETITIONS      measures; {"seconds": [each repetition's], "wrong": what was on this rank, or ""}
-//     drop                           gives the buffers back
+//     prepare COLLECTIVE BYTES       makes the buffers, warms up;
+//                                    {"ways": [{"name":, "seconds":, "wrong":}, ...]}
+//     keep WAY...                    releases what the other ways hold
+//     run WAY BATCH REPETITIONS      measures; {"seconds": [per repetition], "wrong": the first
+//                                    wrong result of this rank, or ""}
+//     drop                           releases the buffers
 //     machine, round_trip            what the figures depend on; rank 0 answers
 //     quit
 
@@ -40,14 +44,16 @@
 
 namespace bench {
 
-/// Memory of the rank's own, as a program has it that knows nothing of its communication library.
+/// Memory of the rank's own, as in a program whose memory does not come from its communication
+/// library.
 inline std::shared_ptr<float> own_memory(std::size_t count, int number) {
     const auto owner = std::make_shared<Floats>(count, number);
     return {owner, owner->data()};
 }
 
-/// One rank's part. `Peer` offers rank(), ranks(), allocate(count, number) of a shared pointer; begin(work), which
-/// returns the names of the ways that it has for it; keep(way, wanted); call(work, way, root); end().
+/// One rank's part. `Peer` offers rank(), ranks(), allocate(count, number) of a shared pointer;
+/// begin(work), which returns the names of its ways to do it; keep(way, wanted); call(work, way,
+/// root); end().
 template <class Peer>
 class Contender {
 public:
@@ -127,8 +133,9 @@ private:
         return {{"ways", ways}};
     }
 
-    /// About how long a way takes: the same on every rank, so that all try as often. Who is far behind is not tried
-    /// again, neither here nor on later sizes: over TCP a way may take seconds where another takes milliseconds.
+    /// About how long a way takes. The result is the same on every rank, so all ranks try equally
+    /// often. A way that is far behind is not tried again, neither here nor with larger sizes: over
+    /// TCP a way may take seconds where another takes milliseconds.
     double probe(int way, const std::string& name, double best) {
         if (hopeless_.contains(name)) return 1e9;
         double seconds = run(way, 1, 1).front();
@@ -150,8 +157,9 @@ private:
         out_.reset();
     }
 
-    /// A batch of many is for what is shorter than the clock can tell; there a rank writes one value all over its input
-    /// before each call. The first is not counted, unless it is the only one.
+    /// Batches of many calls are for times that the clock cannot resolve. There a rank fills its
+    /// input with one value before each call. The first call is not counted, unless it is the only
+    /// one.
     std::vector<double> run(int way, std::uint32_t batch, int repetitions) {
         std::vector<double> seconds;
         if (work_.what == Collective::barrier) check_barrier(way);
@@ -199,7 +207,7 @@ private:
         }) / batch;
     }
 
-    /// No rank leaves before all have come.
+    /// No rank may leave before all have arrived.
     void check_barrier(int way) {
         for (int i = 0; i < 20; ++i) {
             meeting_.mark(me_, meeting_.marked(me_) + 1);
@@ -251,14 +259,14 @@ private:
     Work work_;
     int ways_ = 0;
     std::set<std::string> hopeless_;
-    std::string wrong_; ///< the first wrong result that compare.py has not been told of
+    std::string wrong_; ///< the first wrong result that was not reported to compare.py
     std::uint32_t turn_ = 0;
     std::shared_ptr<float> in_;
     std::shared_ptr<float> out_;
 };
 
-/// For contenders without a launcher of their own: `be(rank)` in processes that are forked here, each bound to a
-/// core. The exit status of the program.
+/// For contenders without a launcher of their own: runs `be(rank)` in processes that are forked
+/// here, each bound to a core. Returns the exit status of the program.
 template <class Be>
 int run_forked(int ranks, Be be) {
     std::vector<pid_t> children;

@@ -1,5 +1,6 @@
-// DeepSpeed's all_reduce of processors that share memory: csrc/cpu/comm/shm.cpp of its source package, compiled as it is. It offers no other collective.
-// Its ranks poll without a pause, and its loops have one thread per rank.
+// DeepSpeed's all_reduce of processors that share memory: csrc/cpu/comm/shm.cpp of its source
+// package, compiled unchanged. It offers no other collective. Its ranks poll without a pause, and
+// its loops have one thread per rank.
 
 #include "contenders/contender.hpp"
 
@@ -21,7 +22,7 @@ public:
     [[nodiscard]] int ranks() const { return ranks_; }
 
     std::vector<std::string> begin(const bench::Work& work) const {
-        shm_unlink(shared_.c_str()); // all ranks have opened it by now
+        shm_unlink(shared_.c_str()); // all ranks have opened it
         if (work.what != bench::Collective::all_reduce) bench::give_up("DeepSpeed offers all_reduce alone");
         return {work.in.size_bytes() < NAIVE_ALLREDUCE_THRESHOLD ? "symmetric" : "distributed"};
     }
@@ -34,7 +35,7 @@ public:
 
 private:
     int rank_, ranks_;
-    std::string shared_; ///< the name that shm_initialize makes of its arguments
+    std::string shared_; ///< the name that shm_initialize makes from its arguments
 };
 
 } // namespace

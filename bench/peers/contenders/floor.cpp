@@ -1,5 +1,5 @@
-// The floor: every rank copies as many bytes, all at once, by memcpy or by a copy past the caches; the better one
-// counts.
+// The floor: every rank copies as many bytes, all at once, by memcpy or by a copy that bypasses the
+// caches. The better one counts.
 
 #include "contenders/contender.hpp"
 

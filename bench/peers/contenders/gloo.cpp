@@ -1,9 +1,10 @@
-// Gloo, over TCP, which is its only transport for processors: on the loopback, or between the hosts that the script made. Its ways to do a collective are all
-// tried on each size, and the best goes on: the functions (ring, bcube), which sleep while they wait, and the older
-// classes, which sleep too or, while there is a core a rank, poll. Two of the classes are not safe everywhere:
-// AllgatherRing gives wrong results now and then with more than two ranks, and is left out there;
-// ReduceScatterHalvingDoubling overwrites what it may still be sending, unless it polls: where a result is wrong,
-// that way is not measured.
+// Gloo over TCP, its only transport for processors: on the loopback, or between the hosts that the
+// script made. All its ways to do a collective are tried on each size, and the best is measured:
+// the functions (ring, bcube), which sleep while they wait, and the older classes, which also sleep
+// or, with a core per rank, poll. Two of the classes are not always safe. AllgatherRing sometimes
+// gives wrong results with more than two ranks, and is left out there. ReduceScatterHalvingDoubling
+// overwrites what it may still be sending, unless it polls. A way with a wrong result is not
+// measured.
 
 #include "contenders/contender.hpp"
 
@@ -56,7 +57,8 @@ public:
     std::vector<std::string> begin(const bench::Work& work) {
         add_classes(work, sleeping_, "");
         add_functions(work);
-        // Who polls also writes until all is written: two ranks that send each other more than sockets hold never end.
+        // A polling class writes until everything is written. Two ranks that send each other more
+        // than sockets hold would never end.
         if (polling_ && work.in.size_bytes() <= most_polled_bytes) add_classes(work, polling_, ", polling");
         std::vector<std::string> names;
         for (const Way& way : ways_) names.push_back(way.name);
@@ -85,7 +87,8 @@ private:
         float* const in = work.in.data();
         float* const out = work.out.data();
         switch (work.what) {
-        case bench::Collective::reduce_scatter: // there is no function for it; what remains is all_reduce
+        // Gloo has no function for it. all_reduce is what remains.
+        case bench::Collective::reduce_scatter:
         case bench::Collective::all_reduce:
             for (const auto& [name, algorithm] : {std::pair{"ring", gloo::AllreduceOptions::Algorithm::RING},
                                                   std::pair{"bcube", gloo::AllreduceOptions::Algorithm::BCUBE}}) {
@@ -180,11 +183,11 @@ private:
             break;
         }
         case bench::Collective::barrier: {
-            Context same = context; // its constructor wants one that it may change
+            Context same = context; // its constructor requires one that it may change
             add("all to all" + manner, std::make_shared<gloo::BarrierAllToAll>(same));
             break;
         }
-        case bench::Collective::send: break; // there is but one way
+        case bench::Collective::send: break; // there is only one way
         case bench::Collective::copy: bench::give_up("only the floor copies");
         }
     }

@@ -1,7 +1,8 @@
 #pragma once
 
-// Where a rank is: on the loopback, or on one of the hosts, network name spaces, that the script made and says in BENCH_HOSTS, as
-// "FILE ADDRESS FILE ADDRESS ...". Ranks lie on them in blocks.
+// The place of a rank: on the loopback, or on one of the hosts, which are network namespaces. The
+// script makes them and lists them in BENCH_HOSTS as "FILE ADDRESS FILE ADDRESS ...". Consecutive
+// ranks share a host.
 
 #include "support/driver.hpp"
 
@@ -19,7 +20,7 @@
 namespace bench {
 
 struct Host {
-    std::string space; ///< the file of its name space; empty: this program's own
+    std::string space; ///< the file of its namespace; empty: this program's own
     std::string address;
 };
 
@@ -38,7 +39,7 @@ inline const Host& host_of(int rank, int ranks) {
     return hosts()[static_cast<std::size_t>(rank) * hosts().size() / static_cast<std::size_t>(ranks)];
 }
 
-/// This process, which has one thread, is there from now on.
+/// Moves this process, which has one thread, there.
 inline void enter_host(int rank, int ranks) {
     const Host& host = host_of(rank, ranks);
     if (host.space.empty()) return;

@@ -51,8 +51,8 @@ private:
     int ranks_ = 0;
 };
 
-/// By the launcher's word, before MPI starts threads, so that they stay on the rank's core; its own binding is turned
-/// off, to have the same for all contenders.
+/// Uses the launcher's variables before MPI starts threads, so that these stay on the rank's core.
+/// MPI's own binding is off, so that all contenders have the same.
 void bind() {
     for (const char* const name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
         if (const char* const rank = std::getenv(name)) return bench::bind_to(bench::cores(), std::atoi(rank));

@@ -1,5 +1,5 @@
-// Unisono over a network: compiled once for each transport, BENCH_TRANSPORT of the header BENCH_HEADER. Its ranks find each other as
-// processes do that a launcher has started.
+// Unisono over a network: compiled once for each transport, BENCH_TRANSPORT of the header
+// BENCH_HEADER. Its ranks find each other as processes of a launcher do.
 
 #include "contenders/unisono.hpp"
 

@@ -1,5 +1,6 @@
-// The floor of networks: all_reduce and send with the least that sockets need, written for the purpose. No headers, no matching, no
-// deadlines; every rank spins, or yields where ranks outnumber cores.
+// The floor of networks: all_reduce and send with the least that sockets require, written for this
+// purpose. There are no headers, no matching and no deadlines. Every rank spins, or yields if ranks
+// outnumber cores.
 
 #include "contenders/contender.hpp"
 
@@ -13,7 +14,7 @@
 
 namespace {
 
-/// A connection to each other rank, by files in `place` that say who listens where.
+/// A connection to each other rank. Files in `place` say at which address each rank listens.
 class Sockets {
 public:
     Sockets(const std::string& place, int rank, int ranks) : rank_(rank), to_(static_cast<std::size_t>(ranks), -1) {
@@ -108,7 +109,7 @@ private:
             done += pass(get(root, reinterpret_cast<char*>(work.out.data()) + done, all - done));
     }
 
-    /// Everything to all ranks, and then the sum.
+    /// Sends everything to all ranks, then sums.
     void exchange(std::span<float> data) {
         const std::size_t bytes = data.size_bytes();
         const auto others = static_cast<std::size_t>(ranks_ - 1);
@@ -141,8 +142,9 @@ private:
             for (std::size_t at = 0; at < data.size(); ++at) data[at] += buffer_[i * data.size() + at];
     }
 
-    /// One stream to the next rank and one from the previous: the blocks that others sum, then the sums. What came is passed on as
-    /// soon as it is summed; an element comes back only after it has been all around, so nothing is overwritten before it is out.
+    /// One stream to the next rank and one from the previous: the blocks that others sum, then the
+    /// sums. Data are passed on as soon as they are summed. An element returns only after it has
+    /// been all around, so nothing is overwritten before it is sent.
     void ring(std::span<float> data) {
         const auto p = static_cast<std::size_t>(ranks_);
         const auto me = static_cast<std::size_t>(rank_);
@@ -150,10 +152,10 @@ private:
         const auto begin_of = [&](std::size_t block) { return data.size() * block / p; };
         const auto block_at = [&](std::size_t turn, std::size_t first) { return (first + 2 * p - turn % (2 * p)) % p; };
         struct Stream {
-            std::size_t turn = 0, at = 0; ///< bytes of the block of this turn that are done
+            std::size_t turn = 0, at = 0; ///< bytes of this turn's block that are done
         };
         Stream out, in;
-        std::size_t pending = 0; ///< bytes that came and are not summed, as they are no whole float
+        std::size_t pending = 0; ///< bytes that arrived but do not make a whole float
         auto* const bytes = reinterpret_cast<char*>(data.data());
         auto* const from = reinterpret_cast<char*>(buffer_.data());
         const int next = (rank_ + 1) % ranks_, previous = (rank_ + ranks_ - 1) % ranks_;
@@ -163,7 +165,8 @@ private:
                 const std::size_t block = block_at(out.turn, me);
                 const std::size_t begin = begin_of(block) * sizeof(float);
                 const std::size_t length = begin_of(block + 1) * sizeof(float) - begin;
-                std::size_t ready = length; // the own block, or what has come of this one in the turn before
+                // The own block, or what has arrived of this one in the previous turn.
+                std::size_t ready = length;
                 if (out.turn > in.turn) ready = out.turn == in.turn + 1 ? in.at : 0;
                 if (out.at < ready) {
                     const std::size_t some = put(next, bytes + begin + out.at, ready - out.at);

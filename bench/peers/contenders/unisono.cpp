@@ -1,4 +1,5 @@
-// Unisono over shared memory; with the variant "own_memory" in buffers that its peers cannot see, which costs copies.
+// Unisono over shared memory. The variant "own_memory" uses buffers that its peers cannot see,
+// which costs copies.
 
 #include "contenders/unisono.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Unisono, over whatever its world is.
+// Unisono, over any world.
 
 #include "contenders/contender.hpp"
 
@@ -51,7 +51,7 @@ private:
     World& world_;
 };
 
-/// In memory of the program's own.
+/// In the program's own memory.
 template <class World>
 class UnisonoElsewhere : public Unisono<World> {
 public:

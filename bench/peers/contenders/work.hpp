@@ -1,6 +1,6 @@
 #pragma once
 
-// The collectives, what a rank gives and gets in each, and what the results must be.
+// The collectives, each rank's input and output, and the expected results.
 
 #include <algorithm>
 #include <cstddef>
@@ -22,9 +22,10 @@ inline constexpr std::pair<Collective, const char*> collectives[] = {{Collective
                                                                      {Collective::send, "send"},
                                                                      {Collective::copy, "copy"}};
 
-/// One collective on one size. `in` is what this rank gives. all_reduce and broadcast: the result too, which is the
-/// usual way with gradients and parameters. send: the root's `in` becomes the next rank's `out`, so that calls with rotating
-/// roots are a message that goes round. A contender that can only leave a result elsewhere says so in `out`.
+/// One collective on one size. `in` is what this rank gives. For all_reduce and broadcast it is
+/// also the result, as is usual for gradients and parameters. For send, the root's `in` becomes the
+/// next rank's `out`, so calls with rotating roots are a message that goes around. A contender that
+/// can only put a result elsewhere says so in `out`.
 struct Work {
     Collective what = Collective::barrier;
     std::size_t count = 0; ///< elements of the whole
@@ -33,7 +34,7 @@ struct Work {
     std::span<float> out{};
 };
 
-/// Elements of `in` and of `out`, and where the rank's input begins within the whole.
+/// The numbers of elements of `in` and `out`, and where the rank's input begins within the whole.
 struct Shape {
     std::size_t in = 0;
     std::size_t out = 0;
@@ -51,14 +52,14 @@ inline Shape shape_of(const Work& work, int rank) {
     }
 }
 
-/// One period of the values that `rewrite` writes, as many times `ranks` and plus `offset`.
+/// One period of the values that `rewrite` writes, times `ranks` plus `offset`.
 class Pattern {
 public:
     static constexpr std::size_t period = 1021;
     Pattern(float factor, float offset) : values_(period) {
         for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<float>(i * 8u) * factor + offset;
     }
-    /// The first element of `data`, which stand at `begin` of the whole, that is not as it should be; data.size():
+    /// The first wrong element of `data`, which is at `begin` of the whole; data.size() if there is
     /// none.
     [[nodiscard]] std::size_t first_wrong(std::span<const float> data, std::size_t begin,
                                           std::uint32_t repetition) const {

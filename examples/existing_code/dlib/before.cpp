@@ -1,4 +1,5 @@
-// Logistic regression by dlib's L-BFGS: it asks for the objective and its gradient, over all samples.
+// Logistic regression by dlib's L-BFGS, which asks for the objective and its gradient over all
+// samples.
 #include <dlib/optimization.h>
 #include <dlib/rand.h>
 

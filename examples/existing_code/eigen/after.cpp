@@ -1,4 +1,4 @@
-// A network of one hidden layer learns y = sin(3 a + b), by hand, in Eigen.
+// A network with one hidden layer learns y = sin(3 a + b), written by hand in Eigen.
 #include <Eigen/Dense>
 
 #include <unisono/join.hpp>

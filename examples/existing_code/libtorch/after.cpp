@@ -1,4 +1,4 @@
-// A network of LibTorch's, trained by its SGD.
+// A LibTorch network, trained by LibTorch's SGD.
 #include <torch/torch.h>
 
 #include <unisono/join.hpp>

@@ -1,4 +1,4 @@
-// A simulation on all ranks of an MPI communicator of its own, and a polynomial fitted to its results: by all, too.
+// A simulation on an MPI communicator of its own, and a polynomial fitted to its results by all.
 #include <mpi.h>
 
 #include <unisono/mpi.hpp>
@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-// A point of a curve that is dear to compute.
+// A point of a curve that is expensive to compute.
 double simulate(double at) { return std::sin(3 * at) + 0.3 * std::cos(20 * at); }
 
 int main(int argc, char** argv) {
@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
         for (std::size_t j = 0; j < w.size(); ++j) w[j] -= 0.5 * gradient[j];
     }
     if (rank == 0) std::printf("%.9f %.9f %.9f %.9f %.9f %.9f\n", w[0], w[1], w[2], w[3], w[4], w[5]);
-    world.reset(); // before its communicator and MPI
+    world.reset(); // before its communicator and MPI end
     MPI_Comm_free(&compute);
     MPI_Finalize();
 }

@@ -1,4 +1,4 @@
-// A simulation on all ranks of an MPI communicator of its own, and a polynomial fitted to its results: by rank 0, while the others wait.
+// A simulation on an MPI communicator of its own, and a polynomial fitted to its results by rank 0.
 #include <mpi.h>
 
 #include <array>
@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <vector>
 
-// A point of a curve that is dear to compute.
+// A point of a curve that is expensive to compute.
 double simulate(double at) { return std::sin(3 * at) + 0.3 * std::cos(20 * at); }
 
 int main(int argc, char** argv) {

@@ -1,4 +1,5 @@
-// Least squares by gradient descent on vectors of Thrust: of a GPU with nvcc, else of whatever system it is compiled for.
+// Least squares by gradient descent on Thrust vectors: on a GPU with nvcc, otherwise on the system
+// for which Thrust is compiled.
 #include <thrust/device_vector.h>
 #include <thrust/functional.h>
 #include <thrust/host_vector.h>

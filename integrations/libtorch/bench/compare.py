@@ -45,7 +45,8 @@ def python_rank(backend, width, steps):
     if dist.get_rank() == 0:
         print(f"{longest.item():.9f}", flush=True)
     dist.barrier()
-    os._exit(0)  # Gloo's threads sometimes end a process that ends by itself with "terminate called"
+    # Without this, Gloo's threads sometimes end the process with "terminate called".
+    os._exit(0)
 
 
 def in_python(backend, ranks, width, steps):

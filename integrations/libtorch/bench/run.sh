@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds step.cpp and measures it beside Python: bash integrations/libtorch/bench/run.sh FOLDER UNISONO_RUN [what compare.py takes]
-# UNISONO_TEST_TORCH names a Python that has PyTorch, whose LibTorch is taken.
+# Builds step.cpp and compares it with Python:
+#     bash integrations/libtorch/bench/run.sh FOLDER UNISONO_RUN [compare.py's options]
+# UNISONO_TEST_TORCH names a Python that has PyTorch, whose LibTorch is used.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 python=${UNISONO_TEST_TORCH:-python3}

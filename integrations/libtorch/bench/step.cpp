@@ -1,4 +1,5 @@
-// Steps of a network on the ranks of a launcher: step WIDTH STEPS. Rank 0 prints the median of a step's time in seconds, that of the slowest rank.
+// Steps of a network on the ranks of a launcher: step WIDTH STEPS. Rank 0 prints the median time of
+// a step in seconds, on the slowest rank.
 #include <unisono_libtorch.hpp>
 
 #include <unisono/join.hpp>

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Builds a training against LibTorch and runs it on 1, 2 and 4 ranks: bash integrations/libtorch/tests/run.sh FOLDER UNISONO_RUN
-# UNISONO_TEST_TORCH names a Python that has PyTorch, whose LibTorch is taken; without it the test is skipped.
+# Builds a training with LibTorch and runs it on 1, 2 and 4 ranks:
+#     bash integrations/libtorch/tests/run.sh FOLDER UNISONO_RUN
+# UNISONO_TEST_TORCH names a Python that has PyTorch, whose LibTorch is used. Without it the test is
+# skipped.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 python=${UNISONO_TEST_TORCH:-}

@@ -1,4 +1,5 @@
-// Trainings of a LibTorch module on the ranks of a launcher: training FOLDER [resume]. Prints what must not depend on the number of ranks.
+// Trains a LibTorch module on the ranks of a launcher: training FOLDER [resume]. Prints what must
+// not depend on the number of ranks.
 #include <unisono_libtorch.hpp>
 
 #include <unisono/checkpoint/checkpoints.hpp>
@@ -42,7 +43,7 @@ auto loss_of(torch::nn::Sequential net) {
     return [net](const un::libtorch::Batch& batch) mutable { return torch::mse_loss(net->forward(batch.x), batch.y); };
 }
 
-/// What LibTorch alone does with whole batches.
+/// The result of LibTorch alone with whole batches.
 std::vector<float> alone(const un::libtorch::Rows& data) {
     torch::nn::Sequential net = network(1);
     torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
@@ -63,7 +64,7 @@ template <class World, class... Policies>
 void like_alone(World& world, const char* what, const Policies&... policies) {
     const un::libtorch::Rows data = samples();
     const std::vector<float> expected = alone(data);
-    torch::nn::Sequential net = network(1 + world.rank()); // rank 0's are every rank's
+    torch::nn::Sequential net = network(1 + world.rank()); // every rank gets rank 0's parameters
     un::libtorch::Model model(net, loss_of(net));
     un::Trainer trainer{world, model, policies..., un::Sgd{.learning_rate = 0.05, .momentum = 0.9}};
     for (std::size_t at = 0; at < 96; at += 24) {
@@ -82,7 +83,7 @@ void like_alone(World& world, const char* what, const Policies&... policies) {
         }
 }
 
-/// One hash for any number of ranks, stopped half-way or not.
+/// One hash for any number of ranks, whether training was stopped half-way or not.
 template <class World>
 std::string reproducible(World& world, const std::string& folder, std::int64_t epochs) {
     const un::libtorch::Rows data = samples();
@@ -117,7 +118,7 @@ double in_bfloat16(World& world) {
     return report.epochs.back().loss;
 }
 
-/// Gradients are said to be complete during the backward pass, that of the last layer first.
+/// Gradients are reported complete during the backward pass, the last layer's first.
 void hooks() {
     const un::libtorch::Rows data = samples();
     torch::nn::Sequential net = network(1);
@@ -133,7 +134,8 @@ void hooks() {
            std::to_string(order.front()), ", the last of ", std::to_string(order.back()));
 }
 
-/// A module that has another one's weight is trained as by LibTorch alone, where the optimizer is given the weight once.
+/// A module that shares another module's weight trains as with LibTorch alone, where the optimizer
+/// gets the weight once.
 struct Tied : torch::nn::Module {
     Tied()
         : first(register_module("first", torch::nn::Linear(8, 8))),

@@ -39,7 +39,7 @@ def body(way, rank, ports, rows, iterations):
     data = lightgbm.Dataset(x[mine], y[mine], params=parameters).construct()
     parameters = {**parameters, "objective": "binary", "num_leaves": 63, "num_threads": 1, "verbose": -1}
     model = lightgbm.Booster(parameters, data)
-    model.update()  # the first one warms up, and all ranks have come
+    model.update()  # the first one warms up, and all ranks have arrived
     start = time.perf_counter()
     for _ in range(iterations):
         model.update()

@@ -76,7 +76,8 @@ def like_sockets(rank, size, network_parameters, ours):
         "quantized": {"objective": "binary", "use_quantized_grad": True, "stochastic_rounding": False},
         "many_bins": {"objective": "binary", "use_quantized_grad": True, "num_grad_quant_bins": 16, "stochastic_rounding": False},
         "voting": {"objective": "binary", "tree_learner": "voting", "top_k": 3},
-        # From about 450 on, LightGBM reduces splits in place, which its own sockets get wrong. From about 1,000 on, a split has more than 4 KiB.
+        # From about 450 on, LightGBM reduces splits in place, which its own sockets do wrong. From
+        # about 1,000 on, a split has more than 4 KiB.
         "many_categories": {"objective": "binary", "max_cat_threshold": 500 if ours else 400, "categorical_feature": [3]},
         "large_splits": {"objective": "binary", "max_cat_threshold": 3000 if ours else 400, "categorical_feature": [3]},
     }.items():
@@ -136,7 +137,7 @@ def run(task, arguments):
     if task == "sockets":
         rank, ports = arguments["rank"], arguments["ports"]
         machines = ",".join(f"127.0.0.1:{port}" for port in ports)
-        # Once, as for ours; a training with the parameter `machines` connects anew.
+        # Once, as for Unisono. A training with the parameter `machines` connects again.
         library = lightgbm.basic._LIB
         assert library.LGBM_NetworkInit(machines.encode(), ports[rank], 1, len(ports)) == 0, library.LGBM_GetLastError()
         parameters = {"num_machines": len(ports), "tree_learner": "data", "pre_partition": True}
@@ -155,4 +156,4 @@ if __name__ == "__main__":
         print(json.dumps(run(sys.argv[1], json.loads(sys.argv[2]) if len(sys.argv) > 2 else {})), flush=True)
     except Exception as error:
         print(json.dumps({"raised": type(error).__name__, "text": str(error), "at": time.time()}), flush=True)
-        os._exit(3)  # as a program that ends on an error; nothing is left to say goodbye to
+        os._exit(3)  # as a program that ends with an error; it need not say goodbye

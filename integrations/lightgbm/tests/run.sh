@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Tests the integration: bash integrations/lightgbm/tests/run.sh [LIBRARY] [PYTHON]
-# LIBRARY: unisono_lightgbm.cpp with unisono::c behind it; without it, the package that is installed is tested. PYTHON has LightGBM.
+# Tests the integration:
+#     bash integrations/lightgbm/tests/run.sh [LIBRARY] [PYTHON]
+# LIBRARY: unisono_lightgbm.cpp, linked to unisono::c. Without it, the installed package is tested.
+# PYTHON has LightGBM.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 python=${2:-$(command -v python3)}

@@ -22,7 +22,7 @@ class Lightgbm(unittest.TestCase):
         for size, transport in ((2, "shared_memory"), (4, "tcp"), (8, "shared_memory")):
             for rank, answer in enumerate(ask(size, "same_trees", {"rounded": True, "transport": transport})):
                 self.assertEqual(answer, expected, f"rank {rank} of {size} over {transport}")
-        # The same sums in doubles round: the case above would see it.
+        # The same sums in double round, which the case above would detect.
         self.assertNotEqual(ask(2, "same_trees", {"rounded": False})[0]["regression"], ask(1, "same_trees", {"rounded": False})[0]["regression"])
 
     def test_models_are_those_of_lightgbms_sockets(self):

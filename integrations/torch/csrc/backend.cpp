@@ -14,22 +14,23 @@ namespace unisono_torch {
 
 using c10d::OpType;
 
-/// A call on its way to become a `Work`.
+/// A call before it becomes a `Work`.
 struct Backend::Call {
     OpType type;
     const char* name;
-    Tensors inputs = {}; ///< where they are not the outputs
+    Tensors inputs = {}; ///< if they are not the outputs
     Tensors outputs = {};
-    std::vector<Tensors> lists = {}; ///< what the future gives, where that is not `outputs`
+    std::vector<Tensors> lists = {}; ///< the future's value, if it is not `outputs`
     std::vector<Work::Stage> stages = {};
     std::vector<std::function<void()>> after = {};
     bool point_to_point = false;
 
-    /// The memory of `tensor` if it is contiguous, else a copy.
+    /// The memory of `tensor` if it is contiguous, otherwise a copy.
     [[nodiscard]] static Tensor flat(const Tensor& tensor) {
         return tensor.is_contiguous() ? tensor : tensor.contiguous();
     }
-    /// Memory to be written in the place of `tensor`, with its values or without; afterwards they are copied into it.
+    /// Memory to be written instead of `tensor`, with or without its values. Afterwards it is
+    /// copied into `tensor`.
     [[nodiscard]] Tensor writable(const Tensor& tensor, bool values) {
         if (tensor.is_contiguous()) return tensor;
         Tensor copy = values ? tensor.contiguous() : at::empty(tensor.sizes(), tensor.options().requires_grad(false));
@@ -44,7 +45,7 @@ std::size_t count_of(const at::Tensor& tensor) { return static_cast<std::size_t>
 
 std::size_t place(int64_t rank) { return static_cast<std::size_t>(rank); }
 
-/// All tensors behind one another.
+/// Concatenates all tensors.
 at::Tensor join_flat(const std::vector<at::Tensor>& tensors) {
     const at::NoGradGuard guard;
     std::vector<at::Tensor> flat;
@@ -58,7 +59,7 @@ at::Tensor room_for(const std::vector<at::Tensor>& tensors) {
     return at::empty({all}, tensors.front().options().requires_grad(false));
 }
 
-/// The other way round.
+/// The inverse of join_flat.
 void cut_flat(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
     int64_t at = 0;
     for (const at::Tensor& tensor : tensors) {
@@ -67,7 +68,7 @@ void cut_flat(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
     }
 }
 
-/// Whether they lie behind one another in memory already: the parts of one tensor.
+/// The tensors as one, if they are already adjacent in memory as parts of one tensor.
 std::optional<at::Tensor> as_one(const std::vector<at::Tensor>& tensors) {
     const auto* next = static_cast<const char*>(tensors.front().const_data_ptr());
     int64_t all = 0;
@@ -93,14 +94,14 @@ void fold_into(at::Tensor& sum, const at::Tensor& other, const c10d::ReduceOp& o
     case Op::BAND: sum.bitwise_and_(other); return;
     case Op::BOR: sum.bitwise_or_(other); return;
     case Op::BXOR: sum.bitwise_xor_(other); return;
-    default: return; // refused for one tensor already
+    default: return; // already refused for one tensor
     }
 }
 
-/// What a sum of sparse tensors keeps between its stages.
+/// The state of a sum of sparse tensors between its stages.
 struct SparseSum {
     at::Tensor mine;    ///< coalesced
-    at::Tensor indices; ///< a row per element, of all ranks at the end
+    at::Tensor indices; ///< a row per element; of all ranks at the end
     at::Tensor values;
     at::Tensor all_indices = {};
     at::Tensor all_values = {};
@@ -108,7 +109,7 @@ struct SparseSum {
     std::vector<std::int64_t> shapes = {};
     std::vector<std::size_t> counts = {};
 
-    /// Of each rank, in numbers of `row`.
+    /// Gathers the rows of all ranks, each of `row` numbers.
     [[nodiscard]] un::Operation gather(World& world, const at::Tensor& own, at::Tensor& all, int64_t row) {
         int64_t rows = 0;
         counts.clear();
@@ -136,21 +137,21 @@ struct SparseSum {
     }
 };
 
-/// What a sum on a grid keeps between its stages.
+/// The state of a sum on a grid between its stages.
 struct GridSum {
     un::Elements elements;
-    std::size_t count = 0;    ///< of elements of an addend
-    std::int64_t addends = 1; ///< of a rank
+    std::size_t count = 0;    ///< elements per addend
+    std::int64_t addends = 1; ///< per rank
     std::array<std::int64_t, 2> mine = {};
     std::vector<std::int64_t> all = {};
     un::Grid grid = {};
     bool finite = true;
-    bool direct = false; ///< the numbers were summed in place, without images
+    bool direct = false; ///< the values were summed in place, without images
     un::detail::GridStretch stretch = {};
     at::Tensor image = {}; ///< of the addends
     at::Tensor sum = {};   ///< of the images
 
-    /// The first stage: what all ranks' addends need.
+    /// The first stage: the requirements of all ranks' addends.
     [[nodiscard]] un::Operation agree(World& world) {
         all.resize(2 * place(world.size()));
         return world.all_gather({un::ElementType::int64, 8}, mine.data(), 2, all.data(), {});
@@ -209,7 +210,7 @@ void Backend::check(const char* what, const Tensor& tensor) const {
                 tensor.layout(), " tensor, expected a dense one");
 }
 
-/// The words are those of PyTorch's other process groups.
+/// The words of PyTorch's other process groups.
 void Backend::check_alike(const char* what, const char* which, const Tensor& model, const Tensors& tensors) const {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
         TORCH_CHECK(tensors[i].layout() == model.layout(), driver_->who(), ": ", what,
@@ -279,9 +280,9 @@ Backend::WorkPointer Backend::launch(Call&& call, std::chrono::milliseconds time
     return work;
 }
 
-// --- reductions -------------------------------------------------------------------------------------------------------
+// --- reductions ----------------------------------------------------------------------------------
 
-/// in and out are flat and as long as one another; `root` -1: all ranks get the result.
+/// `in` and `out` are flat and have the same size. `root` -1: all ranks get the result.
 Backend::WorkPointer Backend::reduce_flat(Call&& call, const Tensor& in, Tensor out, int64_t root,
                                           const c10d::ReduceOp& operation, std::chrono::milliseconds timeout,
                                           bool asynchronous) {
@@ -355,7 +356,7 @@ Backend::WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceO
     return reduce_flat(std::move(call), flat, flat, -1, options.reduceOp, options.timeout, options.asyncOp);
 }
 
-/// Every rank gets all indices and values, and adds those that meet in the order of the ranks.
+/// Every rank gets all indices and values. It adds values with equal indices in the order of ranks.
 Backend::WorkPointer Backend::reduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
     const at::NoGradGuard guard;
     const Tensor& data = tensors.front();
@@ -420,7 +421,7 @@ Backend::WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions
                        options.asyncOp);
 }
 
-/// `in` has a block for every rank, of `counts` elements or all of `out`'s size.
+/// `in` has a block for every rank, of `counts` elements, or of the size of `out`.
 Backend::WorkPointer Backend::scatter_flat(Call&& call, const Tensor& in, Tensor out, const c10d::ReduceOp& operation,
                                            std::chrono::milliseconds timeout, bool asynchronous,
                                            std::vector<std::size_t> counts) {
@@ -515,7 +516,7 @@ Backend::WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, 
     return last;
 }
 
-// --- moves ------------------------------------------------------------------------------------------------------------
+// --- moves ---------------------------------------------------------------------------------------
 
 Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
     const Tensor& data = root_tensor("broadcast", tensors, options.rootRank, options.rootTensor);
@@ -765,7 +766,7 @@ Backend::WorkPointer Backend::recv(Tensors& tensors, int peer, int tag) {
     return launch(std::move(call), options_->timeout, true);
 }
 
-// --- barriers ---------------------------------------------------------------------------------------------------------
+// --- barriers ------------------------------------------------------------------------------------
 
 Backend::WorkPointer Backend::barrier(const c10d::BarrierOptions& options) {
     Call call{.type = OpType::BARRIER, .name = "unisono:barrier"};
@@ -773,7 +774,8 @@ Backend::WorkPointer Backend::barrier(const c10d::BarrierOptions& options) {
     return launch(std::move(call), options.timeout, options.asyncOp);
 }
 
-/// By the store, so that the group is as usable as before where ranks are missing, and rank 0 can name all of them.
+/// Uses the store, so that the group stays usable if ranks are missing, and rank 0 can name all of
+/// them.
 void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
     using std::chrono::milliseconds;
     const milliseconds timeout = options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
@@ -788,7 +790,8 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
         std::string verdict;
         try {
             store_->wait({prefix + "verdict"},
-                         left() + milliseconds(1000)); // rank 0 needs the whole time to name the others
+                         // Rank 0 needs the whole time to name the others.
+                         left() + milliseconds(1000));
             const std::vector<uint8_t> said = store_->get(prefix + "verdict");
             verdict.assign(said.begin(), said.end());
         } catch (const std::exception&) {
@@ -816,7 +819,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
     if (!missing.empty()) C10_THROW_ERROR(DistBackendError, driver_->who() + ": " + verdict);
 }
 
-// --- exact sums -------------------------------------------------------------------------------------------------------
+// --- exact sums ----------------------------------------------------------------------------------
 
 Backend::WorkPointer Backend::sum_exactly(const Tensors& addends, Tensor out, double factor) {
     TORCH_CHECK(!addends.empty(), driver_->who(), ": sum_exactly: expected at least one addend");
@@ -843,7 +846,7 @@ Backend::WorkPointer Backend::sum_exactly(const Tensors& addends, Tensor out, do
     call.stages.push_back([state](World& world) { return state->agree(world); });
     call.stages.push_back([state, flat, result, elements](World& world) {
         state->decide(world.size());
-        if (!state->finite) { // NaN and infinity reach all ranks as in any sum
+        if (!state->finite) { // NaN and infinity reach all ranks, as in any sum
             const at::NoGradGuard guard;
             Tensor sum = flat[0].clone();
             for (std::size_t i = 1; i < flat.size(); ++i) sum.add_(flat[i]);

@@ -1,7 +1,7 @@
 #pragma once
 
-/// \file
-/// The process group `unisono`: c10d's interface over a `World`. Every call returns at once; see driver.hpp for who moves it.
+/// \file The process group `unisono`: c10d's interface over a `World`. Every call returns
+/// immediately. driver.hpp says which thread advances it.
 
 #include "driver.hpp"
 #include "elements.hpp"
@@ -15,13 +15,15 @@
 
 namespace unisono_torch {
 
-/// What a process group is made with.
+/// The options of a process group.
 struct Settings {
     std::chrono::milliseconds timeout = kBackendDefaultTimeout;
-    std::string name = {};          ///< of the group, for messages
+    std::string name = {};          ///< the group's, for messages
     std::string transport = "auto"; ///< see `make_world`
     bool reproducible =
-        false; ///< sums of floating types are exact but for one rounding, so their bits depend on the addends alone
+        /// Floating-point sums are exact but for one rounding, so their bits depend only on the
+        /// addends.
+        false;
     std::vector<uint64_t> global_ranks = {};
     std::vector<std::string> hosts = {}; ///< names that separate ranks
 };
@@ -75,8 +77,8 @@ public:
         return driver_->has_failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
     }
 
-    /// out = the exact sum of all ranks' addends, rounded once, times `factor`. Every rank gives as many addends, each of the shape
-    /// of `out`.
+    /// out = the exact sum of all ranks' addends, rounded once, times `factor`. Every rank gives
+    /// the same number of addends, each with the shape of `out`.
     WorkPointer sum_exactly(const Tensors& addends, Tensor out, double factor);
 
 private:
@@ -91,12 +93,12 @@ private:
     WorkPointer gather_flat(Call&& call, const Tensor& in, Tensor out, std::chrono::milliseconds timeout,
                             bool asynchronous);
     void check(const char* what, const Tensor& tensor) const;
-    /// `tensors` are like `model` in layout, type and size.
+    /// Checks that `tensors` have the layout, type and size of `model`.
     void check_alike(const char* what, const char* which, const Tensor& model, const Tensors& tensors) const;
     const Tensor& first(const char* what, const Tensors& tensors) const;
     const Tensor& only(const char* what, const Tensors& tensors, const char* which = "") const;
     const Tensor& root_tensor(const char* what, const Tensors& tensors, int64_t root, int64_t which) const;
-    /// One list, with a tensor for each rank. `which`: input or output.
+    /// Checks for one list with a tensor for each rank. `which`: input or output.
     void for_all_ranks(const char* what, const char* which, const std::vector<Tensors>& lists) const;
     void check_root(const char* what, int64_t root) const;
     [[nodiscard]] bool on_grid(const Combination& how) const {

@@ -12,13 +12,15 @@
 namespace unisono_torch {
 namespace {
 
-// With the lock held. The driver's own thread keeps those that start operations waiting no longer.
+// With the lock held. The driver's own thread idles for less, so that threads that start operations
+// wait less.
 constexpr un::nanoseconds longest_idle = 500'000;
 constexpr un::nanoseconds longest_idle_of_driver = 100'000;
 
-constexpr std::size_t looks = 4; ///< at works in one go: each moves all of them
-/// Collectives in flight, of which each look visits all. More would overlap no better. The ranks start them in the same order, so the eldest
-/// that is not done anywhere is among the started ones everywhere.
+constexpr std::size_t looks = 4; ///< looks at works per turn: each advances all of them
+/// The number of collectives in flight, all of which each look visits. More would overlap no
+/// better. Ranks start them in the same order, so the eldest one that is not done on some rank has
+/// been started on every rank.
 constexpr int most_collectives = 32;
 
 struct Retired {
@@ -52,7 +54,7 @@ void throw_as_torch(const std::string& who, const un::error& what) {
     C10_THROW_ERROR(DistBackendError, who + ": " + what.what());
 }
 
-// --- Work -------------------------------------------------------------------------------------------------------------
+// --- Work ----------------------------------------------------------------------------------------
 
 Work::Work(int rank, c10d::OpType type, const char* name, const std::vector<at::Tensor>& inputs,
            std::vector<at::Tensor> outputs, std::vector<std::vector<at::Tensor>> lists)
@@ -82,7 +84,7 @@ void Work::abort() {
     if (const auto driver = driver_.lock()) driver->abort(c10::str("Work.abort() of ", name_));
 }
 
-/// Without the driver's lock: futures run what was attached to them.
+/// Without the driver's lock, because futures run the callbacks that were attached to them.
 void Work::conclude() noexcept {
     if (failed_ == nullptr && after) {
         try {
@@ -102,14 +104,15 @@ void Work::conclude() noexcept {
     finish(failed_);
 }
 
-// --- Driver -----------------------------------------------------------------------------------------------------------
+// --- Driver --------------------------------------------------------------------------------------
 
-/// A thread that waits for the lock makes the one that has it hurry.
+/// A thread that waits for the lock makes the thread that has it hurry.
 class Driver::Lock {
 public:
     explicit Lock(Driver& driver) : lock_(driver.mutex_, std::defer_lock) {
         if (lock_.try_lock()) return;
-        driver.wanting_.fetch_add(1); // before the load: `shut_down` waits for who may have seen the world
+        // Before the load: `shut_down` waits for threads that may have seen the world.
+        driver.wanting_.fetch_add(1);
         if (World* const sleeping = driver.sleeps_in_.load()) sleeping->wake();
         lock_.lock();
         driver.wanting_.fetch_sub(1);
@@ -202,14 +205,15 @@ void Driver::start_stage(Work& work) {
     }
 }
 
-/// Whether it is over.
+/// Returns whether it is over.
 bool Driver::look_at(Work& work) {
     try {
         for (;;) {
             if (work.failed_ != nullptr) return true;
             if (!work.operation_.poll()) {
                 if (un::steady_now() < work.deadline_) return false;
-                work.operation_.wait(std::chrono::nanoseconds(1)); // throws, and names the rank that is late
+                // Throws, and names the late rank.
+                work.operation_.wait(std::chrono::nanoseconds(1));
             }
             work.operation_ = {};
             if (work.started_ == work.stages.size()) return true;
@@ -240,7 +244,8 @@ void Driver::take_out(c10::intrusive_ptr<Work> work, Works& done) {
 void Driver::start(const c10::intrusive_ptr<Work>& work, Works& done) {
     if (work->stages.size() > 1) opening_ = work;
     if (!work->point_to_point) ++collectives_;
-    work->deadline_ = un::deadline_after(un::steady_now(), work->timeout); // what waits for its turn waits for no rank
+    // While it waits for its turn, it waits for no rank.
+    work->deadline_ = un::deadline_after(un::steady_now(), work->timeout);
     start_stage(*work);
     if (look_at(*work)) take_out(work, done);
     else flying_.push_back(work);
@@ -256,8 +261,8 @@ void Driver::start_ready(Works& done) {
     }
 }
 
-/// Each look moves everything, so that a few suffice however many are in flight: at the eldest, which mostly end first, and at some
-/// others in turn.
+/// Each look advances everything, so a few suffice for any number in flight: at the eldest, which
+/// usually end first, and in turn at some others.
 Driver::Works Driver::move() {
     Works done;
     if (world_ == nullptr) return done;

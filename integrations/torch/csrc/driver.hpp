@@ -1,11 +1,11 @@
 #pragma once
 
-/// \file
-/// Moves what is in flight on one world, for whichever threads start and wait.
+/// \file Advances what is in flight on one world, for all threads that start operations and wait.
 ///
-/// A thread that waits moves everything itself. A thread of the driver's own does so while operations are in flight and no thread waits:
-/// DDP waits for futures and not for works. Collectives start in the order of the calls. An operation of several stages (a
-/// reproducible sum) lets no later collective start before its last stage has, so that all ranks start the same in the same order.
+/// A waiting thread advances everything itself. A thread of the driver does so while operations are
+/// in flight and no thread waits: DDP waits for futures and not for works. Collectives start in the
+/// order of the calls. An operation of several stages (a reproducible sum) delays later collectives
+/// until its last stage has started, so that all ranks start the same operations in the same order.
 
 #include "world.hpp"
 
@@ -30,10 +30,11 @@ class Driver;
 /// One call on a process group.
 class Work final : public c10d::Work {
 public:
-    /// Starts a stage. It is called with the driver's lock held.
+    /// Starts a stage. Called with the driver's lock held.
     using Stage = std::function<un::Operation(World&)>;
 
-    /// `inputs`: whose shapes a profiler shows. The future gives `lists` where there are any, else `outputs`.
+    /// `inputs`: a profiler shows their shapes. The future gives `lists` if there are any,
+    /// otherwise `outputs`.
     Work(int rank, c10d::OpType type, const char* name, const std::vector<at::Tensor>& inputs,
          std::vector<at::Tensor> outputs, std::vector<std::vector<at::Tensor>> lists = {});
 
@@ -46,7 +47,8 @@ public:
 
     std::vector<Stage> stages = {};
     std::function<void()> after =
-        {}; ///< once all stages are done, without the lock: results go to the caller's tensors
+        /// Runs after all stages, without the lock: copies results to the caller's tensors.
+        {};
     bool point_to_point = false;
     std::uint64_t sequence = 0;
     std::chrono::milliseconds timeout{0};
@@ -62,7 +64,8 @@ private:
     std::weak_ptr<Driver> driver_ = {};
     un::Operation operation_ = {};
     std::size_t started_ = 0; ///< stages
-    bool is_over_ = false;    ///< guarded by the driver's lock, unlike what waits for the conclusion
+    /// Guarded by the driver's lock, unlike the state that the conclusion sets.
+    bool is_over_ = false;
     un::nanoseconds deadline_ = un::never;
     std::exception_ptr failed_ = {};
 };
@@ -75,11 +78,11 @@ public:
     [[nodiscard]] World& world() { return *world_; }
     [[nodiscard]] const std::string& who() const { return who_; }
 
-    /// Starts it, or lets it wait for its turn. `waits`: the caller is about to wait for it.
+    /// Starts it, or queues it. `waits`: the caller is about to wait for it.
     void submit(const c10::intrusive_ptr<Work>& work, bool waits);
-    /// Until `work` is done. False where `until` has passed.
+    /// Waits until `work` is done. Returns false if `until` has passed.
     bool wait(Work& work, un::nanoseconds until);
-    /// Every call in flight, and every later one, on every rank of the group, fails with this.
+    /// Fails every call in flight, and every later one, on every rank of the group.
     void abort(const std::string& why);
     /// Says goodbye to the other ranks. What is in flight fails.
     void shut_down();
@@ -105,11 +108,12 @@ private:
     std::mutex mutex_;
     std::condition_variable news_;
     std::atomic<int> wanting_{0}; ///< threads that want the lock
-    std::atomic<World*> sleeps_in_{
-        nullptr}; ///< if a thread that wants the lock can end the sleep of the one that has it
+    /// Set if a thread that wants the lock can wake the thread that has it.
+    std::atomic<World*> sleeps_in_{nullptr};
     std::deque<c10::intrusive_ptr<Work>> queue_;
     std::deque<c10::intrusive_ptr<Work>> flying_;
-    c10::intrusive_ptr<Work> opening_ = {}; ///< of several stages: no collective starts before its last stage
+    /// An operation of several stages: no collective starts before its last stage.
+    c10::intrusive_ptr<Work> opening_ = {};
     std::size_t next_look_ = 0;
     int collectives_ = 0; ///< in flight
     int waiters_ = 0;
@@ -119,12 +123,13 @@ private:
     std::thread thread_;
 };
 
-/// Worlds that are being left: rank 0 stays until the other ranks have left, too, and the caller does not wait for that.
+/// Worlds that are ending: rank 0 stays until the other ranks have left, and the caller does not
+/// wait for that.
 void retire(std::unique_ptr<World> world);
 /// At the end of the process.
 void await_retired();
 
-/// As PyTorch names what went wrong between ranks.
+/// Throws PyTorch's exception for an error between ranks.
 [[noreturn]] void throw_as_torch(const std::string& who, const un::error& what);
 
 } // namespace unisono_torch

@@ -49,7 +49,7 @@ Kernel integer_kernel(Op op) {
     }
 }
 
-/// A sum of truths is "any", a product is "all".
+/// A sum of booleans is "any", a product is "all".
 Kernel truth_kernel(Op op) {
     switch (op) {
     case Op::SUM:

@@ -13,10 +13,10 @@ namespace unisono_torch {
 
 namespace un = unisono;
 
-/// Types that the library does not add travel as opaque elements of their size.
+/// Types that the library cannot add travel as opaque elements of their size.
 [[nodiscard]] un::Elements elements_of(at::ScalarType type);
 
-/// How tensors of one type are reduced. Movable before it is used only.
+/// How tensors of one type are reduced. Movable only before use.
 struct Combination {
     un::Elements elements = {};
     un::ReductionKind kind = un::ReductionKind::none; ///< none: `bytes`

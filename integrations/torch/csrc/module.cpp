@@ -11,7 +11,7 @@
 namespace unisono_torch {
 namespace {
 
-/// All that live, for the end of the process.
+/// All living process groups, for the end of the process.
 struct Living {
     std::mutex mutex;
     std::vector<c10::weak_intrusive_ptr<c10d::Backend>> backends;

@@ -1,8 +1,7 @@
 #pragma once
 
-/// \file
-/// The ranks of one process group, behind virtual functions: the only part of the extension that includes transports. It knows
-/// nothing of PyTorch.
+/// \file The ranks of one process group, behind virtual functions: the only part of the extension
+/// that includes transports. It does not depend on PyTorch.
 
 #include "unisono/arithmetic/grid_sum.hpp"
 #include "unisono/collective/untyped.hpp"
@@ -61,14 +60,14 @@ public:
     [[nodiscard]] virtual un::Operation receive(const un::Elements& elements, void* data, std::size_t count, int peer,
                                                 int tag) = 0;
 
-    /// Where peers' memory is mapped: data = the sum of all ranks' data on this grid. Otherwise nothing is started. `stretch` must
-    /// outlive the operation.
+    /// If peers' memory is mapped: data = the sum of all ranks' data on this grid. Otherwise
+    /// nothing starts. `stretch` must outlive the operation.
     [[nodiscard]] virtual std::optional<un::Operation> sum_on_grid(un::ElementType type, void* data, std::size_t count,
                                                                    const un::detail::GridStretch& stretch) = 0;
 
-    /// Waits a moment for the peers; longer as `attempt` grows, at most until `until`.
+    /// Waits briefly for the peers: longer as `attempt` grows, and at most until `until`.
     virtual void idle(std::uint32_t attempt, un::nanoseconds until) = 0;
-    /// Whether `wake` ends `idle`. Any thread may call it.
+    /// Whether `wake` ends `idle`. Any thread may call `wake`.
     [[nodiscard]] virtual bool wakes() const { return false; }
     virtual void wake() {}
     virtual void abort(const un::Fault& fault) = 0;
@@ -83,12 +82,14 @@ struct StoreFunctions {
     std::string get(const std::string& key, un::nanoseconds deadline) { return fetch(key, deadline); }
 };
 
-/// The ranks meet by the store. `transport`: auto (shared memory on one host, else hosts), shared_memory, hosts or tcp; alike on all
-/// ranks. `hosts`: names that separate ranks, see `un::HostsOptions`. Collective. Errors: those of `un::rendezvous` and of the transport; bad_input for another word.
+/// The ranks' rendezvous uses the store. `transport`: auto (shared memory on one host, otherwise
+/// hosts), shared_memory, hosts or tcp, the same on all ranks. `hosts`: names that separate ranks,
+/// see `un::HostsOptions`. Collective. Errors: those of `un::rendezvous` and of the transport;
+/// bad_input for another word.
 std::unique_ptr<World> make_world(int rank, int size, StoreFunctions store, std::chrono::milliseconds timeout,
                                   const std::string& transport, const std::vector<std::string>& hosts);
 
-// --- sums on a grid, by run-time type; float32, float64, bfloat16 and float16 -----------------------------------------
+// --- sums on a grid, by run-time type; float32, float64, bfloat16 and float16 --------------------
 
 [[nodiscard]] bool has_grid(un::ElementType type);
 /// The greatest exponent of these elements, see `un::needed_exponent`.

@@ -106,7 +106,8 @@ def main():
                 abs(a - b) / abs(b) for mine, theirs in zip(ours, gloos) for a, b in zip(mine[0], theirs[0])
             )
             print(f"{which}, {size} workers: losses differ from Gloo's by {most:.1e} at most, of their own size", flush=True)
-            failed |= most > 1e-3  # rounding grows from update to update, most with batch norm of few samples
+            # Rounding grows from update to update, most with batch norm of few samples.
+            failed |= most > 1e-3
         hashes = {size: {digest for _, digest in run(size, train, which, True)} for size in (1, 2, 4)}
         print(f"{which}: hashes on 1, 2 and 4 workers {hashes}", flush=True)
         failed |= len(set.union(*hashes.values())) != 1

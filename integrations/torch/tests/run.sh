@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Builds the extension into a folder and tests it: bash integrations/torch/tests/run.sh FOLDER
-# UNISONO_TEST_TORCH names a Python that has PyTorch, setuptools and ninja; without it the test is skipped.
+# Builds the extension in a folder and tests it:
+#     bash integrations/torch/tests/run.sh FOLDER
+# UNISONO_TEST_TORCH names a Python that has PyTorch, setuptools and ninja. Without it the test is
+# skipped.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 python=${UNISONO_TEST_TORCH:-}

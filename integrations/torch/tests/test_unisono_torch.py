@@ -107,7 +107,7 @@ def collectives(expected_transport):
                 compare("scatter", dtype, scatter)
             assert [each.tolist() for each in all_gather(None)] == [numbers(r, count, dtype).tolist() for r in range(size)]
 
-            # What Gloo has in part is compared with what it should be.
+            # What Gloo supports in part is compared with the expected values.
             wide = numbers(rank, size * count, dtype, seed=1)
             every = [numbers(r, size * count, dtype, seed=1) for r in range(size)]
             total = sum(each.double() for each in every)
@@ -138,7 +138,7 @@ def collectives(expected_transport):
         dist.all_reduce(x, op.AVG)
         same(x, (sum(numbers(r, 100, dtype).double() for r in range(size)) / size).to(dtype), dtype, "AVG")
 
-    # Rows of different numbers, and lists of tensors of different sizes.
+    # Different numbers of rows, and lists of tensors of different sizes.
     rows = torch.full((sum(range(1, size + 1)), 3), float(rank))
     got = torch.zeros((rank + 1) * size, 3)
     dist.all_to_all_single(got, rows, [rank + 1] * size, list(range(1, size + 1)))
@@ -147,7 +147,7 @@ def collectives(expected_transport):
     dist.all_to_all(outs, [torch.full((r + 1,), float(rank)) for r in range(size)])
     assert [each[0].item() for each in outs] == [float(r) for r in range(size)]
 
-    # Tensors that are not contiguous, empty, and of no dimension.
+    # Tensors that are not contiguous, are empty, or have no dimension.
     square = torch.arange(16.0).reshape(4, 4).t()
     dist.all_reduce(square)
     assert square.tolist() == (size * torch.arange(16.0).reshape(4, 4).t()).tolist()
@@ -161,7 +161,7 @@ def collectives(expected_transport):
     for x, n in zip(coalesced, (3, 70)):
         same(x, sum(numbers(r, n, torch.float32) for r in range(size)), torch.float32, "all_reduce_coalesced")
 
-    # Several tensors of one rank, and blocks of different sizes.
+    # Several tensors per rank, and blocks of different sizes.
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     pair = [torch.full((2,), float(rank)), torch.full((2,), float(size + rank))]
     backend.allreduce(pair).wait()
@@ -174,7 +174,8 @@ def collectives(expected_transport):
     dist.reduce_scatter(part, [torch.full((r + 1,), float(rank + r)) for r in range(size)])
     assert part.tolist() == [sum(range(size)) + size * rank * 1.0] * (rank + 1)
 
-    # Sparse sums: places that ranks share and do not share, none on one rank, and rows of several numbers.
+    # Sparse sums: indices that ranks share and do not share, none on one rank, and rows of several
+    # numbers.
     for values in (torch.ones(rank), torch.ones(rank, 3)):
         places = torch.tensor([[2 * i for i in range(rank)]], dtype=torch.int64)
         x = torch.sparse_coo_tensor(places, values, (2 * size, *values.shape[1:]))
@@ -186,7 +187,7 @@ def collectives(expected_transport):
         lambda: dist.all_reduce(torch.sparse_coo_tensor([[0]], [1.0], (4 + rank,))), "equal shape", error=RuntimeError
     )
 
-    # Messages, in both directions at once, with tags that arrive in another order.
+    # Messages in both directions at once, with tags that arrive in another order.
     right, left = (rank + 1) % size, (rank - 1) % size
     a, b = torch.zeros(5), torch.zeros(7)
     works = [dist.isend(torch.full((7,), 10.0 + rank), right, tag=2), dist.isend(torch.full((5,), float(rank)), right, tag=1)]
@@ -369,7 +370,7 @@ def barrier_misses():
     else:
         time.sleep(3)
         text = ""
-    dist.barrier()  # the group is as usable as before
+    dist.barrier()  # the group remains usable
     return text
 
 

@@ -51,7 +51,8 @@ def _create(options, backend_options):
         raise TypeError(f"unisono_torch: pg_options is a {type(chosen).__name__}; expected unisono_torch.Options")
     ranks = list(options.global_ranks_in_group)
     hosts = [name for name in os.environ.get("UNISONO_HOSTS", "").split(",") if name]
-    if ranks and len(hosts) > max(ranks):  # one for each rank of the job, of which this group has some
+    # One for each rank of the job. This group has some of them.
+    if ranks and len(hosts) > max(ranks):
         hosts = [hosts[rank] for rank in ranks]
     return _C.create(
         store=options.store,
@@ -106,7 +107,7 @@ class MicroBatches:
 
     @staticmethod
     def _hook(self, bucket):
-        # By parameter, since DDP cuts its buckets anew after the first backward.
+        # By parameter, because DDP divides its buckets again after the first backward pass.
         buffer = bucket.buffer()
         parameters = bucket.parameters()
         kept = [self._kept.setdefault(parameter.data_ptr(), []) for parameter in parameters]

@@ -1,11 +1,11 @@
-// Does a compiler contract a * b + c to an FMA in kernels whose bits are promised? This program is compiled with -O3 -mfma
-// -mavx2 by each compiler at hand, computes with every such kernel on operands for which the two differ, and compares with
-// products that went through memory.
+// Does a compiler contract a * b + c to an FMA in kernels whose bits are promised? Each available
+// compiler compiles this program with -O3 -mfma -mavx2. It computes with every such kernel on
+// operands for which the two differ, and compares with products that went through memory.
 //
-//   probe                     0: as promised. 1: a kernel was contracted (or is wrong otherwise). 77: no FMA here.
+//     probe    0: as promised. 1: a kernel was contracted (or is wrong otherwise). 77: no FMA here.
 //
-// Compiled with UNISONO_TEST_WITHOUT_GUARD, the library's guards are taken away, and the program succeeds if it does notice
-// a contraction: so it is known to bite.
+// With UNISONO_TEST_WITHOUT_GUARD the library's guards are removed, and the program succeeds if it
+// detects a contraction. This shows that the test can fail.
 
 #include <unisono/core/config.hpp>
 
@@ -41,7 +41,7 @@ namespace probe {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// As an optimizer's author writes it.
+/// As the author of an optimizer writes it.
 template <class T>
 struct Momentum {
     T rate, momentum;
@@ -63,7 +63,7 @@ inline constexpr auto mix = [](float x, float y) { return x * 0.7f + y * 0.7f; }
 
 UNISONO_NO_CONTRACTION_END
 
-/// Outside of the guarded region: g++ obeys here, too, since the kernel decides.
+/// Outside of the guarded region. g++ still does not contract, because the kernel decides.
 struct Outside {
     float factor;
     UNISONO_INLINE void operator()(float& p, const float& g) const { p = p * factor + g; }
@@ -153,7 +153,7 @@ void squares(un::InstructionSet set) {
     compare("sum of squares", set, std::vector<double>{found}, std::vector<double>{lane[0]});
 }
 
-/// What a rank has done meanwhile and what the others have: two products.
+/// The change of a rank and that of the others: two products.
 template <class T>
 void mixed(const char* what, un::InstructionSet set) {
     using W = un::accumulator_t<T>;
@@ -172,7 +172,7 @@ void mixed(const char* what, un::InstructionSet set) {
     compare(what, set, found, wanted);
 }
 
-/// A user's operation with a product and a sum in it, through the combine kernel.
+/// A user's operation with a product and a sum, through the combine kernel.
 void combine(un::InstructionSet set) {
     const auto a = numbers<float>(9, 515);
     const auto b = numbers<float>(10, 515);

@@ -1,6 +1,7 @@
-// Compiled with -ffast-math (and, for comparison, without): sums on a grid must have the same bits, whatever the compiler's
-// flags do to floats, and whether or not the processor flushes subnormals. Prints one number for all results; exit status 1 if
-// it is not the one that every build has, 77 where the flags are not what the name of the test says.
+// Compiled with -ffast-math (and, for comparison, without). Sums on a grid must have the same bits
+// whatever these flags do to floats, and whether or not the processor flushes subnormals. Prints
+// one number for all results. Exit status 1: it is not the number of every build. 77: the flags are
+// not those that the name of the test says.
 #include <unisono/arithmetic/grid.hpp>
 #include <unisono/arithmetic/grid_sum.hpp>
 
@@ -30,8 +31,8 @@ void mix(const void* data, std::size_t bytes) {
     for (std::size_t i = 0; i < bytes; ++i) hash = (hash ^ at[i]) * 1099511628211u;
 }
 
-/// By bits alone, so that no flag changes what goes in: exponents from `low` to `low + spread`, subnormals, zeros, and where
-/// asked for infinities and NaN.
+/// Made from bits only, so that no flag changes the input: exponents from `low` to `low + spread`,
+/// subnormals, zeros, and if requested infinities and NaN.
 template <class T>
 T any(int low, int spread, bool special) {
     const std::uint64_t random = random_bits();
@@ -95,7 +96,7 @@ void probe(int low, int spread, double weight) {
         if (first != hash) std::printf("instruction sets differ\n");
         if (first != hash) hash = 0;
     }
-    // What is not finite is found, and marked, on whichever set is the best here.
+    // Values that are not finite are found and marked on any instruction set.
     for (T& one : sources[0]) one = any<T>(low, spread, true);
     std::vector<std::int64_t> image(count);
     std::vector<T> sum(count);

@@ -61,7 +61,8 @@ def check_checkpoint(folder):
     assert seen["running_mean"].dtype == numpy.float64
     assert manifest["optimizer"]["arrays"] == ["exp_avg", "exp_avg_sq"]
     assert len({file["name"] for file in manifest["files"] if file["name"].startswith("optimizer")}) >= 2
-    for index, parameter in enumerate(manifest["parameters"]):  # slices of several ranks make wholes
+    # Slices of several ranks make whole tensors.
+    for index, parameter in enumerate(manifest["parameters"]):
         for array in range(2):
             pieces = parts.get((index, array), {})
             whole = numpy.concatenate([pieces[first] for first in sorted(pieces)]) if pieces else numpy.zeros(0)
@@ -110,7 +111,7 @@ def check_refused(folder):
         try:
             load_file(folder / "bad")
             raise AssertionError(f"safetensors accepts {case}")
-        except (SafetensorError, KeyError):  # the latter: of a type that numpy has not
+        except (SafetensorError, KeyError):  # the latter: of a type that numpy does not have
             pass
         text, status = show(folder / "bad")
         assert status == 1 and text.startswith("refused: "), (case, text)

@@ -1,5 +1,5 @@
-// For check.py: `tensors write FOLDER` trains a little and saves it, `tensors show FILE` says what is in a safetensors file, or
-// why it refuses it.
+// For check.py: `tensors write FOLDER` trains a little and saves; `tensors show FILE` prints the
+// contents of a safetensors file, or why it is refused.
 #include "../training.hpp"
 
 #include "unisono/checkpoint/safetensors.hpp"

@@ -1,5 +1,5 @@
-// Compiled at each level of optimisation: a program whose only call passes the executor a state that lies on the caller's stack. Exit
-// status 1 if a sum is wrong.
+// Compiled at each level of optimisation: a program whose only call passes the executor a state on
+// the caller's stack. Exit status 1 if a sum is wrong.
 #include <unisono/reproducible.hpp>
 #include <unisono/unisono.hpp>
 

@@ -1,4 +1,5 @@
-// What a program instantiates, so that templates' bodies are compiled with a stranger's flags, too.
+// Instantiations of a program, so that the bodies of templates are compiled with a user's flags,
+// too.
 #include <cstddef>
 #include <cstdint>
 #include <span>

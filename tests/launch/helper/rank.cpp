@@ -1,5 +1,5 @@
-// A rank of a job for the tests of launchers and control planes: launch_rank MODE [NUMBERS...]. What it prints is what the
-// tests look at.
+// A rank of a job for the tests of launchers and control planes: launch_rank MODE [NUMBERS...]. The
+// tests read what it prints.
 
 #include <unisono/launch/elastic_folder.hpp>
 #include <unisono/launch/fork_run.hpp>
@@ -26,7 +26,7 @@ void print(const un::Fault& fault) {
     std::fflush(stdout);
 }
 
-/// Waits for the first fault; `since` is when it was caused.
+/// Waits for the first fault, which was caused at `since`.
 int await_fault(un::ControlPlane& plane, un::nanoseconds since) {
     const un::nanoseconds limit = in(20s);
     while (plane.first_fault() == nullptr) {
@@ -41,7 +41,8 @@ int await_fault(un::ControlPlane& plane, un::nanoseconds since) {
     return 1;
 }
 
-/// A moment at which something shall happen on one rank, known to all: clocks of one host are one clock.
+/// A time, known to all ranks, at which one rank does something. All clocks of one host are one
+/// clock.
 un::nanoseconds agree_on_moment(un::ControlPlane& plane) {
     const un::nanoseconds mine = in(50ms);
     const auto blobs = plane.all_gather(std::as_bytes(std::span(&mine, 1)), in(20s));
@@ -55,7 +56,8 @@ void sleep_until(un::nanoseconds moment) {
     if (left > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(left));
 }
 
-/// As the first rank of an elastic world: in a process of its own, which ends with its process group.
+/// Acts as the first rank of an elastic world, in a process of its own, which ends with its process
+/// group.
 int listen_for_newcomers() {
     un::MeetingPoint point = un::detail::admission_point({.folder = std::getenv("UNISONO_ELASTIC_FOLDER")});
     const un::detail::Listener listener = un::detail::listen_at(true, 0);
@@ -80,7 +82,9 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
         return 0;
     }
     if (mode ==
-        "world") { // the ranks of a first elastic world meet; one listens for those that come, and leaves its file
+        // The ranks of a first elastic world meet. One of them listens for processes that join, and
+        // leaves its file.
+        "world") {
         if (std::getenv("UNISONO_JOINS") != nullptr) return 0;
         { const un::ControlPlane plane = un::rendezvous({.timeout = 20s, .linger = 10s}); }
         const bool listens = std::strcmp(std::getenv("UNISONO_RANK"), "0") == 0;
@@ -96,7 +100,8 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
         std::printf("gathered %s, host has %d\n", all.c_str(), plane.placement().local_world);
         return 0;
     }
-    if (mode == "asked") { // SIGTERM is to end all: rank 0 has something to write before it ends
+    // SIGTERM ends all ranks. Rank 0 writes something before it ends.
+    if (mode == "asked") {
         static std::atomic<bool> asked = false;
         std::signal(SIGTERM, [](int) { asked = true; });
         std::puts("ready");
@@ -111,7 +116,8 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
     }
     const int victim = numbers.at(0);
     const un::nanoseconds moment = agree_on_moment(plane);
-    if (mode == "signal") { // the victim gets a signal; with a third number it leaves a child that holds its files
+    // The victim gets a signal. With a third number it leaves a child that holds its files.
+    if (mode == "signal") {
         if (plane.rank() == victim) {
             sleep_until(moment);
             if (numbers.size() > 2 && ::fork() == 0) {
@@ -129,7 +135,8 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
         }
         return await_fault(plane, moment);
     }
-    if (mode == "stop") { // the victim is stopped; the others' deadline passes
+    // The victim is stopped, and the others' deadline passes.
+    if (mode == "stop") {
         if (plane.rank() == victim) {
             sleep_until(moment);
             ::kill(::getpid(), SIGSTOP);
@@ -144,7 +151,8 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
         }
         return 0;
     }
-    if (mode == "storm") { // the victim gets a signal at any moment of a lively exchange
+    // The victim gets a signal at any time during a busy exchange.
+    if (mode == "storm") {
         std::thread storm;
         if (plane.rank() == victim) {
             storm = std::thread([&] {
@@ -161,7 +169,8 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
         if (storm.joinable()) storm.join();
         return 1;
     }
-    if (mode == "slow") { // the victim computes for longer than anyone would wait for an answer
+    // The victim computes for longer than a rank waits for an answer.
+    if (mode == "slow") {
         if (plane.rank() == victim) {
             const un::nanoseconds until = in(std::chrono::milliseconds(numbers.at(1)));
             volatile unsigned work = 0;
@@ -194,7 +203,7 @@ int expect_error(Body body) {
     }
 }
 
-/// Of fork_run, which wants a process without threads.
+/// Tests fork_run, which requires a process without threads.
 int forked(const std::string& what) {
     const auto gather = [](un::ControlPlane& plane) { static_cast<void>(plane.all_gather({}, in(20s))); };
     if (what == "well") {
@@ -232,7 +241,8 @@ int forked(const std::string& what) {
             });
         });
     }
-    if (what == "stubborn") { // the others do not listen
+    // The others ignore the signal.
+    if (what == "stubborn") {
         return expect_error([&] {
             un::fork_run(3,
                          [](const un::Identity& me) {
@@ -242,7 +252,8 @@ int forked(const std::string& what) {
                          {.timeout = 30s, .grace = 100ms});
         });
     }
-    if (what == "orphan") { // what a rank has forked holds its pipe for longer than the job may take
+    // A child of a rank holds the rank's pipe for longer than the job may take.
+    if (what == "orphan") {
         const un::nanoseconds began = un::steady_now();
         int pids[2];
         if (::pipe(pids) != 0) return 1;
@@ -274,7 +285,8 @@ int forked(const std::string& what) {
                          {.timeout = 300ms});
         });
     }
-    if (what == "unheard") { // SIGCHLD is ignored: the system does not say how a rank ended
+    // SIGCHLD is ignored, so the system does not report how a rank ended.
+    if (what == "unheard") {
         std::signal(SIGCHLD, SIG_IGN);
         static_cast<void>(expect_error([] { un::fork_run(3, [](un::ControlPlane&) {}); }));
         static_cast<void>(expect_error([] { un::fork_run(3, [](const un::Identity&) {}); }));
@@ -290,7 +302,8 @@ int forked(const std::string& what) {
                    });
                });
     }
-    if (what == "long") { // a pipe may have one page: where a user has many, or asks for it
+    // A pipe may have only one page, if a user has many pipes or asks for it.
+    if (what == "long") {
         return expect_error([&] {
             un::fork_run(2, [&](const un::Identity& me) {
                 for (int fd = 3; fd < 64; ++fd) static_cast<void>(::fcntl(fd, F_SETPIPE_SZ, 4096));
@@ -306,7 +319,7 @@ int forked(const std::string& what) {
         const int status = expect_error([] { un::fork_run(2, [](const un::Identity&) {}); });
         done = true;
         other.join();
-        un::fork_run(2, [](const un::Identity&) {}); // it is gone
+        un::fork_run(2, [](const un::Identity&) {}); // the other thread has ended
         return status;
     }
     if (what == "again") {

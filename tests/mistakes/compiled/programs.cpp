@@ -1,4 +1,5 @@
-// Mistakes of a first program that the compiler finds: what it says, word for word. ../mistakes.cpp has those that show when the program runs.
+// Mistakes in first programs that the compiler finds, with its exact messages. ../mistakes.cpp has
+// mistakes that show at run time.
 #include "unisono/unisono.hpp"
 
 #include "unisono/join.hpp"

@@ -27,7 +27,8 @@ void say(const std::string& text) {
     std::fflush(stdout);
 }
 
-/// An epoch of the digits example, with sums on a grid: its bits do not depend on where the ranks are.
+/// An epoch of the digits example with sums on a grid. Its bits do not depend on where the ranks
+/// are.
 template <class World>
 std::string bits(World& world) {
     const auto images = test::images();
@@ -73,7 +74,7 @@ int use(World& world, const std::string& mode, const std::vector<int>& numbers) 
         }
         sum();
         say(text);
-    } else if (mode == "loop") { // COUNT MILLISECONDS: until all agree that so much time has passed
+    } else if (mode == "loop") { // COUNT MILLISECONDS: until all agree that this time has passed
         const auto until = un::steady_now() + numbers.at(1) * un::nanoseconds{1'000'000};
         for (int i = 0;; ++i) {
             sum();

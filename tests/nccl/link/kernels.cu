@@ -1,5 +1,5 @@
-// What runs on a GPU: the kernels by which our own schedules combine there. Compiled by nvcc, not run. (A Trainer that stays there is that of
-// examples/digits_on_gpu.)
+// The code that runs on a GPU: kernels by which Unisono's schedules combine there. nvcc compiles
+// it; it is not run. (examples/digits_on_gpu has a Trainer that stays on the GPU.)
 #include <unisono/nccl.hpp>
 
 namespace un = unisono;

@@ -1,4 +1,5 @@
-// What a program over NCCL itself does: where there are GPUs, a sum; where there are none, an error that says so, at once.
+// A program over NCCL itself. With GPUs it makes a sum. Without a GPU it immediately fails with an
+// error that says so.
 #include <unisono/nccl.hpp>
 
 #include <cstdio>

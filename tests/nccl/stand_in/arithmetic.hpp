@@ -1,5 +1,6 @@
-// The stand-in's arithmetic for a Trainer: kernels of the host, in the stream's turn. Those of the host's own arithmetic, or Thrust's
-// (thrust_arithmetic.hpp, to be included instead).
+// The stand-in's arithmetic for a Trainer: kernels on the host, in the order of the stream. They
+// are those of the host's own arithmetic. thrust_arithmetic.hpp, which may be included instead, has
+// Thrust's.
 #pragma once
 
 #include "on_stream.hpp"
@@ -18,7 +19,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The host's kernels by the names of ThrustArithmetic.
+/// The host's kernels under the names of ThrustArithmetic.
 struct HostKernels : HostArithmetic {
     template <class T>
     static void fill(std::span<T> x, std::type_identity_t<T> value) {

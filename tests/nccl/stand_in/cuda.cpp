@@ -20,8 +20,9 @@ namespace {
 class Arena;
 Arena& arena();
 
-/// Memory of all devices: mapped twice, and the program knows the address only at which it can't be touched. A fork has devices of its
-/// own, with nothing in them: CUDA itself refuses to work in the fork of a process that has used it, but these tests share a process.
+/// Memory of all devices. It is mapped twice, and the program knows only the address at which
+/// access faults. A fork has devices of its own, without contents. CUDA itself refuses to work in a
+/// fork of a process that has used it, but these tests share a process.
 class Arena {
 public:
     static constexpr std::size_t bytes = std::size_t{1} << 28;
@@ -47,7 +48,7 @@ public:
         used_[at] = size;
         return device_ + at;
     }
-    /// Its size; 0 for what was not taken here.
+    /// Returns its size, or 0 if this arena did not allocate it.
     std::size_t give(const void* address) {
         const auto known = used_.find(static_cast<std::size_t>(static_cast<const std::byte*>(address) - device_));
         if (known == used_.end()) return 0;
@@ -71,7 +72,7 @@ private:
         make();
         used_.clear();
     }
-    /// At that address, if it is one, in place of what is there.
+    /// Maps at the given address, if there is one, in place of what is there.
     static std::byte* map(void* at, int file, int protection) {
         at = ::mmap(at, bytes, protection, MAP_SHARED | (at != nullptr ? MAP_FIXED : 0), file, 0);
         if (at == MAP_FAILED) std::abort();
@@ -111,7 +112,7 @@ void launch(cudaStream_t stream, std::function<void()> work) {
     const Lock lock(state().mutex);
     if (stream->untaken != 0) state().note("a kernel was launched while NCCL had not taken a call before it");
     state().enqueue(stream, [work = std::move(work)](Lock& held) {
-        held.unlock(); // it may take its time
+        held.unlock(); // may take long
         work();
         held.lock();
     });
@@ -187,7 +188,7 @@ cudaError_t cudaGetLastError() { return cudaSuccess; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
     const Lock lock(state().mutex);
-    if (state().behaviour.devices == 0) return cudaErrorNoDevice; // and *count stays what it was
+    if (state().behaviour.devices == 0) return cudaErrorNoDevice; // and *count keeps its value
     *count = state().behaviour.devices;
     return cudaSuccess;
 }
@@ -264,12 +265,12 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     const Lock lock(state().mutex);
-    stream->ends = true; // once what is left of it is carried out
+    stream->ends = true; // after the rest of its work
     state().changed.notify_all();
     --state().counts.streams;
     return cudaSuccess;
 }
-/// What is not carried out must not be asked.
+/// Work in a capture, which does not run, must not be queried.
 static bool asks_a_capture(const std::shared_ptr<Capture>& capture) {
     if (capture == nullptr) return false;
     capture->invalid = true;
@@ -317,7 +318,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     const Lock lock(state().mutex);
-    if (event->capture != nullptr && stream->capture == nullptr) { // it takes part from now on
+    // The stream joins the capture here.
+    if (event->capture != nullptr && stream->capture == nullptr) {
         stream->capture = event->capture;
         stream->capture->streams.push_back(stream);
     }
@@ -325,7 +327,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         stream->capture->invalid = true;
         return cudaErrorStreamCaptureIsolation;
     }
-    if (stream->capture != nullptr) return cudaSuccess; // the recording's order is one of those that are allowed
+    // The order of the recording is an allowed one.
+    if (stream->capture != nullptr) return cudaSuccess;
     state().enqueue(stream, [done = event->done](Lock& held) { state().changed.wait(held, [&] { return *done; }); });
     return cudaSuccess;
 }
@@ -348,7 +351,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     if (stream->untaken != 0) state().note("a capture was ended while NCCL had not taken a call of it");
     for (StandInStream* const one : capture->streams) one->capture = nullptr;
     std::erase(state().captures, capture);
-    const std::shared_ptr<Recording> recording = std::move(capture->recording); // events know of the capture still
+    // Events still refer to the capture.
+    const std::shared_ptr<Recording> recording = std::move(capture->recording);
     if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
     *graph = new StandInGraph{recording};
     ++state().counts.graphs;

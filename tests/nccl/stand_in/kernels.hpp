@@ -1,4 +1,4 @@
-// The stand-in's kernels: combinations by the host's code, in the stream's turn.
+// The stand-in's kernels: the host's code combines, in the order of the stream.
 #pragma once
 
 #include "stand_in.hpp"

@@ -40,7 +40,8 @@ struct Clique {
     int ranks = 0;
     std::vector<ncclComm_t> members;
     int arrived = 0;
-    std::map<std::uint64_t, std::vector<Call>> calls; ///< collectives by number, one call a rank
+    /// Collectives by number, with one call per rank.
+    std::map<std::uint64_t, std::vector<Call>> calls;
     std::map<std::uint64_t, int> came;
     std::map<std::pair<int, int>, std::deque<std::shared_ptr<Mail>>> mail;
     struct Split {
@@ -82,12 +83,12 @@ struct StandInCommunicator {
     int rank = 0;
     int device = 0;
     bool ready = false;
-    int questions = 0; ///< until what was asked is done
+    int questions = 0; ///< until the request is done
     std::vector<std::function<void()>> untaken;
-    std::vector<StandInStream*> streams; ///< of the untaken
+    std::vector<StandInStream*> streams; ///< of the calls that were not taken
     ncclResult_t error = ncclSuccess;
     std::uint64_t collectives = 0;
-    int running = 0;  ///< tasks that were enqueued and are not done
+    int running = 0;  ///< enqueued tasks that are not done
     int captured = 0; ///< calls that graphs hold
     int splits = 0;
     bool splitting = false;
@@ -126,7 +127,7 @@ T combine(T a, T b, ncclRedOp_t operation) {
     else return a + b;
 }
 
-/// In the order of ranks, in float for elements of 16 bits.
+/// Adds in the order of ranks, in float for elements of 16 bits.
 template <class T, class Wide>
 void reduce(const std::vector<Call>& calls, std::size_t first, std::size_t count, std::byte* out) {
     const ncclRedOp_t operation = calls[0].weighted ? ncclSum : calls[0].operation;
@@ -161,7 +162,7 @@ void put(void* to, const void* from, std::size_t bytes) {
     if (bytes != 0) std::memmove(seen_by_host(to), from, bytes);
 }
 
-/// All ranks have come.
+/// Runs when all ranks have called.
 void carry_out(const std::vector<Call>& calls) {
     const Call& first = calls[0];
     const std::size_t each = bytes_of(first.type);
@@ -204,7 +205,8 @@ void carry_out(const std::vector<Call>& calls) {
     }
 }
 
-/// On the stream's thread: whether it may go on; false once the communicator was aborted.
+/// Runs on the stream's thread. Returns true when the stream may continue, false once the
+/// communicator is aborted.
 template <class Met>
 bool wait_for(ncclComm_t one, Lock& lock, Met met) {
     state().changed.wait(lock, [&] { return one->aborted || met(); });
@@ -226,7 +228,8 @@ void run_collective(ncclComm_t one, const Call& call, Lock& lock) {
         }
         state().changed.notify_all();
     }
-    wait_for(one, lock, [&] { return clique.came[number] > clique.ranks; }); // what does not fit hangs
+    // Mismatched calls hang.
+    wait_for(one, lock, [&] { return clique.came[number] > clique.ranks; });
 }
 
 void run_group(ncclComm_t one, const std::vector<Call>& calls, Lock& lock) {
@@ -260,7 +263,7 @@ void run_group(ncclComm_t one, const std::vector<Call>& calls, Lock& lock) {
 thread_local int depth = 0;
 thread_local std::vector<std::pair<ncclComm_t, Call>> grouped;
 
-/// The calls of one communication; with the lock held.
+/// Takes the calls of one communication, with the lock held.
 ncclResult_t take(const std::vector<std::pair<ncclComm_t, Call>>& calls) {
     if (calls.empty()) return ncclSuccess;
     const ncclComm_t one = calls[0].first;
@@ -319,7 +322,7 @@ ncclResult_t add(ncclComm_t one, Call call) {
     return take({{one, call}});
 }
 
-/// Answers one question to a communicator; with the lock held.
+/// Answers one query of a communicator, with the lock held.
 ncclResult_t answer(ncclComm_t one) {
     if (one->error != ncclSuccess) return one->error;
     if (one->splitting || one->opens_window) return ncclInProgress;

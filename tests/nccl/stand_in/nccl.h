@@ -1,12 +1,12 @@
-// A STAND-IN for NCCL, over memory of the host: as much of it as unisono/transport/nccl_*.hpp use, for tests on machines without a
-// GPU. See stand_in.hpp.
+// A STAND-IN for NCCL, over memory of the host, for tests on machines without a GPU. It has what
+// unisono/transport/nccl_*.hpp use. See stand_in.hpp.
 #pragma once
 
 #include "cuda_runtime_api.h"
 
 #include <cstddef>
 
-#ifndef NCCL_VERSION_CODE // a test of old headers says another
+#ifndef NCCL_VERSION_CODE // a test of old headers defines another
 #define NCCL_VERSION_CODE 22809
 #endif
 

@@ -1,4 +1,4 @@
-// Kernels of the host that are carried out in the turn of a stand-in's stream, on what lies at addresses of a device.
+// Kernels of the host that run in the order of a stand-in's stream, on data at device addresses.
 #pragma once
 
 #include "stand_in.hpp"
@@ -14,7 +14,8 @@
 
 namespace stand_in {
 
-/// What unisono::StreamArithmetic has, by `Kernels` with the same functions for memory of the host.
+/// The interface of unisono::StreamArithmetic, on `Kernels` with the same functions for memory of
+/// the host.
 template <class Kernels>
 struct OnStream {
     explicit OnStream(cudaStream_t given) : stream(given) {}

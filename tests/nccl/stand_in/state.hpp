@@ -1,4 +1,5 @@
-// What the two halves of the stand-in (cuda.cpp, nccl.cpp) share: one lock for everything, and streams that are threads.
+// Shared by the two halves of the stand-in (cuda.cpp, nccl.cpp): one lock for everything, and
+// streams that are threads.
 #pragma once
 
 #include "stand_in.hpp"
@@ -23,7 +24,7 @@ using Lock = std::unique_lock<std::mutex>;
 /// Runs with the lock held, and may wait on `State::changed` with it.
 using Task = std::function<void(Lock&)>;
 
-/// What was enqueued while streams were captured, in that order.
+/// The work that was enqueued while streams were captured, in order.
 struct Recording {
     std::vector<Task> tasks;
     std::vector<std::function<void()>> at_launch, at_end;
@@ -31,7 +32,7 @@ struct Recording {
         for (const auto& one : at_end) one();
     }
 };
-/// A capture under way.
+/// A capture in progress.
 struct Capture {
     std::shared_ptr<Recording> recording = std::make_shared<Recording>();
     std::vector<StandInStream*> streams; ///< its origin first
@@ -57,7 +58,7 @@ struct StandInStream {
 
 struct StandInEvent {
     std::shared_ptr<bool> done = std::make_shared<bool>(true);
-    std::shared_ptr<stand_in::Capture> capture; ///< in which it was recorded
+    std::shared_ptr<stand_in::Capture> capture; ///< the capture that recorded it
 };
 
 namespace stand_in {
@@ -83,7 +84,8 @@ struct State {
         stream->tasks.push_back(std::move(task));
         changed.notify_all();
     }
-    /// A call that this thread's captures do not survive, if it has any: of memory, and of what is synchronous.
+    /// Invalidates this thread's captures, if it has any: for calls that handle memory or are
+    /// synchronous.
     bool breaks_capture() {
         bool broken = false;
         for (const auto& one : captures) {

@@ -1,5 +1,6 @@
-// The stand-in's arithmetic and combinations by Thrust, on its system of one thread: in place of arithmetic.hpp and kernels.hpp, and before all other
-// headers. CCCL looks for CUDA's headers and would take the stand-in's for them, so here it is told that there are none.
+// The stand-in's arithmetic and combinations by Thrust, on its system of one thread. Include it
+// instead of arithmetic.hpp and kernels.hpp, before all other headers. CCCL looks for CUDA's
+// headers and would accept the stand-in's, so this file tells it that there are none.
 #pragma once
 
 #if defined(__CCCL_CONFIG)

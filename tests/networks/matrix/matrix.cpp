@@ -1,8 +1,10 @@
-// The policy matrix over networks: every pair of policies that tests/matrix crosses pairwise trains like a serial loop in double, over
-// each network, on 1 to 4 ranks. Compiled once, for a transport behind which each network is (any_network.hpp).
+// The policy matrix over networks: every pair of policies that tests/matrix crosses pairwise trains
+// like a serial loop in double, over each network, on 1 to 4 ranks. It is compiled once, for a
+// transport with each network behind it (any_network.hpp).
 //
-// Row i of the table runs once over network k, on 1 + (i + k) % 4 ranks (at least as many as it has servers): so each combination runs
-// over each network, and each network on each number of ranks.
+// Row i of the table runs once over network k, on 1 + (i + k) % 4 ranks, and on at least as many as
+// it has servers. So each combination runs over each network, and each network on each number of
+// ranks.
 #include "../any_network.hpp"
 #define UNISONO_TEST_TRANSPORT test::AnyNetwork
 #include "../../matrix/pairwise.hpp"
@@ -16,7 +18,7 @@ namespace {
 
 using namespace unisono_matrix;
 
-/// Calls `body(number)` for each network, with its name in what is told of failures.
+/// Calls `body(number)` for each network. Reports of failures have the network's name.
 template <class Body>
 void over_each_network(Body body) {
     int number = 0;
@@ -27,7 +29,8 @@ void over_each_network(Body body) {
     BOOST_TEST_REQUIRE(number > 0);
 }
 
-/// Over the network `network`, unless that has another number of ranks: then another start of the program runs it.
+/// Runs over the network `network`, unless it has another number of ranks. Another start of the
+/// program runs that.
 template <class Check>
 void on(int ranks, Check check) {
     if (test::network->ranks != 0 && test::network->ranks != ranks) return;
@@ -78,7 +81,7 @@ BOOST_AUTO_TEST_CASE(owners_of_slices) {
                   un::AccumulateSamples{.samples = 7}, un::BySamples{}, un::ConstantRate{});
 #endif
         });
-        // What no network makes possible.
+        // Combinations that no network can run.
         check(SumOnlyReducer{}, un::Synchronous{}, EqualShards{}, un::FiniteGuard{}, sgd, sampler, un::NoAccumulation{},
               un::BySamples{}, un::ConstantRate{});
         check(un::NativeReducer{}, un::LocalSteps{.steps = 3}, un::StateSharding{}, un::FiniteGuard{}, sgd, sampler,

@@ -1,4 +1,4 @@
-// What component compiled is for: the same program takes the library's templates.
+// The purpose of component compiled: the same program takes the library's templates.
 #include <unisono/unisono.hpp>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// What component cuda is for. Where there is no GPU, it says so.
+// The purpose of component cuda. Without a GPU, the program says so.
 #include <unisono/cuda.hpp>
 
 #include <unisono/collective/all_reduce.hpp>

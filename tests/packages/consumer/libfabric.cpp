@@ -1,4 +1,4 @@
-// What component libfabric is for.
+// The purpose of component libfabric.
 #include <unisono/libfabric.hpp>
 
 #include <unisono/collective/all_reduce.hpp>

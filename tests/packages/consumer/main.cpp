@@ -1,4 +1,5 @@
-// A program of somebody else's: two ranks add what they have. It prints the sum, and fails if that is wrong.
+// A third-party program: two ranks add their numbers. It prints the sum, and fails if the sum is
+// wrong.
 #include <unisono/unisono.hpp>
 
 #include <cstdio>

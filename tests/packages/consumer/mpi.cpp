@@ -1,4 +1,4 @@
-// What component mpi is for; started without mpirun, so a world of one.
+// The purpose of component mpi. It is started without mpirun, so it is a world of one.
 #include <unisono/mpi.hpp>
 
 #include <unisono/collective/all_reduce.hpp>

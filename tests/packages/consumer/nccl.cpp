@@ -1,4 +1,4 @@
-// What component nccl is for. Where there is no GPU, it says so.
+// The purpose of component nccl. Without a GPU, the program says so.
 #include <unisono/nccl.hpp>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// What component thrust is for; on the host, since no CUDA is asked for.
+// The purpose of component thrust: on the host, because no CUDA is requested.
 #include <unisono/thrust.hpp>
 
 #include <cstdio>

@@ -18,9 +18,10 @@ folder = Path(build) / "nvcc"
 folder.mkdir(parents=True, exist_ok=True)
 FLAGS = ["-std=c++20", "--expt-relaxed-constexpr", f"-I{repository}/include", "-Werror", "all-warnings"]
 
-# Fused multiply-adds that the formulas of optimizer/ have by name: in the element's type, in PyTorch's places.
+# Fused multiply-adds that the formulas of optimizer/ name: in the element's type, where PyTorch has
+# them.
 EXPECTED = {
-    "contracted_kernel": 1,  # what a plain product would be: the count does see it
+    "contracted_kernel": 1,  # as a plain product would be: shows that the count detects it
     "AddWeighted": 0,
     "3Sgd5Plain": 2,  # weight decay, the step
     "3Sgd5Heavy": 4,  # the velocity, and Nesterov's look ahead
@@ -37,7 +38,8 @@ EXPECTED = {
 def run(*command):
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=800)
     if done.returncode:
-        told = [line[:400] for line in (done.stdout + done.stderr).splitlines()] # nvcc quotes lines of many kilobytes
+        # nvcc quotes lines of many kilobytes.
+        told = [line[:400] for line in (done.stdout + done.stderr).splitlines()]
         sys.exit("\n".join([" ".join(map(str, command)), *told[:60]]))
     return done.stdout
 
@@ -51,7 +53,7 @@ def fused(flags):
         kernel = next((known for known in EXPECTED if known in name), None)
         if kernel is None:
             sys.exit(f"a kernel that is not expected: {name}")
-        # What has no rounding in its name may be fused by the assembler.
+        # The assembler may fuse operations without a rounding in their names.
         free = len(re.findall(r"\bmul(?:\.ftz)?\.f(?:32|64)\b", body))
         division_free = not re.search(r"\b(div|sqrt)\.(approx|full)", body)
         count = (len(re.findall(r"\bfma\.rn(?:\.ftz)?\.f(?:32|64)\b", body)), free, division_free)

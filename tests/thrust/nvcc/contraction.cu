@@ -1,4 +1,5 @@
-// A kernel for each functor whose bits are promised, with no Thrust around: check.py counts the fused multiply-adds in each.
+// A kernel for each functor whose bits are promised, without Thrust: check.py counts the fused
+// multiply-adds in each.
 #include <unisono/arithmetic/accumulate.hpp>
 #include <unisono/arithmetic/operations.hpp>
 #include <unisono/arithmetic/thrust_elements.hpp>
@@ -10,7 +11,7 @@
 
 namespace un = unisono;
 
-/// Runs where an optimizer says: its functor is a kernel of its own.
+/// Runs an optimizer's functor in a kernel of its own.
 template <class Functor, class... T>
 __global__ void update_kernel(Functor functor, T*... arrays) {
     functor(arrays[threadIdx.x]...);
@@ -27,7 +28,7 @@ __global__ void element_kernel(Functor functor, float* y, const float* x) {
     functor(y[threadIdx.x], x[threadIdx.x]);
 }
 
-// To show that the test notices: a product that is added as nvcc likes it.
+// Shows that the test detects contraction: nvcc fuses this product and sum.
 __global__ void contracted_kernel(float* y, const float* x) { y[threadIdx.x] += x[threadIdx.x] * 0.3f; }
 
 template <class P>

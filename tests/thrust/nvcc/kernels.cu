@@ -1,4 +1,5 @@
-// Compiled by nvcc, and not run: all that unisono/thrust.hpp has, for memory of a GPU. check.py looks at the code.
+// All of unisono/thrust.hpp for memory of a GPU: nvcc compiles it, and check.py examines the code.
+// It is not run.
 #include <unisono/thrust.hpp>
 
 #include <unisono/arithmetic/kernels.hpp>
@@ -19,19 +20,20 @@ namespace {
 template <class T>
 using Vector = thrust::device_vector<T>;
 
-// A policy that were not known for a GPU's would get a thread for each tile and not for each element.
+// A policy that is not recognised as a GPU's would get a thread per tile instead of one per
+// element.
 static_assert(un::detail::runs_on_gpu<std::remove_cvref_t<decltype(thrust::device)>>);
 static_assert(un::detail::runs_on_gpu<decltype(thrust::cuda::par.on(cudaStream_t{}))>);
 static_assert(un::detail::runs_on_gpu<decltype(thrust::cuda::par_nosync.on(cudaStream_t{}))>);
 static_assert(!un::detail::runs_on_gpu<std::remove_cvref_t<decltype(thrust::host)>>);
 
-/// The user's own.
+/// A user's functor.
 struct Mix {
     float share;
     UNISONO_ON_DEVICE float operator()(float a, float b) const { return a < b ? b : a + share; }
 };
 
-/// Its memory is the device's.
+/// Its memory is on the device.
 struct Network {
     Vector<float> weights = Vector<float>(100), gradient = Vector<float>(100);
     std::span<float> parameters() { return un::span_of(weights); }
@@ -51,7 +53,7 @@ void grids(const auto& on, std::span<T> x) {
 } // namespace
 
 int main() {
-    // A stream of one's own: what Thrust calls asynchronous as far as it can be.
+    // A stream of the program: Thrust's calls are asynchronous where possible.
     const un::ThrustArithmetic on(thrust::cuda::par.on(cudaStream_t{}));
     Vector<float> floats(1000, 1.0f), sum(1000);
     Vector<un::float16> halves(1000);
@@ -75,7 +77,8 @@ int main() {
     on.note_squares(x, thrust::raw_pointer_cast(noted.data()), 7);
     double result = on.sum_of_squares(x) + static_cast<double>(on.first_non_finite(x));
 
-    // What a trainer adds: gradients in 16 bits that are taken, what ranks have in common, images that are added.
+    // The operations that a trainer adds: taking 16-bit gradients, common parameters, and sums of
+    // images.
     on.apply(un::detail::TakeElement<un::float16>{}, y, un::span_of(halves));
     on.fill(un::span_of(halves), un::float16{});
     on.apply(un::detail::Difference<float>{}, y, std::span<const float>(x), std::span<const float>(x));

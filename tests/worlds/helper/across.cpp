@@ -1,5 +1,5 @@
-// A rank of a world over hosts for the tests: across_rank TRANSPORT, started by any launcher. And one that chooses its transport:
-// across_rank chosen WORD [RANK that throws].
+// A rank of a world over hosts for the tests: across_rank TRANSPORT, started by any launcher. Or a
+// rank that chooses its transport: across_rank chosen WORD [RANK that throws].
 
 #include "use.hpp"
 

@@ -1,11 +1,16 @@
-// A rank to which somebody does something from outside: faulty_rank TRANSPORT DEADLINE_MS MODE VICTIM [DESCRIPTORS], started by any
-// launcher. MODE: "loop" (one world, collectives without end), "worlds" (worlds come and go), "once" (one world, 30 collectives),
-// "leave" (the victim stops itself where the others leave), "sleep" (it sleeps there), "linger" (the victim then goes on in code of its own), "gather" (the control
-// plane alone, without end).
-// What it prints is what the tests look at; times are milliseconds of the steady clock:
-//   ready PID             once a world stands
-//   rank R left after W   it ended well; the longest call of the library, leaving included, took W
-//   rank R CODE peer P after W at T: MESSAGE    it heard of a fault; the last call took W
+// A rank that suffers a fault from outside: faulty_rank TRANSPORT DEADLINE_MS MODE VICTIM
+// [DESCRIPTORS], started by any launcher.
+//     MODE: loop      one world, endless collectives
+//           worlds    one world after another
+//           once      one world, 30 collectives
+//           leave     the victim stops itself while the others leave
+//           sleep     the victim sleeps there
+//           linger    the victim then continues in code of its own
+//           gather    only the control plane, endlessly
+// The tests read what it prints. Times are milliseconds of the steady clock:
+//     ready PID             a world is complete
+//     rank R left after W   it ended well; its longest call, which may be leaving, took W
+//     rank R CODE peer P after W at T: MESSAGE    it saw a fault; its last call took W
 
 #include <unisono/collective/collective.hpp>
 #include <unisono/join.hpp>
@@ -48,7 +53,7 @@ auto timed(Call call) {
     return call();
 }
 
-/// The control plane alone: every rank waits for the hub.
+/// Only the control plane: every rank waits for the hub.
 int gather(std::chrono::milliseconds deadline) {
     auto plane = timed([&] { return std::make_optional(un::rendezvous({.timeout = deadline})); });
     for (;;) {
@@ -61,8 +66,9 @@ int gather(std::chrono::milliseconds deadline) {
 
 template <class Transport>
 int run(std::chrono::milliseconds deadline, std::string_view mode, int victim) {
-    // Where worlds follow one another, those that wait in the next one must not give up just as a rank comes that a fault
-    // has held up for the deadline in the last one: it would find none, and blame them.
+    // In a series of worlds, a rank that waits in the next one must not give up just as a rank
+    // arrives that a fault has delayed by the deadline of the last one. That rank would find none,
+    // and blame them.
     const auto meeting = mode == "worlds" ? deadline * 3 / 2 : deadline;
     const un::JoinOptions options{.timeout = deadline, .rendezvous = {.timeout = meeting}};
     for (;;) {

@@ -1,5 +1,5 @@
-// A rank of a world for the tests: world_rank MODE [NUMBERS...], started by any launcher. What it prints is what the tests
-// look at.
+// A rank of a world for the tests: world_rank MODE [NUMBERS...], started by any launcher. The tests
+// read what it prints.
 
 #include "use.hpp"
 
@@ -21,7 +21,7 @@ using Group = un::Group<un::SharedMemory>;
 
 namespace {
 
-/// Of who shall be disappointed: in that time all others have come to wait, on a busy machine, too.
+/// Of the rank that times out: in that time all others have begun to wait, also on a busy machine.
 constexpr auto patience = 2s;
 
 int run(const std::string& mode, const std::vector<int>& numbers) {
@@ -33,7 +33,7 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
         std::printf("rank %d of %d\n", world.rank(), world.size());
         return 0;
     }
-    if (mode == "throw") { // what it threw reaches all
+    if (mode == "throw") { // its error reaches all ranks
         un::run_joined<un::SharedMemory>(
             [&](Group& world) {
                 un::barrier(world);
@@ -49,13 +49,15 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
         std::printf("rank %d of %d: %s\n", world.rank(), world.size(), wrong == 0 ? "all is well" : "wrong");
         return wrong == 0 ? 0 : 1;
     }
-    if (mode == "forks") { // what a child of a rank does, and that it ends, concerns no other rank
+    // A rank's child and its end do not concern other ranks.
+    if (mode == "forks") {
         const int child = ::fork();
         if (child == 0) {
             {
                 const Group ends = std::move(world);
             }
-            ::_exit(0); // what threads held here is lost, and a leak sanitizer would say so
+            // The memory that threads held here is lost, which a leak sanitizer would report.
+            ::_exit(0);
         }
         int status = -1;
         if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0) return 6;
@@ -65,7 +67,7 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
     }
     const int victim = numbers.at(0);
     const int me = world.rank();
-    if (mode == "early") { // one rank's work is done before the others'
+    if (mode == "early") { // one rank finishes before the others
         Group rest = world.split(me == victim ? un::no_colour : 0, me);
         if (me == victim) return 0;
         std::this_thread::sleep_for(300ms);
@@ -75,16 +77,16 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
     }
     std::vector<float> data(20'000, 1.0f);
     un::barrier(world);
-    if (mode == "unwind") { // it leaves by an exception that is not reported
+    if (mode == "unwind") { // an exception ends it that is not reported
         if (me == victim) throw std::runtime_error("not told");
         un::barrier(world);
     } else if (mode == "exit") { // without a goodbye
         if (me == victim) ::_exit(numbers.at(1));
         un::barrier(world);
-    } else if (mode == "return") { // with one
+    } else if (mode == "return") { // with a goodbye
         if (me == victim) return 0;
         un::barrier(world);
-    } else if (mode == "kill") { // while others reduce; then it is known at once
+    } else if (mode == "kill") { // while others reduce; they are told immediately
         if (me == victim) {
             std::this_thread::sleep_for(100ms);
             std::printf("killed at %lld\n", static_cast<long long>(un::steady_now() / 1'000'000));
@@ -92,7 +94,7 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
             ::raise(SIGKILL);
         }
         un::all_reduce(world, data);
-    } else if (mode == "check") { // the others compute, and ask now and then
+    } else if (mode == "check") { // the others compute, and check now and then
         if (me == victim) ::raise(SIGKILL);
         const un::nanoseconds until = un::steady_now() + 15'000'000'000;
         while (un::steady_now() < until) {
@@ -100,8 +102,8 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
             std::this_thread::sleep_for(1ms);
         }
     } else if (mode == "chain") {
-        // Each rank waits for its neighbour, and one rank is stopped, or (with a second number) computes: it is at the root,
-        // whoever complains first.
+        // Each rank waits for its neighbour. One rank is stopped or, with a second number,
+        // computes. It is the root cause, whichever rank complains first.
         world.set_timeout(me == (victim + 2) % world.size() ? patience : 20s);
         if (me == victim) {
             if (numbers.size() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(numbers[1]));

@@ -1,4 +1,4 @@
-// What ranks that have become a world do with it, whatever the transport.
+// The calls that the ranks of a world make, for any transport.
 #pragma once
 
 #include <unisono/collective/collective.hpp>
@@ -25,7 +25,8 @@ bool all_are(const Data& data, float value) {
     return true;
 }
 
-/// Every collective a little, small and large, in memory of the world and elsewhere, over several schedules. What was wrong is counted.
+/// Makes every collective, small and large, in memory of the world and elsewhere, with several
+/// schedules. Counts errors.
 template <class Group>
 void use(Group& world) {
     const int ranks = world.size();

@@ -1,6 +1,7 @@
 #pragma once
 
-// The names of PyTorch that DeepSpeed's shm.cpp uses, so that it is compiled without PyTorch. They have no part in its all_reduce of floats.
+// The names of PyTorch that DeepSpeed's shm.cpp uses, so that it compiles without PyTorch. They
+// take no part in its all_reduce of floats.
 
 #include <atomic>
 #include <cassert>
@@ -16,7 +17,7 @@ namespace c10 {
 enum class ScalarType { Float, BFloat16, Half };
 }
 namespace at {
-struct Narrow { // neither of its types is summed here
+struct Narrow { // neither of these types is summed here
     std::uint16_t bits;
     operator float() const { return 0; }
     Narrow& operator=(float) { return *this; }
@@ -25,7 +26,7 @@ using BFloat16 = Narrow;
 using Half = Narrow;
 } // namespace at
 namespace torch {
-/// Floats of somebody else's.
+/// Floats that another object owns.
 class Tensor {
 public:
     explicit Tensor(float* values) : values_(values) {}
