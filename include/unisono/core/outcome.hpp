@@ -33,7 +33,7 @@ template <class Body>
     } catch (const std::exception& failed) {
         return {.code = ErrorCode::aborted, .message = failed.what()};
     } catch (...) {
-        return {.code = ErrorCode::aborted, .message = "an exception that tells nothing of itself"};
+        return {.code = ErrorCode::aborted, .message = "something that is not a std::exception was thrown"};
     }
 }
 

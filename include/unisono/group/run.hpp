@@ -95,7 +95,7 @@ std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, R
     } catch (const std::exception& failed) {
         return fail(failed.what());
     } catch (...) {
-        return fail("something that is no std::exception");
+        return fail("something that is not a std::exception");
     }
 }
 

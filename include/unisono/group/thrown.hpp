@@ -37,7 +37,7 @@ public:
         } catch (const std::exception& failed) {
             tell(failed.what());
         } catch (...) {
-            tell("something that is no std::exception");
+            tell("something that is not a std::exception");
         }
         message_ = fault.message;
         return fault;

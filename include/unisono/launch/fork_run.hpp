@@ -106,7 +106,7 @@ int run_forked(int rank, Work work, Fail fail) {
     } catch (const std::exception& failed) {
         fail(aborted(failed.what()));
     } catch (...) {
-        fail(aborted("something that is no std::exception"));
+        fail(aborted("something that is not a std::exception"));
     }
     return 1;
 }
