@@ -174,7 +174,7 @@ BOOST_AUTO_TEST_CASE(a_manifest_says_something_else) {
     with("\"of\":\"buffer\"", "\"of\":\"parameter\"", "expected the files to have each element of the");
     for (const std::string nobodys : {"optimizer\",\"array\":7,\"index\":0", "buffer\",\"array\":0,\"index\":99"})
         with("\"tensors\":[", "\"tensors\":[{\"name\":\"x\",\"of\":\"" + nobodys + ",\"first\":0,\"count\":0},",
-             "that is not of this state");
+             "which this state does not have");
     with("\"name\":\"hidden.weight.exp_avg[", "\"name\":\"hidden.weight.exp_avg(", "has no tensor",
          "optimizer-00001-of-00002.safetensors");
 }

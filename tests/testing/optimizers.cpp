@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
 BOOST_AUTO_TEST_CASE(mutants) {
     expect_reported(optimizer_laws(MutantOptimizer<DividesByTheNorm>{}),
                     {"mutant optimizer", "an element depends on another"});
-    expect_reported(optimizer_laws(MutantOptimizer<ForgetsTheRest>{}), {"at once and in 2 slices", "its place"});
+    expect_reported(optimizer_laws(MutantOptimizer<ForgetsTheRest>{}), {"at once and in 2 slices", "its position"});
     expect_reported(optimizer_laws(MutantOptimizer<IgnoresTheScale>{}), {"gradient_scale 0.25 "});
     expect_reported(optimizer_laws(MutantOptimizer<ScalesTheDecayToo>{}), {"it must come first"});
     expect_reported(optimizer_laws(MutantOptimizer<UsesItsOwnRate>{}), {"it must use the step's"});

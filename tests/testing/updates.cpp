@@ -182,10 +182,10 @@ BOOST_AUTO_TEST_CASE(faulty_servers) {
     expect_reported(served_update_laws(NobodyGoesOn{}), {"goes_on() is false for the slowest worker"});
     expect_reported(served_update_laws(OnlyTheFast{}),
                     {"and false at a smaller clock", "and false if the slowest is further"});
-    expect_reported(served_update_laws(Hasty{}), {"it makes 3", "a gradient of 1.5", "that is not stale"});
+    expect_reported(served_update_laws(Hasty{}), {"became 3", "a gradient of 1.5", "that is not stale"});
     NobodyGoesOn none;
     none.servers = 0;
-    expect_reported(served_update_laws(none), {"it has 0 servers"});
+    expect_reported(served_update_laws(none), {"servers is 0"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()
