@@ -37,7 +37,7 @@ is_present() {
         asio) have_header asio.hpp ;;
         fmt) have_header fmt/format.h ;;
         gloo) have_header gloo/rendezvous/file_store.h && printf 'int main() {}' | c++ -x c++ - -lgloo -o /dev/null ;;
-        *) echo "install_missing: do not know '$1'" >&2; return 1 ;;
+        *) echo "install_missing: unknown name '$1'" >&2; return 1 ;;
     esac >/dev/null 2>&1
 }
 

@@ -16,7 +16,7 @@ arguments.add_argument("files", nargs="+", metavar="FILE or RANKS=FILE")
 arguments.add_argument("--scaling", action="store_true", help="throughput over ranks")
 arguments.add_argument("--name", default="loss", help="which number (loss); samples_per_second shows the throughput")
 arguments.add_argument("--against", choices=["step", "seconds"], default="step")
-arguments.add_argument("--smooth", type=int, metavar="N", help="mean of the last N values (a fiftieth of the run)")
+arguments.add_argument("--smooth", type=int, metavar="N", help="mean of the last N values (default: a fiftieth of the run)")
 arguments.add_argument("--title", help="above the picture; by default what is drawn")
 arguments.add_argument("--log", action="store_true", help="logarithmic")
 arguments.add_argument("--output", type=pathlib.Path, required=True, help="a file that ends in .png, .svg or .pdf")
@@ -81,7 +81,7 @@ def draw_scaling(axes):
     axes.set_title(options.title or "Throughput over ranks")
     axes.set_xticks(ranks)
     axes.set_xlabel("ranks")
-    axes.set_ylabel(f"samples per second, in times of {fewest} rank{'s' if fewest > 1 else ''}")
+    axes.set_ylabel(f"samples per second, relative to {fewest} rank{'s' if fewest > 1 else ''}")
     print("ranks  samples/s  times  efficiency")
     for n in ranks:
         times = throughput[n] / throughput[fewest]

@@ -75,7 +75,7 @@ public:
 
     template <class Heard, class Lost, class Came>
     void wait(nanoseconds until, Heard heard, Lost lost, Came came) {
-        if (now() > longest_) throw error(ErrorCode::timeout, "the simulation has come to its longest time");
+        if (now() > longest_) throw error(ErrorCode::timeout, "the simulation has reached ElasticSimulation::longest");
         processes_->wait(process_, std::min(until, longest_ + 1));
         auto& letters = processes_->letters(process_);
         while (!letters.empty()) {

@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(a_file_is_missing_or_another) {
         fs::rename(saved.file(name), saved.file("away"));
         saved.refused(name, "No such file");
         fs::create_directory(saved.file(name));
-        saved.refused(name, "is no plain file");
+        saved.refused(name, "is not a regular file");
         fs::remove(saved.file(name));
         fs::rename(saved.file("away"), saved.file(name));
     }
@@ -167,14 +167,16 @@ BOOST_AUTO_TEST_CASE(a_manifest_says_something_else) {
     }
     // Ranges that leave gaps, overlap, or have no owner.
     with("\"of\":\"parameter\",\"array\":0,\"index\":0", "\"of\":\"parameter\",\"array\":0,\"index\":1",
-         "do not have each element of the parameter \"hidden.weight\" once");
-    with("\"of\":\"optimizer\",\"array\":0", "\"of\":\"optimizer\",\"array\":1", "once: look at element");
-    with("\"of\":\"optimizer\",\"array\":0", "\"of\":\"optimizer\",\"array\":3", "once: look at element");
-    with("\"of\":\"buffer\"", "\"of\":\"parameter\"", "the files do not have each element of the");
+         "to have each element of the parameter \"hidden.weight\" once");
+    with("\"of\":\"optimizer\",\"array\":0", "\"of\":\"optimizer\",\"array\":1",
+         "once; found a gap or a repetition at element");
+    with("\"of\":\"optimizer\",\"array\":0", "\"of\":\"optimizer\",\"array\":3",
+         "once; found a gap or a repetition at element");
+    with("\"of\":\"buffer\"", "\"of\":\"parameter\"", "expected the files to have each element of the");
     for (const std::string nobodys : {"optimizer\",\"array\":7,\"index\":0", "buffer\",\"array\":0,\"index\":99"})
         with("\"tensors\":[", "\"tensors\":[{\"name\":\"x\",\"of\":\"" + nobodys + ",\"first\":0,\"count\":0},",
-             "that is not of this state");
-    with("\"name\":\"hidden.weight.exp_avg[", "\"name\":\"hidden.weight.exp_avg(", "does not have the tensor",
+             "which this state does not have");
+    with("\"name\":\"hidden.weight.exp_avg[", "\"name\":\"hidden.weight.exp_avg(", "has no tensor",
          "optimizer-00001-of-00002.safetensors");
 }
 

@@ -239,8 +239,8 @@ BOOST_AUTO_TEST_CASE(tensor_files_that_are_refused) {
         un::TensorFile(tensor_file(folder, R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[8,9]},)" + a + "}", 9))
             .tensors()[0]
             .name == "a");
-    read("{" + a + "}", 7, "its tensors have 8 bytes, and behind the header there are 7");
-    read("{" + a + "}", 9, "its tensors have 8 bytes, and behind the header there are 9");
+    read("{" + a + "}", 7, "its tensors have 8 bytes, and the file has 7");
+    read("{" + a + "}", 9, "its tensors have 8 bytes, and the file has 9");
     read("{" + a + "," + a + "}", 8, "found the member \"a\" twice");
     read(" {" + a + "}", 8, "expected a header that begins with '{'");
     read("", 0, "expected a header that begins with '{'");
@@ -272,7 +272,7 @@ BOOST_AUTO_TEST_CASE(tensor_files_that_are_refused) {
     std::ofstream(folder / "short") << "1234567";
     refused([&] { un::TensorFile{folder / "short"}; }, "has 7 bytes; expected at least 8");
     refused([&] { un::TensorFile{folder / "none"}; }, "cannot open '" + folder / "none" + "': No such file");
-    refused([&] { un::TensorFile{folder.path()}; }, "is no plain file");
+    refused([&] { un::TensorFile{folder.path()}; }, "is not a regular file");
 }
 
 BOOST_AUTO_TEST_CASE(manifests) {

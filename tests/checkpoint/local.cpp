@@ -237,7 +237,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_have_made_different_numbers_of_updates) {
 BOOST_AUTO_TEST_CASE(between_two_meetings_nothing_is_saved) {
     const Folder folder;
     for (const End& one : train({.folder = folder.path(), .save_at = 5}, un::LocalSteps{.steps = 3}))
-        BOOST_TEST(one.refused.find("rank 0 has made 2 updates of its own since the ranks last met") !=
+        BOOST_TEST(one.refused.find("rank 0 has made 2 updates of its own since the ranks last synchronised") !=
                        std::string::npos,
                    one.refused);
     for (const End& one :

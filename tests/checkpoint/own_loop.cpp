@@ -297,7 +297,7 @@ BOOST_AUTO_TEST_CASE(a_folder_whose_name_is_too_long_for_what_is_in_it) {
     un::Checkpoints checkpoints(path);
     for (int i = 0; i < 2; ++i) {
         const std::string found = told([&] { checkpoints.save(trainer); });
-        BOOST_TEST(found.find("cannot look at '" + path) != found.npos, found);
+        BOOST_TEST(found.find("cannot examine '" + path) != found.npos, found);
     }
 }
 
@@ -362,7 +362,7 @@ BOOST_AUTO_TEST_CASE(a_sampler_of_ones_own_has_an_order_of_its_own) {
         const std::string found = by_sampler(own.path(), false, 0, stored),
                           other = by_sampler(others.path(), false, 0, Backwards{});
         BOOST_TEST((found.find("in the order of backwards (seed 0, as stored)") != found.npos) == !at_end, found);
-        BOOST_TEST((other.find("expected that of this trainer's backwards") != other.npos) == !at_end, other);
+        BOOST_TEST((other.find("expected the order of this trainer's backwards") != other.npos) == !at_end, other);
         if (at_end) BOOST_TEST(found + other == "");
     }
 }

@@ -227,8 +227,8 @@ BOOST_AUTO_TEST_CASE(what_must_be_as_it_was) {
         with([&](Case& one) { one.name = "checkpoint-000003-update-6", change(one); }, words);
     };
     inside([](Case& one) { one.sampler_seed = 4; },
-           "it stands at sample 24 of epoch 1 in the order of DistributedSampler "
-           "(seed 3, shuffled); expected that of this trainer's "
+           "its position is sample 24 of epoch 1 in the order of DistributedSampler "
+           "(seed 3, shuffled); expected the order of this trainer's "
            "DistributedSampler (seed 4, shuffled)");
     inside([](Case& one) { one.seed = 6; }, "FitOptions.seed is 6; expected 5");
     inside([](Case& one) { one.samples = 44; }, "data.size() is 44; expected 45");
@@ -248,7 +248,7 @@ BOOST_AUTO_TEST_CASE(a_folder_has_one_training) {
         const auto all =
             train({.ranks = 2, .folder = folder.path(), .checkpoints = {.background = background}, .save_every = 3});
         for (const Outcome& one : all)
-            BOOST_TEST(one.refused.find("rank 0: '" + folder.path() + "' is being written to by another training") !=
+            BOOST_TEST(one.refused.find("rank 0: '" + folder.path() + "' is in use by another training") !=
                            std::string::npos,
                        one.refused);
     }

@@ -35,7 +35,7 @@ int main() {
 
 // case: no_replicas
 // expect: found an elastic world, with replicas that do not declare `logical`. Required: Replicas{.count = L}
-// expect: Why: the batch of an update must stay what it is when ranks are lost
+// expect: Why: an update's batch must stay the same when ranks are lost
 #ifdef CASE_no_replicas
     train(model, un::Sgd{});
 #endif
@@ -62,7 +62,7 @@ int main() {
 
 // case: local_steps
 // expect: found an elastic world, with an update that does not declare `agrees`
-// expect: Why: what a lost rank has learnt since the ranks last met would be lost
+// expect: Why: a lost rank's updates since the last synchronisation would be lost
 #ifdef CASE_local_steps
     train(model, un::Replicas{4}, un::LocalSteps{.steps = 2});
 #endif
@@ -81,7 +81,7 @@ int main() {
 
 // case: interleaved
 // expect: found an elastic world, with a sampler that declares `fixes_hosting`
-// expect: Why: those that are left host a lost rank's replicas
+// expect: Why: the remaining ranks host a lost rank's replicas
 #ifdef CASE_interleaved
     train(model, un::Replicas{4}, un::InterleavedSampler{});
 #endif

@@ -211,7 +211,7 @@ int main() {
 
 // case: local_update_with_owners
 // expect: found an update that does not declare `agrees`, with a policy that declares `gives_owners`
-// expect: Why: between two meetings each rank updates all of its own copy.
+// expect: Why: between two synchronisations each rank updates all of its own copy.
 #ifdef CASE_local_update_with_owners
     train(model, un::LocalSteps{}, un::ParameterServerReducer{});
 #endif
@@ -239,7 +239,7 @@ int main() {
 
 // case: served_update_with_a_norm
 // expect: found a clipping policy that declares `needs_agreement`, with an update that has servers
-// expect: Why: the norm is of all ranks' gradient, so all must form it together.
+// expect: Why: the norm is that of all ranks' gradient, so all ranks must compute it together.
 #ifdef CASE_served_update_with_a_norm
     train(model, un::Asynchronous{}, un::ClipByNorm{.max_norm = 1});
 #endif

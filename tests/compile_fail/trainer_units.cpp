@@ -52,7 +52,7 @@ int main() {
 // case: nobody_holds_the_units
 // expect: found a model in units, with a sharding that does not declare `shards_gradients`
 // expect: Required: GradientSharding or ParameterSharding, or the model as ResidentUnits
-// expect: Why: somebody must hold the model's parameters and gradients
+// expect: Why: such a model holds no parameters and gradients, so a sharding must hold them
 #ifdef CASE_nobody_holds_the_units
     train(in_units);
 #endif

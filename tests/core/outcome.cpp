@@ -40,7 +40,7 @@ BOOST_AUTO_TEST_CASE(an_exception_is_a_fault_of_the_rank_that_handles_it) {
     const un::Fault other = fault_of(std::logic_error("user's own"));
     BOOST_TEST((other.code == un::ErrorCode::aborted && other.rank == 3 && other.operation == "fit"));
     BOOST_TEST(other.message == "rank 3 threw: user's own");
-    BOOST_TEST(fault_of(7).message == "rank 3 threw: something that is no std::exception");
+    BOOST_TEST(fault_of(7).message == "rank 3 threw: something that is not a std::exception");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

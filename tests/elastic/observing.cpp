@@ -321,8 +321,8 @@ BOOST_AUTO_TEST_CASE(uneven_hosting_is_told_of) {
     BOOST_TEST(un::detail::uneven_hosting_text(6, 3, 1).empty());
     BOOST_TEST(un::detail::uneven_hosting_text(6, 4, 2) ==
                "unisono: warning: in membership 2 of the elastic world 2 ranks host 2 of the 6 replicas, and 2 ranks "
-               "host 1; an update takes as long as the ranks with most need. With 3 or 6 ranks all host equally "
-               "many\n");
+               "host 1; an update takes as long as the ranks with the most replicas need. With 3 or 6 ranks all ranks "
+               "host the same number\n");
     const Folder folder;
     const Reports<Seen> reports;
     run(reports, folder.path(), {{.who = 1, .update = 5}, {.who = 0, .update = 12}}, false, 300);

@@ -624,7 +624,7 @@ BOOST_AUTO_TEST_CASE(no_calls_within_on_update) {
                     [&](const un::UpdateReport&) { trainer.verify_replicas(); });
     });
     BOOST_CHECK_EXCEPTION(std::rethrow_exception(report.processes[0].threw), un::error, [](const un::error& failed) {
-        return std::string(failed.what()).find("found a call within on_update over an elastic world") !=
+        return std::string(failed.what()).find("found a call of the trainer within on_update, over an elastic world") !=
                std::string::npos;
     });
 }

@@ -263,7 +263,7 @@ void try_seed(unsigned seed, bool may_stop, const Place& place, StruckSums& sums
             if (p.stops && !rank.done) {
                 const std::string text = rank.text;
                 const bool behind = text.find("left behind") != text.npos;
-                BOOST_TEST((behind || text.find("no two worlds") != text.npos));
+                BOOST_TEST((behind || text.find("not two worlds") != text.npos));
                 ++(behind ? sums.left_behind : sums.no_majority);
                 ++ended_early;
                 continue;

@@ -373,7 +373,7 @@ BOOST_AUTO_TEST_CASE(elastic_jobs_outlive_ranks) {
         return shell(rank_program + " world; case $RANK in " + dies + ") exit 3;; *) sleep 0.3; echo done;; esac");
     };
     const Result goes_on = launched({"-n", "3", "--elastic", "2"}, script("0"));
-    expect(goes_on, 0, {"[1] done", "[2] done"}, {"exited with status 3; 2 ranks go on"});
+    expect(goes_on, 0, {"[1] done", "[2] done"}, {"exited with status 3; 2 ranks continue"});
     expect(launched({"-n", "3", "--elastic", "2"}, script("0|2")), 3, {}, {"stopping the others"});
     BOOST_CHECK_EQUAL(un::parse_launch({"-n", "2", "--elastic", "3", "prog"}).status, 2);
     BOOST_CHECK_EQUAL(un::parse_launch({"-n", "2", "--elastic", "0", "prog"}).status, 2);
@@ -405,7 +405,7 @@ BOOST_AUTO_TEST_CASE(lost_ranks_are_replaced) {
                                          "*) until [ -e $UNISONO_ELASTIC_FOLDER/five ]; do sleep 0.02; done; esac"),
                                    {{"UNISONO_JOINS", "1"}, {"UNISONO_ELASTIC_FOLDER", folder.path()}});
     expect(result, 0, {"[0] 0 joins= of 3", "[1] 1 joins= of 3", "[3] 3 joins=1 of 4", "[4] 4 joins=1 of 5"},
-           {"exited with status 3; 2 ranks go on", "starts rank 3 (pid", "starts rank 4 (pid"});
+           {"exited with status 3; 2 ranks continue", "starts rank 3 (pid", "starts rank 4 (pid"});
     expect(result, 0, {"[1] rank 1 of 3, local 1 of 3", "[3] rank 3 of 4, local 3 of 4", "[4] rank 4 of 5"});
     BOOST_CHECK_MESSAGE(!result.complains("starts rank 5"), result.all());
 }
@@ -458,7 +458,7 @@ BOOST_AUTO_TEST_CASE(a_newcomer_that_cannot_be_started_is_a_lost_one) {
     const auto gone = test::run_command(job("rm $0; ", "", "2"));
     expect(gone, 0, {"[0] trained"},
            {"cannot start rank 2, which was to be added to the world: " + program + ": No such file",
-            "cannot start rank 3, which", "; 1 rank goes on", "rank 3 is not replaced, since --restarts is 2"});
+            "cannot start rank 3, which", "; 1 rank continues", "rank 3 is not replaced, since --restarts is 2"});
     const std::string logs = folder / "logs";
     const auto no_logs =
         test::run_command(job("rm -r " + logs + "; : > " + logs + "; ", "rm " + logs + "; mkdir " + logs + "; ", "10"));
@@ -542,13 +542,13 @@ BOOST_AUTO_TEST_CASE(signals_change_the_number_of_ranks) {
     job.signal(SIGUSR1);
     BOOST_REQUIRE(job.says("[2] here"));
     job.signal(SIGUSR1);
-    BOOST_REQUIRE(job.complains("SIGUSR1: there are 3 ranks, as many as --elastic allows"));
+    BOOST_REQUIRE(job.complains("SIGUSR1: there are 3 ranks, the most that --elastic allows"));
     job.signal(SIGUSR2);
-    BOOST_REQUIRE(job.complains("as SIGUSR2 asked; 2 ranks go on"));
+    BOOST_REQUIRE(job.complains("as SIGUSR2 asked; 2 ranks continue"));
     job.signal(SIGUSR2);
-    BOOST_REQUIRE(job.complains("as SIGUSR2 asked; 1 rank goes on"));
+    BOOST_REQUIRE(job.complains("as SIGUSR2 asked; 1 rank continues"));
     job.signal(SIGUSR2);
-    BOOST_REQUIRE(job.complains("SIGUSR2: there are 1 ranks, as few as --elastic allows"));
+    BOOST_REQUIRE(job.complains("SIGUSR2: there are 1 ranks, the fewest that --elastic allows"));
     job.signal(SIGUSR1);
     BOOST_REQUIRE(job.says("[3] here"));
     job.signal(SIGTERM);

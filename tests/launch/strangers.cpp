@@ -106,7 +106,7 @@ BOOST_AUTO_TEST_CASE(who_comes_after_the_fault_hears_of_it) {
         if (rank == 1) std::this_thread::sleep_for(500ms);
         static_cast<void>(un::rendezvous(un::identity_of(rank, rank == 2 ? 4 : 3), point, test::patience(5s)));
     });
-    for (const auto& each : outcomes) BOOST_CHECK_MESSAGE(test::contains(each, "believes in a world of 4"), each.text);
+    for (const auto& each : outcomes) BOOST_CHECK_MESSAGE(test::contains(each, "expects a world of 4"), each.text);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -321,7 +321,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_join_agree) {
         for (const std::string& end : ends) {
             if (second == un::DeviceTransfers::direct) BOOST_TEST(end == "directly");
             else if (first == un::DeviceTransfers::automatic) BOOST_TEST(end == "staged");
-            else BOOST_TEST(test::mentions(end, {"rank 1", "straight from memory of devices"}), end);
+            else BOOST_TEST(test::mentions(end, {"rank 1", "direct transfers of memory of devices"}), end);
         }
     }
 }

@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_is_never_added) { // a warning: a gradient 
 }
 
 BOOST_AUTO_TEST_CASE(memory_of_a_model) {
-    train("unisono: bad_input: rank *: parameter 0 has 2 elements and its gradient 1; expected as many", quiet,
+    train("unisono: bad_input: rank *: parameter 0 has 2 elements and its gradient 1; expected the same number", quiet,
           [](Model& model, World&) { model.g.resize(1); });
     train("unisono: bad_input: rank *: the model has no parameters; expected at least one element", quiet,
           [](Model& model, World&) {
@@ -228,15 +228,14 @@ BOOST_AUTO_TEST_CASE(memory_of_a_model) {
     train("unisono: mismatch in Trainer: parameter 0 has 3 elements on rank 1 and 2 on rank 0*", quiet,
           [](Model& model, World& world) { model = Model(2 + static_cast<std::size_t>(world.rank())); });
     train("unisono: bad_input: rank *: parameter 0: gradients() has 2 elements at another address; expected the 2 "
-          "elements where they lay when the "
-          "trainer was made (*",
+          "elements at the address that they had when the trainer was made (*",
           quiet, [](Model& model, World&) {
               model.does = [](Model& own, const Batch&, un::Pass&) {
                   own.g = std::vector<float>{1, 2};
               }; // moves: the memory is another
           });
-    train("unisono: bad_input: rank *: parameter 0: parameters() has 5000 elements; expected the 2 elements where they "
-          "lay when the trainer was made (*",
+    train("unisono: bad_input: rank *: parameter 0: parameters() has 5000 elements; expected the 2 elements at the "
+          "address that they had when the trainer was made (*",
           quiet,
           [](Model& model, World&) { model.does = [](Model& own, const Batch&, un::Pass&) { own.w.resize(5000); }; });
     on_two("unisono: bad_input: rank *: parameter 0: parameters() has 2 elements at another address; *",
@@ -482,10 +481,11 @@ BOOST_AUTO_TEST_CASE(checkpoints) {
     on_two("unisono: bad_input in resume: rank 0: '*manifest.json': found the optimizer's state of Sgd []; expected "
            "that of Adam [exp_avg, exp_avg_sq]",
            resume(2, "", un::Adam{}, same));
-    on_two("unisono: bad_input in resume: rank 0: '*manifest.json': it stands at sample 8 of epoch 0 in the order of "
-           "DistributedSampler (seed 1, shuffled); "
-           "expected that of this trainer's DistributedSampler (seed 0, shuffled)",
-           resume(2, "", un::Sgd{}, un::DistributedSampler{}));
+    on_two(
+        "unisono: bad_input in resume: rank 0: '*manifest.json': its position is sample 8 of epoch 0 in the order of "
+        "DistributedSampler (seed 1, shuffled); "
+        "expected the order of this trainer's DistributedSampler (seed 0, shuffled)",
+        resume(2, "", un::Sgd{}, un::DistributedSampler{}));
     on_two("unisono: bad_input in resume: rank 0: 'best' is no checkpoint's name; expected one like 'checkpoint-*'",
            resume(2, "best", un::Sgd{}, same));
     on_two("unisono: refused in save: rank 0: cannot make the folder '/proc/nothing': No such file or directory",

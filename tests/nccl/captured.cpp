@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_CASE(what_goes_wrong_in_a_capture_is_every_ranks) {
     expect_all(words([](Group& world, un::DeviceSpan<float> data) {
                    un::all_reduce(world, data, un::Sum{}, un::RingSchedule{});
                }),
-               {"capture", "a schedule of ours"});
+               {"capture", "a schedule other than NativeSchedule"});
     const auto memory = words([](Group& world, un::DeviceSpan<float>) {
         // CUDA forbids it.
         if (world.rank() == 0) static_cast<void>(un::allocate_on_device<float>(world, 10));

@@ -41,9 +41,9 @@ BOOST_AUTO_TEST_CASE(the_first_difference_is_named) {
     const auto all = compare(one, un::hash_line(1, -0.5, {1, 9}));
     BOOST_TEST(all.what ==
                "update 1 differs: loss 0x1p-1 and -0x1p-1; optimizer 0000000000000002 and 0000000000000009");
-    BOOST_TEST(compare(one, one + two).what == "the second log goes on at update 2, where the other ends");
+    BOOST_TEST(compare(one, one + two).what == "the second log has an update 2, before which the other ends");
     BOOST_TEST(compare(one, two).what ==
-               "update 1 in the first log and 2 in the second: the logs are of other updates");
+               "update 1 in the first log and 2 in the second: the logs are of different updates");
 }
 
 BOOST_AUTO_TEST_CASE(an_element_hash_depends_on_place_and_bits) {

@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(names_that_lines_of_json_have) {
         un::JsonLinesFile file(Rank{}, folder / "run.jsonl");
         BOOST_CHECK_EXCEPTION(file.write(1, {{name, 1}}), un::error, [](const un::error& e) {
             return e.code() == un::ErrorCode::bad_input &&
-                   std::string(e.what()).find("expected another name") != std::string::npos;
+                   std::string(e.what()).find("expected another one") != std::string::npos;
         });
     }
     BOOST_TEST(content(folder / "run.jsonl").empty());

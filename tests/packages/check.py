@@ -111,7 +111,7 @@ def sources():
 def refusals():
     configured("refusals", here / "refusals", f"-DCMAKE_PREFIX_PATH={prefix}", f"-DEXPECTED_VERSION={version}")
     for flag, why in (("-std=c++17", "Unisono needs C++20 (found an older -std); pass -std=c++20 or newer"),
-                      ("-fno-exceptions", "Unisono tells of errors by exceptions: compile the files that include it without")):
+                      ("-fno-exceptions", "Unisono reports errors by exceptions: compile the files that include it without")):
         told = run(compiler, "-std=c++20", flag, "-Wfatal-errors", "-fsyntax-only", f"-I{prefix}/include",
                    here / "consumer/main.cpp", status=1)
         first = next(line for line in told.splitlines() if " error: " in line)

@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(what_makes_no_mesh_is_refused) {
     check_refusal(4, {{"data", 2}, {"data", 2}}, "two axes \"data\"");
     check_refusal(4, {{"", 4}}, "without a name");
     check_refusal(4, {{"data", -4}}, "has -4 ranks");
-    check_refusal(4, {{"data", 0}, {"pipeline", 0}}, "one at most");
+    check_refusal(4, {{"data", 0}, {"pipeline", 0}}, "at most one");
     try {
         static_cast<void>(un::MeshShape(1, {{"data", 1}}).size("model"));
         BOOST_TEST(false);

@@ -103,7 +103,7 @@ BOOST_AUTO_TEST_CASE(the_proof_finds_what_is_wrong) {
                             [&](const PipelineAction& one) { return one.step == step && one.micro_batch == i; });
     };
     BOOST_TEST(says(changed([&](auto& p) { p.actions[1].erase(find(p.actions[1], PipelineStep::send_activation, 2)); }),
-                    "what comes is of micro-batch 3"));
+                    "the message that comes is of micro-batch 3"));
     BOOST_TEST(
         says(changed([&](auto& p) { p.actions[0].erase(find(p.actions[0], PipelineStep::receive_gradient, 3)); }),
              "never received"));
@@ -118,7 +118,8 @@ BOOST_AUTO_TEST_CASE(the_proof_finds_what_is_wrong) {
                     "backward before forward"));
     BOOST_TEST(says(changed([&](auto& p) { find(p.actions[1], PipelineStep::forward, 1)->micro_batch = 0; }),
                     "out of order, or twice"));
-    BOOST_TEST(says(changed([&](auto& p) { p.in_flight[0] = 2; }), "has 3 activations in flight, claimed are 2"));
+    BOOST_TEST(
+        says(changed([&](auto& p) { p.in_flight[0] = 2; }), "has 3 activations in flight, the schedule claims 2"));
     // The last stage goes backward before anything was sent, so no stage can continue.
     BOOST_TEST(says(changed([&](auto& p) {
                         std::rotate(p.actions[0].begin(), find(p.actions[0], PipelineStep::receive_gradient, 0),

@@ -113,7 +113,8 @@ BOOST_AUTO_TEST_CASE(by_what_was_measured) {
 
 BOOST_AUTO_TEST_CASE(what_cannot_be_is_refused) {
     const std::vector<un::LayerCost> three = {{1, 1000}, {1, 3000}, {1, 1000}};
-    BOOST_TEST(says(refusal([&] { un::balanced_placement(three, 4); }), "on 4 parts needs as many layers, found 3"));
+    BOOST_TEST(says(refusal([&] { un::balanced_placement(three, 4); }),
+                    "on 4 parts needs at least one layer for each, found 3"));
     BOOST_TEST(says(refusal([&] { un::balanced_placement(three, 2, 2048); }),
                     "at most 2.0 KiB each: all layers take 4.9 KiB, the largest 2.9 KiB"));
     BOOST_TEST(says(refusal([] {
@@ -192,7 +193,7 @@ BOOST_AUTO_TEST_CASE(widths_that_could_be_better) {
     BOOST_TEST(un::padded(1000, 16) == 1008u);
     BOOST_TEST(un::padded(1024, 128) == 1024u);
     const un::Layers<float> layers{Dense<float>{5, 1000}, Dense<float>{1000, 64}, Dense<float>{64, 1030}};
-    BOOST_TEST(un::padding_hints(layers) == "  widths that are no multiple of what devices like:\n"
+    BOOST_TEST(un::padding_hints(layers) == "  widths that are not multiples of the sizes that devices prefer:\n"
                                             "  layer  outputs  padded to    more\n"
                                             "  -----  -------  ---------  ------\n"
                                             "  0        1,000      1,008   0.8 %\n"

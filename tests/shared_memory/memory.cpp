@@ -343,7 +343,7 @@ BOOST_AUTO_TEST_CASE(facts_that_were_changed_on_their_way) {
     const Limit limit;
     BOOST_CHECK_EXCEPTION(static_cast<void>(un::join_shared_memory(0, 2, all_is_well)), un::error,
                           [](const un::error& refused) {
-                              return refused.why().message.find("is not what it gave") != std::string::npos;
+                              return refused.why().message.find("is not the one that it gave") != std::string::npos;
                           });
 }
 

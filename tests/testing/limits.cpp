@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(mutants_of_clipping) {
     expect_reported(clipping_laws(mutants::Infinite{}), {"the factor of the norm 0 is inf"});
     expect_reported(clipping_laws(mutants::Secret{}),
                     {"although `measures_norm` is false", "`changes_elements` is false"});
-    expect_reported(clipping_laws(mutants::Enlarges{}), {"which is no limit"});
+    expect_reported(clipping_laws(mutants::Enlarges{}), {"which is larger"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()
@@ -133,9 +133,9 @@ BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
 
 BOOST_AUTO_TEST_CASE(mutants_of_loss_scaling) {
     expect_reported(loss_scaling_laws(mutants::NeverTells{}), {"for ever"});
-    expect_reported(loss_scaling_laws(mutants::SaysNothing{}), {"`back_off` says false"});
+    expect_reported(loss_scaling_laws(mutants::SaysNothing{}), {"`back_off` returned false"});
     expect_reported(loss_scaling_laws(mutants::Unbounded{}), {"is inf"});
-    expect_reported(loss_scaling_laws(mutants::OwnWay{}), {"a copy went another way"});
+    expect_reported(loss_scaling_laws(mutants::OwnWay{}), {"a copy has another scale"});
     expect_reported(loss_scaling_laws(mutants::Denies{}), {"although `scales` is false"});
 }
 

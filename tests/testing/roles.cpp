@@ -59,8 +59,8 @@ BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
 
 BOOST_AUTO_TEST_CASE(mutants) {
     expect_reported(weighing_laws(Weighing<PerSample, false>{}),
-                    {"mutant weighing", "of 3 samples", "depends on its samples, which needs_samples denies"});
-    expect_reported(weighing_laws(Weighing<PerToken>{}), {"depends on its tokens, which needs_tokens denies"});
+                    {"mutant weighing", "of 3 samples", "depends on its samples, although `needs_samples` is false"});
+    expect_reported(weighing_laws(Weighing<PerToken>{}), {"depends on its tokens, although `needs_tokens` is false"});
     expect_reported(weighing_laws(Weighing<Negative>{}), {"is -28 / 1", "finite and not negative"});
     expect_reported(weighing_laws(Weighing<Infinite>{}), {"is inf / 1"});
     expect_reported(weighing_laws(Weighing<Counting>{}), {"differs from call to call"});
@@ -131,13 +131,13 @@ BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
 }
 
 BOOST_AUTO_TEST_CASE(mutants) {
-    expect_reported(sharding_laws(Sharding<Equal, false>{}), {"mutant sharding", "which gives_owners denies"});
-    expect_reported(sharding_laws(Sharding<Everyone>{}), {"are all ranks, although gives_owners"});
+    expect_reported(sharding_laws(Sharding<Equal, false>{}), {"mutant sharding", "although `gives_owners` is false"});
+    expect_reported(sharding_laws(Sharding<Everyone>{}), {"are all ranks, although `gives_owners`"});
     expect_reported(sharding_laws(Sharding<ForgetsTheRest>{}), {"of 15 elements", "are those of 0 elements"});
     expect_reported(sharding_laws(Sharding<FewerRanks>{}), {"on 2 ranks are those of 1 ranks"});
     expect_reported(sharding_laws(Sharding<InTurns>{}), {"differ from call to call"});
     expect_reported(sharding_laws(OfGradients<Last>{}),
-                    {"are not every rank, in order, which shards_gradients asks for"});
+                    {"are not all ranks in order, although `shards_gradients` is true"});
     expect_reported(sharding_laws(OfGradients<Equal, false>{}),
                     {"declares shards_parameters and not shards_gradients"});
 }

@@ -133,16 +133,17 @@ BOOST_AUTO_TEST_CASE(what_is_no_violation) {
 }
 
 BOOST_AUTO_TEST_CASE(faulty_ones) {
-    expect_reported(laws_of(Fault::never_meets), {"after meeting 1 rank 1 holds", "expected the same on all ranks"});
-    expect_reported(laws_of(Fault::keeps_count), {"after meeting 1 rank 0 counts 1 updates of its own"});
+    expect_reported(laws_of(Fault::never_meets),
+                    {"after synchronisation 1 rank 1 holds", "expected the same on all ranks"});
+    expect_reported(laws_of(Fault::keeps_count), {"after synchronisation 1 rank 0 counts 1 updates of its own"});
     expect_reported(laws_of(Fault::moves_at_discard),
-                    {"an update that all ranks left out moved the parameters of rank 0"});
+                    {"an update that all ranks skipped changed the parameters of rank 0"});
     expect_reported(laws_of(Fault::forgets_state), {"a training that was restored holds", "state() lacks something"});
     expect_reported(laws_of(Fault::learns_nothing), {"after 400 updates the first parameter is 0", "within 5 %"});
     expect_reported(laws_of(Fault::drifts), {"the next training holds", "as the first time"});
     expect_reported(laws_of(Fault::throws), {"faulty: threw ", "does not want to meet"});
     expect_reported(laws_of(Fault::keeps_on_return), {"a training that went back holds", "restore() keeps something"});
-    expect_reported(laws_of(Fault::leaves_a_sum), {"a trainer that ended between two meetings broke the world",
+    expect_reported(laws_of(Fault::leaves_a_sum), {"a trainer that ended between two synchronisations broke the world",
                                                    "dropped the handle of an unfinished operation"});
     const std::string apart = laws_of(Fault::last_bit).text();
     const auto number_after = [&](std::string_view words) {
@@ -180,13 +181,13 @@ struct Hasty : un::DelayCompensated {
 } // namespace
 
 BOOST_AUTO_TEST_CASE(faulty_servers) {
-    expect_reported(served_update_laws(NobodyGoesOn{}), {"the slowest itself does not go on"});
+    expect_reported(served_update_laws(NobodyGoesOn{}), {"goes_on() is false for the slowest worker"});
     expect_reported(served_update_laws(OnlyTheFast{}),
-                    {"would not at a lesser clock", "would not if the slowest had come further"});
-    expect_reported(served_update_laws(Hasty{}), {"it makes 3", "of a gradient of 1.5", "that is not stale"});
+                    {"and false at a smaller clock", "and false if the slowest is further"});
+    expect_reported(served_update_laws(Hasty{}), {"became 3", "a gradient of 1.5", "that is not stale"});
     NobodyGoesOn none;
     none.servers = 0;
-    expect_reported(served_update_laws(none), {"it has 0 servers"});
+    expect_reported(served_update_laws(none), {"servers is 0"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -326,7 +326,7 @@ BOOST_AUTO_TEST_CASE(a_model_that_loses_a_parameter) {
             trainer.fit(rows(), quiet({.batch_size = 2}));
         });
         check_all(all, un::ErrorCode::bad_input,
-                  {of_gradients ? "gradients()" : "parameters()", "1 spans; expected the 2"});
+                  {of_gradients ? "gradients()" : "parameters()", "1 spans; expected 2"});
     }
     const auto grown = outcomes(2, [](auto& world) {
         Shrinking model;
@@ -334,7 +334,7 @@ BOOST_AUTO_TEST_CASE(a_model_that_loses_a_parameter) {
         model.spans.emplace_back(); // even a parameter without elements
         trainer.check_memory();
     });
-    check_all(grown, un::ErrorCode::bad_input, {"parameters()", "3 spans; expected the 2"});
+    check_all(grown, un::ErrorCode::bad_input, {"parameters()", "3 spans; expected 2"});
 }
 
 BOOST_AUTO_TEST_CASE(parameters_that_share_memory) {

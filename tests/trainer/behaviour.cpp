@@ -584,7 +584,7 @@ BOOST_AUTO_TEST_CASE(the_plan_in_words) {
     for (const char* words :
          {"InterleavedSampler", "Accumulate", "native", "replicated", "Sgd(learning_rate 0.001, momentum 0.9, ",
           "InterleavedSampler(replicas 2, shuffle true, seed 0, ", "2 parameters, 6 elements, 48 B",
-          "2 a round, 2 hosted", "1 ranks x 4 micro-batches x 3 samples = 12 samples"})
+          "2 per round, 2 hosted", "1 ranks x 4 micro-batches x 3 samples = 12 samples"})
         BOOST_TEST(text.find(words) != std::string::npos, words << " is not in\n" << text);
 }
 

@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(logs_of_any_number_of_ranks_are_equal_and_others_part) {
     BOOST_TEST(log_of(3, 1, 0, un::Adam{}, un::StateSharding{}) == one);
     BOOST_TEST(log_of(2, 1, 0, un::Adam{}, un::AutomaticSharding{}) == one);
     BOOST_TEST(un::compare_hash_logs(log_of(2, 5, 0, un::Adam{}), "").what ==
-               "the first log goes on at update 5, where the other ends");
+               "the first log has an update 5, before which the other ends");
     const auto parted = un::compare_hash_logs(one, log_of(1, 1, 1, un::Adam{}));
     BOOST_TEST(!parted.equal);
     BOOST_TEST(parted.what.starts_with("update 1 differs: loss"));

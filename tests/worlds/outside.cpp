@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(leaving_has_the_deadline_of_every_call) {
     for (const int rank : {1, 0}) {
         const Result left = ranks[rank].end(20s);
         BOOST_TEST(left.status == 0, left.all());
-        BOOST_TEST(left.complains("ms have brought no goodbye from rank 2 (pid ") == (rank == 0), left.all());
+        BOOST_TEST(left.complains("ms no goodbye came from rank 2 (pid ") == (rank == 0), left.all());
     }
     ranks[2].end(0s);
 }

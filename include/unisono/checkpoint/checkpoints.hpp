@@ -223,7 +223,8 @@ private:
             Update::agrees || !Compression::compresses,
             "unisono::Checkpoints: found a trainer whose update does not declare `agrees`, with a compression. "
             "Required: none. "
-            "Why: what rounding has left over stays with each rank from meeting to meeting, and is not saved.");
+            "Why: each rank keeps its rounding errors from one synchronisation to the next, and a checkpoint does not "
+            "save them.");
     }
 
     /// True if each rank has all of the optimizer's state of its stage of the model.

@@ -44,7 +44,7 @@ public:
 
     void sync() const {
         while (::fsync(number()) != 0)
-            if (errno != EINTR) refuse_path("make durable", path_, errno);
+            if (errno != EINTR) refuse_path("write to disk", path_, errno);
     }
     void close() { // some file systems report a full disk only on close
         if (::close(file_.release()) != 0 && errno != EINTR) refuse_path("close", path_, errno);
@@ -169,8 +169,8 @@ public:
 private:
     explicit OldFile(Descriptor file) : file_(std::move(file)) {
         struct stat facts {};
-        if (::fstat(file_.number(), &facts) != 0) refuse_path("look at", path(), errno);
-        if (!S_ISREG(facts.st_mode)) throw error(ErrorCode::refused, concat({"'", path(), "' is no plain file"}));
+        if (::fstat(file_.number(), &facts) != 0) refuse_path("examine", path(), errno);
+        if (!S_ISREG(facts.st_mode)) throw error(ErrorCode::refused, concat({"'", path(), "' is not a regular file"}));
         bytes_ = static_cast<std::uint64_t>(facts.st_size);
     }
 
@@ -192,7 +192,7 @@ inline std::string read_text(const std::string& path, std::uint64_t most) { retu
 /// (ELOOP, EACCES). \throws error refused: the entry may exist, for instance on a disk that fails
 inline bool is_found(int result, const std::string& path) {
     if (result == 0) return true;
-    if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP && errno != EACCES) refuse_path("look at", path, errno);
+    if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP && errno != EACCES) refuse_path("examine", path, errno);
     return false;
 }
 inline bool exists(const std::string& path) {

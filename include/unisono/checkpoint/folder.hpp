@@ -86,9 +86,9 @@ public:
         make_durable_folders(path_);
         Descriptor folder = open_folder(path_);
         if (::flock(folder.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-            throw error(ErrorCode::refused, concat({"'", path_,
-                                                    "' is being written to by another training; expected a "
-                                                    "folder for each"}));
+            throw error(ErrorCode::refused,
+                        concat({"'", path_,
+                                "' is in use by another training; expected a folder of its own for each training"}));
         lock_ = std::move(folder);
     }
     /// Removes the remains of crashes and failures. Call `lock` before, and call it only while no
@@ -107,7 +107,8 @@ public:
         const std::vector<std::string> found = all();
         for (std::uint64_t number = found.empty() ? 0 : checkpoint_number(found.back());;) {
             if (++number == 0)
-                throw error(ErrorCode::refused, concat({"'", path_of(found.back()), "' leaves no number"}));
+                throw error(ErrorCode::refused, concat({"'", path_of(found.back()),
+                                                        "' has the greatest possible number; expected a smaller one"}));
             std::string name = checkpoint_name(number, updates);
             if (!exists(path_of(name)) && !exists(concat({path_of(name), writing_suffix}))) return name;
         }
@@ -145,7 +146,7 @@ public:
         struct stat facts {};
         if (::fstatat(all.number(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0) {
             if (errno == ENOENT) return;
-            refuse_path("look at", path_of(name), errno);
+            refuse_path("examine", path_of(name), errno);
         }
         if (!S_ISDIR(facts.st_mode)) return note_foreign(name, S_ISLNK(facts.st_mode) ? "a symbolic link" : "a file");
         // Refused if it has become a link.
@@ -161,8 +162,8 @@ public:
 private:
     /// Reports a foreign entry: once for each name, or as an error each time if `refuses`.
     void note_foreign(const std::string& name, std::string_view what) {
-        const std::string text = concat({"'", path_of(name), "' is ", what,
-                                         " and was not made by a training; expected a folder; it is left alone"});
+        const std::string text =
+            concat({"'", path_of(name), "' is ", what, "; expected a checkpoint's folder; it was not changed"});
         if (refuses_) throw error(ErrorCode::refused, text);
         if (std::find(noted_.begin(), noted_.end(), name) != noted_.end()) return;
         noted_.push_back(name);

@@ -168,11 +168,12 @@ inline void check_seal(std::string_view text, const std::string& where) {
     if (text.size() < tail || text.substr(text.size() - tail, before_checksum.size()) != before_checksum ||
         text.substr(text.size() - 3) != "\"}\n")
         refuse_input({where, ": found ", text.size(),
-                      " bytes that do not end with a checksum; it is cut short, or is "
-                      "something else"});
+                      " bytes that do not end with a checksum; the file is cut short, or is "
+                      "not a manifest"});
     const std::string sum = checksum_text(xxh64(text.data(), text.size() - tail));
     if (const std::string_view found = text.substr(text.size() - 19, 16); found != sum)
-        refuse_input({where, ": found the checksum ", found, "; expected ", sum, ", that of its text: it is corrupt"});
+        refuse_input({where, ": found the checksum ", found, "; expected ", sum,
+                      ", which is that of its text: the file is corrupt"});
 }
 
 inline std::string manifest_text(const Manifest& m) {
@@ -305,7 +306,7 @@ inline Manifest manifest_of(std::string_view text, const std::string& where) {
     if (problem != std::errc{} || end != scale.data() + scale.size() || !(m.loss_scale > 0) ||
         !std::isfinite(m.loss_scale) || m.good_updates < 0)
         refuse_input({where, ": found the loss scale \"", scale, "\" after ", m.good_updates,
-                      " good updates; expected a finite number above 0, and at least 0"});
+                      " good updates; expected a finite scale above 0, and at least 0 good updates"});
     for (const Json& one : of(json, "grid_exponents").array(at("grid_exponents")))
         m.grid_exponents.push_back(one.integer<std::int32_t>(at("grid_exponents")));
     if (json.has("meetings")) m.meetings = of(json, "meetings").integer<std::uint64_t>(at("meetings"));

@@ -77,8 +77,8 @@ inline void check_fits(const Manifest& saved, const Manifest& here, const std::s
             {"seed ", one.seed, one.shuffle ? ", shuffled" : ", as stored", one.drop_last ? ", without the last" : ""});
     };
     if (saved.samples != 0 && (text(saved.order) != text(here.order) || !deal_alike(saved.order, here.order)))
-        refuse_input({where, ": it stands at sample ", saved.samples, " of epoch ", saved.epoch, " in the order of ",
-                      saved.order.sampler, " (", text(saved.order), "); expected that of this trainer's ",
+        refuse_input({where, ": its position is sample ", saved.samples, " of epoch ", saved.epoch, " in the order of ",
+                      saved.order.sampler, " (", text(saved.order), "); expected the order of this trainer's ",
                       here.order.sampler, " (", text(here.order), ")"});
 }
 
@@ -92,7 +92,7 @@ inline void check_coverage(const Manifest& m, const std::string& where) {
             else if (part.index >= (part.kind == StateKind::buffer ? m.buffers : m.parameters).size() ||
                      (part.kind == StateKind::optimizer && part.array >= m.arrays.size()))
                 refuse_input({where, ": a file has an empty part of ", name_of(part.kind), " ", part.index, ", array ",
-                              part.array, ", that is not of this state"});
+                              part.array, ", which this state does not have"});
         }
     }
     std::sort(parts.begin(), parts.end());
@@ -107,8 +107,8 @@ inline void check_coverage(const Manifest& m, const std::string& where) {
                 at += length;
             }
             if (at != count)
-                refuse_input({where, ": the files do not have each element of the ", name_of(kind), " \"",
-                              tensors[i].name, "\" once: look at element ", at, " of ", count});
+                refuse_input({where, ": expected the files to have each element of the ", name_of(kind), " \"",
+                              tensors[i].name, "\" once; found a gap or a repetition at element ", at, " of ", count});
         }
     };
     expect(StateKind::parameter, 0, m.parameters);
@@ -116,7 +116,7 @@ inline void check_coverage(const Manifest& m, const std::string& where) {
     for (std::size_t a = 0; a < m.arrays.size(); ++a) expect(StateKind::optimizer, a, m.parameters);
     if (next != parts.size())
         refuse_input({where, ": a file has a part of ", name_of(std::get<0>(parts[next].first)), " ",
-                      std::get<2>(parts[next].first), " that is not of this state, or twice"});
+                      std::get<2>(parts[next].first), " twice, or one that this state does not have"});
     std::vector<std::string_view> names;
     for (const SavedFile& file : m.files) names.push_back(file.name);
     std::sort(names.begin(), names.end());
@@ -151,7 +151,8 @@ inline void check_file(const Manifest& m, const SavedFile& saved, const std::str
             file.find(part.tensor); // its index was checked with the coverage, unless it is empty
         if (found == nullptr || part.index >= list.size() || found->type != list[part.index].type ||
             element_count(*found) != part.count)
-            refuse_input({"'", path, "' does not have the tensor \"", part.tensor, "\" as ", manifest_name, " says"});
+            refuse_input({"'", path, "' has no tensor \"", part.tensor, "\" of the type and size that ", manifest_name,
+                          " states"});
     }
 }
 

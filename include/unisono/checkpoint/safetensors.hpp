@@ -95,7 +95,7 @@ inline std::string tensor_header(std::span<const Tensor> tensors) {
     names.emplace_back("__metadata__");
     std::sort(names.begin(), names.end());
     if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
-        refuse_input({"two tensors of one file would have the name \"", *twice, "\"; expected names of their own"});
+        refuse_input({"two tensors of one file would have the name \"", *twice, "\"; expected different names"});
     text += '}';
     text.append((8 - text.size() % 8) % 8, ' '); // numbers begin at a multiple of 8
     if (text.size() > most_header_bytes)
@@ -208,8 +208,8 @@ private:
             at = one.end;
         }
         if (at != file_.bytes() - start_)
-            refuse_input({where, ": its tensors have ", at, " bytes, and behind the header there are ",
-                          file_.bytes() - start_, "; expected as many"});
+            refuse_input({where, ": its tensors have ", at, " bytes, and the file has ", file_.bytes() - start_,
+                          " behind its header; expected the same number"});
         for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_.push_back(i);
         std::sort(by_name_.begin(), by_name_.end(),
                   [&](std::size_t a, std::size_t b) { return tensors_[a].name < tensors_[b].name; });

@@ -70,20 +70,19 @@ void give_names(std::vector<Tensor>& all, Names&& names, std::string_view what) 
     for (auto it = std::begin(names); it != std::end(names); ++it, ++count)
         if (count < all.size()) all[count].name = std::string(*it);
     if (count != all.size())
-        refuse_input({"the model has ", count, " ", what, " for ", all.size(), "; expected as many"});
+        refuse_input({"the model has ", count, " ", what, " for ", all.size(), "; expected one for each"});
 }
 
 template <class Shapes>
 void give_shapes(std::vector<Tensor>& all, Shapes&& shapes) {
     std::size_t at = 0;
     for (const auto& shape : shapes) {
-        if (at == all.size())
-            refuse_input({"the model has more parameter_shapes than parameters, of which there are ", at});
+        if (at == all.size()) refuse_input({"the model has more parameter_shapes than its ", at, " parameters"});
         Tensor one{.type = all[at].type};
         for (const auto dimension : shape) one.shape.push_back(static_cast<std::uint64_t>(dimension));
         std::uint64_t bytes = 0;
         if (!tensor_bytes(one, bytes) || element_count(one) != all[at].shape[0])
-            refuse_input({"the shape of \"", all[at].name, "\" is not one of its ", all[at].shape[0], " elements"});
+            refuse_input({"the shape of \"", all[at].name, "\" does not match its ", all[at].shape[0], " elements"});
         all[at++].shape = std::move(one.shape);
     }
     if (at != all.size()) refuse_input({"the model has ", at, " parameter_shapes for ", all.size(), " parameters"});
@@ -173,10 +172,10 @@ std::vector<std::uint64_t> check_met([[maybe_unused]] Trainer& trainer) {
         for (std::size_t i = 0; i < all.size(); i += 2) {
             updates.push_back(all[i + 1]);
             if (all[i] == 0) continue;
-            throw agreed_error(
-                world.blame(ErrorCode::refused, static_cast<int>(i / 2), "save",
-                            {"has made ", all[i], " updates of its own since the ranks last met; ",
-                             "expected none: save after an update at which they meet, or synchronise() before"}));
+            throw agreed_error(world.blame(
+                ErrorCode::refused, static_cast<int>(i / 2), "save",
+                {"has made ", all[i], " updates of its own since the ranks last synchronised; ",
+                 "expected none: save after an update that synchronises them, or call synchronise() before"}));
         }
         if (std::all_of(updates.begin(), updates.end(), [&](std::uint64_t one) { return one == all[1]; }))
             updates.clear();
@@ -254,13 +253,14 @@ bool all_own_all(Trainer& trainer) {
     std::uint64_t sum = 0;
     for (const std::uint64_t one : all) sum += one;
     if (sum == count) return false;
-    throw agreed_error(Fault{.code = ErrorCode::refused,
-                             .rank = -1,
-                             .peer = -1,
-                             .operation = "save",
-                             .sequence = 0,
-                             .message = concat({"the ranks update ", sum, " elements together, of ", count,
-                                                "; expected that each has one owner, or all ranks own all"})});
+    throw agreed_error(
+        Fault{.code = ErrorCode::refused,
+              .rank = -1,
+              .peer = -1,
+              .operation = "save",
+              .sequence = 0,
+              .message = concat({"the ranks together own ", sum, " elements of ", count,
+                                 "; expected one owner for each element, or that every rank owns all of them"})});
 }
 
 /// The rank that writes a parameter that all ranks hold. It depends on the position of the
@@ -328,8 +328,8 @@ void check_parts(Trainer& trainer, World& everyone, const Manifest& whole, bool 
                   .peer = -1,
                   .operation = "save",
                   .sequence = 0,
-                  .message = concat({"of \"", whole.parameters[i].name, "\" with ", element_count(whole.parameters[i]),
-                                     " elements the ranks would write ", written[i], expected})});
+                  .message = concat({"the ranks would write ", written[i], " elements of \"", whole.parameters[i].name,
+                                     "\", which has ", element_count(whole.parameters[i]), expected})});
     }
 }
 

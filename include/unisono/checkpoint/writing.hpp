@@ -110,7 +110,7 @@ public:
             const std::string path = concat({into.path(), "/", told_by(rank)});
             for (auto pause = std::chrono::microseconds(200); !exists_in(into, told_by(rank));
                  std::this_thread::sleep_for(pause)) {
-                if (abandoned_) throw error(ErrorCode::aborted, concat({"'", name_, "' was given up"}));
+                if (abandoned_) throw error(ErrorCode::aborted, concat({"'", name_, "' was abandoned"}));
                 // No sum of times: `patience` may be the greatest value.
                 if (std::chrono::steady_clock::now() - began > patience)
                     throw error(ErrorCode::timeout, concat({"rank ", rank, " has not written its part of '", name_,

@@ -105,7 +105,7 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
     static_assert(
         !detail::views_device<In> || !std::same_as<Op, WeightedMean>,
         "found: start_all_reduce by WeightedMean on memory of a device. Required: all_reduce, which waits. Why: "
-        "the library multiplies by a rank's part of all weights, which must be known first");
+        "each rank multiplies by its share of the sum of all weights, which must be known first");
     const auto from = detail::elements_of(in);
     const auto to = detail::elements_of(out);
     detail::check_count(group, Collective::all_reduce, "the output", to.size(), from.size());

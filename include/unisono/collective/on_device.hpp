@@ -50,16 +50,16 @@ StreamKernelFunction stream_kernel() {
         static_assert(
             is_built_in<Op> || std::same_as<Op, WeightedMean>,
             "found: an operation of your own by NativeSchedule on memory of a device. Required: Sum, Product, Min, "
-            "Max or WeightedMean. Why: the device's library does no other; by a schedule such as RingSchedule, in "
-            "a source that nvcc compiles, it can be done");
+            "Max or WeightedMean; or a schedule such as RingSchedule, in a source that nvcc compiles. Why: the "
+            "device's library has no other operations");
         static_assert(arithmetic_element<T>, "found: elements that the device's library cannot reduce");
         return nullptr;
     } else if constexpr (combines) {
-        static_assert(!std::same_as<Op, WeightedMean>,
-                      "found: WeightedMean by a schedule of ours on memory of a device. Required: NativeSchedule");
+        static_assert(!std::same_as<Op, WeightedMean>, "found: WeightedMean by a schedule other than NativeSchedule on "
+                                                       "memory of a device. Required: NativeSchedule");
         static_assert(
             has_stream_kernel<Op, T>,
-            "found: a schedule of ours that combines on memory of a device, where no compiler for it is at work. "
+            "found: a schedule that combines on memory of a device, in a source that is not compiled for devices. "
             "Required: a source that nvcc compiles (unisono/nccl.hpp brings in Thrust there), or NativeSchedule");
         return &StreamKernel<Op, T>::call;
     } else {
@@ -92,7 +92,7 @@ std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request
     static_assert(
         !std::same_as<Family, MappedSchedule> && !std::same_as<Family, StagedSchedule>,
         "found: MappedSchedule or StagedSchedule on memory of a device. Required: NativeSchedule, or one over "
-        "messages. Why: peers see images of a few pieces at a time");
+        "messages. Why: peers see copies of a few pieces at a time");
     const auto use = [&](const auto& schedule) {
         request.plan = &group.plan(schedule);
         return group.start(request);

@@ -126,7 +126,7 @@ struct ClusterModel {
             ++line_number;
             if (!found.starts_with(name) || (found.size() > name.size() && found[name.size()] != ' '))
                 refuse_input({"cluster model, line ", line_number, ": found ", detail::quoted(found), ", expected '",
-                              name, "' and what it is"});
+                              name, "' and its value"});
             found.remove_prefix(std::min(found.size(), name.size() + 1));
             return found;
         };

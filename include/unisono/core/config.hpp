@@ -14,7 +14,7 @@
 #endif
 #ifndef __cpp_exceptions
 #error \
-    "Unisono tells of errors by exceptions: compile the files that include it without -fno-exceptions (a program that has none keeps this to one file and takes errors as values: core/outcome.hpp)"
+    "Unisono reports errors by exceptions: compile the files that include it without -fno-exceptions (a program without exceptions confines them to one file, where core/outcome.hpp turns errors into values)"
 #endif
 
 /// Opens `unisono` with its inline version namespace, so that two versions in one program do not

@@ -109,7 +109,7 @@ UNISONO_DEFINITION std::string error::compose(const Fault& what) {
     } catch (const std::exception& failed) {
         other.message += failed.what();
     } catch (...) {
-        other.message += "something that is no std::exception";
+        other.message += "something that is not a std::exception";
     }
     return other;
 }

@@ -76,7 +76,8 @@ template <class T>
 class List : private ListRoom {
     static constexpr std::size_t stride = sizeof(T); // NOLINT(bugprone-sizeof-expression): T may be a pointer
     static_assert(__is_trivially_copyable(T), "List moves its elements as bytes: use std::vector");
-    static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__, "operator new does not align so far");
+    static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__,
+                  "List's elements need at most the alignment of operator new");
 
 public:
     using value_type = T;
@@ -143,7 +144,7 @@ public:
         bytes_ += other.bytes_;
     }
     void pop_back() {
-        UNISONO_ASSERT(!empty(), "nothing to take away");
+        UNISONO_ASSERT(!empty(), "the list is empty");
         bytes_ -= stride;
     }
     /// Removes an element; keeps the order of the others.
@@ -219,7 +220,7 @@ public:
     [[nodiscard]] T* begin() const { return data_; }
     [[nodiscard]] T* end() const { return data_ + size_; }
     [[nodiscard]] T& operator[](std::size_t index) const {
-        UNISONO_ASSERT(index < size_, "an index behind the end of a part of a list");
+        UNISONO_ASSERT(index < size_, "index out of range");
         return data_[index];
     }
     [[nodiscard]] T& front() const { return (*this)[0]; }

@@ -31,7 +31,7 @@ template <class Body>
     } catch (const std::exception&) {
         return detail::fault_of_exception({.code = ErrorCode::aborted});
     } catch (...) {
-        return {.code = ErrorCode::aborted, .message = "an exception that tells nothing of itself"};
+        return {.code = ErrorCode::aborted, .message = "something that is not a std::exception was thrown"};
     }
 }
 

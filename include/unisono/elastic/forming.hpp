@@ -101,20 +101,22 @@ inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<
     Fault fault{.code = ErrorCode::timeout, .rank = me, .peer = -1, .operation = "elastic", .sequence = epoch + 1};
     if (phase == Phase::left_behind) {
         fault.code = ErrorCode::aborted;
-        fault.message = concat({"rank ", me, " was silent for too long, and has been left behind: ",
-                                decision.members.empty() ? "the others" : members_text(decision.members),
-                                " (members' numbers) went on without it as membership ", epoch + 1,
-                                ". A new process can be added in its place"});
+        fault.message =
+            concat({"rank ", me, " was silent for too long, and has been left behind: ",
+                    decision.members.empty() ? std::string("the others")
+                                             : concat({"members ", members_text(decision.members)}),
+                    " continue without it as membership ", epoch + 1, ". A new process can be added in its place"});
     } else if (phase == Phase::no_state) {
         fault.code = ErrorCode::peer_lost;
-        fault.message = concat({"rank ", me, " was added to membership ", epoch,
-                                ", and all ranks that had the training's state were lost before it got it; start "
-                                "again from a checkpoint"});
-    } else {
         fault.message =
-            concat({"rank ", me, " found neither a majority of membership ", epoch,
-                    " nor a proof that all others are gone; ", silent.empty() ? "no rank" : members_text(silent),
-                    " (members' numbers) did not answer. It ends, so that there are no two worlds"});
+            concat({"rank ", me, " was added to membership ", epoch,
+                    ", and all ranks that had the training's state were lost before they had sent it; start "
+                    "again from a checkpoint"});
+    } else {
+        fault.message = concat(
+            {"rank ", me, " found neither a majority of membership ", epoch, " nor a proof that all others are gone",
+             silent.empty() ? std::string() : concat({"; no answer from members ", members_text(silent)}),
+             ". This rank ends, so that there are not two worlds"});
     }
     return error(fault);
 }

@@ -23,8 +23,8 @@ inline std::string uneven_hosting_text(std::int64_t replicas, std::int64_t ranks
     return concat({"unisono: warning: in membership ", epoch, " of the elastic world ", with_more,
                    (with_more == 1 ? " rank hosts " : " ranks host "), fewest + 1, " of the ", replicas,
                    " replicas, and ", with_fewest, (with_fewest == 1 ? " rank hosts " : " ranks host "), fewest,
-                   "; an update takes as long as the ranks with most need. With ", below, " or ", above,
-                   " ranks all host equally many\n"});
+                   "; an update takes as long as the ranks with the most replicas need. With ", below, " or ", above,
+                   " ranks all ranks host the same number\n"});
 }
 /// Prints the warning on standard error. Without a number of replicas there is no warning.
 template <class Hosting>

@@ -32,7 +32,7 @@ public:
         find_folder(environment);
         const std::string joins = word_of(environment);
         if (joins == "auto" && point_.folder.empty())
-            refuse_input("UNISONO_JOINS is auto, and this process knows no folder in which it would find an elastic "
+            refuse_input("UNISONO_JOINS is auto, and no folder is given in which this process could find an elastic "
                          "world; set UNISONO_ELASTIC_FOLDER or UNISONO_FOLDER");
         notes_end_ = joins == "auto";
         joins_ = joins_ || joins == "1" || (joins == "auto" && there_is_a_world());
@@ -156,16 +156,18 @@ public:
     /// Finds the first rank by the file that it has written, and asks it.
     void apply(nanoseconds deadline) {
         if (point_.folder.empty())
-            refuse_input("this process is to be added to an elastic world, and knows no folder where it finds it; set "
-                         "ElasticOptions::folder, UNISONO_ELASTIC_FOLDER or UNISONO_FOLDER");
+            refuse_input(
+                "this process is to be added to an elastic world, and no folder is given where it could find one; set "
+                "ElasticOptions::folder, UNISONO_ELASTIC_FOLDER or UNISONO_FOLDER");
         if (entrance_ && hears_nothing_against(*entrance_)) return;
         entrance_.reset();
         check_not_ended(point_);
         MeetingPoint desk = point_;
         if (read_meeting_file(desk)) entrance_ = go_to(desk, deadline);
         if (entrance_)
-            why_ = "the first rank has heard this process, and the ranks have not taken it in: as many train as "
-                   "ElasticOptions::most or Replicas::count says, or they make no update";
+            why_ =
+                "the first rank has received the application of this process, and the ranks have not added it: there "
+                "are already ElasticOptions::most or Replicas::count ranks, or the ranks make no updates";
     }
     [[nodiscard]] error not_added() const {
         return error(
@@ -282,7 +284,7 @@ private:
         return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
     }
     [[nodiscard]] std::chrono::nanoseconds left_until(nanoseconds until) const {
-        if (now() >= until) throw error(ErrorCode::timeout, "the next world's ranks have not met in time");
+        if (now() >= until) throw error(ErrorCode::timeout, "the next world's ranks have not connected in time");
         return std::chrono::nanoseconds(until - now());
     }
     template <class Wait>
@@ -290,7 +292,7 @@ private:
                               Wait wait_once) {
         while (!meeting_ || meeting_->epoch != epoch) {
             lost_.clear();
-            if (now() >= deadline) throw error(ErrorCode::timeout, "the next world's first rank says nothing");
+            if (now() >= deadline) throw error(ErrorCode::timeout, "the next world's first rank does not answer");
             wait_once(deadline);
             for (const int peer : lost_)
                 if (std::binary_search(members.begin(), members.end(), peer))

@@ -15,19 +15,19 @@ template <class P>
 inline constexpr bool copies_slices = requires { requires P::Snapshots::copies; };
 
 UNISONO_RULE(
-    replicas_given, "the world is elastic and its replicas are as many as its ranks",
+    replicas_given, "the world is elastic and the number of replicas depends on that of ranks",
     "an elastic world, with replicas that do not declare `logical`", "Replicas{.count = L}",
-    "the batch of an update must stay what it is when ranks are lost", requires { requires P::Hosting::logical; });
+    "an update's batch must stay the same when ranks are lost", requires { requires P::Hosting::logical; });
 UNISONO_RULE(state_everywhere, "the world is elastic and a rank would have state that no other has",
              "an elastic world, with a policy that declares `gives_owners` or `may_give_owners`, and no Snapshots",
              "Snapshots{.every = 16}, which keeps each slice's state on a second rank; or every rank owns everything, "
              "for instance Replicated with NativeReducer",
              "the optimizer's state of a lost rank's slices would be lost",
              copies_slices<P> || !(may_give_owners<typename P::Sharding> || gives_owners<typename P::Reducer>));
-UNISONO_RULE(updates_of_all, "the world is elastic and ranks go their own ways",
+UNISONO_RULE(updates_of_all, "the world is elastic and ranks update independently",
              "an elastic world, with an update that does not declare `agrees`",
              "one that does, for instance Synchronous",
-             "what a lost rank has learnt since the ranks last met would be lost", agrees<typename P::Update>);
+             "a lost rank's updates since the last synchronisation would be lost", agrees<typename P::Update>);
 UNISONO_RULE(nothing_left_over, "the world is elastic and a compression keeps what it did not send",
              "an elastic world, with a compression that declares `compresses`", "no compression",
              "what a rank has not sent yet would be lost with it, and belongs to no replica",
@@ -43,7 +43,7 @@ UNISONO_RULE(
     !requires(typename P::Model& model) { model.buffers(); });
 UNISONO_RULE(any_number_hosted, "the world is elastic and the sampler fixes how many replicas a rank hosts",
              "an elastic world, with a sampler that declares `fixes_hosting`",
-             "one that does not, for instance DistributedSampler", "those that are left host a lost rank's replicas",
+             "one that does not, for instance DistributedSampler", "the remaining ranks host a lost rank's replicas",
              !fixes_hosting<typename P::Sampler>);
 
 } // namespace elastic_rule

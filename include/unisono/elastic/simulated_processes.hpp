@@ -144,7 +144,7 @@ public:
                       .peer = -1,
                       .operation = "elastic",
                       .sequence = epoch,
-                      .message = "the next world's ranks do not come"});
+                      .message = "the next world's ranks have not connected in time"});
             else world_.idle(process, deadline);
             if (const Fault* const fault = world_.first_fault()) throw error(*fault);
         }

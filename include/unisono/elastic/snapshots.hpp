@@ -156,8 +156,8 @@ constexpr int number_of(int word) { return word < 0 ? ~word : word; }
               .operation = "elastic",
               .sequence = 0,
               .message = concat({"no rank has the state of ", what,
-                                 " any more: the ranks that had it, by their numbers as members, were lost before "
-                                 "others had copied it (Snapshots); start again from a checkpoint"})});
+                                 " any more (ranks are member numbers): the ranks that had it were lost before others "
+                                 "had copied it (Snapshots); start again from a checkpoint"})});
 }
 
 } // namespace detail

@@ -80,7 +80,7 @@ public:
     }
     template <class T>
     void take(std::span<T> values) {
-        UNISONO_ASSERT(values.size_bytes() <= bytes_.size() - at_, "all ranks have models and optimizers alike");
+        UNISONO_ASSERT(values.size_bytes() <= bytes_.size() - at_, "all ranks have equal models and optimizers");
         if (!values.empty()) std::memcpy(values.data(), bytes_.data() + at_, values.size_bytes());
         at_ += values.size_bytes();
     }

@@ -205,8 +205,8 @@ private:
     [[nodiscard]] std::string sentence() const {
         if constexpr (has_owners) return snapshots_.sentence(every());
         else
-            return "elastic: every rank has all parameters and all of the optimizer's state; those that are left go on "
-                   "with them\n";
+            return "elastic: every rank has all parameters and all of the optimizer's state; when ranks are lost, the "
+                   "others continue with them\n";
     }
     static constexpr bool traces = Training::Tracing::traces;
     struct Nothing {
@@ -218,7 +218,8 @@ private:
     void check_alive() const {
         if (!inner_) detail::throw_in_no_world();
         if (observes_)
-            refuse_input("Trainer: found a call within on_update over an elastic world; expected none there");
+            refuse_input(
+                "Trainer: found a call of the trainer within on_update, over an elastic world; expected none there");
     }
     Inner make(Group<Transport>& group) {
         const auto now = [&](const auto& policy) { return detail::within(policy, world_->epoch(), group.size()); };

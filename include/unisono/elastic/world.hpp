@@ -76,7 +76,7 @@ struct WorldChange {
 namespace detail {
 
 [[noreturn]] inline void throw_in_no_world() {
-    throw error(ErrorCode::refused, "this rank is in no world any more: an earlier call has thrown the reason");
+    throw error(ErrorCode::refused, "this rank is no longer in a world: an earlier call threw the reason");
 }
 
 } // namespace detail
@@ -146,7 +146,7 @@ public:
                .peer = -1,
                .operation = "elastic",
                .sequence = epoch(),
-               .message = concat({"rank ", rank(), " takes in ranks that wait; all form the next world"})});
+               .message = concat({"rank ", rank(), " adds the ranks that wait; all ranks form the next world"})});
         if (size() == 1) formed_->group.check(); // a rank alone waits for no other, and would not notice a fault
     }
     /// Sets the number of ranks for which the training has work. Before the first call no process

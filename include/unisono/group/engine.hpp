@@ -239,7 +239,8 @@ private:
     bool issue(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane) try {
         using schedule::StepKind;
         const schedule::Step& step = lane.steps[lane.cursor];
-        UNISONO_ASSERT(Transport::maps_peers || step.kind <= StepKind::combine_ranks, "it maps no peers' memory");
+        UNISONO_ASSERT(Transport::maps_peers || step.kind <= StepKind::combine_ranks,
+                       "this transport does not map peers' memory");
         // Messages first: the branches are predicted well, a jump table is not.
         if (step.kind == StepKind::send) {
             send_step(transport_, operation, lane, token_of(index, slot, lane.cursor));

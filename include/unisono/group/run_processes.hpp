@@ -104,13 +104,13 @@ namespace detail {
 
 UNISONO_DEFINITION const char* name_of_signal(int signal) {
     switch (signal) {
-    case SIGABRT: return "it gave up: SIGABRT";
-    case SIGBUS: return "memory that is not there: SIGBUS";
+    case SIGABRT: return "it called abort: SIGABRT";
+    case SIGBUS: return "access to memory that does not exist: SIGBUS";
     case SIGFPE: return "arithmetic: SIGFPE";
-    case SIGILL: return "an unknown instruction: SIGILL";
+    case SIGILL: return "an illegal instruction: SIGILL";
     case SIGINT: return "interrupted: SIGINT";
     case SIGKILL: return "killed from outside, often for lack of memory: SIGKILL";
-    case SIGSEGV: return "a wrong address: SIGSEGV";
+    case SIGSEGV: return "access to an invalid address: SIGSEGV";
     case SIGTERM: return "asked to end: SIGTERM";
     default: return "see signal(7)";
     }

@@ -97,9 +97,9 @@ private:
             return;
         }
         if (transport.is_capturing() && (request.stream.space != MemorySpace::device || request.stream.plan != nullptr))
-            refuse_input(
-                "capture: found data on the host, or a schedule of ours; expected native collectives on memory "
-                "of a device, since a graph keeps no buffers of ours");
+            refuse_input("capture: found data on the host, or a schedule other than NativeSchedule; expected "
+                         "NativeSchedule on memory "
+                         "of a device, since a graph does not keep the library's buffers");
         if (request.stream.space == MemorySpace::device) {
             if (request.stream.plan == nullptr)
                 return write_native(program, StreamShape(group, request), request, request.input, request.output);

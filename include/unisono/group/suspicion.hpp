@@ -122,7 +122,7 @@ Fault timed_out(const Transport& transport, const GroupContext& group, nanosecon
             if (fault.peer < 0) fault.peer = other;
             missing += concat({missing.empty() ? "" : ", ", "rank ", other, whereabouts(transport, other)});
         }
-        if (!missing.empty()) fault.message += concat({", for what is to come from or to go to ", missing});
+        if (!missing.empty()) fault.message += concat({", for messages from or to ", missing});
     } else if (group.announcements) {
         std::string missing;
         for (int peer = 0; peer < group.size(); ++peer) {

@@ -107,8 +107,8 @@ public:
             hub_->stop(failed ? std::min<nanoseconds>(linger_.count(), 2'000'000'000) : linger_.count());
         hub_.reset();
         if (failed || late.empty()) return;
-        detail::tell_people(concat({"unisono: rank 0 leaves; ", (steady_now() - began) / 1'000'000,
-                                    " ms have brought no goodbye from ", late}));
+        detail::tell_people(concat({"unisono: rank 0 leaves; within ", (steady_now() - began) / 1'000'000,
+                                    " ms no goodbye came from ", late}));
     }
 
     /// Derives a key for `purpose` that all ranks of the job can derive and strangers cannot, from

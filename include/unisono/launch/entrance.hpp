@@ -71,8 +71,8 @@ inline bool prove(Entrance& entrance, Hello hello, const JobToken& secret, nanos
     const auto challenge = parse_challenge(std::span(entrance.unread).first(Challenge::bytes));
     if (!challenge) return false;
     if (!equal_in_constant_time(challenge->proof, proof_of_hub(secret, said, challenge->nonce))) {
-        why = "what listens there does not belong to this job: it has another secret (UNISONO_TOKEN), or none, or is "
-              "of another job";
+        why = "the process that listens there does not belong to this job: it has another secret (UNISONO_TOKEN), or "
+              "none, or is of another job";
         return false;
     }
     drop_frame(entrance, Challenge::bytes);
@@ -93,7 +93,7 @@ inline std::optional<Entrance> enter(const SocketAddress& address, const Hello& 
                                      nanoseconds until, std::string& why) {
     Entrance entrance{.socket = connect_to(address, until, why)};
     if (!entrance.socket.valid()) return std::nullopt;
-    why = "what listens there does not belong to this job, or did not answer";
+    why = "the process that listens there does not belong to this job, or did not answer";
     if (!prove(entrance, hello, secret, until, why)) return std::nullopt;
     std::size_t used = 0;
     const std::optional<Frame> answer = next_frame(entrance, 3 * most_text_bytes, until, used);

@@ -210,8 +210,8 @@ private:
     static Fault no_descriptor_left() {
         return {.code = ErrorCode::refused,
                 .operation = "rendezvous",
-                .message = "where the ranks meet no descriptor was left for 2 s for those that came: "
-                           "may that process open too few files (see `ulimit -n`)?"};
+                .message = "the process where the ranks meet had no descriptor left for 2 s for ranks that came: "
+                           "is its limit of open files too low (see `ulimit -n`)?"};
     }
 
     void receive(std::uint32_t id, bool ended) {

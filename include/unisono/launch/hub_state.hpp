@@ -197,8 +197,8 @@ private:
         const std::string who = concat({"rank ", hello.rank});
         if (fault_) return turn_away(*fault_);
         if (hello.world != static_cast<std::uint32_t>(options_.world)) {
-            return contradict(concat(
-                {who, " believes in a world of ", hello.world, ", its meeting point in one of ", options_.world}));
+            return contradict(concat({who, " expects a world of ", hello.world,
+                                      ", but the meeting point is for a world of ", options_.world}));
         }
         if (hello.rank >= hello.world) return contradict(concat({who, " is not one of a world of ", hello.world}));
         Member& own = place(static_cast<int>(hello.rank));
@@ -211,7 +211,7 @@ private:
             }
             drop(own.connection); // the process came again before it learned that it was accepted
         } else if (own.presence != Presence::absent) {
-            return contradict(concat({who, " has been here and has left"}));
+            return contradict(concat({who, " has already come and left"}));
         }
         own = {.presence = Presence::present, .connection = connection, .hello = hello};
         connections_[connection].rank = static_cast<int>(hello.rank);
@@ -341,7 +341,7 @@ private:
     void forgery(std::uint32_t connection, int rank) {
         drop(connection);
         place(rank).presence = Presence::lost;
-        blame(rank, ErrorCode::mismatch, ": a control frame of it was changed, repeated or left out on its way");
+        blame(rank, ErrorCode::mismatch, ": one of its control frames was changed, repeated or lost on the way");
     }
 
     void blame(int rank, ErrorCode code, const std::string& what) {

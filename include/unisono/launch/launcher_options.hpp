@@ -45,30 +45,30 @@ Runs a program as several ranks on this machine: processes that find each other 
 WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and by Unisono's own. Each line that they print is
 labelled with its rank. When one fails, the others are stopped.
 
-  -n, --ranks N     Ranks (as many as there are cores); also -np N, -nN
-  --bind-to-cores   Each rank to a core of its own, modulo their number
-  --timeout S       Stop the job after so many seconds
+  -n, --ranks N     Number of ranks (default: the number of cores); also -np N, -nN
+  --bind-to-cores   Bind each rank to a core of its own, modulo their number
+  --timeout S       Stop the job after S seconds
   --grace S         Seconds between SIGTERM and SIGKILL for ranks that are to stop (5)
-  --wait S          Once a rank has ended well: seconds until those that still run are named and stopped (3600)
-  --elastic LEAST   A program with elastic worlds: when ranks die, the others live on as long as LEAST are left
+  --wait S          Seconds after the first rank's success until ranks that still run are named and stopped (3600)
+  --elastic LEAST   A program with elastic worlds: when ranks die, the others continue as long as LEAST are left
   --elastic LEAST:MOST
-                    Also starts a process in the place of each rank that dies; SIGUSR1 asks for a rank more, at most
+                    Also start a process in the place of each rank that dies; SIGUSR1 asks for one rank more, at most
                     MOST, and SIGUSR2 for one less, at least LEAST
-  --restarts N      With LEAST:MOST, at most N processes in the place of ranks that died (10)
+  --restarts N      With LEAST:MOST, start at most N processes in the place of ranks that died (10)
   --log-dir DIR     Write each rank's output to DIR/rank_R.out and DIR/rank_R.err as well
-  --no-label        Lines as they are
-  -h, --help        This text
-  --version         The version
+  --no-label        Print lines without labels
+  -h, --help        Print this text
+  --version         Print the version
 
-Exit status: 0 if all ranks end well, or with --elastic so many as LEAST; else that of the first rank that failed (128 +
-signal if it was killed), with --elastic of the first that was not to be spared; 124 after --timeout or --wait, 126 or 127 if
-the program cannot be started, 2 for a wrong command line.
+Exit status: 0 if all ranks succeed, or with --elastic at least LEAST; else that of the first rank that failed (128 + signal
+if it was killed), with --elastic of the first failure that left fewer than LEAST; 124 after --timeout or --wait, 126 or 127
+if the program cannot be started, 2 for a wrong command line.
 
-SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on, and SIGKILL follows after the grace time, or when a second one comes;
+SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on, and SIGKILL follows after the grace time, or at a second signal;
 SIGCONT is passed on, and SIGUSR1 and SIGUSR2 unless they change the number of ranks. A signal that is ignored at the start, as
 SIGHUP is under nohup, stays so. Standard input goes to rank 0 unless it is a terminal.
 
-Where some ranks have come and others have not, a line on standard error says which, first after 3 seconds;
+While some ranks have come and others have not, a line on standard error says which, first after 3 seconds;
 UNISONO_NOTICE_AFTER=S sets that time, and 0 silences it.
 )";
 

@@ -50,7 +50,7 @@ public:
         const int why = std::exchange(failure_, 0);
         if (why == 0) return {};
         return concat({"unisono-run: cannot write to standard ", fd_ == 1 ? "output" : "error", ": ", errno_text(why),
-                       "; the job goes on without it\n"});
+                       "; the job continues without it\n"});
     }
     [[nodiscard]] pollfd wanted() const { return {pending_.empty() ? -1 : fd(), POLLOUT, 0}; }
 

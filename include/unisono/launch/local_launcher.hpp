@@ -166,7 +166,7 @@ private:
             if (!hub_->complete()) return lose_before_meeting(end);
             say({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text(),
                  dismissed_[static_cast<std::size_t>(rank)] ? ", as SIGUSR2 asked; " : "; ", processes_.running(),
-                 processes_.running() == 1 ? " rank goes on" : " ranks go on"});
+                 processes_.running() == 1 ? " rank continues" : " ranks continue"});
             forgo_replacement(rank);
             lost_ = end.exit_code();
             look_for_world_at_ = steady_now();
@@ -257,7 +257,7 @@ private:
     /// program's file may be in the course of being built.
     void lose_start(int rank, const std::string& why) {
         say({"cannot start rank ", rank, ", which was to be added to the world: ", why, "; ", staying(),
-             staying() == 1 ? " rank goes on" : " ranks go on"});
+             staying() == 1 ? " rank continues" : " ranks continue"});
         start_at_ = steady_now() + 1'000'000'000;
         look_for_world_at_ = steady_now();
         forgo_replacement(rank);
@@ -278,7 +278,8 @@ private:
     void change_ranks(int signal) {
         if (stopping_ || first_good_ >= 0) return;
         if (signal == SIGUSR1) {
-            if (wanted_ >= options_.most) say({"SIGUSR1: there are ", wanted_, " ranks, as many as --elastic allows"});
+            if (wanted_ >= options_.most)
+                say({"SIGUSR1: there are ", wanted_, " ranks, the most that --elastic allows"});
             else ++wanted_;
             return;
         }
@@ -287,7 +288,7 @@ private:
             return;
         }
         if (wanted_ <= options_.least) {
-            say({"SIGUSR2: there are ", wanted_, " ranks, as few as --elastic allows"});
+            say({"SIGUSR2: there are ", wanted_, " ranks, the fewest that --elastic allows"});
             return;
         }
         if (staying() >= wanted_) { // else a rank that has not been started yet is not started

@@ -166,11 +166,11 @@ inline void guard_address(const Environment& environment, const Identity& me, Me
         meet_by_file(environment, nullptr, {}, point);
         point.job = JobToken::derived_from(known).text();
     } else {
-        throw error(
-            ErrorCode::refused,
-            concat({"the ", me.world, " ranks (launcher: ", name_of(me.launcher), ") would meet at ", point.host, ":",
-                    point.port, " without a secret, where anybody who reaches that port could take a rank's place: ",
-                    how_to_give_a_secret}));
+        throw error(ErrorCode::refused,
+                    concat({"the ", me.world, " ranks (launcher: ", name_of(me.launcher), ") would meet at ",
+                            point.host, ":", point.port,
+                            " without a secret, where any process that reaches that port could take a rank's place: ",
+                            how_to_give_a_secret}));
     }
 }
 
@@ -235,7 +235,7 @@ inline MeetingPoint meeting_point(const Environment& environment, const Identity
             detail::meet_by_file(environment, nullptr, parent, point);
         } else if (taken) {
             if (number > 65535 - 9)
-                refuse_input({"MASTER_PORT=", *port, " is taken by torchrun and leaves no port above it"});
+                refuse_input({"MASTER_PORT=", *port, " is taken by torchrun, and no port is above it"});
             ++point.port;
             point.further_ports = 7;
         }

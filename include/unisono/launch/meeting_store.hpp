@@ -63,8 +63,9 @@ struct StoreCard {
         const auto refuse = [&]() {
             throw error(
                 ErrorCode::refused,
-                concat({"the store's key ", detail::quoted(key), " has ", text.size(),
-                        " bytes that are no address of rank 0 (do all ranks use one version of the library?)"}));
+                concat(
+                    {"the store's key ", detail::quoted(key), " has ", text.size(),
+                     " bytes that are not an address of rank 0 (do all ranks use the same version of the library?)"}));
         };
         if (!text.starts_with(mark)) refuse();
         std::array<std::string_view, 4> words;
@@ -187,7 +188,7 @@ inline bool find_secret(const StoreCard& card, const std::string& key, JobToken&
         secret = JobToken::parse(std::string_view(card.secret).substr(public_secret.size()), "rank 0's token");
     } else if (card.network != network_space()) {
         throw error(ErrorCode::refused, concat({"rank 0 is on another host, and the ranks have no secret, so that "
-                                                "anybody who reaches their ports could take a "
+                                                "any process that reaches their ports could take a "
                                                 "rank's place: ",
                                                 how_to_give_a_secret}));
     } else {

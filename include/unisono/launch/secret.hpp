@@ -29,9 +29,10 @@ inline JobToken read_token_file(const std::string& path) {
     struct stat about = {};
     if (::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode) ||
         (about.st_uid != ::geteuid() && about.st_uid != 0) || (about.st_mode & 077) != 0) {
-        throw error(ErrorCode::refused,
-                    concat({"UNISONO_TOKEN_FILE=", detail::quoted(path),
-                            " is not a file that this user alone can read: chmod 600 it, and let it be yours"}));
+        throw error(
+            ErrorCode::refused,
+            concat({"UNISONO_TOKEN_FILE=", detail::quoted(path),
+                    " is not a file that this user alone can read; expected one that this user owns, with mode 0600"}));
     }
     char text[256];
     const ssize_t got = ::read(file.get(), text, sizeof text);

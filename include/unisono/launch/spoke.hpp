@@ -77,8 +77,10 @@ public:
                           .peer = -1,
                           .operation = "all_gather",
                           .sequence = round_,
-                          .message = concat({"rank ", rank_, " gave ", blob.size(), " bytes, and where the ranks meet ",
-                                             own.size(), " others were gathered of it"})});
+                          .message = concat({"rank ", rank_, " gave ", blob.size(),
+                                             " bytes, and the process where the ranks "
+                                             "meet returned ",
+                                             own.size(), " other bytes as this rank's"})});
             throw error(*first_fault());
         }
         if (!seen_.load() && hub_gone_) fail_locally(hub_is_gone());
@@ -237,7 +239,7 @@ private:
                     .sequence = 0,
                     .message = "the launcher ended before its ranks"};
         if (closed_) {
-            fault.message = "rank 0 has left, and with it the place where the ranks meet";
+            fault.message = "rank 0, where the ranks meet, has left";
         } else if (!launcher_listens_) {
             fault.message = concat(
                 {"rank 0 (pid ", peers_[0].pid, ") ended without a goodbye: it was killed, crashed or exited early"});

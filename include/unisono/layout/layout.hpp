@@ -222,7 +222,7 @@ UNISONO_DEFINITION std::size_t Layout::count_of(ElementType type) const {
 }
 
 UNISONO_DEFINITION std::size_t Layout::start_of(std::size_t parameter) const {
-    if (parameter >= starts_.size()) refuse_input({"parameter ", parameter, " of ", parameters(), " has no start"});
+    if (parameter >= starts_.size()) refuse_input({"parameter ", parameter, " of ", parameters(), " does not exist"});
     return starts_[parameter];
 }
 
@@ -236,7 +236,7 @@ UNISONO_DEFINITION Layout::Element Layout::element_at(std::size_t flat) const {
 }
 
 UNISONO_DEFINITION std::size_t Layout::bucket_of(std::size_t parameter) const {
-    if (parameter >= places_.size()) refuse_input({"parameter ", parameter, " of ", parameters(), " has no bucket"});
+    if (parameter >= places_.size()) refuse_input({"parameter ", parameter, " of ", parameters(), " does not exist"});
     return places_[parameter].bucket;
 }
 

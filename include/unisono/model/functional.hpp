@@ -105,7 +105,7 @@ public:
         : parameters_(parameters), gradients_(gradients), compute_(std::move(compute)) {
         if (parameters.size() != gradients.size())
             refuse_input({"BufferModel: found ", parameters.size(), " parameters and ", gradients.size(),
-                          " gradients; expected as many"});
+                          " gradients; expected the same number"});
     }
 
     [[nodiscard]] std::span<T> parameters() { return parameters_; }

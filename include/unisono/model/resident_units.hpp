@@ -28,11 +28,11 @@ class ResidentUnits : public detail::WrappedModel<M> {
     using T = typename M::Element;
     static_assert(!unit_model_on_device<M>,
                   "unisono::ResidentUnits: found a model in units on a device. Required: the model itself, with "
-                  "GradientSharding or ParameterSharding. Why: these hold memory of the host.");
+                  "GradientSharding or ParameterSharding. Why: ResidentUnits holds memory of the host.");
     static_assert(std::same_as<T, pass_element_t<M>>,
                   "unisono::ResidentUnits: found a model that computes with another type than it is trained in. "
                   "Required: MasterWeights of the ResidentUnits, and not the other way round. "
-                  "Why: these hold what the model computes with.");
+                  "Why: ResidentUnits holds the elements that the model computes with.");
 
 public:
     using detail::WrappedModel<M>::wrapped;

@@ -149,7 +149,7 @@ public:
         }
         if (at != tensors_.size())
             refuse_input({"WithStrides: the model has ", tensors_.size(), " parameters and ", at,
-                          " gradients; expected as many"});
+                          " gradients; expected the same number"});
         for (std::size_t p = 0; p < tensors_.size(); ++p) set_up(p);
         refuse_shared_elements();
         this->expect(tensors_.size());
@@ -275,7 +275,7 @@ private:
     void check(std::size_t p, const StridedTensor<Element>& tensor, std::string_view which) {
         if (tensor.sizes.size() != tensor.strides.size())
             refuse_input({"WithStrides: the ", which, " of ", parameter_label(*this, p), " has ", tensor.sizes.size(),
-                          " sizes and ", tensor.strides.size(), " strides; expected as many"});
+                          " sizes and ", tensor.strides.size(), " strides; expected the same number"});
         if (tensor.data == nullptr && tensor.count() != 0)
             refuse_input({"WithStrides: the ", which, " of ", parameter_label(*this, p), " has no memory"});
         if (!detail::elements_apart(tensor))

@@ -110,8 +110,8 @@ inline LogComparison compare_hash_logs(std::string_view first, std::string_view 
         }
         if (a.empty() || b.empty()) {
             all.equal = false;
-            all.what = concat({"the ", (a.empty() ? "second" : "first"), " log goes on at update ",
-                               word(a.empty() ? b : a), ", where the other ends"});
+            all.what = concat({"the ", (a.empty() ? "second" : "first"), " log has an update ", word(a.empty() ? b : a),
+                               ", before which the other ends"});
             return all;
         }
         if (a == b) {
@@ -121,8 +121,8 @@ inline LogComparison compare_hash_logs(std::string_view first, std::string_view 
         all.equal = false;
         const std::string_view update = word(a);
         if (const std::string_view other = word(b); other != update) {
-            all.what = concat(
-                {"update ", update, " in the first log and ", other, " in the second: the logs are of other updates"});
+            all.what = concat({"update ", update, " in the first log and ", other,
+                               " in the second: the logs are of different updates"});
             return all;
         }
         all.what = concat({"update ", update, " differs"});

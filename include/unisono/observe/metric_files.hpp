@@ -326,7 +326,7 @@ private:
         for (const Scalar& one : scalars) {
             if (one.name == "step" || one.name == "seconds")
                 refuse_input({"metrics: a number of step ", step, " is named '", one.name,
-                              "', as every line of JsonLinesFile has one; expected another name"});
+                              "', a name that every line of JsonLinesFile has already; expected another one"});
             line += concat({",", detail::json_text(one.name), ":",
                             std::isfinite(one.value) ? detail::exact_text(one.value) : std::string("null")});
         }

@@ -149,7 +149,7 @@ private:
             if (branches_[b].size() == 0) refuse_input({"Branches: branch ", b, " has no layers"});
             if (branches_[b][0].inputs != inputs())
                 refuse_input({"Branches: branch ", b, " has ", branches_[b][0].inputs, " inputs, but branch 0 has ",
-                              inputs(), "; expected as many"});
+                              inputs(), "; expected the same number"});
             outputs_ += outputs_of(b);
         }
         if (counts_.empty())
@@ -157,7 +157,7 @@ private:
                 counts_.push_back(branches_.size() / ranks + (r < branches_.size() % ranks ? 1 : 0));
         std::size_t all = 0;
         for (std::size_t r = 0; r < counts_.size(); ++r) {
-            if (counts_[r] == 0) refuse_input({"Branches: rank ", r, " has none, expected one at least"});
+            if (counts_[r] == 0) refuse_input({"Branches: rank ", r, " has no branch, expected at least one"});
             if (r == static_cast<std::size_t>(world_->rank())) first_ = all;
             all += counts_[r];
         }

@@ -53,7 +53,8 @@ struct LayerForward {
     /// During training: random numbers of one sample in one use, as `Pass::random(row, use)`. They
     /// do not depend on how batches are cut.
     [[nodiscard]] CounterRandom random(std::size_t sample, std::uint32_t use = 0) const {
-        if (pass == nullptr) refuse_input("LayerForward::random: found no training; ask training() before");
+        if (pass == nullptr)
+            refuse_input("LayerForward::random: this is no training pass; expected a call only if training() is true");
         return pass->random(first_sample + sample, use);
     }
 };
@@ -148,7 +149,7 @@ public:
                           " outputs; expected 1 or more"});
         if (number != 0 && layers_.back()->outputs != made->inputs)
             refuse_input({"Layers: layer ", number, " has ", made->inputs, " inputs, but layer ", number - 1, " has ",
-                          layers_.back()->outputs, " outputs; expected as many"});
+                          layers_.back()->outputs, " outputs; expected the same number"});
         layers_.push_back(std::move(made));
         return *this;
     }

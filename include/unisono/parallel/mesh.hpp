@@ -55,7 +55,7 @@ public:
     /// \throws error bad_input: no axis, a name twice or empty, a size below 0, more than one 0, or
     /// sizes that do not make up `ranks`
     MeshShape(int ranks, std::vector<MeshAxis> axes) : axes_(std::move(axes)), ranks_(ranks) {
-        if (axes_.empty()) refuse_input("Mesh: found no axis, expected one at least");
+        if (axes_.empty()) refuse_input("Mesh: found no axis, expected at least one");
         detail::sort_by_traffic(axes_);
         MeshAxis* rest = nullptr;
         std::int64_t places = 1;
@@ -64,12 +64,14 @@ public:
             if (one.name.empty()) refuse_input("Mesh: found an axis without a name");
             for (std::size_t j = 0; j < i; ++j)
                 if (axes_[j].name == one.name) refuse_input({"Mesh: found two axes \"", one.name, "\""});
-            if (!(one.traffic >= 0)) refuse_input({"Mesh: axis \"", one.name, "\" has a traffic of ", one.traffic});
-            if (one.size < 0) refuse_input({"Mesh: axis \"", one.name, "\" has ", one.size, " ranks"});
+            if (!(one.traffic >= 0))
+                refuse_input({"Mesh: axis \"", one.name, "\" has a traffic of ", one.traffic, ", expected at least 0"});
+            if (one.size < 0)
+                refuse_input({"Mesh: axis \"", one.name, "\" has ", one.size, " ranks, expected at least 0"});
             if (one.size == 0) {
                 if (rest != nullptr)
                     refuse_input({"Mesh: axes \"", rest->name, "\" and \"", one.name,
-                                  "\" have size 0; expected one at most that takes what is left"});
+                                  "\" have size 0; expected at most one, which takes the remaining ranks"});
                 rest = &one;
             } else {
                 places *= one.size;
@@ -118,7 +120,7 @@ public:
     /// True if the ranks of every group along this axis share a host. Each host has
     /// `ranks_per_host` consecutive ranks.
     [[nodiscard]] bool within_hosts(std::string_view name, int ranks_per_host) const {
-        if (ranks_per_host < 1) refuse_input({"Mesh: found ", ranks_per_host, " ranks a host, expected 1 or more"});
+        if (ranks_per_host < 1) refuse_input({"Mesh: found ", ranks_per_host, " ranks per host, expected 1 or more"});
         const int step = stride(name), span = step * (size(name) - 1);
         for (int rank = 0; rank < ranks_; ++rank)
             if (coordinate(rank, name) == 0 && rank / ranks_per_host != (rank + span) / ranks_per_host) return false;

@@ -36,7 +36,7 @@ std::string padding_hints(const Layers<T>& layers) {
         table.row({std::to_string(l), count_text(size), count_text(better), fixed_text(more, 1) + " %"});
     }
     if (table.rows() == 0) return {};
-    return "  widths that are no multiple of what devices like:\n" + table.text(2);
+    return "  widths that are not multiples of the sizes that devices prefer:\n" + table.text(2);
 }
 
 UNISONO_NAMESPACE_END

@@ -35,7 +35,7 @@ inline std::string draw_pipeline(const PipelineProgram& program, const PipelineC
          "stroke:#fff}.backward{fill:#8fc99a;stroke:#fff}.backward1{fill:#c6e4cc;stroke:#fff}</style>\n"});
     svg += concat({"<text class=\"title\" x=\"16\" y=\"26\">", program.name, ", ", program.stages, " stages, ",
                    program.micro_batches, " micro-batches", program.chunks > 1 ? ", " : "",
-                   program.chunks > 1 ? concat({program.chunks, " chunks a stage"}) : std::string(), ": bubble ",
+                   program.chunks > 1 ? concat({program.chunks, " chunks per stage"}) : std::string(), ": bubble ",
                    fixed_text(100 * timeline.bubble(), 1), " %</text>\n"});
     for (int stage = 0; stage < program.stages; ++stage) {
         const int y = top + stage * options.row_px;

@@ -137,7 +137,8 @@ public:
     /// For inference (stream.hpp), in a pipeline with one part per stage: runs this rank's layers.
     /// The outputs are valid until the next call.
     [[nodiscard]] std::span<const T> forward_part(std::span<const T> input, std::size_t samples) {
-        if (chunks_.size() != 1) refuse_input({"forward_part: found ", chunks_.size(), " chunks a stage, expected 1"});
+        if (chunks_.size() != 1)
+            refuse_input({"forward_part: found ", chunks_.size(), " chunks per stage, expected 1"});
         chunks_[0].reserve(*world_, samples, 1, false);
         reserve_work(samples);
         chunks_[0].forward(0, samples, input, work_, parameters_of(0), nullptr, 0);

@@ -59,7 +59,7 @@ std::size_t parameters_before(const Layers<T>& layers, std::size_t layer) {
 template <class T>
 std::string pipeline_text(const Layers<T>& layers, const PipelineOptions& options, std::string_view schedule,
                           int stages) {
-    Table table({"part", "stage", "layers", ">parameters", ">outputs a sample"});
+    Table table({"part", "stage", "layers", ">parameters", ">outputs per sample"});
     std::size_t at = 0;
     for (std::size_t part = 0; part < options.placement.size(); ++part) {
         const std::size_t end = at + options.placement[part];

@@ -82,7 +82,7 @@ private:
         case PipelineStep::forward:
             if (action.micro_batch != forward) return refuse(stage, action, "forward out of order, or twice");
             if (part == 0 && !keep(stage, action, action.chunk)) return false;
-            if (!has(stage, action)) return alone() ? false : refuse(stage, action, "its input is not there");
+            if (!has(stage, action)) return alone() ? false : refuse(stage, action, "its input has not come");
             if (alone() && part + 1 != program_.parts() && !keep(stage, action, action.chunk + 1)) return false;
             ++forward;
             report_.in_flight[stage] = std::max(report_.in_flight[stage], ++held_[stage]);
@@ -107,7 +107,7 @@ private:
     bool take(std::size_t stage, const PipelineAction& action, Channel& channel) {
         if (channel.empty()) return false;
         if (channel.front() != action.micro_batch)
-            return refuse(stage, action, concat({"what comes is of micro-batch ", channel.front()}));
+            return refuse(stage, action, concat({"the message that comes is of micro-batch ", channel.front()}));
         channel.pop_front();
         ++at_[stage];
         return true;
@@ -157,7 +157,7 @@ private:
             if (report_.in_flight[stage] > program_.in_flight[stage])
                 report_.violations.push_back(
                     concat({title(), "stage ", stage, " has ", report_.in_flight[stage],
-                            " activations in flight, claimed are ", program_.in_flight[stage]}));
+                            " activations in flight, the schedule claims ", program_.in_flight[stage]}));
         }
         for (const auto* channels : {&activations_, &gradients_})
             for (const Channel& channel : *channels)

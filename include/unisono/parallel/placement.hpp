@@ -35,7 +35,8 @@ struct LayerCost {
 inline LayerPlacement balanced_placement(const std::vector<LayerCost>& layers, std::size_t parts,
                                          std::size_t most_bytes = std::numeric_limits<std::size_t>::max()) {
     const std::size_t n = layers.size();
-    if (parts == 0 || n < parts) refuse_input({"a placement on ", parts, " parts needs as many layers, found ", n});
+    if (parts == 0 || n < parts)
+        refuse_input({"a placement on ", parts, " parts needs at least one layer for each, found ", n});
     constexpr double impossible = std::numeric_limits<double>::infinity();
     // slowest[k][i]: the time of the slowest part if the first i layers are on k parts.
     // begin[k][i]: the first layer of the last of these parts.

@@ -48,7 +48,7 @@ struct AutomaticReducer {
             if constexpr (on_device<Values>) {
                 if (of_host_)
                     refuse_input("AutomaticReducer.measure is set, for a model on a device; expected the costs that "
-                                 "measure_reducers_on_device gives: what is measured here is memory of the host");
+                                 "measure_reducers_on_device gives. Why: AutomaticReducer measures memory of the host");
             }
             switch (costs_.best(values.size_bytes())) {
             case ReducerChoice::ring: return start_all_reduce(group, values, Sum{}, RingSchedule{});

@@ -47,7 +47,7 @@ struct HierarchicalReducer {
     [[nodiscard]] auto start(World& world) const {
         if (ranks_per_host < 0)
             refuse_input({"HierarchicalReducer.ranks_per_host is ", ranks_per_host,
-                          "; expected at least 1, or 0: as the transport knows"});
+                          "; expected at least 1, or 0 for what the transport knows"});
         if (chunk_bytes == 0) refuse_input("HierarchicalReducer.chunk_bytes is 0; expected at least 1");
         HierarchicalSchedule hosts{.ranks_per_host = ranks_per_host == 0 ? 1 : ranks_per_host,
                                    .chunk_bytes = chunk_bytes};

@@ -59,7 +59,7 @@ struct Replicas {
     [[nodiscard]] std::int64_t counted(const Sampler& sampler) const {
         if (const std::int64_t own = sampler.replicas_per_rank(); own != 1)
             refuse_input({"Replicas{.count = ", count, "} with a ", Sampler::name, " of ", own,
-                          " replicas a rank; expected one of the two"});
+                          " replicas per rank; expected one of the two"});
         return 1;
     }
     /// \throws error bad_input: fewer replicas than ranks, or an invalid shape

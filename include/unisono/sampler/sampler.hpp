@@ -142,7 +142,7 @@ SamplerShape shape_of_rank(const Sampler& sampler, std::int64_t data_size, std::
     const std::int64_t hosted = sampler.replicas_per_rank();
     if (world < 1) refuse_input({who, ": world is ", world, ", expected 1 or more"});
     if (rank < 0 || rank >= world) refuse_input({who, ": rank is ", rank, ", expected 0 to ", world - 1});
-    if (hosted < 1) refuse_input({who, ": replicas is ", hosted, ", expected 1 or more a rank"});
+    if (hosted < 1) refuse_input({who, ": replicas is ", hosted, ", expected 1 or more per rank"});
     std::int64_t replicas = 0;
     if (__builtin_mul_overflow(world, hosted, &replicas))
         refuse_input({who, ": ", world, " ranks of ", hosted, " replicas are too many"});

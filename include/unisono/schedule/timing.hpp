@@ -246,7 +246,7 @@ Prediction predict(const Make& make, int world, std::uint64_t bytes, const Clust
                           "; expected whole hosts that divide the world"});
         if (first.blocks() != 0 && bytes % (first.blocks() * element_bytes) != 0)
             refuse_input({"predict: ", bytes, " bytes in ", first.blocks(),
-                          " blocks; expected equal blocks, where ranks stand for others"});
+                          " blocks; expected equal blocks, since ranks stand for others"});
     }
     return detail::RoundPlayer<Make>(make, world, ranks, bytes, element_bytes, model).play();
 }

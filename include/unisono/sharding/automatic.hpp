@@ -58,7 +58,7 @@ UNISONO_NAMESPACE_BEGIN
 UNISONO_DEFINITION Owners AutomaticSharding::owners(const BucketFacts& facts) const {
     if (!(costs.replicated >= 0) || !(costs.sharded >= 0) || !(costs.replicated + costs.sharded < 1e9))
         refuse_input({"AutomaticSharding.costs are ", costs.replicated, " and ", costs.sharded,
-                      "; expected seconds of an update"});
+                      "; expected two times of an update in seconds, at least 0 and in sum below 1e9"});
     if (costs.sharded < costs.replicated) return StateSharding{}.owners(facts);
     return Owners::everyone(facts.count, facts.world);
 }

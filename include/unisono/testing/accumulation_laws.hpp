@@ -79,14 +79,16 @@ Violations accumulation_laws(const Policy& policy, const AccumulationTrial& tria
             sum = sum + round;
             const std::string at = concat({where, "at round ", rounds, " "});
             if (foretold != window.closed())
-                found.add(at + (foretold ? "would close, it said, and did not" : "closed, which would_close() denied"));
+                found.add(at + (foretold ? "did not close, although would_close() was true"
+                                         : "closed, although would_close() was false"));
             if (closed && !window.closed()) found.add(concat({at, "opened again although more was added"}));
             if (!(Totals(window.totals()) == sum))
                 found.add(concat({at, "has totals that are not the sum of its rounds"}));
             if (window.closed() != twin.closed() || window.due_at_end() != twin.due_at_end())
-                found.add(concat({at, "answers otherwise than another window with equal rounds"}));
+                found.add(concat({at, "differs from another window with equal rounds"}));
             if (!Policy::counts_tokens && window.closed() != blind.closed())
-                found.add(concat({at, "heeds tokens, which counts_tokens denies: the trainer would not count them"}));
+                found.add(concat(
+                    {at, "depends on tokens, although `counts_tokens` is false: the trainer would not count them"}));
             if (window.closed() && sum.samples > 0 && !window.due_at_end())
                 found.add(concat({at, "is closed but not due at the epoch's end"}));
             if (found.full()) return found;

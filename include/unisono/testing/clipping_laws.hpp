@@ -70,8 +70,8 @@ void clipping_laws_of(const Clipping& policy, Violations& found) {
         for (std::size_t i = 0; i < values.size() && Clipping::changes_elements; ++i)
             if (!(std::abs(static_cast<double>(whole[i])) <=
                   std::abs(static_cast<double>(values[i])) * scale * (1 + 1e-6) + 1e-40))
-                return found.add(concat({"made ", number_text(static_cast<double>(whole[i])), " of ",
-                                         number_text(static_cast<double>(values[i])), by, ", which is no limit"}));
+                return found.add(concat({"changed ", number_text(static_cast<double>(values[i])), by, ", to ",
+                                         number_text(static_cast<double>(whole[i])), ", which is larger"}));
     }
 }
 

@@ -166,8 +166,8 @@ private:
             }
             for (std::size_t i = 0; i < count_; ++i)
                 if (!(std::abs(total[i] - exact[i]) <= trial_.tolerance * largest)) {
-                    add(concat({"of element ", i, " came ", total[i], " in ", 3 + trial_.updates_until_all,
-                                " updates; all gradients are ", exact[i]}));
+                    add(concat({"element ", i, " adds up to ", total[i], " in ", 3 + trial_.updates_until_all,
+                                " updates; the gradients add up to ", exact[i]}));
                     break;
                 }
         }

@@ -58,14 +58,14 @@ void guard_laws_of(const Guard& guard, const GuardTrial& trial, Violations& foun
         };
         const std::string among = concat({" among ", count, " values of ", kind});
         if (const std::size_t at = first(values, count); at != no_offender)
-            found.add(concat({"found an offender at ", at, among, " that are good"}));
+            found.add(concat({"found an offender at ", at, among, ", all of which are good"}));
         for (const double offender : trial.offenders) {
             for (std::size_t i = 0; i < count && !found.full(); i = after(i)) {
                 std::vector<T> with = values;
                 with[i] = static_cast<T>(offender);
                 const std::string what = concat({number_text(offender), " at ", i, among});
                 const std::size_t at = first(with, count);
-                if (at != first(with, count)) found.add(concat({"two looks at the same values differ: ", what}));
+                if (at != first(with, count)) found.add(concat({"two calls with the same values differ: ", what}));
                 if (!Guard::inspects) {
                     if (at != no_offender) found.add(concat({"found ", what, ", although `inspects` is false"}));
                     continue;
@@ -90,7 +90,7 @@ Violations guard_laws(const Guard& guard, const GuardTrial& trial = {}) {
     detail::guard_laws_of<float>(guard, trial, found);
     detail::guard_laws_of<double>(guard, trial, found);
     const OnOffence action = guard.on_offence();
-    if (action != Guard(guard).on_offence()) found.add("a copy does otherwise on an offence");
+    if (action != Guard(guard).on_offence()) found.add("on_offence() differs from a copy's");
     return found;
 }
 

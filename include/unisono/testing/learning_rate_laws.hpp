@@ -61,7 +61,8 @@ Violations learning_rate_laws(const Policy& policy) {
                             found.add(concat({"refuses", where(now), ": ", refusal.what()}));
                         continue;
                     } catch (const std::exception& other) {
-                        found.add(concat({"throws what is no unisono::error", where(now), ": ", other.what()}));
+                        found.add(
+                            concat({"throws something that is not a unisono::error", where(now), ": ", other.what()}));
                         continue;
                     }
                     if (!std::isfinite(now.rate)) found.add(concat({"the rate is not finite", where(now)}));

@@ -47,7 +47,7 @@ Violations loss_scaling_laws(const Scaling& policy) {
         const std::string what = concat({"the scale after ", after, " is ", number_text(state.scale)});
         if (!(state.scale > 0) || !std::isfinite(state.scale)) found.add(what);
         if (!Scaling::scales && state.scale != 1) found.add(what + ", although `scales` is false");
-        if (!(state == other)) found.add(concat({"a copy went another way after ", after}));
+        if (!(state == other)) found.add(concat({"a copy has another scale after ", after}));
     };
     expect_sound("the start");
     const auto grow = [&] {
@@ -62,8 +62,8 @@ Violations loss_scaling_laws(const Scaling& policy) {
         const bool lowered = policy.back_off(state);
         static_cast<void>(copy.back_off(other));
         if (lowered != (state.scale < before))
-            found.add(concat({"`back_off` says ", lowered ? "true" : "false", ", and made ", number_text(state.scale),
-                              " of ", number_text(before)}));
+            found.add(concat({"`back_off` returned ", lowered ? "true" : "false", ", and changed the scale from ",
+                              number_text(before), " to ", number_text(state.scale)}));
         expect_sound("a gradient that was not finite");
         return lowered;
     };
@@ -75,7 +75,7 @@ Violations loss_scaling_laws(const Scaling& policy) {
     }
     int times = 0;
     while (found.lawful() && back_off())
-        if (++times == 10'000) found.add("`back_off` lowers the scale for ever, so that a NaN is never told");
+        if (++times == 10'000) found.add("`back_off` lowers the scale for ever, so that a NaN is never reported");
     for (int i = 0; i < 10'000 && found.lawful(); ++i) grow();
     return found;
 }

@@ -217,9 +217,9 @@ void direction_laws(M& m, ModelUnderTrial<M>& trial, const Batch& batch, const V
         const double off = std::abs(near - expected);
         if (off > tolerance * (std::abs(near) + std::abs(expected)) + 64 * epsilon * loss &&
             std::abs(far - 2 * near) <= 0.4 * off)
-            found.add(concat({"by the gradient of ", parameter_label(m, p), " the loss changes by ",
-                              number_text(expected), " where all its elements are moved by ", number_text(reach),
-                              " both ways, but it changes by ", number_text(near)}));
+            found.add(concat({"when all elements of ", parameter_label(m, p), " move by ", number_text(reach),
+                              " both ways, the loss changes by ", number_text(expected),
+                              " according to the gradient, but by ", number_text(near)}));
     }
 }
 

@@ -144,7 +144,7 @@ void optimizer_laws_of(const Policy& policy, Violations& found) {
         const auto cut = run(policy);
         if (!same_bits(whole, cut))
             found.add(concat({"updating [0, n) at once and in ", cuts.size() + 1,
-                              " slices give different bits: an element sees another, or its place", of}));
+                              " slices give different bits: an element depends on another, or on its position", of}));
         if (!run.stayed_within) found.add(concat({"updating in slices changed elements outside of them", of}));
     }
 
@@ -188,15 +188,16 @@ Violations optimizer_laws(const Policy& policy) {
             const std::string what = concat({"a learning_rate of ", number_text(rate)});
             try {
                 bad.check();
-                found.add(concat({"check() lets ", what, " pass"}));
+                found.add(concat({"check() accepts ", what}));
             } catch (const error& refusal) {
                 if (refusal.code() != ErrorCode::bad_input)
                     found.add(
-                        concat({"check() refuses ", what, " by ", name_of(refusal.code()), "; expected bad_input"}));
+                        concat({"check() refuses ", what, " with ", name_of(refusal.code()), "; expected bad_input"}));
                 if (std::string(refusal.what()).find("learning_rate") == std::string::npos)
                     found.add(concat({"check() refuses ", what, " without naming it: ", refusal.what()}));
             } catch (const std::exception& other) {
-                found.add(concat({"check() refuses ", what, " by what is no unisono::error: ", other.what()}));
+                found.add(
+                    concat({"check() refuses ", what, " with something that is not a unisono::error: ", other.what()}));
             }
         }
     }
@@ -209,7 +210,7 @@ Violations optimizer_laws(const Policy& policy) {
     }
     const StateArrays again = policy.state();
     if (!std::equal(arrays.begin(), arrays.end(), again.begin(), again.end()))
-        found.add("state() answers otherwise the second time");
+        found.add("state() differs from call to call");
     detail::optimizer_laws_of<float>(policy, found);
     detail::optimizer_laws_of<double>(policy, found);
     return found;

@@ -247,10 +247,11 @@ void owner_laws(const Policy& policy, const ReducerTrial& trial, Violations& fou
             try {
                 const Owners owners = policy.owners(facts);
                 if (owners.count() != count || owners.world() != ranks)
-                    found.add(concat({"owners() answers not", what}));
+                    found.add(concat({"owners() are those of ", owners.count(), " elements on ", owners.world(),
+                                      " ranks; expected them", what}));
                 if (owners.replicated())
-                    found.add(concat({"owners() names every rank", what, ", but gives_owners is true"}));
-                if (!(owners == policy.owners(facts))) found.add(concat({"owners() is not pure", what}));
+                    found.add(concat({"owners() are all ranks", what, ", although `gives_owners` is true"}));
+                if (!(owners == policy.owners(facts))) found.add(concat({"owners() differs from call to call", what}));
             } catch (const std::exception& thrown) {
                 found.add(concat({"owners() threw", what, ": ", thrown.what()}));
             }

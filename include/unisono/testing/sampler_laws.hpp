@@ -250,7 +250,7 @@ std::optional<std::string> sampler_rests(const Sampler& sampler, const SamplerSe
                 return concat(
                     {where, "samples are missing: a round does not give the next ", due.size(), " of the order"});
             if (!padded && !std::includes(due.begin(), due.end(), given.begin(), given.end()))
-                return concat({where, "samples come twice, or too early: a round gives others than the next ",
+                return concat({where, "samples come twice, or too early: a round gives samples other than the next ",
                                due.size(), " of the order"});
             begin = end;
         }

@@ -81,14 +81,14 @@ Violations sharding_laws(const Policy& policy) {
                     if (!(owners == policy.owners(facts))) found.add(of + "differ from call to call");
                     if (!(owners == copy.owners(facts))) found.add(of + "differ from a copy's");
                     if (owners.replicated() && Policy::gives_owners)
-                        found.add(of + "are all ranks, although gives_owners says that each slice has one");
+                        found.add(of + "are all ranks, although `gives_owners` is true");
                     if (!owners.replicated() && !Policy::gives_owners && !may_give_owners)
-                        found.add(of + "are single ranks, which gives_owners denies");
+                        found.add(of + "are single ranks, although `gives_owners` is false");
                     if (!owners.replicated() && owners.count() == count && owners.world() == world &&
                         !detail::covers_once(owners))
                         found.add(of + "do not cover each element once");
                     if (shards_gradients && !detail::every_rank_in_order(owners))
-                        found.add(of + "are not every rank, in order, which shards_gradients asks for");
+                        found.add(of + "are not all ranks in order, although `shards_gradients` is true");
                     if (found.full()) return found;
                 }
             }

@@ -138,7 +138,8 @@ public:
         on_ranks(ranks, [&](Transport& endpoint) {
             if (endpoint.size() != ranks) add(endpoint, concat({"size() is ", endpoint.size()}));
             if (endpoint.rank() < 0 || endpoint.rank() >= ranks) return add(endpoint, "rank() is out of range");
-            if (seen[static_cast<std::size_t>(endpoint.rank())]++ != 0) add(endpoint, "two ranks have its number");
+            if (seen[static_cast<std::size_t>(endpoint.rank())]++ != 0)
+                add(endpoint, "another rank has the same rank()");
             if (endpoint.first_fault() != nullptr) add(endpoint, "has a fault although all is well");
             nanoseconds before = endpoint.now();
             for (const std::uint32_t attempt : {0u, 100u, 5000u, 70000u, 1000000u}) {
@@ -220,10 +221,10 @@ public:
                     wait(endpoint, nothing, [&] { return may_leave.load(); });
                     return;
                 }
-                if (endpoint.has_left(0)) add(endpoint, "has_left() buries a rank that is there");
+                if (endpoint.has_left(0)) add(endpoint, "has_left() is true for a rank that has not left");
                 may_leave = true;
                 if (!wait(endpoint, nothing, [&] { return endpoint.has_left(0); }))
-                    add(endpoint, "has_left() never said that the other had left");
+                    add(endpoint, "has_left() stayed false after the other had left");
             });
         }
     }

@@ -198,15 +198,15 @@ void run_update_laws(const Policy& policy, const UpdateTrial& trial, Violations&
     for (std::size_t m = 0; m < first[0].weights.size(); ++m)
         for (std::size_t r = 1; r < first.size(); ++r)
             if (const auto other = difference(first[r].weights[m], first[0].weights[m]))
-                found.add(concat({"after meeting ", m + 1, " rank ", r, " holds ", other->found, " and rank 0 ",
+                found.add(concat({"after synchronisation ", m + 1, " rank ", r, " holds ", other->found, " and rank 0 ",
                                   other->expected, other->where, "; expected the same on all ranks"}));
     for (std::size_t r = 0; r < first.size(); ++r) {
         for (std::size_t m = 0; m < first[r].own.size(); ++m)
             if (first[r].own[m] != 0)
-                found.add(concat({"after meeting ", m + 1, " rank ", r, " counts ", first[r].own[m],
+                found.add(concat({"after synchronisation ", m + 1, " rank ", r, " counts ", first[r].own[m],
                                   " updates of its own; expected none"}));
         if (first[r].moved_by_skip)
-            found.add(concat({"an update that all ranks left out moved the parameters of rank ", r}));
+            found.add(concat({"an update that all ranks skipped changed the parameters of rank ", r}));
     }
     double best = 0; // the mean of the targets of all ranks in three updates
     for (int r = 0; r < trial.ranks; ++r)
@@ -227,22 +227,22 @@ void run_update_laws(const Policy& policy, const UpdateTrial& trial, Violations&
         const auto back = try_update(policy, trial, AfterMeeting::goes_back);
         for (std::size_t m = 0; m < first[0].weights.size(); ++m) {
             if (const auto other = difference(again[0].weights[m], first[0].weights[m]))
-                found.add(concat({"at meeting ", m + 1, " the next training holds ", other->found, "; expected ",
-                                  other->expected, other->where, ", as the first time"}));
+                found.add(concat({"at synchronisation ", m + 1, " the next training holds ", other->found,
+                                  "; expected ", other->expected, other->where, ", as the first time"}));
             if (const auto other = difference(anew[0].weights[m], first[0].weights[m]))
-                found.add(concat({"at meeting ", m + 1, " a training that was restored holds ", other->found,
+                found.add(concat({"at synchronisation ", m + 1, " a training that was restored holds ", other->found,
                                   "; expected ", other->expected, other->where,
                                   ", as without a stop: state() lacks something that the run remembers"}));
             if (const auto other = difference(back[0].weights[m], first[0].weights[m]))
-                found.add(concat({"at meeting ", m + 1, " a training that went back holds ", other->found,
+                found.add(concat({"at synchronisation ", m + 1, " a training that went back holds ", other->found,
                                   "; expected ", other->expected, other->where,
-                                  ", as without: restore() keeps something of the updates that it undoes"}));
+                                  ", as without going back: restore() keeps something of the updates that it undoes"}));
         }
     }
     try {
         leave_update(policy, trial);
     } catch (const std::exception& thrown) {
-        found.add(concat({"a trainer that ended between two meetings broke the world: ", thrown.what()}));
+        found.add(concat({"a trainer that ended between two synchronisations broke the world: ", thrown.what()}));
     }
 }
 
@@ -281,8 +281,8 @@ void compensation_laws(const Policy& policy, Violations& found) {
     const auto fresh = carried(now);
     for (std::size_t i = 0; i < fresh.size(); ++i)
         if (std::abs(fresh[i] - 0.5 * gradients[i]) > 1e-15)
-            found.add(concat({"it makes ", fresh[i], " of a gradient of ", gradients[i], " x 0.5 that is not stale"}));
-    if (carried(read) != carried(read)) found.add("it makes something else of the same gradient the next time");
+            found.add(concat({"a gradient of ", gradients[i], " x 0.5 that is not stale became ", fresh[i]}));
+    if (carried(read) != carried(read)) found.add("compensate() differs from call to call");
 }
 
 } // namespace detail
@@ -293,17 +293,17 @@ void compensation_laws(const Policy& policy, Violations& found) {
 template <served_update_policy Policy>
 Violations served_update_laws(const Policy& policy) {
     Violations found{std::string(Policy::name)};
-    if (policy.servers < 1) found.add(concat({"it has ", policy.servers, " servers; expected at least 1"}));
+    if (policy.servers < 1) found.add(concat({"servers is ", policy.servers, "; expected at least 1"}));
     for (std::uint64_t clock = 0; clock < 12; ++clock)
         for (std::uint64_t slowest = 0; slowest <= clock; ++slowest) {
             const bool goes = policy.goes_on(clock, slowest);
             const std::string at = concat({"at clock ", clock, ", the slowest at ", slowest, ": "});
-            if (clock == slowest && !goes) found.add(at + "the slowest itself does not go on: all would wait");
-            if (goes != policy.goes_on(clock, slowest)) found.add(at + "it says something else the next time");
+            if (clock == slowest && !goes) found.add(at + "goes_on() is false for the slowest worker: all would wait");
+            if (goes != policy.goes_on(clock, slowest)) found.add(at + "goes_on() differs from call to call");
             if (goes && clock > slowest && !policy.goes_on(clock - 1, slowest))
-                found.add(at + "it goes on, and would not at a lesser clock");
+                found.add(at + "goes_on() is true, and false at a smaller clock");
             if (goes && slowest < clock && !policy.goes_on(clock, slowest + 1))
-                found.add(at + "it goes on, and would not if the slowest had come further");
+                found.add(at + "goes_on() is true, and false if the slowest is further");
         }
     if constexpr (requires { requires Policy::compensates; }) detail::compensation_laws(policy, found);
     return found;

@@ -58,9 +58,11 @@ Violations weighing_laws(const Policy& policy) {
                 if (!detail::same_share(share, policy.share(facts))) found.add(of + " differs from call to call");
                 if (!detail::same_share(share, copy.share(facts))) found.add(of + " differs from a copy's");
                 if (!Policy::needs_samples && !detail::same_share(share, policy.share({1, tokens, kind})))
-                    found.add(of + " depends on its samples, which needs_samples denies: a batch need not tell them");
+                    found.add(
+                        of + " depends on its samples, although `needs_samples` is false: a batch need not count them");
                 if (!Policy::needs_tokens && !detail::same_share(share, policy.share({samples, 0, kind})))
-                    found.add(of + " depends on its tokens, which needs_tokens denies: a model need not count them");
+                    found.add(of +
+                              " depends on its tokens, although `needs_tokens` is false: a model need not count them");
                 if (found.full()) return found;
             }
         }

@@ -87,10 +87,10 @@ std::string session_text(const Session& session) {
             table.row({"staleness",
                        concat({"mean ", found.mean, ", most ", found.most, " updates, at most ", found.most_ahead,
                                " clocks ahead, of ", count_text(found.gradients), " gradients, ",
-                               count_text(found.late), " more dropped, as the ranks last met"})});
+                               count_text(found.late), " more dropped, at the last synchronisation"})});
     }
     table.row({"memory", concat({"parameters ", bytes_text(parameter_bytes), ", gradients ", bytes_text(gradient_bytes),
-                                 ", optimizer ", bytes_text(exchange.state().bytes()), ", images ",
+                                 ", optimizer ", bytes_text(exchange.state().bytes()), ", other ",
                                  bytes_text(exchange.image_bytes() + session.other_bytes())})});
     return concat({"trainer\n", table.text(2), "  ", exchange.flat().layout().describe()});
 }
@@ -106,7 +106,7 @@ UNISONO_DEFINITION std::string plan_text(const TrainingPlan& plan) {
     Table table;
     const auto text = [](std::int64_t value) { return count_text(static_cast<std::size_t>(value)); };
     const bool even = plan.shape.hosted * plan.world == plan.shape.replicas;
-    table.row({"replicas", concat({text(plan.shape.replicas), " a round, ", text(plan.shape.hosted),
+    table.row({"replicas", concat({text(plan.shape.replicas), " per round, ", text(plan.shape.hosted),
                                    (even ? " hosted by each rank" : " hosted by this rank")})});
     if (plan.rounds_per_update != 0) {
         table.row(
@@ -117,7 +117,7 @@ UNISONO_DEFINITION std::string plan_text(const TrainingPlan& plan) {
         table.row(
             {"epoch", concat({text(plan.shape.data_size), " samples, ", text(plan.updates_per_epoch), " updates"})});
     } else {
-        table.row({"update", "as many micro-batches as the tokens ask for"});
+        table.row({"update", "micro-batches until their tokens suffice"});
         table.row({"epoch", concat({text(plan.shape.data_size), " samples"})});
     }
     return table.text(2);

@@ -133,7 +133,8 @@ std::vector<E> in_data_order(World& world, Outputs<E> mine, const SamplerShape& 
         const auto width = static_cast<std::size_t>(of_ranks[2 * r]);
         if (width != 0 && each != 0 && width != each)
             refuse_input({"predict: the model gave ", each, " outputs for a sample on one rank and ", width,
-                          " on rank ", world.world_rank(static_cast<int>(r)), "; expected as many on all ranks"});
+                          " on rank ", world.world_rank(static_cast<int>(r)),
+                          "; expected the same number on all ranks"});
         each = std::max(each, width);
         hosts.resize(hosts.size() + static_cast<std::size_t>(of_ranks[2 * r + 1]), r);
     }

@@ -41,7 +41,7 @@ void tell_all(World& world, std::string_view operation) {
     } catch (const std::exception& failed) {
         tell(ErrorCode::aborted, concat({"threw: ", failed.what()}));
     } catch (...) {
-        tell(ErrorCode::aborted, "threw something that is no std::exception");
+        tell(ErrorCode::aborted, "threw something that is not a std::exception");
     }
 }
 

@@ -376,11 +376,11 @@ UNISONO_DEFINITION TrainingProgress begun_fit(const TrainingProgress& progress, 
     if (progress.restored && !options.start && progress.data_size != 0) {
         if (options.seed != progress.seed)
             refuse_input({"FitOptions.seed is ", options.seed, "; expected ", progress.seed,
-                          ", with which the training began that was restored (or FitOptions.start)"});
+                          ", the seed of the training that was restored (or set FitOptions.start)"});
         if (position.samples != 0 && data_size != progress.data_size)
             refuse_input({"data.size() is ", data_size, "; expected ", progress.data_size,
-                          ", since the training that was restored stands at sample ", position.samples, " of epoch ",
-                          position.epoch.number(), " (or FitOptions.start)"});
+                          ", since the training that was restored is at sample ", position.samples, " of epoch ",
+                          position.epoch.number(), " (or set FitOptions.start)"});
     }
     TrainingProgress begun = progress;
     if (options.start) begun.position = *options.start;
@@ -391,9 +391,9 @@ UNISONO_DEFINITION TrainingProgress begun_fit(const TrainingProgress& progress, 
 }
 
 UNISONO_DEFINITION void refuse_in_fit(std::string_view call) {
-    refuse_input({call, " was called in the function given to fit; expected it before fit or after, which ends where "
-                        "that function returns false. Why: fit goes on with the samples that come next, and not with "
-                        "those of a restored position"});
+    refuse_input({call, " was called in the function given to fit; expected it before or after fit, which ends if that "
+                        "function returns false. Why: fit continues with the next samples, and not with those of a "
+                        "restored position"});
 }
 
 } // namespace detail

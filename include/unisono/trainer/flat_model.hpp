@@ -171,16 +171,16 @@ bool FlatModel<T>::any_gradient() const {
 
 template <class T>
 void FlatModel<T>::refuse_number(std::string_view name, std::size_t found, std::size_t expected) {
-    refuse_input({"the model's ", name, " has ", found, " spans; expected the ", expected,
-                  " of when the trainer was made (make another trainer for a model that has grown or shrunk)"});
+    refuse_input({"the model's ", name, " has ", found, " spans; expected ", expected,
+                  ", as when the trainer was made (make another trainer for a model that has grown or shrunk)"});
 }
 
 template <class T>
 void FlatModel<T>::refuse_moved(const std::string& parameter, std::string_view name, std::size_t found,
                                 std::size_t expected) {
-    constexpr std::string_view advice =
-        " elements where they lay when the trainer was made (a std::vector that is resized, or that another one is "
-        "moved into, moves: copy elements into it, or do it before the trainer is made)";
+    constexpr std::string_view advice = " elements at the address that they had when the trainer was made (a "
+                                        "std::vector that is resized or move-assigned gets "
+                                        "another address: copy elements into it, or do so before the trainer is made)";
     const std::string_view moved = found == expected ? " at another address" : "";
     refuse_input({parameter, ": ", name, " has ", found, " elements", moved, "; expected the ", expected, advice});
 }
@@ -190,12 +190,12 @@ void FlatModel<T>::adopt(const List<std::span<T>>& parameters, const List<std::s
                          const Buckets& buckets, const ParameterLabels& labels) {
     if (parameters.size() != gradients.size())
         refuse_input({"the model has ", parameters.size(), " parameters and ", gradients.size(),
-                      " gradients; expected as many"});
+                      " gradients; expected the same number"});
     List<ParameterShape> shapes;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         if (parameters[i].size() != gradients[i].size())
             refuse_input({labels[i], " has ", parameters[i].size(), " elements and its gradient ", gradients[i].size(),
-                          "; expected as many"});
+                          "; expected the same number"});
         shapes.push_back(shape_of(parameters[i]));
     }
     layout_ = Layout::of(std::move(shapes), buckets);

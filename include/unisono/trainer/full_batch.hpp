@@ -89,7 +89,7 @@ class FullBatch {
     static_assert(detail::agrees<typename Policies::Update> && !Policies::Compression::compresses,
                   "unisono::FullBatch: found an update that does not declare `agrees`, or a compression. Required: "
                   "Synchronous, and "
-                  "gradients as they are. Why: its value must be a function of the parameters alone.");
+                  "no compression. Why: its value must be a function of the parameters alone.");
 
 public:
     using Element = parameter_element_t<Model>;
@@ -144,7 +144,7 @@ private:
 
     void visit(std::span<const Element> x) {
         if (x.size() != count_)
-            refuse_input({"FullBatch: found ", x.size(), " parameters; expected ", count_, " as the model has"});
+            refuse_input({"FullBatch: found ", x.size(), " parameters; expected ", count_, ", as the model has"});
         const bool known =
             evaluations_ != 0 && x_.size() == count_ && std::memcmp(x_.data(), x.data(), x.size_bytes()) == 0;
         // Without this check, a rank with another x would wait for ever, or get the value at the

@@ -41,7 +41,7 @@ public:
     using Low = parameter_element_t<M>;
     static_assert(sizeof(Low) == 2,
                   "unisono::MasterWeights: found a model whose parameters are float or double. Required: "
-                  "bfloat16 or float16. Why: others are trained as they are.");
+                  "bfloat16 or float16. Why: float and double need no master weights.");
 
 protected:
     using Floats = std::conditional_t<model_on_device<M>, DeviceSpan<float>, std::span<float>>;
@@ -55,11 +55,11 @@ protected:
         for_each_span(model.gradients(), [&](auto one) { low_gradients_.push_back({one.data(), one.size()}); });
         if (low_.size() != low_gradients_.size())
             refuse_input({"MasterWeights: the model has ", low_.size(), " parameters and ", low_gradients_.size(),
-                          " gradients; expected as many"});
+                          " gradients; expected the same number"});
         for (std::size_t p = 0; p < low_.size(); ++p)
             if (low_[p].size() != low_gradients_[p].size())
                 refuse_input({"MasterWeights: ", parameter_label(model, p), " has ", low_[p].size(),
-                              " elements and its gradient ", low_gradients_[p].size(), "; expected as many"});
+                              " elements and its gradient ", low_gradients_[p].size(), "; expected the same number"});
         refuse_shared_memory(low_, low_gradients_, ParameterLabels(model));
         this->expect(low_.size());
     }
@@ -84,10 +84,10 @@ template <class M>
 class MasterWeights {
     static_assert(!model_on_device<M>,
                   "unisono::MasterWeights: found a model on a device. Required: unisono/nccl.hpp or unisono/cuda.hpp, "
-                  "which have MasterWeights(world, model) for it. Why: its weights are held there.");
+                  "which have MasterWeights(world, model) for it. Why: its weights are on the device.");
     static_assert(
         model<M> || unit_model<M>,
-        "unisono::MasterWeights: found something else than a model. Required: parameters() and gradients(), or "
+        "unisono::MasterWeights: found something other than a model. Required: parameters() and gradients(), or "
         "a model in units.");
 };
 template <class M>
@@ -168,7 +168,7 @@ public:
     using PassElement = typename M::Element;
     static_assert(sizeof(PassElement) == 2,
                   "unisono::MasterWeights: found a model in units of float or double. Required: bfloat16 or float16. "
-                  "Why: others are trained as they are.");
+                  "Why: float and double need no master weights.");
 
     using detail::WrappedModel<M>::WrappedModel;
     MasterWeights(const MasterWeights&) = delete;

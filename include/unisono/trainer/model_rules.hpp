@@ -59,12 +59,12 @@ UNISONO_RULE(gradients_with_parameters, "parameters are sharded and gradients ar
 UNISONO_RULE(sharded_where_units, "the model is in units and no sharding holds its gradients",
              "a model in units, with a sharding that does not declare `shards_gradients`",
              "GradientSharding or ParameterSharding, or the model as ResidentUnits",
-             "somebody must hold the model's parameters and gradients",
+             "such a model holds no parameters and gradients, so a sharding must hold them",
              shards_gradients<typename P::Sharding> || !unit_model<typename P::Model>);
 UNISONO_RULE(
     parts_agree, "each rank has a part of the model, and the sums are on grids or servers update",
     "a model of which each rank has a part (it has `sum_over_parts`), with Reproducible or an update that servers make "
-    "or ranks in common",
+    "or that ranks make in common",
     "PlainSums, and an update of the workers",
     "grids are widened, and servers answer, group by group, but an update happens on all parts of a model or on none",
     !model_part<typename P::Model> || !(reproducible_sums<typename P::Summation> || asynchronous<typename P::Update>));

@@ -25,8 +25,7 @@ List<ParameterMatrix> parameter_matrices(M& model, const Layout& layout) {
         std::size_t p = 0;
         auto&& shapes = model.parameter_shapes();
         for (const auto& shape : shapes) {
-            if (p == all.size())
-                refuse_input({"the model has more parameter_shapes than parameters, of which there are ", p});
+            if (p == all.size()) refuse_input({"the model has more parameter_shapes than its ", p, " parameters"});
             std::size_t rows = 1, columns = 1, dimensions = 0;
             bool fits = true; // without overflow
             for (const auto dimension : shape) {
@@ -36,7 +35,7 @@ List<ParameterMatrix> parameter_matrices(M& model, const Layout& layout) {
             }
             std::size_t count = 0;
             if (!fits || __builtin_mul_overflow(rows, columns, &count) || count != all[p].slice.count)
-                refuse_input({"the shape of ", parameter_label(model, p), " is not one of its ", all[p].slice.count,
+                refuse_input({"the shape of ", parameter_label(model, p), " does not match its ", all[p].slice.count,
                               " elements"});
             all[p++].columns = dimensions < 2 ? count : columns;
         }

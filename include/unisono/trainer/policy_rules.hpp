@@ -46,7 +46,7 @@ UNISONO_RULE(one_loss_scaling, "two loss scalings", "two loss scalings", "at mos
              P::template given<Family::loss_scaling> <= 1);
 UNISONO_RULE(one_compression, "two compression policies", "two compression policies", "at most one",
              "gradients travel in one form", P::template given<Family::compression> <= 1);
-UNISONO_RULE(one_trace, "two traces", "two traces", "at most one", "it has all that there is",
+UNISONO_RULE(one_trace, "two traces", "two traces", "at most one", "one trace records every event",
              P::template given<Family::trace> <= 1);
 UNISONO_RULE(one_snapshots, "two policies of snapshots", "two policies of snapshots", "at most one",
              "one rule says how often state is copied", P::template given<Family::snapshots> <= 1);
@@ -59,12 +59,12 @@ UNISONO_RULE(sums_reach_owners, "the reducer does not reduce to owners",
              "a policy that declares `gives_owners`, with a reducer that does not declare `reduces_to_owners`",
              "a reducer that does", "the sum of the gradients must arrive at the rank that updates the slice",
              !has_owners<P> || reduces_to_owners<typename P::Reducer>);
-UNISONO_RULE(whole_where_local, "the update is each rank's own and owners share it out",
+UNISONO_RULE(whole_where_local, "each rank updates all parameters and owners would divide them",
              "an update that does not declare `agrees`, with a policy that declares `gives_owners`",
              "every rank owns everything, for instance Replicated with RingReducer",
-             "between two meetings each rank updates all of its own copy",
+             "between two synchronisations each rank updates all of its own copy",
              agrees<typename P::Update> || has_servers<typename P::Update> || !has_owners<P>);
-UNISONO_RULE(servers_own, "the update has servers and others give owners",
+UNISONO_RULE(servers_own, "the update has servers and another policy gives owners",
              "an update that has servers, with a policy that declares `gives_owners`", "Replicated, and no reducer",
              "the slices are owned by the servers that the update names, for instance Asynchronous{.servers = 2}",
              !has_servers<typename P::Update> || !has_owners<P>);
@@ -76,15 +76,15 @@ UNISONO_RULE(parameters_stay_whole, "the optimizer needs whole parameters and ow
 UNISONO_RULE(grids_agree, "the sums are reproducible and the update does not agree",
              "a summation that declares `reproducible`, with an update that does not declare `agrees`",
              "an update that does, for instance Synchronous",
-             "all ranks must find alike that a gradient does not fit its grid",
+             "all ranks must decide together that a gradient does not fit its grid",
              !reproducible_sums<typename P::Summation> || agrees<typename P::Update>);
 UNISONO_RULE(clipping_agrees, "clipping needs agreement and the update has servers",
              "a clipping policy that declares `needs_agreement`, with an update that has servers",
              "an update that does, for instance Synchronous",
-             "the norm is of all ranks' gradient, so all must form it together",
+             "the norm is that of all ranks' gradient, so all ranks must compute it together",
              !needs_agreement<typename P::Clipping> || !has_servers<typename P::Update>);
 UNISONO_RULE(
-    compression_without_owners, "a compression forms the sum for all ranks, and owners share it out",
+    compression_without_owners, "a compression forms the sum for all ranks, and each owner needs only its part",
     "a compression that declares `compresses` and not `sums_to_owners`, with a policy that declares `gives_owners`",
     "every rank owns everything, for instance Replicated with RingReducer, or a compression that declares "
     "`sums_to_owners`, for instance Bf16Wire",
@@ -98,7 +98,8 @@ UNISONO_RULE(
     compression_of_buckets, "a compression sums whole buckets over all ranks, and the update does not",
     "a compression that declares `compresses`, with an update that declares neither `agrees` nor `sums_buckets`",
     "one that does, for instance Synchronous, LocalSteps or Diloco, or no compression",
-    "a compression sums whole buckets over all ranks, and such an update sends to servers, to neighbours, or fragments",
+    "a compression sums whole buckets over all ranks, and such an update sends to servers or neighbours, or sums "
+    "fragments",
     !compresses<typename P::Compression> || sums_buckets<typename P::Update>);
 UNISONO_RULE(compression_has_its_way, "the compression has an exchange of its own and would not use the reducer",
              "a reducer, with a compression that declares `own_exchange`", "no reducer",
@@ -116,12 +117,12 @@ UNISONO_RULE(asynchronous_counts_alone, "tokens are counted over all ranks, and 
 UNISONO_RULE(scaling_is_told, "the loss is scaled and nothing looks for gradients that are not finite",
              "a loss scaling that declares `scales`, with a guard that does not declare `inspects`",
              "a guard that does, for instance FiniteGuard, or reproducible sums",
-             "the scale is lowered where a gradient is not finite, which somebody must find",
+             "the scale is lowered where a gradient is not finite, which a guard must find",
              !scales_loss<typename P::Scaling> || inspects<typename P::Guard> ||
                  reproducible_sums<typename P::Summation>);
 UNISONO_RULE(scaling_agrees, "the loss is scaled and the update does not agree",
              "a loss scaling that declares `scales`, with an update that does not declare `agrees`",
-             "an update that does, for instance Synchronous", "the scale is lowered on all ranks alike",
+             "an update that does, for instance Synchronous", "all ranks must lower the scale together",
              !scales_loss<typename P::Scaling> || agrees<typename P::Update>);
 
 } // namespace rule

@@ -62,7 +62,7 @@ UNISONO_DEFINITION Fault no_norm(double norm, std::string_view clipping, std::ui
                                  std::string_view operation) {
     return refused_update(ErrorCode::not_finite, -1, operation,
                           concat({"the norm of the gradient is ", norm, ", in update ", update, ", so that ", clipping,
-                                  " has nothing to go by"}));
+                                  " cannot scale it"}));
 }
 
 UNISONO_DEFINITION Fault misfit(const std::string& label, std::uint64_t update, std::string_view operation) {

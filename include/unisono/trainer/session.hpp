@@ -262,10 +262,11 @@ public:
             if (!range.only_new() && policies_.summation.on_misfit != decltype(policies_.summation.on_misfit)::widen)
                 return false;
             if (++repeated_ > most_repeats)
-                refuse_input({"Reproducible: the gradient of ", label(range.misfit()),
-                              " still does not fit a grid after ", most_repeats,
-                              " repetitions of the update; does the model give the same gradients for the same batch? "
-                              "(expected of it: see verify_reproducible)"});
+                refuse_input(
+                    {"Reproducible: the gradient of ", label(range.misfit()), " still does not fit a grid after ",
+                     most_repeats,
+                     " repetitions of the update; expected a model that gives the same gradients for the same batch "
+                     "(verify_reproducible checks it)"});
             return true;
         } else {
             return false;

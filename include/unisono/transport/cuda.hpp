@@ -219,8 +219,8 @@ private:
         if constexpr (reaches_devices) why = this->device_memory_problem();
         else why = concat({"over ", std::string(Network::name), " only memory of the host is moved"});
         throw error(ErrorCode::refused,
-                    concat({"transfers straight from memory of devices are asked for, but rank ", this->rank(),
-                            " cannot: ", why.empty() ? "its network was made without" : why}));
+                    concat({"direct transfers of memory of devices are asked for, but rank ", this->rank(),
+                            " cannot: ", why.empty() ? "its network was made without them" : why}));
     }
 
     /// The ranks agree on whether the network gets their device memory, so they also learn of a

@@ -17,7 +17,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 inline void check_steps(std::string_view name, std::uint64_t steps) {
-    if (steps == 0) refuse_input({name, ".steps is 0; expected at least one update between two meetings"});
+    if (steps == 0) refuse_input({name, ".steps is 0; expected at least one update between two synchronisations"});
 }
 
 /// A state without arrays.

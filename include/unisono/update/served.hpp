@@ -113,13 +113,13 @@ UNISONO_DEFINITION Owners ServerSlices::owners(const BucketFacts& facts) const {
 UNISONO_DEFINITION void ServerSlices::check(std::string_view update, int world) const {
     if (world != 1 && servers >= world)
         refuse_input({update, ".servers is ", servers, " in a world of ", world, " ranks; expected at most ", world - 1,
-                      ", so that one at least is a worker"});
+                      ", so that at least one is a worker"});
 }
 
 UNISONO_DEFINITION void ServerSlices::check_backups(std::string_view update, int backups, int world) const {
     if (backups >= workers(world) && world != 1)
         refuse_input({update, ".backups is ", backups, " of ", workers(world), " workers; expected at most ",
-                      workers(world) - 1, ", so that one at least is waited for"});
+                      workers(world) - 1, ", so that the servers wait for at least one"});
 }
 
 } // namespace detail

@@ -50,7 +50,7 @@ struct StreamingDiloco {
         detail::check_steps(name, steps);
         if (fragments == 0 || steps % fragments != 0)
             refuse_input({name, ".steps is ", steps, " and .fragments is ", fragments,
-                          "; expected at least one fragment, and a multiple of as many steps"});
+                          "; expected at least one fragment, and steps that are a multiple of fragments"});
         if (overlap >= apart())
             refuse_input({name, ".overlap is ", overlap, "; expected less than ", apart(),
                           " updates, after which the next fragment follows"});

@@ -183,7 +183,7 @@ private:
         }
         for (int other = 0; words_ != 0 && other < program_.world; ++other)
             if (((heard_[index(rank) * words_ + index(other) / 64] >> (index(other) % 64)) & 1u) == 0)
-                report_.add(concat({"rank ", rank, " leaves without having heard of rank ", other}));
+                report_.add(concat({"rank ", rank, " leaves without having heard from rank ", other}));
     }
 
     // --- Steps ---
@@ -230,9 +230,9 @@ private:
         case StepKind::post: post(rank, step); return true;
         case StepKind::await:
             state.waits = true;
-            if (state.step + 1 != state.steps.size()) fail("steps behind an await belong into the next round");
+            if (state.step + 1 != state.steps.size()) fail("steps after an await belong in the next round");
             if (state.posts == 0 || state.awaited >= state.posts)
-                fail("awaits without having posted since it last did");
+                fail("awaits without having posted since its last await");
             if (state.posts >= reached_.size() || reached_[state.posts] < ranks_.size()) return false;
             state.awaited = state.posts;
             if (words_ != 0) hear_all(rank);
@@ -240,7 +240,7 @@ private:
         case StepKind::copy:
         case StepKind::copy_from_peer: copy(rank, step); return true;
         case StepKind::combine_peers: combine(rank, step); return true;
-        default: fail("messages in a mapped schedule are not foreseen"); return true;
+        default: fail("a mapped schedule cannot have steps that send or receive"); return true;
         }
     }
 

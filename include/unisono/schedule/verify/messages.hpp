@@ -79,7 +79,7 @@ private:
         case StepKind::copy: break;
         case StepKind::combine_ranks:
             if (step.source.count != 1 || step.source.where == Buffer::scratch)
-                return refuse("combines one block, the own one outside scratch");
+                return refuse("expected one block, and this rank's own block outside scratch");
             if (step.source.slot + static_cast<std::uint32_t>(program_.world) - 1 > program_.at(rank).scratch_slots)
                 return refuse(concat({"needs ", program_.world - 1, " scratch slots"}));
             break;
@@ -122,7 +122,7 @@ private:
             if (!receives(step) || !check_step(rank, step, false)) continue;
             for (std::uint32_t k = 0; k < step.target.count; ++k) {
                 Cell& target = cell(rank, step.target, k);
-                if (memory_.is_received(target)) fail("two steps of the round receive into this");
+                if (memory_.is_received(target)) fail("two steps of the round receive into this block");
                 target.received = stamp_;
             }
         }
@@ -197,7 +197,7 @@ private:
         for (std::uint32_t k = 0; k < step.source.count; ++k) {
             const Cell &source = cell(rank, step.source, k), &target = cell(rank, step.target, k);
             copied_.push_back(&source == &target ? source.value : memory_.read(source, step.source, k));
-            if (memory_.is_received(target)) fail("writes what another step of the round receives into");
+            if (memory_.is_received(target)) fail("writes a block into which another step of the round receives");
         }
         memory_.overwrite(rank, step.target);
         for (std::uint32_t k = 0; k < step.source.count; ++k)
@@ -216,7 +216,7 @@ private:
         }
         memory_.overwrite(rank, step.target);
         Cell& target = cell(rank, step.target, 0);
-        if (memory_.is_received(target)) fail("writes what another step of the round receives into");
+        if (memory_.is_received(target)) fail("writes a block into which another step of the round receives");
         memory_.write(target, step.target, sum);
     }
 
@@ -258,7 +258,7 @@ private:
         message.taken = true;
         for (auto later = message.next_of_peer; later != none; later = messages_[later].next_of_peer)
             if (messages_[later].part == step.part) fail("two messages of the round have the same part");
-        if (overtakes) fail("the parts of a round are received in another order than they are sent in");
+        if (overtakes) fail("the parts of a round are received in another order than they are sent");
         const bool numbers_match =
             program_.collective == Collective::all_to_all
                 ? message.count != 1 || (message.first == static_cast<std::uint32_t>(rank) &&
@@ -288,7 +288,7 @@ private:
             program_.steps_of(step.peer, round, steps);
             for (const Step& other : steps)
                 if (round != round_ && other.kind == StepKind::send && other.peer == rank)
-                    return concat({text, ", it does in round ", round});
+                    return concat({text, ", but in round ", round});
         }
         return text;
     }
@@ -313,7 +313,7 @@ private:
     void check_heard(int rank) {
         for (int other = 0; other < program_.world; ++other)
             if (((heard_[index(rank) * words_ + index(other) / 64] >> (index(other) % 64)) & 1u) == 0)
-                report_.add(concat({"rank ", rank, " leaves without having heard of rank ", other}));
+                report_.add(concat({"rank ", rank, " leaves without having heard from rank ", other}));
     }
 
     const Program& program_;

@@ -73,7 +73,7 @@ public:
         });
         if (device_.size() != device_gradients_.size())
             refuse_input({"DeviceModel: the model has ", device_.size(), " parameters and ", device_gradients_.size(),
-                          " gradients; expected as many"});
+                          " gradients; expected the same number"});
         weights_.resize(count);
         gradients_.resize(count);
         arrived_.resize(longest);
@@ -82,7 +82,7 @@ public:
             const std::size_t n = device_[p].size();
             if (n != device_gradients_[p].size())
                 refuse_input({"DeviceModel: ", parameter_label(model, p), " has ", n, " elements and its gradient ",
-                              device_gradients_[p].size(), "; expected as many"});
+                              device_gradients_[p].size(), "; expected the same number"});
             weight_spans_.push_back({weights_.data() + at, n});
             gradient_spans_.push_back({gradients_.data() + at, n});
             if (n != 0) copies_.to_host(weight_spans_[p], std::span<const T>(device_[p]));

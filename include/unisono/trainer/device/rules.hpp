@@ -60,11 +60,11 @@ UNISONO_RULE(device_reducer, "the reducer's verbs do not take memory of a device
 UNISONO_RULE(device_unmeasured, "the sharding is measured first, with a model on the host",
              "a model on a device, with a sharding that is measured first", "Replicated or StateSharding",
              "it is tried out with a model on the host", !measured_sharding<typename P::Sharding>);
-UNISONO_RULE(
-    device_meets_all, "the update computes on the host",
-    "a model on a device, with an update that declares neither `agrees` nor `on_device`",
-    "one in lockstep, as Synchronous, or whose ranks all meet, as LocalSteps and Diloco; or the model as DeviceModel",
-    "servers and neighbours compute on the host", updates_on_device<typename P::Update>);
+UNISONO_RULE(device_meets_all, "the update computes on the host",
+             "a model on a device, with an update that declares neither `agrees` nor `on_device`",
+             "one in lockstep, as Synchronous, or that synchronises all ranks, as LocalSteps and Diloco; or the model "
+             "as DeviceModel",
+             "servers and neighbours compute on the host", updates_on_device<typename P::Update>);
 UNISONO_RULE(device_guard, "the guard looks at elements, on the host",
              "a model on a device, with a guard that does not declare `only_finite`", "FiniteGuard or NoGuard",
              "any other looks at elements, on the host",

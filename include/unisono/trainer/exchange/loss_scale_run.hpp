@@ -38,7 +38,7 @@ public:
     void restore(const LossScale& saved) {
         if (!(saved.scale > 0) || !detail::finite_value(saved.scale) || saved.good_updates < 0)
             refuse_input({"restore_loss_scale: found the scale ", saved.scale, " after ", saved.good_updates,
-                          " good updates; expected a finite number above 0, and at least 0"});
+                          " good updates; expected a finite scale above 0, and at least 0 good updates"});
         state_ = saved;
     }
 

@@ -60,7 +60,7 @@ public:
         const bool turns = step == units_ && at_ + 1 == units_; // the last unit, first forward and then backward
         if (goes_on && held_ != 0 && !turns)
             refuse_input({"unit ", unit_of(step), " was asked for while the model still holds the parameters of unit ",
-                          unit(), "; expected that what pass.parameters returned has ended"});
+                          unit(), "; expected that the object that pass.parameters returned has been destroyed"});
         return goes_on;
     }
     void advance() {

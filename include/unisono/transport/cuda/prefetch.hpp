@@ -62,10 +62,9 @@ public:
             const cudaError_t code = cudaEventQuery(mark->get());
             if (code != cudaErrorNotReady) return detail::check_cuda(code, "cudaEventQuery");
             if (steady_now() >= until)
-                throw error(
-                    ErrorCode::timeout,
-                    concat({"device ", device_, " has not come to the copying of a batch, or past its use, within ",
-                            timeout_ / std::chrono::milliseconds(1), " ms"}));
+                throw error(ErrorCode::timeout,
+                            concat({"device ", device_, " has not copied a batch, or not finished using one, within ",
+                                    timeout_ / std::chrono::milliseconds(1), " ms"}));
             std::this_thread::sleep_for(std::chrono::microseconds(20));
         }
     }

@@ -228,7 +228,7 @@ private:
     void find_device_memory() {
         if (wish().probe == nullptr) return;
         if (peers_read()) {
-            problem_ = concat({"ranks over ", provider_, " read what others send by themselves, from copies"});
+            problem_ = concat({"over ", provider_, " a receiver reads messages from the sender's memory, from copies"});
             return;
         }
         if (wish().of_host) return;
@@ -244,7 +244,7 @@ private:
             domain_->info.reset(fi_dupinfo(one));
             return;
         }
-        problem_ = concat({"no FI_HMEM there: ", failed != 0 ? error_text(failed) : "of other domains alone"});
+        problem_ = concat({"no FI_HMEM there: ", failed != 0 ? error_text(failed) : "only other domains have it"});
     }
     void try_device_memory() {
         if (wish().probe == nullptr || !problem_.empty()) return;
@@ -305,7 +305,7 @@ private:
             refuse(by_domain ? concat({missing, "; and the provider has no domain of that name"})
                              : concat({"no reliable datagrams with tags there: ", error_text(failed)}));
         if (provider_.empty() && fabric_place(*best) < 0)
-            refuse(concat({"none that is fit by itself; there is ", best->fabric_attr->prov_name}));
+            refuse(concat({"no provider that is chosen without its name; there is ", best->fabric_attr->prov_name}));
         provider_ = best->fabric_attr->prov_name;
         if (!found.name.empty()) interface_ = found.name;
         else if (interface_.empty() && best->domain_attr->name != nullptr) interface_ = best->domain_attr->name;

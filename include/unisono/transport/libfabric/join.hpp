@@ -21,14 +21,13 @@ namespace detail {
     while (FabricCard::read(world.address(other)).reaches_device_memory()) ++other;
     const FabricCard card = FabricCard::read(world.address(other));
     const bool wished = card.device_memory != FabricCard::none;
-    throw error(
-        Fault{.code = ErrorCode::refused,
-              .rank = other,
-              .peer = -1,
-              .operation = "join",
-              .sequence = 0,
-              .message = concat({"libfabric: transfers straight from memory of devices are asked for, but rank ", other,
-                                 wished ? " cannot: " : " has none to offer", card.problem})});
+    throw error(Fault{.code = ErrorCode::refused,
+                      .rank = other,
+                      .peer = -1,
+                      .operation = "join",
+                      .sequence = 0,
+                      .message = concat({"libfabric: direct transfers of memory of devices are asked for, but rank ",
+                                         other, wished ? " cannot: " : " has none to offer", card.problem})});
 }
 
 } // namespace detail
@@ -67,7 +66,8 @@ Libfabric Libfabric::join(Control control, nanoseconds deadline, const Libfabric
         const detail::FabricCard theirs = detail::FabricCard::read(world->address(other));
         if (theirs.device_memory == detail::FabricCard::required) detail::refuse_device_memory(*world);
     }
-    if (!all && device.moves_device_memory()) device.give_up_device_memory("not all ranks reach theirs");
+    if (!all && device.moves_device_memory())
+        device.give_up_device_memory("not all ranks reach memory of their devices");
     return {world, rank, detail::LibfabricWire(world, rank, std::move(device), card.eager_bytes)};
 }
 

@@ -135,12 +135,12 @@ public:
         const Peer& other = at(peer);
         const char* const state = other.goodbye                  ? ", which said goodbye"
                                   : !other.why.empty()           ? ", which failed: "
-                                  : card.address.empty()         ? ", which has not begun"
+                                  : card.address.empty()         ? ", which has not started"
                                   : other.heard                  ? ""
                                   : other.to == FI_ADDR_NOTAVAIL ? ", which was not used"
                                                                  : ", from which nothing has come";
         return concat({device_.text_of(card.address), " (", device_.text(), ")", state, other.goodbye ? "" : other.why,
-                       broken_.empty() ? "" : "; libfabric cannot go on: ", broken_});
+                       broken_.empty() ? "" : "; libfabric cannot continue: ", broken_});
     }
 
     /// The signature of a large message of a peer's operation that waits for its receive; nullptr

@@ -52,11 +52,12 @@ inline MpiDeviceCard mpi_device_card(DeviceTransfers wish) {
     MpiDeviceCard::write(card.library, all.substr(0, std::min(all.find_first_of("\n,"), all.size())));
 #if defined(MPIX_GPU_SUPPORT_CUDA)
     card.able = mpi_is_cuda_aware();
-    if (!card.able) MpiDeviceCard::write(card.why, "MPIX_GPU_query_support says that it knows no CUDA");
+    if (!card.able) MpiDeviceCard::write(card.why, "MPIX_GPU_query_support says that it does not support CUDA");
 #elif defined(OPEN_MPI)
-    MpiDeviceCard::write(
-        card.why, mpi_is_cuda_aware() ? "its nonblocking collectives take no memory of devices, though it is CUDA-aware"
-                                      : "it is not CUDA-aware");
+    MpiDeviceCard::write(card.why,
+                         mpi_is_cuda_aware()
+                             ? "its nonblocking collectives take no memory of devices, although it is CUDA-aware"
+                             : "it is not CUDA-aware");
 #else
     MpiDeviceCard::write(card.why, "it does not say that it takes memory of devices");
 #endif

@@ -71,7 +71,7 @@ private:
     };
 
     bool on_ = false;
-    std::string problem_ = "its network was made without";
+    std::string problem_ = "its network was made without them";
     std::byte* (*seen_)(const std::byte*) = nullptr;
     std::vector<Part> parts_;
 };

@@ -58,7 +58,7 @@ public:
         for (cudaError_t state = cudaErrorNotReady; state == cudaErrorNotReady;) {
             state = cudaEventQuery(done.get());
             if (state != cudaSuccess && state != cudaErrorNotReady) check_cuda(state, "cudaEventQuery");
-            pause("for what the ranks say to one another");
+            pause("for the other ranks' options");
         }
         std::memcpy(all, to.pinned, total);
         pool.free_all();

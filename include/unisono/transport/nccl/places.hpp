@@ -120,7 +120,7 @@ inline std::vector<int> place_ranks(const std::vector<NcclCard>& cards) {
                         card.devices.size(), card.devices.size() == 1 ? " device" : " devices",
                         "; start at most one rank for each, or show it more of them by CUDA_VISIBLE_DEVICES; with "
                         "NCCL 2.30 or newer several ranks may share one: NCCL_MULTI_RANK_GPU_ENABLE=1 (found: NCCL ",
-                        nccl_version_text(card.loaded), card.shares ? ", where that means nothing" : "", ")"}));
+                        nccl_version_text(card.loaded), card.shares ? ", which ignores that variable" : "", ")"}));
         }
         for (std::size_t other = 0; other < rank && !shares; ++other) {
             if (cards[other].host != card.host) continue;

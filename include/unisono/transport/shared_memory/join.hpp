@@ -86,7 +86,7 @@ private:
         if (texts.size() != static_cast<std::size_t>(size()))
             refuse_input({"joining shared memory: ", texts.size(), " texts were gathered from ", size(), " ranks"});
         if (texts[static_cast<std::size_t>(me)] != std::string_view(reinterpret_cast<const char*>(&mine), sizeof mine))
-            refuse_input({"joining shared memory: what was gathered of rank ", me, " is not what it gave"});
+            refuse_input({"joining shared memory: the text gathered from rank ", me, " is not the one that it gave"});
         List<SharedMemoryCard> cards(texts.size());
         for (std::size_t rank = 0; rank < texts.size(); ++rank) {
             if (texts[rank].size() != sizeof(SharedMemoryCard))
@@ -190,7 +190,7 @@ UNISONO_DEFINITION void JoinedWorld::throw_refused(int rank, const char* why) {
 UNISONO_DEFINITION void JoinedWorld::open(const SharedMemoryCard& first) {
     adopt(SharedSegment::open(concat({"/proc/", first.process, "/fd/", first.file})));
     if (std::memcmp(header().token, first.token, sizeof first.token) != 0)
-        refuse_shared_memory("the process of rank 0's number is another one here (do the ranks run in different "
+        refuse_shared_memory("rank 0's process number is that of another process here (do the ranks run in different "
                              "containers?)",
                              0);
 }

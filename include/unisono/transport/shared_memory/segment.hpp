@@ -103,9 +103,9 @@ UNISONO_DEFINITION SharedSegment SharedSegment::open(const std::string& path) {
     opened.file_ = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (!opened.file_.valid()) refuse_shared_memory(concat({"cannot open ", path, " of rank 0's process"}), errno);
     struct stat facts {};
-    if (::fstat(opened.file(), &facts) != 0) refuse_shared_memory(concat({"cannot look at ", path}), errno);
+    if (::fstat(opened.file(), &facts) != 0) refuse_shared_memory(concat({"cannot examine ", path}), errno);
     if (!S_ISREG(facts.st_mode) || facts.st_size <= 0)
-        refuse_shared_memory(concat({path, " is no segment of shared memory"}), 0);
+        refuse_shared_memory(concat({path, " is not a segment of shared memory"}), 0);
     opened.map(static_cast<std::size_t>(facts.st_size));
     return opened;
 }

@@ -317,7 +317,7 @@ UNISONO_DEFINITION void SharedMemoryWorld::adopt(SharedSegment segment) {
     segment_ = std::move(segment);
     if (segment_.bytes() < sizeof(SharedHeader) || header().magic != SharedHeader::expected_magic ||
         header().ranks != static_cast<std::uint32_t>(size_))
-        refuse_shared_memory("the segment is not that of this world, or of another version of the library", 0);
+        refuse_shared_memory("the segment belongs to another world, or to another version of the library", 0);
     const std::size_t arena_bytes = header().arena_bytes;
     if (arena_bytes > segment_.bytes()) // which a layout could not add up
         refuse_shared_memory(

@@ -198,7 +198,7 @@ private:
     void hand_over(int rank, bool waits) {
         int next = next_ready();
         if (next < 0 && anybody_left() && !has_fault_) {
-            spread(deadlock("no message is under way and no deadline is set"));
+            spread(deadlock("no message is in flight and no deadline is set"));
             next = next_ready();
         }
         if (!waits) turns_.pass_for_good(next);
@@ -207,7 +207,7 @@ private:
 
     void look_again_later(int rank, Rank& me) {
         if (++polls_in_vain_ > most_polls_in_vain) {
-            return spread(deadlock("ranks poll for something that never comes"));
+            return spread(deadlock("ranks poll for a message that never comes"));
         }
         const std::uint32_t doublings = me.fruitless < 16 ? 0 : std::min(me.fruitless - 16, 10u);
         me.wake_at = std::max(clock_, me.busy_until) + (options_.poll_ns << doublings);
@@ -221,7 +221,7 @@ private:
     void idle_alone(int rank, const Rank& me, nanoseconds until) {
         while (me.inbox.empty() && !has_fault_) {
             if (events_.empty() && until == never) {
-                return spread(deadlock("no message is under way and no deadline is set"));
+                return spread(deadlock("no message is in flight and no deadline is set"));
             }
             if (events_.empty() || events_.next_time() > until) {
                 clock_ = until;

@@ -35,7 +35,7 @@ public:
     };
 
     /// The reason for the end of a connection on which another process than the peer answers.
-    static constexpr const char* no_key = "what answered there does not have this world's key";
+    static constexpr const char* no_key = "the process that answered there does not have this world's key";
     static constexpr std::size_t inside_bytes = 16384; ///< messages up to this size are assembled in the buffer
 
     /// A connection to the peer. `number`: its number among those to the peer, which share their
@@ -385,7 +385,7 @@ private:
     }
 
     void end_for_want_of_room(std::size_t bytes) {
-        end(concat({"a message of ", bytes, " bytes began, for which there is no room"}));
+        end(concat({"there is no room for a message of ", bytes, " bytes, which has begun"}));
     }
 
     /// Removes sent messages once they are most of the queue, since a queue may never be empty.
