@@ -69,6 +69,7 @@ public:
         sums_ = {};
         totals_.begin();
         offence_ = {};
+        untold_ = false;
         norm_ = 0;
         large_ = false;
         refused_ = false;
@@ -95,6 +96,7 @@ public:
         loss_scale_.check(pass);
         this->after_pass();
         const Share share = this->weigh();
+        if (Context::Weighing::needs_tokens && !pass.counted_tokens()) untold_ = true;
         totals_.add(sums_, share, loss);
         sums_.micro_batches += 1;
         sums_.samples += samples;
@@ -130,7 +132,7 @@ public:
             if (in_gradients > 0) loss_scale_.back_off();
             return Verdict::skip;
         }
-        if (sums_.micro_batches == 0) return Verdict::empty;
+        if (sums_.micro_batches == 0 || weighs_nothing()) return Verdict::empty;
         if (!this->sums_of_gradients().agree(*world_, static_cast<std::int64_t>(sums_.micro_batches)))
             return Verdict::skip;
         check_divisor();
@@ -281,11 +283,20 @@ private:
         return detail::root_of(parts_.sum(std::array{squares.value()})[0]) * scale;
     }
 
+    /// All ranks together have no sample, or no token, of what their weights count.
+    [[nodiscard]] bool weighs_nothing() const {
+        using Weighing = typename Context::Weighing;
+        return sums_.divisor == 0 && ((Weighing::needs_samples && sums_.samples == 0) ||
+                                      (Weighing::needs_tokens && sums_.tokens == 0 && !untold_));
+    }
+    /// Refuses a sum of weights by which gradients of this type cannot be divided.
     void check_divisor() const {
         using Weighing = typename Context::Weighing;
-        if (sums_.divisor > 0) return;
+        const auto inverse = static_cast<T>(1 / (sums_.divisor * loss_scale_.scale()));
+        if (inverse > 0 && detail::is_finite(inverse)) return;
         refuse_input({"weighing ", Weighing::name, ": the weights of ", static_cast<std::uint64_t>(sums_.micro_batches),
-                      " micro-batches add up to ", sums_.divisor, "; expected more than 0",
+                      " micro-batches add up to ", number_text(sums_.divisor, std::chars_format::general, 6),
+                      "; expected more than 0, so that gradients can be divided by it",
                       (Weighing::needs_tokens ? " (does the model call pass.count_tokens?)" : "")});
     }
 
@@ -299,6 +310,7 @@ private:
     double learning_rate_ = 0;
     double norm_ = 0;
     std::uint64_t applied_ = 0;
+    bool untold_ = false;  ///< a micro-batch of this rank, weighed by tokens, did not count them
     bool looked_ = false;  ///< at the gradients of the first call
     bool refused_ = false; ///< the update was left out after its gradients were summed
 };
