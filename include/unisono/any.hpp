@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// Programs that choose their transport at run time: by a word on threads or processes of their
-/// own, or as a launcher has started them. See transport/any.hpp. Not part of the umbrella.
+/// Programs that choose their transport at run time: by a name, for threads or processes that the
+/// program starts, or as a launcher has started them. See transport/any.hpp. Not part of the
+/// umbrella.
 
 #include "unisono/group/group_definitions.hpp"
 #include "unisono/group/run_processes.hpp"
@@ -15,9 +16,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Runs `body(world)`, where `world` is a `Group<AnyTransport>&`, on ranks that `word` names:
+/// Runs `body(world)`, where `world` is a `Group<AnyTransport>&`, on ranks of the named transport:
 /// threads of this process ("in_process") or processes forked from it ("shared_memory"). Otherwise
-/// as `run` of that transport. Errors: bad_input for another word.
+/// as `run` of that transport. Errors: bad_input for another name.
 template <class Transport, class Body>
     requires std::same_as<Transport, AnyTransport>
 void run(std::string_view transport, int ranks, Body body, const RunOptions& options = {}) {

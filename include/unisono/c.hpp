@@ -16,7 +16,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail::c_edge {
 
-/// Runs body(group) with this world's group, whatever its transport. Returns an error as a number.
+/// Runs body(group) with this world's group, for any transport. Returns an error as a number.
 template <class Body>
 int on(unisono_world* world, Body body) noexcept {
     return status_of([&] {
@@ -57,7 +57,7 @@ inline int reduce_scatter(unisono_world* world, const void* in, const std::size_
     });
 }
 
-/// Runs call(combination), which may refuse its arguments.
+/// Runs call(combination). The construction of the combination may refuse the arguments.
 template <class Call, class... Arguments>
 int with_combination(Call call, Arguments... arguments) noexcept {
     int status = UNISONO_OK;
@@ -264,7 +264,7 @@ int unisono_exchange(unisono_world* world, const void* sent, size_t sent_count, 
     namespace un = unisono;
     return un::detail::c_edge::on(world, [&](auto& group) {
         const un::Elements elements = un::detail::c_edge::elements_of(element_bytes);
-        using un::schedule::StepKind; // all is checked before anything is in flight
+        using un::schedule::StepKind; // checks all arguments before any operation is in flight
         un::untyped::parts::check_message(group, StepKind::receive, elements, received, received_count, from, tag);
         un::Operation going = un::untyped::send(group, elements, sent, sent_count, to, tag);
         un::Operation coming = un::untyped::receive(group, elements, received, received_count, from, tag);

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The common part of the calls of c.h: the group behind a handle, and errors as numbers. Programs
-/// include c.hpp.
+/// The common code of the calls of c.h: finds the group of a handle, and returns errors as numbers.
+/// Programs include c.hpp.
 
 #include "unisono/c.h"
 #include "unisono/collective/blocks.hpp"
@@ -43,12 +43,12 @@ inline LastError& last_error() {
     return last;
 }
 
-/// Runs `body`, keeps the text of its exception, and returns the code.
+/// Runs `body`, keeps the text of its exception, and returns its code.
 template <class Body>
 int status_of(Body&& body) noexcept {
     const Fault fault = outcome_of(std::forward<Body>(body));
     if (fault.code == ErrorCode::none) return UNISONO_OK;
-    static_cast<void>(outcome_of([&] { // there may be no memory for a text
+    static_cast<void>(outcome_of([&] { // without memory there is no text
         LastError& last = last_error();
         last.rank = fault.rank;
         last.peer = fault.peer;

@@ -1,16 +1,16 @@
 #pragma once
 
 /// \file
-/// Ranks with a GPU over a transport that moves host bytes, without NCCL: `join<Cuda<Tcp>>()` where
-/// a launcher has started processes, `run<Cuda<Tcp>>(n, body)` for threads of this process. Needs
-/// CUDA's headers and runtime: link unisono::cuda. For other networks also include their headers
-/// (unisono/hosts.hpp, libfabric.hpp, mpi.hpp). Not part of the umbrella.
+/// Ranks with a GPU over a transport that moves host bytes, without NCCL: `join<Cuda<Tcp>>()` for
+/// processes that a launcher has started, `run<Cuda<Tcp>>(n, body)` for threads of this process.
+/// Needs CUDA's headers and runtime: link unisono::cuda. For other networks also include their
+/// headers (unisono/hosts.hpp, libfabric.hpp, mpi.hpp). Not part of the umbrella.
 ///
 ///     auto world = un::join<un::Cuda<un::Tcp>>();
 ///     un::DeviceMemory<float> gradient = un::allocate_on_device<float>(world, 1'000'000);
 ///     un::all_reduce(world, gradient.span());
 ///
-/// The host combines, so a host compiler is enough; a Trainer on the device needs a source that
+/// The host combines, so a host compiler is sufficient. A Trainer on the device needs a source that
 /// nvcc compiles.
 
 #include "unisono/collective/on_device.hpp"

@@ -2,7 +2,7 @@
 
 /// \file
 /// Worlds that outlive their ranks: see elastic/world.hpp and docs/elastic.md. Not part of the
-/// umbrella: it brings in sockets and threads.
+/// umbrella, since it includes sockets and threads.
 
 #include "unisono/elastic/trainer.hpp"
 #include "unisono/elastic/world.hpp"

@@ -2,8 +2,8 @@
 
 /// \file
 /// Names that the umbrella does not define, each with the header that does. A program that lacks
-/// the header gets one error, "incomplete type", and the compiler's note shows the line below that
-/// names the header.
+/// the header gets one error, "incomplete type", and the compiler's note shows the line below with
+/// the header's name.
 
 #include "unisono/core/config.hpp"
 

@@ -2,8 +2,8 @@
 
 /// \file
 /// Ranks on several hosts, over shared memory within a host and a network between hosts:
-/// `join<Hosts<Tcp>>()` where a launcher has started processes. For `Hosts<Libfabric>` also include
-/// unisono/libfabric.hpp. Not part of the umbrella.
+/// `join<Hosts<Tcp>>()` for processes that a launcher has started. For `Hosts<Libfabric>` also
+/// include unisono/libfabric.hpp. Not part of the umbrella.
 
 #include "unisono/collective/native_on_hosts.hpp"
 #include "unisono/tcp.hpp"

@@ -2,8 +2,8 @@
 
 /// \file
 /// A world from the environment: processes that unisono-run, torchrun, mpirun or srun started find
-/// each other and become the ranks of one world; without a launcher the program is a world of one.
-/// See docs/launching.md. Not part of the umbrella: it includes sockets and threads.
+/// each other and become the ranks of one world. Without a launcher the program is a world of one.
+/// See docs/launching.md. Not part of the umbrella, since it includes sockets and threads.
 
 #include "unisono/group/run.hpp"
 #include "unisono/launch/rendezvous.hpp"
@@ -23,11 +23,12 @@ UNISONO_NAMESPACE_BEGIN
 
 /// Options of `join`.
 struct JoinOptions {
-    /// Timeout of every blocking call on the world, and of its end: rank 0 waits no longer than
-    /// this for the other ranks' goodbyes.
+    /// Timeout of every blocking call on the world. At the end of the world, rank 0 waits no longer
+    /// than this for the other ranks' goodbyes.
     std::chrono::nanoseconds timeout = std::chrono::minutes(10);
-    RendezvousOptions rendezvous = {}; ///< how long to wait for the others, at the beginning and at the end
-    std::size_t arena_bytes = 0;       ///< the most that a rank may allocate; 0: what the machine has
+    /// Among others: times to wait for other ranks, at the beginning and at the end.
+    RendezvousOptions rendezvous = {};
+    std::size_t arena_bytes = 0; ///< the most bytes that a rank may allocate; 0: the memory of the machine
 
     friend bool operator==(const JoinOptions&, const JoinOptions&) = default;
 };
@@ -38,7 +39,7 @@ concept joinable_transport = transport<T> && requires(ControlPlane control, nano
     { T::join(std::move(control), deadline, bytes) } -> std::same_as<T>;
 };
 
-/// The same, over a network: with options of its own, which name the interface and ports.
+/// As above, over a network: with options of its own, which name the interface and ports.
 template <class T>
 concept network_transport = transport<T> && requires { typename T::Options; } &&
                             requires(ControlPlane control, nanoseconds deadline, const typename T::Options& options) {
@@ -54,8 +55,8 @@ Group<Transport> begin_world(Transport endpoint, const JoinOptions& options) {
     return world;
 }
 
-/// The control plane of this process's job: its rank, and the addresses of the others, as the
-/// environment says.
+/// The control plane of this process's job: its rank, and the addresses of the others, from the
+/// environment.
 inline ControlPlane rendezvous_of_job(const JoinOptions& options) {
     const Environment environment = Environment::of_process();
     if (identify(environment).rank == 0) warn_of_unknown_variables(environment);
@@ -68,13 +69,13 @@ inline void check_join(const JoinOptions& options) {
 
 } // namespace detail
 
-/// The world of the processes that met by this control plane, which then belongs to the world: the
-/// world's first fault is the job's, all ranks learn of a death at once, and a timeout names the
-/// rank that caused it. Collective.
+/// The world of the processes of this control plane, after their rendezvous. The control plane then
+/// belongs to the world: the world's first fault is the job's, all ranks learn of a death at once,
+/// and a timeout names the rank that caused it. Collective.
 ///
 /// The world ends with its last `Group` and the last memory that it allocated. Errors, the same on
-/// all ranks: what `Transport::join` refuses (processes of several hosts or users, no memory); the
-/// job's first fault.
+/// all ranks: those that `Transport::join` refuses (processes of several hosts or users, no
+/// memory); the job's first fault.
 template <joinable_transport Transport>
 [[nodiscard]] Group<Transport> join(ControlPlane control, const JoinOptions& options = {}) {
     detail::check_join(options);
@@ -83,7 +84,7 @@ template <joinable_transport Transport>
     return detail::begin_world(Transport::join(std::move(control), deadline, options.arena_bytes), options);
 }
 
-/// The same over a network, whose options name the interface and ports.
+/// As above, over a network, whose options name the interface and ports.
 template <network_transport Transport>
 [[nodiscard]] Group<Transport> join(ControlPlane control, const JoinOptions& options = {},
                                     const typename Transport::Options& network = {}) {
@@ -93,17 +94,17 @@ template <network_transport Transport>
     return detail::begin_world(Transport::join(std::move(control), deadline, network), options);
 }
 
-/// The world that this process belongs to, as its environment says: `identify` finds the rank and
-/// `meeting_point` the address of the others. A world of one if there is no launcher. Collective
-/// over the job. A process may join several jobs.
+/// The world that this process belongs to, as its environment describes it: `identify` finds the
+/// rank and `meeting_point` the address of the others. Without a launcher it is a world of one.
+/// Collective over the job. A process may join several jobs.
 ///
 ///     auto world = un::join<un::SharedMemory>();
 ///
-/// If a rank leaves its world by an exception, the world's fault is `aborted`; only `run_joined`
-/// passes on the exception's text.
+/// If a rank leaves its world by an exception, the world's fault is `aborted`. Only `run_joined`
+/// also sends the exception's text.
 ///
 /// Errors: those of `identify`, `meeting_point` and `rendezvous`, and as above. refused for a
-/// transport whose ranks are threads (InProcess) where the launcher has started several processes.
+/// transport whose ranks are threads (InProcess), if the launcher has started several processes.
 template <transport Transport>
     requires joinable_transport<Transport> || (thread_transport<Transport> && !network_transport<Transport>)
 [[nodiscard]] Group<Transport> join(const JoinOptions& options = {}) {
@@ -122,7 +123,7 @@ template <transport Transport>
     }
 }
 
-/// The same over a network, with the program's interface and ports; the environment may complete
+/// As above, over a network, with the program's interface and ports. The environment may complete
 /// them.
 template <network_transport Transport>
 [[nodiscard]] Group<Transport> join(const JoinOptions& options = {}, const typename Transport::Options& network = {}) {
@@ -132,7 +133,7 @@ template <network_transport Transport>
 
 namespace detail {
 
-/// Runs this rank's body; throws what it threw.
+/// Runs this rank's body, and passes on its exception.
 template <class Transport>
 void run_on(Group<Transport> world, RankBody<Transport> body, const JoinOptions& options) {
     const int rank = world.rank();
@@ -145,7 +146,7 @@ void run_on(Group<Transport> world, RankBody<Transport> body, const JoinOptions&
 } // namespace detail
 
 /// Runs `body(world)` on the world that this process belongs to. An exception becomes the world's
-/// fault, so that no rank waits for this one, and goes on to the caller. Errors: as `join`.
+/// fault, so that no rank waits for this one, and is passed to the caller. Errors: as `join`.
 template <transport Transport, class Body>
 void run_joined(Body body, const JoinOptions& options = {}) {
     detail::rank_that_failed = -1;

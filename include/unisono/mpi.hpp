@@ -20,8 +20,8 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// The ranks of a communicator as a world, with the same numbers. Collective over the communicator.
-/// The world must end before MPI is finalised. Errors: refused (MPI not initialised, or for one
-/// thread only, or without another communicator), bad_input (MPI_COMM_NULL, an intercommunicator).
+/// The world must end before MPI is finalised. Errors: refused (MPI is not initialised, or only for
+/// one thread, or has no other communicator left), bad_input (MPI_COMM_NULL, an intercommunicator).
 [[nodiscard]] inline Group<Mpi> adopt(MPI_Comm communicator,
                                       std::chrono::nanoseconds timeout = std::chrono::minutes(10)) {
     Group<Mpi> world(Mpi::adopt(communicator));

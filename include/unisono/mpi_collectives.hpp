@@ -1,26 +1,27 @@
 #pragma once
 
 /// \file
-/// MPI's own collectives as the native ones of a world over MPI. Comes with unisono/mpi.hpp.
+/// MPI's own collectives as the native collectives of a world over MPI. unisono/mpi.hpp includes
+/// it.
 ///
 /// `NativeSchedule` uses them for data of `transports_own_bytes` or more, where MPI has the
 /// operation: float32, float64, int32, int64 and uint8, sums and products of all of them (and
 /// weighted means of floats), minima and maxima of integers (MPI does not define the result for a
-/// NaN), and moves of elements of any type. They run in the adopted world, as groups that `split`
-/// makes have no communicator of their own. The library's schedules do the rest: small data,
+/// NaN), and moves of elements of any type. They run only in the adopted world, since groups that
+/// `split` makes have no MPI communicator. The library's schedules do the rest: small data,
 /// barriers, other types and operations, reproducible sums, blocks of all_to_all that differ, and
 /// more than 2 GiB, MPI's limit. The choice depends on values that are equal on all ranks.
 ///
 /// Before MPI's collective starts, all ranks tell each other what they are about to do
-/// (schedule/transports_own.hpp): a mismatch, a rank that has left and one that does not come are
-/// found there, and named as usual. MPI's collectives then start on all ranks in the same order.
+/// (schedule/transports_own.hpp). So a mismatch, a rank that has left, or a rank that does not come
+/// is found then, and named as usual. MPI's collectives then start on all ranks in the same order.
 ///
-/// On device memory, over `Cuda<Mpi>`, they are used in the same way where MPI takes it
+/// On device memory, over `Cuda<Mpi>`, they are used in the same way if MPI accepts device memory
 /// (transport/mpi/device.hpp), except weighted means, whose products and quotients would need a
 /// kernel.
 ///
-/// Determinism: the order of the operands is MPI's own. The implementations that were tried gave
-/// all ranks the same bits; the standard recommends only that equal arguments give equal results.
+/// Determinism: MPI defines the order of the operands. The implementations that were tested gave
+/// all ranks the same bits; the standard only recommends that equal arguments give equal results.
 
 #include "unisono/collective/native.hpp"
 #include "unisono/group/whole_runs.hpp"
@@ -46,13 +47,13 @@ inline MPI_Datatype mpi_type(ElementType element) {
     }
 }
 
-/// MPI's operation with our result; MPI_OP_NULL if there is none.
+/// The operation of MPI with the same result as ours; MPI_OP_NULL if there is none.
 inline MPI_Op mpi_operation(ReductionKind kind, ElementType element) {
     const bool floats = element == ElementType::float32 || element == ElementType::float64;
     if (mpi_type(element) == MPI_DATATYPE_NULL) return MPI_OP_NULL;
     switch (kind) {
     case ReductionKind::sum: return MPI_SUM;
-    case ReductionKind::weighted_mean: return floats ? MPI_SUM : MPI_OP_NULL; // weighted before, divided after
+    case ReductionKind::weighted_mean: return floats ? MPI_SUM : MPI_OP_NULL; // weighted before and divided after
     case ReductionKind::product: return MPI_PROD;
     case ReductionKind::min: return floats ? MPI_OP_NULL : MPI_MIN;
     case ReductionKind::max: return floats ? MPI_OP_NULL : MPI_MAX;
@@ -60,15 +61,15 @@ inline MPI_Op mpi_operation(ReductionKind kind, ElementType element) {
     }
 }
 
-/// The memory of a call's input and output while MPI works: the caller's if it may be held, else
-/// copies.
+/// The memory of a call's input and output while MPI works: the caller's memory if it may be kept
+/// until then, else copies.
 class MpiBuffers {
 public:
     MpiBuffers(MpiOwn& own, MpiOwn::Call& call, const OwnCollective& collective)
         : own_(own), call_(call), collective_(collective) {}
 
-    /// `count` elements to read, while `written` elements of the output are written. MPI forbids
-    /// that they overlap; our functions allow it.
+    /// Returns `count` elements to read, while `written` elements of the output are written. MPI
+    /// forbids that they overlap; the library's functions allow it.
     const void* input(std::size_t count, std::size_t written) {
         const std::size_t bytes = count * collective_.element_bytes;
         const std::byte* const data = collective_.input;
@@ -81,7 +82,7 @@ public:
         if (bytes != 0) std::memcpy(call_.input.get(), data, bytes);
         return call_.input.get();
     }
-    /// `count` elements to write. `begins_as`: the initial values, if they matter.
+    /// Returns `count` elements to write. `begins_as`: their initial values, if they matter.
     void* output(std::size_t count, const std::byte* begins_as = nullptr) {
         const std::size_t bytes = count * collective_.element_bytes;
         std::byte* at = collective_.output;
@@ -105,11 +106,11 @@ private:
 
 /// The memory of a rank that MPI accesses.
 struct MpiNeeds {
-    bool reads = false;  ///< the input, of which so many elements:
-    bool writes = false; ///< the same of the output
+    bool reads = false;  ///< `read` elements of the input are read
+    bool writes = false; ///< `written` elements of the output are written
     std::size_t read = 0;
     std::size_t written = 0;
-    bool begins_as_input = false; ///< the output, and the input is not read
+    bool begins_as_input = false; ///< the output begins as a copy of the input, and the input is not read
 };
 
 inline MpiNeeds mpi_needs(const OwnCollective& what) {
@@ -134,11 +135,11 @@ inline MpiNeeds mpi_needs(const OwnCollective& what) {
     return {};
 }
 
-/// Passes a collective to MPI, with that memory.
+/// Passes a collective with this memory to MPI.
 inline void hand_to_mpi(MpiOwn& own, MpiOwn::Call& call, const OwnCollective& what, const void* in, void* out) {
     const bool typed = mpi_type(what.element) != MPI_DATATYPE_NULL;
     const MPI_Datatype type = typed ? mpi_type(what.element) : MPI_BYTE;
-    const std::size_t unit = typed ? 1 : what.element_bytes; // elements are so many of MPI's
+    const std::size_t unit = typed ? 1 : what.element_bytes; // number of MPI's elements per element
     const auto number = [&](std::size_t elements) { return static_cast<int>(elements * unit); };
     const MPI_Op op = mpi_operation(what.reduction, what.element);
     const MPI_Comm world = own.communicator();
@@ -186,7 +187,7 @@ inline void hand_to_mpi(MpiOwn& own, MpiOwn::Call& call, const OwnCollective& wh
     check_mpi(code, "MPI's own collective");
 }
 
-/// Starts a collective whose turn it is.
+/// Starts a collective when it is its turn.
 inline void begin_own(Mpi& transport, const OwnCollective& what, std::uint32_t ticket) {
     MpiOwn& own = transport.own();
     MpiOwn::Call& call = own.next(ticket);
@@ -198,8 +199,8 @@ inline void begin_own(Mpi& transport, const OwnCollective& what, std::uint32_t t
     hand_to_mpi(own, call, what, in, out);
 }
 
-/// The memory of a collective on device memory while MPI works: as MpiBuffers, but the device makes
-/// the copies, which takes time.
+/// The memory of a collective on device memory while MPI works. As MpiBuffers, but the device makes
+/// the copies, and they take time.
 template <takes_device_itself Transport>
 WholePlaces place_own(Transport& transport, const OwnCollective& what) {
     const MpiNeeds needs = mpi_needs(what);
@@ -239,7 +240,7 @@ void begin_own(Transport& transport, const OwnCollective& what, std::uint32_t ti
     hand_to_mpi(transport.own(), call, what, places.in, places.out);
 }
 
-/// `family` names the size from which on it is used.
+/// True if MPI has the operation. `family` has the least size from which on it is used.
 template <Collective What, transport Transport>
 bool has_own(const Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request) {
     constexpr bool reduces =
@@ -248,11 +249,12 @@ bool has_own(const Group<Transport>& group, const NativeSchedule& family, const 
     bool fits = What != Collective::barrier && group.size() > 1 && group.is_world() &&
                 request.total_bytes >= family.transports_own_bytes && request.total_bytes <= INT_MAX;
     if constexpr (reduces) fits = fits && mpi_operation(request.reduction.kind, request.element) != MPI_OP_NULL;
-    if constexpr (What == Collective::all_to_all) fits = fits && !tables; // a rank does not know the others' counts
+    // A rank does not know the counts of the others.
+    if constexpr (What == Collective::all_to_all) fits = fits && !tables;
     return fits;
 }
 
-/// Where MPI's own collectives are available.
+/// For transports with MPI's own collectives.
 template <Collective What, transport Transport, class Use>
 auto choose_own(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                 Use use) {

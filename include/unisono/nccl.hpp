@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// Ranks with a GPU each, over NCCL: `join<Nccl>()` where a launcher has started processes,
-/// `run<Nccl>(n, body)` for threads of this process, `adopt(communicator, stream)` where the
-/// program has a communicator. Needs NCCL's and CUDA's headers: link unisono::nccl. Not part of the
+/// Ranks with a GPU each, over NCCL: `join<Nccl>()` for processes that a launcher has started,
+/// `run<Nccl>(n, body)` for threads of this process, `adopt(communicator, stream)` for a program
+/// with a communicator. Needs NCCL's and CUDA's headers: link unisono::nccl. Not part of the
 /// umbrella. In sources that nvcc compiles, the library's schedules combine on the device, by
 /// Thrust.
 
@@ -26,11 +26,11 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// The ranks of the program's communicator as a world, with the same numbers, on the same device.
-/// Collective over it. The program keeps the communicator and the stream. The world has a
-/// communicator of its own, split from the program's, and enqueues its work on `stream`, which must
-/// outlive it. Nothing else may run on `communicator` during this call.
+/// Collective over the communicator. The program keeps the communicator and the stream. The world
+/// has its own communicator, split from the program's, and enqueues its work on `stream`, which
+/// must outlive it. No other operation may run on `communicator` during this call.
 ///
-/// Errors: bad_input (no communicator), refused (as NCCL says), timeout.
+/// Errors: bad_input (no communicator), refused (with NCCL's reason), timeout.
 [[nodiscard]] inline Group<Nccl> adopt(ncclComm_t communicator, cudaStream_t stream,
                                        std::chrono::nanoseconds timeout = std::chrono::minutes(10),
                                        const NcclOptions& options = {}) {

@@ -1,12 +1,12 @@
 #pragma once
 
 /// \file
-/// Everything for the same bits on any cluster, and for proving them. Beside the umbrella, since
-/// not every program needs it.
+/// Everything for equal bits on any cluster, and for proving them. Not in the umbrella, since not
+/// every program needs it.
 /// - sampler/replicas.hpp (in the umbrella): `Replicas`, a global batch that does not depend on the
 ///   number of ranks.
 /// - trainer/reproducible.hpp: `Reproducible`, sums of gradients, losses and weights that depend on
-///   the addends alone; `NarrowReproducible`, with half of the bytes.
+///   the addends alone; `NarrowReproducible`, with half the bytes.
 /// - trainer/verify_reproducible.hpp: `verify_reproducible` tests whether the model itself gives
 ///   the same bits.
 /// - trainer/hashes.hpp: `state_hash` and `HashLog` compare ranks and runs.

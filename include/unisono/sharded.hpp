@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Gradients and parameters that are sharded over the ranks. Beside the umbrella, since not every
+/// Gradients and parameters that are sharded over the ranks. Not in the umbrella, since not every
 /// program needs it.
 /// - model/unit_pass.hpp: a model in units, which these shardings require, and its pass.
 /// - model/resident_units.hpp: `ResidentUnits`, such a model with all its memory on every rank.

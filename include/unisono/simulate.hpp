@@ -41,13 +41,12 @@ inline SimulationReport report_of(const SimulatedWorld& world) {
 
 } // namespace detail
 
-/// Runs `body(world)`, where `world` is a `Group<Simulated>&`, on `ranks` simulated ranks. Each has
-/// a thread of its own, of which one runs at a time. Ends and throws as `run`; a rank that the
-/// options crash just ends. Deadlines are virtual.
+/// Runs `body(world)`, where `world` is a `Group<Simulated>&`, on `ranks` simulated ranks. Each
+/// rank has a thread; one thread runs at a time. Ends and throws as `run`; a rank that crashes
+/// because of the options just ends. Deadlines are virtual.
 ///
 /// Determinism: results, times and trace depend on the options and the body alone, if the body
-/// depends on nothing but its rank and its world. Errors: as `run`, and bad_input for invalid
-/// options.
+/// depends only on its rank and its world. Errors: as `run`, and bad_input for invalid options.
 template <class Body>
 SimulationReport simulate(int ranks, const SimulationOptions& options, Body body, const RunOptions& run_options = {}) {
     detail::check_run(ranks, run_options);
@@ -59,9 +58,9 @@ SimulationReport simulate(int ranks, const SimulationOptions& options, Body body
     return detail::report_of(*world);
 }
 
-/// A world whose ranks one thread moves: for collectives on thousands of ranks. Operations are
-/// started on all ranks, then driven to their end. A blocking call on a group would wait for ranks
-/// that no thread moves, and end with a fault.
+/// A world whose ranks are all driven by one thread, for collectives on thousands of ranks.
+/// Operations are started on all ranks, and then driven to their end. A blocking call on a group
+/// would wait for ranks that no thread drives, and end with a fault.
 ///
 ///     Simulation simulation(4096, {.link = {.latency_ns = 2'000, .bytes_per_second = 12.5e9}});
 ///     simulation.run([&](Group<Simulated>& group) {
@@ -69,7 +68,7 @@ SimulationReport simulate(int ranks, const SimulationOptions& options, Body body
 ///     });
 ///     simulation.report().time
 ///
-/// Cost: 6 KiB per rank, 100 bytes for each message in flight, and its bytes.
+/// Cost: 6 KiB per rank; 100 bytes for each message in flight, and the message itself.
 class Simulation {
 public:
     explicit Simulation(int ranks, const SimulationOptions& options = {}) {
@@ -87,7 +86,7 @@ public:
     [[nodiscard]] SimulationReport report() const { return detail::report_of(*world_); }
 
     /// Calls `start(group)`, which returns an `Operation`, on every rank in turn; then drives all
-    /// of them to their end.
+    /// operations to their end.
     template <class Start>
     void run(Start start) {
         std::vector<Operation> operations;
@@ -96,9 +95,9 @@ public:
         run_until_done(operations);
     }
 
-    /// Drives one operation per rank, in rank order, to its end. Throws the world's first fault;
-    /// timeout if one is not done when the group's timeout has passed or nothing can happen any
-    /// more. Does not wait for ranks that crash.
+    /// Drives one operation per rank, in rank order, to its end. Throws the world's first fault.
+    /// Throws timeout if an operation is not done when the group's timeout has passed, or when no
+    /// event can happen any more. Does not wait for ranks that crash.
     void run_until_done(std::span<Operation> operations) {
         check_one_a_rank(operations.size());
         drive([&](std::size_t rank) -> Operation* { return operations[rank].poll() ? nullptr : &operations[rank]; });
@@ -122,7 +121,7 @@ private:
         }
     }
 
-    /// `poll(rank)` moves a rank and returns an unfinished operation, if any.
+    /// `poll(rank)` drives a rank and returns an unfinished operation, if there is one.
     template <class Poll>
     void drive(Poll poll) {
         std::vector<char> done(groups_.size(), 0);
@@ -142,7 +141,7 @@ private:
         }
     }
 
-    /// Nothing can happen any more: the first rank that still waits finds the cause.
+    /// Called when no event can happen any more: the first rank that still waits finds the cause.
     template <class Poll>
     void give_up(Poll& poll, const std::vector<char>& done, nanoseconds until) {
         std::size_t rank = 0;

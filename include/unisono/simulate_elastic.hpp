@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// Elastic worlds in virtual time: processes that crash, stop, are cut off and come later, as a
-/// seed decides. The same formation, membership and trainer run on it as over sockets. Not part of
-/// the umbrella.
+/// Elastic worlds in virtual time: processes that crash, stop, are cut off or come later, as a seed
+/// determines. The formation, the membership and the trainer are those that run over sockets. Not
+/// part of the umbrella.
 
 #include "unisono/elastic.hpp"
 #include "unisono/elastic/simulated_processes.hpp"
@@ -22,32 +22,33 @@ UNISONO_NAMESPACE_BEGIN
 
 /// Processes in virtual time.
 struct ElasticSimulation {
-    /// The network, and the seed. Its ranks are the processes: those of the first world, and then
-    /// those that come later. `detection_ns`: a world's ranks hear of an ended process within that.
+    /// The network and the seed. Its ranks are the processes: first those of the first world, then
+    /// those that come later. `detection_ns`: the time within which a world's ranks learn of an
+    /// ended process.
     SimulationOptions network = {};
     ElasticOptions elastic = {};
-    std::vector<nanoseconds> joins = {};     ///< when further processes come, to be added
-    nanoseconds longest = 3'600'000'000'000; ///< a process that still waits then ends with an error
+    std::vector<nanoseconds> joins = {};     ///< times at which further processes come, to be added
+    nanoseconds longest = 3'600'000'000'000; ///< time after which a process that still waits ends with an error
 };
 
 /// The end of one process.
 struct SimulatedProcess {
     bool crashed = false;
-    std::exception_ptr threw = {}; ///< none: its body returned
-    int number = -1;               ///< as a member; -1: it was never added
+    std::exception_ptr threw = {}; ///< null: its body returned
+    int number = -1;               ///< its member number; -1: it was never added
 };
 
 /// The end of a simulated elastic training.
 struct ElasticSimulationReport {
     std::vector<SimulatedProcess> processes = {};
     nanoseconds time = 0;     ///< when the last process ended
-    bool two_worlds = false;  ///< two worlds were whole at the same time, which must not happen
-    std::uint64_t digest = 0; ///< of all events: equal for equal options
+    bool two_worlds = false;  ///< two worlds were complete at the same time, which must not happen
+    std::uint64_t digest = 0; ///< hash of all events: equal for equal options
 };
 
 namespace detail {
 
-/// A medium of MembershipFormation, in virtual time.
+/// A medium for MembershipFormation, in virtual time.
 class SimulatedMedium {
 public:
     SimulatedMedium(std::shared_ptr<SimulatedProcesses> processes, int process, const ElasticSimulation& options)
@@ -118,7 +119,7 @@ private:
     bool listens_ = false;
 };
 
-/// `Rules`: tests leave out one of the protocol's.
+/// `Rules`: the rules of the protocol. Tests leave out one of them.
 template <class Rules, class Body>
 ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& options, Body& body) {
     const int all = ranks + static_cast<int>(options.joins.size());
@@ -138,7 +139,7 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
         SimulatedWorld& world = processes->world();
         SimulatedProcess& mine = report.processes[static_cast<std::size_t>(process)];
         world.enter(process);
-        if (world.first_fault() != nullptr) return world.leave(process); // another one has no thread
+        if (world.first_fault() != nullptr) return world.leave(process); // another process has no thread
         try {
             if (process >= ranks) world.compute(process, options.joins[static_cast<std::size_t>(process - ranks)]);
             ElasticWorld<SimulatedMember> elastic(
@@ -157,7 +158,8 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
     };
     std::vector<std::thread> threads;
     threads.reserve(static_cast<std::size_t>(all));
-    // Of addresses, for those that have a thread where the next one's stack has taken the last.
+    // Reserves address space for the threads that exist, in case the stack of the next one uses up
+    // the rest.
     auto spare = std::make_unique_for_overwrite<std::byte[]>(std::size_t{32} << 20);
     std::exception_ptr refused;
     for (int process = 0; process < all && !refused; ++process) {
@@ -196,15 +198,15 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
 } // namespace detail
 
 /// Runs `body(world)`, where `world` is an elastic world in virtual time, on `ranks` processes and
-/// on those that come later. Each has a thread of its own, of which one runs at a time. An error
-/// that leaves a body ends its process, as a crash does, and is in the report.
+/// on those that come later. Each has a thread; one thread runs at a time. An error that leaves a
+/// body ends its process, as a crash does, and is in the report.
 ///
 /// Computing takes no virtual time unless a rank says so:
 /// `world.group().endpoint().compute(nanoseconds)`. `ElasticOptions::join.timeout` and `patience`
-/// are virtual, too. A process whose timeouts are never reached ends with the simulation's fault
-/// where nothing can wake any process.
+/// are also virtual. If no process can ever be woken, processes whose timeouts are never reached
+/// end with the simulation's fault.
 ///
-/// Determinism: all depends on the options and the body alone. Errors: bad_input for invalid
+/// Determinism: everything depends on the options and the body alone. Errors: bad_input for invalid
 /// options; refused if a thread cannot be made.
 template <class Body>
 ElasticSimulationReport simulate_elastic(int ranks, const ElasticSimulation& options, Body body) {

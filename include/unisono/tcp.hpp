@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// Ranks on any hosts, over sockets: `join<Tcp>()` where a launcher has started processes,
-/// `run<Tcp>(n, body)` for threads of this process. Not part of the umbrella: it includes sockets
-/// and threads.
+/// Ranks on any hosts, over sockets: `join<Tcp>()` for processes that a launcher has started,
+/// `run<Tcp>(n, body)` for threads of this process. Not part of the umbrella, since it includes
+/// sockets and threads.
 
 #include "unisono/group/group_definitions.hpp"
 #include "unisono/join.hpp"

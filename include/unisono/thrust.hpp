@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Arithmetic on memory of a GPU, or of any other system of Thrust: `ThrustArithmetic`, and
-/// `update_on` for optimizers, `DeviceModel` with `ThrustCopies` for a Trainer. Needs Thrust: link
+/// Arithmetic on memory of a GPU, or of any other system of Thrust: `ThrustArithmetic`; `update_on`
+/// for optimizers; `DeviceModel` with `ThrustCopies` for a Trainer. Needs Thrust: link
 /// unisono::thrust. Not part of the umbrella.
 
 #include "unisono/arithmetic/thrust.hpp"

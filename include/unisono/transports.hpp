@@ -1,16 +1,16 @@
 #pragma once
 
 /// \file
-/// Programs that choose at run time, by a word, among the transports that they include. Not part of
-/// the umbrella.
+/// Programs that choose their transport at run time, by name, among the transports that they
+/// include. Not part of the umbrella.
 ///
 ///     using Choice = un::Transports<un::InProcess, un::SharedMemory, un::Tcp>;
 ///     un::run<Choice>("tcp", 4, [](auto& world) { ... });      // ranks that the program starts
 ///     un::run_joined<Choice>("tcp", [](auto& world) { ... }); // ranks that a launcher has started
 ///
-/// The body is compiled once per transport and runs as if the program had named that one, so any
-/// transport may be listed. `AnyTransport` (any.hpp) is one type for threads and processes of one
-/// host: the body is compiled once.
+/// The body is compiled once per transport and runs as if the program had named that transport, so
+/// any transport may be listed. `AnyTransport` (any.hpp) is one type for threads and processes of
+/// one host: the body is compiled once.
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/group_definitions.hpp"
@@ -26,8 +26,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The transports among which a program chooses, in the order of its preference. Each one's word is
-/// its `name`: "in_process", "shared_memory", "tcp", "libfabric", "hosts", "cuda", "nccl".
+/// The transports among which a program chooses, in the order of its preference. The word for each
+/// is its `name`: "in_process", "shared_memory", "tcp", "libfabric", "hosts", "cuda", "nccl".
 template <class... Each>
 struct Transports {
     static_assert(sizeof...(Each) > 0,
@@ -47,15 +47,15 @@ struct Transports {
         "unisono::Transports: found two transports with the same name, as Hosts<Tcp> and Hosts<Libfabric> have. "
         "Required: one of them. Why: their name is the word by which the program chooses.");
 
-    /// For messages and the program's help: "in_process, shared_memory or tcp".
+    /// The names, for messages and the program's help: "in_process, shared_memory or tcp".
     [[nodiscard]] static std::string words() {
         std::string text;
         for (const auto& name : names)
             text += concat({&name == names ? "" : &name == std::end(names) - 1 ? " or " : ", ", name});
         return text;
     }
-    /// The name of the first transport over which so many processes can be a world, where they have
-    /// so many hosts; "": none can.
+    /// The name of the first transport that can join this number of processes, on this number of
+    /// hosts, to a world; "" if none can.
     [[nodiscard]] static constexpr std::string_view first_for(int processes, int hosts) {
         std::string_view found;
         static_cast<void>(((can_be<Each>(processes, hosts) && (found = Each::name, true)) || ...));
@@ -84,8 +84,8 @@ inline constexpr bool is_transports = false;
 template <class... Each>
 inline constexpr bool is_transports<Transports<Each...>> = true;
 
-/// Errors, the same on all ranks: mismatch if they do not have the same word; the job's first
-/// fault.
+/// Checks that all ranks have the same word. Errors, the same on all ranks: mismatch if they do
+/// not; the job's first fault.
 inline void check_same_word(ControlPlane& control, std::string_view word, nanoseconds deadline) {
     const auto all = control.all_gather(std::as_bytes(std::span(word.data(), word.size())), deadline);
     const auto text = [&](std::size_t rank) {
@@ -97,7 +97,7 @@ inline void check_same_word(ControlPlane& control, std::string_view word, nanose
                                                      text(0), " and rank ", rank, " ", text(rank)}));
 }
 
-/// `join` by this control plane; of a transport whose ranks are threads, if the process is alone.
+/// `join` by this control plane. If the transport's ranks are threads, the process must be alone.
 template <class Transport>
 Group<Transport> join_chosen(ControlPlane control, const JoinOptions& options) {
     static_assert(joinable_transport<Transport> || network_transport<Transport> || thread_transport<Transport>,
@@ -112,9 +112,9 @@ Group<Transport> join_chosen(ControlPlane control, const JoinOptions& options) {
 } // namespace detail
 
 /// Runs `body(world)` on ranks that the program starts, over the transport of `List` that `word`
-/// names; without a word (""), over its first. `body` is [](auto& world) { ... }. Otherwise as
-/// `run` of that transport: its ranks are threads, or forked processes, and the same errors reach
-/// the caller. Errors: bad_input for another word.
+/// names; for "" over the first of the list. `body` is [](auto& world) { ... }. Otherwise as `run`
+/// of that transport: its ranks are threads, or forked processes, and the same errors reach the
+/// caller. Errors: bad_input for another word.
 template <class List, class Body>
     requires detail::is_transports<List>
 void run(std::string_view word, int ranks, Body body, const RunOptions& options = {}) {
@@ -126,18 +126,18 @@ void run(std::string_view word, int ranks, Body body, const RunOptions& options 
         if constexpr (thread_transport<Transport>) run<Transport>(ranks, std::move(body), options);
     });
 }
-/// Refused: the word comes first, as in `run<Choice>("tcp", 4, body)`.
+/// Refuses a call without the word first, as in `run<Choice>("tcp", 4, body)`.
 template <class List, class Body>
     requires detail::is_transports<List>
 void run(int ranks, Body body, const RunOptions& options = {}) = delete;
 
 /// Runs `body(world)` on the world that this process belongs to, as `run_joined` of the transport
-/// that `word` names; without a word (""), of the first of `List` that the job's processes can
-/// have: where they are on several hosts not SharedMemory, and where there are several not
-/// InProcess. A network's options are those of the environment. Collective over the job.
+/// that `word` names; for "" that of the first transport of `List` that the job's processes can
+/// use: SharedMemory only on one host, InProcess only for one process. A network's options are
+/// those of the environment. Collective over the job.
 ///
 /// Errors, the same on all ranks: mismatch for ranks with different words; bad_input for another
-/// word; refused for a transport that the processes cannot have; those of `run_joined`.
+/// word; refused for a transport that the processes cannot use; those of `run_joined`.
 template <class List, class Body>
     requires detail::is_transports<List>
 void run_joined(std::string_view word, Body body, const JoinOptions& options = {}) {

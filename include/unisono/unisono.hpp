@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The umbrella: all of Unisono that needs nothing but the standard library and POSIX.
+/// The umbrella: all of Unisono that needs only the standard library and POSIX.
 
 #include "unisono/accumulation/accumulation.hpp"
 #include "unisono/accumulation/none.hpp"

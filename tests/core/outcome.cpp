@@ -24,4 +24,23 @@ BOOST_AUTO_TEST_CASE(whatever_is_thrown_comes_back_as_a_fault) {
     BOOST_TEST(noexcept(un::outcome_of([] { throw 7; })));
 }
 
+BOOST_AUTO_TEST_CASE(an_exception_is_a_fault_of_the_rank_that_handles_it) {
+    const auto fault_of = [](auto thrown) {
+        try {
+            throw thrown;
+        } catch (...) {
+            return un::detail::fault_of_exception(
+                {.code = un::ErrorCode::aborted, .rank = 3, .operation = "fit", .message = "rank 3 threw: "});
+        }
+    };
+    const un::Fault known = fault_of(un::error({.code = un::ErrorCode::timeout, .rank = 1, .message = "late"}));
+    BOOST_TEST((known.code == un::ErrorCode::timeout && known.rank == 1));
+    BOOST_TEST((known.operation.empty() && known.message == "late"));
+    BOOST_TEST(fault_of(un::error(un::ErrorCode::refused, "no memory")).rank == 3);
+    const un::Fault other = fault_of(std::logic_error("user's own"));
+    BOOST_TEST((other.code == un::ErrorCode::aborted && other.rank == 3 && other.operation == "fit"));
+    BOOST_TEST(other.message == "rank 3 threw: user's own");
+    BOOST_TEST(fault_of(7).message == "rank 3 threw: something that is no std::exception");
+}
+
 BOOST_AUTO_TEST_SUITE_END()

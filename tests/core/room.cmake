@@ -1,1 +1,1 @@
-unite_sources("element list outcome random version")
+unite_sources("element hash list outcome random version")

@@ -19,6 +19,9 @@ INSTEAD = [
 COMMENTS = [
     (r"^(?:\\file )?(?:Who|What|Whoever|Whose) (?![^.]*\?)", "a noun that says what follows: 'The owner of a slice'"),
     (r"\b(?:Likewise|likewise|Whoever|whoever|so-manieth|wished for|for want of|Maybe|maybe)\b", "plain words"),
+    (r"\b(?:[Ss]omebody|[Aa]nybody|[Ss]omeone|[Aa]nyone)\b", "'a rank', 'a process', or whatever is meant"),
+    (r"\b(?:for whom?|[Tt]he same of|alike|under way)\b", "plain words: 'for callers that', 'as above', 'equal', 'in flight'"),
+    (r"\bso many (?:\w+ ){0,3}(?:further|later|more|as)\b|\b(?:goes|go) on\b", "the number's name; 'continues'"),
     PERSONS,
 ]
 

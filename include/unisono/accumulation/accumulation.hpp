@@ -1,19 +1,19 @@
 #pragma once
 
 /// \file
-/// How many micro-batches make one update.
+/// Policy: the number of micro-batches in one update.
 ///
 /// A policy makes a *window* for a run. After each round of the sampler (one micro-batch of every
 /// replica) the trainer adds the round's counts to the window, and the window says whether the
 /// update is due. The counts are the same on all ranks (micro-batches of one rank, samples and
 /// tokens of all ranks together), so all ranks close their windows after the same round without
-/// communication. An update divides by the weights that were accumulated, so a short window at an
-/// epoch's end is as right as a full one.
+/// communication. An update divides by the accumulated weights, so a short window at an epoch's end
+/// is treated correctly as well.
 ///
 /// Laws (tests/accumulation): a window closes at the first round that reaches its target and not
 /// before; `would_close(next)` predicts `closed()` after `next` is added (the trainer may start to
 /// communicate during that round's backward pass); `reset()` restores a new window; equal rounds
-/// give equal answers on all ranks; no allocation.
+/// give equal answers on all ranks; nothing allocates.
 ///
 /// Menu:
 /// - `NoAccumulation` closes after each round.
@@ -38,19 +38,19 @@ UNISONO_NAMESPACE_BEGIN
 
 /// The contents of a round, or of a window of rounds.
 struct Totals {
-    std::int64_t micro_batches = 0; ///< of one rank; empty ones count
-    std::int64_t samples = 0;       ///< of all ranks together
-    std::int64_t tokens = 0;        ///< of all ranks together; 0 if they are not counted
+    std::int64_t micro_batches = 0; ///< micro-batches of one rank, including empty ones
+    std::int64_t samples = 0;       ///< samples of all ranks together
+    std::int64_t tokens = 0;        ///< tokens of all ranks together; 0 if they are not counted
     friend bool operator==(const Totals&, const Totals&) = default;
     friend constexpr Totals operator+(Totals a, const Totals& b) {
         return {a.micro_batches + b.micro_batches, a.samples + b.samples, a.tokens + b.tokens};
     }
 };
 
-/// How the window is treated that an epoch's end leaves unfinished.
+/// The treatment of a window that an epoch's end leaves unfinished.
 enum class ShortWindow : std::uint8_t {
-    keep, ///< an update with what was accumulated, divided by just that
-    drop, ///< its gradients are discarded, as a manual PyTorch loop that steps every n micro-batches does
+    keep, ///< an update with the accumulated micro-batches, divided by their weights
+    drop, ///< its gradients are discarded, as in a PyTorch loop that steps after every n micro-batches
 };
 
 template <class W>
@@ -63,11 +63,11 @@ concept accumulation_window = detail::copyable_value<W> && requires(W& window, c
     { view.totals() } -> detail::converts_to<Totals>;
 };
 
-/// `counts_tokens`: the trainer must sum the tokens of each round over all ranks.
+/// Property `counts_tokens`: the trainer must sum the tokens of each round over all ranks.
 template <class A>
 concept accumulation_policy = policy_of<A, Family::accumulation> && requires(const A& policy, std::int64_t hosted) {
     { A::counts_tokens } -> detail::converts_to<bool>;
-    { policy.window(hosted) } -> accumulation_window; // hosted: replicas per rank, that is micro-batches a round
+    { policy.window(hosted) } -> accumulation_window; // hosted: replicas per rank, which is micro-batches per round
 };
 
 /// The window of all built-in policies: it closes when every target that is set has been reached.

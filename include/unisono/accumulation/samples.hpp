@@ -7,9 +7,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// An update after the first round with which all ranks together have at least `samples` samples.
-/// Rounds are never split, so an update may exceed the target by up to one round less one sample.
-/// The global batch stays about the same on any number of ranks.
+/// Makes an update after the first round with which all ranks together have at least `samples`
+/// samples. Rounds are never split, so an update may exceed the target by up to one round less one
+/// sample. The global batch stays about the same for any number of ranks.
 struct AccumulateSamples {
     std::int64_t samples = 1;
     ShortWindow short_window = ShortWindow::keep;

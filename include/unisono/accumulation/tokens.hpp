@@ -7,10 +7,10 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// An update after the first round with which all ranks together have at least `tokens` tokens
-/// (words, pixels, or whatever unit the model's loss is a mean over). The trainer sums each round's
-/// tokens over the ranks, by one small all-reduce per round. Rounds are never split, so an update
-/// may exceed the target by up to one round.
+/// Makes an update after the first round with which all ranks together have at least `tokens`
+/// tokens (words, pixels, or any other unit over which the model's loss is a mean). The trainer
+/// sums each round's tokens over the ranks, by one small all-reduce per round. Rounds are never
+/// split, so an update may exceed the target by up to one round.
 struct AccumulateTokens {
     std::int64_t tokens = 1;
     ShortWindow short_window = ShortWindow::keep;

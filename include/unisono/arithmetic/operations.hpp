@@ -7,6 +7,7 @@
 #include "unisono/arithmetic/arithmetic.hpp"
 #include "unisono/arithmetic/kernels.hpp"
 #include "unisono/arithmetic/reduction.hpp"
+#include "unisono/core/hash.hpp"
 #include "unisono/core/text.hpp"
 
 #include <charconv>
@@ -161,12 +162,7 @@ namespace detail {
 template <class Type>
 std::uint32_t hash_of_type() {
 #if defined(__cpp_rtti)
-    static const std::uint32_t hash = [] {
-        std::uint32_t sum = 2166136261u;
-        for (const char* at = typeid(Type).name(); *at != 0; ++at)
-            sum = (sum ^ static_cast<unsigned char>(*at)) * 16777619u;
-        return sum;
-    }();
+    static const std::uint32_t hash = fnv1a(fnv_basis_32, typeid(Type).name());
     return hash;
 #else
     return 0;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// If one rank fails in a step, all ranks learn of it, and none continues.
+/// If one rank fails in a step, all ranks learn of it, and no rank continues.
 
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/error.hpp"
@@ -21,25 +21,18 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-struct Failure {
-    ErrorCode code = ErrorCode::none;
-    std::string text = {};
-};
-
-/// Runs work that is local to this rank; returns its failure, if any.
+/// Runs work that is local to this rank. Returns its failure, if any.
 template <class Body>
-std::optional<Failure> attempt(Body&& body) {
+std::optional<Fault> attempt(Body&& body) {
     try {
         body();
         return std::nullopt;
-    } catch (const error& failed) {
-        return Failure{failed.code(), failed.why().message};
-    } catch (const std::exception& failed) {
-        return Failure{ErrorCode::refused, failed.what()};
+    } catch (const std::exception&) {
+        return fault_of_exception({.code = ErrorCode::refused});
     }
 }
 
-/// Rank 0's text becomes that of all ranks. Collective.
+/// Copies the text of rank `root` to all ranks. Collective.
 template <class World>
 void broadcast_text(World& world, std::string& text, int root) {
     if (world.size() == 1) return;
@@ -50,16 +43,17 @@ void broadcast_text(World& world, std::string& text, int root) {
         broadcast(world, std::span<unsigned char>(reinterpret_cast<unsigned char*>(text.data()), text.size()), root);
 }
 
-/// If any rank failed, all throw the error of the lowest one; the group remains usable. Collective.
+/// If any rank failed, all ranks throw the error of the lowest one; the group remains usable.
+/// Collective.
 template <class World>
-void agree_on_success(World& world, std::string_view operation, const std::optional<Failure>& mine) {
+void agree_on_success(World& world, std::string_view operation, const std::optional<Fault>& mine) {
     const std::array<std::uint64_t, 1> code = {mine ? static_cast<std::uint64_t>(mine->code) : 0};
     List<std::uint64_t> all(static_cast<std::size_t>(world.size()));
     gather_words(world, code, all, caller_named(operation));
     for (int rank = 0; rank < world.size(); ++rank) {
         const std::uint64_t found = all[static_cast<std::size_t>(rank)];
         if (found == 0) continue;
-        std::string text = mine ? mine->text : std::string();
+        std::string text = mine ? mine->message : std::string();
         broadcast_text(world, text, rank);
         const int known_as = world.world_rank(rank);
         if (world.size() > 1) text = concat({"rank ", known_as, ": ", text});

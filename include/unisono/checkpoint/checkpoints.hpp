@@ -37,10 +37,10 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The checkpoints of one training, in a folder of their own that all ranks see. Each rank has such
-/// an object. Calls that take a trainer are collective, made between updates, and fail on all ranks
-/// alike, naming the rank and the file: then the trainer is unchanged and the group remains usable.
-/// The function given to `fit` may `save`, and not `resume`.
+/// The checkpoints of one training, in a separate folder that all ranks see. Each rank has such an
+/// object. Calls that take a trainer are collective and are made between updates. If one fails, it
+/// fails on all ranks with an error that names the rank and the file; the trainer is then unchanged
+/// and the group remains usable. The function given to `fit` may call `save`, but not `resume`.
 class Checkpoints {
 public:
     /// Does not access the folder. \throws error bad_input: no folder, or keep is 0
@@ -52,24 +52,22 @@ public:
     }
     Checkpoints(const Checkpoints&) = delete;
     Checkpoints& operator=(const Checkpoints&) = delete;
-    /// If a checkpoint is still being written in the background: waits for this rank's files, and a
-    /// second for the others'. The result is lost; `wait` returns it.
+    /// If a checkpoint is still being written in the background: waits for this rank's files, and
+    /// one second for the others'. The result is lost; call `wait` before to get it.
     ~Checkpoints() = default;
 
-    /// Writes a checkpoint: durable when it returns, or in the background, in which case the next
-    /// call reports the result. Cost on each rank: about 1/p of the parameters' and the optimizer's
-    /// bytes are written; in the background as much memory. All wait for the slowest: see
-    /// RunOptions.timeout. Over an elastic world, a rank that makes this call after all others
-    /// (`done_by_others`) writes nothing, and gets the name of the newest. \returns its name
-    /// \throws error refused: a file cannot be written, or another training writes there;
-    /// bad_input, before anything is written: names that are not UTF-8, and whatever `resume` would
-    /// refuse, such as a position below 0
+    /// Writes a checkpoint. It is durable when the call returns. With `background`, a thread writes
+    /// it, and the next call reports the result. Cost on each rank: about 1/p of the parameters'
+    /// and the optimizer's bytes are written; in the background as much memory. All ranks wait for
+    /// the slowest: see RunOptions.timeout. In an elastic world, a rank that makes this call after
+    /// all others (`done_by_others`) writes nothing, and gets the name of the newest checkpoint.
+    /// \returns its name
     template <class Trainer>
     std::string save(Trainer& trainer, const SaveOptions& options = {}) {
         return save(trainer, trainer.world(), options);
     }
-    /// The same for a model in parts (parallel/), by `everyone`, all ranks of the mesh. The
-    /// checkpoint is of the whole model, however it is split.
+    /// As above, for a model in stages (parallel/). `everyone` is the group of all ranks of the
+    /// mesh. The checkpoint contains the whole model and does not depend on how it is split.
     /// \throws error refused: the ranks of `everyone` do not have each number exactly once
     template <class Trainer, class World>
         requires requires(World& group) { group.rank(); }
@@ -82,7 +80,7 @@ public:
             std::vector<std::uint64_t> own_updates;
             const bool replicated = shared_by_all(trainer, world, own_updates);
             std::string name;
-            std::optional<detail::Failure> failed = detail::attempt([&] {
+            std::optional<Fault> failed = detail::attempt([&] {
                 trainer.check_memory();
                 detail::Manifest head = detail::manifest_of_trainer(trainer, world.size());
                 if (options.position) {
@@ -91,7 +89,7 @@ public:
                 }
                 head.note = options.note;
                 head.own_updates = std::move(own_updates);
-                const std::string where = "Checkpoints::save"; // which refuses what `resume` would refuse
+                const std::string where = "Checkpoints::save"; // refuses whatever `resume` would refuse
                 static_cast<void>(detail::checked_text(head, where));
                 detail::check_fits(head, head, where);
                 auto model = detail::own_parts(trainer, head, replicated, false);
@@ -123,8 +121,8 @@ public:
         });
     }
 
-    /// Waits until the checkpoint in the background is durable. False, on all ranks alike: it was
-    /// given up, since a rank of an elastic world was lost meanwhile; save again. \throws error as
+    /// Waits until the checkpoint in the background is durable. Returns false, on all ranks, if it
+    /// was given up because a rank of an elastic world was lost: save again. \throws error as
     /// `save`
     template <class Trainer>
     bool wait(Trainer& trainer) {
@@ -136,10 +134,11 @@ public:
                                    [&] { return trainer.done_by_others() || finish(everyone, "save"); });
     }
 
-    /// Restores the trainer from the newest checkpoint, or from the one of this name; empty, and
-    /// nothing done, if there is none. Cost: each file is read by one rank for its checksum, and by
-    /// those that need it; memory for a second copy of what this rank holds. The first `fit` after
-    /// it must get the same seed, and within an epoch a data set of the same size.
+    /// Restores the trainer from the newest checkpoint, or from the checkpoint `name`. Returns
+    /// nothing, and changes nothing, if there is none. Cost: one rank reads each file for its
+    /// checksum, and each rank reads the files that it needs; memory for a second copy of the state
+    /// on this rank. The first `fit` after `resume` must get the same seed and, within an epoch, a
+    /// data set of the same size.
     /// \throws error bad_input: a file that is short, corrupt, foreign or newer, or of another
     /// model, optimizer or order of samples; a call while `fit` runs; refused: a file that is
     /// missing or cannot be read. The message names it; nothing was changed.
@@ -147,8 +146,8 @@ public:
     std::optional<Resumed> resume(Trainer& trainer, std::string name = {}) {
         return resume(trainer, trainer.world(), std::move(name));
     }
-    /// The same for a model in parts, on all ranks of a mesh, which may be split differently from
-    /// the one that saved.
+    /// As above, for a model in stages, on all ranks of a mesh. The mesh may split the model
+    /// differently from the mesh that saved it.
     template <class Trainer, class World>
         requires requires(World& group) { group.rank(); }
     std::optional<Resumed> resume(Trainer& trainer, World& everyone, std::string name = {}) {
@@ -182,7 +181,7 @@ public:
             agree(world, "resume", detail::attempt([&] { staged.emplace(trainer, saved, path); }));
             if constexpr (requires {
                               trainer.restore_grid_exponents(saved.grid_exponents);
-                          }) // or refuses, on all alike
+                          }) // else `agree` throws on all ranks
                 agree(world, "resume", detail::attempt([&] { trainer.restore_grid_exponents(saved.grid_exponents); }));
             if constexpr (requires { trainer.restore_loss_scale(trainer.loss_scale()); }) {
                 auto scale = trainer.policies().scaling.start();
@@ -202,8 +201,8 @@ public:
         });
     }
 
-    /// The names of complete checkpoints, from the oldest to the newest. Local: each rank sees the
-    /// folder for itself.
+    /// The names of complete checkpoints, from the oldest to the newest. Local: each rank looks
+    /// into the folder by itself.
     [[nodiscard]] std::vector<std::string> list() const {
         std::vector<std::string> whole;
         for (std::string& name : folder_.all())
@@ -227,12 +226,12 @@ private:
             "Why: what rounding has left over stays with each rank from meeting to meeting, and is not saved.");
     }
 
-    /// Each rank has all of the optimizer's state of its part of the model.
+    /// True if each rank has all of the optimizer's state of its stage of the model.
     template <class Trainer, class World>
     bool shared_by_all(Trainer& trainer, World& world, std::vector<std::uint64_t>& own_updates) {
         using Model = std::remove_reference_t<decltype(trainer.trained())>;
         if constexpr (detail::part_of_whole<Model>) {
-            bool replicated = false; // other parts' ranks do not hear of it otherwise
+            bool replicated = false; // without `agree`, ranks of other stages would not learn of a failure
             agree(world, "save", detail::attempt([&] {
                       own_updates = detail::check_met(trainer);
                       replicated = detail::all_own_all(trainer);
@@ -245,8 +244,8 @@ private:
         }
     }
 
-    /// The manifest's text, of the newest checkpoint if there is no name; empty if there is no
-    /// checkpoint.
+    /// Returns the text of the manifest of checkpoint `name`, or of the newest checkpoint if `name`
+    /// is empty. Empty if there is no checkpoint.
     std::string find(std::string& name) const {
         const std::vector<std::string> all = folder_.all();
         if (name.empty() && all.empty()) return {};
@@ -258,9 +257,9 @@ private:
                                  detail::most_manifest_bytes);
     }
 
-    /// If a rank failed, all give up what was begun.
+    /// If a rank has failed, all ranks give up the checkpoint that is being written.
     template <class World>
-    void agree(World& world, std::string_view operation, const std::optional<detail::Failure>& failed) {
+    void agree(World& world, std::string_view operation, const std::optional<Fault>& failed) {
         try {
             detail::agree_on_success(world, operation, failed);
         } catch (...) {
@@ -270,18 +269,19 @@ private:
         }
     }
 
-    /// Returns after the last save in the background, or throws its error. One that not all ranks
-    /// of this world have begun, since some were lost or added (elastic/), is given up: false.
+    /// Waits for the last save in the background, or throws its error. Returns false if that save
+    /// is given up, because ranks were lost or added (elastic/) and so not all ranks of this world
+    /// have begun it.
     template <class World>
     bool finish(World& world, std::string_view operation) {
-        if (writing_ && !writing_->is_started()) writing_.reset(); // the world ended before
+        if (writing_ && !writing_->is_started()) writing_.reset(); // the world ended before it was started
         const bool ours = writing_ && !given_up_ && writing_->ranks() == world.size();
         const std::array<std::uint64_t, 1> mine = {ours ? writing_->mark() : writing_ || given_up_ ? 1 : 0};
         detail::List<std::uint64_t> all(static_cast<std::size_t>(world.size()));
         detail::gather_words(world, mine, all, detail::caller_named(operation));
         const bool alike = std::all_of(all.begin(), all.end(), [&](std::uint64_t one) { return one == mine[0]; });
         if (alike && mine[0] == 0) return true;
-        given_up_ = true; // also if the world ends meanwhile
+        given_up_ = true; // remains set if the world ends during this call
         try {
             if (alike && ours) {
                 agree(world, operation, writing_->await_own());
@@ -297,7 +297,7 @@ private:
         given_up_ = false;
         return alike && ours;
     }
-    /// The newest complete checkpoint; empty if there is none.
+    /// The name of the newest complete checkpoint; empty if there is none.
     [[nodiscard]] std::string newest() const {
         const std::vector<std::string> whole = list();
         return whole.empty() ? std::string() : whole.back();
@@ -306,7 +306,7 @@ private:
     detail::CheckpointFolder folder_;
     CheckpointOptions options_;
     std::unique_ptr<detail::CheckpointWriting> writing_;
-    bool given_up_ = false; ///< a save in the background, of which `wait` has not told yet
+    bool given_up_ = false; ///< a save in the background was given up, and `wait` has not reported it yet
 };
 
 UNISONO_NAMESPACE_END

@@ -20,7 +20,7 @@ namespace detail {
 
 static_assert(std::endian::native == std::endian::little, "files are written as they lie in memory");
 
-/// Takes its input piece by piece; the boundaries of the pieces do not matter.
+/// Takes its input in chunks of any size; the result does not depend on the sizes.
 class Xxh64 {
 public:
     void add(const void* data, std::size_t count) {

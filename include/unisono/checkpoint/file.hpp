@@ -1,12 +1,12 @@
 #pragma once
 
 /// \file
-/// Files and folders by POSIX calls, so that what is written can be made durable; every error names
-/// the path and says why.
+/// Files and folders by POSIX calls, so that writes can be made durable. Every error names the path
+/// and the reason.
 
 #include "unisono/checkpoint/checksum.hpp"
+#include "unisono/core/descriptor.hpp"
 #include "unisono/core/error.hpp"
-#include "unisono/core/standard_streams.hpp"
 #include "unisono/core/text.hpp"
 
 #include <algorithm>
@@ -27,7 +27,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// \throws error refused: what was tried, and the system's answer
+/// \throws error refused: names the attempted operation and the system's answer
 [[noreturn, gnu::cold]] inline void refuse_path(std::string_view tried, const std::string& path, int number) {
     throw error(ErrorCode::refused,
                 concat({"cannot ", tried, " '", path, "': ", std::generic_category().message(number)}));
@@ -37,60 +37,49 @@ namespace detail {
 class Descriptor {
 public:
     Descriptor() = default;
-    Descriptor(int number, std::string path) : number_(number), path_(std::move(path)) {}
-    Descriptor(Descriptor&& other) noexcept
-        : number_(std::exchange(other.number_, -1)), path_(std::move(other.path_)) {}
-    Descriptor& operator=(Descriptor&& other) noexcept {
-        std::swap(number_, other.number_);
-        std::swap(path_, other.path_);
-        return *this;
-    }
-    ~Descriptor() {
-        if (number_ >= 0) ::close(number_);
-    }
-    [[nodiscard]] int number() const { return number_; }
+    Descriptor(FileDescriptor file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+    [[nodiscard]] int number() const { return file_.get(); }
     [[nodiscard]] const std::string& path() const { return path_; }
-    [[nodiscard]] bool is_open() const { return number_ >= 0; }
+    [[nodiscard]] bool is_open() const { return file_.valid(); }
 
     void sync() const {
-        while (::fsync(number_) != 0)
+        while (::fsync(number()) != 0)
             if (errno != EINTR) refuse_path("make durable", path_, errno);
     }
-    void close() { // some file systems report a full disk only here
-        const int number = std::exchange(number_, -1);
-        if (::close(number) != 0 && errno != EINTR) refuse_path("close", path_, errno);
+    void close() { // some file systems report a full disk only on close
+        if (::close(file_.release()) != 0 && errno != EINTR) refuse_path("close", path_, errno);
     }
 
 private:
-    int number_ = -1;
+    FileDescriptor file_;
     std::string path_;
 };
 
 inline Descriptor open_path(const std::string& path, int flags, std::string_view tried) {
     for (;;) {
-        const int number = above_standard_streams(::open(path.c_str(), flags | O_CLOEXEC, 0666));
-        if (number >= 0) return {number, path};
+        FileDescriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0666));
+        if (file.valid()) return {std::move(file), path};
         if (errno != EINTR) refuse_path(tried, path, errno);
     }
 }
 
-/// An entry of an open folder, whatever its path leads to by now. Links are not followed: ELOOP, or
-/// ENOTDIR with O_DIRECTORY.
+/// Opens an entry of an open folder, even if another folder has been put at its path. Does not
+/// follow links: ELOOP, or ENOTDIR with O_DIRECTORY.
 inline Descriptor open_in(const Descriptor& folder, const std::string& name, int flags, std::string_view tried) {
     const std::string path = concat({folder.path(), "/", name});
     for (;;) {
-        const int number =
-            above_standard_streams(::openat(folder.number(), name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0666));
-        if (number >= 0) return {number, path};
+        FileDescriptor file(::openat(folder.number(), name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0666));
+        if (file.valid()) return {std::move(file), path};
         if (errno != EINTR) refuse_path(tried, path, errno);
     }
 }
 inline Descriptor open_folder(const std::string& path) { return open_path(path, O_RDONLY | O_DIRECTORY, "open"); }
 
-/// Makes a folder's entries durable: names, not contents.
+/// Makes a folder's entries durable: the names, not the contents.
 inline void sync_folder(const std::string& path) { open_path(path, O_RDONLY | O_DIRECTORY, "open").sync(); }
 
-/// A new file, written from its beginning to its end; knows its length and checksum.
+/// A new file that is written from the beginning to the end. Counts its length and computes its
+/// checksum.
 class NewFile {
 public:
     explicit NewFile(const std::string& path)
@@ -142,10 +131,10 @@ private:
     std::size_t used_ = 0;
 };
 
-/// An existing file.
+/// An existing file, open for reading.
 class OldFile {
 public:
-    /// \throws error refused: it cannot be opened, or is no plain file
+    /// \throws error refused: it cannot be opened, or is not a regular file
     explicit OldFile(const std::string& path) : OldFile(open_path(path, O_RDONLY | O_NONBLOCK, "open")) {}
     OldFile(const Descriptor& folder, const std::string& name)
         : OldFile(open_in(folder, name, O_RDONLY | O_NONBLOCK, "open")) {}
@@ -199,7 +188,8 @@ inline std::string read_text(const OldFile& file, std::uint64_t most) {
 }
 inline std::string read_text(const std::string& path, std::uint64_t most) { return read_text(OldFile(path), most); }
 
-/// After a look at an entry. \throws error refused: it may be there, such as on a disk that fails
+/// Evaluates a system call that looked for an entry. False: there is none, or it cannot be reached
+/// (ELOOP, EACCES). \throws error refused: the entry may exist, for instance on a disk that fails
 inline bool is_found(int result, const std::string& path) {
     if (result == 0) return true;
     if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP && errno != EACCES) refuse_path("look at", path, errno);
@@ -214,7 +204,7 @@ inline bool exists_in(const Descriptor& folder, const std::string& name) {
     return is_found(::fstatat(folder.number(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW),
                     concat({folder.path(), "/", name}));
 }
-/// Removes the entry itself and never its target. False: there is none.
+/// Removes an entry itself, never its target. Returns false if there is none.
 inline bool remove_in(const Descriptor& folder, const std::string& name) {
     if (::unlinkat(folder.number(), name.c_str(), 0) == 0) return true;
     if (errno != ENOENT) refuse_path("remove", concat({folder.path(), "/", name}), errno);
@@ -225,7 +215,7 @@ inline void move_in(const Descriptor& folder, const std::string& from, const std
         refuse_path(concat({"rename to '", to, "'"}), concat({folder.path(), "/", from}), errno);
 }
 
-/// Makes a folder and its missing parents; each is durable.
+/// Makes a folder and its missing parents, each of them durable.
 inline void make_durable_folders(const std::string& path) {
     if (path.empty() || exists(path)) return;
     const std::size_t slash = path.find_last_of('/');
@@ -235,7 +225,7 @@ inline void make_durable_folders(const std::string& path) {
     sync_folder(above);
 }
 
-/// The names in a folder that is being listed, which is then closed; in no order.
+/// The names in an open folder, in no order. Closes the folder.
 inline std::vector<std::string> names_of(DIR* folder, const std::string& path) {
     std::vector<std::string> names;
     int problem = 0;
@@ -251,7 +241,7 @@ inline std::vector<std::string> names_of(DIR* folder, const std::string& path) {
     if (problem != 0) refuse_path("list", path, problem);
     return names;
 }
-/// None where there is no such folder.
+/// The names in a folder; empty if there is no such folder.
 inline std::vector<std::string> names_in(const std::string& path) {
     DIR* const folder = ::opendir(path.c_str());
     if (folder != nullptr) return names_of(folder, path);
@@ -259,12 +249,11 @@ inline std::vector<std::string> names_in(const std::string& path) {
     return {};
 }
 inline std::vector<std::string> names_in(const Descriptor& folder) {
-    const int again = ::openat(folder.number(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR* const listed = again < 0 ? nullptr : ::fdopendir(again);
-    if (listed != nullptr) return names_of(listed, folder.path());
-    const int problem = errno;
-    if (again >= 0) ::close(again);
-    refuse_path("list", folder.path(), problem);
+    FileDescriptor again(::openat(folder.number(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    DIR* const listed = again.valid() ? ::fdopendir(again.get()) : nullptr;
+    if (listed == nullptr) refuse_path("list", folder.path(), errno);
+    again.release(); // it is the list's
+    return names_of(listed, folder.path());
 }
 
 } // namespace detail

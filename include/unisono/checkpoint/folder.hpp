@@ -1,16 +1,16 @@
 #pragma once
 
 /// \file
-/// The folder of a run's checkpoints: their names, which of them are whole, and the removal of old
-/// ones.
+/// The folder of a run's checkpoints: their names, which of them are complete, and the removal of
+/// old ones.
 ///
-///     checkpoint-000007-update-1200            complete: renamed when all of it was durable
+///     checkpoint-000007-update-1200            complete: renamed when all files were durable
 ///     checkpoint-000008-update-1350.writing    being written, or the remains of a crash
 ///
-/// The first number counts what was saved here: the newest is the one with the greatest, also where
-/// a training went on from an older one. Only names like these are ever looked at, and removed only
-/// what such a folder holds of ours. A link or a file of such a name was not made by a training: it
-/// is never followed, written to or removed, and its name is not used.
+/// The first number counts the checkpoints in this folder: the newest has the greatest number, also
+/// if a training continued from an older one. Only entries with such names are looked at, and only
+/// files that a training makes are removed. A link or a file with such a name was not made by a
+/// training: it is never followed, written to or removed, and its name is not used.
 
 #include "unisono/checkpoint/file.hpp"
 #include "unisono/checkpoint/manifest.hpp"
@@ -63,7 +63,7 @@ public:
     [[nodiscard]] const std::string& path() const { return path_; }
     [[nodiscard]] std::string path_of(std::string_view name) const { return concat({path_, "/", name}); }
 
-    /// From the oldest to the newest, whole or not.
+    /// The names from the oldest to the newest, complete or not.
     [[nodiscard]] std::vector<std::string> all() const {
         std::vector<std::string> found;
         for (std::string& name : names_in(path_))
@@ -78,7 +78,8 @@ public:
         return exists(concat({path_of(name), "/", manifest_name}));
     }
 
-    /// Makes the folder, and prevents others from writing here as long as this object lives.
+    /// Makes the folder, and prevents other processes from writing here during this object's
+    /// lifetime.
     /// \throws error refused: another process writes here
     void lock() {
         if (lock_.is_open()) return;
@@ -90,8 +91,8 @@ public:
                                                     "folder for each"}));
         lock_ = std::move(folder);
     }
-    /// Removes remains of crashes and failures; call `lock` before, and while nothing is being
-    /// written. \throws error refused: see `refuses`
+    /// Removes the remains of crashes and failures. Call `lock` before, and call it only while no
+    /// checkpoint is being written. \throws error refused: see `refuses`
     void clean() {
         for (const std::string& name : names_in(path_)) {
             if (!name.ends_with(writing_suffix)) continue;
@@ -99,9 +100,9 @@ public:
         }
         const std::vector<std::string> found = all();
         for (const std::string& name : found)
-            if (!is_whole(name) && name != found.back()) remove(name); // a removal was interrupted
+            if (!is_whole(name) && name != found.back()) remove(name); // an interrupted removal
     }
-    /// An unused name for a new checkpoint; call `lock` before.
+    /// Returns an unused name for a new checkpoint; call `lock` before.
     [[nodiscard]] std::string next(std::uint64_t updates) const {
         const std::vector<std::string> found = all();
         for (std::uint64_t number = found.empty() ? 0 : checkpoint_number(found.back());;) {
@@ -111,25 +112,25 @@ public:
             if (!exists(path_of(name)) && !exists(concat({path_of(name), writing_suffix}))) return name;
         }
     }
-    /// Makes a folder for writing the checkpoint; call `lock` before. \throws error refused: the
-    /// name has been taken since
+    /// Makes the folder in which the checkpoint is written; call `lock` before. \throws error
+    /// refused: the name has been taken in the meantime
     void make_writing(const std::string& name) const {
         const std::string made = name + std::string(writing_suffix);
         if (::mkdirat(lock_.number(), made.c_str(), 0777) != 0) refuse_path("make the folder", path_of(made), errno);
         lock_.sync();
     }
-    /// The same, open, on each rank.
+    /// Opens that folder; called on each rank.
     [[nodiscard]] Descriptor open_writing(const std::string& name) const {
         return open_in(open_folder(path_), name + std::string(writing_suffix), O_RDONLY | O_DIRECTORY, "open");
     }
-    /// Gives the written folder its name, durably; call `lock` before.
+    /// Renames the written folder to its final name, durably; call `lock` before.
     void finish_writing(const std::string& name) const {
         move_in(lock_, name + std::string(writing_suffix), name);
         lock_.sync();
     }
 
-    /// Removes all but the newest `keep` complete checkpoints. The manifest goes first, so that a
-    /// partly removed one does not count as complete.
+    /// Removes all but the newest `keep` complete checkpoints. Removes the manifest first, so that
+    /// a partly removed checkpoint does not count as complete.
     void prune(std::size_t keep) {
         std::vector<std::string> whole;
         for (const std::string& name : all())
@@ -137,7 +138,8 @@ public:
         for (std::size_t i = 0; i + keep < whole.size(); ++i) remove(whole[i]);
     }
 
-    /// Removes the training's files in it, and the folder unless it contains others.
+    /// Removes the training's files in the checkpoint, and then the folder, unless it contains
+    /// other files.
     void remove(const std::string& name) {
         const Descriptor all = open_folder(path_);
         struct stat facts {};
@@ -146,7 +148,8 @@ public:
             refuse_path("look at", path_of(name), errno);
         }
         if (!S_ISDIR(facts.st_mode)) return note_foreign(name, S_ISLNK(facts.st_mode) ? "a symbolic link" : "a file");
-        const Descriptor folder = open_in(all, name, O_RDONLY | O_DIRECTORY, "open"); // no link since, or refused
+        // Refused if it has become a link.
+        const Descriptor folder = open_in(all, name, O_RDONLY | O_DIRECTORY, "open");
         if (remove_in(folder, std::string(manifest_name))) folder.sync();
         for (const std::string& file : names_in(folder))
             if (file.ends_with(".safetensors") || file.starts_with("rank-")) static_cast<void>(remove_in(folder, file));
@@ -156,7 +159,7 @@ public:
     }
 
 private:
-    /// Once for each name, or each time where it is an error.
+    /// Reports a foreign entry: once for each name, or as an error each time if `refuses`.
     void note_foreign(const std::string& name, std::string_view what) {
         const std::string text = concat({"'", path_of(name), "' is ", what,
                                          " and was not made by a training; expected a folder; it is left alone"});

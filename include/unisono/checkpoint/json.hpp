@@ -1,13 +1,12 @@
 #pragma once
 
 /// \file
-/// JSON (RFC 8259), as far as manifests and headers of tensors need it: a strict reader, and a
-/// writer.
+/// A strict reader and a writer of JSON (RFC 8259) with what manifests and headers of tensors need.
 ///
-/// Strict: one value and nothing after it, valid UTF-8, no member twice, only numbers as the
-/// standard writes them, at most `most_depth` levels and `most_values` values, so that a hostile
-/// file costs little memory: a bounded multiple of its length. Numbers keep their text, so that an
-/// integer is never rounded.
+/// Strict: one value and nothing after it, valid UTF-8, no member twice, numbers as in the
+/// standard, at most `most_depth` levels and `most_values` values. So the memory for a hostile file
+/// is at most a constant multiple of its length. Numbers keep their text, so an integer is never
+/// rounded.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/json_text.hpp"
@@ -30,20 +29,20 @@ class Json {
 public:
     enum class Kind : std::uint8_t { null, boolean, number, string, array, object };
     static constexpr std::size_t most_depth = 16;
-    /// The most values that a text of `bytes` bytes may have. Manifests and headers have 7 bytes or
-    /// more for each value, except for tensors of very many dimensions.
+    /// The most values that a text of `bytes` bytes may have. Manifests and headers have at least 7
+    /// bytes per value, except for tensors of very many dimensions.
     static constexpr std::size_t most_values(std::size_t bytes) { return std::max(std::size_t{1} << 16, bytes / 6); }
 
     Kind kind = Kind::null;
     bool truth = false;
-    std::string text = {};               ///< of a string, decoded; of a number, as written
-    std::vector<Json> items = {};        ///< of an array; an object's values
-    std::vector<std::string> names = {}; ///< of an object's members, in their order
+    std::string text = {};               ///< the decoded text of a string; the text of a number
+    std::vector<Json> items = {};        ///< the elements of an array, or the values of an object
+    std::vector<std::string> names = {}; ///< the names of an object's members, in order
 
-    /// \throws error bad_input: `where`, the byte, what was found there and what was expected
+    /// \throws error bad_input: names `where`, the byte, what was found there and what was expected
     static Json parse(std::string_view text, const std::string& where);
 
-    // A value of another type than the one asked for is refused by its name, `where`.
+    // The following functions refuse a value of another type; the message names `where`.
 
     [[nodiscard]] const Json& member(std::string_view name, const std::string& where) const {
         expect(Kind::object, where);
@@ -54,7 +53,7 @@ public:
     [[nodiscard]] bool has(std::string_view name) const {
         return std::find(names.begin(), names.end(), name) != names.end();
     }
-    /// An object with these members and no others, except those that are optional.
+    /// Requires an object with these members and no others, except optional ones.
     void expect_members(std::initializer_list<std::string_view> expected, const std::string& where,
                         std::initializer_list<std::string_view> optional = {}) const {
         for (const std::string_view one : expected) static_cast<void>(member(one, where));
@@ -217,7 +216,7 @@ private:
         if (peek() != 'u') refuse("one of the escapes \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\u");
         ++at_;
         unsigned code = hexadecimal();
-        if (code >= 0xd800 && code < 0xdc00) { // the first half of a pair
+        if (code >= 0xd800 && code < 0xdc00) { // the first half of a surrogate pair
             if (!take_word("\\u")) refuse("the second half of a surrogate pair");
             const unsigned low = hexadecimal();
             if (low < 0xdc00 || low > 0xdfff) refuse("the second half of a surrogate pair before here");
@@ -255,7 +254,7 @@ private:
 
 inline Json Json::parse(std::string_view text, const std::string& where) { return JsonReader(text, where).document(); }
 
-/// [the elements], each written by `write`.
+/// [elements] as text; `write` writes each.
 template <class Range, class Write>
 std::string json_array(const Range& range, Write&& write, std::string_view between = ",") {
     std::string all = "[";

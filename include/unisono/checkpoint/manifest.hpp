@@ -1,13 +1,13 @@
 #pragma once
 
 /// \file
-/// The description of a checkpoint: the training's position, the model, and which file holds which
-/// of its numbers.
+/// The description of a checkpoint: the training's position, the model, and the file in which each
+/// of its numbers is.
 ///
 /// manifest.json is one JSON object whose last member is the checksum of all bytes before it. Its
 /// members are exactly those of its version, except two, which exist for updates that do not
-/// declare `agrees`: "meetings", and "own_updates" where ranks have made different numbers. A newer
-/// version has another number and is refused because of it.
+/// declare `agrees`: "meetings", and "own_updates" if ranks have made different numbers of updates.
+/// A newer version has another number, and is refused for it.
 
 #include "unisono/checkpoint/checksum.hpp"
 #include "unisono/checkpoint/json.hpp"
@@ -44,10 +44,10 @@ constexpr std::string_view name_of(StateKind kind) {
 /// Elements [first, first + count) of a parameter, a buffer, or one array of a parameter's
 /// optimizer state.
 struct SavedPart {
-    std::string tensor = {}; ///< its name in the file
+    std::string tensor = {}; ///< the tensor's name in the file
     StateKind kind = StateKind::parameter;
-    std::size_t array = 0; ///< of the optimizer's state
-    std::size_t index = 0; ///< of the parameter or buffer
+    std::size_t array = 0; ///< index of the optimizer's state array
+    std::size_t index = 0; ///< index of the parameter or buffer
     std::uint64_t first = 0;
     std::uint64_t count = 0;
     friend bool operator==(const SavedPart&, const SavedPart&) = default;
@@ -61,8 +61,8 @@ struct SavedFile {
     friend bool operator==(const SavedFile&, const SavedFile&) = default;
 };
 
-/// Limit of epochs and samples, so that a training can count on from the numbers in a file: 2^53,
-/// beyond which readers of JSON round.
+/// Limit of epochs and samples, so that a training can count on from the numbers in a file. It is
+/// 2^53, beyond which readers of JSON round.
 inline constexpr std::int64_t most_counted = std::int64_t{1} << 53;
 
 /// The order of an epoch's samples.
@@ -79,28 +79,28 @@ struct Manifest {
     int world = 1;
     std::uint64_t updates = 0;
     std::int64_t epoch = 0;      ///< where the next `fit` continues
-    std::int64_t samples = 0;    ///< of that epoch, all replicas together
-    std::int64_t step_epoch = 0; ///< as set by a loop of the user's own
-    std::uint64_t seed = 0;      ///< of the models' random streams
-    std::int64_t data_size = 0;  ///< of the last `fit`; 0: there was none
+    std::int64_t samples = 0;    ///< samples of that epoch, over all replicas
+    std::int64_t step_epoch = 0; ///< the epoch that a loop of the user's own has set
+    std::uint64_t seed = 0;      ///< seed of the models' random streams
+    std::int64_t data_size = 0;  ///< size of the data of the last `fit`; 0: there was none
     SavedOrder order = {};
     bool scales = false;
     double loss_scale = 1;
     std::int64_t good_updates = 0;
     std::vector<std::int32_t> grid_exponents = {};
-    std::optional<std::uint64_t> meetings = {};  ///< synchronisations so far of ranks that make updates of their own
-    std::vector<std::uint64_t> own_updates = {}; ///< of each of those ranks; empty: `updates`
+    std::optional<std::uint64_t> meetings = {};  ///< number of synchronisations, if ranks make updates of their own
+    std::vector<std::uint64_t> own_updates = {}; ///< updates of each of those ranks; empty: `updates`
     std::string policies = {};
     std::string note = {};
     std::vector<Tensor> parameters = {}; ///< names, types and shapes
     std::vector<Tensor> buffers = {};
     std::string optimizer = {};
-    std::vector<std::string> arrays = {}; ///< of its state, each as long as the parameters
+    std::vector<std::string> arrays = {}; ///< names of the state's arrays, each as long as the parameters
     std::vector<SavedFile> files = {};
     friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-/// The shortest text that gives the same number again.
+/// The shortest text that reads back as the same number.
 inline std::string number_text(double value) {
     std::array<char, 64> text;
     const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
@@ -123,7 +123,7 @@ inline SavedFile file_of(const Json& json, const std::string& where) {
     json.expect_members({"name", "bytes", "xxh64", "tensors"}, where);
     SavedFile file;
     file.name = json.member("name", where).string(where);
-    // No file outside of the checkpoint's folder is ever opened.
+    // So no file outside the checkpoint's folder is ever opened.
     constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
     if (file.name.empty() || file.name.front() == '.' || file.name.find_first_not_of(letters) != std::string::npos ||
         file.name == manifest_name)
@@ -154,7 +154,7 @@ inline SavedFile file_of(const Json& json, const std::string& where) {
 
 inline constexpr std::string_view before_checksum = ",\n\"xxh64\":\"";
 
-/// Text with its checksum as the last member; `body` is an object without its last brace.
+/// Appends the checksum as the last member. `body` is an object without its last brace.
 inline std::string sealed(std::string body) {
     const std::string sum = checksum_text(xxh64(body.data(), body.size()));
     body += before_checksum;
@@ -162,7 +162,7 @@ inline std::string sealed(std::string body) {
     return body += "\"}\n";
 }
 
-/// Refuses text that `sealed` did not write.
+/// Refuses text whose last member is not its checksum.
 inline void check_seal(std::string_view text, const std::string& where) {
     const std::size_t tail = before_checksum.size() + 16 + 3;
     if (text.size() < tail || text.substr(text.size() - tail, before_checksum.size()) != before_checksum ||
@@ -254,7 +254,7 @@ inline std::vector<Tensor> shapes_of(const Json& list, const std::string& where)
     return all;
 }
 
-/// \throws error bad_input: `where`, and the difference from what `manifest_text` writes
+/// \throws error bad_input: names `where`, and the difference from what `manifest_text` writes
 inline Manifest manifest_of(std::string_view text, const std::string& where) {
     check_seal(text, where);
     const Json json = Json::parse(text, where);
@@ -325,8 +325,8 @@ inline Manifest manifest_of(std::string_view text, const std::string& where) {
     return m;
 }
 
-/// The text of a manifest that is to be written.
-/// \throws error bad_input: what `manifest_of` would refuse of it
+/// The text of a manifest, for writing. \throws error bad_input: `manifest_of` would refuse the
+/// manifest
 inline std::string checked_text(const Manifest& m, const std::string& where) {
     std::string text = manifest_text(m);
     if (text.size() > most_manifest_bytes)

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Reading a checkpoint: everything is checked before anything is used.
+/// Reads a checkpoint, and checks everything before it uses anything.
 
 #include "unisono/checkpoint/file.hpp"
 #include "unisono/checkpoint/manifest.hpp"
@@ -36,7 +36,7 @@ inline void check_tensors(const std::vector<Tensor>& saved, const std::vector<Te
         const auto text = [](const Tensor& one) {
             return concat({one.type, " ", json_array(one.shape, [](std::uint64_t n) { return std::to_string(n); })});
         };
-        const bool flat = a.shape.size() == 1 || b.shape.size() == 1; // a model may have got shapes since
+        const bool flat = a.shape.size() == 1 || b.shape.size() == 1; // the model may have declared shapes since
         if (a.name != b.name)
             refuse_input(
                 {where, ": found ", what, " ", i, " with the name \"", a.name, "\"; expected \"", b.name, "\""});
@@ -46,8 +46,8 @@ inline void check_tensors(const std::vector<Tensor>& saved, const std::vector<Te
     }
 }
 
-/// Samplers that deal samples in one order, if shuffled alike: one of a program's own may have
-/// another.
+/// True for two samplers that deal out samples in the same order, if both shuffle or both do not. A
+/// sampler of the program's own may have another order.
 inline bool deal_alike(const SavedOrder& a, const SavedOrder& b) {
     constexpr std::string_view own[] = {"DistributedSampler", "InterleavedSampler", "ScatterSampler",
                                         "SequentialSampler"};
@@ -57,7 +57,7 @@ inline bool deal_alike(const SavedOrder& a, const SavedOrder& b) {
     return a.sampler == b.sampler || (known(a) && known(b));
 }
 
-/// Checks that the saved training is this trainer's, and can continue.
+/// Checks that the saved training belongs to this trainer, and can continue.
 inline void check_fits(const Manifest& saved, const Manifest& here, const std::string& where) {
     check_tensors(saved.parameters, here.parameters, "parameter", where);
     check_tensors(saved.buffers, here.buffers, "buffer", where);
@@ -82,7 +82,7 @@ inline void check_fits(const Manifest& saved, const Manifest& here, const std::s
                       here.order.sampler, " (", text(here.order), ")"});
 }
 
-/// Checks that the files have each number of the state exactly once.
+/// Checks that the files contain each number of the state exactly once.
 inline void check_coverage(const Manifest& m, const std::string& where) {
     using Key = std::tuple<StateKind, std::size_t, std::size_t>;
     std::vector<std::pair<Key, std::pair<std::uint64_t, std::uint64_t>>> parts;
@@ -155,7 +155,7 @@ inline void check_file(const Manifest& m, const SavedFile& saved, const std::str
     }
 }
 
-/// The numbers of this rank's state, on their way from the files to the trainer.
+/// The numbers of this rank's state: read from the files, and then written to the trainer.
 template <class Trainer>
 class StagedState {
 public:
@@ -186,7 +186,7 @@ public:
         }
     }
 
-    /// Cannot fail.
+    /// Writes the numbers to the trainer. Cannot fail.
     void apply() {
         std::size_t at = 0;
         const auto write = [&](auto one) {
@@ -210,19 +210,20 @@ public:
 
 private:
     using Model = std::remove_reference_t<decltype(std::declval<Trainer&>().trained())>;
-    static constexpr bool by_slices = Trainer::shards_parameters; ///< this rank holds those that it updates
+    /// This rank holds only the parameters that it updates.
+    static constexpr bool by_slices = Trainer::shards_parameters;
     static constexpr bool has_buffers = requires(Model& model) { model.buffers(); };
 
-    /// The position of a part's elements in this rank's flat order.
+    /// The index of a part's first element in this rank's flat order.
     [[nodiscard]] std::size_t start_of(const SavedPart& part) const {
         return layout_->start_of(here_[part.index]) + static_cast<std::size_t>(part.first);
     }
-    /// visit(flat, count, at): elements of a part that this rank has in slices, and their position
-    /// in its arrays.
+    /// Calls visit(flat, count, at) for the elements of a saved part that are in this rank's
+    /// slices. `at`: their index in this rank's arrays.
     template <class Visit>
     void each_overlap(const SavedPart& part, Visit&& visit) const {
-        if (here_[part.index] == Layout::none) return; // of another part of the model
-        if (part.kind == StateKind::optimizer && held_[part.array] == Layout::none) return; // another rank's
+        if (here_[part.index] == Layout::none) return; // a parameter of another stage of the model
+        if (part.kind == StateKind::optimizer && held_[part.array] == Layout::none) return; // another rank's array
         const std::size_t begin = start_of(part);
         const std::size_t end = begin + static_cast<std::size_t>(part.count);
         std::size_t at = 0;
@@ -265,8 +266,8 @@ private:
 
     Trainer* trainer_;
     const Layout* layout_;
-    std::vector<std::size_t> here_; ///< which of this rank's parameters each saved one is
-    std::vector<std::size_t> held_; ///< and which of its arrays
+    std::vector<std::size_t> here_; ///< this rank's parameter for each saved parameter
+    std::vector<std::size_t> held_; ///< this rank's array for each saved array
     std::vector<T> parameters_;
     std::vector<std::vector<T>> arrays_;
     std::vector<std::vector<char>> buffers_;

@@ -2,15 +2,15 @@
 
 /// \file
 /// Tensors in files of Hugging Face's safetensors format, so that Python and other programs can
-/// read these files, and the library theirs: 8 bytes with the header's length, the header in JSON,
-/// the tensors' numbers without gaps.
+/// read these files, and the library can read theirs. A file has 8 bytes with the header's length,
+/// the header in JSON, and the tensors' numbers without gaps.
 ///
 ///     const un::TensorFile file("model.safetensors");
 ///     for (const un::Tensor& one : file.tensors()) ...
 ///
 /// The reader is as strict as the format demands: a header of at most 100 MB; an object of known
-/// members alone, none twice; known element types; each tensor's bytes match its shape; the
-/// tensors, in the order of their positions, cover the rest of the file without gap or overlap.
+/// members, none twice; known element types; each tensor's bytes match its shape; the tensors, in
+/// the order of their positions, cover the rest of the file without gap or overlap.
 /// Source: the format's description, github.com/huggingface/safetensors.
 
 #include "unisono/checkpoint/file.hpp"
@@ -31,12 +31,12 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// A tensor's name, element type in the format's spelling ("F32", "BF16", ...) and shape; the
-/// elements of the last dimension are adjacent.
+/// elements of the last dimension are contiguous.
 struct Tensor {
     std::string name = {};
     std::string type = {};
     std::vector<std::uint64_t> shape = {};
-    std::uint64_t begin = 0; ///< bytes behind the header
+    std::uint64_t begin = 0; ///< offset in bytes after the header
     std::uint64_t end = 0;
 
     [[nodiscard]] std::uint64_t bytes() const { return end - begin; }
@@ -72,7 +72,7 @@ constexpr std::uint64_t tensor_element_bytes(std::string_view type) {
     return 0;
 }
 
-/// False if it does not fit in 64 bits.
+/// Returns false if the number of bytes does not fit in 64 bits.
 inline bool tensor_bytes(const Tensor& tensor, std::uint64_t& bytes) {
     bytes = tensor_element_bytes(tensor.type);
     for (const std::uint64_t dimension : tensor.shape)
@@ -80,12 +80,12 @@ inline bool tensor_bytes(const Tensor& tensor, std::uint64_t& bytes) {
     return true;
 }
 
-/// The bytes before the tensors' numbers, which follow in the given order.
-/// \throws error bad_input: names that are not UTF-8, are reserved or occur twice; more than
-/// `TensorFile` reads
+/// The bytes of a file before the tensors' numbers. The numbers follow in the order of `tensors`.
+/// \throws error bad_input: names that are not UTF-8, are reserved or occur twice; a header larger
+/// than `TensorFile` reads
 inline std::string tensor_header(std::span<const Tensor> tensors) {
     std::vector<std::string_view> names;
-    std::string text = "{\"__metadata__\":{\"format\":\"pt\"}"; // as Python's writers say; others ignore it
+    std::string text = "{\"__metadata__\":{\"format\":\"pt\"}"; // as Python's writers do; other readers ignore it
     for (const Tensor& one : tensors) {
         names.push_back(one.name);
         text += concat({",", json_text(one.name), ":{\"dtype\":", json_text(one.type),
@@ -101,14 +101,14 @@ inline std::string tensor_header(std::span<const Tensor> tensors) {
     if (text.size() > most_header_bytes)
         refuse_input({"the tensors' names and shapes take ", text.size(), " bytes; expected at most ",
                       most_header_bytes, " in one file"});
-    static_cast<void>(Json::parse(text, "the header of tensors")); // what the reader refuses is not written
+    static_cast<void>(Json::parse(text, "the header of tensors")); // refuses to write what the reader would refuse
     std::uint64_t length = text.size();
     std::string all(8, '\0');
     std::memcpy(all.data(), &length, 8);
     return all + text;
 }
 
-/// One member of a header.
+/// Reads one member of a header.
 inline Tensor tensor_of(const std::string& name, const Json& facts, const std::string& where) {
     facts.expect_members({"dtype", "shape", "data_offsets"}, where);
     Tensor one;
@@ -155,20 +155,20 @@ public:
         read_header(detail::Json::parse(text, where), where);
     }
 
-    /// The tensors in the order of their positions.
+    /// The tensors in the order of their offsets.
     [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
-    /// The texts in the header.
+    /// The names and texts of the header's metadata.
     [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& metadata() const { return metadata_; }
-    /// Null: there is no tensor of that name.
+    /// Returns the tensor of that name; null: there is none.
     [[nodiscard]] const Tensor* find(std::string_view name) const {
         const auto at =
             std::lower_bound(by_name_.begin(), by_name_.end(), name,
                              [&](std::size_t i, std::string_view other) { return tensors_[i].name < other; });
         return at != by_name_.end() && tensors_[*at].name == name ? &tensors_[*at] : nullptr;
     }
-    /// Reads numbers of one of `tensors()` into `out`, from its `first`-th on, in its own element
-    /// type.
-    /// \throws error bad_input: another type, or more than it has; refused: the file cannot be read
+    /// Reads numbers of one of `tensors()` into `out`, from the `first`-th on, in the tensor's
+    /// element type. \throws error bad_input: another type, or more numbers than it has; refused:
+    /// the file cannot be read
     template <element T>
     void read(const Tensor& tensor, std::span<T> out, std::uint64_t first = 0) const {
         if (tensor.type != tensor_type(element_type_of<T>))
@@ -197,7 +197,8 @@ private:
                 metadata_.emplace_back(facts.names[m], facts.items[m].string(where + ": __metadata__"));
         }
         std::sort(tensors_.begin(), tensors_.end(), [](const Tensor& a, const Tensor& b) {
-            return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; // empty ones before what begins with them
+            // Empty tensors before those that begin at the same offset.
+            return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
         });
         std::uint64_t at = 0;
         for (const Tensor& one : tensors_) {
@@ -221,16 +222,16 @@ private:
     std::vector<std::pair<std::string, std::string>> metadata_;
 };
 
-/// A tensor to be written: `data` has as many bytes as type and shape say.
+/// A tensor for writing: `data` has the number of bytes that type and shape require.
 struct TensorData {
-    Tensor tensor = {}; ///< its place is found out
+    Tensor tensor = {}; ///< its offsets are computed
     const void* data = nullptr;
 };
 
 namespace detail {
 
-/// Writes a new file; its contents are durable, its name is not. \returns its length and checksum;
-/// the tensors get their positions. `open` makes the NewFile.
+/// Writes a new file; its contents are durable, its name is not. Sets the tensors' offsets. `open`
+/// makes the NewFile. \returns its length and checksum
 template <class Open>
 std::pair<std::uint64_t, std::uint64_t> write_tensor_file(std::span<TensorData> all, const Open& open) {
     std::stable_sort(all.begin(), all.end(), [](const TensorData& a, const TensorData& b) { // so that all are aligned
@@ -257,7 +258,7 @@ std::pair<std::uint64_t, std::uint64_t> write_tensor_file(std::span<TensorData> 
 } // namespace detail
 
 /// Writes a safetensors file. \throws error bad_input: names and types that the format does not
-/// have; refused: a file of that name exists, or it cannot be written, and then there is none
+/// allow; refused: a file of that name exists, or it cannot be written. No partial file remains
 inline void write_tensors(const std::string& path, std::vector<TensorData> tensors) {
     bool made = false;
     try {
@@ -267,7 +268,7 @@ inline void write_tensors(const std::string& path, std::vector<TensorData> tenso
             return file;
         }));
     } catch (...) {
-        if (made) static_cast<void>(::unlink(path.c_str())); // half of a file
+        if (made) static_cast<void>(::unlink(path.c_str())); // an incomplete file
         throw;
     }
 }

@@ -1,16 +1,16 @@
 #pragma once
 
 /// \file
-/// The state of a training as its checkpoint stores it: names, types and shapes, and which of its
-/// numbers each rank writes.
+/// The state of a training as its checkpoint stores it: names, types and shapes, and the numbers
+/// that each rank writes.
 ///
-/// If all ranks hold a parameter, each writes some whole parameters, of about the same number of
-/// bytes. If each rank holds its slices of the optimizer's state (or of the parameters), it writes
-/// those. So all ranks write, and no number is written twice.
+/// If all ranks hold a parameter, each rank writes some whole parameters, of about the same number
+/// of bytes per rank. If each rank holds its slices of the optimizer's state (or of the
+/// parameters), it writes its slices. So all ranks write, and no number is written twice.
 ///
-/// If a rank has a part of the model (parallel/), its trainer's ranks are those with the same part.
-/// The checkpoint is of the whole model and does not depend on how that was split: the model names
-/// all parameters, and which of them are on this rank.
+/// If a rank has a stage of the model (parallel/), the trainer's group consists of the ranks with
+/// the same stage. The checkpoint contains the whole model and does not depend on how it was split:
+/// the model names all parameters, and those that are on this rank.
 
 #include "unisono/checkpoint/manifest.hpp"
 #include "unisono/collective/all_reduce.hpp"
@@ -42,7 +42,7 @@ namespace detail {
 struct StatePart {
     SavedPart saved = {};
     TensorData data = {};
-    std::shared_ptr<const void> owner = {}; ///< of a copy, where that memory is a device's
+    std::shared_ptr<const void> owner = {}; ///< the owner of a copy, if the memory is a device's
 };
 
 inline std::uint64_t element_count(const Tensor& tensor) {
@@ -51,7 +51,7 @@ inline std::uint64_t element_count(const Tensor& tensor) {
     return count;
 }
 
-/// A tensor for each span, called `what`_0 and so on.
+/// Makes a tensor for each span, with the names `what`_0, `what`_1, ...
 template <class Spans>
 std::vector<Tensor> tensors_of(Spans&& spans, std::string_view what) {
     std::vector<Tensor> all;
@@ -98,21 +98,21 @@ SavedOrder order_of(const Sampler& sampler) {
     return order;
 }
 
-/// A model of which this rank has a part, and that knows which.
+/// A model of which this rank has a stage, and that knows the whole model's parameters.
 template <class M>
 concept part_of_whole = requires(M& model, std::size_t p) {
     model.whole_parameters();
     model.places()[p];
 };
 
-/// The number in the whole model of this rank's p-th parameter.
+/// The index in the whole model of this rank's p-th parameter.
 template <class Model>
 std::size_t place_of([[maybe_unused]] Model& model, std::size_t p) {
     if constexpr (part_of_whole<Model>) return model.places()[p];
     else return p;
 }
 
-/// Each rank has made updates of its own, with optimizer state of its own, and synchronises with
+/// True if each rank makes updates of its own, with its own optimizer state, and synchronises with
 /// the others.
 template <class Trainer>
 concept goes_alone = requires(Trainer& trainer) { trainer.update_run().own(); };
@@ -120,11 +120,11 @@ concept goes_alone = requires(Trainer& trainer) { trainer.update_run().own(); };
 /// An array of the optimizer's state that this rank has. `Values`: std::span, or DeviceSpan.
 template <class Values>
 struct HeldArray {
-    std::size_t index = 0; ///< in the checkpoint
+    std::size_t index = 0; ///< index in the checkpoint
     Values values = {};
     bool own = false; ///< no other rank has it
 };
-/// All arrays of this rank: those of the optimizer, followed by the common arrays of ranks that
+/// All arrays of this rank: those of the optimizer, and then the common arrays if ranks
 /// synchronise.
 template <class Trainer>
 auto held_arrays(Trainer& trainer) {
@@ -159,10 +159,9 @@ std::vector<std::string> array_names(Trainer& trainer) {
     }
     return names;
 }
-/// Checks that ranks which update on their own have just synchronised. Collective.
-/// \returns the updates of each where they differ: a rank without data in a round, or whose
-/// gradient a guard has left out, has made fewer; else empty
-/// \throws error refused, on all ranks alike, that names the first which has not
+/// Checks that ranks that update on their own have just synchronised. Collective. \returns the
+/// number of updates of each rank, if the numbers differ (a rank has made fewer if it had no data
+/// in a round, or a guard has left its gradient out); else empty
 template <class Trainer>
 std::vector<std::uint64_t> check_met([[maybe_unused]] Trainer& trainer) {
     std::vector<std::uint64_t> updates;
@@ -184,7 +183,7 @@ std::vector<std::uint64_t> check_met([[maybe_unused]] Trainer& trainer) {
     }
     return updates;
 }
-/// The updates with which this rank continues.
+/// The number of updates with which this rank continues.
 template <class Trainer>
 std::uint64_t updates_of_rank(Trainer& trainer, const Manifest& saved) {
     const auto ranks = static_cast<std::size_t>(trainer.world().size());
@@ -192,7 +191,7 @@ std::uint64_t updates_of_rank(Trainer& trainer, const Manifest& saved) {
     return saved.own_updates[static_cast<std::size_t>(trainer.world().rank())];
 }
 
-/// Everything but the files, for a checkpoint by `ranks` ranks. Local.
+/// The manifest without the files, for a checkpoint by `ranks` ranks. Local.
 template <class Trainer>
 Manifest manifest_of_trainer(Trainer& trainer, int ranks) {
     auto& model = trainer.trained();
@@ -240,9 +239,9 @@ Manifest manifest_of_trainer(Trainer& trainer, int ranks) {
     return m;
 }
 
-/// Checks that every rank updates all parameters, and so has all of the optimizer's state, or that
-/// each element has one owner. Collective.
-/// \throws error refused, on all ranks alike: neither holds
+/// Returns true if every rank updates all parameters, and so has all of the optimizer's state;
+/// false if each element has one owner. Collective. \throws error refused, on all ranks: neither
+/// holds
 template <class Trainer>
 bool all_own_all(Trainer& trainer) {
     auto& world = trainer.world();
@@ -264,7 +263,8 @@ bool all_own_all(Trainer& trainer) {
                                                 "; expected that each has one owner, or all ranks own all"})});
 }
 
-/// The rank that writes a parameter which all ranks hold: by the position of its middle.
+/// The rank that writes a parameter that all ranks hold. It depends on the position of the
+/// parameter's middle in the flat order.
 inline int writer_of(const Layout& layout, std::size_t parameter, int world) {
     const std::uint64_t middle = layout.start_of(parameter) + layout.shapes()[parameter].count / 2;
     const auto rank = static_cast<std::uint64_t>(static_cast<double>(middle) / static_cast<double>(layout.count()) *
@@ -272,15 +272,15 @@ inline int writer_of(const Layout& layout, std::size_t parameter, int world) {
     return static_cast<int>(std::min<std::uint64_t>(rank, static_cast<std::uint64_t>(world) - 1));
 }
 
-/// The part of `slice` that lies in a parameter, as elements of the flat order.
+/// The intersection of `slice` with a parameter, in the flat order.
 inline Slice part_of_parameter(const Layout& layout, std::size_t parameter, const Slice& slice) {
     const std::size_t begin = std::max(layout.start_of(parameter), slice.first);
     const std::size_t end = std::min(layout.start_of(parameter) + layout.shapes()[parameter].count, slice.end());
     return {begin, begin < end ? end - begin : 0};
 }
 
-/// Calls visit(parameter, elements, at) for the part of each parameter that this rank updates;
-/// `at`: its position among all of those.
+/// Calls visit(parameter, elements, at) for the elements of each parameter that this rank updates.
+/// `at`: their index among all elements that this rank updates.
 template <class Trainer, class Visit>
 void visit_owned(Trainer& trainer, Visit&& visit) {
     const Layout& layout = trainer.layout();
@@ -294,7 +294,7 @@ void visit_owned(Trainer& trainer, Visit&& visit) {
         at += slice.count;
     }
 }
-/// The name of a part of a parameter's tensor says which part it is.
+/// Returns the tensor of a part of a parameter. Its name contains the part's range.
 inline Tensor part_of_tensor(Tensor tensor, const Layout& layout, std::size_t p, const Slice& part) {
     if (part.count == layout.shapes()[p].count) return tensor;
     const std::size_t first = part.first - layout.start_of(p);
@@ -303,9 +303,8 @@ inline Tensor part_of_tensor(Tensor tensor, const Layout& layout, std::size_t p,
     return tensor;
 }
 
-/// Checks that all ranks together write each number of a model in parts once. Collective over
-/// `everyone`.
-/// \throws error refused, on all ranks alike: a part is missing, or exists twice
+/// Checks that all ranks together write each number of a model in stages once. Collective over
+/// `everyone`. \throws error refused, on all ranks: a part is missing, or exists twice
 template <class Trainer, class World>
 void check_parts(Trainer& trainer, World& everyone, const Manifest& whole, bool replicated) {
     const Layout& layout = trainer.layout();
@@ -334,7 +333,7 @@ void check_parts(Trainer& trainer, World& everyone, const Manifest& whole, bool 
     }
 }
 
-/// The parts that this rank writes: parameters and buffers, and (`optimizer`) the optimizer's
+/// The tensors that this rank writes: parameters and buffers, or, with `optimizer`, the optimizer's
 /// state.
 template <class Trainer>
 std::vector<StatePart> own_parts(Trainer& trainer, const Manifest& names, bool replicated, bool optimizer) {
@@ -359,7 +358,7 @@ std::vector<StatePart> own_parts(Trainer& trainer, const Manifest& names, bool r
         } else {
             for (std::size_t p = 0; p < layout.parameters(); ++p) {
                 if (!mine(p)) continue;
-                StateMemory memory; // of one without elements
+                StateMemory memory; // stays empty for a part without elements
                 trainer.visit_parameters(
                     {layout.start_of(p), layout.shapes()[p].count},
                     [&](std::size_t, std::span<const T> values) { memory = memory_of_visited(trainer, values); });

@@ -1,17 +1,16 @@
 #pragma once
 
 /// \file
-/// Writing one checkpoint: each rank writes files of its own, then rank 0 makes a checkpoint of
-/// them.
+/// Writes one checkpoint: each rank writes its own files, then rank 0 makes a checkpoint of them.
 ///
-/// 1. Rank 0 makes `<name>.writing`, and all learn its name.
+/// 1. Rank 0 makes the folder `<name>.writing`, and all ranks learn its name.
 /// 2. Each rank writes its files there, makes them durable, and lists them in `rank-<r>.json`.
-/// 3. Rank 0 finds the lists of all ranks and makes the manifest from them. If the reader accepts
-///    it, rank 0 writes it, makes it and the folder durable, and renames the folder: at this moment
-///    the checkpoint begins to exist.
+/// 3. Rank 0 waits for the lists of all ranks and makes the manifest from them. If the reader
+///    accepts it, rank 0 writes it, makes it and the folder durable, and renames the folder. At
+///    this moment the checkpoint begins to exist.
 /// 4. Rank 0 makes the name durable and removes the oldest checkpoints.
 ///
-/// So in the background ranks communicate only through the folder.
+/// So while they write in the background, ranks communicate only through the folder.
 
 #include "unisono/checkpoint/agreement.hpp"
 #include "unisono/checkpoint/folder.hpp"
@@ -49,15 +48,16 @@ inline std::string tensor_file_name(std::string_view what, int rank, int world) 
 
 class CheckpointWriting {
 public:
-    /// The parts that this rank writes; rank 0 makes the manifest from `head`.
+    /// `model`, `optimizer`: the tensors that this rank writes. Rank 0 makes the manifest from
+    /// `head`.
     CheckpointWriting(CheckpointFolder& folder, Manifest head, int rank, std::vector<StatePart> model,
                       std::vector<StatePart> optimizer)
         : folder_(&folder), head_(std::move(head)), rank_(rank), model_(std::move(model)),
           optimizer_(std::move(optimizer)) {}
     CheckpointWriting(const CheckpointWriting&) = delete;
     CheckpointWriting& operator=(const CheckpointWriting&) = delete;
-    /// If a thread still writes: the other ranks have one more second for their files, or none
-    /// while an exception is passing.
+    /// If the thread still writes, waits one more second for the other ranks' files; does not wait
+    /// if the destructor runs because of an exception.
     ~CheckpointWriting() {
         if (!thread_.joinable()) return;
         static_cast<void>(await_own());
@@ -68,10 +68,10 @@ public:
         }
         abandon();
     }
-    /// Sets the name that rank 0 has found; call it first.
+    /// Sets the name that rank 0 has chosen; call it first.
     void set_name(std::string name) { name_ = std::move(name); }
 
-    /// Copies the numbers, which may change afterwards.
+    /// Copies the numbers, so that the originals may change afterwards.
     void copy_numbers() {
         std::size_t bytes = 0;
         const auto each = [&](auto&& visit) {
@@ -98,11 +98,11 @@ public:
         const std::string part = concat({"rank-", rank_, ".part"});
         NewFile file(into, part);
         file.add(text.data(), text.size());
-        file.close(); // needed only while all ranks live
+        file.close(); // not durable: needed only while all ranks live
         move_in(into, part, told_by(rank_));
     }
 
-    /// Steps 3 and 4, on rank 0. Waits `patience` for other ranks' files.
+    /// Steps 3 and 4, on rank 0. Waits at most `patience` for other ranks' files.
     void commit(std::size_t keep, std::chrono::nanoseconds patience) {
         const Descriptor& into = open();
         const auto began = std::chrono::steady_clock::now();
@@ -111,7 +111,8 @@ public:
             for (auto pause = std::chrono::microseconds(200); !exists_in(into, told_by(rank));
                  std::this_thread::sleep_for(pause)) {
                 if (abandoned_) throw error(ErrorCode::aborted, concat({"'", name_, "' was given up"}));
-                if (std::chrono::steady_clock::now() - began > patience) // which may be the greatest
+                // No sum of times: `patience` may be the greatest value.
+                if (std::chrono::steady_clock::now() - began > patience)
                     throw error(ErrorCode::timeout, concat({"rank ", rank, " has not written its part of '", name_,
                                                             "' in time: there is no '", path, "'"}));
                 pause = std::min(2 * pause, std::chrono::microseconds(20'000));
@@ -125,7 +126,7 @@ public:
             if (!remove_in(into, told_by(rank)))
                 refuse_path("remove", concat({into.path(), "/", told_by(rank)}), ENOENT);
         const std::string where = concat({"'", into.path(), "/", manifest_name, "'"});
-        const std::string text = checked_text(head_, where); // before older ones are removed
+        const std::string text = checked_text(head_, where); // before older checkpoints are removed
         check_coverage(head_, where);
         NewFile file(into, std::string(manifest_name));
         file.add(text.data(), text.size());
@@ -135,7 +136,7 @@ public:
         folder_->prune(keep);
     }
 
-    /// All steps, in a thread of its own.
+    /// Runs all steps in a separate thread.
     void start(std::size_t keep, std::chrono::nanoseconds patience) {
         written_ = false;
         thread_ = std::thread([this, keep, patience] {
@@ -155,24 +156,24 @@ public:
             changed_.notify_all();
         });
     }
-    /// Waits for this rank's own files; returns their failure.
-    std::optional<Failure> await_own() {
+    /// Waits for this rank's own files. Returns their failure, if any.
+    std::optional<Fault> await_own() {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return written_; });
         return own_failure_;
     }
-    /// Waits for the thread; on rank 0, returns the failure of making the checkpoint.
-    std::optional<Failure> await_commit() {
+    /// Waits for the thread. On rank 0, returns the failure of making the checkpoint, if any.
+    std::optional<Fault> await_commit() {
         thread_.join();
         return commit_failure_;
     }
     [[nodiscard]] bool is_started() const { return thread_.joinable(); }
-    [[nodiscard]] int ranks() const { return head_.world; } ///< that write it
-    /// The same on all of them; above 1.
-    [[nodiscard]] std::uint64_t mark() const { return hash_bytes(name_.data(), name_.size()) | 2; }
-    /// Ends it; returns what has failed, unless it was the wait for ranks that are lost.
-    std::optional<Failure> give_up() {
-        std::optional<Failure> failed = await_own();
+    [[nodiscard]] int ranks() const { return head_.world; } ///< number of ranks that write it
+    /// A number above 1 that is the same on all ranks that write this checkpoint.
+    [[nodiscard]] std::uint64_t mark() const { return fnv1a(fnv_basis, name_) | 2; }
+    /// Ends the writing. Returns its failure, unless that was the wait for ranks that are lost.
+    std::optional<Fault> give_up() {
+        std::optional<Fault> failed = await_own();
         abandon();
         if (!failed && commit_failure_ && commit_failure_->code != ErrorCode::aborted &&
             commit_failure_->code != ErrorCode::timeout)
@@ -188,11 +189,12 @@ public:
 private:
     static std::size_t bytes_of(const StatePart& part) {
         std::uint64_t bytes = 0;
-        static_cast<void>(tensor_bytes(part.data.tensor, bytes)); // of memory: it fits
+        static_cast<void>(tensor_bytes(part.data.tensor, bytes)); // cannot fail: the numbers are in memory
         return static_cast<std::size_t>(bytes);
     }
     static std::string told_by(int rank) { return concat({"rank-", rank, ".json"}); }
-    /// The folder in which all is written: opened once, so that no other folder can take its place.
+    /// The folder for the files. It is opened once, so that it cannot be replaced by another
+    /// folder.
     const Descriptor& open() {
         if (!into_.is_open()) into_ = folder_->open_writing(name_);
         return into_;
@@ -223,8 +225,8 @@ private:
     std::condition_variable changed_;
     bool written_ = true;
     bool ended_ = false;
-    std::optional<Failure> own_failure_;
-    std::optional<Failure> commit_failure_; ///< used by the thread until it has ended
+    std::optional<Fault> own_failure_;
+    std::optional<Fault> commit_failure_; ///< written by the thread; read after it has ended
 };
 
 } // namespace detail

@@ -6,6 +6,7 @@
 #include "unisono/arithmetic/operations.hpp"
 #include "unisono/collective/buffer.hpp"
 #include "unisono/collective/native.hpp"
+#include "unisono/core/hash.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
@@ -60,8 +61,8 @@ std::size_t total(const Group<Transport>& group, Collective what, std::span<cons
 
 /// A hash of a list of counts, for ranks to compare.
 inline std::uint64_t hash_of(std::span<const std::size_t> counts) {
-    std::uint64_t hash = 14695981039346656037u;
-    for (const std::size_t count : counts) hash = (hash ^ count) * 1099511628211u;
+    std::uint64_t hash = fnv_basis;
+    for (const std::uint64_t count : counts) hash = fnv1a(hash, count);
     return hash;
 }
 

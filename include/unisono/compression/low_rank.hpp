@@ -8,7 +8,6 @@
 
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -31,14 +30,6 @@ inline MatrixShape fold(const ParameterMatrix& parameter, std::size_t rank) {
     const std::size_t rows = (count + columns - 1) / columns;
     if (2 * rank * (rows + columns) >= count) return {};
     return {rows, columns, count};
-}
-
-/// A 64-bit hash (Steele et al. 2014, SplitMix's finaliser).
-inline std::uint64_t scrambled(std::uint64_t x) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
 }
 
 UNISONO_NO_CONTRACTION_BEGIN

@@ -9,6 +9,7 @@
 #include "unisono/compression/left_over.hpp"
 #include "unisono/compression/low_rank.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/core/hash.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/operation.hpp"
@@ -190,9 +191,9 @@ private:
     /// Draws a column of Q at random, the same on all ranks.
     void draw(const Part& part, std::size_t k) {
         T* const column = second_.data() + part.second_at + k * part.shape.columns;
-        const std::uint64_t seed = detail::scrambled(++drawn_);
+        const std::uint64_t seed = detail::split_mix(++drawn_);
         for (std::size_t j = 0; j < part.shape.columns; ++j)
-            column[j] = static_cast<T>(static_cast<float>(detail::scrambled(seed + j) >> 40) * 0x1p-23f - 1);
+            column[j] = static_cast<T>(static_cast<float>(detail::split_mix(seed + j) >> 40) * 0x1p-23f - 1);
     }
 
     /// Computes Q = M^T P of this rank's M, and starts its sum over all ranks.

@@ -69,6 +69,12 @@ private:
     Fault fault_;
 };
 
+namespace detail {
+/// The exception that is being handled, as a fault: an error's own, of `other.rank` if it names no
+/// rank. For any other exception `other`, with the exception's text behind its message.
+[[gnu::cold]] Fault fault_of_exception(Fault other);
+} // namespace detail
+
 /// Throws `bad_input`: the only way in which arguments are refused.
 [[noreturn, gnu::cold]] void refuse_input(const detail::TextPart& message);
 /// As above, with a message of parts, as for `concat`.
@@ -91,6 +97,21 @@ UNISONO_DEFINITION std::string error::compose(const Fault& what) {
     }
     if (!what.message.empty()) text += concat({": ", what.message});
     return text;
+}
+
+[[gnu::noinline]] UNISONO_DEFINITION Fault detail::fault_of_exception(Fault other) {
+    try {
+        throw;
+    } catch (const error& failed) {
+        const int rank = other.rank;
+        other = failed.why();
+        if (other.rank < 0) other.rank = rank;
+    } catch (const std::exception& failed) {
+        other.message += failed.what();
+    } catch (...) {
+        other.message += "something that is no std::exception";
+    }
+    return other;
 }
 
 [[gnu::noinline]] UNISONO_DEFINITION void refuse_input(const detail::TextPart& message) {

@@ -26,12 +26,10 @@ template <class Body>
     try {
         std::forward<Body>(body)();
         return {};
-    } catch (const error& failed) {
-        return failed.why();
     } catch (const std::bad_alloc&) {
         return {.code = ErrorCode::refused, .message = "out of memory"};
-    } catch (const std::exception& failed) {
-        return {.code = ErrorCode::aborted, .message = failed.what()};
+    } catch (const std::exception&) {
+        return detail::fault_of_exception({.code = ErrorCode::aborted});
     } catch (...) {
         return {.code = ErrorCode::aborted, .message = "an exception that tells nothing of itself"};
     }

@@ -6,7 +6,7 @@
 /// standard's distributions differ between library implementations, and `<random>` is slow to
 /// compile.
 
-#include "unisono/core/config.hpp"
+#include "unisono/core/hash.hpp"
 
 #include <array>
 #include <concepts>
@@ -153,11 +153,9 @@ private:
 /// not depend on the micro-batch, replica or rank that processes the sample.
 constexpr CounterRandom sample_random(std::uint64_t seed, std::uint64_t epoch, std::uint64_t sample,
                                       std::uint32_t use = 0) {
-    std::uint64_t key =
+    const std::uint64_t key =
         seed ^ (epoch * 0x9e3779b97f4a7c15u) ^ 0x73616d706c650000u; // different from other streams of the seed
-    key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
-    key = (key ^ (key >> 27)) * 0x94d049bb133111ebu;
-    return CounterRandom(key ^ (key >> 31), use, sample);
+    return CounterRandom(detail::scrambled(key), use, sample);
 }
 
 UNISONO_NAMESPACE_END

@@ -1,15 +1,15 @@
 #pragma once
 
 /// \file
-/// Data sets: what the user supplies, and two small ones.
+/// Data sets, which the user supplies, and two small ones.
 ///
 /// A data set has a `size()` and returns a batch for any list of indices. The user chooses the type
 /// of batches.
 ///
 /// Laws: `size()` does not change during training; `batch(indices)` depends on the indices alone
-/// (order included); it is called with one index or more, each below `size()`, from one thread at a
-/// time per loader. Ranks that are threads of one process may share one data set: then they call
-/// `batch` concurrently, and it must be thread-safe, as const functions usually are.
+/// (order included); it is called with at least one index, each below `size()`, and by one thread
+/// at a time per loader. Ranks that are threads of one process may share one data set: then they
+/// call `batch` concurrently, so it must be thread-safe, as const functions usually are.
 ///
 /// | data set  | holds                                        | batch                          |
 /// |-----------|----------------------------------------------|--------------------------------|
@@ -29,7 +29,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <span> // and the concepts of ranges, without the adaptors of <ranges>
+#include <span> // and the concepts of ranges, but not the adaptors of <ranges>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -46,7 +46,7 @@ concept data_set = requires(D& data, std::span<const std::size_t> indices) {
 template <data_set D>
 using batch_of = std::remove_cvref_t<decltype(std::declval<D&>().batch(std::span<const std::size_t>{}))>;
 
-/// Rows of a batch, one after another, and their labels if the data have any.
+/// The rows of a batch, one after another, and their labels if the data have labels.
 template <class T, class Label = std::int32_t>
 struct RowBatch {
     std::vector<T> values = {}; ///< rows x width
@@ -63,7 +63,7 @@ struct RowBatch {
 };
 
 namespace detail {
-/// A temporary that owns its elements: a view of it would dangle.
+/// A temporary that owns its elements. A view of it would dangle.
 template <class R>
 concept owning_temporary = !std::is_lvalue_reference_v<R> && !is_span<std::remove_cv_t<R>> && std::ranges::range<R> &&
                            !std::ranges::borrowed_range<R> && !std::ranges::view<std::remove_cv_t<R>>;

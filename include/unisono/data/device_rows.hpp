@@ -2,8 +2,8 @@
 
 /// \file
 /// Batches on a device. Rows are gathered into pinned host memory and copied ahead on a separate
-/// stream, while the device works on earlier batches. Not in the umbrella: CUDA's streams come with
-/// unisono/nccl.hpp.
+/// stream, while the device works on earlier batches. Not in the umbrella; unisono/nccl.hpp
+/// provides CUDA's streams.
 
 #include "unisono/core/device_span.hpp"
 #include "unisono/core/list.hpp"
@@ -20,7 +20,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// A data set whose batches are rows of numbers, with or without labels, and that writes them to
+/// A data set whose batches are rows of numbers, with or without labels, and which writes them to
 /// given memory. RowData is one.
 template <class D>
 concept row_source = requires(const D& data, std::span<const std::size_t> indices, std::span<typename D::Value> values,
@@ -36,8 +36,8 @@ concept row_source = requires(const D& data, std::span<const std::size_t> indice
 ///
 /// `mark(m)` and `mark(m, stream)` place m after the work enqueued so far on its own stream, or on
 /// `stream`. `follow(m)` and `follow(m, stream)` make later work on that stream wait for m; the
-/// host does not wait. `wait(m)` makes the host wait, for a limited time, and throws after it. A
-/// mark that was never placed blocks nothing. Called from several threads, one at a time.
+/// host does not wait. `wait(m)` makes the host wait for a limited time, and then throws. A mark
+/// that was never placed blocks nothing. Several threads may call these functions, one at a time.
 template <class C>
 concept batch_copier =
     detail::movable_value<C> && std::default_initializable<typename C::Mark> &&
@@ -54,17 +54,17 @@ concept batch_copier =
 
 namespace detail {
 
-/// Memory of one batch on both sides, and the marks of its users.
+/// Memory of one batch on the host and on the device, and the marks of its users.
 template <class Copier>
 struct BatchRoom {
     std::shared_ptr<std::byte> pinned = {}, device = {};
     std::size_t bytes = 0;
     typename Copier::Mark copied = {};
     std::vector<std::pair<typename Copier::Stream, typename Copier::Mark>> users =
-        {}; ///< streams, and how far they used it
+        {}; ///< streams, and the position up to which each uses the memory
 };
 
-/// The rooms that no batch uses, in the order in which they were given back.
+/// The rooms that are not in use, in the order in which they were returned.
 template <class Copier>
 class BatchRooms {
 public:
@@ -78,14 +78,14 @@ public:
             try {
                 copier_.wait(room->copied);
                 wait_for_users(*room);
-            } catch (...) { // its user may still read it: leaked rather than overwritten
+            } catch (...) { // a user may still read it: the memory is leaked rather than overwritten
                 static_cast<void>(new std::pair(room->pinned, room->device));
             }
         }
     }
 
-    /// A room of `bytes` bytes that the host may write to, and whose copy waits for its last user.
-    /// Errors: the copier's.
+    /// Returns a room of `bytes` bytes. The host may write to it at once; its copy to the device
+    /// waits for the last users. Errors: the copier's.
     std::unique_ptr<Room> take(std::size_t bytes) {
         const std::lock_guard lock(mutex_);
         std::unique_ptr<Room> room;
@@ -93,7 +93,7 @@ public:
             room = std::make_unique<Room>();
         } else {
             copier_.wait(free_.front()->copied);
-            if (free_.front()->bytes < bytes) wait_for_users(*free_.front()); // its memory goes
+            if (free_.front()->bytes < bytes) wait_for_users(*free_.front()); // its memory is released
             room = std::move(free_.front());
             free_.erase(free_.begin());
         }
@@ -105,7 +105,7 @@ public:
         }
         return room;
     }
-    /// Copies what the host has written to the device.
+    /// Copies the room's bytes from the host to the device.
     void send(Room& room, std::size_t bytes) {
         const std::lock_guard lock(mutex_);
         for (auto& [stream, used] : room.users) copier_.follow(used);
@@ -119,14 +119,15 @@ public:
             if (known == stream) return;
         room.users.emplace_back(stream, typename Copier::Mark{});
     }
-    /// Called when a batch ends: work enqueued so far on its streams may still use the room.
+    /// Returns a room when its batch ends. Work enqueued so far on the batch's streams may still
+    /// use it.
     void give(std::unique_ptr<Room> room) noexcept {
         try {
             const std::lock_guard lock(mutex_);
             Room& one = *room;
             free_.push_back(std::move(room));
             for (auto& [stream, used] : one.users) copier_.mark(used, stream);
-        } catch (...) { // the device reports it to the next caller
+        } catch (...) { // the device reports the error to the next caller
         }
     }
 
@@ -142,7 +143,7 @@ private:
 
 } // namespace detail
 
-/// Rows of a batch on a device. Move-only; its memory is reused after its end.
+/// Rows of a batch on a device. Move-only. Its memory is reused after its end.
 template <class T, class L, batch_copier Copier>
 class DeviceRowBatch {
 public:
@@ -201,9 +202,9 @@ private:
     bool has_labels_ = false;
 };
 
-/// A data set like `data`, whose batches are on a device. Read ahead by a Loader (as `Trainer::fit`
-/// does), a batch's rows are gathered and copied while the device works on earlier batches. The
-/// host waits for the device only when the device is behind by all batches in use.
+/// A data set like `data`, whose batches are on a device. If a Loader reads ahead (as in
+/// `Trainer::fit`), a batch's rows are gathered and copied while the device works on earlier
+/// batches. The host waits for the device only if all batches in use are still to be processed.
 ///
 ///     un::RowData rows(values, width, labels);
 ///     un::DeviceRows data(rows, un::CudaPrefetch(world.endpoint().device()));
@@ -213,7 +214,7 @@ private:
 ///
 /// `data` must outlive it.
 /// Memory: one room per batch in use (a Loader's depth + 1), each in pinned host memory and on the
-/// device; allocated for the first batches, and again for larger ones.
+/// device. Rooms are allocated for the first batches, and again for larger ones.
 /// Errors: those of the data set and of the copier.
 template <row_source Data, batch_copier Copier>
 class DeviceRows {
@@ -249,7 +250,7 @@ public:
 
 private:
     static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_copyable_v<L>, "rows are copied as bytes");
-    static constexpr std::size_t apart = 256; ///< bytes to which devices want addresses aligned
+    static constexpr std::size_t apart = 256; ///< alignment of addresses for devices, in bytes
 
     const Data* data_;
     std::shared_ptr<detail::BatchRooms<Copier>> rooms_;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Reads a data set ahead of training, in the order of a stream of index lists.
+/// Reads batches of a data set ahead of training, in the order of a stream of index lists.
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
@@ -28,10 +28,12 @@ concept index_stream = detail::movable_value<S> && requires(S& stream, const S& 
     std::remove_cvref_t<decltype(stream.next())>{};
 };
 
-/// How a loader works.
+/// Options of a loader.
 struct LoaderOptions {
     static constexpr int most_depth = 1 << 16;
-    int depth = 2; ///< batches read ahead on a thread of the loader's own; 0: no thread, each is read when asked for
+    /// Batches that a thread of the loader reads ahead; 0: no thread, a batch is read when it is
+    /// asked for.
+    int depth = 2;
     std::chrono::nanoseconds timeout = std::chrono::minutes{10}; ///< longest wait for a batch (depth > 0), more than 0
     friend bool operator==(const LoaderOptions&, const LoaderOptions&) = default;
 };
@@ -40,11 +42,11 @@ struct LoaderOptions {
 /// order do not depend on the depth. For an empty index list the loader gives an item without a
 /// batch, and does not call the data set.
 ///
-/// An exception of the data set or of the stream is thrown by the `next()` that would have returned
-/// its batch, after all batches before it; then the stream has ended until the next restart. The
-/// data set must outlive the loader, and is called from one thread at a time.
+/// If the data set or the stream throws, the `next()` that would have returned the batch throws the
+/// exception, after all batches before it. Then the stream has ended until the next restart. The
+/// data set must outlive the loader; one thread at a time calls it.
 /// Memory: depth + 1 batches. The loader itself allocates nothing per batch. `restart()` and the
-/// destructor wait for the batch that is being read, and for no other.
+/// destructor wait only for the batch that is being read.
 template <data_set Data, index_stream Stream>
 class Loader {
     using Entry = std::remove_cvref_t<decltype(std::declval<Stream&>().next())>;
@@ -53,7 +55,7 @@ public:
     using Batch = batch_of<Data>;
 
     struct Item {
-        Entry entry = {};                ///< what the stream returned; its samples stay valid as long as the item
+        Entry entry = {};                ///< the stream's result; its samples stay valid as long as the item
         std::optional<Batch> batch = {}; ///< empty if there are no samples
     };
 
@@ -71,15 +73,16 @@ public:
     /// than the limit
     Item* next();
 
-    /// Drops what was read ahead and continues where `stream.restart(arguments...)` leads, for
-    /// instance to the next epoch.
+    /// Drops the batches that were read ahead, and continues at the position to which
+    /// `stream.restart(arguments...)` moves the stream, for instance in the next epoch. instance to
+    /// the next epoch.
     template <class... Arguments>
         requires requires(Stream& stream, Arguments&&... arguments) {
             stream.restart(std::forward<Arguments>(arguments)...);
         }
     void restart(Arguments&&... arguments) {
         detail::Lock lock{mutex_};
-        ended_ = true; // the reader starts no further batch
+        ended_ = true; // the reader starts no other batch
         consumer_wakes_.wait(lock, [this] { return !reading_; });
         for (Slot& slot : slots_) {
             slot.item.batch.reset();
@@ -97,7 +100,7 @@ public:
 private:
     struct Slot {
         Item item = {};
-        detail::List<std::size_t> samples = {}; // the reader's copy: the stream's own list is valid for one call only
+        detail::List<std::size_t> samples = {}; // a copy: the stream's own list is valid only until its next call
         std::exception_ptr thrown = {};
     };
 
@@ -112,14 +115,14 @@ private:
     void read_ahead();
 
     Data& data_;
-    Stream stream_; // touched by the reader while `reading_`, else under the mutex
+    Stream stream_; // accessed by the reader while `reading_`, otherwise under the mutex
     LoaderOptions options_;
     std::vector<Slot> slots_; // a ring: `filled_` slots from `first_` on, the consumer's (`held_`) first
     std::size_t first_ = 0;
     std::size_t filled_ = 0;
     bool held_ = false;
     bool reading_ = false;
-    bool ended_ = false; // nothing more is read until a restart
+    bool ended_ = false; // no batch is read until a restart
     bool quit_ = false;
     detail::Mutex mutex_;
     detail::Condition reader_wakes_;
@@ -154,10 +157,10 @@ template <data_set Data, index_stream Stream>
 typename Loader<Data, Stream>::Item* Loader<Data, Stream>::next() {
     if (options_.depth == 0) return read_now();
     detail::Lock lock{mutex_};
-    if (held_) { // give back the slot that the consumer had
+    if (held_) { // returns the consumer's slot
         Slot& slot = slots_[first_];
         lock.unlock();
-        slot.item.batch.reset(); // the batch dies on the thread that used it
+        slot.item.batch.reset(); // the batch is destroyed on the thread that used it
         lock.lock();
         held_ = false;
         first_ = (first_ + 1) % slots_.size();
@@ -169,7 +172,7 @@ typename Loader<Data, Stream>::Item* Loader<Data, Stream>::next() {
                                                 options_.timeout.count() / 1'000'000, " ms"}));
     if (filled_ == 0) return nullptr;
     Slot& slot = slots_[first_];
-    held_ = true; // so that the reader may fill another
+    held_ = true; // the reader may fill another slot
     reader_wakes_.wake_one();
     if (slot.thrown) std::rethrow_exception(std::exchange(slot.thrown, nullptr));
     return &slot.item;
@@ -201,7 +204,7 @@ typename Loader<Data, Stream>::Item* Loader<Data, Stream>::read_now() {
     Slot& slot = slots_[0];
     slot.item.batch.reset();
     if (ended_ || stream_.done()) return nullptr;
-    ended_ = true; // unless all goes well
+    ended_ = true; // stays true if reading throws
     read_into(slot);
     ended_ = false;
     return &slot.item;

@@ -1,15 +1,15 @@
 #pragma once
 
 /// \file
-/// How a process asks to be taken in. The first rank of an elastic world listens for those that
-/// come; a file in a folder says where. Ranks look between two updates, and never wait for somebody
-/// who comes:
+/// How a process asks to be added to an elastic world. The world's first rank listens for
+/// applicants; a file in a folder has its address. Ranks look for applicants between two updates,
+/// and never wait for them:
 ///
 ///     applicant -> member   hello, and the proof that it has the job's secret (proof.hpp)
 ///     member -> applicant   accepted, or refused with the reason
-///     applicant -> member   version, program, and where it listens for the members
-///
-/// Then it waits until members connect to it, who have decided to add it (membership.hpp).
+///     member -> applicant   accepted, or refused with the reason
+/// Then the applicant waits until members that have decided to add it connect to it
+/// (membership.hpp).
 
 #include "unisono/elastic/membership_messages.hpp"
 #include "unisono/launch/elastic_folder.hpp"
@@ -30,13 +30,14 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The options of all members that decide together, which must be alike.
+/// The options that must be equal on all members that decide together.
 struct ElasticTerms {
-    std::int64_t least = 1, most = 0;       ///< ranks
-    std::int64_t patience = 0, give_up = 0; ///< nanoseconds
-    std::string transport = {};             ///< its name
+    std::int64_t least = 1, most = 0;       ///< numbers of ranks
+    std::int64_t patience = 0, give_up = 0; ///< in nanoseconds
+    std::string transport = {};             ///< name of the transport
 
-    /// The first difference, as "ElasticOptions::most is 8 here and 4 there"; empty for none.
+    /// The first difference, as "ElasticOptions::most is 8 here and 4 there"; empty if there is
+    /// none.
     [[nodiscard]] std::string difference(const ElasticTerms& others, std::string_view here,
                                          std::string_view there) const {
         const std::pair<std::string_view, std::int64_t ElasticTerms::*> all[] = {{"least", &ElasticTerms::least},
@@ -67,7 +68,7 @@ inline void read(WireReader& in, ElasticTerms& terms) {
     terms.transport = in.text();
 }
 
-/// The words of an applicant about itself.
+/// The facts that an applicant sends about itself.
 struct Application {
     static constexpr std::uint32_t expected_version =
         UNISONO_VERSION_MAJOR << 20 | UNISONO_VERSION_MINOR << 10 | UNISONO_VERSION_PATCH;
@@ -99,8 +100,8 @@ inline bool decode(std::span<const std::byte> bytes, Application& application) {
     return in.finished() && application.applicant.host.size() <= 256;
 }
 
-/// Of the file that this process runs: ranks of one training run the same one. Zeros where it
-/// cannot be read.
+/// The digest of the file that this process runs; equal for all ranks of one training. Zeros if the
+/// file cannot be read.
 inline Digest program_digest() {
     const FileDescriptor file(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
     if (!file.valid()) return {};
@@ -111,12 +112,12 @@ inline Digest program_digest() {
     return hash.finish();
 }
 
-/// The member's side. One thread uses it. What waits here: a connection to an applicant that has
-/// proven itself, for half a second; and where looks are rare, each one, for a fiftieth of the time
-/// between them and at most 100 ms, if somebody answers.
+/// The member's side of an admission. One thread uses it. Time limits: connecting to a proven
+/// applicant takes at most 0.5 s. A call of `look` waits for an applicant's answer for at most 1/50
+/// of the interval between calls, and at most 100 ms.
 class AdmissionDesk {
 public:
-    /// `secret`: the file passes it on. `host`: of this process, as the others reach it.
+    /// `secret`: goes into the file. `host`: the address at which others reach this process.
     AdmissionDesk(MeetingPoint point, const JobToken& secret, std::string host, bool loopback,
                   const ElasticTerms& terms)
         : point_(std::move(point)), terms_(terms), listener_(listen_at(loopback, 0)) {
@@ -126,12 +127,12 @@ public:
         file_ = MeetingFile(point_);
     }
 
-    /// Hears those that come. Whether somebody waits whose application is in order.
+    /// Reads from applicants. True if a complete application waits.
     bool look() {
         const nanoseconds now = steady_now();
         keep_file(now);
         accept(now);
-        // Where an update takes long, an applicant gets in by one look.
+        // If updates take long, one call of `look` must suffice to admit an applicant.
         const nanoseconds until = now + std::min<nanoseconds>((now - std::exchange(looked_, now)) / 50, 100'000'000);
         while (hear_all(now) && until - now >= 20'000'000 && await_visitors(until)) {
         }
@@ -145,13 +146,13 @@ public:
             if (one.waits) found.push_back(*one.waits);
         return found;
     }
-    /// They have been added, and the world cannot be formed with them.
+    /// Refuses applicants that were added, because the world cannot be formed with them.
     void refuse(const std::vector<Applicant>& added, const std::string& why) {
         for (Visitor& one : visitors_)
             if (one.waits && std::find(added.begin(), added.end(), *one.waits) != added.end()) refuse(one, why);
         forget(added);
     }
-    /// They have been added, or did not answer when they were.
+    /// Forgets applicants that were added, or did not answer when they were added.
     void forget(const std::vector<Applicant>& added) {
         std::erase_if(visitors_, [&](const Visitor& one) {
             return one.waits && std::find(added.begin(), added.end(), *one.waits) != added.end();
@@ -163,8 +164,8 @@ private:
         Entrance entrance = {};
         Doorkeeper door = {};
         bool proven = false;
-        nanoseconds until = 0; ///< it must have said more, where it had some looks for it
-        int in_vain = 0;       ///< looks since it has said something
+        nanoseconds until = 0; ///< deadline for its next message, once it has had `least_looks` looks
+        int in_vain = 0;       ///< looks since its last message
         std::optional<Applicant> waits = {};
     };
     static constexpr std::size_t most_unproven = 64;
@@ -172,8 +173,8 @@ private:
     static constexpr int least_looks = 3;
     static constexpr nanoseconds silent_for = 5'000'000'000;
 
-    /// Somebody may take the file or the folder away, and a disk may be full: then no
-    /// process is added until it can be written again, and those that train need it not.
+    /// Writes the file again if it was removed. If that fails, for instance on a full disk, no
+    /// process is added until it succeeds; the training continues.
     void keep_file(nanoseconds now) {
         if (now < write_at_ || ::access(meeting_path(point_).c_str(), F_OK) == 0) return;
         try {
@@ -185,13 +186,13 @@ private:
                 {"unisono: warning: no process can be added to the elastic world for now: ", failed.why().message}));
         }
     }
-    /// Whether somebody who is not done has said something.
+    /// Reads from all applicants. True if one of them has sent something and is not done.
     bool hear_all(nanoseconds now) {
         bool goes_on = false;
         for (Visitor& visitor : visitors_) goes_on = hear(visitor, now) || goes_on;
         return goes_on;
     }
-    /// False: none of those that are not done says anything.
+    /// Waits for messages from applicants that are not done. False: none came in time.
     [[nodiscard]] bool await_visitors(nanoseconds until) const {
         std::vector<pollfd> polled;
         for (const Visitor& one : visitors_)
@@ -208,7 +209,7 @@ private:
             const auto strangers =
                 static_cast<std::size_t>(std::count_if(visitors_.begin(), visitors_.end(), unproven));
             if (visitors_.size() >= most_visitors) return;
-            if (strangers >= most_unproven) // the one that has been here longest
+            if (strangers >= most_unproven) // drops the oldest unproven connection
                 visitors_.erase(std::find_if(visitors_.begin(), visitors_.end(), unproven));
             set_up_connection(socket.get());
             visitors_.push_back({.entrance = {.socket = std::move(socket)}, .until = now + silent_for});
@@ -280,7 +281,7 @@ private:
         std::string other =
             application.terms.difference(terms_, "of this process", "of the elastic world's first rank");
         if (!other.empty()) return other;
-        // Members will connect to it: better that one of them finds now that it cannot be reached.
+        // Members will connect to the applicant, so a member checks now that it can be reached.
         std::string why = "no address";
         const Applicant& applicant = application.applicant;
         for (const SocketAddress& address : resolve(applicant.host, applicant.port, why))
@@ -296,7 +297,7 @@ private:
     std::vector<Visitor> visitors_;
     std::optional<Digest> program_;
     nanoseconds looked_ = steady_now();
-    nanoseconds write_at_ = 0; ///< the file again, if it is not there
+    nanoseconds write_at_ = 0; ///< the time of the next attempt to write the file
     bool has_warned_ = false;
 };
 

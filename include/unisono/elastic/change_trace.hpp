@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The record of the policy `Trace` over changes of an elastic world: the trainer of the next world
-/// continues it, after the change and its phases.
+/// Keeps the record of the policy `Trace` over changes of an elastic world. The trainer of the next
+/// world continues the record, after the change and its phases.
 
 #include "unisono/elastic/world.hpp"
 #include "unisono/observe/trace.hpp"
@@ -18,15 +18,15 @@ namespace detail {
 template <bool Traces>
 class ChangeTracer {
 public:
-    /// The trainer with this record ends. One that could not begin, as others were lost meanwhile,
-    /// has not got the record of before: that stays here.
+    /// Takes the record of a trainer that ends. If a trainer could not begin because ranks were
+    /// lost, it has not received the earlier record, which stays here.
     void take(TraceLog& log) {
         if (has_log_) return;
         log_ = std::move(log);
         has_log_ = true;
     }
-    /// The next world is there, and its trainer begins. `began`: this rank began to leave the world
-    /// before, after `updates` updates.
+    /// Called when the next world has been formed and its trainer begins. `began`: when this rank
+    /// began to leave the last world, after `updates` updates.
     void formed(nanoseconds began, const WorldChange& change) {
         interrupted(began);
         changes_.push_back({.at = began, .epoch = change.epoch, .lost = change.lost, .joined = change.joined});
@@ -38,13 +38,13 @@ public:
         add(Activity::agreeing, ended, agreed);
         add(Activity::meeting, agreed, starting_);
     }
-    /// This rank was added as `number`, and its trainer begins.
+    /// Called when this rank was added as `number` and its trainer begins.
     void added(std::uint64_t epoch, int number) {
-        if (starting_ != 0) return; // it begins again: others were lost meanwhile
+        if (starting_ != 0) return; // the trainer begins again, because ranks were lost in the meantime
         began_ = starting_ = steady_now();
         changes_.push_back({.at = began_, .epoch = epoch, .joined = {number}});
     }
-    /// The trainer with the record `next` has begun, on the rank `number`.
+    /// Called when the trainer with the record `next` has begun, on rank `number`.
     void begun(TraceLog& next, int number) {
         interrupted(steady_now());
         if (std::exchange(has_log_, false)) next = std::move(log_);
@@ -67,9 +67,9 @@ private:
 
     TraceLog log_;
     bool has_log_ = false;
-    std::vector<TraceEvent> events_; ///< for the next record
+    std::vector<TraceEvent> events_; ///< events for the next record
     std::vector<TraceChange> changes_;
-    nanoseconds began_ = 0, starting_ = 0; ///< of the change under way; 0: none
+    nanoseconds began_ = 0, starting_ = 0; ///< times of the change in progress; 0: none
     std::uint64_t updates_ = 0;
 };
 /// Records nothing.

@@ -1,32 +1,32 @@
 #pragma once
 
 /// \file
-/// The members that decide on the next membership, and the proposal.
+/// The members that decide on the next membership, and their proposal.
 ///
 /// A *quorum* is either a majority of the membership, or all of its members that are not gone. A
-/// member is *gone* when its death is proven, or when it has said goodbye in this epoch. So proven
-/// deaths leave any number to go on, and mere silence leaves a majority.
+/// member is *gone* when its death is proven, or when it has sent a goodbye in this epoch. So after
+/// proven deaths any number of members can continue; after mere silence only a majority can.
 ///
-/// Why two worlds cannot live: two quorums have a member in common, who reports what it has
-/// accepted, unless all members of one are gone. Then a late `decided` of theirs must not count: a
-/// member acts on it only if it has not promised a higher ballot since (Paxos alone would not ask
-/// that). A member that has acted on a decision answers older messages with `joined`, which counts
-/// as its promise and its acceptance in every ballot; so while it lives, no member that must hear
-/// all living members can choose otherwise.
+/// Why there are never two worlds: two quorums have a member in common, which reports what it has
+/// accepted, unless all members of one quorum are gone. In that case a late `decided` of theirs
+/// must not count: a member acts on it only if it has not promised a higher ballot since. (Paxos
+/// alone does not require that.) A member that has acted on a decision answers older messages with
+/// `joined`, which counts as its promise and its acceptance in every ballot. So while it lives, no
+/// member that must hear all living members can choose otherwise.
 ///
-/// *Adding.* A successor may name members that are added: processes that wait at a member. Who has
-/// not heard of the decision knows nothing of them, and may see all others that it knows die, and
-/// go on alone. So that they do not go on, too:
-/// - A member that was added takes part in nothing until each of the kept members has acted on the
-///   decision (it is `ready`), or is gone. Then all of these that live answer with `joined`, and
-///   none of them can choose otherwise. They tell those that are added who is `gone`.
-/// - Who was left behind and is not known to be gone is *doubtful*. While one is, a quorum needs
-///   one of its *elders*, the members that it knows: as long as an elder lives, the doubtful one
-///   does not go on alone.
-/// - The majority is one of the kept members, until the next membership. So an added member that is
-///   silent at once stops no other.
-/// A member that was added has no state until a world has brought it one. Where no member that has
-/// a state is left, all end with an error.
+/// *Adding.* A successor may contain added members: processes that wait at a member. A member that
+/// did not hear the decision does not know the added members. If all members that it knows die, it
+/// continues alone. Three rules stop the added members from continuing as well:
+/// - An added member takes part in nothing until each of the kept members has acted on the decision
+///   (it is `ready`), or is gone. Then all kept members that live answer with `joined`, and none of
+///   them can choose otherwise. They tell the added members which members are `gone`.
+/// - A member that was left behind, and is not known to be gone, is *doubtful*. While there is a
+///   doubtful member, a quorum needs one of that member's *elders*, the members that it knows: as
+///   long as an elder lives, the doubtful member does not continue alone.
+/// - Until the next membership, the majority is one of the kept members. So an added member that is
+///   silent from the start stops no other.
+/// An added member has no state until it gets the state in a world. If no member with a state is
+/// left, all members end with an error.
 
 #include "unisono/core/time.hpp"
 #include "unisono/elastic/membership_messages.hpp"
@@ -41,30 +41,30 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The conditions of the protocol's proof. Tests leave out one of these, and look whether they
-/// notice.
+/// The conditions of the protocol's proof. Tests leave out one of them, and check that they detect
+/// the violation.
 struct MembershipRules {
     static constexpr bool checks_epochs = true;
     static constexpr bool needs_quorum = true;
     static constexpr bool agrees_on_updates = true;
     static constexpr bool needs_elders = true;
-    static constexpr bool added_members_wait = true; ///< until the kept ones have acted on the decision
+    static constexpr bool added_members_wait = true; ///< until the kept members have acted on the decision
 };
 
-/// Where a member stands.
+/// The state of a member in the protocol.
 enum class MembershipPhase : std::uint8_t {
-    member,      ///< of a world that works
-    voting,      ///< for the next membership
-    gathering,   ///< the others of the next membership are awaited
-    formed,      ///< all are there
+    member,      ///< the member's world works
+    voting,      ///< votes for the next membership
+    gathering,   ///< waits for the others of the next membership
+    formed,      ///< all members of the next membership are there
     left_behind, ///< the next membership is without this member
     no_quorum,   ///< too many members have been silent for too long
-    no_state,    ///< all that had the training's state are gone
+    no_state,    ///< all members that had the training's state are gone
 };
 
 struct MembershipTimes {
-    nanoseconds patience = 30'000'000'000; ///< until a silent member is suspected
-    nanoseconds give_up = 600'000'000'000; ///< after so long without a decision there is none
+    nanoseconds patience = 30'000'000'000; ///< time until a silent member is suspected
+    nanoseconds give_up = 600'000'000'000; ///< time without a decision after which there is none
 };
 
 /// The knowledge of a member about its membership.
@@ -81,12 +81,12 @@ protected:
         const auto found = gone_.find(member);
         return found != gone_.end() && found->second;
     }
-    /// `heard`: what it said last has come.
+    /// Notes that a member is gone. `heard`: its last messages have arrived.
     void note_gone(int member, bool heard) {
         gone_[member] = true;
         if (!heard) unheard_[member] = true;
     }
-    /// It is not gone, or nothing of its last words has come.
+    /// True if a member is not gone, or its last messages have not arrived.
     [[nodiscard]] bool says_nothing(int member) const {
         return !is_gone(member) || unheard_.find(member) != unheard_.end();
     }
@@ -96,7 +96,7 @@ protected:
         return me_;
     }
 
-    /// How many members come before this one as proposers.
+    /// The number of members that propose before this one.
     [[nodiscard]] nanoseconds turn() const {
         nanoseconds before = 0;
         for (const int member : members_) {
@@ -105,33 +105,33 @@ protected:
         }
         return before;
     }
-    /// Says who is not among those that go on.
+    /// True if a message says that this member is not among those that continue.
     [[nodiscard]] bool is_end_for_me(const MembershipMessage& message) const {
         return message.word == MembershipWord::decided &&
                !std::binary_search(message.successor.members.begin(), message.successor.members.end(), me_);
     }
-    /// A majority, or all that are not gone.
+    /// True for a majority, or for all members that are not gone.
     [[nodiscard]] bool has_quorum(const std::map<int, bool>& by) const {
         if (!Rules::needs_quorum) return true;
-        // Cheap test first: so few are no majority, and not all that are left.
+        // A cheap test first: too few for a majority, and not all that are left.
         if (2 * by.size() <= kept_members() && by.size() + gone_.size() < members_.size()) return false;
         const auto kept = members_.begin() + static_cast<std::ptrdiff_t>(kept_members());
         const auto heard =
             std::count_if(members_.begin(), kept, [&](int member) { return by.find(member) != by.end(); });
         return (2 * heard > kept - members_.begin() || (has_all(by) && !may_be_left_behind())) && has_elder(by);
     }
-    /// Members have ended whose last words this one could not hear: with others, that have died
-    /// since, they may have gone on without it, and may have come to the end.
+    /// Members have ended whose last words this one did not hear. They may have gone on without it,
+    /// with members that have died since, and may have finished.
     [[nodiscard]] bool may_be_left_behind() const {
         return kept_members() > 2 && std::any_of(members_.begin(), members_.end(),
                                                  [&](int member) { return unheard_.find(member) != unheard_.end(); });
     }
-    /// No membership can follow: the same, and no other lives.
+    /// No membership can follow: `may_be_left_behind`, and no other member lives.
     [[nodiscard]] bool is_alone_in_doubt() const {
         return may_be_left_behind() &&
                std::all_of(members_.begin(), members_.end(), [&](int one) { return one == me_ || is_gone(one); });
     }
-    /// Of this membership, those that the one before it had.
+    /// The number of members that this membership has kept from the one before.
     [[nodiscard]] std::size_t kept_members() const {
         return decision_.members.empty() ? members_.size() : decision_.kept();
     }
@@ -144,20 +144,20 @@ protected:
         return std::any_of(decision_.doubtful.begin(), decision_.doubtful.end(),
                            [&](int member) { return !is_gone(member); });
     }
-    /// No membership can follow: somebody may live who was left behind, and all whom it knows are
-    /// gone.
+    /// No membership can follow: a member that was left behind may live, and every member that it
+    /// knows is gone.
     [[nodiscard]] bool has_no_elders() const {
         return Rules::needs_elders && has_doubtful() &&
                std::all_of(decision_.elders.begin(), decision_.elders.end(), [&](int elder) { return is_gone(elder); });
     }
     [[nodiscard]] bool has_all(const std::map<int, bool>& by) const {
-        return by.size() + gone_.size() >= members_.size() && // cheap test first
+        return by.size() + gone_.size() >= members_.size() && // a cheap test first
                std::all_of(members_.begin(), members_.end(),
                            [&](int member) { return is_gone(member) || by.find(member) != by.end(); });
     }
 
-    /// The proposal of a proposer that is free: those that have promised, and those that wait at
-    /// them.
+    /// The proposal of a proposer that is free to choose: the members that have promised, and the
+    /// applicants that wait at them.
     [[nodiscard]] Successor successor_of(const Promises& promises) const {
         Successor proposed;
         for (const auto& [from, promise] : promises) {
@@ -176,12 +176,12 @@ protected:
 
     int me_;
     std::vector<int> members_;
-    Successor decision_; ///< that has made them
+    Successor decision_; ///< the decision that has made `members_`
     int next_number_;
     std::size_t most_ = ~std::size_t{0};
     std::map<int, bool> gone_;
-    std::map<int, bool> unheard_; ///< of these: their connections to this member had been cut
-    std::vector<int> unwanted_;   ///< live, and are left out of what this member proposes
+    std::map<int, bool> unheard_; ///< gone members whose connections to this member were cut before
+    std::vector<int> unwanted_;   ///< members that live, but that this member leaves out of its proposals
 
 private:
     [[nodiscard]] bool is_unwanted(int member) const {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// One call of `fit` over an elastic world, on one rank: a sequence of calls over groups.
+/// One call of `fit` over an elastic world, on one rank: a sequence of calls of `fit` over groups.
 
 #include "unisono/trainer/failure.hpp"
 #include "unisono/trainer/fit.hpp"
@@ -16,7 +16,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// `Trainer`: of trainer.hpp, whose state it moves on.
+/// `Trainer`: that of trainer.hpp, whose state this object updates.
 template <class Trainer, class Data, class OnUpdate>
 class ElasticFit {
 public:
@@ -30,16 +30,16 @@ public:
     FitReport run() {
         of_.world_->set_complete(false);
         of_.missed_ = false;
-        if (state_.fits < number_) { // else others have finished it
+        if (state_.fits < number_) { // else other ranks have finished this call
             of_.remember();
             try {
                 of_.surviving([&] { in_this_world(); });
             } catch (...) {
                 state_.fit_end = -1;
-                if (of_.inner_) of_.remember(); // a start that was refused is not kept
+                if (of_.inner_) of_.remember(); // drops a start that was refused
                 throw;
             }
-            if (state_.fits < number_) { // else another rank's state is here
+            if (state_.fits < number_) { // else this rank has got the state of one that has finished
                 state_.fits = number_;
                 ++state_.passes;
             }
@@ -62,9 +62,10 @@ private:
         if constexpr (observed)
             if (std::exchange(of_.missed_, false))
                 told_to_stop_ = !telling_all(of_.world_->group(), "Trainer::fit", [&] { return tell(state_.last); });
-        if (state_.fits >= number_) return; // others have finished it
+        if (state_.fits >= number_) return; // other ranks have finished it
         FitOptions rest = options_;
-        if (state_.fit_end < 0) { // it begins: for the first time, or after a snapshot from before it
+        // The call begins: for the first time, or after a return to a snapshot from before it.
+        if (state_.fit_end < 0) {
             state_.sums = {};
             if (options_.start) {
                 state_.progress.position = start_;
@@ -85,7 +86,7 @@ private:
             of_.confirm_snapshot();
         }
     }
-    /// After each update: whether the training goes on.
+    /// Called after each update. Returns true if the training continues.
     bool note(const UpdateReport& update) {
         state_.sums.add(update);
         state_.last = update;
@@ -105,10 +106,10 @@ private:
     Data& data_;
     const FitOptions& options_;
     OnUpdate& on_update_;
-    std::uint64_t number_; ///< of this call
-    std::size_t changes_;  ///< of the world, before it
+    std::uint64_t number_; ///< number of this call
+    std::size_t changes_;  ///< changes of the world before this call
     bool others_have_begun_;
-    bool told_to_stop_ = false; ///< by the observer, and not by a signal
+    bool told_to_stop_ = false; ///< the observer has stopped the training, and not a signal
     Position start_ = {};
     std::optional<FitReport> undisturbed_;
 };

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// How worlds follow one another: a formation makes the first one, and after each loss, and when
-/// ranks are added, the next. What moves between members is the medium's: sockets
+/// How worlds follow one another: a formation makes the first world, and the next one after each
+/// loss and when ranks are added. A medium carries the messages between members: sockets
 /// (network_medium.hpp), or virtual time (unisono/simulate_elastic.hpp).
 
 #include "unisono/elastic/membership.hpp"
@@ -23,18 +23,18 @@ UNISONO_NAMESPACE_BEGIN
 
 /// Options of an elastic world.
 struct ElasticOptions {
-    int least = 1;                 ///< ranks with which it goes on; with fewer, all end with an error
-    int most = detail::most_ranks; ///< more are not taken in
+    int least = 1; ///< least number of ranks with which the world continues; with fewer, all end with an error
+    int most = detail::most_ranks; ///< greatest number of ranks
     bool joins =
-        false; ///< this process is added to a world that is there; so says UNISONO_JOINS=1, and auto where there is one
+        false; ///< add this process to a running world. Default: UNISONO_JOINS (1: yes; auto: yes, if a world is found)
     std::string folder =
-        {}; ///< in which processes that come find the world; empty: where its ranks meet by a folder, that one
-    /// After a loss: until a rank that is silent, and not known to be dead, is taken to be lost. It
-    /// must be longer than a rank may compute without a call of the library, and several times as
-    /// long as the ranks need to connect to each other. At least 10 ms.
+        {}; ///< the folder through which new processes find the world. Empty: the rendezvous folder, if there is one
+    /// After a loss: the time after which a rank that is silent, and not known to be dead, counts
+    /// as lost. It must be longer than a rank may compute without a call of the library, and
+    /// several times as long as the ranks need to connect to each other. At least 10 ms.
     std::chrono::nanoseconds patience = std::chrono::seconds(30);
-    std::chrono::nanoseconds give_up = std::chrono::minutes(10); ///< wait for a majority that does not answer
-    JoinOptions join = {};                                       ///< of each world
+    std::chrono::nanoseconds give_up = std::chrono::minutes(10); ///< time to wait for a majority that does not answer
+    JoinOptions join = {};                                       ///< options of each world
 
     friend bool operator==(const ElasticOptions&, const ElasticOptions&) = default;
 };
@@ -54,18 +54,18 @@ inline void check_elastic(const ElasticOptions& options) {
     check_join(options.join);
 }
 
-/// One world of several. `members`: the numbers of its ranks.
+/// One world of a sequence. `members`: the numbers of its ranks.
 template <class Transport>
 struct FormedWorld {
     Group<Transport> group;
     std::uint64_t epoch = 0;
     std::vector<int> members = {};
     int source = 0;           ///< the most advanced rank of this world
-    nanoseconds agreed = 0;   ///< when its members had been agreed on
+    nanoseconds agreed = 0;   ///< the time at which its members had been agreed on
     bool is_new_here = false; ///< this process was added, and has no state of the training
 };
 
-/// The source of an elastic world's worlds. One thread uses it.
+/// Makes the worlds of an elastic world. One thread uses it.
 template <class Transport>
 class Formation {
 public:
@@ -75,16 +75,16 @@ public:
     virtual ~Formation() = default;
 
     [[nodiscard]] virtual FormedWorld<Transport> first() = 0;
-    /// After the last world has failed and was destroyed; this rank has made `updates`, or has
-    /// `no_state_yet`. Errors: see ElasticWorld.
+    /// Makes the next world, after the last one has failed and was destroyed. This rank has made
+    /// `updates`, or has `no_state_yet`. Errors: see ElasticWorld.
     [[nodiscard]] virtual FormedWorld<Transport> next(std::uint64_t updates) = 0;
-    /// Whether processes wait that can be added. Cheap; nothing is waited for.
+    /// True if processes wait that can be added. Cheap; does not wait.
     [[nodiscard]] virtual bool look_for_applicants() { return false; }
-    /// More than that many members have nothing to do: processes that come are not added beyond it.
+    /// Sets the number of members beyond which no process is added, because it would have no work.
     virtual void take_in_at_most(int) {}
-    /// Of the clock by which it measures.
+    /// The time by the clock that the formation uses.
     [[nodiscard]] virtual nanoseconds now() const { return steady_now(); }
-    /// The training has come to its end: processes that come later find none.
+    /// Tells that the training is complete: processes that come later find no world.
     void set_complete(bool complete) { complete_ = complete; }
     [[nodiscard]] bool is_complete() const { return complete_; }
 
@@ -119,35 +119,35 @@ inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<
     return error(fault);
 }
 
-/// A formation over a medium, which connects members, meets as the next world's ranks, and hears
-/// those that wait to be added. `Medium`:
+/// A formation over a medium. The medium connects members, makes a group of the next world's ranks,
+/// and reads from processes that wait to be added. `Medium`:
 ///
 ///     nanoseconds now() const;
 ///     int me() const;                        -1: this process has no number yet
 ///     bool is_to_be_added() const;
 ///     std::vector<int> connect();            the first world's members, connected. Collective.
-///     Group<Transport> first_group();        of all of them. Collective.
+///     Group<Transport> first_group();        a group of all of them. Collective.
 ///     void send(int to, const MembershipMessage&);
 ///     bool knows(int member) const;          whether there is or was a connection
 ///     bool reach(int member, Applicant);     connects; false: its process has ended
-///     void wait(until, heard, lost, came);   heard(from, message), came(member), and
-///                                            lost(member, whether its last words have come)
+///     void wait(until, heard, lost, came);   calls heard(from, message), came(member), and
+///                                            lost(member, whether its last messages have arrived)
 ///     Group<Transport> meet(members, epoch, allowed, wait(until));
 ///     void all_are_here();                   no process connects until the next change
-///     void listen(first, in_first_world);    `first`: this member hears those that come
-///     bool look();                           whether somebody waits
+///     void listen(first, in_first_world);    `first`: this member listens for applicants
+///     bool look();                           whether an applicant waits
 ///     std::vector<Applicant> applicants() const;
 ///     void forget(const std::vector<Applicant>&);   those that are left out ask again
-///     void refuse(const std::vector<Applicant>&, why);   they hear why they are left out
-///     void end_training() const;             by each member that comes to the end, as it leaves
-///     void hear_refusal();                   of a process that is added. Errors: it is left out
-///     void apply(nanoseconds deadline);      asks to be added, unless it has. Errors: refused.
+///     void refuse(const std::vector<Applicant>&, why);   tells them why they are left out
+///     void end_training() const;             called by each member that finishes, as it leaves
+///     void hear_refusal();                   of an applicant. Errors: why it is left out
+///     void apply(nanoseconds deadline);      asks to be added, once. Errors: refused.
 ///     error not_added() const;               after the deadline
 template <class Transport, class Medium, class Rules = MembershipRules>
 class MembershipFormation final : public Formation<Transport> {
 public:
     MembershipFormation(const ElasticOptions& options, Medium medium) : options_(options), medium_(std::move(medium)) {}
-    /// In a child that the process has forked nothing is said: it would be in the parent's name.
+    /// In a forked child of the process, sends nothing: it would speak in the parent's name.
     ~MembershipFormation() override {
         if (!membership_ || owner_ != ::getpid()) return;
         if (this->is_complete() && std::uncaught_exceptions() == 0 && membership_->phase() == Phase::member)
@@ -155,7 +155,7 @@ public:
         try {
             membership_->leave();
             send();
-        } catch (const std::bad_alloc&) { // the end of its process says it, too
+        } catch (const std::bad_alloc&) { // the end of the process tells the others as well
         }
     }
 
@@ -208,11 +208,11 @@ private:
     }
     void listen(bool in_first_world) { medium_.listen(membership_->members().front() == medium_.me(), in_first_world); }
 
-    /// The membership that is being chosen, and its world.
+    /// Completes the choice of the next membership, and forms its world.
     FormedWorld<Transport> form(std::uint64_t updates) {
-        // Where a rank dies that has voted for the next world, the others wait for it so long;
-        // where all are just slow they try again. A rank that waits here answers no votes, so it
-        // gives up before the others suspect it.
+        // How long to wait for a rank of the next world. It may have died after its vote, or all
+        // may be slow: then the members vote again. A rank that waits here answers no votes, so it
+        // must give up before the others suspect it.
         const nanoseconds patience = options_.patience.count();
         nanoseconds allowed = std::min<nanoseconds>(
             300'000'000 + 5'000'000 * static_cast<nanoseconds>(membership_->members().size()), patience / 4);
@@ -239,8 +239,8 @@ private:
             membership_->begin(updates, medium_.now());
         }
     }
-    /// The members failed by something else than a loss. If there are new ones among them, these do
-    /// not fit, and this member proposes the next membership without them.
+    /// The world failed, and no rank was lost. If members were added, they are the cause, and this
+    /// member proposes the next membership without them.
     bool leave_out_added(const error& failed) {
         const Successor& decision = membership_->decision();
         const auto added = decision.members.begin() + static_cast<std::ptrdiff_t>(decision.kept());
@@ -251,7 +251,7 @@ private:
         membership_->leave_out({added, decision.members.end()});
         return true;
     }
-    /// Waits until members of the world that is there have added this process.
+    /// Waits until members of a running world have added this process.
     FormedWorld<Transport> added() {
         const nanoseconds deadline = deadline_after(medium_.now(), options_.join.rendezvous.timeout);
         while (!membership_ && medium_.now() < deadline) {
@@ -261,7 +261,7 @@ private:
         if (!membership_) throw medium_.not_added();
         return form(no_state_yet);
     }
-    /// The first that one hears who has been added: who its members are.
+    /// Handles the first message to an added process, which names the members.
     void become_member(int from, const MembershipMessage& message) {
         if (message.word != MembershipWord::ready ||
             !std::binary_search(message.successor.members.begin(), message.successor.members.end(), medium_.me()))
@@ -271,7 +271,8 @@ private:
             if (medium_.knows(member)) membership_->introduce(member);
         membership_->receive(from, message, medium_.now());
     }
-    /// Members connect to those that were added; of these, each to those with lower numbers.
+    /// Kept members connect to each added member. An added member connects to those with lower
+    /// numbers.
     void reach_added() {
         if (membership_->decision().added.empty()) return;
         const Successor decision = membership_->decision();
@@ -290,7 +291,7 @@ private:
         reach_added();
         for (const auto& [to, message] : membership_->take_messages()) medium_.send(to, message);
     }
-    /// Hears what comes.
+    /// Waits for messages until the given time, and handles them.
     void wait(nanoseconds until) {
         medium_.wait(
             until,
@@ -324,7 +325,7 @@ private:
     int owner_ = ::getpid();
     std::unique_ptr<Membership<Rules>> membership_;
     nanoseconds look_at_ = 0;
-    int busy_ = 0; ///< ranks that have something to do in the training, as it says
+    int busy_ = 0; ///< number of ranks for which the training has work
 };
 
 } // namespace detail

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// How many replicas each rank hosts, and a warning where these are not equally many; policies for
-/// fewer ranks.
+/// The number of replicas that each rank hosts, a warning if it differs between ranks, and policies
+/// for fewer ranks.
 
 #include "unisono/core/text.hpp"
 
@@ -13,7 +13,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Empty where `ranks` ranks host equally many of `replicas` replicas.
+/// A warning; empty if all of `ranks` ranks host the same number of `replicas` replicas.
 inline std::string uneven_hosting_text(std::int64_t replicas, std::int64_t ranks, std::uint64_t epoch) {
     if (ranks < 1 || replicas % ranks == 0) return {};
     const std::int64_t fewest = replicas / ranks, with_more = replicas % ranks, with_fewest = ranks - with_more;
@@ -26,15 +26,15 @@ inline std::string uneven_hosting_text(std::int64_t replicas, std::int64_t ranks
                    "; an update takes as long as the ranks with most need. With ", below, " or ", above,
                    " ranks all host equally many\n"});
 }
-/// On the standard error. Of hosting that has no number of replicas there is nothing to say.
+/// Prints the warning on standard error. Without a number of replicas there is no warning.
 template <class Hosting>
 void warn_of_uneven_hosting(const Hosting& hosting, std::int64_t ranks, std::uint64_t epoch) {
     if constexpr (requires { hosting.count; })
         static_cast<void>(std::fputs(uneven_hosting_text(hosting.count, ranks, epoch).c_str(), stderr));
 }
 
-/// The policy for a world of `ranks` ranks, where it names others of them. The first membership has
-/// the policy as it was given, so that a mistake in it is refused.
+/// Returns the policy for a world of `ranks` ranks, if it names ranks that do not exist there. The
+/// first membership gets the policy as it was given, so that an error in it is refused.
 template <class Policy>
 Policy within(const Policy& policy, std::uint64_t epoch, int ranks) {
     if (epoch == 0) return policy;

@@ -1,13 +1,12 @@
 #pragma once
 
 /// \file
-/// Agreement on the members of the next world: the members of a world that has lost some of its
-/// ranks, or is to get more, agree on those of the next one, and on the rank whose committed
-/// updates are the most. A state machine without sockets, clocks or threads: tests run it in
-/// virtual time.
+/// Agreement on the members of the next world. The members of a world that has lost ranks, or gets
+/// more, agree on the members of the next one, and on the rank with the most committed updates. It
+/// is a state machine without sockets, clocks or threads; tests run it in virtual time.
 ///
 /// A *membership* is a set of members; memberships are numbered by *epochs*. The members of epoch e
-/// choose those of e + 1 by a single-decree Paxos (Lamport, "Paxos Made Simple", 2001):
+/// choose those of epoch e + 1 by a single-decree Paxos (Lamport, "Paxos Made Simple", 2001):
 ///
 ///     proposer                   prepare(ballot)             -> all
 ///     member                     promise(its updates, what it has accepted) -> proposer
@@ -19,15 +18,14 @@
 ///     member of the successor    ready                       -> its first member, and those added
 ///     member that was added      ready                       -> all
 ///     first member, with all     whole                       -> the others of the successor
-///     member that is behind      ask                         -> who has sent of a later epoch
+///     member that is behind      ask                         -> the sender of a later epoch
 ///
-/// A change costs each member a few messages. The proposer writes three times to each member, and
-/// the first member once. Where another member proposed, the first one writes twice.
+/// A change costs each member a few messages. The proposer sends three messages to each member, and
+/// the first member one. If another member proposes, the first member sends two.
 ///
-/// What a quorum is, and why there are never two worlds: electorate.hpp.
+/// electorate.hpp defines a quorum, and says why there are never two worlds.
 ///
-/// A process that was lost, or left behind, comes back only as a new member, with a number of its
-/// own.
+/// A process that was lost or left behind can come back only as a new member, with a new number.
 
 #include "unisono/core/time.hpp"
 #include "unisono/elastic/electorate.hpp"
@@ -43,7 +41,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One member's part.
+/// One member of a membership.
 template <class Rules = MembershipRules>
 class Membership : MembershipOutbox<Rules> {
     using Base = MembershipOutbox<Rules>;
@@ -60,7 +58,7 @@ public:
     Membership(int me, std::vector<int> members, Times times) : Base(me, std::move(members), {}, 0), times_(times) {
         next_number_ = members_.empty() ? 0 : members_.back() + 1;
     }
-    /// A member that `decided` adds as number `me`.
+    /// A member that the message `decided` adds as number `me`.
     Membership(int me, const MembershipMessage& decided, Times times, nanoseconds now)
         : Base(me, decided.successor.members, decided.successor, decided.successor.next_number), times_(times),
           phase_(Phase::gathering), epoch_(decided.epoch + 1), updates_(no_state_yet),
@@ -72,49 +70,52 @@ public:
     [[nodiscard]] Phase phase() const { return phase_; }
     [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
     [[nodiscard]] const std::vector<int>& members() const { return members_; }
-    /// In the phases `gathering` and `formed`: the last decision.
+    /// The last decision; in the phases `gathering` and `formed`.
     [[nodiscard]] const Successor& decision() const { return decision_; }
-    /// The time at which `tick` is due next.
+    /// The time at which `tick` must be called next.
     [[nodiscard]] nanoseconds next_tick() const {
         return phase_ == Phase::voting || phase_ == Phase::gathering ? due_ : never;
     }
-    /// Applicants that were added since the last world that worked, also those that are left out
-    /// again: they have been silent.
+    /// The applicants that were added since the last working world, including those that were left
+    /// out again because they were silent.
     [[nodiscard]] const std::vector<Applicant>& have_been_added() const { return have_been_added_; }
-    /// The applicants at this member, which may be added when the members next vote.
+    /// Sets the applicants at this member, which may be added at the next vote.
     void expect(std::vector<Applicant> applicants) { applicants_ = std::move(applicants); }
-    /// Applicants are added to what this member proposes while it has fewer members.
+    /// Limits the members of this member's proposals: applicants are added only up to this number.
     void take_in_at_most(std::size_t members) { most_ = members; }
-    /// Proposals of this member are without these, which live: they are doubtful then.
+    /// Leaves these members out of this member's proposals. They live, so they become doubtful.
     void leave_out(std::vector<int> members) { unwanted_ = std::move(members); }
-    /// Another member of this membership can be reached only now: it hears that this one is there.
+    /// Called when another member of this membership can be reached for the first time. Tells it
+    /// that this member is there.
     void introduce(int other) {
         const auto past = past_.find(epoch_ - 1);
         if (epoch_ == 0 || past == past_.end()) return;
         send_as(MembershipWord::ready, other, past->second);
     }
 
-    /// This member's world has failed after `updates` committed updates. The member votes for the
-    /// next one.
+    /// Called when this member's world has failed after `updates` committed updates. The member
+    /// votes for the next membership.
     void begin(std::uint64_t updates, nanoseconds now) {
         updates_ = updates;
         start_vote(now);
         replay(now);
     }
-    /// The next world has been formed, and works.
+    /// Called when the next world has been formed.
     void work() {
         unwanted_.clear();
         have_been_added_.clear();
         phase_ = Phase::member;
         started_ = never;
-        if (epoch_ != 0 && !Base::has_doubtful()) past_.erase(past_.begin(), past_.find(epoch_ - 1)); // none asks
+        // No member asks for these any more.
+        if (epoch_ != 0 && !Base::has_doubtful()) past_.erase(past_.begin(), past_.find(epoch_ - 1));
     }
-    /// This member ends.
+    /// Called when this member ends: says goodbye.
     void leave() {
         for (const int other : members_) send(other, {.word = MembershipWord::goodbye, .epoch = epoch_});
     }
 
-    /// A member's process is known to have ended. `heard`: what it said last has come.
+    /// Called when a member's process is known to have ended. `heard`: its last messages have
+    /// arrived.
     void lost(int member, nanoseconds now, bool heard = true) {
         if (!is_gone(member)) tell_added(member);
         Base::note_gone(member, heard);
@@ -152,7 +153,8 @@ public:
             }
         }
         if (phase_ == Phase::left_behind || phase_ == Phase::no_quorum || phase_ == Phase::no_state) return;
-        if (phase_ == Phase::gathering) start_vote(now); // others of the next membership have given this one up
+        // The others of the next membership have given this member up.
+        if (phase_ == Phase::gathering) start_vote(now);
         handle(from, message, now);
     }
 
@@ -176,7 +178,7 @@ public:
         propose(now);
     }
 
-    /// Members that have not answered, and are not gone or could not be heard, for an error's text.
+    /// Members that have not answered, and are not gone or could not be heard; for an error's text.
     [[nodiscard]] std::vector<int> silent() const {
         std::vector<int> found;
         for (const int member : members_)
@@ -190,7 +192,7 @@ private:
 
     [[nodiscard]] static int proposer_of(std::uint64_t ballot) { return static_cast<int>(ballot % most_members); }
     [[nodiscard]] bool heard_of(int member) const { return heard_.find(member) != heard_.end(); }
-    /// Of a member that was added: each of those that were kept is here, or gone.
+    /// For an added member: takes part once each kept member is there or gone.
     void begin_if_kept_are_there(nanoseconds now) {
         const std::map<int, bool>& ready = ready_[epoch_ - 1];
         for (std::size_t i = 0; i < decision_.kept(); ++i)
@@ -200,7 +202,7 @@ private:
         else see_who_is_ready();
         replay(now);
     }
-    /// Those that were added hear who is gone: they have no connection to it, or none yet.
+    /// Tells the added members that a member is gone. They have no connection to it, or not yet.
     void tell_added(int member) { send_added_as(MembershipWord::gone, {.epoch = epoch_, .member = member}); }
 
     void start_vote(nanoseconds now) {
@@ -213,7 +215,7 @@ private:
         due_ = now + turn() * times_.patience;
         if (turn() == 0) propose(now);
     }
-    /// Messages that came before their epoch.
+    /// Handles messages that had arrived before their epoch.
     void replay(nanoseconds now) {
         for (const auto& [from, message] : std::exchange(later_, {})) receive(from, message, now);
     }
@@ -310,14 +312,14 @@ private:
             return;
         case MembershipWord::ready:
             ready_[epoch_][from] = true;
-            // Only malformed: its sender knows that this member has decided.
+            // Malformed if empty: the sender knows that this member has decided.
             if (message.successor.members.empty()) return;
             [[fallthrough]];
         case MembershipWord::decided:
             if (message.ballot >= promised_) return decide(message.successor, message.ballot, now, false);
-            // The members that chose it may be gone, and the others choose anew.
+            // The members that chose it may be gone, and the others may choose again.
             if (follows_one_that_is_gone()) return propose(now);
-            later_.emplace_back(from, message); // shows `lost` that others have decided
+            later_.emplace_back(from, message); // tells `lost` that others have decided
             return;
         case MembershipWord::gone: return lost(message.member, now);
         case MembershipWord::whole:
@@ -326,32 +328,32 @@ private:
         }
     }
 
-    /// Another proposer's ballot is in progress: this member waits before it starts one of its own.
+    /// Another proposer's ballot is in progress: this member waits before it starts its own.
     void follow(std::uint64_t ballot, nanoseconds now) {
         if (ballot != ballot_) proposing_ = Proposing::nothing;
         promised_ = ballot;
         due_ = now + 2 * times_.patience + turn() * times_.patience / 2;
     }
 
-    /// No answer comes from the proposer whose ballot this member has promised. Others may have
-    /// decided without that ballot, and wait for this member only for so long: it asks them with a
-    /// higher ballot.
+    /// The proposer whose ballot this member has promised is gone and does not answer. Others may
+    /// have decided without that ballot, and wait for this member only for a limited time: it asks
+    /// them with a higher ballot.
     [[nodiscard]] bool follows_one_that_is_gone() const {
         return proposing_ == Proposing::nothing && promised_ != 0 && is_gone(proposer_of(promised_));
     }
 
-    /// A lower ballot's proposer hears which ballot is in its way.
+    /// Tells the proposer of a lower ballot the promised ballot.
     void refuse(int proposer) {
         send(proposer, {.word = MembershipWord::promise, .epoch = epoch_, .ballot = promised_});
     }
-    /// Members that have promised such a ballot refuse this proposer's. It needs a higher one, or
-    /// leaves them out.
+    /// Members that have promised the ballot of a gone proposer refuse this member's ballot. It
+    /// needs a higher ballot, or leaves them out.
     [[nodiscard]] bool is_outbid_by_one_that_is_gone() const {
         return proposing_ != Proposing::nothing && highest_ > ballot_ && is_gone(proposer_of(highest_));
     }
 
-    /// `mine`: this member's own proposal, of which no other member has heard yet. The first member
-    /// tells all as well: the proposer may have died before it did.
+    /// `mine`: this is the member's own proposal, and no other member knows the decision yet. The
+    /// first member also tells all: the proposer may have died before it did.
     void decide(const Successor& successor, std::uint64_t ballot, nanoseconds now, bool mine) {
         const MembershipMessage told{
             .word = MembershipWord::decided, .epoch = epoch_, .ballot = ballot, .successor = successor};
@@ -369,7 +371,7 @@ private:
             return;
         }
         send_added_as(MembershipWord::ready, told);
-        // The first member proposed this ballot, so it has the decision.
+        // If the first member proposed this ballot, it has the decision already.
         if (proposer_of(ballot) == first)
             send(first, {.word = MembershipWord::ready, .epoch = epoch_, .ballot = ballot});
         else send_as(MembershipWord::ready, first, told);
@@ -378,7 +380,7 @@ private:
         next_number_ = successor.next_number;
         applicants_.clear();
         promises_.clear();
-        accepted_ = proposed_ = {}; // `successor` may be one of them
+        accepted_ = proposed_ = {}; // `successor` may refer to one of them
         ready_.erase(ready_.begin(), ready_.lower_bound(epoch_++));
         for (const auto& [member, gone] : gone_)
             if (gone) tell_added(member);
@@ -390,7 +392,7 @@ private:
         replay(now);
     }
 
-    /// For members that are still in an epoch that this one has left.
+    /// Answers members that are still in an epoch that this one has left.
     void answer_late(int from, const MembershipMessage& message, nanoseconds now) {
         const auto past = past_.find(message.epoch);
         if (past == past_.end()) return;
@@ -408,12 +410,12 @@ private:
             send_as(MembershipWord::joined, from, past->second);
     }
 
-    /// The first member hears all, and tells the others. Members that were added hear all as well,
-    /// and all hear them: they have to be connected.
+    /// The first member waits until all are ready, and tells the others. An added member waits for
+    /// all as well, and all wait for it: they must be connected.
     void see_who_is_ready() {
         const std::map<int, bool>& ready = ready_[epoch_ - 1];
         const auto are_ready = [&](std::size_t from) {
-            return ready.size() + 1 >= members_.size() - from && // cheap test first
+            return ready.size() + 1 >= members_.size() - from && // a cheap test first
                    std::all_of(members_.begin() + static_cast<std::ptrdiff_t>(from), members_.end(),
                                [&](int member) { return member == me_ || ready.find(member) != ready.end(); });
         };
@@ -426,37 +428,37 @@ private:
         if (whole_ == epoch_ && are_ready(was_added ? 0 : kept)) phase_ = Phase::formed;
     }
 
-    /// One that has left in this epoch takes part in no other; one that has left in a later one was
-    /// there without this member.
+    /// A member that has left in this epoch takes part in no other. A member that has left in a
+    /// later epoch was in a membership without this member.
     void hear_goodbye(int from, std::uint64_t epoch, nanoseconds now) {
         if (epoch <= epoch_) return lost(from, now);
         if (phase_ == Phase::voting || awaits_kept_) phase_ = Phase::left_behind;
     }
 
-    static constexpr std::uint64_t joined_ballot = ~std::uint64_t{0}; ///< of what is decided for sure
+    static constexpr std::uint64_t joined_ballot = ~std::uint64_t{0}; ///< ballot of a final decision
 
     Times times_;
     Phase phase_ = Phase::member;
     std::uint64_t epoch_ = 0;
     std::uint64_t updates_ = 0;
-    bool awaits_kept_ = false; ///< this member was added, and takes part in nothing yet
+    bool awaits_kept_ = false; ///< this member was added, and does not take part yet
     std::vector<Applicant> applicants_;
     std::vector<Applicant> have_been_added_;
     std::map<int, bool> heard_;
     std::uint64_t promised_ = 0;
-    std::uint64_t highest_ = 0; ///< ballot that was heard of
+    std::uint64_t highest_ = 0; ///< highest ballot in any message
     std::uint64_t accepted_ballot_ = 0;
     Successor accepted_;
     Proposing proposing_ = Proposing::nothing;
-    std::uint64_t ballot_ = 0; ///< of this member's own proposal
+    std::uint64_t ballot_ = 0; ///< ballot of this member's own proposal
     std::map<int, bool> promised_by_;
     std::map<int, MembershipMessage> promises_;
     Successor proposed_;
     std::map<int, bool> accepted_by_;
-    std::map<std::uint64_t, MembershipMessage> past_;      ///< decisions, by the epoch that made them
-    std::map<std::uint64_t, std::map<int, bool>> ready_;   ///< who has acted on them
-    std::vector<std::pair<int, MembershipMessage>> later_; ///< of epochs to come
-    std::uint64_t whole_ = 0;                              ///< the epoch of which all members are ready
+    std::map<std::uint64_t, MembershipMessage> past_;      ///< decisions, by the epoch in which they were made
+    std::map<std::uint64_t, std::map<int, bool>> ready_;   ///< members that have acted on each decision
+    std::vector<std::pair<int, MembershipMessage>> later_; ///< messages of later epochs
+    std::uint64_t whole_ = 0;                              ///< the epoch whose members are all ready
     nanoseconds started_ = never;
     nanoseconds due_ = never;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The messages that a member has to send. A member that is gone gets none.
+/// The messages that a member has to send. Members that are gone get none.
 
 #include "unisono/elastic/electorate.hpp"
 #include "unisono/elastic/membership_messages.hpp"
@@ -34,7 +34,7 @@ protected:
     void send_all(const MembershipMessage& message) {
         for (const int member : Base::members_) send(member, message);
     }
-    /// To those that the last decision has added.
+    /// Sends a message to the members that the last decision has added.
     void send_added_as(MembershipWord word, const MembershipMessage& message) {
         const Successor& last = Base::decision_;
         for (std::size_t i = last.kept(); i < last.members.size(); ++i) send_as(word, last.members[i], message);

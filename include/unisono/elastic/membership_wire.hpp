@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// How members' messages travel: from bytes to values, and back. Nothing here trusts a length.
+/// Encodes members' messages as bytes, and decodes them. The decoder trusts no length.
 
 #include "unisono/elastic/membership_messages.hpp"
 #include "unisono/launch/wire.hpp"
@@ -17,17 +17,17 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Where the next world's control plane is made: its first rank tells the others.
+/// The address of the next world's control plane, which its first rank sends to the others.
 struct NextMeeting {
     std::uint64_t epoch = 0;
     std::string host = {};
     std::uint16_t port = 0;
 };
 
-inline constexpr int most_numbers = 1 << 20; ///< of members, over the life of a job
-/// As runs of consecutive numbers: few of many members have been lost.
+inline constexpr int most_numbers = 1 << 20; ///< limit of members' numbers over the lifetime of a job
+/// Writes ranges of consecutive numbers, since few of many members are lost.
 inline void write(WireWriter& out, const std::vector<int>& members) {
-    std::vector<std::uint32_t> runs; // first, count
+    std::vector<std::uint32_t> runs; // (first, count) of each range
     for (std::size_t i = 0; i < members.size(); ++i) {
         if (i == 0 || members[i] != members[i - 1] + 1)
             runs.insert(runs.end(), {static_cast<std::uint32_t>(members[i]), 0});
@@ -67,7 +67,7 @@ inline Blob encode(const NextMeeting& meeting) {
     out.text(meeting.host);
     return out.take();
 }
-/// Runs of members below `limit`, none of which is empty; no more members than that.
+/// Reads ranges of members below `limit`. Refuses empty ranges, and more members than `limit`.
 inline bool read(WireReader& in, std::vector<int>& members, std::uint32_t limit, bool ascending) {
     const std::size_t count = in.u32();
     if (!in.good() || in.left() / 8 < count) return false;
@@ -93,7 +93,7 @@ inline bool read(WireReader& in, std::vector<Applicant>& applicants) {
     }
     return in.good();
 }
-/// False for what no member sends.
+/// Returns false for bytes that no member sends.
 inline bool decode(std::span<const std::byte> bytes, MembershipMessage& message) {
     WireReader in(bytes);
     const std::uint8_t word = in.u8();

@@ -1,10 +1,10 @@
 #pragma once
 
 /// \file
-/// One connection between any two members, for as long as both live. While ranks train none reads
-/// it: it costs nothing then. The end of one, without a goodbye before it, is a suspicion alone;
-/// what proves a death is said in process_watch.hpp. A connection that has ended does not come
-/// back: its other end, while it is not known to be dead, is silent.
+/// One connection between any two members while both live. While ranks train, no member reads it,
+/// so it costs nothing. The end of a connection without a goodbye is only a suspicion;
+/// process_watch.hpp defines the proofs of a death. A connection that has ended is not made again:
+/// until its other end is known to be dead, it counts as silent.
 
 #include "unisono/elastic/membership_wire.hpp"
 #include "unisono/elastic/process_watch.hpp"
@@ -23,11 +23,11 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One member's connections. One thread uses them.
+/// The connections of one member. One thread uses them.
 class Mesh {
 public:
-    /// Connects the first world's members. Collective. Errors: as those of the control plane;
-    /// refused, timeout.
+    /// Connects the first world's members. Collective. Errors: those of the control plane; refused,
+    /// timeout.
     Mesh(ControlPlane& control, nanoseconds deadline)
         : me_(control.rank()), peers_(static_cast<std::size_t>(control.size())) {
         if (control.size() == 1) {
@@ -55,33 +55,33 @@ public:
         accept(deadline);
         stop_listening();
     }
-    /// Of a process that waits to be added. `secret`: the others' (`secret()`). Members connect to
-    /// it; its number comes with the first.
+    /// For a process that waits to be added. `secret`: the secret of the world's members
+    /// (`secret()`). Members connect to the process; the first one tells it its number.
     Mesh(const JobToken& secret, bool other_hosts) : me_(-1), secret_(secret), was_added_(true) {
         begin_to_listen(other_hosts);
     }
     Mesh(const Mesh&) = delete;
     Mesh& operator=(const Mesh&) = delete;
-    /// Returns once all members have all their connections. Collective.
+    /// Returns when all members have all their connections. Collective.
     static void await_all(ControlPlane& control, nanoseconds deadline) {
         static_cast<void>(control.all_gather(std::span<const std::byte>(), deadline));
     }
-    /// In a child that the process has forked nothing is sent: it would be in the parent's name.
+    /// In a forked child of the process, sends nothing: it would speak in the parent's name.
     ~Mesh() {
         if (owner_ == ::getpid()) flush(steady_now() + 500'000'000);
     }
 
     [[nodiscard]] int me() const { return me_; }
-    /// Numbers that were given so far, as far as this member knows.
+    /// The number of members' numbers that were given, as far as this member knows.
     [[nodiscard]] int members() const { return static_cast<int>(peers_.size()); }
     [[nodiscard]] const JobToken& secret() const { return secret_; }
-    /// Of a process that waits to be added.
+    /// The port of a process that waits to be added.
     [[nodiscard]] std::uint16_t port() const { return listener_.port; }
-    /// Whether there is or was a connection to a member.
+    /// True if there is or was a connection to a member.
     [[nodiscard]] bool knows(int member) const {
         return member < members() && peers_[static_cast<std::size_t>(member)].known;
     }
-    /// Connects to a member that was added. False where no process listens there any more: its own
+    /// Connects to an added member. Returns false if no process listens at its address any more: it
     /// has ended.
     bool reach(int member, const Applicant& added) {
         if (!listener_.socket.valid()) listen_alone();
@@ -101,19 +101,19 @@ public:
             introduce(member);
             return true;
         }
-        peer.watch.suspect(); // it does not answer, which proves nothing
+        peer.watch.suspect(); // no answer, which proves nothing
         return true;
     }
-    /// All other members of the world are here. The system goes on to answer in this process's
-    /// name: that is how others know that it lives.
+    /// Called when all other members of the world are there. The system still answers connections
+    /// in this process's name: from that others know that it lives.
     void stop_listening() {
         welcomes_ = false;
         arrivals_.clear();
     }
-    /// Of this process, as the others reach it.
+    /// The address at which others reach this process.
     [[nodiscard]] const std::string& host() const { return host_; }
     [[nodiscard]] bool is_on_loopback() const { return loopback_; }
-    /// The secret of an epoch's world, which all members know and none sends.
+    /// The secret of an epoch's world. All members can derive it, and none sends it.
     [[nodiscard]] JobToken secret_of(std::uint64_t epoch) const { return secret_.of_job(concat({"epoch ", epoch})); }
 
     void send(int to, const Blob& payload) {
@@ -129,12 +129,12 @@ public:
         write(peer);
     }
 
-    /// Waits until something comes, at most until then. Calls heard(from, bytes) for each message
-    /// and lost(from, whether its last words have come) for each death; where this process was
-    /// added, came(from) for each member that connects.
+    /// Waits for messages, at most until the given time. Calls heard(from, bytes) for each message,
+    /// and lost(from, whether its last messages have arrived) for each death. If this process was
+    /// added, calls came(from) for each member that connects.
     template <class Heard, class Lost, class Came>
     void wait(nanoseconds until, Heard heard, Lost lost, Came came) {
-        std::vector<pollfd> polled; // of each peer its connection and its watch
+        std::vector<pollfd> polled; // for each peer, its connection and its watch
         std::vector<int> who;
         for (int number = 0; number < members(); ++number) {
             const Peer& peer = peers_[static_cast<std::size_t>(number)];
@@ -151,7 +151,7 @@ public:
             const short said = polled[2 * i].revents, watched = polled[2 * i + 1].revents;
             Peer& peer = peers_[static_cast<std::size_t>(who[i])];
             if ((said & POLLOUT) != 0) write(peer);
-            if ((said & ~POLLOUT) != 0 || watched != 0) hear(who[i], heard); // before the news of its death
+            if ((said & ~POLLOUT) != 0 || watched != 0) hear(who[i], heard); // before its death is reported
             Peer& left = peers_[static_cast<std::size_t>(who[i])];
             if (left.is_gone || !left.watch.has_ended(watched, steady_now())) continue;
             left.is_gone = true;
@@ -162,7 +162,7 @@ public:
         }
     }
 
-    /// Waits until all messages are with the system, at most until `until`.
+    /// Waits until the system has taken all messages, at most until `until`.
     void flush(nanoseconds until) {
         for (Peer& peer : peers_)
             while (peer.socket.valid() && !peer.out.empty() && wait_for(peer.socket.get(), POLLOUT, until)) write(peer);
@@ -171,14 +171,14 @@ public:
 private:
     struct Peer {
         FileDescriptor socket = {};
-        ControlSession seals = {}; ///< of frames: both ways have keys of their own, made of the secret
+        ControlSession seals = {}; ///< seals of frames: each direction has its own key, derived from the secret
         Blob in = {}, out = {};
         ProcessWatch watch = {};
         bool said_goodbye = false;
         bool known = false;
-        bool is_gone = false; ///< nothing more is to be heard of it
+        bool is_gone = false; ///< no message of it can arrive any more
     };
-    /// Somebody who has connected to a process that waits to be added.
+    /// A connection to a process that waits to be added, before its sender is known.
     struct Arrival {
         FileDescriptor socket = {};
         Blob said = {};
@@ -186,7 +186,7 @@ private:
     };
     static constexpr std::size_t most_arrivals = 256;
     static constexpr std::size_t most_bytes = std::size_t{1} << 20;
-    static constexpr std::uint8_t card_word = 101; ///< and none of a membership's
+    static constexpr std::uint8_t card_word = 101; ///< differs from all words of memberships
     static constexpr std::array<char, 8> magic = {'u', 'n', 'i', 'm', 'e', 's', 'h', '4'};
 
     [[nodiscard]] static Blob from_to(int from, int to) {
@@ -195,8 +195,8 @@ private:
         out.u32(static_cast<std::uint32_t>(to));
         return out.take();
     }
-    /// The sender of a connection, and the proof that it has the key. It is valid for one
-    /// connection: a second one of a member is refused.
+    /// Names the sender of a connection and proves that it has the key. A proof is valid for one
+    /// connection: a second connection of a member is refused.
     [[nodiscard]] static Blob greeting(int from, int to, const JobToken& key) {
         const Blob both = from_to(from, to);
         const Digest proof = authenticate(key, "unisono2 mesh", both);
@@ -213,15 +213,16 @@ private:
         loopback_ = is_loopback(entrance.interface.address);
         card_ = ProcessCard::of_this(host_, listener_.port);
     }
-    /// A member that was alone is to be told from one that has ended, too.
+    /// Listens although this member was alone, so that others can distinguish it from one that has
+    /// ended.
     void listen_alone() {
         try {
             listener_ = listen_at(loopback_, 0);
-        } catch (const error&) { // those of this host know it by its pid
+        } catch (const error&) { // processes of this host identify it by its pid
         }
         card_ = ProcessCard::of_this(host_, listener_.port);
     }
-    /// The other end of a connection that is made later than the first world learns who this is.
+    /// Tells a peer whose connection was made after the first world which process this is.
     void introduce(int peer) {
         WireWriter out;
         out.u8(card_word);
@@ -243,7 +244,7 @@ private:
         polled.push_back({listener_.socket.get(), POLLIN, 0});
         for (const Arrival& one : arrivals_) polled.push_back({one.socket.get(), POLLIN, 0});
     }
-    /// Takes those in that have proven themselves, without waiting for any.
+    /// Accepts peers that have proven their identity, without waiting.
     template <class Came>
     void welcome(Came came) {
         const nanoseconds now = steady_now();
@@ -319,7 +320,7 @@ private:
                                              " for the membership of an elastic world: ", why})});
     }
 
-    /// Accepts the connections of higher ranks, in any order, and those of strangers beside them.
+    /// Accepts the connections of higher ranks, in any order, and handles those of strangers.
     void accept(nanoseconds deadline) {
         for (int missing = members() - 1 - me_; missing > 0;) {
             std::vector<pollfd> polled;
@@ -348,10 +349,10 @@ private:
             if (sent > 0) peer.out.erase(peer.out.begin(), peer.out.begin() + sent);
             else if (sent < 0 && errno == EINTR) continue;
             else if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-            else return peer.out.clear(); // reading says why
+            else return peer.out.clear(); // the next read finds the reason
         }
     }
-    /// False at the connection's end, whatever has ended it.
+    /// Returns false at the end of the connection, whatever the reason.
     static bool read(Peer& peer) {
         std::byte buffer[16384];
         for (;;) {
@@ -361,7 +362,7 @@ private:
             else if (got == 0 || errno != EINTR) return false;
         }
     }
-    /// Reads what has come, and gives the messages on.
+    /// Reads from a peer, and passes its messages on.
     template <class Heard>
     void hear(int from, Heard heard) {
         const auto peer = [&]() -> Peer& { return peers_[static_cast<std::size_t>(from)]; };
@@ -372,7 +373,7 @@ private:
             const std::span<const std::uint8_t> code(reinterpret_cast<const std::uint8_t*>(said.data()) + used,
                                                      Seal::bytes);
             if (!equal_in_constant_time(code, peer().seals.in.next(digest_of(said.first(used))))) {
-                is_whole = false; // a stranger's: it proves nothing about the peer
+                is_whole = false; // not the peer's frame, so it proves nothing about the peer
                 break;
             }
             const Blob frame(said.begin() + 4, said.begin() + static_cast<std::ptrdiff_t>(used));
@@ -389,7 +390,7 @@ private:
         if (peer().said_goodbye) peer().is_gone = true;
         else peer().watch.suspect();
     }
-    /// `used`: bytes with the length before it, and without the code behind it.
+    /// `used`: bytes of the frame with its length, but without its seal.
     static bool next_frame(const Peer& peer, std::size_t& used) {
         if (peer.in.size() < 4) return false;
         WireReader in(peer.in);
@@ -405,10 +406,10 @@ private:
     bool loopback_ = true;
     JobToken secret_;
     bool was_added_ = false;
-    std::vector<Peer> peers_; ///< by their numbers
-    ProcessCard card_;        ///< of this process
-    Listener listener_;       ///< for as long as this member lives
-    bool welcomes_ = true;    ///< those that connect
+    std::vector<Peer> peers_; ///< indexed by members' numbers
+    ProcessCard card_;        ///< card of this process
+    Listener listener_;       ///< open during this member's lifetime
+    bool welcomes_ = true;    ///< accepts connections
     std::vector<Arrival> arrivals_;
 };
 

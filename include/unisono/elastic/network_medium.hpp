@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// How the members of an elastic world reach each other over sockets, and meet as the ranks of a
-/// transport that joins by a control plane.
+/// Connects the members of an elastic world over sockets, and makes groups of the ranks of each
+/// world, with a transport that joins by a control plane.
 
 #include "unisono/elastic/admission.hpp"
 #include "unisono/elastic/forming.hpp"
@@ -20,12 +20,12 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A medium of MembershipFormation. `Join(control, options)` makes a world of processes that have
-/// met. One thread uses it.
+/// A medium for MembershipFormation. `Join(control, options)` makes a world of processes after
+/// their rendezvous. One thread uses it.
 template <class Transport, class Join>
 class NetworkMedium {
 public:
-    /// Of a process that its environment describes.
+    /// For a process that its environment describes.
     NetworkMedium(ElasticOptions options, Join join)
         : options_(std::move(options)), join_(std::move(join)), joins_(options_.joins) {
         const Environment environment = Environment::of_process();
@@ -37,7 +37,7 @@ public:
         notes_end_ = joins == "auto";
         joins_ = joins_ || joins == "1" || (joins == "auto" && there_is_a_world());
     }
-    /// Of processes that have met.
+    /// For processes after their rendezvous.
     NetworkMedium(ControlPlane control, ElasticOptions options, Join join)
         : options_(std::move(options)), join_(std::move(join)), control_(std::move(control)) {
         if (!options_.folder.empty()) point_ = admission_point({.folder = options_.folder});
@@ -57,8 +57,8 @@ public:
         mesh_ = std::make_unique<Mesh>(*control_, begin_by_);
         return all;
     }
-    /// A member that fails from here on has all its connections: if others go on, they have theirs,
-    /// too.
+    /// After this a member that fails has all its connections, and so have the others if they
+    /// continue.
     Group<Transport> first_group() {
         ControlPlane plane = *std::exchange(control_, std::nullopt);
         Mesh::await_all(plane, begin_by_);
@@ -89,18 +89,19 @@ public:
             came);
     }
 
-    /// The members of the next world meet as its ranks.
+    /// The rendezvous of the next world's members, as its ranks.
     template <class Wait>
     Group<Transport> meet(const std::vector<int>& members, std::uint64_t epoch, nanoseconds allowed, Wait wait_once) {
         const auto world = static_cast<int>(members.size());
         if (world == 1) return join_(ControlPlane(), options_.join);
         const int rank = static_cast<int>(std::find(members.begin(), members.end(), me()) - members.begin());
-        const nanoseconds until = deadline_after(now(), std::chrono::nanoseconds(allowed)); // of all that follows
+        // Deadline of all following steps.
+        const nanoseconds until = deadline_after(now(), std::chrono::nanoseconds(allowed));
         JoinOptions options = options_.join;
         options.rendezvous.notice_after = {};
         MeetingPoint point;
         point.token = mesh_->secret_of(epoch);
-        point.further_ports = 7; // somebody else may take the first
+        point.further_ports = 7; // another process may take the first port
         if (rank == 0) {
             point.host = mesh_->host();
             point.port = listen_at(mesh_->is_on_loopback(), 0).port;
@@ -118,8 +119,8 @@ public:
         return join_(std::move(plane), options);
     }
 
-    /// The first rank listens for those that come. Errors: refused, in the first world: later ones
-    /// go on without, and try again now and then.
+    /// Starts to listen for applicants on the first rank. Errors: refused, in the first world.
+    /// Later worlds continue without, and try again after a while.
     void listen(bool first, bool in_first_world) {
         if (desk_ || point_.folder.empty() || !first) return;
         try {
@@ -143,8 +144,8 @@ public:
     void refuse(const std::vector<Applicant>& added, const std::string& why) {
         if (desk_) desk_->refuse(added, why);
     }
-    /// A process that looks itself whether there is a world learns that there is none any more,
-    /// from each member that comes to the end: others may die before they do.
+    /// Notes that the training has ended, for processes that look whether there is a world. Each
+    /// member that finishes does so, since others may die before they do.
     void end_training() const {
         if (notes_end_) note_end_of_training(point_);
     }
@@ -152,7 +153,7 @@ public:
         if (entrance_) static_cast<void>(hears_nothing_against(*entrance_));
     }
 
-    /// Finds the first rank by the file that it has left, and asks it.
+    /// Finds the first rank by the file that it has written, and asks it.
     void apply(nanoseconds deadline) {
         if (point_.folder.empty())
             refuse_input("this process is to be added to an elastic world, and knows no folder where it finds it; set "
@@ -182,7 +183,7 @@ private:
         return {options_.least, options_.most, options_.patience.count(), options_.give_up.count(),
                 std::string(Transport::name)};
     }
-    /// Errors, the same on all ranks: mismatch.
+    /// Compares the options of all ranks. Errors, the same on all ranks: mismatch.
     void compare_terms() {
         WireWriter out;
         write(out, terms());
@@ -205,7 +206,7 @@ private:
             ++rank;
         }
     }
-    /// The value of UNISONO_JOINS. Errors: bad_input.
+    /// The value of UNISONO_JOINS; "0" if it is not set. Errors: bad_input.
     static std::string word_of(const Environment& environment) {
         const std::string* const joins = environment.find("UNISONO_JOINS");
         if (joins == nullptr || joins->empty()) return "0";
@@ -226,9 +227,10 @@ private:
             if (!meeting.folder.empty()) point_ = admission_point(meeting);
         }
     }
-    /// The first rank of a world has left a file, and proves at the address in it that it has the
-    /// secret. Where the file's writer was lost, others vote, and the next one writes its own; so
-    /// this looks as long as they may take. Errors: training_has_ended.
+    /// Looks for a world: its first rank has written a file, and proves at the address in the file
+    /// that it has the secret. If the file's writer was lost, the members elect another first rank,
+    /// which writes a new file. This function waits for as long as that may take. Errors:
+    /// training_has_ended.
     [[nodiscard]] bool there_is_a_world() const {
         const Hello hello{
             .claimant = draw_claimant(), .host = host_number(), .pid = static_cast<std::uint32_t>(::getpid())};
@@ -265,7 +267,7 @@ private:
         }
         return std::nullopt;
     }
-    /// False where the connection has ended. Errors: why this process is refused.
+    /// Returns false if the connection has ended. Errors: the reason why this process is refused.
     static bool hears_nothing_against(Entrance& entrance) {
         Frame frame;
         std::size_t used = 0;
@@ -301,16 +303,16 @@ private:
     Join join_;
     bool joins_ = false;
     bool notes_end_ = false;
-    std::optional<ControlPlane> control_; ///< until the first world is there
+    std::optional<ControlPlane> control_; ///< until the first world has been formed
     nanoseconds begin_by_ = never;
     std::unique_ptr<Mesh> mesh_;
-    MeetingPoint point_; ///< where processes that come find this world; no folder: nowhere
+    MeetingPoint point_; ///< where new processes find this world; no folder: nowhere
     std::optional<AdmissionDesk> desk_;
-    nanoseconds listen_at_ = never; ///< once more, where this rank could not
+    nanoseconds listen_at_ = never; ///< the time of the next attempt to listen, if this rank could not
     bool has_warned_ = false;
     std::optional<NextMeeting> meeting_;
     std::vector<int> lost_;
-    Application application_ = {}; ///< of a process that is to be added, and of that:
+    Application application_ = {}; ///< of a process that waits to be added, as are the two members below
     std::optional<Entrance> entrance_;
     std::string why_ = "no rank has left an address there";
 };

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Ranks that were added may train something else: another model, other policies. All ranks compare
-/// these before the first update, and the new ones leave again if they do not fit.
+/// Added ranks may train something else: another model, other policies. All ranks compare these
+/// before the first update, and added ranks leave again if they do not fit.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -12,18 +12,18 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One rank's view, from the beginning of a world to its first update.
+/// One rank's view from the start of a world to its first update.
 class Probation {
 public:
-    /// `here`: this rank is one of those that were added.
+    /// `here`: this rank was added.
     explicit Probation(bool here) : there_(here), here_(here) {}
-    /// A world begins, with or without ranks that were added.
+    /// Called when a world begins. `joined`: it has added ranks.
     void begin(bool joined) { there_ = there_ || joined; }
-    /// All have made an update.
+    /// Called when all ranks have made an update.
     void pass() { there_ = here_ = false; }
 
-    /// Whether ranks that were added have shown that they do not fit, by what all compare: the
-    /// world ends, and this rank goes on without them. One that was added leaves it.
+    /// True if a comparison of all ranks has shown that added ranks do not fit. Then the world
+    /// ends, and this rank continues without them. A rank that was added leaves.
     template <class World>
     bool ends(World& world, const error& failed) const {
         if (!there_ || (failed.code() != ErrorCode::mismatch && !is_sent_away(failed))) return false;
@@ -42,13 +42,13 @@ public:
 
 private:
     static constexpr const char* sent_away = "ranks that were added leave again: ";
-    /// Whether another rank has found first that this one does not fit.
+    /// True if another rank has found first that this rank does not fit.
     [[nodiscard]] bool is_sent_away(const error& failed) const {
         return here_ && failed.why().message.find(sent_away) != std::string::npos;
     }
 
-    bool there_; ///< there are ranks that were added, and have made no update yet
-    bool here_;  ///< and this is one of them
+    bool there_; ///< there are added ranks that have made no update yet
+    bool here_;  ///< this rank is one of them
 };
 
 } // namespace detail

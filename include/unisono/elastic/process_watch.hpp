@@ -1,14 +1,14 @@
 #pragma once
 
 /// \file
-/// The proof that another process has ended. The end of its connection is none: a router that
-/// forgets its connections, or one forged packet for each way, ends the connections of processes
+/// The proof that another process has ended. The end of its connection is no proof: a router that
+/// forgets connections, or one forged packet in each direction, ends the connections of processes
 /// that live. Proofs are:
 ///
-/// - On this host: the system says so, by the process's own descriptor. It says so at once, also
-///   where a child of that process still holds its connections.
-/// - On another host: the system there refuses a connection to the port at which that process
-///   listens as long as it lives. An answer proves nothing, and neither does none.
+/// - On this host: the system reports the end through a descriptor of the process. It does so at
+///   once, even if a child of the process still holds its connections.
+/// - On another host: the system there refuses a connection to the port on which the process
+///   listens as long as it lives. An answer proves nothing, and neither does silence.
 
 #include "unisono/launch/host.hpp"
 #include "unisono/launch/socket.hpp"
@@ -26,13 +26,13 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Where a process is, as it says itself.
+/// The location of a process, as it describes itself.
 struct ProcessCard {
-    std::uint64_t space = 0; ///< equal for processes that see each other by their pids (host_number)
+    std::uint64_t space = 0; ///< equal for processes that see each other's pids (host_number)
     std::uint64_t pid = 0;
-    std::uint64_t born = 0;   ///< in the system's clock ticks; 0: unknown
-    std::string address = {}; ///< at which it listens as long as it lives
-    std::uint16_t port = 0;   ///< 0: it does not
+    std::uint64_t born = 0;   ///< start time in the system's clock ticks; 0: unknown
+    std::string address = {}; ///< the address on which it listens as long as it lives
+    std::uint16_t port = 0;   ///< 0: it does not listen
 
     [[nodiscard]] static std::uint64_t birth_of(int pid) {
         std::uint64_t ticks = 0;
@@ -59,48 +59,49 @@ struct ProcessCard {
     }
 };
 
-/// Of one other process. One thread uses it; nothing here waits.
+/// Watches one other process. One thread uses it. No function waits.
 class ProcessWatch {
 public:
-    /// The process lives, or has just ended.
+    /// Sets the process, which lives or has just ended.
     void know(const ProcessCard& card) {
         address_ = card.address;
         port_ = card.port;
         if (card.space != host_number() || card.pid == 0 || card.pid > most_pid || card.born == 0) return;
         const int pid = static_cast<int>(card.pid);
         process_ = open_process(pid);
-        // Another one has that number by now, or here: what it does proves nothing.
+        // If another process has that number by now, or on this host, its end proves nothing.
         if (process_.valid() && ProcessCard::birth_of(pid) != card.born) process_.close();
     }
     void know_address(std::string address, std::uint16_t port) {
         address_ = std::move(address);
         port_ = port;
     }
-    /// The connection to it has ended, and it has said no goodbye.
+    /// Called when the connection has ended without a goodbye.
     void suspect() {
         suspected_ = true;
         since_ = steady_now();
     }
-    /// Of one that has ended: it had lived on without its connection, so that its last words have
-    /// not come. An end closes connections first, and takes a moment.
+    /// For a process that has ended: true if it had lived on without its connection, so that its
+    /// last messages have not arrived. When a process ends, the system closes its connections
+    /// first, and needs a moment for the rest.
     [[nodiscard]] bool was_cut(nanoseconds now) const { return suspected_ && now - since_ > longest_end; }
 
-    /// For a poll; no descriptor: nothing is to be heard.
+    /// For a poll; no descriptor: there is nothing to poll.
     [[nodiscard]] pollfd polled() const {
         if (process_.valid()) return {process_.get(), POLLIN, 0};
         return {asked_.get(), static_cast<short>(connects_ ? POLLOUT : POLLIN), 0};
     }
-    /// The time at which `has_ended` has something to do without a poll.
+    /// The time at which `has_ended` must be called even without a result of a poll.
     [[nodiscard]] nanoseconds due() const {
         return suspected_ && !process_.valid() && !asked_.valid() && port_ != 0 ? due_ : never;
     }
-    /// Whether there is a proof. `revents`: what a poll said of `polled`, or 0.
+    /// True if there is a proof. `revents`: the result of a poll of `polled`, or 0.
     [[nodiscard]] bool has_ended(short revents, nanoseconds now) {
         if (process_.valid()) return revents != 0;
         if (!suspected_ || port_ == 0) return false;
         if (!asked_.valid()) return now >= due_ && ask(now);
         if (revents == 0) return false;
-        if (!connects_) { // it has come to its end, or closes connections of those that say nothing
+        if (!connects_) { // the process has ended, or closes connections on which nothing is sent
             asked_.close();
             return due_ <= now && ask(now);
         }
@@ -114,7 +115,7 @@ private:
     static constexpr std::uint64_t most_pid = std::uint64_t{1} << 30;
     static constexpr nanoseconds first_pause = 5'000'000, longest_pause = 1'000'000'000, longest_end = 1'000'000'000;
 
-    /// Connects to it, and keeps the connection: its end is the next suspicion.
+    /// Connects to the process, and keeps the connection: its end is the next suspicion.
     bool ask(nanoseconds now) {
         due_ = now + pause_;
         pause_ = std::min(2 * pause_, longest_pause);
@@ -122,7 +123,7 @@ private:
         for (const SocketAddress& address : resolve(address_, port_, why)) {
             FileDescriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
             if (!socket.valid()) return false;
-            const int on = 1; // keeps a firewall's refusal apart from the host's own
+            const int on = 1; // distinguishes a firewall's refusal from that of the host
             if (address.storage.ss_family == AF_INET) setsockopt(socket.get(), IPPROTO_IP, IP_RECVERR, &on, sizeof on);
             else setsockopt(socket.get(), IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof on);
             const int failed =
@@ -135,10 +136,11 @@ private:
         }
         return false;
     }
-    /// The connection has been made, or has failed so.
+    /// Evaluates a connection that was made, or has failed with this error.
     bool judge(int failed) {
         connects_ = false;
-        if (failed == 0 && !has_met_itself(asked_.get())) { // the next end of it comes much later, or at once
+        // Connected, which proves nothing: watches this connection.
+        if (failed == 0 && !has_met_itself(asked_.get())) {
             set_up_connection(asked_.get());
             return false;
         }
@@ -150,9 +152,9 @@ private:
 
     std::string address_;
     std::uint16_t port_ = 0;
-    FileDescriptor process_; ///< of this host
-    FileDescriptor asked_;   ///< a connection to a suspected one of another host
-    bool connects_ = false;  ///< it is not made yet
+    FileDescriptor process_; ///< of a process on this host
+    FileDescriptor asked_;   ///< a connection to a suspected process on another host
+    bool connects_ = false;  ///< the connection is not made yet
     bool suspected_ = false;
     nanoseconds since_ = 0, due_ = 0, pause_ = first_pause;
 };

@@ -48,7 +48,7 @@ UNISONO_RULE(any_number_hosted, "the world is elastic and the sampler fixes how 
 
 } // namespace elastic_rule
 
-/// The arguments of the rules: those of other trainings, and the snapshots.
+/// The arguments of the rules: those for other trainings, and the snapshots.
 template <class Training, class SnapshotsT>
 struct ElasticTraining : Training {
     using Snapshots = SnapshotsT;

@@ -2,8 +2,8 @@
 
 /// \file
 /// Processes in virtual time: their connections, the groups of ranks that they form one after
-/// another, and what each hears when one of them ends. Exactly one runs at a time (see
-/// transport/simulated.hpp), so nothing here is locked.
+/// another, and what each process learns when another ends. Exactly one process runs at a time (see
+/// transport/simulated.hpp), so nothing is locked.
 
 #include "unisono/core/text.hpp"
 #include "unisono/elastic/membership_wire.hpp"
@@ -25,14 +25,14 @@ namespace detail {
 /// The ranks of one epoch's world.
 struct SimulatedView {
     std::uint64_t epoch = 0;
-    std::uint64_t salt = 0;     ///< of its messages' tags
-    std::vector<int> processes; ///< by rank
-    std::vector<char> here;     ///< has come to meet
-    std::size_t awaited = 0;    ///< have not
+    std::uint64_t salt = 0;     ///< salt of its messages' tags
+    std::vector<int> processes; ///< process of each rank
+    std::vector<char> here;     ///< ranks that have arrived
+    std::size_t awaited = 0;    ///< number of ranks that have not arrived
     std::vector<char> left;
-    std::vector<char> faulty; ///< has heard of the fault
+    std::vector<char> faulty; ///< ranks that know of the fault
     std::optional<Fault> fault;
-    bool is_lost = false; ///< all hear of a process that has ended
+    bool is_lost = false; ///< all ranks learn that a process has ended
 
     [[nodiscard]] int rank_of(int process) const {
         return static_cast<int>(std::find(processes.begin(), processes.end(), process) - processes.begin());
@@ -41,18 +41,17 @@ struct SimulatedView {
     [[nodiscard]] bool is_complete() const { return awaited == 0; }
 };
 
-/// All processes. Those of the first world have their members' numbers as theirs; the others come
-/// later.
+/// All processes. A process of the first world has its member's number; the others come later.
 class SimulatedProcesses {
 public:
-    /// Something that a process reads from a connection.
+    /// An event that a process reads from a connection.
     struct Letter {
         enum class Kind : std::uint8_t { message, connection, end };
         Kind kind = Kind::message;
-        int from = 0;         ///< process
-        int number = -1;      ///< of a connection: its maker's as a member
-        int your_number = -1; ///< and its target's
-        Blob bytes = {};      ///< of a message
+        int from = 0;         ///< the sending process
+        int number = -1;      ///< of a connection: the sender's member number
+        int your_number = -1; ///< of a connection: the receiver's member number
+        Blob bytes = {};      ///< of a message: its content
         bool is_goodbye = false;
         friend bool operator==(const Letter&, const Letter&) = default;
     };
@@ -75,7 +74,7 @@ public:
     [[nodiscard]] SimulatedWorld& world() { return world_; }
     [[nodiscard]] int first() const { return first_; }
     [[nodiscard]] int number(int process) const { return at(process).number; }
-    /// Two groups of ranks have been whole at the same time.
+    /// True if two groups of ranks were complete at the same time.
     [[nodiscard]] bool has_seen_two_worlds() const { return two_worlds_; }
 
     // Connections.
@@ -86,7 +85,7 @@ public:
         if (to < 0 || !at(from).is_open(to)) return;
         post(to, {.from = from, .bytes = std::move(bytes), .is_goodbye = is_goodbye});
     }
-    /// Connects to one that was added; false where its process is known to have ended.
+    /// Connects to an added process. Returns false if it is known to have ended.
     bool reach(int from, int number, int to) {
         know(from, number, to);
         if (at(to).ended) return false;
@@ -94,8 +93,7 @@ public:
         post(to, {.kind = Letter::Kind::connection, .from = from, .number = at(from).number, .your_number = number});
         return true;
     }
-    /// The number of the member that a letter comes from, and -1 for a letter that is not to be
-    /// read.
+    /// The sender's member number; -1: the letter is to be dropped.
     int read(int process, const Letter& letter) {
         Process& me = at(process);
         if (letter.kind == Letter::Kind::connection) {
@@ -115,8 +113,8 @@ public:
         return -1;
     }
     [[nodiscard]] std::deque<std::shared_ptr<const Letter>>& letters(int process) { return at(process).letters; }
-    /// Waits for a letter, or until then. Errors: the simulation's own fault, where nothing can
-    /// wake anybody.
+    /// Waits for a letter until the given time. \throws error if no process can ever be woken (a
+    /// deadlock of the simulation).
     void wait(int process, nanoseconds until) {
         if (at(process).letters.empty()) world_.idle(process, until);
         if (const Fault* const fault = world_.first_fault()) throw error(*fault);
@@ -124,7 +122,8 @@ public:
 
     // Groups of ranks.
 
-    /// The processes meet. Errors: peer_lost and timeout, as the network's.
+    /// The rendezvous of these members as ranks of a group. Errors: peer_lost and timeout, as over
+    /// a network.
     std::shared_ptr<SimulatedView> meet(int process, std::uint64_t epoch, const std::vector<int>& numbers,
                                         nanoseconds deadline) {
         const std::shared_ptr<SimulatedView> view = view_of(process, epoch, numbers);
@@ -161,7 +160,7 @@ public:
         if (at(process).view == view) at(process).view = nullptr;
         if (at(process).ended) return;
         world_.enter_view(process, view->epoch + 2);
-        if (view->fault) return; // they hear of that, and need not hear of this
+        if (view->fault) return; // they learn of the fault, and need not learn that this rank left
         std::map<nanoseconds, std::vector<int>> hear;
         for (const int other : view->processes)
             if (other != process) hear[soon(process, other)].push_back(other);
@@ -175,7 +174,7 @@ public:
         return view.left[static_cast<std::size_t>(rank)] != 0 &&
                !world_.has_messages_under_way(view.processes[static_cast<std::size_t>(rank)]);
     }
-    /// A rank has found a fault: it knows at once, the others soon.
+    /// A rank has found a fault: it knows at once, the others soon after.
     void fail(const std::shared_ptr<SimulatedView>& view, int rank, const Fault& fault) {
         if (std::exchange(view->faulty[static_cast<std::size_t>(rank)], char{1}) != 0) return;
         if (!view->fault) view->fault = fault;
@@ -197,7 +196,7 @@ public:
     }
     static int process_of(const Applicant& one) { return static_cast<int>(one.identity) - 1; }
 
-    /// The process has ended, or was killed: the system closes its connections.
+    /// Called when a process has ended or was killed: the system closes its connections.
     void end(int process) {
         Process& gone = at(process);
         if (std::exchange(gone.ended, true)) return;
@@ -212,12 +211,12 @@ private:
     struct Process {
         int number = -1;
         bool ended = false;
-        std::vector<bool> knows_first = {}; ///< members of the first world, whose numbers are their processes'
-        std::map<int, int> added = {};      ///< and processes of others that it knows, by their numbers
-        std::vector<bool> open = {};        ///< connections
+        std::vector<bool> knows_first = {}; ///< known members of the first world, by process, which is their number
+        std::map<int, int> added = {};      ///< processes of other known members, by their numbers
+        std::vector<bool> open = {};        ///< open connections, by process
         std::set<int> goodbyes = {};
         std::deque<std::shared_ptr<const Letter>> letters = {};
-        std::vector<nanoseconds> last = {}; ///< arrival of what each other one has sent
+        std::vector<nanoseconds> last = {}; ///< arrival of the last letter from each other process
         std::shared_ptr<SimulatedView> view = {};
 
         [[nodiscard]] bool is_open(int other) const { return open[static_cast<std::size_t>(other)]; }
@@ -225,7 +224,7 @@ private:
             return !knows_first.empty() && knows_first[static_cast<std::size_t>(first)];
         }
     };
-    /// A letter under way, and those that get it at that time.
+    /// A letter in flight, and its receivers at that time.
     struct Post {
         std::shared_ptr<const Letter> letter;
         std::vector<int> to;
@@ -233,7 +232,7 @@ private:
 
     static SimulationOptions without_crashes(SimulationOptions options) {
         options.crashes.clear();
-        options.detection_ns = never; // what a crash means to whom is said here
+        options.detection_ns = never; // this class decides what each process learns of a crash
         return options;
     }
     [[nodiscard]] Process& at(int process) { return all_[static_cast<std::size_t>(process)]; }
@@ -251,7 +250,7 @@ private:
         know(process, number, other);
         at(process).open[static_cast<std::size_t>(other)] = true;
     }
-    /// -1: it does not know that member.
+    /// The process of a member; -1: `process` does not know that member.
     [[nodiscard]] int process_of(int process, int number) const {
         if (number < first_) return number >= 0 && at(process).has_known(number) ? number : -1;
         const auto found = at(process).added.find(number);
@@ -263,7 +262,7 @@ private:
     }
     [[nodiscard]] nanoseconds soon(int from, int to) { return world_.small_arrival(from, to); }
 
-    /// A connection keeps the order. What one sends to many is one letter.
+    /// A connection keeps the order. A message to many receivers is one letter.
     void post(int to, const Letter& letter) {
         std::vector<nanoseconds>& all = at(to).last;
         all.resize(all_.size());
@@ -322,7 +321,7 @@ private:
         if (!view->fault) view->fault = std::move(fault);
         spread(view, -1);
     }
-    /// Each rank hears of the fault after a while of its own.
+    /// Each rank learns of the fault after a delay of its own.
     void spread(const std::shared_ptr<SimulatedView>& view, int teller) {
         for (std::size_t rank = 0; rank < view->processes.size(); ++rank) {
             if (view->faulty[rank] != 0) continue;
@@ -353,12 +352,12 @@ private:
     nanoseconds detection_ns_;
     CounterRandom chance_;
     std::map<std::pair<std::uint64_t, std::vector<int>>, std::shared_ptr<SimulatedView>> views_;
-    std::map<nanoseconds, std::vector<Post>> posted_; ///< by the time of their arrival
+    std::map<nanoseconds, std::vector<Post>> posted_; ///< letters in flight, by the time of their arrival
     std::set<int> applicants_;
     bool two_worlds_ = false;
 };
 
-/// The transport of one process as a rank of one world of several.
+/// The transport of one process as a rank of one of several worlds.
 class SimulatedMember {
 public:
     static constexpr std::string_view name = "simulated";
@@ -366,7 +365,7 @@ public:
     static constexpr bool virtual_time = true;
     static constexpr std::size_t exchange_bytes = 16384;
 
-    /// A rank alone, in a world of its own.
+    /// A rank alone in its own world.
     SimulatedMember() : SimulatedMember(std::make_shared<SimulatedProcesses>(1, 0, SimulationOptions{})) {}
     SimulatedMember(std::shared_ptr<SimulatedProcesses> processes, int process, std::shared_ptr<SimulatedView> view)
         : processes_(std::move(processes)), view_(std::move(view)), process_(process), rank_(view_->rank_of(process)) {}
@@ -406,12 +405,13 @@ public:
     Announcements announcements(std::uint64_t context, int size) {
         return processes_->world().announcements(context ^ view_->salt, size);
     }
-    /// This process computes for so long, in virtual time: what comes meanwhile waits.
+    /// Simulates that this process computes for this long in virtual time. Events in the meantime
+    /// wait.
     void compute(nanoseconds duration) { processes_->world().compute(process_, duration); }
     void reach_shared_memory() { processes_->world().reach(process_); }
 
 private:
-    /// A process that no other knows, driven by its caller.
+    /// A process that no other process knows; its caller drives it.
     explicit SimulatedMember(const std::shared_ptr<SimulatedProcesses>& alone)
         : SimulatedMember(alone, 0, (alone->world().enter(0), alone->meet(0, 0, {0}, never))) {}
     [[nodiscard]] int process_of(int peer) const { return view_->processes[static_cast<std::size_t>(peer)]; }

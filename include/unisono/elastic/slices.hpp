@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A copy of what a rank owns: parameters and optimizer state of slices, as bytes that any rank can
-/// read, whatever it owns itself.
+/// A copy of the parameters and optimizer state of a rank's slices, as bytes that any rank can
+/// read, whichever slices it owns.
 
 #include "unisono/core/list.hpp"
 #include "unisono/layout/layout.hpp"
@@ -19,8 +19,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Calls visit(i, at_i, j, at_j, count) for the elements that a[i] and b[j] have in common, from
-/// the positions at_i and at_j in these on. Both lists are in flat order.
+/// Calls visit(i, at_i, j, at_j, count) for each range that a[i] and b[j] have in common; it begins
+/// at offset at_i in a[i] and at offset at_j in b[j]. Both lists are in flat order.
 template <class Visit>
 void for_each_overlap(std::span<const Slice> a, std::span<const Slice> b, Visit visit) {
     for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
@@ -30,7 +30,7 @@ void for_each_overlap(std::span<const Slice> a, std::span<const Slice> b, Visit 
         else ++j;
     }
 }
-/// Where each slice begins in memory that has all of them one after another; and the total.
+/// The offset of each slice in memory that holds all slices one after another, and the total.
 inline List<std::size_t> starts_of(std::span<const Slice> slices) {
     List<std::size_t> starts;
     std::size_t at = 0;
@@ -46,17 +46,16 @@ inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
     if (bytes != 0) std::memcpy(to, from, bytes);
 }
 
-/// The form of the copy: the slices, their parameters, and one array of the optimizer's state after
-/// another.
+/// Layout of the copy: slices, then parameters, then each array of optimizer state.
 template <class T>
 class SliceImage {
 public:
-    /// The bytes of a copy of these slices.
+    /// The number of bytes of a copy of these slices.
     static std::size_t bytes(std::span<const Slice> slices, std::size_t arrays) {
         return header(slices.size()) + (1 + arrays) * starts_of(slices)[slices.size()] * sizeof(T);
     }
 
-    /// Copies the `slices` of a trainer, which has them, to `to`.
+    /// Copies the trainer's `slices` to `to`.
     template <class Trainer>
     static void write(Trainer& trainer, std::span<const Slice> slices, std::vector<std::uint8_t>& to) {
         auto& state = trainer.optimizer_state();
@@ -91,8 +90,8 @@ public:
         values_ = bytes.data() + header(count);
     }
 
-    /// Copies the parameters to the trainer: to the model, or to what the trainer holds of a model
-    /// in units. Local, unless ranks also hold a 16-bit copy of such a model.
+    /// Copies the parameters to the trainer: to the model, or to the trainer's memory of a model in
+    /// units. Local, unless ranks also hold a 16-bit copy of such a model.
     template <class Trainer>
     void read_parameters(Trainer& trainer) const {
         const auto copy = [&](std::size_t flat, std::span<T> to) {
@@ -111,7 +110,7 @@ public:
             });
         }
     }
-    /// Copies the optimizer's state of what the trainer owns. Local.
+    /// Copies the optimizer's state of the elements that the trainer owns. Local.
     template <class Trainer>
     void read_state(Trainer& trainer) const {
         auto& state = trainer.optimizer_state();

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The snapshots that a rank keeps: they are taken, agreed on after a loss, and spread.
+/// The snapshots that a rank keeps. They are taken, agreed on after a loss, and restored.
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/point_to_point.hpp"
@@ -27,10 +27,10 @@ namespace detail {
 /// A rank's part of a snapshot.
 struct KeptSnapshot {
     SnapshotKey key = {};
-    std::vector<int> owners = {};                    ///< words of the ranks of its world (owner_word)
-    int rank = 0;                                    ///< this rank's place among them
-    std::vector<std::uint8_t> own = {}, before = {}; ///< slices of this rank, and of the one before it
-    bool arrived = false;                            ///< the latter
+    std::vector<int> owners = {};                    ///< one word per rank of its world (owner_word)
+    int rank = 0;                                    ///< this rank's index in `owners`
+    std::vector<std::uint8_t> own = {}, before = {}; ///< slices of this rank, and of the rank before it
+    bool arrived = false;                            ///< `before` has arrived
     std::vector<std::uint8_t> numbers = {};
 
     [[nodiscard]] KeptWords words() const {
@@ -47,11 +47,11 @@ struct KeptSnapshot {
     }
 };
 
-/// The snapshots of one trainer, from world to world.
+/// The snapshots of one trainer, over all worlds.
 template <class T>
 class SnapshotRun {
 public:
-    /// A world begins, in which the trainer's ranks own other slices. Collective.
+    /// Called when a world begins, in which ranks may own other slices. Collective.
     template <class Trainer>
     void enter(Trainer& trainer, std::uint64_t epoch, const std::vector<int>& members) {
         auto& world = trainer.world();
@@ -86,15 +86,15 @@ public:
         before_bytes_ = SliceImage<T>::bytes({&of_other, 1}, arrays);
     }
 
-    /// Takes a snapshot. Collective; a rank may return before others have theirs. `first`: of this
-    /// world, so that those of earlier ones are kept until all ranks have this one.
+    /// Takes a snapshot. Collective; a rank may return before others have theirs. `first`: the
+    /// first one in this world, so those of earlier worlds are kept until all ranks have this one.
     template <class Trainer>
     void take(Trainer& trainer, std::vector<std::uint8_t> numbers, bool first) {
         auto& world = trainer.world();
         KeptSnapshot next;
         if (!first) {
             if (!std::exchange(all_have_it_, false)) barrier(world);
-            if (kept_.size() > 1) next = std::move(kept_.front()); // for its memory
+            if (kept_.size() > 1) next = std::move(kept_.front()); // reuses its memory
             kept_.erase(kept_.begin(), kept_.end() - 1);
         }
         next.key = {epoch_, number_++};
@@ -114,9 +114,10 @@ public:
         to.wait();
         now.arrived = true;
     }
-    /// All ranks have made an update since the last snapshot, so that all of them have it.
+    /// Called when all ranks have made an update since the last snapshot, so all of them have it.
     void note_update() { all_have_it_ = true; }
-    /// When it returns, the last snapshot is whole: no rank goes back behind it. Collective.
+    /// Returns when the last snapshot is complete: no rank goes back to a state before it.
+    /// Collective.
     template <class World>
     void confirm(World& world) {
         barrier(world);
@@ -124,9 +125,9 @@ public:
         confirmed_ = kept_.back().key;
     }
 
-    /// The newest snapshot that is whole; nothing where there is none yet, because no rank has got
-    /// past the start of its trainer. `finished`: as for `bring_forward`; it becomes the most of
-    /// all ranks. Collective. Errors: see Snapshots.
+    /// Returns the newest complete snapshot; nothing if there is none yet, because no rank has
+    /// completed the start of its trainer. `finished`: as for `bring_forward`; becomes the maximum
+    /// over all ranks. Collective. Errors: see Snapshots.
     template <class World>
     std::optional<FoundSnapshot> agree(World& world, std::uint64_t& finished) {
         const auto ranks = static_cast<std::size_t>(world.size());
@@ -153,8 +154,8 @@ public:
         }
         throw_state_lost(found, owners);
     }
-    /// The trainer gets the parameters, and the state of what it owns, from that snapshot, whose
-    /// numbers are returned. `keeps_all`: also a copy of all slices, until `forget_all`.
+    /// Restores the trainer's parameters, and the state that it owns, from that snapshot. Returns
+    /// the snapshot's numbers. `keeps_all`: also keeps a copy of all slices, until `forget_all`.
     /// Collective. Each slice is broadcast by a rank that has it.
     template <class Trainer>
     std::vector<std::uint8_t> go_back(Trainer& trainer, const FoundSnapshot& found, bool keeps_all) {
@@ -172,7 +173,7 @@ public:
             return std::span<const std::uint8_t>(room);
         };
         for (std::size_t i = 0; i < found.holders.size(); ++i) {
-            if (found.holders[i] < 0) continue; // the slices of a rank that owns nothing
+            if (found.holders[i] < 0) continue; // a rank that owns nothing
             const auto bytes =
                 from(found.holders[i], found.bytes[i], [&](KeptSnapshot& one) -> std::vector<std::uint8_t>& {
                     return one.rank == static_cast<int>(i) ? one.own : one.before;
@@ -185,14 +186,15 @@ public:
         return {numbers.begin(), numbers.end()};
     }
 
-    /// A trainer in which this rank is alone gets all slices.
+    /// Gives all slices to a trainer in which this rank is alone.
     template <class Trainer>
     void read_all(Trainer& trainer) const {
         for (const auto& bytes : all_) read(trainer, bytes);
     }
     void forget_all() { all_.clear(); }
 
-    /// For `describe`: the bytes that this rank sends with each snapshot, and that two take here.
+    /// For `describe`: the bytes that this rank sends with each snapshot, and those of two
+    /// snapshots here.
     [[nodiscard]] std::string sentence(std::int64_t every) const {
         const std::size_t sent = kept_.empty() ? 0 : kept_.back().own.size();
         const std::size_t kept = kept_.empty() ? 0 : 2 * (sent + kept_.back().before.size());
@@ -208,7 +210,7 @@ private:
         slices.read_parameters(trainer);
         slices.read_state(trainer);
     }
-    /// The words of each rank about what it keeps.
+    /// Tells all ranks which snapshots each rank keeps.
     template <class World>
     std::vector<std::vector<KeptWords>> tell(World& world, std::size_t most) const {
         std::vector<std::vector<KeptWords>> kept(static_cast<std::size_t>(world.size()));
@@ -232,14 +234,14 @@ private:
         return *std::find_if(kept_.begin(), kept_.end(), [&](const KeptSnapshot& one) { return one.key == key; });
     }
 
-    std::vector<KeptSnapshot> kept_;             ///< the newest last
-    std::vector<std::vector<std::uint8_t>> all_; ///< slices, of the snapshot to which this rank went back
-    List<Slice> mine_;                           ///< what this rank copies
-    std::vector<int> owners_;                    ///< as those of KeptSnapshot
+    std::vector<KeptSnapshot> kept_;             ///< in order of age, the newest last
+    std::vector<std::vector<std::uint8_t>> all_; ///< all slices of the snapshot to which this rank went back
+    List<Slice> mine_;                           ///< slices that this rank copies
+    std::vector<int> owners_;                    ///< as in KeptSnapshot
     std::size_t before_bytes_ = 0;
-    std::uint64_t epoch_ = 0, number_ = 0; ///< of the next one
+    std::uint64_t epoch_ = 0, number_ = 0; ///< key of the next snapshot
     SnapshotKey confirmed_ = {};
-    bool all_have_it_ = false; ///< the last one
+    bool all_have_it_ = false; ///< all ranks have the last snapshot
 };
 
 } // namespace detail

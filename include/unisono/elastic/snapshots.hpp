@@ -1,12 +1,12 @@
 #pragma once
 
 /// \file
-/// State that only its owner has, in an elastic world: each rank copies it from time to time, and
-/// gives a copy to the next rank. When ranks are lost, all others go back to the last copy.
+/// In an elastic world, state that only its owner has: each rank copies it from time to time, and
+/// sends a copy to the next rank. When ranks are lost, all others return to the last copy.
 ///
 /// The copies of all ranks after one update are a snapshot. A world numbers its snapshots; all its
-/// ranks make the same ones. A rank keeps the last two, since ranks may be lost while the newest
-/// is copied, and those of an earlier world until the next world has copied its state anew.
+/// ranks take the same ones. A rank keeps the last two, since ranks may be lost while the newest is
+/// copied. It keeps those of an earlier world until the next world has copied its state.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/policy.hpp"
@@ -24,22 +24,23 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// In an elastic world: state that only its owner has (sharded state, a parameter server's) is
+/// In an elastic world, state that only its owner has (sharded state, a parameter server's) is
 /// copied to a second rank every `every` updates of `fit`. When ranks are lost or added, all ranks
-/// go back to the last copy and make the updates since then again; with Reproducible, with the same
-/// bits. Without Snapshots such policies are refused in elastic worlds. In other worlds, and where
+/// return to the last copy and repeat the updates since then; with Reproducible, with the same
+/// bits. Without Snapshots such policies are refused in elastic worlds. In other worlds, and if
 /// every rank has all state, it does nothing.
 ///
 /// With n parameters, p ranks and an optimizer of a arrays, in elements per rank:
-/// - every copy moves n/p * (1 + a) in memory, and as many to the next rank, in one message;
-/// - memory is 4 * n/p * (1 + a): two snapshots, of this rank and of the one before it.
-/// With StateSharding and Adam or AdamW that is less than the state that Replicated holds from 8
+/// - every copy moves n/p * (1 + a) elements in memory, and the same number to the next rank, in
+///   one message;
+/// - memory is 4 * n/p * (1 + a): two snapshots, each of this rank and of the rank before it.
+/// With StateSharding and Adam or AdamW that is less than the state that Replicated holds, from 8
 /// ranks on.
 ///
 /// Errors: peer_lost, the same on all ranks, if a rank and the next one are lost together, before
-/// the others have copied their state anew. bad_input: `every` is less than 1. mismatch: it differs
-/// between ranks.
-/// Source: Wang et al., "GEMINI" (SOSP'23), of checkpoints in the memory of other machines.
+/// the others have copied their state again. bad_input: `every` is less than 1. mismatch: it
+/// differs between ranks.
+/// Source: Wang et al., "GEMINI" (SOSP'23), on checkpoints in the memory of other machines.
 struct Snapshots {
     static constexpr std::string_view name = "snapshots at the next rank";
     static constexpr Family family = Family::snapshots;
@@ -64,31 +65,32 @@ struct NoSnapshots {
 
 /// The order of snapshots.
 struct SnapshotKey {
-    std::uint64_t epoch = 0;  ///< of the world, plus 1; 0: none
-    std::uint64_t number = 0; ///< in that world
+    std::uint64_t epoch = 0;  ///< epoch of the world, plus 1; 0: none
+    std::uint64_t number = 0; ///< number of the snapshot in that world
     friend auto operator<=>(const SnapshotKey&, const SnapshotKey&) = default;
 };
 
-/// A rank's part of a snapshot, in the words by which ranks tell each other what they keep.
+/// The part of a snapshot that a rank keeps, as the words that it sends to the others.
 struct KeptWords {
     SnapshotKey key = {};
-    std::uint64_t rank = 0;         ///< of this rank in the world of the snapshot,
-    std::uint64_t ranks = 0;        ///< which had so many
+    std::uint64_t rank = 0;         ///< this rank in the world of the snapshot
+    std::uint64_t ranks = 0;        ///< number of ranks of that world
     std::uint64_t own_bytes = 0;    ///< this rank's slices; 0: it owns nothing
     std::uint64_t before_bytes = 0; ///< those of the rank before it; 0: they have not arrived, or there are none
-    std::uint64_t number_bytes = 0; ///< the numbers that all ranks have
-    std::uint64_t owners = 0;       ///< ranks of that world that own anything
+    std::uint64_t number_bytes = 0; ///< bytes of the numbers that all ranks have
+    std::uint64_t owners = 0;       ///< number of ranks of that world that own anything
 };
 
-/// A snapshot to which all ranks may go back: which of them has what of it.
+/// A snapshot to which all ranks may return, and which rank has which of its slices.
 struct FoundSnapshot {
     SnapshotKey key = {};
-    std::vector<int> holders = {};         ///< of each rank's slices, a rank of the current world; -1: no rank
-    std::vector<std::uint64_t> bytes = {}; ///< of each slice
+    /// For the slices of each rank: a rank of the current world that has them; -1: none.
+    std::vector<int> holders = {};
+    std::vector<std::uint64_t> bytes = {}; ///< bytes of each rank's slices
     int source = -1;                       ///< a rank that has the numbers
     std::uint64_t number_bytes = 0;
     std::uint64_t owners = 0;
-    /// Ranks that own anything of which no rank has a copy.
+    /// The number of ranks whose slices no rank has.
     [[nodiscard]] std::uint64_t gone() const {
         const auto held = std::count_if(holders.begin(), holders.end(), [](int holder) { return holder >= 0; });
         return owners - static_cast<std::uint64_t>(held);
@@ -96,7 +98,7 @@ struct FoundSnapshot {
     [[nodiscard]] bool whole() const { return !holders.empty() && gone() == 0; }
 };
 
-/// The snapshot `key`, from what the ranks have told: `kept[r]` is rank r's.
+/// Finds the snapshot `key` in what the ranks have told: `kept[r]` is rank r's.
 inline FoundSnapshot find_snapshot(const SnapshotKey& key, const std::vector<std::vector<KeptWords>>& kept) {
     FoundSnapshot found{.key = key};
     for (std::size_t r = 0; r < kept.size(); ++r)
@@ -118,8 +120,8 @@ inline FoundSnapshot find_snapshot(const SnapshotKey& key, const std::vector<std
     return found;
 }
 
-/// The newest snapshot of which every slice is there. If none is, the one that lacks the fewest
-/// slices.
+/// The newest snapshot of which some rank has every slice. If there is none, the one that lacks the
+/// fewest slices.
 inline FoundSnapshot newest_whole(const std::vector<std::vector<KeptWords>>& kept) {
     std::vector<SnapshotKey> keys;
     for (const auto& of_rank : kept)
@@ -134,12 +136,12 @@ inline FoundSnapshot newest_whole(const std::vector<std::vector<KeptWords>>& kep
     return best;
 }
 
-/// A rank of a snapshot's world by its number as a member; below 0 where it owns nothing.
+/// Encodes a rank of a snapshot's world by its member number; below 0 if it owns nothing.
 constexpr int owner_word(int number, bool owns) { return owns ? number : ~number; }
 constexpr int number_of(int word) { return word < 0 ? ~word : word; }
 
-/// The error, the same on all ranks, of state that no rank has any more. `owners`: the words of the
-/// ranks of the snapshot's world.
+/// Throws the error, the same on all ranks, for state that no rank has any more. `owners`: the
+/// words of the ranks of the snapshot's world.
 [[noreturn]] inline void throw_state_lost(const FoundSnapshot& found, std::span<const int> owners) {
     std::string gone;
     for (std::size_t i = 0; i < owners.size(); ++i)

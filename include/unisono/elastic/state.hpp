@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// The state of a training beside its policies, where every rank has all of it: the model's
-/// parameters, the optimizer's state, and a few numbers. Ranks that are behind get it from one that
-/// is not, and use it only when all of it has arrived.
+/// The state of a training beside its policies, if every rank has all of it: the model's
+/// parameters, the optimizer's state, and a few numbers. A rank that is behind gets it from a rank
+/// that is not, and uses it only when all of it has arrived.
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
@@ -26,7 +26,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Sums of a `fit` in which several worlds take part.
+/// Sums of a `fit` that runs in several worlds.
 struct FitSums {
     std::vector<EpochReport> epochs = {};
     double weighted_loss = 0; ///< of the last epoch
@@ -49,19 +49,19 @@ struct FitSums {
 /// The state after the last update, without the parameters, which the model holds.
 template <class T>
 struct ElasticState {
-    /// Updates, with those that the guard has left out; and the same with calls that came to their
-    /// end: of two ranks the one with more is ahead.
+    /// `made`: updates, including those that the guard has left out. `passes`: the same plus calls
+    /// that have ended. Of two ranks, the one with more passes is ahead.
     std::uint64_t made = 0, passes = 0;
     TrainingProgress progress = {};
-    std::vector<std::int32_t> grids = {}; ///< exponents, with Reproducible
+    std::vector<std::int32_t> grids = {}; ///< exponents of the grids, with Reproducible
     LossScale loss_scale = {};
     FitSums sums = {};
-    UpdateReport last = {}; ///< of a `fit`
+    UpdateReport last = {}; ///< report of the last update of a `fit`
     OptimizerState<T> optimizer = {};
-    bool has_optimizer = false; ///< else it is as before the first update
+    bool has_optimizer = false; ///< false: the optimizer's state is that before the first update
     RatePoint point = {};
-    std::uint64_t fits = 0;    ///< that came to their end
-    std::int64_t fit_end = -1; ///< of the one under way: the epoch that is not made any more; -1: none
+    std::uint64_t fits = 0;    ///< number of calls of `fit` that have ended
+    std::int64_t fit_end = -1; ///< of the `fit` in progress: the first epoch that it does not make; -1: there is none
 };
 
 /// Writes numbers one after another, and reads them back.
@@ -116,7 +116,7 @@ void put_numbers(ByteImage& image, const ElasticState<T>& state) {
     image.put(std::span<const std::int32_t>(state.grids));
     image.put(std::span<const EpochReport>(state.sums.epochs));
 }
-/// The memory that a trainer changes: the parameters, and the optimizer's arrays, if given.
+/// Writes the memory that a trainer changes: the parameters, and the optimizer's arrays, if given.
 template <class T, class Model>
 void put_memory(ByteImage& image, Model& model, const OptimizerState<T>* optimizer) {
     for_each_span(model.parameters(), [&](auto one) { image.put(std::span<const T>(one)); });
@@ -162,8 +162,8 @@ void take_numbers(ByteImage& image, ElasticState<T>& state) {
     image.take(std::span<std::int32_t>(state.grids));
     image.take(std::span<EpochReport>(state.sums.epochs));
 }
-/// The numbers of a snapshot; `is_set`: but for the epoch and the rate's schedule, which the user
-/// has set since.
+/// Restores the numbers of a snapshot. `is_set`: keeps the epoch and the schedule's point, which
+/// the user has set since the snapshot.
 template <class T>
 void go_back(ByteImage& image, ElasticState<T>& state, bool is_set) {
     const Epoch epoch = state.progress.epoch;
@@ -173,17 +173,17 @@ void go_back(ByteImage& image, ElasticState<T>& state, bool is_set) {
     state.progress.epoch = epoch;
     state.point = point;
 }
-/// Local: it cannot fail half-way.
+/// Restores the state. Local; cannot fail after it has begun to write.
 template <class Model, class T>
 void take_state(ByteImage& image, Model& model, ElasticState<T>& state) {
     take_numbers(image, state);
     take_memory(image, model, state.has_optimizer ? &state.optimizer : nullptr);
 }
 
-/// Of models whose state fits each other's.
+/// Equal for models whose state fits each other.
 template <class T, class Model>
 std::uint64_t shape_hash(Model& model) {
-    std::uint64_t hash = hash_bytes(nullptr, 0);
+    std::uint64_t hash = fnv_basis;
     const auto add = [&](std::uint64_t word) { hash = hash_bytes(&word, sizeof word, hash); };
     add(static_cast<std::uint64_t>(element_type_of<T>));
     for_each_span(model.parameters(), [&](auto one) { add(one.size()); });
@@ -196,11 +196,11 @@ std::uint64_t parameters_of(Model& model) {
     return count;
 }
 
-/// All ranks get to the last update that any has made, which `source` has; also one that was added,
-/// and has no state (`new_here`). `finished`: calls of the user's own that a rank has finished; the
-/// most of all ranks is returned. Collective. Cost: 32 bytes a rank; where a rank is behind, a
-/// broadcast of the state, which all hold twice meanwhile. Errors, the same on all ranks: mismatch
-/// where a rank that was added has another model.
+/// Brings all ranks to the last update that any rank has made, which `source` has. That includes
+/// added ranks, which have no state (`new_here`). `finished`: the number of the user's calls that
+/// this rank has finished; returns the maximum over all ranks. Collective. Cost: 32 bytes per rank;
+/// if a rank is behind, also a broadcast of the state, of which all ranks hold a second copy during
+/// it. Errors, the same on all ranks: mismatch if an added rank has another model.
 template <class World, class Model, class T>
 std::uint64_t bring_forward(World& world, int source, bool new_here, std::uint64_t finished, Model& model,
                             ElasticState<T>& state) {

@@ -5,13 +5,14 @@
 ///
 /// If every rank has all parameters and all of the optimizer's state, a rank commits an update by
 /// its optimizer's pass over its own memory, which no other rank can interrupt. So nothing has to
-/// be rolled back. When a rank is lost during an update, each of the others is before that update
-/// or after it. Ranks after it are right; ranks before it get the state of one of these, or all
-/// repeat the update.
+/// be rolled back. When a rank is lost during an update, each other rank is either before or after
+/// that update. If some are after it, the ranks before it get their state. Otherwise all repeat the
+/// update.
 ///
-/// If ranks own slices, an update may be half done when one is lost, and its slices are gone. Then
-/// all ranks go back to the last snapshot (snapshots.hpp). A call returns only when a snapshot
-/// after it is whole, so that no rank goes back behind a call that another has finished.
+/// If ranks own slices, an update may be half done when a rank is lost, and its slices are lost.
+/// Then all ranks return to the last snapshot (snapshots.hpp). A call returns only when a snapshot
+/// after it is complete, so no rank returns to a state before a call that another rank has
+/// finished.
 
 #include "unisono/elastic/change_trace.hpp"
 #include "unisono/elastic/fit.hpp"
@@ -33,19 +34,19 @@
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
-/// Trains `model` on the ranks that are left, and those that are added. As the trainer over a
-/// group, but:
-/// - When ranks are lost, `fit`, `evaluate`, `predict` and `collectively` go on with those that are
-///   left; `step` says so in its report. Who was lost, and when: `ElasticWorld::changes`.
-/// - With `Reproducible` the result has the bits of an undisturbed run; with plain sums the ranks'
-///   grouping of addends shows.
-/// - A call that ranks make together must go through the trainer: `collectively`, or those above.
-/// - Where ranks own slices (StateSharding), `Snapshots` says how often they are copied. Then all
-///   go back to the last copy when ranks are lost or added.
+/// Trains `model` on the ranks that are left, and on those that are added. As the trainer over a
+/// group, except:
+/// - When ranks are lost, `fit`, `evaluate`, `predict` and `collectively` continue with those that
+///   are left; `step` reports the loss. `ElasticWorld::changes` has the lost ranks and the times.
+/// - With `Reproducible` the result has the bits of an undisturbed run. With plain sums it depends
+///   on how the ranks group the addends.
+/// - Collective calls must go through the trainer: `collectively`, or the calls above.
+/// - If ranks own slices (StateSharding), `Snapshots` sets how often they are copied. When ranks
+///   are lost or added, all ranks return to the last copy.
 ///
 /// Cost without a loss: one copy of the grids' exponents (4 bytes per parameter tensor) per update;
-/// with owners of slices, the copies (elastic/snapshots.hpp). After a loss: a new group, and a
-/// trainer's start on it. Errors: as Trainer's, ElasticWorld's, and those of Snapshots.
+/// with owners of slices, also the copies (elastic/snapshots.hpp). After a loss: a new group, and a
+/// trainer's start on it. Errors: those of Trainer, ElasticWorld and Snapshots.
 template <class Transport, class Model, class... Given>
 class Trainer<ElasticWorld<Transport>, Model, Given...> {
     template <class, class, class>
@@ -55,7 +56,7 @@ class Trainer<ElasticWorld<Transport>, Model, Given...> {
     using Chosen = detail::ChosenPolicies<Given...>;
     using Copies = typename detail::PolicyOf<Family::snapshots, detail::NoSnapshots, Given...>::type;
     using Training = detail::ElasticTraining<detail::ChosenTraining<Group<Transport>, Model, Chosen>, Copies>;
-    /// A rank may have state that no other has.
+    /// True if a rank may have state that no other rank has.
     static constexpr bool has_owners =
         detail::may_give_owners<typename Chosen::Sharding> || detail::gives_owners<typename Chosen::Reducer>;
 
@@ -82,29 +83,29 @@ public:
     }
     Trainer(const Trainer&) = delete;
     Trainer& operator=(const Trainer&) = delete;
-    /// With Snapshots: collective, unless an exception is under way. A rank that was interrupted in
-    /// its last call may need what others have.
+    /// With Snapshots: collective, unless an exception is being handled. A rank that was
+    /// interrupted in its last call may need the state of the others.
     ~Trainer() {
         if constexpr (has_owners)
             if (inner_) end();
     }
 
-    /// As Trainer::fit. `on_update` is called once on every rank that takes part for each update. A
-    /// rank that was interrupted in an update which others had committed calls it in the next
-    /// world. With Snapshots it is called again for updates that are made again; the report counts
-    /// them once. It makes no call in which ranks wait for each other: save between two calls of
-    /// `fit`, by `collectively`. Of a call that others had finished when this rank was added, the
-    /// report is that of their last one.
+    /// As Trainer::fit. `on_update` is called once for each update on every rank that takes part.
+    /// If a rank was interrupted in an update that others have committed, it calls `on_update` for
+    /// it in the next world. With Snapshots it is called again for updates that are repeated; the
+    /// report counts them once. `on_update` must not make collective calls: to save, call
+    /// `collectively` between two calls of `fit`. If the others had finished a call before this
+    /// rank was added, the report is that of their last call.
     template <class Data, class OnUpdate = detail::IgnoreUpdates>
     FitReport fit(Data&& data, const FitOptions& options = {}, OnUpdate on_update = {}) {
         check_alive();
         return detail::ElasticFit(*this, data, options, on_update).run();
     }
 
-    /// As Trainer::step, unless ranks are lost: then it returns in the next world, with
+    /// As Trainer::step, unless ranks are lost. Then it returns in the next world, with
     /// `world_changed`, and each rank continues after the updates that `updates()` counts, with the
-    /// batches that it now hosts. With Snapshots each call ends with a copy, whatever `every` says:
-    /// no rank goes back behind an update from which another has returned.
+    /// batches that it now hosts. With Snapshots each call ends with a copy, whatever the value of
+    /// `every`: no rank returns to a state before an update from which another rank has returned.
     template <class... Batches>
     UpdateReport step(const Batches&... batches) {
         check_alive();
@@ -113,7 +114,7 @@ public:
         bool changed = false, done = false;
         surviving([&] {
             if (changed || done) return;
-            changed = true; // unless it comes to its end
+            changed = true; // reset below, if the step completes
             report = inner_->step(batches...);
             commit();
             if constexpr (has_owners) confirm_snapshot();
@@ -126,12 +127,13 @@ public:
         return report;
     }
 
-    /// Calls `call(trainer)` with the trainer over the current group, on all ranks together; its
-    /// result must not depend on the number of ranks. If ranks are lost meanwhile, it is called
-    /// again in the next world. A rank that had not finished while others had calls it alone, with
-    /// the state that the others had after it; it holds a copy of that meanwhile, and whatever the
-    /// call changes is put back. `done_by_others()` of the trainer that it gets is true then: what
-    /// the call writes to files is there already. With Snapshots the call ends with a copy.
+    /// Calls `call(trainer)` with the trainer over the current group, on all ranks together. The
+    /// result must not depend on the number of ranks. If ranks are lost during the call, it is
+    /// repeated in the next world. If the other ranks have finished the call and this rank has not,
+    /// this rank makes it alone, with the state that the others had after it. It holds a copy of
+    /// that state meanwhile, and restores what the call changes. Then `done_by_others()` of the
+    /// trainer is true: the files that the call writes exist already. With Snapshots the call ends
+    /// with a copy.
     ///
     ///     const un::StateHash hash =
     ///         trainer.collectively([](auto& now) { return un::state_hash(now); });
@@ -187,8 +189,8 @@ public:
     [[nodiscard]] const Position& position() const { return inner_ ? inner_->position() : state_.progress.position; }
     [[nodiscard]] std::uint64_t updates() const { return inner_ ? inner_->updates() : state_.progress.updates; }
     [[nodiscard]] TrainingProgress progress() const { return inner_ ? inner_->progress() : state_.progress; }
-    /// With `Trace`: what this rank recorded in all worlds since this trainer began; changes of the
-    /// world are in it. Of a rank that was added, from then on.
+    /// With `Trace`: what this rank recorded in all worlds since this trainer began, including
+    /// changes of the world. An added rank has recorded since it was added.
     [[nodiscard]] const TraceLog& trace() const
         requires(Training::Tracing::traces)
     {
@@ -210,7 +212,8 @@ private:
     struct Nothing {
         void operator()() const {}
     };
-    static constexpr int most_fruitless = 3; ///< changes in a row that lost no rank, without an update between them
+    /// Limit of consecutive changes that lost no rank and had no update between them.
+    static constexpr int most_fruitless = 3;
 
     void check_alive() const {
         if (!inner_) detail::throw_in_no_world();
@@ -229,7 +232,7 @@ private:
         if constexpr (has_owners) begin_with_slices();
         else begin_with_all();
         const auto& hosting = inner_->policies().hosting;
-        if constexpr (requires { hosting.count; }) // a rank hosts a replica at least
+        if constexpr (requires { hosting.count; }) // a rank hosts at least one replica
             world_->take_in_at_most(static_cast<int>(std::min<std::int64_t>(hosting.count, detail::most_ranks)));
         else world_->take_in_at_most(detail::most_ranks);
         remember();
@@ -241,7 +244,7 @@ private:
     void begin_with_all() {
         if (world_->is_fresh()) {
             const std::uint64_t made = state_.made;
-            if (world_->is_new_here()) { // the shape of the optimizer's state
+            if (world_->is_new_here()) { // gives the optimizer's state its shape
                 Group<Transport> alone;
                 Inner trainer = make(alone);
                 state_.optimizer = std::move(trainer.optimizer_state());
@@ -256,7 +259,7 @@ private:
         if (std::exchange(state_.has_optimizer, false)) inner_->optimizer_state() = std::move(state_.optimizer);
         if (restores_) restore(*inner_);
     }
-    /// All go back to the last snapshot, if there is one.
+    /// Returns all ranks to the last snapshot, if there is one.
     void begin_with_slices() {
         make_inner();
         auto& group = world_->group();
@@ -267,7 +270,7 @@ private:
             try {
                 found = snapshots_.agree(group, most_finished_);
             } catch (const detail::agreed_error&) {
-                inner_.reset(); // there is no state to go on with
+                inner_.reset(); // there is no state with which to continue
                 throw;
             }
         }
@@ -294,8 +297,8 @@ private:
         detail::put_numbers(numbers, state_);
         snapshots_.take(*inner_, std::move(numbers.bytes()), first);
     }
-    /// All others have come to the end of their last call. One that was interrupted in it may need
-    /// what this rank has; the model stays as it is.
+    /// Called when all other ranks have finished their last call. A rank that was interrupted in it
+    /// may need this rank's state. The model stays unchanged.
     void end() noexcept {
         if (std::uncaught_exceptions() != 0) return world_->end_by_exception();
         std::optional<detail::ByteImage> kept;
@@ -305,12 +308,12 @@ private:
                           if constexpr (!unit_model<Model>)
                               if (!kept) detail::put_memory<Element>(kept.emplace(), *model_, nullptr);
                       });
-        } catch (...) { // this rank has all that it was asked for
+        } catch (...) { // no other rank needs this rank any more
         }
         if constexpr (!unit_model<Model>)
             if (kept) detail::take_memory<Element>(*kept, *model_, nullptr);
     }
-    /// Makes a call of the user's own that the others have finished.
+    /// Makes a user's call that the other ranks have finished.
     template <class Call>
     auto alone(Call& call) {
         Group<Transport> group;
@@ -342,7 +345,7 @@ private:
     void commit() {
         ++state_.passes;
         ++state_.made;
-        finished_ = std::max(finished_, most_finished_); // all are at one point of the program
+        finished_ = std::max(finished_, most_finished_); // all ranks are at one point of the program
         fruitless_ = 0;
         probation_.pass();
         if constexpr (has_owners) snapshots_.note_update();
@@ -356,8 +359,8 @@ private:
         state_.loss_scale = inner_->loss_scale();
     }
 
-    /// Runs `body` to its end; each time that ranks are lost, again in the next world.
-    /// `before` is called before each recovery.
+    /// Runs `body` to its end. Each time that ranks are lost, runs it again in the next world.
+    /// Calls `before` before each recovery.
     template <class Body, class Before = Nothing>
     void surviving(Body body, Before before = {}) {
         for (bool lost = false;;) {
@@ -368,7 +371,7 @@ private:
                 return;
             } catch (const error& failed) {
                 const bool goes_on = probation_.ends(*world_, failed) || world_->has_lost(failed);
-                if (world_->rank() < 0) inner_.reset(); // it has left
+                if (world_->rank() < 0) inner_.reset(); // this rank has left the world
                 if (!goes_on) throw;
                 if (fruitless_ >= most_fruitless) throw;
                 before();
@@ -399,14 +402,15 @@ private:
     std::unique_ptr<Inner> inner_;
     detail::ElasticState<Element> state_;
     detail::SnapshotRun<Element> snapshots_;
-    std::uint64_t finished_ = 0;      ///< calls of the user's own
-    std::uint64_t most_finished_ = 0; ///< by any rank, when the world last changed
+    std::uint64_t finished_ = 0;      ///< number of the user's calls that this rank has finished
+    std::uint64_t most_finished_ = 0; ///< the maximum over the ranks, when the world last changed
     std::uint64_t begun_fits_ = 0;
     int fruitless_ = 0;
     bool restores_ = false;
-    bool observes_ = false; ///< on_update is called
-    bool is_set_ = false;   ///< epoch or schedule, by the user since the last snapshot
-    bool missed_ = false;   ///< others have committed an update of this `fit`, and this rank has not told of it
+    bool observes_ = false; ///< on_update is being called
+    bool is_set_ = false;   ///< the user has set the epoch or schedule since the last snapshot
+    /// Others have committed an update of this `fit` for which this rank has not called on_update.
+    bool missed_ = false;
     [[no_unique_address]] detail::ChangeTracer<traces> tracer_;
     detail::Probation probation_;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// A world that outlives its ranks: when some are lost, the others form the next one.
+/// A world that outlives its ranks: when ranks are lost, the others form the next world.
 
 #include "unisono/elastic/network_medium.hpp"
 
@@ -18,7 +18,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Names a transport whose worlds follow one another: `un::join<un::Elastic<un::Tcp>>()`.
+/// Names a transport whose worlds can follow one another: `un::join<un::Elastic<un::Tcp>>()`.
 template <class Transport>
 struct Elastic {
     using transport = Transport;
@@ -26,17 +26,19 @@ struct Elastic {
 
 /// One change of an elastic world, as this rank saw it.
 struct WorldChange {
-    std::uint64_t epoch = 0;             ///< of the new membership; the first world has 0
-    std::vector<int> lost = {};          ///< numbers of the ranks that are not in it any more
-    std::vector<int> joined = {};        ///< numbers of those that were added
-    std::uint64_t updates = 0;           ///< that this rank had committed
-    std::chrono::nanoseconds took{};     ///< from the fault until the new group was there, and of that:
+    std::uint64_t epoch = 0;             ///< epoch of the new membership; the first world has 0
+    std::vector<int> lost = {};          ///< numbers of the ranks that are no longer in it
+    std::vector<int> joined = {};        ///< numbers of the ranks that were added
+    std::uint64_t updates = 0;           ///< number of updates that this rank had committed
+    std::chrono::nanoseconds took{};     ///< time from the fault until the new group was formed. Its parts:
     std::chrono::nanoseconds ending{};   ///< until the old group had ended,
-    std::chrono::nanoseconds agreeing{}; ///< and until its members had agreed; the rest is meeting anew
-    std::chrono::nanoseconds starting{}; ///< from then until the trainer went on: the state has come, if one was behind
-    std::string why = {};                ///< the fault that ended the old world
+    std::chrono::nanoseconds agreeing{}; ///< then until its members had agreed; the rest is the rendezvous
+    /// From then until the trainer continued, including the transfer of state to ranks that were
+    /// behind.
+    std::chrono::nanoseconds starting{};
+    std::string why = {}; ///< the fault that ended the old world
 
-    /// From the fault until the training went on.
+    /// Time from the fault until the training continued.
     [[nodiscard]] std::chrono::nanoseconds recovery() const { return took + starting; }
     /// One line without its end: "membership 2, after update 40: lost rank 0, added rank 5; 34.5 ms
     /// (ending 0.1, agreeing 1.9, meeting 30.0, starting 2.5)".
@@ -79,23 +81,24 @@ namespace detail {
 
 } // namespace detail
 
-/// Ranks that may be lost, and added. Move-only; the trainer over it goes on when ranks are lost,
-/// and takes in those that wait.
+/// Ranks that may be lost and added. Move-only. The trainer over it continues when ranks are lost,
+/// and takes in processes that wait.
 ///
 /// Laws
-/// - A rank's process that has ended is known to be dead: any number of the others go on. A
-///   connection that has ended proves nothing. Of ranks that are silent alone (stopped, or cut
-///   off), a majority of the last membership goes on; the others end with an error. So there are
+/// - A rank whose process has ended is known to be dead: any number of the others continue. A
+///   connection that has ended proves nothing. If ranks are only silent (stopped, or cut off), a
+///   majority of the last membership continues, and the others end with an error. So there are
 ///   never two worlds.
-/// - A rank has another number in each world (`rank()`), and one for its life (`number()`), which
-///   no other ever gets.
-/// - A process that was left behind, or has ended, comes back as a new rank alone:
+/// - A rank has another number in each world (`rank()`), and a permanent one (`number()`), which no
+///   other rank ever gets.
+/// - A process that was left behind, or has ended, can come back only as a new rank:
 ///   `ElasticOptions::joins`.
 ///
-/// Errors of whatever loses a rank and cannot go on, on the ranks concerned: aborted (this rank was
-/// left behind), timeout (no majority answers), refused (fewer ranks than `ElasticOptions::least`),
-/// peer_lost (this rank was added, and has no state from anybody). Of a process that is to be
-/// added: timeout (no world takes it in), refused (another program, or version of the library).
+/// Errors of calls that lose a rank and cannot continue, on the ranks concerned: aborted (this rank
+/// was left behind), timeout (no majority answers), refused (fewer ranks than
+/// `ElasticOptions::least`), peer_lost (this rank was added, and no rank could give it the state).
+/// Errors of a process that waits to be added: timeout (no world takes it in), refused (another
+/// program, or another version of the library).
 template <transport Transport>
 class ElasticWorld {
 public:
@@ -113,28 +116,29 @@ public:
     [[nodiscard]] int rank() const { return formed_ ? formed_->group.rank() : -1; }
     [[nodiscard]] int size() const {
         return formed_ ? formed_->group.size() : 0;
-    }                                                    ///< 0 where this rank could not go on
-    [[nodiscard]] int number() const { return number_; } ///< this rank's in the first world, or when it was added
+    } ///< 0 if this rank could not continue
+    /// This rank's number in the first world, or the one that it got when it was added.
+    [[nodiscard]] int number() const { return number_; }
     [[nodiscard]] std::uint64_t epoch() const { return formed().epoch; }
     /// The numbers of the current ranks, in their order.
     [[nodiscard]] const std::vector<int>& members() const { return formed().members; }
     [[nodiscard]] const std::vector<WorldChange>& changes() const { return changes_; }
     /// The current group, for collectives. It belongs to one epoch: after a change there is another
-    /// one.
+    /// group.
     [[nodiscard]] Group<Transport>& group() {
         static_cast<void>(formed());
         return formed_->group;
     }
     /// The most advanced rank, after a change of the world.
     [[nodiscard]] int source() const { return formed_->source; }
-    /// True if ranks of this world may have committed different numbers of updates: until `settle`,
-    /// before any other collective.
+    /// True if ranks of this world may have committed different numbers of updates: until `settle`.
+    /// Before it, no other collective is allowed.
     [[nodiscard]] bool is_fresh() const { return fresh_; }
     void settle() { fresh_ = new_here_ = false; }
-    /// Whether this rank was added, and has no state of the training yet: until `settle`.
+    /// True if this rank was added and has no state of the training yet: until `settle`.
     [[nodiscard]] bool is_new_here() const { return new_here_; }
-    /// Between two updates: where processes wait to be added, the world ends, and all ranks form
-    /// the next one, with them.
+    /// Called between two updates. If processes wait to be added, the world ends, and all ranks
+    /// form the next one with them.
     void take_in_applicants() {
         if (!formation_->look_for_applicants()) return;
         abort({.code = ErrorCode::peer_lost,
@@ -143,19 +147,19 @@ public:
                .operation = "elastic",
                .sequence = epoch(),
                .message = concat({"rank ", rank(), " takes in ranks that wait; all form the next world"})});
-        if (size() == 1) formed_->group.check(); // a rank alone waits for none, and would not notice
+        if (size() == 1) formed_->group.check(); // a rank alone waits for no other, and would not notice a fault
     }
-    /// A training has work for that many ranks. Until it has said so, no process is added. The same
-    /// on all ranks.
+    /// Sets the number of ranks for which the training has work. Before the first call no process
+    /// is added. The same on all ranks.
     void take_in_at_most(int ranks) { formation_->take_in_at_most(ranks); }
-    /// Whether the training has come to its end, so that processes that come later have nothing to
-    /// do (`training_has_ended`), if the world ends without an exception. `fit` says true, unless a
-    /// signal stopped it; a loop of your own may. It matters where UNISONO_JOINS is auto.
+    /// Sets whether the training is complete, so that processes that come later have nothing to do
+    /// (`training_has_ended`), if the world ends without an exception. `fit` sets true, unless a
+    /// signal stopped it; a loop of your own may. It matters if UNISONO_JOINS is auto.
     void set_complete(bool complete) {
         if (formation_) formation_->set_complete(complete);
     }
     [[nodiscard]] bool is_complete() const { return formation_ && formation_->is_complete(); }
-    /// An exception ends this rank's part: the others need not wait for it.
+    /// Ends this rank's part after an exception: the others need not wait for it.
     void end_by_exception() {
         abort({.code = ErrorCode::aborted,
                .rank = rank(),
@@ -164,29 +168,31 @@ public:
                .sequence = 0,
                .message = concat({"an exception ended the trainer of rank ", rank()})});
     }
-    /// This rank goes no further, and the others need not wait for it.
+    /// Ends this rank's part: the others need not wait for it.
     void leave() {
         formed_.reset();
         formation_.reset();
     }
-    /// The state that goes from world to world is one trainer's: a rank that is behind, or was
-    /// added, could not tell a second one's from the first one's.
+    /// Registers the world's trainer. Only one is allowed: the state that passes from world to
+    /// world is that of one trainer, and a rank that is behind or was added could not distinguish
+    /// two.
     void begin_trainer() {
         if (std::exchange(has_trainer_, true))
             refuse_input("Trainer: found a second trainer over an elastic world; expected one per world, which may "
                          "make several calls of fit");
     }
-    /// It could not begin.
+    /// Called when the trainer could not begin.
     void end_trainer() { has_trainer_ = false; }
-    /// Of the clock by which changes are measured.
+    /// The time by the clock that measures changes.
     [[nodiscard]] nanoseconds now() const { return formation_->now(); }
-    /// The trainer has begun in the world of the last change, so long after it was formed.
+    /// Called when the trainer has begun in the world of the last change, this long after it was
+    /// formed.
     void started(std::chrono::nanoseconds after) {
         if (!changes_.empty()) changes_.back().starting = after;
     }
 
-    /// Memory for the model. It does not move when the world changes; afterwards peers no longer
-    /// map it, and messages from it are copied.
+    /// Memory for the model. It does not move when the world changes. After a change peers no
+    /// longer map it, and messages from it are copied.
     template <element E>
     [[nodiscard]] Memory<E> allocate(std::size_t count) {
         return formed_->group.template allocate<E>(count);
@@ -203,9 +209,9 @@ public:
         return first != nullptr && loss(first->code) && loss(thrown.code());
     }
 
-    /// After a loss: the remaining ranks form the next world, and the old group ends. This rank has
-    /// committed `updates`, and is the more advanced the larger `passes` is. The old group must not
-    /// be in use. Collective over the remaining ranks. Errors: above.
+    /// Called after a loss: the remaining ranks form the next world, and the old group ends. This
+    /// rank has committed `updates`; the rank with the most `passes` is the most advanced. The old
+    /// group must not be in use. Collective over the remaining ranks. Errors: above.
     void form_next(std::uint64_t updates, std::uint64_t passes) {
         WorldChange change{.updates = updates};
         if (const Fault* const first = formed_->group.endpoint().first_fault()) change.why = first->message;
@@ -252,7 +258,7 @@ inline constexpr bool is_elastic = false;
 template <class T>
 inline constexpr bool is_elastic<Elastic<T>> = true;
 
-/// A transport of processes of which one may end without the others.
+/// A transport of processes that can end independently.
 template <class T>
 concept elastic_transport = (joinable_transport<T> || network_transport<T>)&&!enqueues<T>;
 
@@ -270,14 +276,14 @@ ElasticWorld<Transport> join_elastic(ControlPlane control, const ElasticOptions&
     return ElasticWorld<Transport>(std::make_unique<MembershipFormation<Transport, Medium>>(
         options, Medium(std::move(control), options, std::move(join))));
 }
-/// A rank keeps the name of its host in worlds that have fewer ranks than there are names.
+/// Names this rank's host. Keeps the name in worlds that have fewer ranks than there are names.
 template <class Options>
 void keep_host_name(Options& network, int rank, int ranks) {
     if constexpr (requires { network.name_of(0, 1, Environment()); }) {
         try {
             network.host = network.name_of(rank, ranks, Environment::of_process());
             network.hosts.clear();
-        } catch (const error&) { // `join` says so on all ranks
+        } catch (const error&) { // `join` reports the error on all ranks
         }
     }
 }
@@ -296,12 +302,12 @@ auto joining(const typename T::Options& network) {
 
 } // namespace detail
 
-/// The elastic world that this process belongs to, as its environment says (see `join` in
+/// The elastic world that this process belongs to, as its environment describes it (see `join` in
 /// join.hpp).
 ///
 ///     auto world = un::join<un::Elastic<un::SharedMemory>>({.least = 2});
 ///
-/// The launcher must let the others live when a rank dies: docs/elastic.md. Collective. Errors: as
+/// The launcher must not end the others when a rank dies: docs/elastic.md. Collective. Errors: as
 /// `join`.
 template <class E>
     requires detail::is_elastic<E> && joinable_transport<typename E::transport> &&
@@ -309,7 +315,7 @@ template <class E>
 [[nodiscard]] auto join(const ElasticOptions& options = {}) {
     return detail::join_elastic<typename E::transport>(options, detail::joining<typename E::transport>());
 }
-/// The same of processes that have met.
+/// As above, for processes after their rendezvous.
 template <class E>
     requires detail::is_elastic<E> && joinable_transport<typename E::transport> &&
              detail::elastic_transport<typename E::transport>
@@ -317,14 +323,14 @@ template <class E>
     return detail::join_elastic<typename E::transport>(std::move(control), options,
                                                        detail::joining<typename E::transport>());
 }
-/// The same over a network, whose options name the interface and ports.
+/// As above, over a network, whose options name the interface and ports.
 template <class E>
     requires detail::is_elastic<E> && network_transport<typename E::transport> &&
              detail::elastic_transport<typename E::transport>
 [[nodiscard]] auto join(const ElasticOptions& options = {}, const typename E::transport::Options& network = {}) {
     return detail::join_elastic<typename E::transport>(options, detail::joining<typename E::transport>(network));
 }
-/// The same, of processes that have met by this control plane.
+/// As above, for processes after their rendezvous by this control plane.
 template <class E>
     requires detail::is_elastic<E> && network_transport<typename E::transport> &&
              detail::elastic_transport<typename E::transport>
@@ -333,7 +339,7 @@ template <class E>
     return detail::join_elastic<typename E::transport>(std::move(control), options,
                                                        detail::joining<typename E::transport>(network));
 }
-/// Refused: a transport that cannot lose a rank.
+/// Refuses a transport that cannot lose a rank.
 template <class E>
     requires detail::is_elastic<E> && (!detail::elastic_transport<typename E::transport>)
 void join(const ElasticOptions& = {}) {

@@ -5,6 +5,7 @@
 /// mode the library contains them for threads and processes. The header of any other transport
 /// includes this file; a program that defines a transport must include it as well.
 
+#include "unisono/core/hash.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/engine.hpp"
 #include "unisono/group/engine_definitions.hpp"
@@ -18,16 +19,6 @@
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-inline std::uint64_t mix_ids(std::uint64_t seed, std::uint64_t value) { // splitmix64's finaliser
-    std::uint64_t z = seed + 0x9e3779b97f4a7c15u * (value + 1);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-} // namespace detail
 
 template <transport Transport>
 Group<Transport>::Group(Transport endpoint)
@@ -190,7 +181,7 @@ Group<Transport> Group<Transport>::split(int colour, int key) {
     const auto me = std::find(members.begin(), members.end(), rank());
     const int new_rank = me == members.end() ? -1 : static_cast<int>(me - members.begin());
     std::uint64_t id =
-        detail::mix_ids(detail::mix_ids(context_->id, ++context_->splits), static_cast<std::uint64_t>(colour));
+        detail::split_mix(detail::split_mix(context_->id, ++context_->splits), static_cast<std::uint64_t>(colour));
     const int ranks = static_cast<int>(members.size());
     if constexpr (gives_boards<Transport>) {
         const auto giver = std::find_if(members.begin(), members.end(), [&](int member) {

@@ -5,6 +5,7 @@
 
 #include "unisono/arithmetic/reduction.hpp"
 #include "unisono/arithmetic/stream_kernel.hpp"
+#include "unisono/core/hash.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/group/context.hpp"
 #include "unisono/group/partition.hpp"
@@ -315,9 +316,8 @@ inline Signature signature_of(const OperationState& operation) {
 
 /// The signature in 32 bits, for flags without room for more: FNV-1a of its words.
 inline std::uint32_t hash_of(const Signature& signature) {
-    std::uint64_t hash = 14695981039346656037u;
-    for (const std::uint64_t word : std::bit_cast<std::array<std::uint64_t, 2>>(signature))
-        hash = (hash ^ word) * 1099511628211u;
+    std::uint64_t hash = fnv_basis;
+    for (const std::uint64_t word : std::bit_cast<std::array<std::uint64_t, 2>>(signature)) hash = fnv1a(hash, word);
     return static_cast<std::uint32_t>(hash ^ (hash >> 32));
 }
 

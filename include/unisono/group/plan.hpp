@@ -4,6 +4,7 @@
 /// A plan: a schedule that was prepared once for the executor. Small plans keep their steps. Large
 /// ones generate each round when it is due, so that thousands of simulated ranks fit into memory.
 
+#include "unisono/core/hash.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/schedule/schedule.hpp"
 
@@ -59,18 +60,15 @@ protected:
          std::uint32_t rounds, std::uint32_t scratch_slots, bool mapped, bool staged, bool single_blocks)
         : collective_(collective), mapped_(mapped), staged_(staged),
           can_be_cut_(!mapped && blocks != 0 && (single_blocks || moves_vectors(collective))), name_(name),
-          shape_(shape), blocks_(blocks), rounds_(rounds), scratch_slots_(scratch_slots) {
-        std::uint32_t hash = 2166136261u; // FNV-1a
-        const auto mix = [&](std::uint32_t value) { hash = (hash ^ value) * 16777619u; };
-        for (const char letter : name) mix(static_cast<unsigned char>(letter));
-        mix(static_cast<std::uint32_t>(shape.world));
-        mix(static_cast<std::uint32_t>(shape.root));
-        hash_ = hash;
+          shape_(shape), blocks_(blocks), rounds_(rounds), scratch_slots_(scratch_slots),
+          hash_(fnv1a(fnv_basis_32, name)) {
+        distinguish(static_cast<std::uint32_t>(shape.world));
+        distinguish(static_cast<std::uint32_t>(shape.root));
     }
 
     void leave_to_transport() { transports_own_ = true; }
     /// Distinguishes schedules of one name with different parameters, which ranks must agree on.
-    void distinguish(std::uint32_t variant) { hash_ = (hash_ ^ variant) * 16777619u; }
+    void distinguish(std::uint32_t variant) { hash_ = fnv1a(hash_, variant); }
 
     void keep_steps_if_few();
 

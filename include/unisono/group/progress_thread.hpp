@@ -94,17 +94,11 @@ private:
     bool look() noexcept {
         try {
             return engine_.progress();
-        } catch (const error& failed) {
-            engine_.endpoint().abort(failed.why());
-        } catch (const std::exception& failed) {
-            engine_.endpoint().abort(Fault{.code = ErrorCode::aborted,
-                                           .rank = engine_.endpoint().rank(),
-                                           .peer = -1,
-                                           .operation = "ProgressThread",
-                                           .sequence = 0,
-                                           .message = failed.what()});
+        } catch (...) {
+            engine_.endpoint().abort(detail::fault_of_exception(
+                {.code = ErrorCode::aborted, .rank = engine_.endpoint().rank(), .operation = "ProgressThread"}));
+            return false;
         }
-        return false;
     }
 
     detail::Engine<Transport>& engine_;

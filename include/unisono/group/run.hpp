@@ -71,15 +71,6 @@ template <class Transport>
 std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, RankBody<Transport> body) {
     world.set_timeout(options.timeout);
     const int rank = world.rank();
-    const auto fail = [&](const std::string& what) {
-        world.abort(Fault{.code = ErrorCode::aborted,
-                          .rank = rank,
-                          .peer = -1,
-                          .operation = {},
-                          .sequence = 0,
-                          .message = concat({"rank ", rank, " threw: ", what})});
-        return std::current_exception();
-    };
     try {
         body(world);
         return nullptr;
@@ -92,11 +83,18 @@ std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, R
         }
         world.abort(fault);
         return told ? std::current_exception() : std::make_exception_ptr(error(fault));
-    } catch (const std::exception& failed) {
-        return fail(failed.what());
     } catch (...) {
-        return fail("something that is no std::exception");
+        world.abort(fault_of_exception(
+            {.code = ErrorCode::aborted, .rank = rank, .message = concat({"rank ", rank, " threw: "})}));
+        return std::current_exception();
     }
+}
+
+inline Fault could_not_begin(int rank, const std::exception& failed) {
+    return {.code = ErrorCode::refused,
+            .rank = rank,
+            .operation = "run",
+            .message = concat({"rank ", rank, " could not begin: ", failed.what()})};
 }
 
 /// Makes a rank and runs its body. If the rank cannot be made, that is the world's fault as well.
@@ -105,18 +103,12 @@ std::exception_ptr make_and_run_rank(const std::shared_ptr<typename Transport::W
                                      const RunOptions& options, RankBody<Transport> body) {
     try {
         return run_rank<Transport>(Group(Transport(shared, rank)), options, body);
-    } catch (const error& refused) {
-        Fault fault = refused.why();
-        if (fault.rank < 0) fault.rank = rank;
+    } catch (const error&) {
+        const Fault fault = fault_of_exception({.rank = rank});
         shared->abort(rank, fault);
         return std::make_exception_ptr(error(fault));
     } catch (const std::exception& failed) { // no memory, perhaps
-        shared->abort(rank, Fault{.code = ErrorCode::refused,
-                                  .rank = rank,
-                                  .peer = -1,
-                                  .operation = "run",
-                                  .sequence = 0,
-                                  .message = concat({"rank ", rank, " could not begin: ", failed.what()})});
+        shared->abort(rank, could_not_begin(rank, failed));
         return std::current_exception();
     }
 }

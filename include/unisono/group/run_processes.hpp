@@ -26,12 +26,7 @@ int be_rank(const std::shared_ptr<typename Transport::World>& shared, int rank, 
         if (options.bind_to_cores) bind_to_core(rank);
         return run_rank<Transport>(Group(Transport(shared, rank)), options, body) ? 1 : 0;
     } catch (const std::exception& failed) { // before the body began
-        shared->abort(rank, Fault{.code = ErrorCode::refused,
-                                  .rank = rank,
-                                  .peer = -1,
-                                  .operation = "run",
-                                  .sequence = 0,
-                                  .message = concat({"rank ", rank, " could not begin: ", failed.what()})});
+        shared->abort(rank, could_not_begin(rank, failed));
         return 1;
     }
 }

@@ -4,6 +4,7 @@
 /// A transport's own collectives on its device's stream: their programs, and the memory that the
 /// programs use. They are enqueued when operations start: see group/own_collectives.hpp.
 
+#include "unisono/core/hash.hpp"
 #include "unisono/group/own_collectives.hpp"
 #include "unisono/group/stream_steps.hpp"
 
@@ -84,7 +85,7 @@ private:
             group.unchecked = 0;
             return;
         }
-        group.unchecked_hash = (group.unchecked_hash ^ hash_of(operation.signature)) * 16777619u;
+        group.unchecked_hash = fnv1a(group.unchecked_hash, hash_of(operation.signature));
         operation.next_lane = operation.lanes_done = operation.lanes;
         operation.slots_used = 0;
     }

@@ -20,24 +20,20 @@ public:
     /// The fault for the exception that is being handled. It names this rank and has the
     /// exception's text. `operation` is nullptr if it is not known.
     [[gnu::noinline, gnu::cold]] Fault note(int rank, const OperationState* operation) {
-        Fault fault{
-            .code = ErrorCode::aborted, .rank = rank, .peer = -1, .operation = {}, .sequence = 0, .message = {}};
+        Fault fault{.code = ErrorCode::aborted, .rank = rank, .message = concat({"rank ", rank, " threw: "})};
         if (operation != nullptr) {
             fault.operation = name_of(static_cast<Collective>(operation->signature.collective));
             fault.sequence = operation->sequence;
         }
         exception_ = std::current_exception();
-        const auto tell = [&](const char* text) { fault.message = concat({"rank ", rank, " threw: ", text}); };
         try {
             throw;
         } catch (const error& failed) {
             if (failed.why().rank >= 0) fault = failed.why(); // the library's own
-            else tell(failed.why().message.c_str());
+            else fault.message += failed.why().message;
             fault.code = failed.code();
-        } catch (const std::exception& failed) {
-            tell(failed.what());
         } catch (...) {
-            tell("something that is no std::exception");
+            fault = fault_of_exception(std::move(fault));
         }
         message_ = fault.message;
         return fault;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// A rank's end of the star that outlives the rendezvous.
+/// A rank's connection to the hub, which outlives the rendezvous.
 
 #include "unisono/launch/spoke.hpp"
 
@@ -19,17 +19,17 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Which ranks share a host, found out when they met.
+/// The ranks that share a host, as found in the rendezvous.
 struct Placement {
     std::vector<int> host_of = {}; ///< host of each rank; hosts are numbered in the order of their first ranks
     int hosts = 1;
-    int local_rank = 0; ///< of this rank among those of its host
+    int local_rank = 0; ///< index of this rank among those of its host
     int local_world = 1;
 };
 
-/// One rank's end of a job's control plane; made by `rendezvous`, or alone for a world of one.
-/// Movable; its destruction is a goodbye. In a child that the process forks it does nothing: there
-/// it may only be destroyed or left alone.
+/// One rank's end of a job's control plane. `rendezvous` makes it; a world of one needs no other
+/// process. Movable; its destruction is a goodbye. In a forked child of the process it does
+/// nothing: there it may only be destroyed or left unused.
 ///
 /// Cost: a sleeping thread and one connection; the rank with the hub has one more thread, and a
 /// connection for each rank. Errors: see the laws in launch.hpp.
@@ -49,7 +49,7 @@ public:
     ~ControlPlane() {
         if (owner_ == ::getpid()) {
             leave();
-        } else { // their threads live in the parent alone
+        } else { // the threads exist in the parent only
             static_cast<void>(spoke_.release());
             static_cast<void>(hub_.release());
         }
@@ -58,10 +58,10 @@ public:
     [[nodiscard]] int rank() const { return spoke_ ? spoke_->rank() : 0; }
     [[nodiscard]] int size() const { return spoke_ ? spoke_->size() : 1; }
 
-    /// Every rank's blob, in rank order. At most 1 MiB per rank and 1 GiB in all.
-    /// Errors: the job's first fault, also if the deadline passes: `timeout`, whose message names
-    /// the ranks that did not come. bad_input for a larger blob, on this rank alone. `deadline` is
-    /// on the clock of `steady_now()`.
+    /// Returns every rank's blob, in rank order. At most 1 MiB per rank and 1 GiB in all. Errors:
+    /// the job's first fault. If the deadline passes, that is a `timeout` whose message names the
+    /// ranks that did not come. bad_input for a larger blob, on this rank alone. `deadline` is on
+    /// the clock of `steady_now()`.
     std::vector<Blob> all_gather(std::span<const std::byte> blob, nanoseconds deadline) {
         if (blob.size() > detail::most_blob_bytes) {
             refuse_input(
@@ -75,8 +75,8 @@ public:
     [[nodiscard]] const Fault* first_fault() const noexcept { return spoke_ ? spoke_->first_fault() : alone_.load(); }
     [[nodiscard]] bool has_left(int peer) const noexcept { return spoke_ && spoke_->has_left(peer); }
 
-    /// Returns when there is a first fault, within 2 s. For a `timeout`, the cause is searched
-    /// among all ranks.
+    /// Returns when there is a first fault, within 2 s. The cause of a `timeout` is searched among
+    /// all ranks.
     void abort(const Fault& fault) {
         if (spoke_) return spoke_->abort(fault);
         if (alone_.load() != nullptr) return;
@@ -91,13 +91,13 @@ public:
         if (spoke_) spoke_->waits_no_more();
     }
 
-    /// `leave` waits no longer than this, where `rendezvous` got a longer time.
+    /// Limits the wait of `leave`, if `rendezvous` got a longer time.
     void linger_at_most(std::chrono::nanoseconds most) { linger_ = std::min(linger_, most); }
 
-    /// If the hub is a thread of this process, waits for the others' goodbyes, at most `linger`
-    /// (given to `rendezvous`), so that their hub does not end before them. After a fault it waits
-    /// at most 2 s, and 1 s for ranks of this host that a signal has stopped. A line on standard
-    /// error names the ranks that have not said goodbye by then.
+    /// If the hub is a thread of this process, waits for the others' goodbyes, at most for `linger`
+    /// (an option of `rendezvous`), so that the hub does not end before them. After a fault it
+    /// waits at most 2 s, and 1 s for ranks of this host that a signal has stopped. A line on
+    /// standard error names the ranks that have not said goodbye by then.
     void leave() {
         if (spoke_) spoke_->leave();
         if (!hub_) return;
@@ -111,9 +111,9 @@ public:
                                     " ms have brought no goodbye from ", late}));
     }
 
-    /// A key for `purpose` that all ranks of the job can derive and strangers cannot, from the
-    /// job's secret and from `random`, which must be the same on all ranks: random bytes that they
-    /// drew for it and gathered. Random in a world of one.
+    /// Derives a key for `purpose` that all ranks of the job can derive and strangers cannot, from
+    /// the job's secret and from `random`. `random` must be the same on all ranks: random bytes
+    /// that the ranks have drawn for it and gathered. In a world of one the key is random.
     [[nodiscard]] JobToken derive_key(std::string_view purpose, std::span<const std::byte> random) const {
         if (!spoke_) return JobToken::random();
         const detail::Digest digest = detail::authenticate(spoke_->secret(), purpose, random);
@@ -143,7 +143,7 @@ public:
         return found;
     }
 
-    /// The process of a rank of this host.
+    /// The process id of a rank on this host.
     [[nodiscard]] int pid_of(int peer) const {
         return spoke_ ? spoke_->peers()[static_cast<std::size_t>(peer)].pid : ::getpid();
     }

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The cores that a rank may use, the number that those of one host have together, and how a rank
-/// is bound to one of them, so that it keeps its caches and the system does not move it.
+/// The cores that a rank may use, the number of cores that the ranks of one host have together, and
+/// the binding of a rank to one core, so that it keeps its caches and the system does not move it.
 
 #include "unisono/core/config.hpp"
 #include "unisono/core/standard.hpp"
@@ -14,16 +14,16 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The cores that the calling thread may use; empty if the system does not say.
+/// The cores that the calling thread may use; empty if the system does not tell.
 cpu_set_t own_cores();
 
-/// The number of these cores; at least one.
+/// The number of cores that the calling thread may use; at least one.
 inline int available_cores() {
     const cpu_set_t cores = own_cores();
     return std::max(1, CPU_COUNT(&cores));
 }
 
-/// The cores of one host that some of its ranks may use: each may be bound to one of its own.
+/// The cores of one host that some of its ranks may use. Each rank may be bound to one of its own.
 class SharedCores {
 public:
     SharedCores() { CPU_ZERO(&cores_); }
@@ -40,7 +40,7 @@ private:
 };
 
 /// Binds the calling thread to the rank-th of the cores that it may use, modulo their number. Has
-/// no effect if the system does not say which those are.
+/// no effect if the system does not tell which cores these are.
 void bind_to_core(int rank);
 
 } // namespace detail

@@ -1,10 +1,10 @@
 #pragma once
 
 /// \file
-/// File descriptors, and how long to wait for them.
+/// Waits for file descriptors.
 
+#include "unisono/core/descriptor.hpp"
 #include "unisono/core/standard.hpp"
-#include "unisono/core/standard_streams.hpp"
 #include "unisono/core/time.hpp"
 
 #include <cerrno>
@@ -13,46 +13,24 @@
 #include <string>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Owns a file descriptor.
-class FileDescriptor {
-public:
-    FileDescriptor() = default;
-    explicit FileDescriptor(int fd) : fd_(above_standard_streams(fd)) {}
-    FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-        std::swap(fd_, other.fd_);
-        return *this;
-    }
-    ~FileDescriptor() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-    [[nodiscard]] int get() const { return fd_; }
-    [[nodiscard]] bool valid() const { return fd_ >= 0; }
-    void close() { FileDescriptor(std::move(*this)); }
-
-private:
-    int fd_ = -1;
-};
-
 inline std::string errno_text(int number) {
     char text[128];
-    return strerror_r(number, text, sizeof text); // the GNU one returns the text
+    return strerror_r(number, text, sizeof text); // the GNU version returns the text
 }
 
-/// The argument of poll: the time left in milliseconds, rounded up, so that a deadline is never
-/// polled for in a busy loop.
+/// The argument of poll: the remaining time in milliseconds, rounded up, so that a wait for a
+/// deadline never becomes a busy loop.
 int poll_timeout(nanoseconds until);
 
-/// Waits for one descriptor; false at the deadline.
+/// Waits for one descriptor. Returns false at the deadline.
 bool wait_for(int fd, short events, nanoseconds until);
 
-/// Readable once the process has ended; invalid where the system has no such thing, or no such
-/// process.
+/// A descriptor that is readable once the process has ended; invalid if the system has no such
+/// descriptors, or if there is no such process.
 FileDescriptor open_process([[maybe_unused]] int pid);
 
 } // namespace detail

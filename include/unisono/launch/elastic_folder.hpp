@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The folder by which an elastic world and the processes that are to be added find each other.
+/// The folder through which an elastic world and new processes find each other.
 
 #include "unisono/launch/environment.hpp"
 #include "unisono/launch/launcher_claims.hpp"
@@ -17,8 +17,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The error of a process that is to be added to an elastic world whose training has come to its
-/// end: there is nothing left to do. Its code is `refused`.
+/// The error of a process that waits to be added to an elastic world whose training has ended:
+/// there is nothing left to do. Its code is `refused`.
 class training_has_ended : public error {
 public:
     using error::error;
@@ -26,13 +26,13 @@ public:
 
 namespace detail {
 
-/// Where the world's first rank says that it listens: a file beside the one by which ranks meet.
+/// The file in which the world's first rank writes its address: beside the file of the rendezvous.
 inline MeetingPoint admission_point(MeetingPoint meeting) {
     meeting.job += ".elastic";
     return meeting;
 }
 
-/// A file that says that the training has ended: processes that wait there wait in vain.
+/// A file that says that the training has ended, so that processes do not wait for it.
 inline std::string end_of_training_path(const MeetingPoint& admission) { return meeting_path(admission) + ".ended"; }
 inline void note_end_of_training(const MeetingPoint& admission) {
     const FileDescriptor file(
@@ -46,13 +46,13 @@ inline void check_not_ended(const MeetingPoint& admission) {
                                  concat({"the training that this process was to be added to has ended (", path, ")"}));
 }
 
-/// The file that says that the process which unisono-run has started as this number is no longer
-/// one that waits, but a rank of the world.
+/// A file that says that the process which unisono-run started as this number has become a rank of
+/// the world.
 inline std::string added_path(const MeetingPoint& admission, int number) {
     return concat({meeting_path(admission), ".added.", number});
 }
-/// Call when this process has met the ranks of a world. Nothing happens unless unisono-run has
-/// started it to be added.
+/// Call it when this process has become a rank of a world. Does nothing unless unisono-run has
+/// started the process to be added.
 inline void note_added(const Environment& environment) {
     const std::string* const joins = environment.find("UNISONO_JOINS");
     const std::string* const folder = environment.find("UNISONO_ELASTIC_FOLDER");
@@ -65,11 +65,11 @@ inline void note_added(const Environment& environment) {
                                      O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
 }
 
-/// A launcher's side: a folder of its own, or one that the user has named.
+/// A launcher's folder: one of its own, or one that the user has named.
 class ElasticFolder {
 public:
-    /// `named`: the user's folder, which stays; empty: a new one below TMPDIR, which is removed
-    /// with this object. Errors: refused if it cannot be made.
+    /// `named`: the user's folder, which is kept. Empty: a new folder below TMPDIR, which is
+    /// removed with this object. Errors: refused if the folder cannot be made.
     explicit ElasticFolder(std::string named) : path_(std::move(named)) {
         if (path_.empty()) {
             const char* const temporary = std::getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe): before threads start
@@ -81,7 +81,7 @@ public:
                                                         "; set UNISONO_ELASTIC_FOLDER to a folder"}));
             path_ = made;
             own_ = true;
-        } else { // an earlier job's
+        } else { // files of an earlier job
             ::unlink(meeting_path(point()).c_str());
             ::unlink(end_of_training_path(point()).c_str());
         }
@@ -90,14 +90,14 @@ public:
     ElasticFolder& operator=(const ElasticFolder&) = delete;
     ~ElasticFolder() {
         if (!own_) return;
-        ::unlink(meeting_path(point()).c_str()); // of a first rank that was killed
+        ::unlink(meeting_path(point()).c_str()); // the file of a first rank that was killed
         ::unlink(end_of_training_path(point()).c_str());
         ::rmdir(path_.c_str());
     }
 
     [[nodiscard]] const std::string& path() const { return path_; }
-    /// Whether a world's first rank has said where it listens, so that others can be added, and
-    /// somebody listens there: a rank that was killed leaves its file.
+    /// True if a world's first rank has written its address, so that processes can be added, and a
+    /// process listens there. (A rank that was killed leaves its file.)
     [[nodiscard]] bool has_world() const {
         try {
             MeetingPoint desk = point();
@@ -106,15 +106,15 @@ public:
             const nanoseconds until = steady_now() + 200'000'000;
             for (const SocketAddress& address : resolve(desk.host, desk.port, why))
                 if (connect_to(address, until, why).valid()) return true;
-        } catch (const error&) { // a file that others may write
+        } catch (const error&) { // the file can be written by others
         }
         return false;
     }
-    /// Whether the process that was started as this number is a rank of the world.
+    /// True if the process that was started as this number is a rank of the world.
     [[nodiscard]] bool has_added(int number) const { return ::access(added_path(point(), number).c_str(), F_OK) == 0; }
-    /// Before that process is started, and after its end.
+    /// Call it before that process is started, and after its end.
     void forget(int number) const { ::unlink(added_path(point(), number).c_str()); }
-    /// Processes that still wait to be added give up.
+    /// Tells processes that wait to be added that the training has ended.
     void end_training() const { note_end_of_training(point()); }
 
 private:

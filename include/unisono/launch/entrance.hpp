@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A rank's way in: it connects to the hub, both prove that they have the job's secret, and frames
-/// follow.
+/// A rank's way into the job: it connects to the hub, both prove that they have the job's secret,
+/// and frames follow.
 
 #include "unisono/launch/launcher_claims.hpp"
 #include "unisono/launch/proof.hpp"
@@ -18,14 +18,14 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A connection that the hub has accepted, with what it has sent since.
+/// A connection that the hub has accepted, and the bytes that it has sent since.
 struct Entrance {
     FileDescriptor socket = {};
     Blob unread = {};
     ControlSession session = {};
 };
 
-/// False at the deadline or the connection's end.
+/// Returns false at the deadline or at the connection's end.
 inline bool read_more(Entrance& entrance, nanoseconds until) {
     if (!wait_for(entrance.socket.get(), POLLIN, until)) return false;
     std::byte buffer[65536];
@@ -34,8 +34,8 @@ inline bool read_more(Entrance& entrance, nanoseconds until) {
     return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
 }
 
-/// Reads until a frame is whole; nothing at the deadline or the connection's end. The frame points
-/// into `unread`.
+/// Reads until a frame is complete. Returns nothing at the deadline or at the connection's end. The
+/// frame refers to bytes of `unread`.
 inline std::optional<Frame> next_frame(Entrance& entrance, std::size_t most_bytes, nanoseconds until,
                                        std::size_t& used) {
     for (;;) {
@@ -50,7 +50,7 @@ inline void drop_frame(Entrance& entrance, std::size_t used) {
     entrance.unread.erase(entrance.unread.begin(), entrance.unread.begin() + static_cast<std::ptrdiff_t>(used));
 }
 
-/// All or nothing of a few bytes on a fresh connection.
+/// Sends a few bytes on a fresh connection. False: none or not all were sent.
 inline bool send_all(int fd, std::span<const std::byte> bytes, nanoseconds until) {
     while (!bytes.empty()) {
         const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -60,8 +60,8 @@ inline bool send_all(int fd, std::span<const std::byte> bytes, nanoseconds until
     return true;
 }
 
-/// The rank's side of the handshake (proof.hpp): true once the hub has proven that it has the
-/// secret, and the rank's proof is sent.
+/// The rank's side of the handshake (proof.hpp). Returns true once the hub has proven that it has
+/// the secret, and the rank's proof is sent.
 inline bool prove(Entrance& entrance, Hello hello, const JobToken& secret, nanoseconds until, std::string& why) {
     hello.nonce = JobToken::random().value();
     const Blob said = encode(hello);
@@ -86,8 +86,9 @@ inline bool send_frame(Entrance& entrance, Blob frame, nanoseconds until) {
     return send_all(entrance.socket.get(), frame, until);
 }
 
-/// Goes to one address and proves that this process has the secret. Nothing, and why, unless the
-/// hub has it, too, and accepts. Errors: the fault with which it refuses.
+/// Connects to one address and proves that this process has the secret. Returns nothing, and the
+/// reason in `why`, unless the hub proves that it has the secret, and accepts. Errors: the fault
+/// with which it refuses.
 inline std::optional<Entrance> enter(const SocketAddress& address, const Hello& hello, const JobToken& secret,
                                      nanoseconds until, std::string& why) {
     Entrance entrance{.socket = connect_to(address, until, why)};
@@ -103,7 +104,7 @@ inline std::optional<Entrance> enter(const SocketAddress& address, const Hello& 
     Fault fault;
     WireReader in(answer ? answer->payload : std::span<const std::byte>{});
     if (answer && answer->kind == FrameKind::refused && read(in, most_ranks, fault)) throw error(fault);
-    // It may have accepted by now: a goodbye keeps this attempt from counting as a death.
+    // The hub may have accepted by now: a goodbye keeps this attempt from counting as a death.
     static_cast<void>(send_frame(entrance, make_frame(FrameKind::goodbye), steady_now()));
     return std::nullopt;
 }

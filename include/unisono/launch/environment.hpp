@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A process's environment as a plain value, so that what is read from it is a pure function and
-/// tests can feed any.
+/// A process's environment as a plain value. So functions that read it are pure, and tests can pass
+/// any.
 
 #include "unisono/core/number.hpp"
 
@@ -21,8 +21,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Environment variables as values: those of the process, or made up (by tests, or by a program
-/// that knows better).
+/// Environment variables as values: those of the process, or others (of tests, or of a program that
+/// sets them itself).
 class Environment {
 public:
     using Variable = std::pair<std::string, std::string>;
@@ -30,7 +30,7 @@ public:
     Environment() = default;
     Environment(std::initializer_list<Variable> variables) : variables_(variables) {}
 
-    /// A copy of what this process has now.
+    /// A copy of the current variables of this process.
     static Environment of_process() {
         Environment found;
         for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
@@ -66,12 +66,12 @@ private:
 
 namespace detail {
 
-/// Digits alone, at most `most`.
+/// Parses digits only; the value is at most `most`.
 [[nodiscard]] inline bool parse_count(std::string_view text, int most, int& value) {
     return parse_number(text, 0, most, value);
 }
 
-/// "2", "0.5": seconds from `least` to 9e9.
+/// Parses seconds, such as "2" or "0.5", from `least` to 9e9.
 [[nodiscard]] inline bool parse_seconds(std::string_view text, double least, std::chrono::nanoseconds& value) {
     double seconds = 0;
     if (!parse_number(text, least, 9e9, seconds, std::chars_format::fixed)) return false;
@@ -79,8 +79,8 @@ namespace detail {
     return true;
 }
 
-/// Variables that name a process or its meeting point; other variables of the library are settings
-/// (such as UNISONO_INTERFACE), which ranks keep.
+/// True for variables that name a process or its rendezvous point. Other variables of the library
+/// are settings (such as UNISONO_INTERFACE), which ranks keep.
 inline bool says_who_a_process_is(std::string_view name) {
     constexpr std::string_view known[] = {
         "UNISONO_RANK",  "UNISONO_WORLD_SIZE", "UNISONO_LOCAL_RANK",      "UNISONO_LOCAL_WORLD_SIZE", "UNISONO_HUB",

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Ranks as forked processes of this host, as `run` (group/run.hpp) has them as threads.
+/// Ranks as forked processes of this host. (`run` in group/run.hpp has ranks as threads.)
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/processes.hpp"
@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <chrono>
 #include <concepts>
-#include <exception>
 #include <fcntl.h>
 #include <memory>
 #include <optional>
@@ -22,9 +21,11 @@ UNISONO_NAMESPACE_BEGIN
 
 /// Options of forked ranks.
 struct ForkOptions {
-    std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max(); ///< of everything; then all are killed
-    std::chrono::nanoseconds grace = std::chrono::seconds(5); ///< in which the others may end after one has failed
-    bool bind_to_cores = false; ///< rank r to the r-th available core, modulo their number
+    /// Time limit of the whole call; then all ranks are killed.
+    std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max();
+    /// Time in which the other ranks may end after one has failed.
+    std::chrono::nanoseconds grace = std::chrono::seconds(5);
+    bool bind_to_cores = false; ///< binds rank r to the r-th available core, modulo their number
 
     friend bool operator==(const ForkOptions&, const ForkOptions&) = default;
 };
@@ -36,7 +37,8 @@ struct Report {
     Fault fault = {};
     nanoseconds when = 0;
 };
-/// A child's message to its parent before it ends: it tells its end also where the system does not.
+/// A child's message to its parent before it ends. The parent gets it even if the system does not
+/// report how the child ended.
 struct LastWords {
     bool well = false;
     std::optional<Report> failure = {};
@@ -46,11 +48,11 @@ struct LastWords {
 inline Blob encode_last_words(const Fault* fault) {
     WireWriter out;
     out.u64(static_cast<std::uint64_t>(steady_now()));
-    if (fault == nullptr) out.u8(0); // no fault's code
+    if (fault == nullptr) out.u8(0); // a code that no fault has
     else write(out, *fault);
     return out.take();
 }
-/// Never waits: an empty pipe may have one page, so the message is cut to what fits.
+/// Never waits. An empty pipe may have one page, so the message is cut to fit.
 inline void send_last_words(int fd, const Fault* fault) {
     Blob bytes = encode_last_words(fault);
     const int room = ::fcntl(fd, F_GETPIPE_SZ);
@@ -63,8 +65,8 @@ inline void send_last_words(int fd, const Fault* fault) {
     [[maybe_unused]] const ssize_t written = ::write(fd, bytes.data(), bytes.size());
 }
 
-/// Neither if the child, which has ended, has said nothing, or not all of it. Does not wait for the
-/// pipe's end: a process that the child has forked may hold it.
+/// Returns neither time nor fault if the child has ended and has not sent a complete message. Does
+/// not wait for the pipe's end, since a process that the child has forked may hold it.
 inline LastWords hear_last_words(int fd, int ranks) {
     ::fcntl(fd, F_SETFL, O_NONBLOCK);
     std::byte bytes[2 * most_text_bytes + 64];
@@ -82,33 +84,20 @@ inline LastWords hear_last_words(int fd, int ranks) {
     return {.failure = std::move(report)};
 }
 
-/// Runs one rank and returns its exit status; what it throws goes to `fail`.
+/// Runs one rank and returns its exit status. Passes exceptions to `fail`.
 template <class Work, class Fail>
 int run_forked(int rank, Work work, Fail fail) {
-    const auto aborted = [&](const std::string& what) {
-        return Fault{.code = ErrorCode::aborted,
-                     .rank = rank,
-                     .peer = -1,
-                     .operation = {},
-                     .sequence = 0,
-                     .message = concat({"rank ", rank, " threw: ", what})};
-    };
     try {
         work();
         return 0;
-    } catch (const error& failed) {
-        Fault fault = failed.why();
-        if (fault.rank < 0) fault.rank = rank;
-        fail(fault);
-    } catch (const std::exception& failed) {
-        fail(aborted(failed.what()));
     } catch (...) {
-        fail(aborted("something that is no std::exception"));
+        fail(fault_of_exception(
+            {.code = ErrorCode::aborted, .rank = rank, .message = concat({"rank ", rank, " threw: "})}));
+        return 1;
     }
-    return 1;
 }
 
-/// The failure that came first, or that of the rank which it blames.
+/// The failure that came first, or the failure of the rank that it blames.
 inline const Fault& first_failure(const std::vector<std::optional<Report>>& failures) {
     const Report* first = nullptr;
     for (const auto& each : failures) {
@@ -122,7 +111,7 @@ inline const Fault& first_failure(const std::vector<std::optional<Report>>& fail
     return first->fault;
 }
 
-/// Waits for all ranks; throws the first failure that was reported.
+/// Waits for all ranks. Throws the first failure that was reported.
 inline void await_forked(Processes& processes, const std::vector<FileDescriptor>& reports, const ForkOptions& options) {
     const int ranks = processes.size();
     const nanoseconds limit = deadline_after(steady_now(), options.timeout);
@@ -136,7 +125,7 @@ inline void await_forked(Processes& processes, const std::vector<FileDescriptor>
         LastWords said = hear_last_words(reports[index].get(), ranks);
         if (!said.failure && (end->good() || (said.well && !end->known))) continue;
         failures[index] = std::move(said.failure);
-        if (!failures[index]) { // it could not speak
+        if (!failures[index]) { // the rank could not send its failure
             const std::string who = concat({"rank ", end->index, " (pid ", processes.pid(end->index), ") "});
             const bool exited = end->known && end->signal == 0;
             failures[index] = Report{{.code = exited ? ErrorCode::aborted : ErrorCode::peer_lost,
@@ -169,15 +158,15 @@ inline void await_forked(Processes& processes, const std::vector<FileDescriptor>
 } // namespace detail
 
 /// Runs `body` in `ranks` processes forked from this one, and returns when all have ended. The body
-/// gets the rank's `ControlPlane&` (which has connected the ranks before the body begins), or only
-/// its `const Identity&`.
+/// gets the rank's `ControlPlane&` (the ranks are connected before the body begins), or only its
+/// `const Identity&`.
 ///
-/// When a rank fails (throws, exits with a status other than 0, is killed), the others learn of it
-/// over their control plane, and have `grace` to end; then they are killed. The first failure is
-/// thrown here as `error`; a user's own exception becomes `aborted`, with its text. It is thrown
-/// also where SIGCHLD is ignored, so that the system does not say how ranks end. No rank's process,
-/// zombie or port is left behind. Changes to memory stay in the ranks; stdio is flushed. If this
-/// process is killed, so are the ranks.
+/// When a rank fails (throws, exits with a status other than 0, or is killed), the others learn of
+/// it over their control plane, and have the time `grace` to end; then they are killed. This call
+/// throws the first failure as `error`; a user's own exception becomes `aborted`, with its text. It
+/// also throws if SIGCHLD is ignored, so that the system does not report how ranks end. No process,
+/// zombie or port of a rank remains. Changes to memory stay in the ranks; stdio is flushed. If this
+/// process is killed, the ranks are killed as well.
 ///
 /// Errors: refused if this process has other threads, or cannot fork; bad_input for fewer than 1 or
 /// more than 4096 ranks; timeout after `options.timeout`, naming the ranks that still ran.
@@ -245,7 +234,7 @@ void fork_run(int ranks, Body body, const ForkOptions& options = {}) {
             }
         });
     }
-    std::unique_ptr<detail::Hub> hub; // after the forks: it is a thread
+    std::unique_ptr<detail::Hub> hub; // made after the forks, since it has a thread
     if constexpr (connected) {
         hub = std::make_unique<detail::Hub>(std::move(listener),
                                             detail::HubOptions{.world = ranks, .token = point.token});

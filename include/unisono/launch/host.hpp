@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// Facts about this host and its processes, from the system.
+/// Facts about this host and its processes, as the system reports them.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/hash.hpp"
 #include "unisono/core/number.hpp"
 #include "unisono/core/threads.hpp"
 
@@ -18,33 +19,29 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The start of a small file, such as those in /proc; empty if there is none.
+/// The start of a small file, such as those in /proc; empty if there is no such file.
 std::string read_small_file(const std::string& path);
 
-/// A number for a text.
-std::uint64_t number_of(std::string_view text);
-
-/// One boot of one kernel, and a name space of this process there: pid, net.
+/// Names one boot of one kernel, and a name space (pid, net) of this process there.
 std::string name_space(const char* kind);
 inline std::string host_name() {
     char name[256] = {};
     return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-/// Equal for processes that see each other by their pids: one boot of one kernel, one pid name
-/// space.
-inline std::uint64_t host_number() { return number_of(name_space("pid") + host_name()); }
-/// Equal for processes that may see each other by their pids, whatever the names of their hosts: a
-/// first test before a closer one.
-inline std::uint64_t process_space() { return number_of(name_space("pid")); }
-/// Equal for processes that reach each other by the loopback.
-inline std::uint64_t network_space() { return number_of(name_space("net") + host_name()); }
+/// Equal for processes that see each other's pids: one boot of one kernel, one pid name space.
+inline std::uint64_t host_number() { return fnv1a(fnv_basis, name_space("pid") + host_name()); }
+/// Equal for processes that may see each other's pids, whatever the names of their hosts. Use it as
+/// a first test before `host_number`.
+inline std::uint64_t process_space() { return fnv1a(fnv_basis, name_space("pid")); }
+/// Equal for processes that reach each other over the loopback.
+inline std::uint64_t network_space() { return fnv1a(fnv_basis, name_space("net") + host_name()); }
 
-/// A field of /proc/<pid>/stat, counted as in its manual (3: the state, 22: when it was born);
-/// empty if there is none.
+/// A field of /proc/<pid>/stat, counted as in its manual (3: the state, 22: the start time); empty
+/// if there is none.
 std::string process_field(int pid, int field);
 
-/// By a signal or a debugger.
+/// True if a signal or a debugger has stopped the process.
 inline bool is_stopped(int pid) {
     const std::string state = process_field(pid, 3);
     return state == "T" || state == "t";
@@ -53,21 +50,21 @@ inline bool is_stopped(int pid) {
 /// The state of a process of this user on this host.
 enum class ProcessFate : std::uint8_t {
     runs,
-    stopped,    ///< by a signal or a debugger
-    ended_well, ///< with status 0
-    ended,      ///< with another status, by abort(), or in an unknown way
-    killed,     ///< by another signal
+    stopped,    ///< stopped by a signal or a debugger
+    ended_well, ///< ended with status 0
+    ended,      ///< ended with another status, by abort(), or in an unknown way
+    killed,     ///< killed by another signal
 };
 ProcessFate fate_of(int pid);
 
-/// Threads of this process; 1 where the system does not say.
+/// The number of threads of this process; 1 if the system does not tell.
 int count_threads();
 
 } // namespace detail
 
 /// Refuses to continue if this process has other threads: a forked child has only the thread that
-/// forks, and locks that others held stay locked in it for ever. CUDA and thread pools make threads
-/// as soon as they are used. Errors: refused, with the number of threads.
+/// forks, and locks that other threads held stay locked in it for ever. CUDA and thread pools make
+/// threads when they are first used. Errors: refused, with the number of threads.
 void refuse_other_threads(const std::string& who);
 
 UNISONO_NAMESPACE_END
@@ -86,12 +83,6 @@ UNISONO_DEFINITION std::string read_small_file(const std::string& path) {
     return text;
 }
 
-UNISONO_DEFINITION std::uint64_t number_of(std::string_view text) {
-    std::uint64_t number = 0xcbf29ce484222325u; // FNV-1a
-    for (const char c : text) number = (number ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    return number;
-}
-
 UNISONO_DEFINITION std::string name_space(const char* kind) {
     std::string text = read_small_file("/proc/sys/kernel/random/boot_id");
     char space[64];
@@ -104,7 +95,7 @@ UNISONO_DEFINITION std::string name_space(const char* kind) {
 UNISONO_DEFINITION std::string process_field(int pid, int field) {
     const std::string stat = read_small_file(concat({"/proc/", pid, "/stat"}));
     std::string_view rest = stat;
-    const std::size_t name_end = rest.rfind(')'); // the name, field 2, may hold anything
+    const std::size_t name_end = rest.rfind(')'); // the name, field 2, may contain any character
     if (name_end == std::string_view::npos) return {};
     rest.remove_prefix(name_end + 1);
     for (int at = 3; !rest.empty(); ++at) {
@@ -121,7 +112,7 @@ UNISONO_DEFINITION ProcessFate fate_of(int pid) {
     if (state == "T" || state == "t") return ProcessFate::stopped;
     if (state.empty()) return ProcessFate::ended;
     if (state != "Z" && state != "X" && state != "x") return ProcessFate::runs;
-    int status = -1; // as waitpid gives it; 0 where the process is another user's
+    int status = -1; // as from waitpid; 0 if the process is another user's
     if (!parse_number(process_field(pid, 52), 0, 0xffff, status)) return ProcessFate::ended;
     if (status == 0) return ProcessFate::ended_well;
     const int signal = status & 0x7f;
@@ -138,8 +129,8 @@ UNISONO_DEFINITION int count_threads() {
 } // namespace detail
 
 UNISONO_DEFINITION void refuse_other_threads(const std::string& who) {
-    constexpr int own = UNISONO_UNDER_THREAD_SANITIZER ? 2 : 1; // it has one
-    // A thread that was joined just now may be counted for a moment.
+    constexpr int own = UNISONO_UNDER_THREAD_SANITIZER ? 2 : 1; // the sanitizer has one thread
+    // A thread that was just joined may be counted for a moment.
     int threads = detail::count_threads();
     for (int attempt = 0; threads > own && attempt < 50; ++attempt) {
         detail::sleep_for(1'000'000);

@@ -21,10 +21,11 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The text that a hub prints while ranks are missing: "<waits> <ranks><where>"; after 0 nothing.
+/// The notice that a hub prints while ranks are missing: "<waits> <ranks><where>". If `after` is 0,
+/// it prints none.
 struct HubNotice {
     std::chrono::nanoseconds after{0};
-    bool names_those_here = false; ///< a launcher's: it is none of them
+    bool names_those_here = false; ///< a launcher's notice also names the ranks that have come
     std::string waits = {};        ///< "rank 0 of 4 is waiting for"
     std::string where = {};        ///< " at 10.0.0.1:29500", or empty
 };
@@ -40,9 +41,9 @@ public:
 
     [[nodiscard]] std::uint16_t port() const { return listener_.port; }
 
-    /// Ends once all ranks have said goodbye or died, after `linger`, or when all others are
-    /// stopped. Those learn that the hub ends, and are returned by number and process, with the
-    /// reason; an empty text if there are none.
+    /// Ends once all ranks have said goodbye or died, after `linger`, or when only stopped ranks
+    /// are left. The remaining ranks learn that the hub ends. Returns their numbers and processes,
+    /// with the reason; empty if there are none.
     std::string stop(nanoseconds linger) {
         if (!thread_.joinable()) return {};
         until_.store(linger <= 0 ? 0 : deadline_after(steady_now(), std::chrono::nanoseconds(linger)));
@@ -64,13 +65,14 @@ public:
         return fault_;
     }
 
-    /// Whether all ranks have come. From any thread.
+    /// True if all ranks have come. From any thread.
     [[nodiscard]] bool complete() const { return complete_.load(); }
 
 private:
     struct Peer {
         FileDescriptor socket = {};
-        FileDescriptor process = {}; ///< becomes readable when it ends: also if a child keeps its socket open
+        /// Becomes readable when the process ends, even if a child keeps its socket open.
+        FileDescriptor process = {};
         Blob out = {};
         std::size_t written = 0;
         bool closing = false;
@@ -80,7 +82,7 @@ private:
         std::vector<pollfd> polled;
         struct Source {
             std::uint32_t connection;
-            bool process; ///< else its socket
+            bool process; ///< the source is the process, else the socket
         };
         std::vector<Source> sources;
         nanoseconds deaf_until = 0;
@@ -96,7 +98,9 @@ private:
                     {peer.socket.get(), static_cast<short>(peer.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
                 sources.push_back({id, false});
                 if (!peer.process.valid())
-                    continue; // poll counts empty places, too, and takes as many as a process may open
+                    // Poll also counts empty entries, and takes at most the number of descriptors
+                    // of a process.
+                    continue;
                 polled.push_back({peer.process.get(), POLLIN, 0});
                 sources.push_back({id, true});
             }
@@ -140,11 +144,11 @@ private:
         return hello.host == own_host_ && is_stopped(static_cast<int>(hello.pid));
     }
 
-    /// A rank that a signal has stopped says no goodbye. Unless the job has failed, the hub waits a
-    /// second first: the rank may have been stopped for a moment only.
+    /// A rank that a signal has stopped says no goodbye. Unless the job has failed, the hub first
+    /// waits for one second: the rank may be stopped only for a moment.
     bool only_stopped_are_left(nanoseconds now) {
         if (!state_.ranks_that_are(HubState::Presence::absent).empty())
-            return false; // they may come, and hear why it failed
+            return false; // these ranks may still come, and learn why the job failed
         for (const int rank : state_.ranks_that_are(HubState::Presence::present)) {
             if (stopped(rank)) continue;
             stopped_since_ = never;
@@ -154,7 +158,7 @@ private:
         return state_.first_fault() || now - stopped_since_ >= 1'000'000'000;
     }
 
-    /// Active from the arrival of the first rank to that of the last one.
+    /// Prints notices, from the arrival of the first rank to that of the last.
     void tell_who_is_missing() {
         if (notice_.after.count() <= 0) return;
         if (state_.complete() || state_.first_fault()) {
@@ -174,10 +178,11 @@ private:
     }
 
     enum class Accepted : std::uint8_t { all, crowded, no_descriptor };
-    /// `crowded`: there are as many strangers as allowed, all new. `no_descriptor`: the system has
-    /// none left. Then the listening socket rests for a while.
+    /// `crowded`: the number of strangers has reached its limit, and all are new. `no_descriptor`:
+    /// the system has no descriptor left. Then the hub does not accept connections for a while.
     Accepted accept_all() {
-        for (int taken = 0; taken < 64; ++taken) { // in one turn, so that a flood does not hold up the ranks
+        // A limit per turn, so that a flood of connections does not delay the ranks.
+        for (int taken = 0; taken < 64; ++taken) {
             if (strangers_.full()) {
                 const std::optional<std::uint32_t> gives_way = strangers_.first_to_go(steady_now());
                 if (!gives_way) return Accepted::crowded;
@@ -213,7 +218,7 @@ private:
         const auto found = peers_.find(id);
         if (found == peers_.end()) return;
         std::byte buffer[65536];
-        // A process that has ended may have said goodbye before: everything that it sent is read
+        // A process that has ended may have said goodbye before, so everything that it sent is read
         // first. Strangers are read once per turn, so that one that sends without end does not
         // delay the others.
         for (int reads = 0; reads < 64 || ended; ++reads) {
@@ -247,7 +252,7 @@ private:
             const std::lock_guard lock(mutex_);
             fault_ = state_.first_fault();
         }
-        complete_.store(state_.complete()); // before a rank hears it
+        complete_.store(state_.complete()); // set before a rank learns it
         for (HubAction& action : state_.take_actions()) {
             const auto found = peers_.find(action.connection);
             if (found == peers_.end()) continue;
@@ -267,14 +272,13 @@ private:
                 ::send(peer.socket.get(), peer.out.data() + peer.written, peer.out.size() - peer.written, MSG_NOSIGNAL);
             if (sent < 0 && errno == EINTR) continue;
             if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && !peer.closing) return;
-            if (sent <= 0) break; // its end is noticed where it is read
+            if (sent <= 0) break; // the end of the connection is noticed when it is read
             peer.written += static_cast<std::size_t>(sent);
         }
         peer.out.clear();
         peer.written = 0;
         if (!peer.closing) return;
-        // Closing with unread bytes would reset the connection, and the last words might be lost
-        // with it.
+        // Closing with unread bytes would reset the connection, and the last message might be lost.
         ::shutdown(peer.socket.get(), SHUT_WR);
         std::byte rest[4096];
         for (int reads = 0; reads < 16 && ::recv(peer.socket.get(), rest, sizeof rest, 0) > 0; ++reads) {
@@ -312,8 +316,8 @@ private:
     std::uint64_t own_host_ = host_number();
     std::atomic<nanoseconds> until_{never};
     std::atomic<bool> complete_{false};
-    nanoseconds stopped_since_ = never; ///< all that have not left
-    std::string without_goodbye_ = {};  ///< read once the thread has ended
+    nanoseconds stopped_since_ = never; ///< since when all remaining ranks are stopped
+    std::string without_goodbye_ = {};  ///< read only after the thread has ended
     std::mutex mutex_;
     std::vector<Fault> reports_;
     std::optional<Fault> fault_;

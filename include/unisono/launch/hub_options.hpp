@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The options of a hub, and its instructions to the owner of the sockets.
+/// The options of a hub, and the instructions that it gives to the owner of the sockets.
 
 #include "unisono/core/time.hpp"
 #include "unisono/launch/launch.hpp"
@@ -16,12 +16,14 @@ namespace detail {
 struct HubOptions {
     int world = 1;
     JobToken token = {};
-    nanoseconds hello_within = 5'000'000'000;  ///< after which a connection that has not proven itself is closed
-    nanoseconds answer_within = 1'000'000'000; ///< after which a rank that was asked counts as silent
-    std::size_t most_strangers = 256;          ///< connections that have not proven themselves; the oldest gives way
+    nanoseconds hello_within = 5'000'000'000;  ///< time after which a connection that has not proven itself is closed
+    nanoseconds answer_within = 1'000'000'000; ///< time after which a rank that was asked counts as silent
+    /// Greatest number of connections that have not proven themselves; the oldest is closed for a
+    /// new one.
+    std::size_t most_strangers = 256;
 };
 
-/// For the sockets: bytes to send on a connection, and then perhaps its end.
+/// An instruction: bytes to send on a connection, and whether to close it then.
 struct HubAction {
     std::uint32_t connection = 0;
     Blob bytes = {};

@@ -1,13 +1,13 @@
 #pragma once
 
 /// \file
-/// The centre of the star as a state machine without sockets, clocks or threads: bytes and events
-/// go in, bytes to send and connections to close come out. So its protocol is tested exactly, and
-/// fuzzed.
+/// The centre of the star as a state machine without sockets, clocks or threads. Its input is bytes
+/// and events; its output is bytes to send and connections to close. So tests can check its
+/// protocol exactly, and fuzz it.
 ///
 /// Strangers: a connection has no effect until it has proven that it has the job's secret
-/// (proof.hpp). Anything else, and a proof that does not come in time, closes the connection and
-/// changes nothing.
+/// (proof.hpp). If it sends anything else, or its proof does not come in time, the connection is
+/// closed and nothing changes.
 
 #include "unisono/launch/hub_options.hpp"
 #include "unisono/launch/inquiry.hpp"
@@ -31,7 +31,7 @@ public:
         Presence presence = Presence::absent;
         std::uint32_t connection = 0;
         Hello hello = {};
-        std::optional<Blob> blob = {}; ///< what it contributed to the round in progress
+        std::optional<Blob> blob = {}; ///< the rank's contribution to the round in progress
     };
 
     explicit HubState(HubOptions options)
@@ -65,13 +65,13 @@ public:
             if (parsed == Parsed::incomplete) break;
             if (parsed == Parsed::forged) return forgery(connection, rank);
             if (parsed == Parsed::garbage || !handle(rank, frame, now)) return violation(connection, rank);
-            if (connections_.find(connection) == connections_.end()) return; // it said goodbye
+            if (connections_.find(connection) == connections_.end()) return; // closed: it said goodbye
             at += used;
         }
         input.erase(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(at));
     }
 
-    /// The connection has ended, or the process behind it has.
+    /// Called when a connection, or the process at its other end, has ended.
     void closed(std::uint32_t connection) {
         const auto found = connections_.find(connection);
         if (found == connections_.end()) return;
@@ -81,7 +81,7 @@ public:
         if (rank >= 0) lose(rank);
     }
 
-    /// Time passes: strangers that said nothing are closed, an inquiry ends.
+    /// Called when time has passed: closes strangers that sent nothing, and ends an inquiry.
     void tick(nanoseconds now) {
         for (auto each = connections_.begin(); each != connections_.end();) {
             const auto next = std::next(each);
@@ -91,7 +91,7 @@ public:
         if (inquiry_.running() && now - inquiry_.began() >= options_.answer_within) conclude();
     }
 
-    /// When `tick` has something to do; `never` if nothing.
+    /// The time at which `tick` must be called; `never` if there is none.
     [[nodiscard]] nanoseconds next_tick() const {
         nanoseconds next = inquiry_.running() ? inquiry_.began() + options_.answer_within : never;
         for (const auto& [id, connection] : connections_) {
@@ -100,15 +100,15 @@ public:
         return next;
     }
 
-    /// The ranks that an inquiry waits for; the caller may find out that their process is stopped,
-    /// and report it.
+    /// The ranks that an inquiry waits for. The caller may find that their process is stopped, and
+    /// report it.
     [[nodiscard]] const std::vector<int>& unanswered() const { return inquiry_.unanswered(); }
     void found_stopped(int rank) { note(rank, {Standing::stopped, {}}); }
 
-    /// Tells all that are here that the hub ends without fault.
+    /// Tells all present ranks that the hub ends without a fault.
     void say_closing() { broadcast(make_frame(FrameKind::closing)); }
 
-    /// A fault that the hub's owner knows of: a launcher sees processes end.
+    /// Reports a fault that the hub's owner knows of: a launcher sees processes end.
     void report(const Fault& fault) { declare(fault); }
 
     [[nodiscard]] std::vector<HubAction> take_actions() { return std::exchange(actions_, {}); }
@@ -119,14 +119,14 @@ public:
         const auto found = connections_.find(connection);
         return found == connections_.end() ? -1 : found->second.rank;
     }
-    /// The ranks that have come (present), or that have not come yet (absent).
+    /// The ranks with this presence: that have come (present), or have not come yet (absent).
     [[nodiscard]] std::vector<int> ranks_that_are(Presence presence) const {
         std::vector<int> ranks;
         for (int rank = 0; rank < options_.world; ++rank)
             if (member(rank).presence == presence) ranks.push_back(rank);
         return ranks;
     }
-    /// All ranks have come and gone.
+    /// True if all ranks have come and left.
     [[nodiscard]] bool finished() const {
         return std::all_of(members_.begin(), members_.end(), [](const Member& each) {
             return each.presence == Presence::left || each.presence == Presence::lost;
@@ -139,7 +139,7 @@ private:
         nanoseconds opened = 0;
         Blob input = {};
         Doorkeeper door = {};
-        ControlSession session = {}; ///< once it is proven
+        ControlSession session = {}; ///< set once the connection has proven itself
     };
 
     [[nodiscard]] Member& place(int rank) { return members_[static_cast<std::size_t>(rank)]; }
@@ -169,7 +169,7 @@ private:
         actions_.push_back({connection, std::move(frame), true});
     }
 
-    /// True once the connection belongs to a member; otherwise it waits for more bytes, or is
+    /// Returns true if the connection belongs to a member. Otherwise it waits for more bytes, or is
     /// closed.
     bool greet(std::uint32_t connection, Blob& input) {
         Connection& stranger = connections_[connection];
@@ -185,13 +185,13 @@ private:
     bool admit(std::uint32_t connection, const Hello& hello) {
         const auto turn_away = [&](const Fault& fault) {
             if (hello.rank < members_.size() && member(static_cast<int>(hello.rank)).presence == Presence::absent) {
-                place(static_cast<int>(hello.rank)).presence = Presence::lost; // no rank waits for it any more
+                place(static_cast<int>(hello.rank)).presence = Presence::lost; // no rank waits for this one any more
             }
             return refuse(connection, fault), false;
         };
         const auto contradict = [&](const std::string& message) {
             const Fault fault{.code = ErrorCode::bad_input, .operation = "rendezvous", .message = message};
-            if (!complete_) declare(fault); // either may be wrong: this world cannot begin
+            if (!complete_) declare(fault); // either process may be wrong: this world cannot begin
             return turn_away(fault);
         };
         const std::string who = concat({"rank ", hello.rank});
@@ -203,12 +203,13 @@ private:
         if (hello.rank >= hello.world) return contradict(concat({who, " is not one of a world of ", hello.world}));
         Member& own = place(static_cast<int>(hello.rank));
         if (own.presence == Presence::present) {
-            if (own.hello.claimant != hello.claimant || complete_) { // once it is complete, all know that they are here
+            // After completion all ranks know that they have been accepted.
+            if (own.hello.claimant != hello.claimant || complete_) {
                 return contradict(concat({"two processes claim to be ", who, ": pid ", own.hello.pid, " and pid ",
                                           hello.pid, own.hello.host == hello.host ? " of one host" : " of another host",
                                           " (is a variable such as RANK that of a node?)"}));
             }
-            drop(own.connection); // it came again, before it heard that it was here already
+            drop(own.connection); // the process came again before it learned that it was accepted
         } else if (own.presence != Presence::absent) {
             return contradict(concat({who, " has been here and has left"}));
         }
@@ -233,7 +234,7 @@ private:
         broadcast(make_frame(FrameKind::complete, out.take()));
     }
 
-    /// False for a frame that no member sends.
+    /// Returns false for a frame that no member sends.
     bool handle(int rank, const Frame& frame, nanoseconds now) {
         WireReader in(frame.payload);
         switch (frame.kind) {
@@ -250,7 +251,7 @@ private:
             Wait wait;
             if (!read(in, options_.world, wait) || !in.finished()) return false;
             const Standing standing = wait.operation.empty() ? Standing::works : Standing::waits;
-            if (number == inquiry_.number()) note(rank, {standing, std::move(wait)}); // else it is late
+            if (number == inquiry_.number()) note(rank, {standing, std::move(wait)}); // else the answer is late
             return true;
         }
         case FrameKind::goodbye:
@@ -264,7 +265,7 @@ private:
     bool contribute(int rank, WireReader& in) {
         const std::uint32_t round = in.u32();
         if (!in.good() || in.left() > most_blob_bytes) return false;
-        if (fault_) return true; // it has not heard yet
+        if (fault_) return true; // the rank has not learned of the fault yet
         Member& own = place(rank);
         if (!complete_ || own.blob || round != round_) return false;
         const auto blob = in.bytes(in.left());
@@ -312,7 +313,7 @@ private:
     void say_goodbye(int rank) {
         Member& own = place(rank);
         drop(own.connection);
-        if (!complete_) { // it gave up, or tries another address: it was never here
+        if (!complete_) { // the rank gave up, or tries another address: it counts as not having come
             own = {};
             return;
         }
@@ -347,14 +348,14 @@ private:
         declare({.code = code, .rank = rank, .peer = rank, .message = concat({"rank ", rank, what})});
     }
 
-    /// A rank reports a fault. A timeout is investigated: the rank that noticed it is seldom its
-    /// cause.
+    /// Handles a rank's report of a fault. A timeout is investigated, since the rank that noticed
+    /// it is seldom its cause.
     void complain(int rank, Fault fault, Wait wait, nanoseconds now) {
-        if (fault_ || inquiry_.running()) return; // the first one is being dealt with
+        if (fault_ || inquiry_.running()) return; // the first fault is already being handled
         if (fault.rank < 0) fault.rank = rank;
         if (fault.code != ErrorCode::timeout) return declare(fault);
         if (!complete_) return declare(never_came(std::move(fault)));
-        if (wait.operation.empty()) { // it may wait for anyone, but for those who contributed as it did
+        if (wait.operation.empty()) { // any rank may be the cause, except those that contributed to the same round
             wait = {.operation = fault.operation, .context = 0, .sequence = fault.sequence, .peers = {}};
             if (fault.peer >= 0 && fault.peer != rank) wait.peers.push_back(fault.peer);
             for (int peer = 0; peer < options_.world; ++peer) {

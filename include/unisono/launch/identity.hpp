@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The identity of this process: rank, world, local rank, local world and number of hosts, as the
-/// launcher of this job says.
+/// The identity of this process: rank, world, local rank, local world and number of hosts, from the
+/// variables of the job's launcher.
 
 #include "unisono/launch/launcher_claims.hpp"
 
@@ -12,13 +12,13 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// One process's position in its job. Numbers that a launcher does not give are unknown (-1 or 0)
-/// until the processes meet: `ControlPlane::placement()`.
+/// until the rendezvous: see `ControlPlane::placement()`.
 struct Identity {
     int rank = 0;
     int world = 1;
-    int local_rank = 0;  ///< among the ranks of this host; -1: unknown
-    int local_world = 1; ///< ranks of this host; 0: unknown
-    int hosts = 1;       ///< 0: unknown
+    int local_rank = 0;  ///< number among the ranks of this host; -1: unknown
+    int local_world = 1; ///< number of ranks of this host; 0: unknown
+    int hosts = 1;       ///< number of hosts; 0: unknown
     Launcher launcher = Launcher::none;
 
     friend bool operator==(const Identity&, const Identity&) = default;
@@ -36,18 +36,18 @@ inline std::string together(const Claim& claim) {
     return text;
 }
 
-/// Combines two statements about the same number; an unknown first one takes the value of the
-/// second.
+/// Combines two statements about the same number. If the first is unknown, it takes the second
+/// one's value. Returns false if they differ.
 inline bool agree(Number& first, const Number& second) {
     if (!second.known()) return true;
     if (!first.known()) first = second;
     return first.value == second.value;
 }
 
-/// Combines the statements of two launchers. `srun torchrun ...` is no contradiction: there the
-/// outer launcher counts the agents that the inner one counts as nodes.
+/// Combines the statements of two launchers. `srun torchrun ...` is no contradiction: the outer
+/// launcher counts the agents, which the inner launcher counts as nodes.
 inline void combine(Claim& first, const Claim& second) {
-    if (!second.rank.known()) { // knows about nodes only
+    if (!second.rank.known()) { // the second launcher knows only nodes
         if (agree(first.node, second.node) && agree(first.nodes, second.nodes)) return;
     } else {
         Claim merged = first;
@@ -114,7 +114,7 @@ inline void check(const Claim& claim) {
     }
 }
 
-/// Derives the numbers that follow from the others.
+/// Derives the numbers of an identity that follow from the others.
 inline Identity identity_of(const Claim& claim) {
     Identity me{.rank = claim.rank.value,
                 .world = claim.world.value,
@@ -132,7 +132,8 @@ inline Identity identity_of(const Claim& claim) {
 
 } // namespace detail
 
-/// The identity as the program gives it. Errors: bad_input unless 0 <= rank < world (<= 2^20).
+/// The identity, from numbers that the program gives. Errors: bad_input unless 0 <= rank < world
+/// (<= 2^20).
 inline Identity identity_of(int rank, int world) {
     if (world < 1 || world > detail::most_ranks) {
         refuse_input({"a world has 1 to ", detail::most_ranks, " ranks, found ", world});
@@ -148,19 +149,19 @@ inline Identity identity_of(int rank, int world) {
             .launcher = Launcher::program};
 }
 
-/// The identity of this process, by its environment; rank 0 of 1 without a launcher. Pure.
+/// The identity of this process, from its environment; rank 0 of 1 without a launcher. Pure.
 ///
 /// UNISONO_RANK, UNISONO_WORLD_SIZE, UNISONO_LOCAL_RANK and UNISONO_LOCAL_WORLD_SIZE take
 /// precedence, since no other software sets them. Otherwise all launchers found must agree, or
 /// UNISONO_LAUNCHER names the one to use.
-/// Errors: bad_input for text that is not a number, for contradictions within one launcher's
-/// variables (as on platforms where RANK is that of a node) and between launchers; the message
-/// quotes the variables with their values.
+/// Errors: bad_input for text that is not a number, and for contradictions within one launcher's
+/// variables (as on platforms where RANK is the node's) or between launchers. The message quotes
+/// the variables with their values.
 inline Identity identify(const Environment& environment) {
     std::vector<detail::Claim> claims = detail::claims_of(environment);
     if (claims.empty()) return {};
-    // A launcher that knows nodes only counts if no other one speaks: then there is one process per
-    // node.
+    // A launcher that knows only nodes counts only if there is no other: then there is one process
+    // per node.
     detail::Claim claim = claims.front();
     for (std::size_t i = 1; i < claims.size(); ++i) detail::combine(claim, claims[i]);
     if (!claim.rank.known() && !claim.world.known()) {
@@ -171,7 +172,7 @@ inline Identity identify(const Environment& environment) {
     return detail::identity_of(claim);
 }
 
-/// The same from the environment of this process.
+/// As above, from the environment of this process.
 inline Identity identify() { return identify(Environment::of_process()); }
 
 UNISONO_NAMESPACE_END

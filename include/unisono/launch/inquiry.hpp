@@ -16,7 +16,7 @@ namespace detail {
 
 class Inquiry {
 public:
-    /// Asks all ranks that are `here` except the one that complained; the others have left.
+    /// Asks all ranks that are `here` except the one that complained. The others have left.
     void begin(int reporter, Fault complaint, Wait wait, const std::vector<bool>& here, nanoseconds now) {
         ++number_;
         reporter_ = reporter;
@@ -32,7 +32,7 @@ public:
         }
     }
 
-    /// False if this rank was not asked, or has answered already.
+    /// Returns false if this rank was not asked, or has answered already.
     bool note(int rank, Answer answer) {
         const auto asked = std::find(unanswered_.begin(), unanswered_.end(), rank);
         if (!running_ || asked == unanswered_.end()) return false;
@@ -66,7 +66,7 @@ private:
     nanoseconds began_ = 0;
     int reporter_ = -1;
     Fault complaint_;
-    std::vector<Answer> answers_; ///< silent until they say something
+    std::vector<Answer> answers_; ///< each is silent until its rank answers
     std::vector<int> unanswered_;
 };
 

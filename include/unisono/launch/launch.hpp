@@ -1,46 +1,47 @@
 #pragma once
 
 /// \file
-/// Processes that become one job: their identities, where they meet, and which failed first.
+/// Processes that become one job: their identities, their rendezvous, and which of them failed
+/// first.
 ///
-/// A control plane is the basis of a transport of processes. It is slow and rarely used; gradients
-/// never pass through it.
+/// A transport of processes is based on a control plane. The control plane is slow and rarely used;
+/// gradients never pass through it.
 ///
 /// Laws
 /// - `all_gather` gives every rank all ranks' blobs in rank order. It is collective: each rank's
 ///   n-th call matches the others' n-th. At the deadline it throws an error that names the ranks
 ///   that did not come.
-/// - The first fault of a job wins and becomes the same on every rank: `first_fault()`, nullptr
-///   without a fault, is one atomic load. If a rank dies (its connection ends without a goodbye),
+/// - The first fault of a job becomes that of every rank. `first_fault()` returns it, or nullptr if
+///   there is none; it is one atomic load. If a rank dies (its connection ends without a goodbye),
 ///   the fault is `peer_lost` with that rank as `peer`.
 /// - `abort(fault)` returns when there is a first fault: this one, or an earlier one. A fault with
-///   the code `timeout` is investigated before: all ranks are asked what they wait for, and `peer`
+///   the code `timeout` is investigated first: all ranks are asked what they wait for, and `peer`
 ///   becomes the rank that caused it.
-/// - A slow rank is never declared dead: only a closed connection or the end of its process is a
+/// - A slow rank is never declared dead: only the end of its connection or of its process is a
 ///   death.
-/// - `waits(wait)` and `waits_no_more()` bracket a wait that has lasted for a while; other threads
-///   read what they say. A rank that waits for nothing is assumed to compute.
-/// - `leave()` is a goodbye: the rank's end is no fault. Ranks that still wait for it get
-///   `peer_lost`.
+/// - `waits(wait)` and `waits_no_more()` mark a wait that has lasted for a while; other threads
+///   read the marks. A rank that waits for nothing is assumed to compute.
+/// - `leave()` is a goodbye: the rank's end is then no fault. Ranks that still wait for the rank
+///   get `peer_lost`.
 /// - One thread of the program uses a control plane at a time; any thread may call `first_fault`
 ///   and `has_left`.
 ///
 /// Menu
 /// - identity.hpp: rank, world, local rank, ... from the variables of launchers, or from the
 ///   program.
-/// - meeting.hpp: where to meet, from the same variables; rendezvous.hpp: go there, and return a
-///   ControlPlane.
+/// - meeting.hpp: the rendezvous point, from the same variables; rendezvous.hpp: the rendezvous
+///   there, which returns a ControlPlane.
 /// - control_plane.hpp: the star that outlives the rendezvous. Its centre (hub.hpp) is a thread of
-///   rank 0, or of a launcher, which then survives any rank. It is a thread, since a rank that
-///   computes for minutes must still answer.
-/// - proof.hpp: how both ends prove that they have the job's secret, which is never sent, and how
-///   the frames between them are protected.
-/// - fork_run.hpp: ranks as forked processes of this host; processes.hpp: the part that starts,
-///   waits, kills and reaps.
+///   rank 0, or of a launcher, which then survives any rank. It is a thread so that it also answers
+///   while its rank computes for minutes.
+/// - proof.hpp: how both ends of a connection prove that they have the job's secret, which is never
+///   sent, and how the frames between them are protected.
+/// - fork_run.hpp: ranks as forked processes of this host; processes.hpp: starts processes, waits
+///   for them, kills and reaps them.
 /// - local_launcher.hpp: unisono-run.
 ///
 /// Deliberately absent: restarting ranks in place (a world whose rank is lost ends; elastic/ forms
-/// another one), and encryption (a reader of the network sees what ranks tell each other, but not
+/// another one), and encryption (a reader of the network sees the messages between ranks, but not
 /// the job's secret; see docs/security.md).
 
 #include "unisono/core/error.hpp"
@@ -58,13 +59,13 @@ UNISONO_NAMESPACE_BEGIN
 /// The operation that a rank waits for; without one, the rank computes.
 struct Wait {
     std::string operation = {};  ///< "all_reduce of 1000 float32 elements"
-    std::uint64_t context = 0;   ///< of the group
-    std::uint64_t sequence = 0;  ///< of the operation in its group
+    std::uint64_t context = 0;   ///< context of the group
+    std::uint64_t sequence = 0;  ///< number of the operation in its group
     std::vector<int> peers = {}; ///< ranks of the world that may be the cause
     friend bool operator==(const Wait&, const Wait&) = default;
 };
 
-/// Bytes that ranks exchange when they meet.
+/// Bytes that ranks exchange in a rendezvous.
 using Blob = std::vector<std::byte>;
 
 template <class T>

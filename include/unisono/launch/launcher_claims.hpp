@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The statements of each launcher about a process, read from its variables and not yet compared.
+/// Each launcher's statements about a process, read from its variables and not yet compared.
 
 #include "unisono/launch/environment.hpp"
 
@@ -13,17 +13,17 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The launcher that started this process, as far as its environment says.
+/// The launcher that started this process, according to its environment.
 enum class Launcher : std::uint8_t {
     none,        ///< started by hand
-    program,     ///< the program says itself who it is
+    program,     ///< the program gives its identity itself
     unisono_run, ///< UNISONO_*
     torchrun,    ///< RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE; also set by many platforms
     openmpi,     ///< OMPI_COMM_WORLD_*
     mpich,       ///< PMI_*, MPI_LOCAL*
     srun,        ///< SLURM_*
     kubeflow,    ///< PET_*, beside RANK and WORLD_SIZE
-    sagemaker,   ///< SM_*: hosts only
+    sagemaker,   ///< SM_*: tells hosts only
 };
 
 constexpr std::string_view name_of(Launcher which) {
@@ -36,7 +36,7 @@ namespace detail {
 
 inline constexpr int most_ranks = 1 << 20;
 
-/// A number with the variable that it comes from (a literal).
+/// A number, and the variable that it comes from (a literal).
 struct Number {
     int value = -1;
     std::string_view name = {};
@@ -57,7 +57,7 @@ struct Claim {
     Number nodes = {};
 };
 
-/// The first of the variables that is set. The names are kept also where none is, for messages.
+/// Reads the first variable that is set. If none is set, the names are still kept for messages.
 inline Number read(const Environment& environment, std::string_view name, std::string_view otherwise = {}) {
     for (const std::string_view each : {name, otherwise}) {
         if (each.empty()) continue;
@@ -72,7 +72,7 @@ inline Number read(const Environment& environment, std::string_view name, std::s
     return {.value = -1, .name = name};
 }
 
-/// As `read`, where the launcher may also say "auto", "gpu" or "1:4": then it is unknown.
+/// As `read`. The launcher may also say "auto", "gpu" or "1:4"; then the number is unknown.
 inline Number read_if_number(const Environment& environment, std::string_view name) {
     const std::string* text = environment.find(name);
     if (text == nullptr || text->empty() || text->find_first_not_of("0123456789") != std::string::npos)
@@ -81,7 +81,7 @@ inline Number read_if_number(const Environment& environment, std::string_view na
 }
 
 /// The count of node `node` in Slurm's "2(x3),1": 2 on the first three nodes, 1 on the fourth; -1
-/// if it is not there.
+/// if the text does not contain it.
 inline int tasks_on_node(std::string_view text, int node) {
     int passed = 0;
     while (!text.empty()) {
@@ -112,8 +112,8 @@ inline void unisono_claim(const Environment& environment, std::vector<Claim>& cl
     if (claim.rank.known() || claim.world.known()) claims.push_back(std::move(claim));
 }
 
-/// torchrun, Kubeflow and platforms that imitate them. Kubeflow's RANK is that of a pod, which may
-/// be meant to start several processes.
+/// torchrun, Kubeflow, and platforms that imitate them. Kubeflow's RANK is a pod's, and a pod may
+/// start several processes.
 inline void torchrun_claim(const Environment& environment, std::vector<Claim>& claims) {
     Claim claim{.launcher = Launcher::torchrun,
                 .rank = read(environment, "RANK"),
@@ -155,7 +155,7 @@ inline void torchrun_claim(const Environment& environment, std::vector<Claim>& c
                       each.text(), " asks for several processes in each: start the program by `torchrun --no-python`"});
     }
     claim.launcher = Launcher::kubeflow;
-    if (each.known()) { // one process a pod
+    if (each.known()) { // one process per pod
         contradict(claim.rank, node, "a pod has one process");
         contradict(claim.world, nodes, "a pod has one process");
         claim.local_rank = {.value = 0, .name = each.name};
@@ -184,8 +184,8 @@ inline void mpich_claim(const Environment& environment, std::vector<Claim>& clai
     if (claim.rank.known() || claim.world.known()) claims.push_back(std::move(claim));
 }
 
-/// Only a process that srun started has SLURM_PROCID; a shell in an allocation knows the number of
-/// tasks alone.
+/// Only a process that srun started has SLURM_PROCID. A shell in an allocation knows only the
+/// number of tasks.
 inline void srun_claim(const Environment& environment, std::vector<Claim>& claims) {
     Claim claim{.launcher = Launcher::srun,
                 .rank = read(environment, "SLURM_PROCID"),
@@ -199,7 +199,7 @@ inline void srun_claim(const Environment& environment, std::vector<Claim>& claim
     const int node = claim.node.known() ? claim.node.value : 0;
     for (const std::string_view name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}) {
         const std::string* tasks = environment.find(name);
-        // In an allocation of several nodes these give the number of tasks of this very node;
+        // In an allocation of several nodes these variables have the number of tasks of this node;
         // SLURM_NTASKS_PER_NODE is a request.
         if (tasks == nullptr || (!claim.node.known() && claim.nodes.value != 1)) continue;
         if (const int count = tasks_on_node(*tasks, node); count > 0 && count <= claim.world.value) {
@@ -210,7 +210,7 @@ inline void srun_claim(const Environment& environment, std::vector<Claim>& claim
     claims.push_back(std::move(claim));
 }
 
-/// The strings of a JSON array of strings such as ["algo-1","algo-2"]; false for other text.
+/// Parses a JSON array of strings such as ["algo-1","algo-2"]. Returns false for other text.
 inline bool parse_hosts(std::string_view text, std::vector<std::string>& hosts) {
     std::size_t at = 0;
     const auto skip = [&] { at = std::min(text.find_first_not_of(" \t\r\n", at), text.size()); };
@@ -228,7 +228,8 @@ inline bool parse_hosts(std::string_view text, std::vector<std::string>& hosts) 
     return at == text.size() && hosts.size() <= std::size_t{most_ranks};
 }
 
-/// SageMaker starts one process per host, which may start others, about which it says nothing.
+/// SageMaker starts one process per host. That process may start others, about which SageMaker says
+/// nothing.
 inline void sagemaker_claim(const Environment& environment, std::vector<Claim>& claims) {
     const std::string* hosts = environment.find("SM_HOSTS");
     const std::string* own = environment.find("SM_CURRENT_HOST");
@@ -257,8 +258,8 @@ inline void sagemaker_claim(const Environment& environment, std::vector<Claim>& 
     claims.push_back(std::move(claim));
 }
 
-/// All launchers that speak, the inner ones first. If UNISONO_* is set, or UNISONO_LAUNCHER names a
-/// launcher, only that one's statements.
+/// The statements of all launchers, the inner ones first. If UNISONO_* is set, or UNISONO_LAUNCHER
+/// names a launcher, only the statements of that launcher.
 inline std::vector<Claim> claims_of(const Environment& environment) {
     using Reader = void (*)(const Environment&, std::vector<Claim>&);
     struct Known {

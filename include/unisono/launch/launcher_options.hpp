@@ -19,17 +19,18 @@ UNISONO_NAMESPACE_BEGIN
 /// The command line of unisono-run, parsed.
 struct LaunchOptions {
     int ranks = 1;
-    bool bind_to_cores = false; ///< rank r to the r-th available core, modulo their number
+    bool bind_to_cores = false; ///< binds rank r to the r-th available core, modulo their number
     bool label = true;          ///< each line of output begins with its rank
-    std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max(); ///< of the whole job
-    std::chrono::nanoseconds grace = std::chrono::seconds(5);           ///< from SIGTERM to SIGKILL
-    std::chrono::nanoseconds wait = std::chrono::hours(1); ///< from the first rank's good end to the last's
-    /// Of an elastic job: others live on when a rank dies, as long as this many are left; 0: not
-    /// elastic.
+    std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max(); ///< time limit of the whole job
+    std::chrono::nanoseconds grace = std::chrono::seconds(5);           ///< time from SIGTERM to SIGKILL
+    /// Time from the first rank's successful end to the last rank's.
+    std::chrono::nanoseconds wait = std::chrono::hours(1);
+    /// For an elastic job: the other ranks continue when a rank dies, if at least this number is
+    /// left; 0: not elastic.
     int least = 0;
-    int most = 0;             ///< of an elastic job: ranks that are lost are replaced, up to this many; 0: they are not
-    int restarts = 10;        ///< processes that are started in the place of lost ranks
-    std::string log_dir = {}; ///< each rank's output also goes to files there; empty: none
+    int most = 0;      ///< for an elastic job: lost ranks are replaced, up to this number of ranks; 0: they are not
+    int restarts = 10; ///< greatest number of processes that replace lost ranks
+    std::string log_dir = {};              ///< folder for files of each rank's output; empty: none
     std::vector<std::string> command = {}; ///< program and arguments
 
     friend bool operator==(const LaunchOptions&, const LaunchOptions&) = default;
@@ -71,8 +72,8 @@ Where some ranks have come and others have not, a line on standard error says wh
 UNISONO_NOTICE_AFTER=S sets that time, and 0 silences it.
 )";
 
-/// The edit distance of two words: the least number of letters to add, leave out, replace or swap
-/// with the next.
+/// The edit distance of two words: the least number of letters to insert, delete or replace, or of
+/// neighbours to swap.
 inline std::size_t edits_between(std::string_view a, std::string_view b) {
     std::vector<std::vector<std::size_t>> least(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
     for (std::size_t i = 0; i <= a.size(); ++i) {
@@ -90,8 +91,8 @@ inline std::size_t edits_between(std::string_view a, std::string_view b) {
     return least[a.size()][b.size()];
 }
 
-/// The option that the user probably meant; empty if none is similar. Compares the names that other
-/// launchers use, and the spelling.
+/// The option that the user probably meant; empty if none is similar. Compares the spelling, and
+/// the names that other launchers use.
 inline std::string_view option_meant(std::string_view written) {
     struct Foreign {
         std::string_view name, ours;
@@ -120,7 +121,7 @@ inline std::string_view option_meant(std::string_view written) {
     for (const Foreign& each : foreign)
         if (each.name == written) return each.ours;
     std::string_view nearest;
-    std::size_t least = 3; // a word with three changes is another word
+    std::size_t least = 3; // with three changes it is another word
     for (const std::string_view ours : {"--ranks", "--bind-to-cores", "--timeout", "--grace", "--wait", "--elastic",
                                         "--restarts", "--log-dir", "--no-label", "--help", "--version"}) {
         if (written.size() < 4 || written.size() > 40) break;
@@ -132,7 +133,7 @@ inline std::string_view option_meant(std::string_view written) {
     return nearest;
 }
 
-/// "LEAST" or "LEAST:MOST".
+/// Parses "LEAST" or "LEAST:MOST".
 inline bool parse_elastic(std::string_view text, LaunchOptions& options) {
     const std::size_t colon = text.find(':');
     options.most = 0;
@@ -143,8 +144,8 @@ inline bool parse_elastic(std::string_view text, LaunchOptions& options) {
 
 } // namespace detail
 
-/// The request of a command line, or the status with which to end at once, and the text to print
-/// before.
+/// The result of a command line: the options of a launch, or the status with which to end at once
+/// and the text to print before.
 struct LaunchRequest {
     LaunchOptions options = {};
     int status = -1; ///< -1: launch
@@ -168,7 +169,7 @@ inline LaunchRequest parse_launch(const std::vector<std::string>& arguments) {
             ++at;
             break;
         }
-        if (name.starts_with("-np")) name.erase(2, 1); // as mpirun has it
+        if (name.starts_with("-np")) name.erase(2, 1); // as in mpirun
         std::string value;
         bool attached = false; // "-n4"
         if (name.starts_with("-n") && name.size() > 2 && name.find_first_not_of("0123456789", 2) == name.npos) {

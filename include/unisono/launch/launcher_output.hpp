@@ -1,8 +1,7 @@
 #pragma once
 
 /// \file
-/// The ranks' output on its way through their launcher: whole lines, labelled, with copies in
-/// files.
+/// Forwards the ranks' output through their launcher: whole lines, labelled, with copies in files.
 
 #include "unisono/launch/socket.hpp"
 
@@ -22,12 +21,12 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// One of the launcher's own outputs. A slow reader delays the ranks, as it would without a
-/// launcher, but never the launcher: it writes only what is accepted at once. What a full disk does
-/// not accept is lost, and the job goes on.
+/// launcher, but never the launcher: it writes only what the system accepts at once. What a full
+/// disk does not accept is lost, and the job continues.
 ///
-/// A pipe may have other writers, as after `2>&1 |`, which fill it between poll and write. So it is
-/// opened once more, as one of which a write never waits: O_NONBLOCK on the descriptor that was
-/// inherited would hold for all who have it.
+/// A pipe may have other writers (as after `2>&1 |`), which may fill it between poll and write. So
+/// the pipe is opened once more with O_NONBLOCK. On the inherited descriptor O_NONBLOCK would apply
+/// to all processes that share it.
 class OutputSink {
 public:
     static constexpr std::size_t most_pending = std::size_t{1} << 20;
@@ -43,10 +42,10 @@ public:
         if (!broken_ && lost_ == 0) pending_ += text;
     }
     [[nodiscard]] bool full() const { return pending_.size() >= most_pending; }
-    /// Its reader has closed it.
+    /// True if the reader has closed it.
     [[nodiscard]] bool broken() const { return broken_; }
-    /// A line about the error after which it accepts nothing. Empty if there was none, or if it was
-    /// told.
+    /// Returns a line about the error after which nothing is written. Empty if there was none, or
+    /// if it was returned before.
     std::string take_failure() {
         const int why = std::exchange(failure_, 0);
         if (why == 0) return {};
@@ -55,21 +54,22 @@ public:
     }
     [[nodiscard]] pollfd wanted() const { return {pending_.empty() ? -1 : fd(), POLLOUT, 0}; }
 
-    /// Writes what is accepted at once: a writable pipe accepts this much without waiting.
+    /// Writes what the system accepts at once: a pipe that is writable accepts this many bytes
+    /// without waiting.
     void flush() {
         pollfd now = wanted();
-        if (now.fd < 0 || ::poll(&now, 1, 0) <= 0) return; // another writer may have been faster
+        if (now.fd < 0 || ::poll(&now, 1, 0) <= 0) return; // another writer may have filled it in the meantime
         const ssize_t wrote = ::write(now.fd, pending_.data(), std::min<std::size_t>(pending_.size(), 4096));
         if (wrote > 0) {
             pending_.erase(0, static_cast<std::size_t>(wrote));
         } else if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
-            broken_ = errno == EPIPE || errno == ECONNRESET || errno == EIO; // a pipe, a socket, a terminal
+            broken_ = errno == EPIPE || errno == ECONNRESET || errno == EIO; // for a pipe, a socket, a terminal
             if (!broken_) lost_ = failure_ = errno;
             pending_.clear();
         }
     }
 
-    /// Writes the rest, as far as it is accepted until the deadline.
+    /// Writes the rest, as far as the system accepts it until the deadline.
     void finish(nanoseconds until) {
         while (!pending_.empty() && wait_for(fd(), POLLOUT, until)) flush();
     }
@@ -78,17 +78,17 @@ private:
     [[nodiscard]] int fd() const { return own_.valid() ? own_.get() : fd_; }
 
     int fd_;
-    FileDescriptor own_ = {}; ///< the same pipe, without waiting
+    FileDescriptor own_ = {}; ///< the same pipe, opened with O_NONBLOCK
     bool broken_ = false;
     int lost_ = 0;    ///< the error after which nothing is written
-    int failure_ = 0; ///< the same, until it is told
+    int failure_ = 0; ///< the same error, until `take_failure` has returned it
     std::string pending_;
 };
 
-/// One output of one rank: a pipe that is cut into lines.
+/// One output of one rank: a pipe whose bytes are cut into lines.
 class OutputSource {
 public:
-    static constexpr std::size_t longest_line = std::size_t{1} << 16; ///< longer ones are cut
+    static constexpr std::size_t longest_line = std::size_t{1} << 16; ///< longer lines are cut
 
     OutputSource(FileDescriptor pipe, std::string label, OutputSink& sink, FileDescriptor log)
         : pipe_(std::move(pipe)), log_(std::move(log)), label_(std::move(label)), sink_(&sink) {
@@ -97,10 +97,10 @@ public:
 
     [[nodiscard]] pollfd wanted() const { return {sink_->full() ? -1 : pipe_.get(), POLLIN, 0}; }
 
-    /// Nothing can come any more.
+    /// True if no more output can come.
     [[nodiscard]] bool ended() const { return !pipe_.valid(); }
 
-    /// Reads what is available; false once nothing can come any more.
+    /// Reads the available bytes. Returns false if no more can come.
     bool read() {
         char buffer[65536];
         while (pipe_.valid() && !sink_->full()) {
@@ -116,7 +116,7 @@ public:
         return pipe_.valid();
     }
 
-    /// The end: completes a last line without a newline.
+    /// Completes a last line without a newline.
     void finish() {
         read();
         if (!line_.empty()) take("\n");
@@ -143,7 +143,7 @@ private:
         while (!text.empty()) {
             const ssize_t wrote = ::write(log_.get(), text.data(), text.size());
             if (wrote < 0 && errno == EINTR) continue;
-            if (wrote <= 0) return log_.close(); // the disk is full: the job goes on
+            if (wrote <= 0) return log_.close(); // the disk is full: the job continues
             text.remove_prefix(static_cast<std::size_t>(wrote));
         }
     }
@@ -155,7 +155,7 @@ private:
     OutputSink* sink_;
 };
 
-/// Makes a folder and those above it. Errors: refused.
+/// Makes a folder and its missing parents. Errors: refused.
 inline void make_folders(const std::string& path) {
     for (std::size_t end = 0; end != std::string::npos;) {
         end = path.find('/', end + 1);

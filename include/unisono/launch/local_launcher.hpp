@@ -28,19 +28,21 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One job. Single-threaded until the ranks have been forked; then the hub's thread joins in.
+/// One job. Single-threaded until the ranks have been forked; then the hub's thread is added.
 class LocalLauncher {
 public:
     explicit LocalLauncher(LaunchOptions options) : options_(std::move(options)) {}
 
     int run() {
-        ::prctl(PR_SET_CHILD_SUBREAPER, 1); // what ranks leave behind becomes ours
+        ::prctl(PR_SET_CHILD_SUBREAPER, 1); // orphans of ranks become children of this process
         std::signal(SIGPIPE, SIG_IGN);
-        std::signal(SIGCHLD, SIG_DFL); // who starts us may ignore it: then no rank's end is known
+        // The parent may have ignored it: then the system would not report how ranks end.
+        std::signal(SIGCHLD, SIG_DFL);
         sigset_t handled;
         sigemptyset(&handled);
         for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT})
-            if (!is_ignored(each)) sigaddset(&handled, each); // nohup, and shells for jobs in the background
+            // Nohup ignores some, and so do shells for background jobs.
+            if (!is_ignored(each)) sigaddset(&handled, each);
         sigaddset(&handled, SIGCHLD);
         sigprocmask(SIG_BLOCK, &handled, &signals_before_);
         signals_ = FileDescriptor(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -73,27 +75,27 @@ public:
     }
 
 private:
-    /// Time in which other ranks may find out by themselves what failed, and report it, before they
-    /// are told to stop.
+    /// Time in which other ranks may find the failure by themselves, and report it, before they are
+    /// told to stop.
     static constexpr nanoseconds settle = 1'000'000'000;
-    static constexpr std::chrono::seconds notice_of_late_ranks{60}; ///< once a rank has ended well
+    static constexpr std::chrono::seconds notice_of_late_ranks{60}; ///< from the first successful end of a rank
 
     static bool is_ignored(int signal) {
         struct sigaction now = {};
         return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
     }
 
-    /// Whether processes are started later, to be added to the world.
+    /// True if lost ranks are replaced by new processes, which are added to the world.
     [[nodiscard]] bool replaces() const { return options_.most != 0; }
 
-    /// Errors: refused; then nothing has been started.
+    /// Starts a rank. Errors: refused; then no process has been started.
     void start(int rank) {
         starter_->start(rank, processes_, outputs_);
         ends_.emplace_back();
         dismissed_.push_back(false);
     }
 
-    /// One turn of the loop: waits for output, signals and ends of ranks.
+    /// One turn of the loop: waits for output, signals and the end of ranks.
     void turn() {
         std::vector<pollfd> polled{{signals_.get(), POLLIN, 0}};
         outputs_.wait_for(polled);
@@ -107,7 +109,8 @@ private:
         nanoseconds until = std::min({timeout_at_, stop_at_, kill_at_});
         if (!stopping_) until = std::min({until, notice_at_, wait_until_, look_for_world_at_});
         if (!all) until = std::min(until, steady_now() + 5'000'000);
-        if (wants_more()) until = std::min(until, std::max(start_at_, steady_now() + 50'000'000)); // no world yet
+        // There may be no world yet.
+        if (wants_more()) until = std::min(until, std::max(start_at_, steady_now() + 50'000'000));
         if (::poll(polled.data(), polled.size(), poll_timeout(until)) < 0 && errno != EINTR)
             throw error(ErrorCode::refused, concat({"cannot wait for the ranks: ", errno_text(errno)}));
 
@@ -167,7 +170,7 @@ private:
             forgo_replacement(rank);
             lost_ = end.exit_code();
             look_for_world_at_ = steady_now();
-            return; // its connection's end tells the others
+            return; // the others learn it from the end of the rank's connection
         } else if (!status_) {
             const std::optional<Fault> fault = hub_->first_fault();
             say({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text(),
@@ -175,8 +178,9 @@ private:
                  processes_.running() > 0 && !stopping_ ? "; stopping the others" : ""});
         }
         if (!stopping_) ends_[static_cast<std::size_t>(rank)] = end;
-        // Ranks that wait for one that never came also learn of it; not of one that has ended as a
-        // signal asks, which has said goodbye: others may still save, or write, what they have.
+        // Ranks that wait for a rank that never came also learn of its end. They do not learn of
+        // one that has ended as a signal asked: it has said goodbye, and others may still save or
+        // write their state.
         const bool as_asked = asked_to_stop_ != 0 && end.signal == 0 && end.status == 128 + asked_to_stop_;
         if (!as_asked) report(end);
         fail(lost_before_meeting_.value_or(end.exit_code()), true);
@@ -190,8 +194,8 @@ private:
                       .peer = end.index,
                       .message = concat({"rank ", end.index, " (pid ", processes_.pid(end.index), ") ", end.text()})});
     }
-    /// Of an elastic job: there is no world yet that could go on without the rank. Those that wait
-    /// for it get an error, and end; one that never meets the others goes on.
+    /// For an elastic job: there is no world yet that could continue without the rank. Ranks that
+    /// wait for it get an error, and end. A rank that never takes part in the rendezvous continues.
     void lose_before_meeting(const ProcessEnd& end) {
         report(end);
         if (!lost_before_meeting_) lost_before_meeting_ = end.exit_code();
@@ -199,18 +203,18 @@ private:
              " before all ranks had met; those that meet get an error"});
     }
 
-    /// Of the ranks, those that are to be added included.
+    /// True if fewer ranks run than wanted. Counts those that wait to be added.
     [[nodiscard]] bool wants_more() const {
         return replaces() && !stopping_ && stop_at_ == never && first_good_ < 0 && staying() < wanted_;
     }
-    /// Ranks that run, without those that were told to go.
+    /// The number of running ranks, without those that were told to end.
     [[nodiscard]] int staying() const {
         int found = 0;
         for (int rank = 0; rank < processes_.size(); ++rank)
             if (processes_.is_running(rank) && !dismissed_[static_cast<std::size_t>(rank)]) ++found;
         return found;
     }
-    /// Whether a rank runs to which others can be added. Those that wait to be added are none.
+    /// True if a rank runs to which others can be added. Ranks that wait to be added do not count.
     [[nodiscard]] bool has_member() const {
         for (int rank = 0; rank < processes_.size(); ++rank) {
             const bool stays = processes_.is_running(rank) && !dismissed_[static_cast<std::size_t>(rank)];
@@ -218,7 +222,8 @@ private:
         }
         return false;
     }
-    /// Once all ranks of the world are lost, those that wait to be added wait in vain.
+    /// Ends the job if all ranks of the world are lost and only processes that wait to be added are
+    /// left.
     void look_for_world(nanoseconds now) {
         if (now < look_for_world_at_) return;
         look_for_world_at_ = never;
@@ -234,8 +239,8 @@ private:
         fail(lost_, true);
         stop(SIGTERM);
     }
-    /// Starts a process that the world takes in: instead of one that was lost, or as SIGUSR1 asks.
-    /// False if it cannot be started.
+    /// Starts a process that the world adds: in place of a lost one, or because of SIGUSR1. Returns
+    /// false if it cannot be started.
     bool start_newcomer() {
         const int rank = processes_.size();
         try {
@@ -248,8 +253,8 @@ private:
         say({"starts rank ", rank, " (pid ", processes_.pid(rank), "), to be added to the world"});
         return true;
     }
-    /// A rank that was to be added could not be started: it is one that was lost. The next try is a
-    /// little later: the program's file may be one that is being built.
+    /// Counts a rank that could not be started as lost. The next attempt is a little later: the
+    /// program's file may be in the course of being built.
     void lose_start(int rank, const std::string& why) {
         say({"cannot start rank ", rank, ", which was to be added to the world: ", why, "; ", staying(),
              staying() == 1 ? " rank goes on" : " ranks go on"});
@@ -257,7 +262,7 @@ private:
         look_for_world_at_ = steady_now();
         forgo_replacement(rank);
     }
-    /// A rank was lost. Unless it may be replaced, fewer are wanted from now on.
+    /// Called when a rank was lost. If it may not be replaced, reduces the number of wanted ranks.
     void forgo_replacement(int lost) {
         const auto index = static_cast<std::size_t>(lost);
         if (!replaces() || (index < dismissed_.size() && dismissed_[index]) || first_good_ >= 0) return;
@@ -268,8 +273,8 @@ private:
         --wanted_;
         say({"rank ", lost, " is not replaced, since --restarts is ", options_.restarts});
     }
-    /// SIGUSR1 and SIGUSR2. The rank that was started last goes. It is killed, so that the others
-    /// know at once that it is gone; an update that is under way is made again without it.
+    /// Handles SIGUSR1 and SIGUSR2. For SIGUSR2 the rank that was started last is killed, so that
+    /// the others know at once that it is gone. An update in progress is repeated without it.
     void change_ranks(int signal) {
         if (stopping_ || first_good_ >= 0) return;
         if (signal == SIGUSR1) {
@@ -285,7 +290,7 @@ private:
             say({"SIGUSR2: there are ", wanted_, " ranks, as few as --elastic allows"});
             return;
         }
-        if (staying() >= wanted_) { // else one that has not been started yet is not started
+        if (staying() >= wanted_) { // else a rank that has not been started yet is not started
             int last = processes_.size() - 1;
             while (!processes_.is_running(last) || dismissed_[static_cast<std::size_t>(last)]) --last;
             dismissed_[static_cast<std::size_t>(last)] = true;
@@ -294,8 +299,8 @@ private:
         --wanted_;
     }
 
-    /// Ranks work together, so they end together. One that still runs much later may be stopped, or
-    /// hang in code of its own.
+    /// Ranks work together, so they end together. A rank that still runs much later may be stopped,
+    /// or hang in code of its own.
     void look_for_late_ranks(nanoseconds now) {
         if (first_good_ < 0 || stopping_ || now < std::min(notice_at_, wait_until_)) return;
         std::string late;
@@ -319,14 +324,15 @@ private:
         stop(SIGTERM);
     }
 
-    /// The first failure is the job's.
+    /// Sets the status of the job; the first failure counts.
     void fail(int status, bool of_rank = false) {
         if (status_) return;
         status_ = status;
         of_rank_ = of_rank;
     }
 
-    /// Ranks that learn of a fault may end before the one that caused it, whose status counts.
+    /// The status of the job. Ranks that learn of a fault may end before the rank that caused it,
+    /// whose status counts.
     int final_status() {
         const std::optional<Fault> fault = hub_->first_fault();
         if (!fault || !of_rank_ || options_.least != 0) return status_.value_or(0);
@@ -340,7 +346,7 @@ private:
         stop_at_ = never;
         stopping_ = true;
         processes_.signal_all(signal);
-        processes_.signal_all(SIGCONT); // a stopped process takes no other signal
+        processes_.signal_all(SIGCONT); // a stopped process handles no other signal
         kill_at_ = std::min(kill_at_, deadline_after(steady_now(), options_.grace));
     }
 
@@ -348,7 +354,7 @@ private:
         signalfd_siginfo info;
         while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
             const int signal = static_cast<int>(info.ssi_signo);
-            if (signal == SIGCHLD) continue; // it wakes this loop
+            if (signal == SIGCHLD) continue; // it only wakes this loop
             if (replaces() && (signal == SIGUSR1 || signal == SIGUSR2)) {
                 change_ranks(signal);
             } else if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGCONT) {
@@ -373,37 +379,37 @@ private:
     FileDescriptor signals_;
     sigset_t signals_before_ = {};
     std::optional<RankStarter> starter_;
-    nanoseconds start_at_ = 0;            ///< processes that are to be added are started from then on
-    std::optional<ElasticFolder> folder_; ///< where processes that are started later find the world
-    int wanted_ = 0;                      ///< ranks that are to run
-    int restarted_ = 0;                   ///< ranks that were lost, and replaced
-    int lost_ = 0;                        ///< the status of the last rank that was lost
+    nanoseconds start_at_ = 0;            ///< the earliest time to start the next process that is to be added
+    std::optional<ElasticFolder> folder_; ///< where new processes find the world
+    int wanted_ = 0;                      ///< number of ranks that are to run
+    int restarted_ = 0;                   ///< number of ranks that were lost and replaced
+    int lost_ = 0;                        ///< the status of the last lost rank
     nanoseconds look_for_world_at_ = never;
-    nanoseconds no_world_since_ = never; ///< only processes that wait to be added run
+    nanoseconds no_world_since_ = never; ///< since when only processes that wait to be added run
     std::unique_ptr<Hub> hub_;
     Processes processes_;
     nanoseconds timeout_at_ = never;
-    nanoseconds stop_at_ = never; ///< SIGTERM
-    nanoseconds kill_at_ = never; ///< SIGKILL
+    nanoseconds stop_at_ = never; ///< when SIGTERM is sent
+    nanoseconds kill_at_ = never; ///< when SIGKILL is sent
     bool stopping_ = false;
     int ended_well_ = 0;
-    int first_good_ = -1; ///< the rank that ended well before all others
+    int first_good_ = -1; ///< the first rank that ended successfully
     nanoseconds first_good_at_ = 0;
-    nanoseconds notice_at_ = never;  ///< ranks that still run are named
-    nanoseconds wait_until_ = never; ///< they are stopped
-    int asked_to_stop_ = 0;          ///< by this signal
+    nanoseconds notice_at_ = never;  ///< when the ranks that still run are named
+    nanoseconds wait_until_ = never; ///< when the ranks that still run are stopped
+    int asked_to_stop_ = 0;          ///< the signal that asked to stop; 0: none
     nanoseconds asked_to_stop_at_ = 0;
-    std::optional<int> lost_before_meeting_; ///< the status of the first rank that was
+    std::optional<int> lost_before_meeting_; ///< the status of the first rank that was lost before the rendezvous
     std::optional<int> status_;
-    bool of_rank_ = false;                        ///< status_ is that of a rank
-    std::vector<std::optional<ProcessEnd>> ends_; ///< of the ranks that failed
-    std::vector<bool> dismissed_;                 ///< ranks that go because SIGUSR2 asks for one less
+    bool of_rank_ = false;                        ///< `status_` is the status of a rank
+    std::vector<std::optional<ProcessEnd>> ends_; ///< the ends of the ranks that failed
+    std::vector<bool> dismissed_;                 ///< ranks that were killed because of SIGUSR2
 };
 
 } // namespace detail
 
-/// The main function of unisono-run: its exit status. Changes the signal handling of the calling
-/// process.
+/// The main function of unisono-run. Returns its exit status. Changes the signal handling of the
+/// calling process.
 inline int launch_main(int argc, char** argv) {
     const LaunchRequest request = parse_launch(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
     if (request.status >= 0) {

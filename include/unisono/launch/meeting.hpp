@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Where the processes of a job meet: at a known address, or by a file in a common folder.
+/// The rendezvous point of a job's processes: a known address, or a file in a common folder.
 
 #include "unisono/core/number.hpp"
 #include "unisono/launch/host.hpp"
@@ -19,26 +19,26 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Rank 0 listens, or a launcher that outlives the ranks. The address is in `host` and `port`, or
-/// in the file `folder`/`job`.meet, which rank 0 writes.
+/// The listener is rank 0, or a launcher that outlives the ranks. The address is in `host` and
+/// `port`, or in the file `folder`/`job`.meet, which rank 0 writes.
 struct MeetingPoint {
-    std::string host = {};           ///< name or address; empty: the file says
-    std::uint16_t port = 0;          ///< with a folder: chosen by the system
+    std::string host = {};           ///< name or address; empty: it is in the file
+    std::uint16_t port = 0;          ///< with a folder: the system chooses it
     std::uint16_t further_ports = 0; ///< further ports to try after `port` if it is taken
-    std::string folder = {};         ///< private to the user, seen by all ranks; empty: none
-    bool own_folder = false;         ///< the folder is made, entered and removed as this user's alone
-    std::string job = "job";         ///< the file's name: different for jobs that run at the same time
-    bool launcher_listens = false;   ///< rank 0 does not
-    int launcher = 0;                ///< the process that listens, where it is one of this host; 0: unknown
-    JobToken token = {};             ///< the job's secret; with a folder rank 0 draws one, and the file passes it on
-    std::string listen_host = {};    ///< with a folder: the address under which others reach rank 0
+    std::string folder = {};         ///< private to the user, visible to all ranks; empty: none
+    bool own_folder = false;         ///< the library makes the folder for this user alone, and removes it
+    std::string job = "job";         ///< name of the file: different for jobs that run at the same time
+    bool launcher_listens = false;   ///< the launcher listens, and not rank 0
+    int launcher = 0;                ///< the process that listens, if it is on this host; 0: unknown
+    JobToken token = {};             ///< the job's secret; with a folder, rank 0 draws it and writes it to the file
+    std::string listen_host = {};    ///< with a folder: the address at which others reach rank 0
 
     friend bool operator==(const MeetingPoint&, const MeetingPoint&) = default;
 };
 
 namespace detail {
 
-/// "host:port" or "[v6]:port". Errors: bad_input naming the variable.
+/// Parses "host:port" or "[v6]:port". Errors: bad_input, which names the variable.
 inline void parse_address(std::string_view variable, std::string_view text, MeetingPoint& point) {
     const std::size_t colon = text.rfind(':');
     int port = 0;
@@ -72,20 +72,20 @@ inline std::string variables_of(const Environment& environment, std::initializer
     return found;
 }
 
-/// A text that is the same in all processes of this job and different in other jobs, as far as
+/// A text that is the same in all processes of this job and differs between jobs, as far as
 /// variables tell.
 inline std::string job_of(const Environment& environment) {
     return variables_of(environment,
                         {"UNISONO_JOB", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "PMIX_NAMESPACE",
                          "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "SLURM_STEP_ID", "TRAINING_JOB_NAME"});
 }
-/// The same with the address, which has other names in some processes of some jobs.
+/// As above, with the address. In some jobs the address has different names in different processes.
 inline std::string job_at_address(const Environment& environment) {
     return job_of(environment) + variables_of(environment, {"MASTER_ADDR", "MASTER_PORT"});
 }
 
-/// The parent process, by number and time of birth: the ranks that one launcher started on a host
-/// have it in common.
+/// The parent process, by number and start time. The ranks that one launcher started on a host have
+/// the same parent.
 inline std::string parent_process() {
     const int parent = getppid();
     return concat({parent, "@", process_field(parent, 22)});
@@ -99,8 +99,9 @@ inline bool is_file_name(std::string_view text) {
            });
 }
 
-/// The folder where this user's processes on this host meet: below XDG_RUNTIME_DIR, which the
-/// system makes for one user alone and empties when the user has left, or else in /tmp.
+/// The folder for the rendezvous of this user's processes on this host. It is below
+/// XDG_RUNTIME_DIR, which the system makes for one user alone and empties when the user has logged
+/// out, or else in /tmp.
 inline std::string own_meeting_folder(const Environment& environment) {
     const std::string* const runtime = environment.find("XDG_RUNTIME_DIR");
     struct stat about = {};
@@ -110,7 +111,7 @@ inline std::string own_meeting_folder(const Environment& environment) {
     return concat({"/tmp/unisono-", ::geteuid()});
 }
 
-/// Sets a meeting by a file in a folder: the given one, or one of this user on this host.
+/// Sets a rendezvous by a file in a folder: the given folder, or this user's on this host.
 inline void meet_by_file(const Environment& environment, const std::string* folder, std::string_view parent,
                          MeetingPoint& point) {
     point.folder = folder != nullptr ? *folder : own_meeting_folder(environment);
@@ -130,7 +131,8 @@ inline void meet_by_file(const Environment& environment, const std::string* fold
 
 inline constexpr std::size_t most_host_bytes = 256;
 
-/// Whether a host's name or address fits into a meeting file's line, which has words.
+/// True if a host's name or address can be written to a rendezvous file, whose line consists of
+/// words.
 inline bool is_host_word(std::string_view host) {
     return !host.empty() && host.size() <= most_host_bytes &&
            std::none_of(host.begin(), host.end(), [](unsigned char c) { return c <= ' ' || c == 0x7f; });
@@ -145,14 +147,14 @@ inline const std::string* given_host(const Environment& environment) {
     return name;
 }
 
-/// Decides by the name alone.
+/// Looks at the name only.
 inline bool is_loopback_name(std::string_view host) {
     return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-/// Sets the secret of a job that meets at a known address: a given one; if all ranks are on this
-/// host, one that rank 0 draws and leaves in a file. Errors: refused if there is none, unless the
-/// network is trusted.
+/// Sets the secret of a job with a known address: the given one, or, if all ranks are on this host,
+/// one that rank 0 draws and writes to a file. Errors: refused if there is none, unless the network
+/// is trusted.
 inline void guard_address(const Environment& environment, const Identity& me, MeetingPoint& point) {
     if (const auto secret = given_secret(environment)) {
         point.token = secret->of_job(job_of(environment));
@@ -174,21 +176,21 @@ inline void guard_address(const Environment& environment, const Identity& me, Me
 
 } // namespace detail
 
-/// The meeting point of this process's job, by its environment. Pure, except for the user's name
-/// and the owner of XDG_RUNTIME_DIR; `parent` identifies the process that started this one.
+/// The rendezvous point of this process's job, from its environment. Pure, except for the user's
+/// name and the owner of XDG_RUNTIME_DIR. `parent` identifies the process that started this one.
 ///
 /// In this order: UNISONO_HUB=host:port (a launcher listens there); UNISONO_MASTER=host:port (rank
 /// 0 listens); UNISONO_FOLDER (common to all; UNISONO_JOB distinguishes jobs that use it at the
 /// same time); MASTER_ADDR and MASTER_PORT or PET_MASTER_*. Otherwise, on one host, a folder of
-/// this user in XDG_RUNTIME_DIR or /tmp, and on several hosts the first host of SLURM_JOB_NODELIST
-/// or SM_HOSTS. If torchrun has its own store at MASTER_PORT, one host meets by a file and several
-/// at the next ports.
+/// this user in XDG_RUNTIME_DIR or /tmp; on several hosts, the first host of SLURM_JOB_NODELIST or
+/// SM_HOSTS. If torchrun has its own store at MASTER_PORT, ranks of one host use a file, and ranks
+/// of several hosts use the next ports.
 ///
 /// The job's secret is UNISONO_TOKEN or the text of UNISONO_TOKEN_FILE. Without one, ranks of one
-/// host meet by a file that only this user can read, in which rank 0 leaves a secret that it draws,
-/// even if an address is given. UNISONO_TRUSTED_NETWORK=1 does without a secret.
-/// Errors: bad_input for malformed variables; refused if there is no meeting point, or if ranks of
-/// several hosts have no secret.
+/// host use a file that only this user can read, in which rank 0 writes a secret that it draws,
+/// even if an address is given. With UNISONO_TRUSTED_NETWORK=1 there is no secret.
+/// Errors: bad_input for malformed variables; refused if there is no rendezvous point, or if ranks
+/// of several hosts have no secret.
 inline MeetingPoint meeting_point(const Environment& environment, const Identity& me,
                                   std::string_view parent = detail::parent_process()) {
     MeetingPoint point;
@@ -216,7 +218,7 @@ inline MeetingPoint meeting_point(const Environment& environment, const Identity
         if (folder->empty()) refuse_input("UNISONO_FOLDER is empty, expected the path of a folder that all ranks see");
         detail::meet_by_file(environment, folder, parent, point);
         if (const std::string* name = detail::given_host(environment)) point.listen_host = *name;
-        else if (!one_host) point.listen_host = "*"; // this host's own name
+        else if (!one_host) point.listen_host = "*"; // replaced by this host's name
     } else if (host != nullptr || port != nullptr) {
         if (host == nullptr || port == nullptr) {
             refuse_input({host == nullptr ? "MASTER_PORT" : "MASTER_ADDR", " is set, but ",
@@ -247,7 +249,7 @@ inline MeetingPoint meeting_point(const Environment& environment, const Identity
         if (me.launcher == Launcher::srun && nodes != nullptr) point.host = detail::first_host(*nodes);
         if (hosts != nullptr && detail::parse_hosts(*hosts, names)) point.host = names.front();
         const std::uint64_t number = job == nullptr ? 0 : read_number<std::uint64_t>(*job, "SLURM_JOB_ID");
-        point.port = static_cast<std::uint16_t>(20'000 + number % 10'000); // below the ports that systems give away
+        point.port = static_cast<std::uint16_t>(20'000 + number % 10'000); // below the ports that systems assign
         point.further_ports = 7;
         if (point.host.empty()) {
             throw error(

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The file by which ranks find rank 0: one line with its address and the job's token, readable by
-/// this user alone.
+/// The file by which ranks find rank 0: one line with its address and the job's token, which only
+/// this user can read.
 
 #include "unisono/launch/environment.hpp"
 #include "unisono/launch/meeting.hpp"
@@ -21,7 +21,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The line's format: "unisono1 <port> <token> <host>". False for anything else.
+/// Parses the line "unisono1 <port> <token> <host>". Returns false for anything else.
 inline bool parse_meeting_line(std::string_view line, MeetingPoint& point) {
     const auto word = [&] {
         const std::string_view taken = line.substr(0, line.find(' '));
@@ -42,8 +42,8 @@ inline bool parse_meeting_line(std::string_view line, MeetingPoint& point) {
 
 inline std::string meeting_path(const MeetingPoint& point) { return concat({point.folder, "/", point.job, ".meet"}); }
 
-/// Reads address and token from the file; false if it does not exist yet. A file of another user's,
-/// or one that others may write or read, is refused. Errors: refused.
+/// Reads address and token from the file. Returns false if the file does not exist yet. Errors:
+/// refused for a file of another user, or one that others may read or write.
 inline bool read_meeting_file(MeetingPoint& point) {
     const std::string path = meeting_path(point);
     const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -61,14 +61,14 @@ inline bool read_meeting_file(MeetingPoint& point) {
     return got > 0 && parse_meeting_line(std::string_view(text, static_cast<std::size_t>(got)), point);
 }
 
-/// Makes the folder, if it does not exist. The one with a well-known name must be this user's own.
+/// Makes the folder if it does not exist. A folder with a well-known name must belong to this user.
 inline void make_meeting_folder(const std::string& folder, bool own) {
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
         throw error(ErrorCode::refused, concat({"cannot make the folder ", folder, ", where the ranks meet: ",
                                                 errno_text(errno), "; set UNISONO_FOLDER to another one"}));
     }
     struct stat about = {};
-    if (::lstat(folder.c_str(), &about) != 0) return; // it went away: the caller tries again
+    if (::lstat(folder.c_str(), &about) != 0) return; // it was removed in the meantime: the caller tries again
     if (!own) return;
     if (!S_ISDIR(about.st_mode) || about.st_uid != ::geteuid() || (about.st_mode & 077) != 0) {
         throw error(ErrorCode::refused,
@@ -76,8 +76,8 @@ inline void make_meeting_folder(const std::string& folder, bool own) {
     }
 }
 
-/// Whether the name is that of a file by which ranks meet, "<job>.meet", or of its draft, with the
-/// writer's pid behind it. Not that of an elastic world, which may live for long.
+/// True for the name of a rendezvous file, "<job>.meet", or of its draft, which has the writer's
+/// pid appended. False for the file of an elastic world, which may live for long.
 inline bool is_meeting_file_name(std::string_view name) {
     const std::size_t dot = name.rfind('.');
     int pid = 0;
@@ -88,7 +88,7 @@ inline bool is_meeting_file_name(std::string_view name) {
     return is_file_name(name) && !name.ends_with(".elastic");
 }
 
-/// Whether the file in the open folder begins as a meeting file does.
+/// True if the file in the open folder begins as a rendezvous file does.
 inline bool begins_as_meeting_file(int folder, const char* name) {
     const FileDescriptor file(::openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     constexpr std::string_view mark = "unisono1 ";
@@ -97,9 +97,9 @@ inline bool begins_as_meeting_file(int folder, const char* name) {
            std::string_view(text, sizeof text) == mark;
 }
 
-/// Removes files that rank 0 of killed jobs has left, since they hold tokens: files of this user
-/// that are a day old. No job waits for its ranks that long. Only in the library's own folder: what
-/// is in one that the user has named is the user's.
+/// Removes files that rank 0 of killed jobs has left, since they contain tokens: this user's files
+/// that are a day old. No job waits for its ranks that long. Only in the library's own folder;
+/// files in a folder that the user has named are not touched.
 inline void sweep_meeting_folder(const std::string& folder) {
     constexpr std::time_t old = 24 * 3600;
     DIR* const opened = ::opendir(folder.c_str());
@@ -119,9 +119,9 @@ inline void sweep_meeting_folder(const std::string& folder) {
     ::closedir(opened);
 }
 
-/// Rank 0's file while the ranks meet: appears at once and complete, and is removed with this
-/// object, unless another process has written its own there since. In a child that the process
-/// forks it does nothing.
+/// Rank 0's file during the rendezvous. It appears at once and complete, and is removed with this
+/// object, unless another process has replaced it. In a forked child of the process it does
+/// nothing.
 class MeetingFile {
 public:
     MeetingFile() = default;
@@ -141,7 +141,7 @@ public:
             }
             const int failed = errno;
             ::unlink(draft.c_str());
-            // Another job's rank 0 may have removed the empty folder just now.
+            // Rank 0 of another job may just have removed the empty folder.
             if (failed != ENOENT || attempt == 10) {
                 throw error(ErrorCode::refused, concat({"cannot write ", path_, ", by which the ranks find rank 0: ",
                                                         errno_text(failed), "; set UNISONO_FOLDER to another folder"}));
@@ -151,7 +151,7 @@ public:
     MeetingFile(MeetingFile&& other) noexcept
         : path_(std::exchange(other.path_, {})), folder_(std::exchange(other.folder_, {})),
           line_(std::exchange(other.line_, {})), owner_(other.owner_) {}
-    /// The file of before is removed, unless the new one has taken its place.
+    /// Removes the former file, unless the new one has replaced it.
     MeetingFile& operator=(MeetingFile&& other) noexcept {
         if (this == &other) return *this;
         if (path_ != other.path_) remove();
@@ -167,9 +167,10 @@ private:
     void remove() const {
         if (path_.empty() || owner_ != ::getpid()) return;
         if (is_mine()) ::unlink(path_.c_str());
-        if (!folder_.empty()) ::rmdir(folder_.c_str()); // if no other job meets there
+        if (!folder_.empty()) ::rmdir(folder_.c_str()); // unless another job's file is there
     }
-    /// By what is written there: the system gives the number of a file that is gone to a later one.
+    /// Compares the contents, since the system may give the number of a removed file to a later
+    /// one.
     [[nodiscard]] bool is_mine() const {
         const FileDescriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
         char text[512];
@@ -178,7 +179,7 @@ private:
     }
 
     std::string path_;
-    std::string folder_; ///< to be removed, if no other job meets there
+    std::string folder_; ///< the folder to remove, unless another job's file is there
     std::string line_;
     int owner_ = ::getpid();
 };

@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// Processes that share a key-value store meet by it: rank 0 leaves its addresses under a key, and
-/// the other ranks read them. For programs whose framework has a store of its own, such as
-/// PyTorch's.
+/// A rendezvous by a key-value store that the processes share: rank 0 writes its addresses under a
+/// key, and the other ranks read them. For programs whose framework has such a store, for instance
+/// PyTorch.
 
 #include "unisono/launch/rendezvous.hpp"
 
@@ -26,8 +26,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// A store that all ranks of a job see. `set` replaces the value of a key. `get` waits until the
-/// key has a value, and throws at the deadline, which is on the clock of `steady_now()`.
+/// A store that all ranks of a job can access. `set` replaces the value of a key. `get` waits until
+/// the key has a value, and throws at the deadline, which is on the clock of `steady_now()`.
 template <class Store>
 concept key_value_store =
     requires(Store& store, const std::string& key, const std::string& value, nanoseconds deadline) {
@@ -44,8 +44,8 @@ struct StoreCard {
     static constexpr std::string_view failed = "failed ";
     static constexpr std::string_view given = "given";
 
-    /// `given`: each rank has it; `public-<32 digits>`: the network is trusted; else the name of a
-    /// file in this user's meeting folder.
+    /// `given`: each rank has the secret; `public-<32 digits>`: the network is trusted; else the
+    /// name of a file in this user's meeting folder.
     std::string secret = std::string(given);
     std::uint16_t port = 0;
     std::uint64_t network = 0; ///< see `network_space`
@@ -57,7 +57,7 @@ struct StoreCard {
         return made;
     }
 
-    /// Errors: refused, with what rank 0 left.
+    /// Errors: refused, with the reason that rank 0 wrote.
     static StoreCard parse(const std::string& key, std::string_view text) {
         if (text.starts_with(failed)) throw error(ErrorCode::refused, std::string(text.substr(failed.size())));
         const auto refuse = [&]() {
@@ -88,8 +88,8 @@ struct StoreCard {
     }
 };
 
-/// The addresses under which other hosts may reach this one: those of its interfaces that are up,
-/// IPv4 before IPv6. Neither the loopback nor link-local addresses, which need the name of an
+/// The addresses at which other hosts may reach this one: those of its interfaces that are up, IPv4
+/// before IPv6. Excludes the loopback, and link-local addresses, which need the name of an
 /// interface.
 inline std::vector<std::string> own_addresses() {
     std::vector<std::string> found;
@@ -132,8 +132,8 @@ inline MeetingPoint secret_file(const Environment& environment, const std::strin
 }
 inline constexpr std::string_view public_secret = "public-";
 
-/// Rank 0's part: listens, and leaves its addresses in the store. Errors: refused, which the other
-/// ranks read in the store.
+/// Rank 0's part: listens, and writes its addresses to the store. Errors: refused; the other ranks
+/// read the error in the store.
 template <key_value_store Store>
 Reception receive_by_store(const Identity& me, Store& store, const std::string& key, const RendezvousOptions& options,
                            std::chrono::nanoseconds notice) {
@@ -142,7 +142,7 @@ Reception receive_by_store(const Identity& me, Store& store, const std::string& 
         const Environment environment = Environment::of_process();
         const auto secret = secret_for_key(environment, key);
         const bool trusted = options.trusted_network || trusts_network(environment);
-        const bool by_file = !secret && !trusted; // then the ranks are this user's, on this host
+        const bool by_file = !secret && !trusted; // then all ranks are this user's and on this host
         MeetingPoint& reached = made.reached;
         if (by_file) reached = secret_file(environment, JobToken::random().text());
         reached.token = secret ? *secret : JobToken::random();
@@ -171,8 +171,8 @@ Reception receive_by_store(const Identity& me, Store& store, const std::string& 
     return made;
 }
 
-/// False, with the reason, if this rank does not have rank 0's secret. Errors: refused if it cannot
-/// have it.
+/// Returns false, with the reason, if this rank does not have rank 0's secret. Errors: refused if
+/// it cannot get it.
 inline bool find_secret(const StoreCard& card, const std::string& key, JobToken& secret, std::string& why) {
     const Environment environment = Environment::of_process();
     const auto own = secret_for_key(environment, key);
@@ -202,8 +202,8 @@ inline bool find_secret(const StoreCard& card, const std::string& key, JobToken&
     return true;
 }
 
-/// The other ranks' part. The key may still have the value of an earlier job, so it is read again
-/// if there is no answer.
+/// The part of the other ranks. The key may still have the value of an earlier job, so it is read
+/// again if there is no answer at the address.
 template <key_value_store Store>
 std::optional<Entrance> enter_by_store(const Identity& me, Store& store, const std::string& key, std::uint64_t claimant,
                                        nanoseconds deadline, std::chrono::nanoseconds notice_after, std::string& why) {
@@ -236,19 +236,19 @@ std::optional<Entrance> enter_by_store(const Identity& me, Store& store, const s
 
 } // namespace detail
 
-/// Meets the other ranks of the job by a key-value store, and returns the control plane that
-/// connects them. Rank 0 listens at a port that the system chooses, on all interfaces. The
-/// environment's UNISONO_HOST gives the name or address under which the other ranks reach it;
+/// A rendezvous with the other ranks of the job by a key-value store. Returns the control plane
+/// that connects them. Rank 0 listens on all interfaces, at a port that the system chooses.
+/// UNISONO_HOST in the environment gives the name or address at which the other ranks reach it;
 /// otherwise they try its interfaces in turn. Collective over the job; two jobs use two keys.
 ///
 /// The store does not get the job's secret, which is UNISONO_TOKEN or the text of
-/// UNISONO_TOKEN_FILE. Without one rank 0 listens on the loopback, and leaves a secret in a file
-/// that only this user's processes on this host can read; ranks of other hosts are refused. With
-/// `options.trusted_network` or UNISONO_TRUSTED_NETWORK=1 the store passes a token on, which every
-/// reader of the store then has.
+/// UNISONO_TOKEN_FILE. Without a secret, rank 0 listens on the loopback, and writes a secret to a
+/// file that only this user's processes on this host can read; ranks on other hosts are refused.
+/// With `options.trusted_network` or UNISONO_TRUSTED_NETWORK=1, the store contains a token, which
+/// every reader of the store then has.
 ///
-/// Errors: as `rendezvous` by a meeting point; and what the store throws. If rank 0 cannot listen,
-/// every rank gets `refused`.
+/// Errors: those of `rendezvous` at a rendezvous point, and those of the store. If rank 0 cannot
+/// listen, every rank gets `refused`.
 template <key_value_store Store>
 ControlPlane rendezvous(const Identity& me, Store& store, const std::string& key,
                         const RendezvousOptions& options = {}) {

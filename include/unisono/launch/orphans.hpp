@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The end of processes that ranks have left behind.
+/// Ends processes that ranks have left behind.
 
 #include "unisono/launch/environment.hpp"
 #include "unisono/launch/host.hpp"
@@ -15,9 +15,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Reaps those that ranks have left behind and that have ended: children of this process, which is
-/// a subreaper, that are not `owned(pid)`. Never waits. An owned one that has ended hides those
-/// that ended later, until its owner has reaped it: call again then.
+/// Reaps processes that ranks have left behind and that have ended: children of this process, which
+/// is a subreaper, that are not `owned(pid)`. Never waits. An owned child that has ended hides
+/// those that ended later, until its owner has reaped it: then call again.
 template <class Owned>
 void reap_orphans(Owned owned) {
     for (;;) {
@@ -28,8 +28,8 @@ void reap_orphans(Owned owned) {
     }
 }
 
-/// Kills processes that ranks have started in sessions of their own and left behind: all children
-/// of this process, which must be a subreaper (PR_SET_CHILD_SUBREAPER).
+/// Kills processes that ranks have started in separate sessions and left behind: all children of
+/// this process, which must be a subreaper (PR_SET_CHILD_SUBREAPER).
 inline void kill_orphans() {
     for (int attempt = 0; attempt < 100; ++attempt) {
         bool found = false;
@@ -44,7 +44,7 @@ inline void kill_orphans() {
             ::waitpid(pid, nullptr, 0);
         }
         ::closedir(all);
-        if (!found) return; // a child's children are ours only after its end: look again
+        if (!found) return; // a grandchild becomes a child only after its parent's end: look again
     }
 }
 

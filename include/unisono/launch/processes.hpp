@@ -2,7 +2,7 @@
 
 /// \file
 /// Child processes: starts them, waits with a deadline, stops the rest, and leaves none behind.
-/// Independent of ranks.
+/// Knows nothing of ranks.
 
 #include "unisono/core/list.hpp"
 #include "unisono/launch/descriptor.hpp"
@@ -24,20 +24,21 @@ UNISONO_NAMESPACE_BEGIN
 
 /// How a child process ended.
 struct ProcessEnd {
-    int index = -1; ///< the n-th that was started
-    int status = 0; ///< what it returned, if it ended by itself
-    int signal = 0; ///< what killed it; 0: it ended by itself
-    /// Whether the system has said how it ended. It does not where SIGCHLD is ignored, or where
-    /// other code of this process has waited for the child.
+    int index = -1; ///< the process is the n-th that was started
+    int status = 0; ///< its exit status, if it ended by itself
+    int signal = 0; ///< the signal that killed it; 0: it ended by itself
+    /// True if the system has reported how it ended. It does not if SIGCHLD is ignored, or if other
+    /// code of this process has waited for the child.
     bool known = true;
 
     [[nodiscard]] bool good() const { return known && status == 0 && signal == 0; }
-    /// As shells count: 128 + signal; 1 if it is not known.
+    /// As in shells: 128 + signal; 1 if it is not known.
     [[nodiscard]] int exit_code() const { return !known ? 1 : signal != 0 ? 128 + signal : status; }
     [[nodiscard]] std::string text() const;
 };
 
-/// The children of one task. One thread uses it; its end kills and reaps what still runs.
+/// The children of one task. One thread uses it. Its destructor kills and reaps those that still
+/// run.
 class Processes {
 public:
     Processes() = default;
@@ -49,12 +50,12 @@ public:
     }
 
     /// Forks. The child runs `body()`, flushes stdio and ends with the status that it returns,
-    /// without the destructors of the parent's objects; it is killed when this thread ends.
-    /// `own_group`: signals go to the child's own children, too, and the terminal's do not reach
-    /// it. Errors: refused if the system cannot fork.
+    /// without the destructors of the parent's objects. It is killed when this thread ends.
+    /// `own_group`: signals also go to the child's children, and the terminal's signals do not
+    /// reach it. Errors: refused if the system cannot fork.
     template <class Body>
     int start(Body body, bool own_group = false) {
-        static_cast<void>(std::fflush(nullptr)); // else the child would write what is buffered here a second time
+        static_cast<void>(std::fflush(nullptr)); // else the child would write buffered output a second time
         const int parent = ::getpid();
         const int pid = ::fork();
         if (pid < 0) throw error(ErrorCode::refused, concat({"cannot fork: ", detail::errno_text(errno)}));
@@ -66,7 +67,7 @@ public:
             static_cast<void>(std::fflush(nullptr));
             ::_exit(status);
         }
-        if (own_group) ::setpgid(pid, pid); // parent and child both do it: either may come first
+        if (own_group) ::setpgid(pid, pid); // parent and child both do it, since either may be first
         children_.push_back({pid, own_group, true, detail::open_process(pid)});
         ++running_;
         return static_cast<int>(children_.size()) - 1;
@@ -76,29 +77,29 @@ public:
     [[nodiscard]] int running() const { return running_; }
     [[nodiscard]] bool is_running(int index) const { return child(index).running; }
     [[nodiscard]] int pid(int index) const { return child(index).pid; }
-    /// Readable once the child has ended; -1 where the system has no such thing, and after
-    /// `wait_any` has told the end.
+    /// A descriptor that is readable once the child has ended; -1 if the system has no such
+    /// descriptors, and after `wait_any` has returned its end.
     [[nodiscard]] int descriptor(int index) const { return child(index).process.get(); }
 
-    /// Whether it is one of those that run, or whose end has not been told yet.
+    /// True for a process that runs, or whose end was not returned yet.
     [[nodiscard]] bool owns(int pid) const {
         for (const Child& each : children_)
             if (each.running && each.pid == pid) return true;
         return false;
     }
 
-    /// Sends a signal to all that run.
+    /// Sends a signal to all processes that run.
     void signal_all(int number) const;
-    /// The same to one, if it runs.
+    /// Sends a signal to one process, if it runs.
     void signal(int index, int number) const;
 
-    /// The end of one child, if one has ended; never waits.
+    /// Returns the end of one child, if one has ended. Never waits.
     std::optional<ProcessEnd> poll_any();
 
-    /// The next end, or nothing at the deadline or if none runs.
+    /// Waits for the next end. Returns nothing at the deadline, or if none runs.
     std::optional<ProcessEnd> wait_any(nanoseconds deadline);
 
-    /// SIGTERM, and after `grace` SIGKILL, to all that still run; reaps them.
+    /// Sends SIGTERM, and after `grace` SIGKILL, to all that still run, and reaps them.
     void stop(std::chrono::nanoseconds grace);
 
 private:
@@ -143,7 +144,8 @@ UNISONO_DEFINITION std::optional<ProcessEnd> Processes::poll_any() {
         const bool waited = ::waitid(P_PID, static_cast<id_t>(each.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
         if (waited ? info.si_pid != each.pid : errno != ECHILD) continue;
         if (waited && each.own_group)
-            ::kill(-each.pid, SIGKILL); // what it started and left behind; before its number is free
+            // Processes that it left behind in its group; before its pid can be used again.
+            ::kill(-each.pid, SIGKILL);
         int status = 0;
         const bool known = waited && ::waitpid(each.pid, &status, 0) == each.pid;
         each.running = false;

@@ -1,22 +1,22 @@
 #pragma once
 
 /// \file
-/// How a rank and the place where the ranks meet prove to each other that they have the job's
-/// secret, which is never sent; and what protects the frames that follow.
+/// How a rank and the hub prove to each other that they have the job's secret, which is never sent,
+/// and how the frames that follow are protected.
 ///
-///     rank -> hub   Hello      its place, and 16 random bytes
+///     rank -> hub   Hello      its rank, and 16 random bytes
 ///     hub  -> rank  Challenge  16 random bytes, and
 ///                              a code over "unisono2 hub", the hello and these bytes
 ///     rank -> hub   32 bytes   a code over "unisono2 rank", the hello and the hub's bytes
 ///
-/// A code is HMAC-SHA-256 by the secret. The random bytes of both sides make each handshake another
-/// one, so that a recorded one proves nothing. The words make one side's proof useless as the
-/// other's. The hello has rank, world, process and host, so that a proof is good for one place. A
-/// secret that a user gives is bound to the job first (JobToken::of_job), so that it is not good
-/// for another job.
+/// A code is HMAC-SHA-256 with the secret as key. The random bytes of both sides make each
+/// handshake different, so a recorded one proves nothing. The words make one side's proof useless
+/// as the other's. The hello contains rank, world, process and host, so a proof is valid for one
+/// process only. A secret that a user gives is first bound to the job (JobToken::of_job), so it is
+/// not valid for another job.
 ///
-/// Behind each frame follow 16 bytes: the start of a code over the number of the frame in its
-/// direction and the frame's SHA-256, by a key for this connection and direction. A frame that was
+/// Each frame is followed by 16 bytes: the start of a code over the frame's number in its direction
+/// and the frame's SHA-256. Each connection and direction has its own key. A frame that was
 /// changed, left out, repeated or sent back ends the connection.
 
 #include "unisono/launch/sha256.hpp"
@@ -57,7 +57,7 @@ inline Blob encode(const Challenge& challenge) {
     return out.take();
 }
 
-/// Empty unless the bytes are a challenge.
+/// Returns nothing unless the bytes are a challenge.
 inline std::optional<Challenge> parse_challenge(std::span<const std::byte> input) {
     const auto magic = std::as_bytes(std::span(Challenge::magic));
     if (input.size() != Challenge::bytes || !std::equal(magic.begin(), magic.end(), input.begin())) return std::nullopt;
@@ -81,8 +81,8 @@ inline Digest digest_of(std::span<const std::byte> text) {
     return hash.finish();
 }
 
-/// One direction of a connection: adds codes to the frames that leave, or checks those of frames
-/// that come. Both ends count.
+/// One direction of a connection: appends codes to outgoing frames, or checks those of incoming
+/// frames. Both ends count frames.
 class Seal {
 public:
     static constexpr std::size_t bytes = 16;
@@ -90,8 +90,8 @@ public:
     Seal() : Seal(Digest{}) {}
     explicit Seal(const Digest& key) : key_(key) {}
 
-    /// The next frame's code. `digest` is the frame's, so that a frame for many ranks is hashed
-    /// once.
+    /// The code of the next frame. `digest` is the frame's, so that a frame for many ranks is
+    /// hashed once.
     [[nodiscard]] std::array<std::uint8_t, bytes> next(const Digest& digest) {
         WireWriter number;
         number.u64(count_++);
@@ -108,8 +108,8 @@ public:
     }
     void close(Blob& frame) { close(frame, digest_of(frame)); }
 
-    /// `parse_frame` of a frame with a correct code; `used` is its size with the code. `forged` if
-    /// the code is wrong.
+    /// Calls `parse_frame` and checks the frame's code. `used` is the frame's size with the code.
+    /// Returns `forged` if the code is wrong.
     Parsed open(std::span<const std::byte> input, std::size_t most_bytes, Frame& frame, std::size_t& used) {
         const Parsed parsed = parse_frame(input, most_bytes, frame, used);
         if (parsed != Parsed::frame) return parsed;
@@ -147,8 +147,8 @@ class Doorkeeper {
 public:
     enum class Answer : std::uint8_t { waits, stranger, proven };
 
-    /// Takes the bytes that it knows from the start of `input`, and adds bytes to send to `out`.
-    /// Bytes that cannot become a hello identify a stranger at once, so that it does not wait.
+    /// Takes the bytes that it understands from the start of `input`, and appends bytes to send to
+    /// `out`. Bytes that cannot become a hello identify a stranger at once, without a wait.
     Answer look(const JobToken& secret, Blob& input, Blob& out) {
         if (!hello_) {
             const auto magic = std::as_bytes(std::span(Hello::magic));
@@ -173,7 +173,7 @@ public:
         return Answer::proven;
     }
 
-    /// Once it is proven.
+    /// Valid once the connection is proven.
     [[nodiscard]] const Hello& hello() const { return *hello_; }
     [[nodiscard]] ControlSession session(const JobToken& secret) const {
         return ControlSession::begin(ControlSession::Side::hub, secret, encode(*hello_), nonce_);

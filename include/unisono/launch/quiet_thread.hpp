@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Threads of the library's own beside those of the program.
+/// Threads of the library, beside those of the program.
 
 #include "unisono/core/config.hpp"
 
@@ -13,7 +13,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A thread that handles no signals: they belong to the program's own threads.
+/// Starts a thread that handles no signals, which are left to the program's own threads.
 template <class Body>
 std::thread quiet_thread(Body body) {
     sigset_t all;

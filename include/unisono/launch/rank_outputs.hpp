@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The outputs of all ranks of a launcher, on their way to the launcher's own two.
+/// Forwards the outputs of all ranks of a launcher to the launcher's two outputs.
 
 #include "unisono/launch/launcher_output.hpp"
 
@@ -15,8 +15,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One thread uses it. What has ended is closed and forgotten, so that a job may replace any number
-/// of ranks.
+/// One thread uses it. Outputs that have ended are closed and forgotten, so a job may replace any
+/// number of ranks.
 class RankOutputs {
 public:
     RankOutputs() = default;
@@ -27,13 +27,13 @@ public:
     void add(int stream, FileDescriptor pipe, std::string label, FileDescriptor log) {
         sources_.emplace_back(std::move(pipe), std::move(label), sinks_[stream], std::move(log));
     }
-    /// A line of the launcher's own.
+    /// Writes a line of the launcher's own.
     void say(std::string_view text) { sinks_[1].add(text); }
-    /// No reader is left, as after `| head`.
+    /// True if no reader is left, as after `| head`.
     [[nodiscard]] bool broken() const { return sinks_[0].broken() || sinks_[1].broken(); }
 
-    /// Appends what is to be polled: nothing that has no descriptor, since poll counts that, too,
-    /// and takes no more than a process may open.
+    /// Appends the descriptors to poll. Omits invalid ones, since poll counts them as well, and
+    /// takes at most the number of descriptors of a process.
     void wait_for(std::vector<pollfd>& polled) {
         first_ = polled.size();
         waiting_.clear();
@@ -45,7 +45,7 @@ public:
         for (std::size_t i = 0; i < 2; ++i) add(sinks_[i].wanted(), i);
         for (std::size_t i = 0; i < sources_.size(); ++i) add(sources_[i].wanted(), 2 + i);
     }
-    /// Moves what can be moved, after poll.
+    /// Moves the available output, after poll.
     void move(const std::vector<pollfd>& polled) {
         for (std::size_t i = 0; i < waiting_.size(); ++i) {
             if (polled[first_ + i].revents == 0) continue;
@@ -60,7 +60,7 @@ public:
         });
     }
 
-    /// The rest, as far as it is accepted until the deadline.
+    /// Writes the rest, as far as the system accepts it until the deadline.
     void finish(nanoseconds until) {
         for (OutputSource& source : sources_) {
             while (source.wanted().fd < 0 && source.read() && steady_now() < until) {
@@ -73,9 +73,9 @@ public:
 
 private:
     OutputSink sinks_[2] = {OutputSink(1), OutputSink(2)};
-    std::vector<OutputSource> sources_; ///< two for each rank that runs
-    std::vector<std::size_t> waiting_;  ///< what was polled last: a sink, or 2 + a source
-    std::size_t first_ = 0;             ///< from this place on
+    std::vector<OutputSource> sources_; ///< two for each running rank
+    std::vector<std::size_t> waiting_;  ///< the last polled: index of a sink, or 2 + index of a source
+    std::size_t first_ = 0;             ///< position of the first of them
 };
 
 } // namespace detail

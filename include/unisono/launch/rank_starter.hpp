@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// How a launcher starts its ranks: their variables, their outputs, and why a program did not
-/// start.
+/// How a launcher starts its ranks: their variables, their outputs, and the reason why a program
+/// did not start.
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/descriptor.hpp"
@@ -28,17 +28,18 @@ namespace detail {
 
 class RankStarter {
 public:
-    /// `folder`: by which an elastic world is found, or empty; `hub`: the launcher's port;
-    /// `signals`: the mask that the ranks get. Errors: refused.
+    /// `folder`: through which an elastic world is found, or empty. `hub`: the launcher's port.
+    /// `signals`: the signal mask of the ranks. Errors: refused.
     RankStarter(const LaunchOptions& options, const std::string& folder, std::uint16_t hub, const JobToken& token,
                 const sigset_t& signals)
         : options_(&options), signals_(signals) {
         const Environment own = Environment::of_process();
-        for (const auto& [name, value] : own.variables()) { // without what another launcher says of us
+        for (const auto& [name, value] : own.variables()) { // without what another launcher says of this process
             if (!says_who_a_process_is(name) && (folder.empty() || name != "UNISONO_JOINS"))
                 environment_.set(name, value);
         }
-        const std::uint16_t master = listen_at(true, 0).port; // for the program's own use; ours is the hub's
+        // For the program's own use; the library uses the hub's port.
+        const std::uint16_t master = listen_at(true, 0).port;
         environment_.set("GROUP_RANK", "0");
         environment_.set("GROUP_WORLD_SIZE", "1");
         environment_.set("MASTER_ADDR", "127.0.0.1");
@@ -55,16 +56,17 @@ public:
     }
 
     [[nodiscard]] const Environment& environment() const { return environment_; }
-    /// Those that are started from now on are to be added to the world of those before.
+    /// Processes that are started after this call are to be added to the existing world.
     void start_newcomers() { environment_.set("UNISONO_JOINS", "1"); }
 
-    /// Starts the next one of `processes`, as this rank. Errors: refused; then nothing has been
+    /// Starts the next of `processes` as this rank. Errors: refused; then no process has been
     /// started.
     void start(int rank, Processes& processes, RankOutputs& outputs) {
         for (const char* name : {"RANK", "LOCAL_RANK", "UNISONO_RANK", "UNISONO_LOCAL_RANK"}) {
             environment_.set(name, std::to_string(rank));
         }
-        // One that is started later has a number beyond the first world: it is one of a larger one.
+        // A process that is started later has a number beyond the first world, so it is told a
+        // larger world.
         const std::string world = std::to_string(std::max(options_->ranks, rank + 1));
         for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "UNISONO_WORLD_SIZE", "UNISONO_LOCAL_WORLD_SIZE"}) {
             environment_.set(name, world);
@@ -93,7 +95,8 @@ public:
         }
         processes.start(
             [&] {
-                if (rank != 0 || ::isatty(0) != 0) { // a background process that reads from a terminal is stopped
+                // The system stops a background process that reads from a terminal.
+                if (rank != 0 || ::isatty(0) != 0) {
                     const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
                     if (null >= 0) ::dup2(null, 0);
                 }
@@ -113,7 +116,7 @@ public:
                         std::move(logs[stream]));
     }
 
-    /// Why the program of a rank that has ended could not be started: errno, or 0.
+    /// The reason why the program of a rank that has ended could not be started: errno, or 0.
     int error_of(int rank) {
         Failure one;
         while (::read(errors_.get(), &one, sizeof one) == static_cast<ssize_t>(sizeof one))
@@ -133,7 +136,7 @@ private:
     Environment environment_;
     FileDescriptor errors_;
     FileDescriptor errors_writing_;
-    std::map<int, int> failures_; ///< what was read of them
+    std::map<int, int> failures_; ///< errors that were read so far
 };
 
 } // namespace detail

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// W processes that know their rank and meeting point become one job with a control plane.
+/// The rendezvous: W processes that know their rank and the rendezvous point become one job with a
+/// control plane.
 
 #include "unisono/launch/control_plane.hpp"
 #include "unisono/launch/elastic_folder.hpp"
@@ -21,16 +22,17 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Options for ranks that come from a launcher.
+/// Options of a rendezvous.
 struct RendezvousOptions {
-    std::chrono::nanoseconds timeout = std::chrono::minutes(5); ///< until all ranks have come
-    std::chrono::nanoseconds linger = std::chrono::minutes(5);  ///< how long rank 0 waits in the end for the others
-    /// When a waiting rank first reports that on standard error; 0: never. UNISONO_NOTICE_AFTER
-    /// takes precedence (waiting_notice.hpp).
+    std::chrono::nanoseconds timeout = std::chrono::minutes(5); ///< time until all ranks have come
+    /// Time for which rank 0 waits for the others at the end.
+    std::chrono::nanoseconds linger = std::chrono::minutes(5);
+    /// Time after which a waiting rank first reports that on standard error; 0: never.
+    /// UNISONO_NOTICE_AFTER takes precedence (waiting_notice.hpp).
     std::chrono::nanoseconds notice_after = detail::usual_notice_after;
-    /// Ranks of several hosts may meet without a secret: everyone who reaches their ports can take
-    /// part, which is right only if you trust all machines that can. UNISONO_TRUSTED_NETWORK=1 has
-    /// the same effect. See docs/security.md.
+    /// Ranks on several hosts may have a rendezvous without a secret: any process that can reach
+    /// their ports can take part, which is right only if you trust all machines that can.
+    /// UNISONO_TRUSTED_NETWORK=1 has the same effect. See docs/security.md.
     bool trusted_network = false;
 
     friend bool operator==(const RendezvousOptions&, const RendezvousOptions&) = default;
@@ -38,7 +40,7 @@ struct RendezvousOptions {
 
 namespace detail {
 
-/// Text for messages: the address, or the file that contains it.
+/// A text for messages: the address, or the file that contains it.
 inline std::string place_of(const MeetingPoint& point) {
     return point.folder.empty() ? concat({point.host, ":", point.port}) : meeting_path(point);
 }
@@ -65,8 +67,8 @@ public:
         }
     }
 
-    /// Tries each address once. With several ports, one that does not answer must not use up all
-    /// time.
+    /// Tries each address once. With several ports, an address that does not answer must not use up
+    /// all the time.
     std::optional<Entrance> once(nanoseconds deadline) {
         if (!point_.folder.empty()) {
             if (!read_meeting_file(point_)) {
@@ -106,15 +108,15 @@ inline std::uint64_t draw_claimant() {
     return number;
 }
 
-/// Rank 0's part before it joins like the others: listens, and writes its address to the file.
+/// Rank 0's part before it joins like the others: it listens, and writes its address to the file.
 struct Reception {
     std::unique_ptr<Hub> hub = {};
     MeetingFile file = {};
-    MeetingPoint reached = {}; ///< where this process itself finds the hub
+    MeetingPoint reached = {}; ///< the address at which this process itself reaches the hub
 };
 
-/// Another process listens as rank 0 of this job. It greets itself soon, and learns of the two; so
-/// does this one.
+/// Another process listens as rank 0 of this job. When its own greeting arrives, both processes
+/// learn of the conflict.
 [[noreturn]] inline void refuse_second_rank_0(Entrance& entrance) {
     const nanoseconds deadline = steady_now() + 2'000'000'000;
     std::size_t used = 0;
@@ -126,8 +128,9 @@ struct Reception {
     refuse_input("two processes claim to be rank 0");
 }
 
-/// Whether rank 0 listens at 127.0.0.1 alone: a name that says so, where those who look it up come.
-/// A host's own name does not say so, though Debian's /etc/hosts makes it 127.0.1.1.
+/// True if rank 0 listens on 127.0.0.1 only: the name must say so, and must resolve to that address
+/// everywhere. A host's own name does not qualify, although Debian's /etc/hosts maps it to
+/// 127.0.1.1.
 inline bool listens_on_loopback(const std::string& host, const std::vector<SocketAddress>& addresses) {
     return is_loopback_name(host) && std::all_of(addresses.begin(), addresses.end(), is_localhost) &&
            std::any_of(addresses.begin(), addresses.end(),
@@ -145,8 +148,8 @@ inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, st
         const auto addresses = resolve(point.host, point.port, why);
         loopback = listens_on_loopback(point.host, addresses);
     } else {
-        // An existing file is an old one, unless there is an answer at its address: then two
-        // processes are rank 0.
+        // An existing file is from an earlier job, unless a process answers at its address: then
+        // two processes are rank 0.
         if (auto entrance = others.once(steady_now() + 2'000'000'000)) refuse_second_rank_0(*entrance);
         loopback = point.listen_host.empty();
         reached.host = loopback ? "127.0.0.1" : point.listen_host == "*" ? host_name() : point.listen_host;
@@ -156,8 +159,8 @@ inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, st
     try {
         listener = listen_at(loopback, point.folder.empty() ? point.port : std::uint16_t{0}, point.further_ports);
     } catch (const error&) {
-        // If another process of this job listens there, its answer says more than that the port is
-        // taken.
+        // If another process of this job listens there, its answer is more informative than the
+        // error that the port is taken.
         if (auto entrance = others.once(steady_now() + 2'000'000'000)) refuse_second_rank_0(*entrance);
         throw;
     }
@@ -176,14 +179,14 @@ inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, st
     return made;
 }
 
-/// Waits until all have come; returns the others' hosts and pids. Errors: the fault with which the
-/// rendezvous ends.
+/// Waits until all ranks have come. Returns the others' hosts and pids. Errors: the fault with
+/// which the rendezvous ends.
 inline std::vector<Peer> await_all(Entrance& entrance, const Identity& me, const RendezvousOptions& options,
                                    nanoseconds deadline, const MeetingPoint& point) {
     const auto world = static_cast<std::size_t>(me.world);
     const std::size_t most = 12 * world + 3 * most_text_bytes;
-    constexpr nanoseconds suspicious_after = 250'000'000; // a launcher that is silent for so long may be stopped
-    constexpr nanoseconds verdict_within = 750'000'000;   // it looks for nothing: who is missing is known there
+    constexpr nanoseconds suspicious_after = 250'000'000; // a launcher that is silent for this long may be stopped
+    constexpr nanoseconds verdict_within = 750'000'000;   // the hub knows at once which ranks are missing
     const auto stopped = [&] { return point.launcher > 0 && is_stopped(point.launcher); };
     bool complained = false;
     nanoseconds verdict_until = 0;
@@ -229,7 +232,7 @@ inline std::vector<Peer> await_all(Entrance& entrance, const Identity& me, const
                         stopped() ? "is stopped (by a signal or a debugger)" : "does not answer"});
             throw error(late);
         }
-        WireWriter out; // the hub knows who is missing, and tells all
+        WireWriter out; // the hub knows the missing ranks, and tells all
         write(out, late);
         write(out, Wait{});
         complained = true;
@@ -242,15 +245,15 @@ inline std::vector<Peer> await_all(Entrance& entrance, const Identity& me, const
 /// Errors: bad_input for an invalid identity or options.
 inline void check_rendezvous(const Identity& me, const RendezvousOptions& options) {
     if (me.world < 1 || me.world > most_ranks || me.rank < 0 || me.rank >= me.world) {
-        static_cast<void>(unisono::identity_of(me.rank, me.world)); // says what is wrong
+        static_cast<void>(unisono::identity_of(me.rank, me.world)); // throws, and names the invalid number
     }
     if (options.timeout.count() <= 0) refuse_input("RendezvousOptions::timeout must be positive");
     if (options.linger.count() < 0) refuse_input("RendezvousOptions::linger must not be negative");
     if (options.notice_after.count() < 0) refuse_input("RendezvousOptions::notice_after must not be negative");
 }
 
-/// Joins by `enter(why)` and waits for the others. `hub` is this process's own, if it keeps one;
-/// `point` says whether a launcher has it.
+/// Joins by `enter(why)` and waits for the others. `hub` is this process's own, or null; `point`
+/// says whether a launcher has it.
 template <class Enter>
 ControlPlane meet(const Identity& me, const RendezvousOptions& options, nanoseconds deadline, std::unique_ptr<Hub> hub,
                   const MeetingPoint& point, Enter enter) {
@@ -274,8 +277,8 @@ ControlPlane meet(const Identity& me, const RendezvousOptions& options, nanoseco
                                         point.launcher),
                 std::move(hub), options.linger};
     } catch (const error&) {
-        // The others hear why, also those that come a little later: their deadline is about this
-        // rank's.
+        // The others learn the reason, even those that come a little later: their deadline is about
+        // the same as this rank's.
         const auto least = std::min<nanoseconds>(options.timeout.count(), 500'000'000);
         if (hub) hub->stop(std::clamp<nanoseconds>(deadline - steady_now(), least, 2'000'000'000));
         throw;
@@ -284,13 +287,13 @@ ControlPlane meet(const Identity& me, const RendezvousOptions& options, nanoseco
 
 } // namespace detail
 
-/// Meets the other ranks of the job and returns the control plane that connects them; a world of
-/// one returns at once. Collective over the job; a process may take part in several jobs.
+/// A rendezvous with the other ranks of the job. Returns the control plane that connects them; a
+/// world of one returns at once. Collective over the job; a process may take part in several jobs.
 ///
 /// Errors, the same on all ranks that came: timeout after `options.timeout`, which names the ranks
 /// that never came; bad_input if ranks disagree about the world or two claim the same rank;
-/// peer_lost if one died meanwhile. On this rank alone: refused if rank 0 cannot listen, the file
-/// is not this user's, or the point has no secret; timeout if there is no answer.
+/// peer_lost if a rank died meanwhile. On this rank alone: refused if rank 0 cannot listen, the
+/// file is not this user's, or the point has no secret; timeout if there is no answer.
 inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, const RendezvousOptions& options = {}) {
     detail::check_rendezvous(me, options);
     if (me.world == 1) return {};
@@ -311,8 +314,8 @@ inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, co
         std::optional<detail::Entrance> entrance;
         detail::Search search(me, own.reached, claimant);
         if (listens) {
-            // By the name that the others use, so that another process that is rank 0 there is
-            // found; not every network lets a host reach itself by it.
+            // Uses the name that the others use, so that another process that is rank 0 there is
+            // found. Not every network lets a host reach itself by that name.
             entrance = search.until(std::min(deadline, steady_now() + 3'000'000'000));
             own.reached.host = "127.0.0.1";
             if (!entrance) entrance = detail::Search(me, own.reached, claimant).until(deadline);
@@ -330,7 +333,7 @@ inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, co
     return met;
 }
 
-/// `rendezvous` as the environment says.
+/// `rendezvous` with identity and point from the environment.
 inline ControlPlane rendezvous(const RendezvousOptions& options = {}) {
     Environment environment = Environment::of_process();
     const Identity me = identify(environment);

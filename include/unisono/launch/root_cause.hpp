@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The cause of a timeout: not the neighbour that is late because it waits itself, but the rank
-/// that the neighbour's neighbour waits for. A pure function of all ranks' answers.
+/// The cause of a timeout: not the neighbour that is late because it waits itself, but the rank for
+/// which the neighbour waits, directly or indirectly. A pure function of all ranks' answers.
 
 #include "unisono/core/list.hpp"
 #include "unisono/launch/launch.hpp"
@@ -15,13 +15,13 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// "rank 3", "ranks 1, 2, 5", and of many the first ones.
+/// "rank 3", "ranks 1, 2, 5"; for many ranks, the first ones.
 std::string list_of(const std::vector<int>& ranks);
 
 /// The meaning of a rank's answer, or of its silence; worse values come later.
 enum class Standing : std::uint8_t {
-    waits,   ///< for others, in a call of the library
-    works,   ///< in code of its own
+    waits,   ///< waits for others, in a call of the library
+    works,   ///< computes in the program's code
     left,    ///< said goodbye
     silent,  ///< did not answer in time
     stopped, ///< its process is stopped: by a signal or a debugger
@@ -33,16 +33,16 @@ struct Answer {
 };
 
 struct Culprit {
-    int rank = -1;        ///< -1: none in particular
-    std::string why = {}; ///< ends the sentence of the fault's message
+    int rank = -1;        ///< -1: no particular rank
+    std::string why = {}; ///< the end of the sentence in the fault's message
 };
 
 std::string describe(int rank, const Answer& answer);
 
 /// Follows the waits from the rank that complained. Of all ranks that are reached, the one with the
-/// worst standing is to blame; among equals the one reached first. If all wait, one that waits for
-/// another operation than the complaining rank is to blame; otherwise none, and the message says
-/// what each one waits for.
+/// worst standing is to blame; among equals, the one that is reached first. If all wait, a rank
+/// that waits for another operation than the complaining rank is to blame. If there is none, no
+/// rank is, and the message says what each rank waits for.
 Culprit find_root_cause(int reporter, Part<const Answer> answers);
 
 } // namespace detail

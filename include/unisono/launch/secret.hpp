@@ -1,8 +1,7 @@
 #pragma once
 
 /// \file
-/// Whether a job has a secret of its user's: UNISONO_TOKEN, or a file that UNISONO_TOKEN_FILE
-/// names.
+/// The secret that a user gives to a job: UNISONO_TOKEN, or a file that UNISONO_TOKEN_FILE names.
 
 #include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/environment.hpp"
@@ -19,9 +18,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// 32 hexadecimal digits, followed by white space. The file belongs to this user or root, and no
-/// one else may read it; a link to it may be another user's, as in Kubernetes. Errors: refused,
-/// bad_input.
+/// Reads 32 hexadecimal digits, followed by white space. The file must belong to this user or root,
+/// and no other user may be able to read it; a link to it may belong to another user, as in
+/// Kubernetes. Errors: refused, bad_input.
 inline JobToken read_token_file(const std::string& path) {
     const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!file.valid())
@@ -42,7 +41,7 @@ inline JobToken read_token_file(const std::string& path) {
     return JobToken::parse(digits, "UNISONO_TOKEN_FILE's file");
 }
 
-/// Nothing where no secret was given. Errors: refused, bad_input.
+/// Returns nothing if no secret was given. Errors: refused, bad_input.
 inline std::optional<JobToken> given_secret(const Environment& environment) {
     const std::string* const text = environment.find("UNISONO_TOKEN");
     const std::string* const file = environment.find("UNISONO_TOKEN_FILE");
@@ -53,7 +52,7 @@ inline std::optional<JobToken> given_secret(const Environment& environment) {
     return std::nullopt;
 }
 
-/// Whether the environment says that the job does without a secret. Errors: bad_input.
+/// True if the environment says that the job needs no secret. Errors: bad_input.
 inline bool trusts_network(const Environment& environment) {
     const std::string* const said = environment.find("UNISONO_TRUSTED_NETWORK");
     if (said == nullptr || *said == "0") return false;

@@ -2,8 +2,8 @@
 
 /// \file
 /// SHA-256 (FIPS 180-4) and HMAC (RFC 2104), by which processes prove that they know a secret
-/// without sending it. Checked against the published test vectors in tests/launch/sha256.cpp. By
-/// the processor's own instructions where it has them.
+/// without sending it. tests/launch/sha256.cpp checks them against the published test vectors. Uses
+/// the processor's own instructions if it has them.
 
 #include "unisono/core/config.hpp"
 
@@ -21,7 +21,7 @@ namespace detail {
 
 using Digest = std::array<std::uint8_t, 32>;
 
-/// In constant time: how long it takes says nothing about where two values differ.
+/// Compares in constant time: the time does not depend on where two values differ.
 inline bool equal_in_constant_time(std::span<const std::uint8_t> a, std::span<const std::uint8_t> b) noexcept {
     if (a.size() != b.size()) return false;
     volatile std::uint8_t difference = 0;
@@ -48,7 +48,7 @@ inline std::uint32_t big_endian(const std::byte* text) {
     return std::endian::native == std::endian::little ? __builtin_bswap32(value) : value;
 }
 
-/// 64 bytes into the state, by any processor.
+/// Adds 64 bytes to the state, on any processor.
 inline void sha256_block(Sha256State& state, const std::byte* text) {
     std::uint32_t w[64];
     for (std::size_t i = 0; i < 16; ++i) w[i] = big_endian(text + 4 * i);
@@ -77,7 +77,7 @@ inline void sha256_block(Sha256State& state, const std::byte* text) {
 }
 
 #if defined(__x86_64__) && !defined(__CUDACC__)
-/// Whether this processor has instructions for it, and SSE 4.1.
+/// True if this processor has instructions for SHA-256, and SSE 4.1.
 inline bool has_sha256_instructions() {
     struct Registers {
         unsigned a = 0, b = 0, c = 0, d = 0;
@@ -90,12 +90,12 @@ inline bool has_sha256_instructions() {
     return ask(0).a >= 7 && (ask(1).c & (1u << 19)) != 0 && (ask(7).b & (1u << 29)) != 0;
 }
 
-/// The same by these instructions: 4 rounds at a time. The state is in two vectors, in the order
-/// that they want.
+/// As above, with these instructions: 4 rounds at a time. The state is in two vectors, in the order
+/// that the instructions require.
 __attribute__((target("sha,sse4.1"))) inline void sha256_block_by_instructions(Sha256State& state,
                                                                                const std::byte* text) {
-    using Four = std::uint32_t __attribute__((vector_size(16))); // whose sums may overflow
-    using Signed = int __attribute__((vector_size(16)));         // as the instructions' functions want them
+    using Four = std::uint32_t __attribute__((vector_size(16))); // its sums may overflow
+    using Signed = int __attribute__((vector_size(16)));         // the type that the instructions' functions take
     const auto& [a, b, c, d, e, f, g, h] = state;
     Four first{f, e, b, a}, second{h, g, d, c};
     const Four first_before = first, second_before = second;
@@ -141,7 +141,7 @@ public:
     void add(std::span<const std::byte> text) {
         total_ += text.size();
         while (!text.empty()) {
-            if (have_ == 0 && text.size() >= block) { // straight from where it lies
+            if (have_ == 0 && text.size() >= block) { // directly from the input
                 sha256_best_block(state_, text.data());
                 text = text.subspan(block);
                 continue;
@@ -157,7 +157,7 @@ public:
     }
     void add(std::string_view text) { add(std::as_bytes(std::span(text))); }
 
-    /// Of all that was added. Nothing may be added after it.
+    /// The digest of all bytes that were added. No byte may be added after it.
     [[nodiscard]] Digest finish() {
         const std::uint64_t bits = total_ * 8;
         std::array<std::byte, 2 * block> end = {std::byte{0x80}}; // one bit, zeros, the length
@@ -174,13 +174,13 @@ private:
     // The first 32 bits of the fractional parts of the square roots of the first 8 primes.
     Sha256State state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                           0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-    std::array<std::byte, block> rest_ = {}; ///< what is no whole block yet
+    std::array<std::byte, block> rest_ = {}; ///< bytes that do not fill a block yet
     std::size_t have_ = 0;
     std::uint64_t total_ = 0;
 };
 
-/// A message authentication code, which cannot be made without the key. A copy continues from the
-/// state of the original, so that a key is prepared once.
+/// A message authentication code, which cannot be computed without the key. A copy continues from
+/// the state of the original, so a key is prepared once.
 class HmacSha256 {
 public:
     explicit HmacSha256(std::span<const std::uint8_t> key) {

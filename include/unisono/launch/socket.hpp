@@ -1,8 +1,7 @@
 #pragma once
 
 /// \file
-/// Sockets as the control plane needs them: non-blocking, closed on exec, every wait with a
-/// deadline.
+/// Sockets for the control plane: non-blocking, closed on exec, every wait with a deadline.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/time.hpp"
@@ -27,8 +26,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One address of a name. Names are looked up by the system, which has a time limit of its own;
-/// numbers are not.
+/// One address of a name. The system looks up names, with its own time limit; it does not look up
+/// numbers.
 struct SocketAddress {
     sockaddr_storage storage = {};
     socklen_t length = 0;
@@ -47,7 +46,7 @@ inline std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t
     std::vector<SocketAddress> addresses;
     if (const int failed = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); failed != 0) {
         if (!host.empty() && host == host_name())
-            return resolve("127.0.0.1", port, why); // not all hosts can look themselves up
+            return resolve("127.0.0.1", port, why); // some hosts cannot look up their own name
         why = gai_strerror(failed);
         return addresses;
     }
@@ -69,7 +68,7 @@ inline std::uint32_t ipv4_of(const SocketAddress& address) {
     return ntohl(v4.sin_addr.s_addr);
 }
 
-/// This host's own address: one of 127.0.0.0/8, or ::1.
+/// True for this host's own address: one of 127.0.0.0/8, or ::1.
 inline bool is_loopback(const SocketAddress& address) {
     if (address.storage.ss_family == AF_INET) return ipv4_of(address) >> 24 == 127;
     if (address.storage.ss_family != AF_INET6) return false;
@@ -78,14 +77,14 @@ inline bool is_loopback(const SocketAddress& address) {
     return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) != 0;
 }
 
-/// 127.0.0.1 or ::1, and none of the other addresses of the loopback.
+/// True for 127.0.0.1 or ::1, and for no other address of the loopback.
 inline bool is_localhost(const SocketAddress& address) {
     return is_loopback(address) && (address.storage.ss_family != AF_INET || ipv4_of(address) == INADDR_LOOPBACK);
 }
 
-/// Small messages leave at once, and a host that vanished is noticed (after a minute) though it
-/// cannot say so. The other side's system answers the probes, so that a process that is slow or
-/// stopped is no vanished host.
+/// Small messages leave at once. A host that has vanished is noticed after a minute. The other
+/// side's system answers the probes, so a slow or stopped process does not count as a vanished
+/// host.
 inline void set_up_connection(int fd) {
     const int on = 1;
     const int idle_s = 20;
@@ -104,8 +103,8 @@ struct Listener {
     std::uint16_t port = 0;
 };
 
-/// Listens at `port` (0: chosen by the system) or one of the `further` ones after it; on the
-/// loopback alone where only this host is meant. Errors: refused, with the system's reason.
+/// Listens at `port` (0: the system chooses) or one of the `further` ones after it; only on the
+/// loopback if `loopback`. Errors: refused, with the system's reason.
 inline Listener listen_at(bool loopback, std::uint16_t port, int further = 0) {
     std::string why;
     for (int each = port; each <= port + further && each <= 65535; ++each) {
@@ -136,11 +135,11 @@ inline Listener listen_at(bool loopback, std::uint16_t port, int further = 0) {
                 ::listen(socket.get(), 1024) != 0) {
                 why = errno_text(errno);
                 if (errno == EADDRINUSE) break;
-                continue; // no IPv6 here, perhaps
+                continue; // the host may have no IPv6
             }
             ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length);
             sockaddr_in named;
-            std::memcpy(&named, &address, sizeof named); // the port lies at the same place in both families
+            std::memcpy(&named, &address, sizeof named); // the port is at the same offset in both families
             return {std::move(socket), ntohs(named.sin_port)};
         }
     }
@@ -149,7 +148,8 @@ inline Listener listen_at(bool loopback, std::uint16_t port, int further = 0) {
                         ": ", why}));
 }
 
-/// A socket that tries a port of its own range may meet itself: then no process listens there.
+/// A socket that connects to a port in the range of its own ports may connect to itself: then no
+/// process listens there.
 inline bool has_met_itself(int fd) {
     sockaddr_storage own = {};
     sockaddr_storage other = {};

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The connections that outlive the rendezvous: each process keeps one to the hub, served by a
-/// thread of its own, which sleeps until something happens. It answers for the process while that
+/// The connections that outlive the rendezvous. Each process has one connection to the hub, and a
+/// thread for it, which sleeps until something happens. The thread answers while the process
 /// computes, and falls silent when the process is stopped or killed: that distinguishes a slow rank
 /// from a dead one.
 
@@ -25,7 +25,7 @@ namespace detail {
 
 /// One rank as the others see it.
 struct Peer {
-    std::uint64_t host = 0; ///< equal on one host
+    std::uint64_t host = 0; ///< equal for ranks on one host
     int pid = 0;
 };
 
@@ -66,12 +66,13 @@ public:
             wait_until(lock, deadline, [&] { return gathered_ || seen_.load() != nullptr || hub_gone_; });
             wait_ = before;
         }
-        if (gathered_) { // also where a fault came after it: all have these blobs
+        if (gathered_) { // also if a fault came after it: all ranks have these blobs
             ++round_;
             std::vector<Blob> blobs = *std::exchange(gathered_, std::nullopt);
             const Blob& own = blobs[static_cast<std::size_t>(rank_)];
             if (std::equal(own.begin(), own.end(), blob.begin(), blob.end())) return blobs;
-            fail_locally({.code = ErrorCode::refused, // what the hub says of others is worth as much
+            // Then the hub's statements about others cannot be trusted either.
+            fail_locally({.code = ErrorCode::refused,
                           .rank = rank_,
                           .peer = -1,
                           .operation = "all_gather",
@@ -93,7 +94,7 @@ public:
         throw error(*first_fault());
     }
 
-    /// Returns with a first fault. `awaits_hub`: the complaint is about the hub.
+    /// Returns when there is a first fault. `awaits_hub`: the complaint is about the hub.
     void abort(const Fault& fault, bool awaits_hub = false) {
         std::unique_lock lock(mutex_);
         if (seen_.load() != nullptr) return;
@@ -139,8 +140,9 @@ public:
     }
 
 private:
-    static constexpr nanoseconds verdict_within = 2'000'000'000; ///< more than the hub takes to ask all ranks
-    static constexpr nanoseconds suspicious_after = 250'000'000; ///< a hub that is silent for so long may be stopped
+    static constexpr nanoseconds verdict_within = 2'000'000'000; ///< longer than the hub needs to ask all ranks
+    /// A hub that is silent for this long may be stopped.
+    static constexpr nanoseconds suspicious_after = 250'000'000;
 
     [[nodiscard]] bool left() const { return leaving_; }
     [[nodiscard]] std::vector<int> others() const {
@@ -166,7 +168,7 @@ private:
         }
     }
 
-    /// Waits for the hub's answer; not for a hub whose process is stopped.
+    /// Waits for the hub's answer, unless the hub's process is stopped.
     template <class Condition>
     void await_hub(std::unique_lock<std::mutex>& lock, Condition done) {
         const nanoseconds until = steady_now() + verdict_within;
@@ -183,10 +185,11 @@ private:
         return peer.host == peers_[static_cast<std::size_t>(rank_)].host;
     }
 
-    /// This rank's own findings if the hub is silent. Ranks that learn of a fault end soon after,
-    /// by a status or by abort(). So the cause is a rank that another signal has killed, or one
-    /// that is stopped; then the hub, if this rank waits for it alone. Of the others, first one
-    /// whose connection has ended, then one whose process has. A stopped hub is named beside it.
+    /// This rank's own findings, if the hub is silent. Ranks that learn of a fault end soon after,
+    /// by a status or by abort(). So the cause is a rank that another signal has killed, or else
+    /// one that is stopped. After a timeout without such a rank, it is a rank that has ended
+    /// (unless this rank waits for a hub that is stopped), or else the hub. If the hub is stopped,
+    /// the message names it as well.
     [[nodiscard]] Fault seen_on_this_host(Fault own, bool awaits_hub) const {
         if (own.code != ErrorCode::timeout && own.code != ErrorCode::peer_lost) return own;
         int killed = -1, stopped = -1, ended = -1;
@@ -280,7 +283,7 @@ private:
         }
     }
 
-    /// False at the connection's end.
+    /// Returns false at the end of the connection.
     bool receive() {
         std::byte buffer[65536];
         for (;;) {
@@ -357,11 +360,11 @@ private:
     int rank_;
     std::vector<Peer> peers_;
     bool launcher_listens_;
-    int launcher_; ///< its process; 0: unknown
+    int launcher_; ///< process id of the launcher; 0: unknown
     JobToken secret_;
-    FileDescriptor socket_; ///< the thread's own
-    Blob in_;               ///< the thread's own
-    Seal seal_in_;          ///< the thread's own
+    FileDescriptor socket_; ///< used by the thread only
+    Blob in_;               ///< used by the thread only
+    Seal seal_in_;          ///< used by the thread only
     Seal seal_out_;
     Wakeup wakeup_;
     std::mutex mutex_;
@@ -374,8 +377,8 @@ private:
     std::atomic<const Fault*> seen_{nullptr};
     std::unique_ptr<std::atomic<bool>[]> left_;
     bool hub_gone_ = false;   ///< the connection has ended
-    bool hub_silent_ = false; ///< it did not answer in time
-    bool closed_ = false;     ///< the hub said that it ends
+    bool hub_silent_ = false; ///< the hub did not answer in time
+    bool closed_ = false;     ///< the hub has said that it ends
     bool leaving_ = false;
     bool stopping_ = false;
     std::thread thread_;

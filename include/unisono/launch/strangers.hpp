@@ -1,12 +1,13 @@
 #pragma once
 
 /// \file
-/// Limits for connections that have not yet proven their identity: room for a fixed number, of
-/// which no source may use more than it leaves to others.
+/// Limits for connections that have not yet proven their identity: their number is limited, and no
+/// source may take the room of others.
 ///
-/// A stranger that has just come never gives way: it may be a rank about to speak. While all are
-/// that new, further ones wait in the system's queue. After `grace` the oldest of the source with
-/// the most connections gives way. Each step has the same cost for any number of strangers.
+/// A new stranger is never dropped: it may be a rank that is about to send its hello. While all
+/// strangers are new, further ones wait in the system's queue. After `grace`, the oldest stranger
+/// of the source with the most connections is dropped for a new one. The cost of each step does not
+/// depend on the number of strangers.
 
 #include "unisono/core/time.hpp"
 
@@ -27,7 +28,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Where a connection comes from: an IPv4 address, or the network half of an IPv6 address, of which
+/// The source of a connection: an IPv4 address, or the network half of an IPv6 address, of which
 /// one host may have any number.
 inline std::uint64_t source_of(const sockaddr_storage& address) {
     std::uint64_t source = 0;
@@ -41,7 +42,7 @@ inline std::uint64_t source_of(const sockaddr_storage& address) {
     return source;
 }
 
-/// At most a quarter of the descriptors that the process may have.
+/// At most a quarter of the process's descriptors.
 inline std::size_t room_for_strangers(std::size_t most) {
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return most;
@@ -50,8 +51,8 @@ inline std::size_t room_for_strangers(std::size_t most) {
 
 class Strangers {
 public:
-    /// The time in which a stranger gives way to none. A rank that takes longer to speak, and is
-    /// dropped, comes again.
+    /// The time during which a stranger is not dropped. A rank that takes longer, and is dropped,
+    /// connects again.
     static constexpr nanoseconds grace = 250'000'000;
 
     explicit Strangers(std::size_t most) : most_(most) {}
@@ -60,19 +61,20 @@ public:
     [[nodiscard]] bool full() const { return size() >= room_for_strangers(most_); }
 
     void add(std::uint32_t connection, std::uint64_t source, nanoseconds now) {
-        const std::size_t place = (source * 0x9e3779b97f4a7c15u) >> 58; // two sources in one place share a budget
+        // Two sources with the same place share a budget.
+        const std::size_t place = (source * 0x9e3779b97f4a7c15u) >> 58;
         sources_[place].push_back({connection, now});
         where_[connection] = {place, std::prev(sources_[place].end())};
     }
-    /// It has proven itself, or is gone.
+    /// Called when the connection has proven itself, or has ended.
     void remove(std::uint32_t connection) {
         const auto found = where_.find(connection);
         if (found == where_.end()) return;
         sources_[found->second.first].erase(found->second.second);
         where_.erase(found);
     }
-    /// The one that gives way to another now, if any has had its time: the oldest of the source
-    /// that has the most.
+    /// The connection to close for a new one: the oldest of the source with the most connections,
+    /// if its `grace` is over.
     [[nodiscard]] std::optional<std::uint32_t> first_to_go(nanoseconds now) const {
         const auto crowd = std::max_element(sources_.begin(), sources_.end(),
                                             [](const auto& a, const auto& b) { return a.size() < b.size(); });
@@ -86,7 +88,7 @@ private:
         nanoseconds since;
     };
     std::size_t most_;
-    std::array<std::list<One>, 64> sources_; ///< each in the order in which they came
+    std::array<std::list<One>, 64> sources_; ///< each in the order of arrival
     std::unordered_map<std::uint32_t, std::pair<std::size_t, std::list<One>::iterator>> where_;
 };
 

@@ -3,6 +3,7 @@
 /// \file
 /// A job's secret: 128 random bits that its processes know and strangers do not.
 
+#include "unisono/core/hash.hpp"
 #include "unisono/launch/environment.hpp"
 #include "unisono/launch/sha256.hpp"
 
@@ -22,10 +23,10 @@ class JobToken {
 public:
     static constexpr std::size_t bytes = 16;
 
-    JobToken() = default; ///< all zero
+    JobToken() = default; ///< all zeros
     explicit JobToken(const std::array<std::uint8_t, bytes>& value) : value_(value) {}
 
-    /// From the system's random source. Errors: refused if it has none.
+    /// Draws a token from the system's random source. Errors: refused if it has none.
     static JobToken random() {
         JobToken made;
         std::size_t filled = 0;
@@ -37,8 +38,8 @@ public:
         return made;
     }
 
-    /// 32 hexadecimal digits, as in UNISONO_TOKEN. Errors: bad_input with `where` (which does not
-    /// quote what may be a secret).
+    /// Parses 32 hexadecimal digits, as in UNISONO_TOKEN. Errors: bad_input with `where`. The
+    /// message does not quote the text, which may be a secret.
     static JobToken parse(std::string_view text, std::string_view where = "UNISONO_TOKEN") {
         JobToken made;
         const auto digit = [](char c) {
@@ -60,24 +61,19 @@ public:
         return made;
     }
 
-    /// The same token for all that know the text, strangers included: it separates jobs that meet
-    /// at one address by mistake, and is no secret.
+    /// The same token for all that know the text, including strangers. It separates jobs that use
+    /// one address by mistake, and is not a secret.
     static JobToken derived_from(std::string_view text) {
         JobToken made;
-        std::uint64_t halves[2] = {0xcbf29ce484222325u, 0x9e3779b97f4a7c15u};
-        for (std::uint64_t& half : halves) { // FNV-1a, then the finaliser of SplitMix64
-            for (const char c : text) half = (half ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-            half = (half ^ (half >> 30)) * 0xbf58476d1ce4e5b9u;
-            half = (half ^ (half >> 27)) * 0x94d049bb133111ebu;
-            half ^= half >> 31;
-        }
+        std::uint64_t halves[2] = {detail::fnv_basis, 0x9e3779b97f4a7c15u};
+        for (std::uint64_t& half : halves) half = detail::scrambled(detail::fnv1a(half, text));
         for (std::size_t i = 0; i < bytes; ++i)
             made.value_[i] = static_cast<std::uint8_t>(halves[i / 8] >> (i % 8 * 8));
         return made;
     }
 
-    /// Another secret for each job that was given this one: what is proven in one job proves
-    /// nothing in another.
+    /// A different secret for each job that was given this one: a proof in one job is not valid in
+    /// another.
     [[nodiscard]] JobToken of_job(std::string_view job) const {
         const detail::Digest digest = detail::HmacSha256(value_).add("unisono2 job ").add(job).finish();
         JobToken made;
@@ -85,7 +81,7 @@ public:
         return made;
     }
 
-    /// All zero: where there is no secret.
+    /// True for all zeros, which means that there is no secret.
     [[nodiscard]] bool is_none() const { return *this == JobToken(); }
 
     [[nodiscard]] std::string text() const {

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A misspelt variable, such as UNISONO_INTERFACES, would be ignored without a word. Rank 0 warns
-/// of it on standard error when it joins.
+/// A misspelt variable, such as UNISONO_INTERFACES, would be ignored silently. Rank 0 warns of it
+/// on standard error when it joins.
 
 #include "unisono/core/text.hpp"
 #include "unisono/launch/environment.hpp"
@@ -18,8 +18,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// All variables that the library reads, without `UNISONO_`. tests/readme/messages.py compares them
-/// with the headers.
+/// All variables that the library reads, without `UNISONO_`. tests/readme/messages.py compares the
+/// list with the headers.
 inline constexpr std::array<std::string_view, 28> known_variables = {"DEVICE_TRANSFERS",
                                                                      "ELASTIC_FOLDER",
                                                                      "FOLDER",
@@ -49,7 +49,7 @@ inline constexpr std::array<std::string_view, 28> known_variables = {"DEVICE_TRA
                                                                      "TRUSTED_NETWORK",
                                                                      "WORLD_SIZE"};
 
-/// Insertions, removals and replacements of characters that make `b` of `a`.
+/// The number of insertions, removals and replacements of characters that turn `a` into `b`.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<std::size_t> row(b.size() + 1);
     for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -65,8 +65,8 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
     return row.back();
 }
 
-/// A line for each variable that is nearly one of the library's: one wrong character, or two in a
-/// name of more than five.
+/// A line for each variable whose name is similar to one of the library's: one wrong character, or
+/// two in a name of more than five.
 inline std::string unknown_variables(const Environment& environment) {
     constexpr std::string_view prefix = "UNISONO_";
     std::string text;

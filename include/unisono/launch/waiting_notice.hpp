@@ -1,20 +1,21 @@
 #pragma once
 
 /// \file
-/// The notice of a process that waits for other ranks to come: a line on standard error, once after
-/// 3 seconds, and then at growing intervals (9 s later, 27 s later, ..., at most every 5 minutes).
+/// The notice of a process that waits for other ranks: a line on standard error, first after 3
+/// seconds, and then at growing intervals (9 s later, 27 s later, ..., at most every 5 minutes).
 ///
 ///     unisono: rank 0 of 4 is waiting for ranks 1, 3 at 10.0.0.1:9500 (3 s so far)
 ///     unisono: rank 2 of 4 is waiting for rank 0 at 10.0.0.1:9500 (3 s so far; Connection refused)
 ///     unisono-run: ranks 0, 2 have come; waiting for ranks 1, 3 (3 s so far)
 ///
-/// Only the process where the ranks meet (rank 0, or the launcher) knows who is missing, so only
-/// that process names them. A rank that has reached that process says nothing more. It is the same
-/// for every transport that finds its ranks by a rendezvous: sockets, shared memory, and a file in
-/// a common folder, whose path then stands instead of the address.
+/// Only the process with the hub (rank 0, or the launcher) knows which ranks are missing, so only
+/// that process names them. A rank that has reached the hub prints nothing more. The notice is the
+/// same for every transport with a rendezvous: sockets, shared memory, and a file in a common
+/// folder, whose path then replaces the address.
 ///
-/// `RendezvousOptions::notice_after` sets the first interval, and 0 silences it; the environment's
-/// UNISONO_NOTICE_AFTER, in seconds, takes precedence: UNISONO_NOTICE_AFTER=0 keeps a job silent.
+/// `RendezvousOptions::notice_after` sets the first interval; 0 disables the notice. The
+/// environment's UNISONO_NOTICE_AFTER, in seconds, takes precedence: UNISONO_NOTICE_AFTER=0 keeps a
+/// job silent.
 
 #include "unisono/core/condition.hpp"
 #include "unisono/core/error.hpp"
@@ -37,8 +38,8 @@ namespace detail {
 
 inline constexpr std::chrono::nanoseconds usual_notice_after = std::chrono::seconds(3);
 
-/// The setting of the environment, or that of the program. \throws error bad_input that names the
-/// variable
+/// The setting of the environment, or else that of the program. \throws error bad_input that names
+/// the variable
 inline std::chrono::nanoseconds notice_after(const Environment& environment, std::chrono::nanoseconds said) {
     const std::string* text = environment.find("UNISONO_NOTICE_AFTER");
     if (text == nullptr) return said;
@@ -48,7 +49,7 @@ inline std::chrono::nanoseconds notice_after(const Environment& environment, std
     return after;
 }
 
-/// Decides when a notice is due. Pure: the caller has the clock.
+/// Decides when a notice is due. Pure: the caller passes the time.
 class NoticeTimes {
 public:
     NoticeTimes() = default; ///< never
@@ -56,7 +57,7 @@ public:
         if (pause_ > 0) next_ = deadline_after(began, after);
     }
     [[nodiscard]] nanoseconds next() const { return next_; }
-    /// True once for each notice.
+    /// Returns true once for each notice.
     bool due(nanoseconds now) {
         if (now < next_) return false;
         pause_ = std::min<nanoseconds>(3 * pause_, std::max<nanoseconds>(pause_, 300'000'000'000));
@@ -73,10 +74,10 @@ private:
     nanoseconds next_ = never;
 };
 
-/// One line, whole, on standard error.
+/// Prints one whole line on standard error.
 inline void tell_people(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
 
-/// Reports that this rank still looks for the meeting point, from a thread of its own, as
+/// Reports that this rank still looks for the rendezvous point. It uses a separate thread, since
 /// connecting may block.
 class SearchNotice {
 public:
@@ -94,7 +95,7 @@ public:
         changed_.notify_all();
         thread_.join();
     }
-    /// Notes why the last attempt failed.
+    /// Notes the reason why the last attempt failed.
     void note(const std::string& why) {
         const std::lock_guard lock(mutex_);
         why_ = why;

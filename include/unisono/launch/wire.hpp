@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The messages between a control plane and its hub, as pure functions from bytes to values: no
-/// function here blocks, throws on foreign bytes or trusts a length. Numbers are little-endian.
+/// The messages between a control plane and its hub, as pure functions from bytes to values. No
+/// function here blocks, throws on bytes of others, or trusts a length. Numbers are little-endian.
 ///
 /// A connection opens with a handshake of fixed size (proof.hpp). Frames follow: length of the
 /// payload (4 bytes), kind (1), zeros (3), payload.
@@ -48,7 +48,7 @@ private:
     Blob out_;
 };
 
-/// Reading past the end gives zeros and turns `good()` off.
+/// Reading past the end returns zeros and makes `good()` false.
 class WireReader {
 public:
     explicit WireReader(std::span<const std::byte> in) : in_(in) {}
@@ -88,11 +88,10 @@ private:
     bool good_ = true;
 };
 
-/// Random bytes that are used once.
+/// Random bytes that are used only once.
 using Nonce = std::array<std::uint8_t, 16>;
 
-/// The greeting of a process. Nothing in it is secret, and nothing of it counts before it is
-/// proven.
+/// The greeting of a process. It contains no secret, and has no effect before it is proven.
 struct Hello {
     static constexpr std::size_t bytes = 56;
     static constexpr std::string_view magic = "unisono2";
@@ -100,7 +99,7 @@ struct Hello {
     Nonce nonce = {};
     std::uint32_t world = 0;
     std::uint32_t rank = 0;
-    std::uint64_t claimant = 0; ///< drawn by the process: the same when it comes again
+    std::uint64_t claimant = 0; ///< drawn by the process: equal if the process connects again
     std::uint64_t host = 0;     ///< equal for processes that see each other's pids
     std::uint32_t pid = 0;
     friend bool operator==(const Hello&, const Hello&) = default;
@@ -119,7 +118,7 @@ inline Blob encode(const Hello& hello) {
     return out.take();
 }
 
-/// Empty unless the bytes are a hello.
+/// Returns nothing unless the bytes are a hello.
 inline std::optional<Hello> parse_hello(std::span<const std::byte> input) {
     if (input.size() != Hello::bytes) return std::nullopt;
     WireReader in(input);
@@ -139,8 +138,8 @@ inline std::optional<Hello> parse_hello(std::span<const std::byte> input) {
 enum class FrameKind : std::uint8_t {
     // to the hub
     contribution = 1, ///< round, blob
-    complaint,        ///< fault, what the rank waits for
-    answer,           ///< number of the inquiry, what the rank waits for
+    complaint,        ///< fault, and the operation that the rank waits for
+    answer,           ///< number of the inquiry, and the operation that the rank waits for
     goodbye,
     // from the hub
     accepted,
@@ -160,8 +159,8 @@ struct Frame {
 
 enum class Parsed : std::uint8_t { incomplete, frame, garbage, forged };
 
-/// The first frame of the input, if it is complete; `used` is then its size. Garbage as soon as a
-/// header is impossible.
+/// Parses the first frame of the input, if it is complete; `used` is its size. Returns garbage as
+/// soon as a header is invalid.
 inline Parsed parse_frame(std::span<const std::byte> input, std::size_t most_bytes, Frame& frame, std::size_t& used) {
     if (input.size() < frame_header_bytes) return Parsed::incomplete;
     WireReader in(input.first(frame_header_bytes));
@@ -195,7 +194,7 @@ inline void write(WireWriter& out, const Fault& fault) {
     out.text(fault.message);
 }
 
-/// False for a fault that is impossible in a world of `world` ranks.
+/// Returns false for a fault that is impossible in a world of `world` ranks.
 inline bool read(WireReader& in, int world, Fault& fault) {
     const std::uint8_t code = in.u8();
     fault.code = static_cast<ErrorCode>(code);

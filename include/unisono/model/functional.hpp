@@ -40,15 +40,15 @@ concept writes_gradient =
     };
 template <class Compute, class T, class Batch>
 concept returns_gradient = requires(Compute& f, std::span<const T> parameters, const Batch& batch) {
-    f(parameters, batch); // a pair, a tuple or a struct of a loss and something that converts to a span
+    f(parameters, batch); // returns a pair, a tuple or a struct: a loss, and something that converts to a span
 };
 
 } // namespace detail
 
 /// Parameters and a function of them, both owned by the model.
-/// Memory: three arrays (two where the function returns its gradient). Cost: the gradient is read
-/// once more, to be added.
-/// Errors: bad_input where a returned gradient and the parameters differ in size.
+/// Memory: three arrays (two if the function returns its gradient). Cost: the gradient is read once
+/// more when it is added.
+/// Errors: bad_input if a returned gradient and the parameters differ in size.
 template <floating_element T, class Compute, GradientKind Kind = GradientKind::mean>
 class FunctionalModel {
 public:

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// A model: what the user supplies. It needs no tensor type, only memory and a call.
+/// A model, which the user supplies. It needs no tensor type, only memory and a call.
 ///
 /// Members:
 /// - `parameters()`: a span, or a range of spans, of one floating type;
@@ -9,36 +9,36 @@
 /// - `model(batch, pass)`: adds the micro-batch's gradient to `gradients()` and returns its loss.
 ///
 /// Optional members:
-/// - `static constexpr GradientKind gradient_kind`: whether that gradient is a sum or a mean over
+/// - `static constexpr GradientKind gradient_kind`: whether the gradient is a sum or a mean over
 ///   the micro-batch's samples (default: mean);
 /// - `parameter_names()`: a range of strings, one for each span, for messages;
 /// - `parameter_shapes()`: a range of ranges of sizes, one for each span, for checkpoints;
 /// - `buffers()`: like `parameters()`, but without gradients: running statistics;
 /// - `buffer_names()`: as `parameter_names()`, for checkpoints;
 /// - `evaluate(batch, metrics...)`: updates metrics without touching gradients;
-/// - `predict(batch)`: the outputs of the batch's samples, in order, the same number for each
-///   sample;
+/// - `predict(batch)`: the outputs of the batch's samples, in order; every sample has the same
+///   number of outputs;
 /// - `stream()` (of models on a device): the stream on which the model enqueues its work.
 ///
 /// Laws
 /// - `parameters()` and `gradients()` return references, or views by value (a std::span, a range of
-///   spans). A temporary that owns its elements, such as a std::vector by value, does not compile:
-///   the trainer would keep dangling spans.
-/// - The spans stay where they are while a trainer refers to the model. Their number, sizes and
-///   type are the same on all ranks (the trainer compares them). Assigning another vector, or
-///   resizing one, moves the memory: the trainer's next call refuses that.
+///   spans). A temporary that owns its elements, such as a std::vector by value, does not compile,
+///   since the trainer would keep dangling spans.
+/// - The spans do not move while a trainer refers to the model. Their number, sizes and type are
+///   the same on all ranks (the trainer compares them). If a vector is assigned or resized, its
+///   memory moves, and the trainer's next call refuses that.
 /// - No two spans overlap (the trainer refuses that). A tied weight is one parameter: the model
 ///   uses it in several places, and adds all gradients to one span.
-/// - The call *adds*; the trainer zeroes. The call reads nothing but the parameters, the buffers,
-///   the batch and the pass, so that a micro-batch's gradient does not depend on the rank.
+/// - The call *adds* to the gradients; the trainer zeroes them. The call reads only the parameters,
+///   the buffers, the batch and the pass, so a micro-batch's gradient does not depend on the rank.
 ///
 /// If the spans are `DeviceSpan`s, the model is trained on its device (docs/device.md). The
 /// trainer's kernels and sums run after the work that the model has enqueued on `stream()` when it
 /// calls `ready`, and when its call returns.
 ///
-/// A *model in units* (unit_pass.hpp) does not hold its memory: the trainer gives it that of one
-/// layer after another. Gradients and parameters that are sharded over the ranks require such a
-/// model.
+/// A *model in units* (unit_pass.hpp) does not hold its memory: the trainer gives it the memory of
+/// one layer after another. Only such a model can have gradients and parameters that are sharded
+/// over the ranks.
 ///
 /// Adaptors make models from other types: `WithLoss` (forward and backward; with_loss.hpp),
 /// `FunctionalModel` and `BufferModel` (functions and arrays; functional.hpp), `WithStrides`
@@ -55,7 +55,7 @@
 
 #include <concepts>
 #include <cstddef>
-#include <span> // and the concepts of ranges, without the adaptors of <ranges>
+#include <span> // and the concepts of ranges, but not the adaptors of <ranges>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -63,7 +63,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// How a model's call combines the gradients (and losses) of a micro-batch's samples.
+/// The way in which a model's call combines the gradients (and losses) of a micro-batch's samples.
 enum class GradientKind : std::uint8_t { mean, sum };
 
 constexpr std::string_view name_of(GradientKind kind) { return kind == GradientKind::mean ? "mean" : "sum"; }
@@ -75,8 +75,8 @@ template <class R>
 concept floating_device_memory =
     is_device_span<std::remove_const_t<R>> && floating_element<typename std::remove_const_t<R>::element_type>;
 
-/// One piece of memory: a range that converts to a span of writable floating elements, or a
-/// DeviceSpan of them.
+/// A contiguous range of memory: a range that converts to a span of writable floating elements, or
+/// a DeviceSpan of them.
 template <class R>
 concept floating_memory = floating_device_memory<R> || requires(R& r) {
     requires spannable<R>;
@@ -84,7 +84,7 @@ concept floating_memory = floating_device_memory<R> || requires(R& r) {
     requires !std::is_const_v<typename decltype(as_span(r))::element_type>;
 };
 
-/// The piece as a std::span, or as the DeviceSpan that it is.
+/// The memory as a std::span, or the given DeviceSpan.
 template <class R>
 constexpr auto span_over(R& r) {
     if constexpr (is_device_span<std::remove_const_t<R>>) return r;
@@ -112,7 +112,7 @@ template <floating_memory_range R>
     requires(!floating_memory<R>)
 struct SpansElement<R> : SpansElement<std::remove_reference_t<decltype(*std::begin(std::declval<R&>()))>> {};
 
-/// Calls visit(std::span<T>), or visit(DeviceSpan<T>), for each piece, in order.
+/// Calls visit(std::span<T>), or visit(DeviceSpan<T>), for each span, in order.
 template <class R, class Visit>
 void for_each_span(R&& spans, Visit&& visit) {
     if constexpr (floating_memory<std::remove_reference_t<R>>) {
@@ -122,14 +122,14 @@ void for_each_span(R&& spans, Visit&& visit) {
     }
 }
 
-/// Types that may be returned by value, since the memory behind them stays: a std::span, a
+/// Types that may be returned by value, since they do not own the memory: a std::span, a
 /// DeviceSpan, a view. Not a std::vector.
 template <class R>
 concept memory_elsewhere = is_device_span<std::remove_cv_t<R>> || is_span<std::remove_cv_t<R>> ||
                            std::ranges::borrowed_range<R> || std::ranges::view<std::remove_cv_t<R>>;
 
-/// True if the result of a call, of type R (a reference, or not), refers to memory that still
-/// exists after the statement: R is neither a temporary that owns elements, nor one that owns such
+/// True if the result of a call, of type R (a reference or not), refers to memory that outlives the
+/// statement. False for a temporary that owns its elements, and for a temporary that owns
 /// containers, such as a std::vector<std::vector<float>>.
 template <class R>
 consteval bool memory_lasts() {
@@ -215,8 +215,8 @@ struct PassElement<M> {
 };
 } // namespace detail
 
-/// The element type of the UnitPass that a model in units gets: its Element, or what it declares as
-/// `PassElement` (MasterWeights).
+/// The element type of the UnitPass of a model in units: its Element, or the type that it declares
+/// as `PassElement` (MasterWeights).
 template <unit_model M>
 using pass_element_t = typename detail::PassElement<M>::type;
 
@@ -231,7 +231,7 @@ struct UnitPassOf<M> {
 };
 } // namespace detail
 
-/// The pass that a model in units is called with: UnitPass, or DeviceUnitPass.
+/// The type of the pass with which a model in units is called: UnitPass, or DeviceUnitPass.
 template <unit_model M>
 using unit_pass_t = typename detail::UnitPassOf<M>::type;
 
@@ -244,8 +244,8 @@ concept trainable_on = (model<M> && requires(M& m, const Batch& batch, Pass& pas
                        });
 
 namespace detail {
-/// How a model predicts, as a type: the result of `predict(batch)`, or of `predict(batch, pass)`
-/// for models in units.
+/// The result type of a model's prediction: of `predict(batch)`, or of `predict(batch, pass)` for
+/// models in units.
 template <model M, class Batch>
 auto predict_by(M& m, const Batch& batch) -> decltype(m.predict(batch));
 template <unit_model M, class Batch>
@@ -291,8 +291,8 @@ std::string parameter_label(M& m, std::size_t index) {
 }
 
 namespace detail {
-/// The labels of a model's parameters, without the model's type: for what is compiled once for all
-/// models.
+/// The labels of a model's parameters without the model's type, for code that is compiled once for
+/// all models.
 class ParameterLabels {
 public:
     template <class M>
@@ -307,7 +307,7 @@ private:
 };
 } // namespace detail
 
-/// The number of samples, if a batch has one: `batch.samples()`, `batch.rows()`, or its size as a
+/// True if a batch has a number of samples: `batch.samples()`, `batch.rows()`, or its size as a
 /// range.
 template <class Batch>
 inline constexpr bool counts_samples = requires(const Batch& batch) {

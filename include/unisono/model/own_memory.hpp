@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Each parameter and each gradient of a model has memory of its own.
+/// Checks that each parameter and each gradient of a model has memory of its own.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
@@ -16,21 +16,21 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The memory of all parameters and gradients, which may be a device's: it is not read.
+/// The memory of all parameters and gradients. It is not read, so it may be a device's.
 class OwnMemory {
 public:
-    /// A piece of a parameter, or of its gradient.
+    /// Adds contiguous memory of a parameter, or of its gradient.
     void add(const void* first, std::size_t bytes, std::size_t parameter, bool gradient) {
         const auto begin = reinterpret_cast<std::uintptr_t>(first);
         if (bytes != 0) pieces_.push_back({begin, begin + bytes, parameter, gradient});
     }
-    /// A range of spans, one for each parameter.
+    /// Adds a range of spans, one for each parameter.
     template <class Spans>
     void add_all(const Spans& spans, bool gradients) {
         std::size_t parameter = 0;
         for (const auto& one : spans) add(one.data(), one.size() * sizeof(*one.data()), parameter++, gradients);
     }
-    /// \throws error bad_input that names two of them that share memory
+    /// \throws error bad_input that names two parameters or gradients that share memory
     void check(const ParameterLabels& labels);
 
 private:
@@ -40,8 +40,8 @@ private:
         bool gradient;
     };
     static int by_address(const void* a, const void* b);
-    /// Sorts; returns a piece that begins before the end of the one before it, of parameters rather
-    /// than of gradients; 0: there is none.
+    /// Sorts the ranges by address. Returns a range that begins before the end of the one before
+    /// it, preferably one of parameters; 0: there is none.
     std::size_t find_overlap();
 
     List<Piece> pieces_;
@@ -70,8 +70,8 @@ UNISONO_DEFINITION int OwnMemory::by_address(const void* a, const void* b) {
 }
 
 UNISONO_DEFINITION std::size_t OwnMemory::find_overlap() {
-    // Not std::sort, whose instantiation would cost every program that includes this. If any two
-    // overlap, then two do that follow one another.
+    // Not std::sort, since its instantiation would slow every program that includes this header. If
+    // two ranges overlap, then two neighbours in the order of addresses do.
     if (!pieces_.empty()) std::qsort(pieces_.data(), pieces_.size(), sizeof(Piece), &OwnMemory::by_address);
     std::size_t found = 0;
     const auto gradients = [&](std::size_t i) { return int{pieces_[i - 1].gradient} + int{pieces_[i].gradient}; };

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// A model in units with all its memory, on every rank: for the policies that do not shard
+/// Runs a model in units with all its memory on every rank, for policies that do not shard
 /// gradients.
 ///
 ///     un::ResidentUnits model(world, network);
@@ -21,8 +21,8 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// Holds the parameters of a model in units, one parameter per unit, in the group's memory. The
-/// model in units must outlive it. Checkpoints equal those of the model in units itself. The order
-/// in which the model asks for units is not checked.
+/// model in units must outlive it. Its checkpoints equal those of the model in units. It does not
+/// check the order in which the model asks for units.
 template <unit_model M>
 class ResidentUnits : public detail::WrappedModel<M> {
     using T = typename M::Element;
@@ -90,14 +90,14 @@ public:
     }
 
 private:
-    /// One call of the model, and the trainer's pass; nullptr where nothing is trained.
+    /// One call of the model, with the trainer's pass; null if nothing is trained.
     class Call final : private detail::UnitKeeper<T> {
     public:
         Call(ResidentUnits& of, Pass* outer)
             : of_(&of), outer_(outer), pass_(outer != nullptr ? outer->facts() : PassFacts{}, *this) {}
 
         [[nodiscard]] UnitPass<T>& pass() { return pass_; }
-        /// Passes on to the trainer what the model has reported so far.
+        /// Reports to the trainer what the model has reported so far.
         void tell() {
             if (pass_.counted_tokens()) outer_->count_tokens(pass_.tokens() - outer_->tokens());
             if (pass_.asked_for_scale()) static_cast<void>(outer_->loss_scale());
@@ -107,7 +107,7 @@ private:
         std::span<const T> acquire(std::size_t unit) override { return checked(of_->parameters_, unit); }
         void release() noexcept override {}
         std::span<T> gradient(std::size_t unit) override { return checked(of_->gradients_, unit); }
-        void complete(std::size_t unit) override { // no_parameter, too: progress
+        void complete(std::size_t unit) override { // also called with no_parameter, for progress
             if (outer_ == nullptr) return;
             tell();
             outer_->ready(unit);

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Models whose parameters are tensors with strides (un::StridedTensor): views, transposed or
-/// padded ones. Not in the umbrella.
+/// Models whose parameters are tensors with strides (un::StridedTensor): views, transposed tensors,
+/// padded tensors. Not in the umbrella.
 ///
 ///     Network network;                     // parameter_tensors(), gradient_tensors(): ranges
 ///     un::WithStrides model(network);
@@ -29,7 +29,7 @@ UNISONO_NAMESPACE_BEGIN
 
 /// Memory of a tensor that another object owns: element (i, j, ...) is data[i * strides[0] + j *
 /// strides[1] + ...]. A scalar has no sizes. Strides may be negative; no two elements may share
-/// memory (as those of a broadcast view do).
+/// memory, as they do in a broadcast view.
 template <floating_element T>
 struct StridedTensor {
     using Element = T;
@@ -42,8 +42,8 @@ struct StridedTensor {
         for (const std::size_t size : sizes) product *= size;
         return product;
     }
-    /// True if the rows follow one another without gaps: the memory is one span in the order of the
-    /// elements.
+    /// True if the rows follow one another without gaps, so that the memory is one span in the
+    /// order of the elements.
     [[nodiscard]] bool contiguous() const {
         std::size_t expected = 1;
         for (std::size_t i = sizes.size(); i-- > 0;) {
@@ -59,7 +59,7 @@ struct StridedTensor {
             if (strides[i] < 0) back += static_cast<std::ptrdiff_t>(sizes[i] - 1) * strides[i];
         return data + back;
     }
-    /// Bytes from there to the end of the last element.
+    /// The number of bytes from `first()` to the end of the last element.
     [[nodiscard]] std::size_t reach() const {
         if (count() == 0) return 0;
         std::size_t elements = 1;
@@ -92,8 +92,9 @@ struct StridedTensor {
 
 namespace detail {
 
-/// True if no two elements can share memory: each stride is longer than all that lies within it.
-/// (Some interleaved tensors without overlap are refused, too; no library makes them.)
+/// True if no two elements can share memory: each stride is longer than the extent of all smaller
+/// strides. (Also refuses some interleaved tensors that do not overlap; no library makes such
+/// tensors.)
 template <class T>
 bool elements_apart(const StridedTensor<T>& tensor) {
     std::vector<std::pair<std::size_t, std::size_t>> dimensions; // stride, size
@@ -114,21 +115,21 @@ bool elements_apart(const StridedTensor<T>& tensor) {
 
 } // namespace detail
 
-/// Makes a model for the trainer from one whose `parameter_tensors()` and `gradient_tensors()` are
-/// ranges of StridedTensor, all of one element type, and whose call (batch, pass) adds to its
-/// gradients. Tensors that are contiguous, together with their gradients, are trained in place. The
-/// others have a contiguous copy here. Each call (training, `evaluate`, `predict`, `refresh`)
-/// writes the model's tensors from the copies, so that other writes to them are lost. Whenever a
-/// call of a trainer returns or throws, or calls `on_update`, the model's tensors are current.
-/// After other code writes to `parameters()`, the trainer sees the change at its next call, and the
-/// model at the next `parameters()` or `refresh()`. The model must outlive this object, and its
-/// memory must not move.
+/// Makes a model for the trainer from a model whose `parameter_tensors()` and `gradient_tensors()`
+/// are ranges of StridedTensor, all of one element type, and whose call (batch, pass) adds to its
+/// gradients. A tensor that is contiguous, and whose gradient is, is trained in place. Other
+/// tensors have a contiguous copy here. Each call (training, `evaluate`, `predict`, `refresh`)
+/// writes the model's tensors from the copies, so other writes to them are lost. The model's
+/// tensors are current whenever a call of a trainer returns, throws, or calls `on_update`. After
+/// other code writes to `parameters()`, the trainer sees the change at its next call, and the model
+/// at the next `parameters()` or `refresh()`. The model must outlive this object, and its memory
+/// must not move.
 ///
 /// Memory: two elements for each element of a tensor that is not contiguous. Cost of a call: those
-/// tensors are written once, and their gradients read once, added and zeroed. Checkpoints have the
-/// tensors' sizes, in row-major order. Names and buffers are the model's own.
+/// tensors are written once, and their gradients are read once, added and zeroed. Checkpoints have
+/// the tensors' sizes, in row-major order. Names and buffers are the model's own.
 /// Errors: bad_input (sizes and strides, or a parameter and its gradient, that do not match;
-/// elements that overlap, of one tensor or of several).
+/// overlapping elements of one tensor or of several).
 template <class M>
 class WithStrides : public detail::ImageOfModel<WithStrides<M>, M> {
     using Frame = detail::ImageOfModel<WithStrides<M>, M>;
@@ -166,7 +167,7 @@ public:
     }
 
     /// Writes the model's tensors from `parameters()`. Call it after code other than a trainer
-    /// wrote to `parameters()`, before the model is used by itself.
+    /// wrote to `parameters()`, before you use the model by itself.
     void refresh() {
         for (const Tensor& one : tensors_) {
             const Element* from = one.own_parameter.data();
@@ -180,7 +181,7 @@ public:
 private:
     struct Tensor {
         StridedTensor<Element> parameter = {}, gradient = {};
-        std::vector<Element> own_parameter = {}, own_gradient = {}; ///< empty where the tensors are trained in place
+        std::vector<Element> own_parameter = {}, own_gradient = {}; ///< empty if the tensors are trained in place
         [[nodiscard]] bool copied() const { return !own_parameter.empty(); }
     };
 
@@ -216,8 +217,9 @@ private:
         std::uintptr_t begin, end;
     };
 
-    /// Tensors may be interleaved, as the columns of one matrix are: only of those elements are
-    /// compared. Parameters come first, so that they are named rather than their gradients.
+    /// Refuses tensors that share elements. Tensors may be interleaved, as the columns of a matrix
+    /// are, so elements are compared, but only if their boxes overlap. Parameters are checked
+    /// first, so that an error names them rather than their gradients.
     void refuse_shared_elements() {
         std::vector<Box> boxes;
         const auto add = [&](std::size_t p, const StridedTensor<Element>& tensor, bool gradient) {
@@ -238,7 +240,7 @@ private:
             if (next - i > 1) refuse_shared_within(std::span(boxes).subspan(i, next - i), end);
         }
     }
-    /// Memory: a bit for each element from the first box's begin to `end`.
+    /// Memory: one bit for each element from the begin of the first box to `end`.
     void refuse_shared_within(std::span<const Box> boxes, std::uintptr_t end) {
         const std::uintptr_t begin = boxes.front().begin;
         const bool aligned = std::all_of(boxes.begin(), boxes.end(),

@@ -1,13 +1,14 @@
 #pragma once
 
 /// \file
-/// A model in units: it holds neither parameters nor gradients, but asks the trainer for those of
-/// one unit (such as a layer) after another. So a rank need not hold all of them at a time.
+/// A model in units holds neither parameters nor gradients. It asks the trainer for those of one
+/// unit (such as a layer) after another. So a rank need not hold all of them at the same time.
 ///
 /// Members:
-/// - `using Element = float` (or double; 16 bits with MasterWeights): of parameters and gradients;
-/// - `units()`: a range of sizes, the elements of each unit in the order of the forward pass; none
-///   is empty;
+/// - `using Element = float` (or double; 16 bits with MasterWeights): the type of parameters and
+///   gradients;
+/// - `units()`: a range of sizes: the number of elements of each unit, in the order of the forward
+///   pass; no unit is empty;
 /// - `initialise(unit, std::span<Element>)`: writes a unit's first values. Called once for each
 ///   unit, in order, on every rank; the values of rank 0 are used;
 /// - `model(batch, UnitPass<Element>&)`: one micro-batch, forward and backward; returns the loss;
@@ -15,12 +16,12 @@
 /// - `predict(batch, UnitPass<Element>&)` (optional): a forward pass, as in model.hpp.
 ///
 /// On a device (docs/device.md) the model also has `stream()`, and gets `DeviceSpan`s:
-/// initialise(unit, DeviceSpan<Element>), and as its pass a DeviceUnitPass<Element>. Work that it
-/// has enqueued on its stream before it releases a unit's memory runs before that memory is
-/// overwritten.
+/// initialise(unit, DeviceSpan<Element>), and a DeviceUnitPass<Element> as its pass. Before a
+/// unit's memory is overwritten, the work runs that the model had enqueued on its stream when it
+/// released the memory.
 ///
 /// `gradient_kind`, `parameter_names()`, `parameter_shapes()`, `buffers()` and `buffer_names()` are
-/// as in model.hpp, where a unit is one parameter.
+/// as in model.hpp; each unit is one parameter.
 ///
 /// A unit's memory belongs to the model from the call that asks for it to the end of the returned
 /// object:
@@ -40,12 +41,12 @@
 ///
 /// Laws (a violation is refused, with the unit)
 /// - The model asks for units in order, 0 to n - 1, and then, in a training call, from n - 1 to 0.
-///   It may leave out some, and may ask for one again before the next. So all ranks move the same
-///   units in the same order, including ranks without a micro-batch.
-/// - The backward pass begins with the last unit, or where a gradient is asked for.
-/// - The model holds the parameters of one unit at a time. A gradient is complete when `ready` says
-///   so, when the model asks for the next unit, or when the call ends.
-/// - Tokens (`pass.count_tokens`) are counted before the first gradient is complete.
+///   It may leave out units, and may ask for a unit again before the next. So all ranks move the
+///   same units in the same order, even if a rank has no micro-batch.
+/// - The backward pass begins with the last unit, or when a gradient is asked for.
+/// - The model holds the parameters of one unit at a time. A gradient is complete when the model
+///   calls `ready`, when it asks for the next unit, or when the call ends.
+/// - The model counts tokens (`pass.count_tokens`) before the first gradient is complete.
 
 #include "unisono/model/model.hpp"
 #include "unisono/model/pass.hpp"
@@ -57,7 +58,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The interface of a pass to the object that holds the memory.
+/// The interface between a pass and the object that holds the memory.
 template <class T>
 class UnitKeeper {
 public:
@@ -72,7 +73,7 @@ protected:
 
 } // namespace detail
 
-/// The parameters of a unit, which the model may read during this object's life. Converts to a
+/// The parameters of a unit. The model may read them during this object's lifetime. Converts to a
 /// span.
 template <class T>
 class UnitParameters {
@@ -108,13 +109,13 @@ public:
               &keeper),
           keeper_(&keeper) {}
 
-    /// A unit's parameters. May wait for the slices of other ranks; the next unit's slices are then
-    /// on their way.
+    /// A unit's parameters. May wait for the slices of other ranks. Then the next unit's slices are
+    /// being gathered.
     /// \throws error bad_input: out of order, or another unit is still held
     [[nodiscard]] UnitParameters<T> parameters(std::size_t unit) { return {*keeper_, unit}; }
 
-    /// Memory for this micro-batch's gradient of the unit, zero at first, in the backward pass. The
-    /// same memory if asked for again. Valid until the gradient is complete.
+    /// Memory for this micro-batch's gradient of the unit in the backward pass, zero at first. A
+    /// second call returns the same memory. Valid until the gradient is complete.
     /// \throws error bad_input: out of order, complete already, or not a training pass
     [[nodiscard]] std::span<T> gradient(std::size_t unit) { return keeper_->gradient(unit); }
 
@@ -130,7 +131,7 @@ public:
 
     [[nodiscard]] DeviceSpan<const T> span() const { return {held_.data(), held_.size()}; }
     [[nodiscard]] operator DeviceSpan<const T>() const { return span(); } // NOLINT(google-explicit-constructor)
-    [[nodiscard]] const T* data() const { return held_.data(); }          ///< an address of the device's
+    [[nodiscard]] const T* data() const { return held_.data(); }          ///< a device address
     [[nodiscard]] std::size_t size() const { return held_.size(); }
 
 private:

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Policy: how much each micro-batch counts. An update's gradient is a weighted sum over its
+/// Policy: the weight of each micro-batch. An update's gradient is a weighted sum over its
 /// micro-batches,
 ///
 ///     sum_i multiplier_i * g_i / sum_i divisor_i,
@@ -33,20 +33,20 @@ UNISONO_NAMESPACE_BEGIN
 /// The facts of a micro-batch that a weighing policy gets.
 struct MicroBatchFacts {
     double samples = 1;
-    double tokens = 0; ///< what the model counted by `pass.count_tokens`
+    double tokens = 0; ///< tokens that the model counted by `pass.count_tokens`
     GradientKind kind = GradientKind::mean;
 };
 
-/// How a micro-batch counts: its gradient times `multiplier`, in a sum that is divided by the sum
-/// of all `divisor`s.
+/// The weight of a micro-batch: its gradient is multiplied by `multiplier`, and the sum of all
+/// gradients is divided by the sum of all `divisor`s.
 struct Share {
     double multiplier = 1;
     double divisor = 1;
 };
 
-/// Laws: a pure function of the facts; multiplier and divisor finite and not negative.
-/// `needs_samples`, `needs_tokens`: which facts must be known (the trainer refuses a batch that
-/// does not give them).
+/// Laws: a pure function of the facts; multiplier and divisor are finite and not negative.
+/// `needs_samples`, `needs_tokens`: the facts that must be known (the trainer refuses a batch that
+/// does not provide them).
 template <class W>
 concept weighing = policy_of<W, Family::weighing> && requires(const W& w, const MicroBatchFacts& facts) {
     { w.share(facts) } -> std::same_as<Share>;
@@ -54,7 +54,8 @@ concept weighing = policy_of<W, Family::weighing> && requires(const W& w, const 
     { W::needs_tokens } -> detail::converts_to<bool>;
 };
 
-/// Every micro-batch has the same weight, whatever its size: the mean of the replicas' gradients.
+/// Every micro-batch has the same weight, whatever its size: the update has the mean of the
+/// replicas' gradients.
 struct ReplicasAlike {
     static constexpr std::string_view name = "replicas alike";
     static constexpr Family family = Family::weighing;

@@ -16,8 +16,7 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// A model in two halves.
-/// - `forward(batch)` returns a span of outputs, sample after sample, valid until the next
-///   `forward`.
+/// - `forward(batch)` returns a span of outputs, sample by sample, valid until the next `forward`.
 /// - `backward(batch, output_gradients)` adds to `gradients()`; called at most once after a
 ///   `forward` of the same batch.
 template <class M, class Batch>
@@ -28,7 +27,7 @@ concept two_way_model = model<M> && requires(M& m, const Batch& batch) {
 };
 
 /// `loss(outputs, batch, output_gradients)` returns the loss of the micro-batch and *writes* its
-/// gradient with respect to the outputs (without LossScaling's factor, which is applied here).
+/// gradient with respect to the outputs (without LossScaling's factor, which WithLoss applies).
 /// Refers to the model, which must outlive this object. Cost: one buffer of the size of the
 /// outputs.
 template <model M, class Loss>

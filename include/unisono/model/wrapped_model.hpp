@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The parts of a model that a wrapper passes on unchanged.
+/// Wrappers of models: they forward the optional members of a model unchanged.
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/value.hpp"
@@ -16,8 +16,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Refers to the model, which must outlive this object and not move. The wrapper states what M must
-/// be.
+/// Refers to the model, which must outlive this object and not move. The derived wrapper states the
+/// requirements on M.
 template <class M>
 class WrappedModel {
 public:
@@ -45,13 +45,13 @@ public:
     {
         return model_->buffers();
     }
-    /// Passes sums over the parts of a split model on (parallel/).
+    /// Forwards sums over the stages of a split model (parallel/).
     void sum_over_parts(std::span<double> values)
         requires requires(M& m) { m.sum_over_parts(values); }
     {
         model_->sum_over_parts(values);
     }
-    /// For checkpoints of a split model: all its parameters, and which of them are here.
+    /// For checkpoints of a split model: all its parameters, and which of them are on this rank.
     [[nodiscard]] auto whole_parameters() const
         requires requires(M& m) { m.whole_parameters(); }
     {
@@ -68,8 +68,8 @@ private:
     M* model_;
 };
 
-// For a model that computes with a copy of its parameters, or wraps one that does. Other models
-// ignore this.
+// For a model that computes with a copy of its parameters, or that wraps such a model. Other models
+// ignore these calls.
 
 template <class M>
 void age_image(M& model) {
@@ -82,8 +82,9 @@ void show_image(M& model) {
     else if constexpr (requires { model.wrapped(); }) show_image(model.wrapped());
 }
 
-/// Exists during a call of a trainer. At its start, other code may have written parameters through
-/// a span: the copy counts as out of date. At its end, also by an exception, the copy is current.
+/// Its lifetime is a call of a trainer. At the start other code may have written parameters through
+/// a span, so the copy counts as out of date. At the end, also after an exception, the copy is
+/// current.
 template <class M>
 class ShowsImage {
 public:
@@ -96,7 +97,7 @@ public:
         } else {
             try {
                 show_image(*model_);
-            } catch (...) { // the exception in flight says more
+            } catch (...) { // the exception in flight is more informative
             }
         }
     }
@@ -107,7 +108,7 @@ private:
 };
 
 /// The pass of a model whose gradients a wrapper moves to the trainer's memory. Calls take(p) once
-/// for each parameter: as soon as the model says that it is ready, or in `finish`, after the model
+/// for each parameter: as soon as the model reports it as ready, or in `finish`, after the model
 /// has returned.
 template <class Take>
 class TakingPass {
@@ -131,14 +132,14 @@ private:
     void ready(std::size_t parameter) {
         tell();
         if (parameter < taken_.size()) take_once(parameter);
-        outer_.ready(parameter); // refuses what is wrong
+        outer_.ready(parameter); // refuses an invalid parameter
     }
     void take_once(std::size_t p) {
         if (taken_[p]) return;
         taken_[p] = true;
         take_(p);
     }
-    /// Passes on to the trainer what the model has reported so far.
+    /// Reports to the trainer what the model has reported so far.
     void tell() {
         if (inner_.counted_tokens()) outer_.count_tokens(inner_.tokens() - outer_.tokens());
         if (inner_.asked_for_scale()) static_cast<void>(outer_.loss_scale());
@@ -150,15 +151,15 @@ private:
     Take take_;
 };
 
-/// The base of a wrapper with parameters and gradients of its own, of which the model's parameters
-/// are a converted copy. It writes the model's parameters before each call of the model. As soon as
-/// a gradient of the model is complete, it moves it to the trainer's memory and zeroes it. A
-/// trainer writes the copy before each of its own calls returns (`show_image`), and says when the
-/// copy is out of date (`age_image`); calls of the model write it again only then. `parameters()`
-/// of a wrapper gives write access, and so ages the copy.
+/// The base of a wrapper that has parameters and gradients of its own; the model's parameters are a
+/// converted copy of them. It writes the model's parameters before each call of the model. As soon
+/// as a gradient of the model is complete, it moves the gradient to the trainer's memory and zeroes
+/// it. A trainer writes the copy before each of its own calls returns (`show_image`), and tells
+/// when the copy is out of date (`age_image`); calls of the model write it again only then.
+/// `parameters()` of a wrapper gives write access, so it also marks the copy as out of date.
 ///
-/// `Wrapper` derives from this base and has `refresh()`, which writes the model's parameters, and
-/// optionally `fresh()`, which says that this is not needed now. It also has, for this base alone,
+/// `Wrapper` derives from this base. It has `refresh()`, which writes the model's parameters, and
+/// optionally `fresh()`, which is true if they are current. For this base alone it also has
 /// `take(p)`, which adds the model's p-th gradient to the trainer's and zeroes the model's, and
 /// `zero(p)`, which only zeroes it. It calls `expect(parameters)` once.
 template <class Wrapper, class M>
@@ -195,14 +196,14 @@ public:
         return this->wrapped().predict(batch);
     }
 
-    /// Marks the model's copy as out of date: parameters may have changed since it was written. For
-    /// trainers.
+    /// Marks the model's copy as out of date: parameters may have changed since it was written.
+    /// Called by trainers.
     void age_image() {
         shown_ = false;
         detail::age_image(this->wrapped());
     }
-    /// Writes the model's copy, and that of a wrapped model; current until `age_image`. For
-    /// trainers.
+    /// Writes the model's copy, and that of a wrapped model. They stay current until `age_image`.
+    /// Called by trainers.
     void show_image() {
         renew();
         shown_ = true;
@@ -223,9 +224,9 @@ private:
     }
     Wrapper& self() { return static_cast<Wrapper&>(*this); }
 
-    List<bool> taken_;   ///< in this call
+    List<bool> taken_;   ///< the gradient was taken in this call
     bool clean_ = true;  ///< the model's gradients are zero
-    bool shown_ = false; ///< a trainer lives, and nothing has changed since it wrote the model's parameters
+    bool shown_ = false; ///< a trainer exists, and nothing has changed since it wrote the model's parameters
 };
 
 } // namespace detail

@@ -1,15 +1,15 @@
 #pragma once
 
 /// \file
-/// Metrics of an elastic world (elastic/world.hpp), whose first rank may be lost: each other rank
-/// keeps the numbers of the last update until it is certain that they are in the file, and goes on
-/// writing if it becomes the first.
+/// Metrics of an elastic world (elastic/world.hpp), whose first rank may be lost. Each other rank
+/// keeps the numbers of the last update until it is certain that they are in the file. A rank that
+/// becomes the first continues the file.
 ///
-/// An update is committed only after the first rank has told its file of the one before, since all
-/// ranks make updates together. So the numbers of one update at most may be missing when the first
-/// rank is lost, or be in the file already though the update is repeated. The end of the file says
-/// which. After a change ranks may also go back to a snapshot: what they make again is in the file,
-/// up to the last update there.
+/// All ranks make updates together, so an update is committed only after the first rank has written
+/// the numbers of the update before. Thus, when the first rank is lost, the numbers of at most one
+/// update may be missing, or may already be in the file although the update is repeated. The end of
+/// the file shows which. After a change ranks may also return to a snapshot: the updates that they
+/// repeat are in the file, up to the last update there.
 
 #include "unisono/core/config.hpp"
 
@@ -35,14 +35,14 @@ struct Scalar {
 
 namespace detail {
 
-/// The changes of a world since some time.
+/// The changes of a world since a given time.
 struct ChangeSums {
     std::size_t count = 0;
-    double lost = 0, added = 0;                                               ///< ranks
+    double lost = 0, added = 0;                                               ///< number of ranks
     double recovery = 0, ending = 0, agreeing = 0, meeting = 0, starting = 0; ///< seconds
 };
 
-/// A look at an elastic world whose type does not matter.
+/// A view of an elastic world without its type.
 class ChangingWorld {
 public:
     template <class World>
@@ -52,12 +52,12 @@ public:
           epoch_([](const void* one) { return static_cast<std::uint64_t>(static_cast<const World*>(one)->epoch()); }),
           changes_([](const void* one) { return static_cast<const World*>(one)->changes().size(); }),
           sums_([](const void* one, std::size_t from) { return sums_of(*static_cast<const World*>(one), from); }) {}
-    /// Of the current world; -1 where this rank is in none.
+    /// This rank's number in the current world; -1 if it is in none.
     [[nodiscard]] int rank() const { return rank_(world_); }
     [[nodiscard]] int size() const { return size_(world_); }
     [[nodiscard]] std::uint64_t epoch() const { return epoch_(world_); }
     [[nodiscard]] std::size_t changes() const { return changes_(world_); }
-    /// Of all changes but the first `from`.
+    /// The sums of all changes but the first `from`.
     [[nodiscard]] ChangeSums sums(std::size_t from) const { return sums_(world_, from); }
 
 private:
@@ -87,7 +87,7 @@ private:
     ChangeSums (*sums_)(const void*, std::size_t);
 };
 
-/// Whether the ranks of such a world may be lost.
+/// A world whose ranks may be lost.
 template <class World>
 concept changing_world = requires(const World& world) {
     world.changes();
@@ -95,21 +95,21 @@ concept changing_world = requires(const World& world) {
     world.size();
 };
 
-/// The numbers of an update, until they are in the file.
+/// The numbers of an update, kept until they are in the file.
 struct KeptUpdate {
     std::uint64_t number = 0;
     std::vector<Scalar> scalars = {};
 };
 
-/// The part of a file of metrics that is there over an elastic world alone.
+/// The state of a file of metrics that only elastic worlds need.
 struct WorldWatch {
     ChangingWorld world;
-    std::size_t seen = 0;              ///< changes before the last report
-    std::size_t told = 0;              ///< changes that are in the file
-    bool told_first = false;           ///< the world's size is in it
-    std::vector<KeptUpdate> kept = {}; ///< the last report's, and those that may be missing
-    std::uint64_t last_in_file = 0;    ///< update, as far as this rank knows
-    bool again = false;                ///< updates up to that one may be made again
+    std::size_t seen = 0;              ///< number of changes before the last report
+    std::size_t told = 0;              ///< number of changes that are in the file
+    bool told_first = false;           ///< the world's size is in the file
+    std::vector<KeptUpdate> kept = {}; ///< the last update's numbers, and those that may be missing in the file
+    std::uint64_t last_in_file = 0;    ///< the last update in the file, as far as this rank knows
+    bool again = false;                ///< updates up to `last_in_file` may be repeated
 };
 
 /// The last update in a file, and its time.
@@ -123,26 +123,25 @@ inline std::int64_t size_of_file(const std::string& path) {
     return ::stat(path.c_str(), &found) == 0 ? static_cast<std::int64_t>(found.st_size) : 0;
 }
 
-/// The end of a file, at most `most` bytes of it, from `from` on.
+/// The bytes of a file from `from` on, but at most the last `most` bytes.
 inline std::string end_of_file(const std::string& path, std::int64_t from, std::int64_t most) {
     const std::int64_t size = size_of_file(path), first = size - from > most ? size - most : from;
-    if (size <= first) return {}; // a pipe, too: to open it could wait for ever
+    if (size <= first) return {}; // also for a pipe, which could block when it is opened
     std::FILE* const file = std::fopen(path.c_str(), "rb");
     if (file == nullptr) return {};
     std::string text(static_cast<std::size_t>(size - first), '\0');
     if (std::fseek(file, static_cast<long>(first), SEEK_SET) != 0) text.clear();
     text.resize(std::fread(text.data(), 1, text.size(), file));
-    static_cast<void>(std::fclose(file)); // it was only read
+    static_cast<void>(std::fclose(file)); // an error does not matter, since the file was only read
     return text;
 }
 
-/// Cuts `bytes` bytes off a file's end; false if the system does not.
+/// Removes `bytes` bytes at the end of a file. Returns false if that fails.
 inline bool cut_off_end(const std::string& path, std::size_t bytes) {
     return ::truncate(path.c_str(), static_cast<off_t>(size_of_file(path) - static_cast<std::int64_t>(bytes))) == 0;
 }
 
-/// The end of a file of lines, at most a MiB of it. What a rank that was killed has written of a
-/// line is cut off.
+/// The last lines of a file, at most 1 MiB. Removes a part of a line that a killed rank has left.
 inline std::string end_of_lines(const std::string& path, std::int64_t from) {
     std::string text = end_of_file(path, from, std::int64_t{1} << 20);
     const std::size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
@@ -150,9 +149,9 @@ inline std::string end_of_lines(const std::string& path, std::int64_t from) {
     return text;
 }
 
-/// Whether what is added to a file must begin with a newline, since its last line has none. First
-/// cuts off a part of a line that a killed process has left: `is_part` knows it. Only of regular
-/// files: pipes and terminals have nothing to cut.
+/// True if text that is appended to a file must begin with a newline, because the last line has
+/// none. Before that, removes a part of a line that a killed process has left: `is_part` recognises
+/// it. Only for regular files, since pipes and terminals have nothing to remove.
 template <class IsPart>
 bool needs_newline(const std::string& path, IsPart is_part) {
     struct stat found {};

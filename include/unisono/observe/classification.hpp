@@ -13,7 +13,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The share of right predictions; NaN before the first prediction.
+/// The share of correct predictions; NaN before the first prediction.
 class AccuracyMetric {
 public:
     static constexpr std::string_view name = "accuracy";
@@ -70,13 +70,13 @@ namespace detail {
 
 __extension__ using PairCount = unsigned __int128;
 
-/// Takes groups of equal scores, from the lowest score up. The area under the ROC curve is the
-/// share of (positive, negative) pairs in which the positive sample has the higher score; ties
-/// count half (Mann & Whitney 1947).
+/// Takes groups of equal scores in ascending order. The area under the ROC curve is the share of
+/// (positive, negative) pairs in which the positive sample has the higher score; ties count half
+/// (Mann & Whitney 1947).
 class RankedPairs {
 public:
     void add(std::uint64_t positives, std::uint64_t negatives) {
-        // Twice the number of won pairs, so that a tie is a whole number.
+        // Twice the number of won pairs, so that half a pair is a whole number.
         won_twice_ += PairCount{positives} * (PairCount{2} * negatives_ + negatives);
         positives_ += positives;
         negatives_ += negatives;
@@ -114,7 +114,7 @@ private:
 };
 
 /// The area under the ROC curve of scores in [0, 1] that are rounded down to one of `Bins` equal
-/// bins (others count as 0 or 1). 16 bytes per bin, for any number of samples.
+/// bins (other scores count as 0 or 1). Memory: 16 bytes per bin, for any number of samples.
 template <std::size_t Bins = 1024>
 class BinnedAucMetric {
     static_assert(Bins > 0);
@@ -182,15 +182,15 @@ UNISONO_DEFINITION void AucMetric::save(std::vector<double>& out) const {
 }
 
 UNISONO_DEFINITION void AucMetric::merge(const AucMetric& other) {
-    const std::size_t count = other.state_.size(); // `other` may be this one
+    const std::size_t count = other.state_.size(); // `other` may be this object
     state_.reserve(state_.size() + count);
     for (std::size_t i = 0; i < count; ++i) state_.push_back(other.state_[i]);
 }
 
 UNISONO_DEFINITION double AucMetric::value() const {
     std::vector<double> sorted = state_;
-    // Not std::sort, whose instantiation would cost every program that includes this a quarter
-    // of a second.
+    // Not std::sort, since its instantiation would add a quarter of a second to the compilation of
+    // every program that includes this header.
     if (!sorted.empty()) std::qsort(sorted.data(), size(), 2 * sizeof(double), by_score);
     detail::RankedPairs pairs;
     for (std::size_t i = 0; i < sorted.size();) {

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A sum of doubles without rounding errors, so that no split over ranks and no order can change
-/// it.
+/// A sum of doubles without rounding errors. It does not depend on the order, or on how the addends
+/// are split over ranks.
 
 #include "unisono/core/config.hpp"
 #include "unisono/core/math.hpp"
@@ -14,10 +14,11 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Adds doubles in a fixed-point number that is wide enough for all of them; `value()` is the exact
-/// sum, rounded once to nearest (ties to even). Merging and any order of adding give the same bits.
-/// 568 bytes, trivially copyable.
-/// Cost of an addition: three integer additions. Infinities and NaN are kept aside and win.
+/// Adds doubles in a fixed-point number that is wide enough for all of them. `value()` is the exact
+/// sum, rounded once to nearest (ties to even). The bits do not depend on merging or on the order
+/// of additions. 568 bytes, trivially copyable.
+/// Cost of an addition: three integer additions. Infinities and NaN are kept separately and
+/// determine the result.
 /// Source: Kulisch, Computer Arithmetic and Validity, 2008, chapter 8.
 class ExactSum {
 public:
@@ -32,7 +33,7 @@ public:
         const std::uint64_t significand = exponent == 0 ? fraction : fraction | 0x10000000000000U;
         const unsigned shift = exponent == 0 ? 0 : exponent - 1; // in units of 2^-1074
         const std::size_t at = shift / 32;
-        // The significand moved by 0 to 31 bits spans three limbs of 32 bits.
+        // The significand, shifted by 0 to 31 bits, covers three limbs of 32 bits.
         const std::uint64_t low = (significand & 0xffffffffU) << (shift % 32);
         const std::uint64_t high = (significand >> 32) << (shift % 32);
         const auto first = static_cast<std::int64_t>(low & 0xffffffffU);
@@ -45,8 +46,8 @@ public:
         if (++pending_ == most_pending) carry();
     }
 
-    /// Adds a * b exactly, unless the product underflows; a product beyond the range of a double is
-    /// added as an infinity, whatever its factors are.
+    /// Adds a * b exactly, unless the product underflows. A product beyond the range of double is
+    /// added as an infinity.
     void add_product(double a, double b) {
         const double product = a * b;
         add(product);
@@ -57,17 +58,17 @@ public:
 
     [[nodiscard]] double value() const;
 
-    /// The state as integers whose sums over ranks are the state of the sum: what an all_reduce
-    /// needs. For up to 2^30 ranks.
+    /// The state as integers. The sum of these integers over ranks is the state of the total, so an
+    /// all_reduce can add them. For up to 2^30 ranks.
     static constexpr std::size_t words = 69 + 3;
     void save(std::int64_t* out) const;
     [[nodiscard]] static ExactSum load(const std::int64_t* in);
 
 private:
-    static constexpr std::size_t limb_count = 69;           // 2098 bits of doubles, and 110 for sums of many
-    static constexpr std::uint32_t most_pending = 1U << 28; // additions until 2^62 could be reached
+    static constexpr std::size_t limb_count = 69;           // 2098 bits for a double, and 110 bits for sums of many
+    static constexpr std::uint32_t most_pending = 1U << 28; // after this number of additions a limb could reach 2^62
 
-    /// Brings limbs 0 to the last but one into [0, 2^32); the last takes the sign.
+    /// Brings all limbs but the last into [0, 2^32); the last limb takes the sign.
     void carry() {
         for (std::size_t i = 0; i + 1 < limb_count; ++i) {
             limbs_[i + 1] += limbs_[i] >> 32;
@@ -76,7 +77,7 @@ private:
         pending_ = 0;
     }
 
-    /// Of a carried, not negative number.
+    /// For a number that is carried and not negative.
     [[nodiscard]] double round() const;
 
     std::int64_t limbs_[limb_count] = {};
@@ -101,11 +102,11 @@ UNISONO_DEFINITION void ExactSum::merge(const ExactSum& other) {
 }
 
 UNISONO_DEFINITION double ExactSum::value() const {
-    if (special_ != special_) return std::numeric_limits<double>::quiet_NaN(); // whichever it was
+    if (special_ != special_) return std::numeric_limits<double>::quiet_NaN(); // for any NaN
     if (special_ != 0) return special_;
     ExactSum magnitude = *this;
     magnitude.carry();
-    const bool negative = magnitude.limbs_[limb_count - 1] < 0; // after the carry all others are not
+    const bool negative = magnitude.limbs_[limb_count - 1] < 0; // after the carry all other limbs are not negative
     if (negative) {
         for (std::int64_t& limb : magnitude.limbs_) limb = -limb;
         magnitude.carry();
@@ -139,9 +140,9 @@ UNISONO_DEFINITION double ExactSum::round() const {
     while (top > 0 && limbs_[top - 1] == 0) --top;
     if (top == 0) return 0;
     --top;
-    // The highest 64 bits that begin with a one, and whether anything lies below.
+    // The highest 64 bits that begin with a one, and whether any lower bit is set.
     const auto head = static_cast<std::uint64_t>(limbs_[top]);
-    const int zeros = std::countl_zero(head) - 32; // in a limb of 32 bits
+    const int zeros = std::countl_zero(head) - 32; // leading zeros in a limb of 32 bits
     const std::uint64_t next = top > 0 ? static_cast<std::uint64_t>(limbs_[top - 1]) : 0;
     const std::uint64_t after = top > 1 ? static_cast<std::uint64_t>(limbs_[top - 2]) : 0;
     if (zeros < 0) return std::numeric_limits<double>::infinity(); // more than any double
@@ -149,8 +150,8 @@ UNISONO_DEFINITION double ExactSum::round() const {
     if (zeros != 0) bits |= after >> (32 - zeros);
     bool rest = (after & ((std::uint64_t{1} << (32 - zeros)) - 1)) != 0;
     for (std::size_t i = 2; i < top && !rest; ++i) rest = limbs_[top - i - 1] != 0;
-    // Weight of the lowest of the 64 bits. Numbers below 2^-1022 have fewer bits, all of them
-    // exact in the limbs.
+    // The weight of the lowest of the 64 bits. Numbers below 2^-1022 have fewer bits, which the
+    // limbs hold exactly.
     const int exponent = static_cast<int>(top) * 32 - 1074 - 32 - zeros;
     const std::uint64_t low = bits & 0x7ff;
     std::uint64_t kept = bits >> 11;

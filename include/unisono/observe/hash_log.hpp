@@ -7,11 +7,12 @@
 ///
 ///     17 loss 0x1.8p-1 parameters 0123456789abcdef optimizer fedcba9876543210
 ///
-/// Two runs that promise the same bits have the same lines. The first different line says at which
+/// Two runs that promise the same bits have the same lines. The first different line shows at which
 /// update they differ, and whether in the loss (data, random numbers, the model), in the parameters
 /// or in the optimizer's state.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/hash.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/observe/changing_world.hpp"
 
@@ -24,14 +25,11 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Order-free hash of an array of bits: a sum over elements, each mixed with its index, so that
-/// slices can be hashed separately and added. Equal arrays have equal hashes; different ones with a
-/// probability of 2^-64.
+/// Hashes an array of bits independently of the order: a sum over elements, each mixed with its
+/// index, so that slices can be hashed separately and added. Equal arrays have equal hashes;
+/// different arrays have equal hashes with a probability of 2^-64.
 constexpr std::uint64_t hash_of_element(std::uint64_t index, std::uint64_t bits) {
-    std::uint64_t z = bits + 0x9e3779b97f4a7c15u * (index + 1); // splitmix64's finaliser, twice: a sum must not cancel
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    z ^= z >> 31;
+    std::uint64_t z = detail::split_mix(bits, index); // mixed again, so that terms of the sum do not cancel
     z = (z ^ (z >> 32)) * 0xd6e8feb86659fd93u;
     return z ^ (z >> 32);
 }
@@ -50,7 +48,7 @@ inline std::string hash_text(std::uint64_t hash) {
     return text;
 }
 
-/// A line of a hash log, without its end.
+/// A line of a hash log, without the newline.
 inline std::string hash_line(std::uint64_t update, double loss, const StateHash& hash) {
     return concat({update, " loss ", detail::hexadecimal_text(loss), " parameters ", hash_text(hash.parameters),
                    " optimizer ", hash_text(hash.optimizer)});
@@ -58,15 +56,16 @@ inline std::string hash_line(std::uint64_t update, double loss, const StateHash&
 
 namespace detail {
 
-/// Cuts a hash log off at the first line of this update or a later one, or at a line without an
-/// end, which a killed process has left. Only of regular files: pipes have nothing to cut.
+/// Removes the lines of a hash log from the first line of this update or a later one on, and an
+/// incomplete line that a killed process has left. Only for regular files, since pipes have nothing
+/// to remove.
 inline void keep_hashes_before(const std::string& path, std::uint64_t update) {
     struct stat found {};
     if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) return;
     const std::string text = end_of_file(path, 0, static_cast<std::int64_t>(found.st_size));
     std::size_t kept = 0;
     for (std::size_t end = 0; (end = text.find('\n', kept)) != std::string::npos; kept = end + 1) {
-        std::uint64_t number = 0; // of a comment
+        std::uint64_t number = 0; // stays 0 for a comment
         std::from_chars(text.data() + kept, text.data() + end, number);
         if (number >= update) break;
     }
@@ -77,10 +76,10 @@ inline void keep_hashes_before(const std::string& path, std::uint64_t update) {
 
 /// The first difference of two logs.
 struct LogComparison {
-    bool equal = true;          ///< in the lines that both have, and both have as many, at least one
+    bool equal = true;          ///< all lines are equal, and there is at least one
     bool empty = false;         ///< neither has a line: nothing was compared
-    std::uint64_t compared = 0; ///< equal lines
-    std::string what = {};      ///< text about the first difference; empty if there is none
+    std::uint64_t compared = 0; ///< number of equal lines
+    std::string what = {};      ///< description of the first difference; empty if there is none
 };
 
 /// Compares line by line. Comments (lines that begin with #) and empty lines do not count.

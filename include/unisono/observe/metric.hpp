@@ -1,20 +1,20 @@
 #pragma once
 
 /// \file
-/// Metrics: what a run is judged by, gathered on each rank and merged.
+/// Metrics by which a run is judged, gathered on each rank and merged.
 ///
 /// A metric `M` is copyable and has
-/// - `merge(other)`: takes in what another rank's metric saw;
+/// - `merge(other)`: adds what another rank's metric has seen;
 /// - `value() const`: a number;
-/// and it travels: it is trivially copyable, or has `save(std::vector<double>&) const`, which
-/// appends its state, and `load(std::span<const double>)`, which replaces it. How it is fed
-/// (`add(...)`) is between it and its user.
+/// and can be sent: it is trivially copyable, or has `save(std::vector<double>&) const`, which
+/// appends its state, and `load(std::span<const double>)`, which replaces it. Each metric defines
+/// its own `add(...)`.
 ///
 /// Laws
 /// - A new metric is neutral: merging it changes nothing.
-/// - Merging over any split of the samples gives the value that one rank sees that has them all.
-///   Those here keep this to the bit: they count in integers or sum exactly. The trainer merges in
-///   the order of ranks.
+/// - Merging over any split of the samples gives the value that one rank with all samples would
+///   have. The metrics here give the same bits: they count in integers or sum exactly. The trainer
+///   merges in rank order.
 ///
 /// Menu: MeanMetric (weighted; losses), SumMetric, MaxMetric, MinMetric, AccuracyMetric, F1Metric
 /// (binary), AucMetric (exact; its state grows with the samples), BinnedAucMetric (fixed state,
@@ -56,7 +56,7 @@ concept mergeable_metric = detail::copyable_value<M> && (__is_trivially_copyable
     { other.value() } -> detail::converts_to<double>;
 };
 
-/// A metric's state as bytes, for a gather; their number may differ between ranks.
+/// A metric's state as bytes, for a gather. The number of bytes may differ between ranks.
 template <mergeable_metric M>
 std::vector<std::byte> metric_bytes(const M& metric) {
     if constexpr (detail::saves_itself<M>) {
@@ -72,8 +72,8 @@ std::vector<std::byte> metric_bytes(const M& metric) {
     }
 }
 
-/// Merges the state that `metric_bytes` made on another rank; `metric` must have the same
-/// parameters (such as bins). bad_input where the bytes cannot be such a state.
+/// Merges the state that `metric_bytes` made on another rank. `metric` must have the same
+/// parameters (such as bins). Errors: bad_input if the bytes cannot be such a state.
 template <mergeable_metric M>
 void merge_bytes(M& metric, std::span<const std::byte> bytes) {
     M other = metric;
@@ -126,8 +126,8 @@ private:
     ExactSum sum_;
 };
 
-/// The largest; minus infinity before the first. A NaN wins. 0 is above -0, so that the order of
-/// samples does not matter.
+/// The largest value; minus infinity before the first. NaN if any value is NaN. 0 is above -0, so
+/// that the order of samples does not matter.
 class MaxMetric {
 public:
     static constexpr std::string_view name = "max";
@@ -141,7 +141,7 @@ private:
     double largest_ = -std::numeric_limits<double>::infinity();
 };
 
-/// The smallest; infinity before the first. A NaN wins. -0 is below 0.
+/// The smallest value; infinity before the first. NaN if any value is NaN. -0 is below 0.
 class MinMetric {
 public:
     static constexpr std::string_view name = "min";

@@ -13,26 +13,26 @@
 /// - `TensorBoardFile` writes an event file in a folder (tensorboard.hpp). For TensorBoard.
 ///
 /// Rank 0 writes; on other ranks calls do nothing. The reports of `fit` become loss, learning_rate
-/// and samples_per_second, and where they exist gradient_norm, loss_scale, tokens, and skipped = 1
-/// for an update that was left out. Lines are appended, so that a resumed run continues its file,
-/// and are in the file when a call returns (not on disk). For several files at once, pass a lambda
-/// that calls each.
+/// and samples_per_second, and if they exist gradient_norm, loss_scale, tokens, and skipped = 1 for
+/// an update that was left out. Lines are appended, so a resumed run continues its file. When a
+/// call returns, its lines are in the file, but not necessarily on disk. For several files at once,
+/// pass a lambda that calls each.
 ///
-/// Over an elastic world the first rank writes, whichever that is. Each update that `fit` commits
-/// has one line, if all ranks see the file: where the first rank was lost before it had written
-/// one, the next first rank does. Not covered:
-/// - the last update, if no call that all ranks make follows it,
-/// - a rank that was left behind, and writes a line when it wakes,
+/// In an elastic world the current first rank writes. Each update that `fit` commits has one line,
+/// if all ranks see the file: if the first rank is lost before it has written the line, the next
+/// first rank writes it. Not covered:
+/// - the last update, if no collective call follows it,
+/// - a rank that was left behind, and writes a line when it resumes,
 /// - lines of `write`, and of updates that were left out,
-/// - lines after a change, if a call just before it has gone back to an earlier checkpoint.
-/// The first line, and the next one after a change, also have world_size and membership_epoch.
+/// - lines after a change, if a call just before the change returned to an earlier checkpoint.
+/// The first line, and the next line after a change, also have world_size and membership_epoch.
 /// After a change they have ranks_lost, ranks_added, and recovery_seconds with its parts
 /// ending_seconds, agreeing_seconds, meeting_seconds and starting_seconds. The world must not move,
-/// and must outlive the file. `TensorBoardFile` makes a file for each rank that writes.
+/// and must outlive the file object. `TensorBoardFile` makes a file for each rank that writes.
 
+#include "unisono/core/descriptor.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/json_text.hpp"
-#include "unisono/core/standard_streams.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/observe/changing_world.hpp"
@@ -71,9 +71,9 @@ public:
     OutputFile& operator=(const OutputFile&) = delete;
     ~OutputFile() { std::fclose(file_); }
 
-    /// A pipe, which has no end to seek, counts as empty.
+    /// A pipe cannot seek, and counts as empty.
     [[nodiscard]] bool empty() const { return std::fseek(file_, 0, SEEK_END) != 0 || std::ftell(file_) <= 0; }
-    /// All bytes are with the system when this returns. \throws error refused
+    /// When it returns, the system has all bytes. \throws error refused
     void write(std::string_view bytes) {
         if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size() || std::fflush(file_) != 0)
             fail("cannot write");
@@ -95,8 +95,8 @@ private:
     std::FILE* file_;
 };
 
-/// Opens a file of lines to add to; what is added begins on a line of its own. `before`: bytes of
-/// earlier runs, fewer where a part of a line, which `is_part` knows, has been cut off.
+/// Opens a file of lines for appending. Appended text begins on a new line. `before`: bytes of
+/// earlier runs; fewer if a part of a line, which `is_part` recognises, was removed.
 template <class IsPart>
 void open_lines(std::optional<OutputFile>& file, const std::string& path, std::int64_t& before, IsPart is_part) {
     const bool newline = needs_newline(path, is_part);
@@ -105,7 +105,7 @@ void open_lines(std::optional<OutputFile>& file, const std::string& path, std::i
     if (newline) file->write("\n");
 }
 
-/// As many digits as are needed to read the same number.
+/// The number with enough digits to read it back exactly.
 inline std::string exact_text(double value) { return number_text(value, std::chars_format::general, 17); }
 
 /// The number at the beginning of a text.
@@ -127,7 +127,7 @@ std::array<std::string_view, Count> leading_fields(std::string_view line, char b
     return fields;
 }
 
-/// The first result of `look(line)`, from the last line on.
+/// The first result of `look(line)`, beginning with the last line.
 template <class Look>
 std::optional<LastInFile> last_of_lines(std::string_view text, Look look) {
     while (!text.empty()) {
@@ -138,8 +138,8 @@ std::optional<LastInFile> last_of_lines(std::string_view text, Look look) {
     return std::nullopt;
 }
 
-/// The common base: turns reports into scalars. `Derived` has open(), put(step, seconds, scalars)
-/// and last_in_file(), the last update that a rank has written which was the first before.
+/// The common base: turns reports into scalars. `Derived` has open(), put(step, seconds, scalars),
+/// and last_in_file(), the last update that an earlier first rank has written.
 template <class Derived>
 class MetricFile {
 public:
@@ -156,7 +156,7 @@ public:
     void operator()(const Report& report) {
         if (!writes_ && !watch_) return;
         if constexpr (requires { report.world_changed; })
-            if (report.world_changed) return; // no update
+            if (report.world_changed) return; // there was no update
         const nanoseconds now = steady_now();
         std::array<Scalar, most_scalars> found;
         std::size_t count = 0;
@@ -175,8 +175,8 @@ public:
         put_all(report.number, now, {found.data(), count});
     }
 
-    /// Writes numbers of your own for this step. \throws error bad_input: a name that is empty or
-    /// not UTF-8; refused: the file cannot be written
+    /// Writes other numbers for this step. \throws error bad_input: a name that is empty or not
+    /// UTF-8; refused: the file cannot be written
     void write(std::uint64_t step, std::span<const Scalar> scalars) {
         const nanoseconds now = steady_now();
         if (watch_) take_over(now);
@@ -197,32 +197,34 @@ protected:
     }
     ~MetricFile() = default;
     [[nodiscard]] bool writes() const { return writes_; }
-    /// Of earlier runs. Where the world has changed already, others of this run have written.
+    /// Bytes that earlier runs have written. 0 if the world has changed before, since then ranks of
+    /// this run may have written.
     template <class World>
     static std::int64_t earlier_bytes(const World& world, const std::string& path) {
         if constexpr (changing_world<World>)
             if (world.epoch() != 0) return 0;
         return size_of_file(path);
     }
-    /// To be called while `Derived` is there: what a lost rank has left out is written.
+    /// Call it before `Derived` is destroyed. Writes the lines that a lost rank has left out.
     void finish() {
         if (!watch_) return;
         try {
             take_over(steady_now());
-        } catch (const error&) { // no caller is left to tell
+        } catch (const error&) { // no caller could handle it
         }
     }
 
 private:
     static constexpr std::size_t most_scalars = 16;
 
-    /// Before a report is written: false if it is not to be, here.
+    /// Called before a report is written. Returns false if this rank must not write it.
     bool look_at_world(nanoseconds now, std::uint64_t number, bool committed, std::span<const Scalar> scalars) {
         WorldWatch& watch = *watch_;
         const std::size_t changes = watch.world.changes();
         take_over(now);
-        if (!writes_) watch.told = watch.seen;         // the first rank has told of these
-        if (changes == watch.seen) watch.kept.clear(); // it has written these, or there would be no update
+        if (!writes_) watch.told = watch.seen; // the first rank has written these
+        // The first rank has written these, or there would be no update.
+        if (changes == watch.seen) watch.kept.clear();
         else watch.again = true;
         watch.seen = changes;
         if (!writes_ && committed) watch.kept.push_back({number, {scalars.begin(), scalars.end()}});
@@ -232,7 +234,7 @@ private:
         watch.again = false;
         return true;
     }
-    /// If this rank has become the first, it goes on with the file.
+    /// If this rank has become the first, it continues the file.
     void take_over(nanoseconds now) {
         WorldWatch& watch = *watch_;
         if (writes_ || watch.world.rank() != 0) return;
@@ -256,7 +258,7 @@ private:
     template <class Add>
     void add_world(Add add) {
         WorldWatch& watch = *watch_;
-        if (watch.world.rank() < 0) return; // this rank could not go on
+        if (watch.world.rank() < 0) return; // this rank could not continue
         const ChangeSums sums = watch.world.sums(std::exchange(watch.told, watch.seen));
         if (sums.count == 0 && std::exchange(watch.told_first, true)) return;
         add("world_size", watch.world.size());
@@ -284,7 +286,7 @@ private:
     bool writes_;
     nanoseconds began_ = steady_now();
     nanoseconds reported_ = 0;
-    std::unique_ptr<WorldWatch> watch_ = {}; ///< over elastic worlds alone
+    std::unique_ptr<WorldWatch> watch_ = {}; ///< only in elastic worlds
 };
 
 } // namespace detail
@@ -312,7 +314,8 @@ private:
         return detail::last_of_lines(text, [&](std::string_view line) {
             const auto fields = detail::leading_fields<4>(line, ',');
             std::optional<detail::LastInFile> last;
-            if (fields[0].starts_with(step) && fields[2].starts_with(loss) && fields[3].starts_with(rate)) // a report
+            // The line of a report.
+            if (fields[0].starts_with(step) && fields[2].starts_with(loss) && fields[3].starts_with(rate))
                 last = {detail::leading_number<std::uint64_t>(fields[0].substr(step.size())),
                         detail::leading_number<double>(fields[1].substr(seconds.size()))};
             return last;
@@ -331,11 +334,11 @@ private:
     }
 
     std::string path_;
-    std::int64_t before_; ///< bytes of earlier runs
+    std::int64_t before_; ///< bytes that earlier runs have written
     std::optional<detail::OutputFile> file_;
 };
 
-/// One line per number, under a heading.
+/// Writes one line per number, under a heading.
 class CsvFile : public detail::MetricFile<CsvFile> {
 public:
     template <class World>
@@ -354,11 +357,11 @@ private:
     }
     std::optional<detail::LastInFile> last_in_file() {
         const std::string text = detail::end_of_lines(path_, before_);
-        std::string_view name; // of the line behind
+        std::string_view name; // the name in the following line
         return detail::last_of_lines(text, [&](std::string_view line) {
             const auto fields = detail::leading_fields<3>(line, ',');
             std::optional<detail::LastInFile> last;
-            if (fields[2] == "loss" && name == "learning_rate") // a report
+            if (fields[2] == "loss" && name == "learning_rate") // the line of a report
                 last = {detail::leading_number<std::uint64_t>(fields[0]), detail::leading_number<double>(fields[1])};
             name = fields[2];
             return last;
@@ -379,7 +382,7 @@ private:
     }
 
     std::string path_;
-    std::int64_t before_; ///< bytes of earlier runs
+    std::int64_t before_; ///< bytes that earlier runs have written
     std::optional<detail::OutputFile> file_;
 };
 

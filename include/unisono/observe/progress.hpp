@@ -34,9 +34,11 @@ enum class ProgressStyle : std::uint8_t {
 /// How progress is shown. `TERM=dumb` counts as no terminal.
 struct Progress {
     ProgressStyle style = ProgressStyle::automatic;
-    double redraw_seconds = 0.1; ///< the bar is drawn at most this often
-    double line_seconds = 30;    ///< without a bar: a line per epoch, and one after each such time; 0: epochs only
-    int columns = 0;             ///< width of the bar's line; 0: the terminal's
+    double redraw_seconds = 0.1; ///< least time between two drawings of the bar
+    /// Without a bar: a line per epoch, and a line after each interval of this length; 0: epochs
+    /// only.
+    double line_seconds = 30;
+    int columns = 0; ///< width of the bar's line; 0: that of the terminal
 
     static constexpr std::string_view name = "Progress";
     static constexpr Family family = Family::observer;
@@ -45,16 +47,16 @@ struct Progress {
     void check() const;
 };
 
-/// The position of a training. Counts are of this epoch and over all ranks.
+/// The position of a training. Counts are for this epoch and over all ranks.
 struct ProgressPoint {
     std::uint64_t epoch = 0;         ///< from 0
-    std::uint64_t epochs = 1;        ///< of this run: the epoch after the last, when resumed as well
-    std::uint64_t samples = 0;       ///< done
+    std::uint64_t epochs = 1;        ///< one past the last epoch of this run, also if the run was resumed
+    std::uint64_t samples = 0;       ///< samples processed
     std::uint64_t samples_total = 0; ///< 0: unknown
-    double loss = std::numeric_limits<double>::quiet_NaN(); ///< of the last update, or a mean
+    double loss = std::numeric_limits<double>::quiet_NaN(); ///< loss of the last update, or a mean
 };
 
-/// The output of a reporter, and its clock. `columns()` is 0 if the width is unknown.
+/// The output of a reporter, and its clock. `columns()` returns 0 if the width is unknown.
 template <class Output>
 concept progress_output = requires(Output& output, std::string_view text) {
     output.write(text);
@@ -63,7 +65,7 @@ concept progress_output = requires(Output& output, std::string_view text) {
     { output.columns() } -> std::same_as<int>;
 };
 
-/// Standard error, so that standard output stays the program's own.
+/// Standard error, which leaves standard output to the program.
 struct StandardErrorOutput {
     void write(std::string_view text);
     nanoseconds now() { return steady_now(); }
@@ -81,7 +83,7 @@ std::string duration_text(double seconds);
 
 namespace detail {
 
-/// The texts of a reporter, and the speed by which they are made.
+/// The texts of a reporter, and the measurement of speed.
 class ProgressTexts {
 protected:
     static std::string head(const ProgressPoint& point);
@@ -91,23 +93,23 @@ protected:
 
     /// The finished share of this epoch; 0 for an epoch of unknown size.
     static double epoch_share(const ProgressPoint& point);
-    /// Epochs done.
+    /// Number of epochs done.
     static double share(const ProgressPoint& point) { return static_cast<double>(point.epoch) + epoch_share(point); }
 
     void begin_at(const ProgressPoint& point, nanoseconds now);
 
-    /// Half of the displayed speed is that since the last look, so that it is smooth and still
+    /// Half of the displayed speed is the speed since the last call, so that it is smooth and still
     /// follows changes.
     void measure(const ProgressPoint& point, nanoseconds now);
 
     [[nodiscard]] std::string left_text(const ProgressPoint& point, nanoseconds now) const;
     [[nodiscard]] std::string running_text(const ProgressPoint& point, nanoseconds now) const;
 
-    /// Fits the line: the bar takes 10 to 40 of the columns that the words leave, and is dropped
-    /// first; then the words are cut at the end.
+    /// Fits the text into `columns`: the bar takes 10 to 40 of the columns that the words leave. If
+    /// there are too few, the bar is left out; then the words are cut at the end.
     [[nodiscard]] std::string bar_text(const ProgressPoint& point, nanoseconds now, int columns) const;
 
-    /// The line of an epoch that ends; the next one begins.
+    /// Returns the line of an epoch that ends, and begins the next epoch.
     std::string end_epoch(const ProgressPoint& point, nanoseconds now);
 
     nanoseconds started_ = 0, epoch_started_ = 0, shown_ = 0;
@@ -118,8 +120,8 @@ protected:
 
 } // namespace detail
 
-/// Shows one training. Only one rank should print; the others pass `prints = false`, which costs
-/// nothing. Cost of `update`: one reading of the clock, unless something is due.
+/// Shows the progress of one training. Only one rank should print; the others pass `prints =
+/// false`, which costs nothing. Cost of `update`: one reading of the clock, unless output is due.
 template <progress_output Output = StandardErrorOutput>
 class ProgressReporter : detail::ProgressTexts {
 public:
@@ -133,23 +135,23 @@ public:
     }
     ProgressReporter(const ProgressReporter&) = delete;
     ProgressReporter& operator=(const ProgressReporter&) = delete;
-    /// Leaves the terminal's cursor at the start of a line, so that an error's message can follow.
+    /// Moves the terminal's cursor to the start of a line, so that an error's message can follow.
     ~ProgressReporter() {
         if (drawn_) output_.write("\n");
     }
 
     [[nodiscard]] ProgressStyle style() const { return style_; }
 
-    /// Before the first update; a resumed training begins in mid-epoch, which the estimate of the
-    /// time left heeds.
+    /// Call it before the first update. A resumed training begins within an epoch; the estimate of
+    /// the remaining time takes that into account.
     void begin(const ProgressPoint& point) {
         if (style_ != ProgressStyle::off) begin_at(point, output_.now());
     }
 
-    /// After an update.
+    /// Call it after each update.
     void update(const ProgressPoint& point);
 
-    /// After an epoch's last update: prints one line, which stays.
+    /// Call it after the last update of an epoch. Prints one line, which stays.
     void epoch_end(const ProgressPoint& point) {
         if (style_ == ProgressStyle::off) return;
         const std::string line = end_epoch(point, output_.now());
@@ -189,7 +191,7 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION void Progress::check() const {
-    // A year at most: far from overflow in nanoseconds.
+    // Limit: one year, far from overflow in nanoseconds.
     const auto fits = [](double seconds) { return seconds >= 0 && seconds <= 3.2e7; };
     if (!fits(redraw_seconds))
         refuse_input({"Progress.redraw_seconds is ", redraw_seconds, "; expected 0 to 32000000"});
@@ -198,7 +200,7 @@ UNISONO_DEFINITION void Progress::check() const {
 }
 
 UNISONO_DEFINITION void StandardErrorOutput::write(std::string_view text) {
-    static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr)); // no caller to tell if it fails
+    static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr)); // no caller could handle a failure
     static_cast<void>(std::fflush(stderr));
 }
 
@@ -277,7 +279,8 @@ UNISONO_DEFINITION void ProgressTexts::measure(const ProgressPoint& point, nanos
 }
 
 UNISONO_DEFINITION std::string ProgressTexts::bar_text(const ProgressPoint& point, nanoseconds now, int columns) const {
-    const auto room = static_cast<std::size_t>((columns <= 0 ? 80 : columns) - 1); // terminals wrap in the last column
+    // Terminals wrap in the last column.
+    const auto room = static_cast<std::size_t>((columns <= 0 ? 80 : columns) - 1);
     std::string text = running_text(point, now);
     if (point.samples_total != 0 && text.size() + 13 <= room) {
         const std::size_t width = std::min<std::size_t>(40, room - text.size() - 3);

@@ -17,34 +17,35 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
 
-/// Columns of a text on a terminal: its UTF-8 code points (none here is double-width).
+/// The number of columns of a text on a terminal: its UTF-8 code points (none here is
+/// double-width).
 std::size_t text_columns(std::string_view text);
 
 } // namespace detail
 
-/// Rows of cells; each column is as wide as its widest cell, two spaces apart, and lines have no
-/// trailing spaces. `Table({"bucket", ">bytes"})`: a heading that begins with '>' aligns its column
-/// to the right.
+/// Rows of cells. Each column is as wide as its widest cell; columns are two spaces apart; lines
+/// have no trailing spaces. `Table({"bucket", ">bytes"})`: a heading that begins with '>' aligns
+/// its column to the right.
 class Table {
 public:
-    Table() = default; ///< no headings; all columns to the left
+    Table() = default; ///< no headings; all columns are aligned to the left
 
     explicit Table(std::initializer_list<std::string_view> headings);
 
-    /// Rows may be shorter or longer than others.
+    /// Adds a row, which may have fewer or more cells than others.
     Table& row(std::vector<std::string> cells);
 
     [[nodiscard]] std::size_t rows() const { return ends_.size() - (headed_ ? 1 : 0); }
 
-    /// One line a row, each ended by a newline and begun with `indent` spaces; a rule of dashes
-    /// under the headings.
+    /// The table as text: one line per row, which begins with `indent` spaces and ends with a
+    /// newline. Dashes under the headings.
     [[nodiscard]] std::string text(std::size_t indent = 0) const;
 
 private:
     void line(std::string& all, std::size_t indent, const std::string* cells, std::size_t count) const;
 
-    std::vector<std::string> cells_; ///< of all rows, one after the other
-    detail::List<std::size_t> ends_; ///< of each row
+    std::vector<std::string> cells_; ///< cells of all rows, row by row
+    detail::List<std::size_t> ends_; ///< end of each row in `cells_`
     detail::List<std::size_t> widths_;
     detail::List<bool> to_the_right_;
     bool headed_ = false;

@@ -6,9 +6,9 @@
 ///     un::TensorBoardFile log(world, "runs/first");
 ///     trainer.fit(data, {.epochs = 10}, std::ref(log));
 ///
-/// The file is a sequence of records (length, its checksum, bytes, their checksum) of protocol
-/// buffers `Event`, as TensorFlow's tensorflow/core/util/event.proto and lib/io/record_writer.h
-/// define them; written here, so that no dependency is needed.
+/// The file is a sequence of records (length, its checksum, bytes, their checksum). Each holds a
+/// protocol buffer `Event`, as TensorFlow's tensorflow/core/util/event.proto and
+/// lib/io/record_writer.h define it. This header encodes it by itself, so no dependency is needed.
 
 #include "unisono/observe/metric_files.hpp"
 
@@ -24,7 +24,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// CRC-32C (Castagnoli), and TensorFlow's masked form of it.
+/// CRC-32C (Castagnoli). TensorFlow masks it, see below.
 inline std::uint32_t crc32c(std::string_view bytes) {
     static constexpr auto table = [] {
         std::array<std::uint32_t, 256> made{};
@@ -44,7 +44,7 @@ inline std::uint32_t masked_crc32c(std::string_view bytes) {
     return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-/// A message of protocol buffers, field after field.
+/// A protocol-buffer message that is built field by field.
 class Protobuf {
 public:
     void number(unsigned field, std::uint64_t value) {
@@ -78,7 +78,7 @@ private:
     std::string bytes_;
 };
 
-/// The step of an event that `TensorBoardFile` has written: after its time, if it is not 0.
+/// The step of an event that `TensorBoardFile` has written. It follows the time, unless it is 0.
 inline std::uint64_t step_of(std::string_view event) {
     std::uint64_t step = 0;
     if (event.size() < 10 || event[9] != '\x10') return 0;
@@ -91,9 +91,9 @@ inline std::uint64_t step_of(std::string_view event) {
 
 } // namespace detail
 
-/// An event file of its own in the folder, which is made with its parents where they are missing.
-/// Values are kept as floats, as TensorBoard has them.
-/// Errors: refused where the file cannot be made or written.
+/// A separate event file in the folder, which is made, with its parents, if it does not exist.
+/// Values are stored as floats, as in TensorBoard. Errors: refused if the file cannot be made or
+/// written.
 class TensorBoardFile : public detail::MetricFile<TensorBoardFile> {
 public:
     template <class World>
@@ -107,7 +107,7 @@ private:
     static constexpr std::string_view prefix = "events.out.tfevents.";
     void open() {
         for (std::size_t at = 1; at <= folder_.size();
-             ++at) // a folder that cannot be made shows when the file is opened
+             ++at) // a folder that cannot be made is reported when the file is opened
             if (at == folder_.size() || folder_[at] == '/')
                 static_cast<void>(::mkdir(folder_.substr(0, at).c_str(), 0777));
         file_.emplace(concat({folder_, "/", prefix, wall_time(), ".", ::getpid()}), "a");
@@ -116,7 +116,7 @@ private:
         version.text(3, "brain.Event:2");
         record(version.bytes());
     }
-    /// In the newest file. Its time is in each record.
+    /// Looks in the newest file. The time is in each record.
     std::optional<detail::LastInFile> last_in_file() {
         std::string newest;
         if (DIR* const all = ::opendir(folder_.c_str())) {
@@ -128,14 +128,15 @@ private:
                                                  : detail::end_of_file(concat({folder_, "/", newest}), 0,
                                                                        std::numeric_limits<std::int64_t>::max());
         std::optional<detail::LastInFile> last;
-        constexpr std::size_t around = 16; // a record's length, and checksums
+        constexpr std::size_t around = 16; // bytes of a record's length and checksums
         for (std::size_t at = 0; at + around <= bytes.size();) {
             std::uint64_t size = 0;
             for (std::size_t i = 0; i < 8; ++i)
                 size |= std::uint64_t{static_cast<unsigned char>(bytes[at + i])} << 8 * i;
-            if (size > bytes.size() - at - around) break; // cut off
+            if (size > bytes.size() - at - around) break; // the record is incomplete
             const std::string_view event = std::string_view(bytes).substr(at + 12, size);
-            if (event.find("\n\x04loss") != event.npos && event.find("\n\rlearning_rate") != event.npos) // a report
+            // The event of a report.
+            if (event.find("\n\x04loss") != event.npos && event.find("\n\rlearning_rate") != event.npos)
                 last = detail::LastInFile{detail::step_of(event), 0};
             at += around + size;
         }

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Where the time of a training goes: each rank's activities with their times. A policy of the
-/// trainer; without it nothing is measured.
+/// Records where the time of a training goes: each rank's activities with their times. A policy of
+/// the trainer; without it nothing is measured.
 ///
 ///     un::Trainer trainer{world, model, un::Trace{}, un::Sgd{.learning_rate = 0.1}};
 ///     trainer.fit(data, {.epochs = 1});
@@ -23,19 +23,19 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// An activity of a rank. The time between activities (reading data, the program's own calls) has
-/// no name.
+/// An activity of a rank. The time between activities (reading data, the program's own calls) is
+/// not recorded.
 enum class Activity : std::uint8_t {
     compute,  ///< the model's call; exchanges may run beside it once it reports gradients as ready
     exchange, ///< sums, verdict and publication, as far as they do not overlap with computation
     apply,    ///< clipping and the optimizer
-    change,   ///< of an elastic world: from a fault until the training goes on; the rest are its phases
+    change,   ///< of an elastic world: from a fault until the training continues; the activities below are its phases
     ending,   ///< the old group ends
-    agreeing, ///< its members agree on those of the next world
-    meeting,  ///< these form a group
-    starting, ///< ranks that are behind get the state, and the trainer begins
+    agreeing, ///< its members agree on the members of the next world
+    meeting,  ///< the new members form a group
+    starting, ///< ranks that are behind get the state, and the trainer starts
 };
-/// How many activities there are.
+/// The number of activities.
 inline constexpr std::size_t activity_count = 8;
 
 constexpr std::string_view name_of(Activity what) {
@@ -48,20 +48,20 @@ constexpr std::string_view name_of(Activity what) {
 struct TraceEvent {
     nanoseconds begin = 0;
     nanoseconds end = 0;
-    std::uint64_t update = 0; ///< committed before it
+    std::uint64_t update = 0; ///< updates committed before it
     Activity what = Activity::compute;
 };
 
-/// A change of an elastic world. Ranks have the numbers that they keep for life.
+/// A change of an elastic world. Ranks are given by their permanent numbers.
 struct TraceChange {
-    nanoseconds at = 0; ///< the training went on
+    nanoseconds at = 0; ///< the time at which the training continued
     std::uint64_t epoch = 0;
     std::vector<int> lost = {};
-    std::vector<int> joined = {}; ///< as far as this rank knows: one that was added knows of itself
+    std::vector<int> joined = {}; ///< ranks that this rank knows to be new: an added rank knows only of itself
 };
 
-/// The record of one rank: the first `capacity` events, the sums of all, and every change of an
-/// elastic world. It goes on over changes.
+/// The record of one rank: the first `capacity` events, the sums of all events, and every change of
+/// an elastic world. It continues after changes.
 class TraceLog {
 public:
     TraceLog() = default;
@@ -73,9 +73,9 @@ public:
     [[nodiscard]] const std::vector<TraceChange>& changes() const { return changes_; }
     [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
     [[nodiscard]] nanoseconds total(Activity what) const { return totals_[static_cast<std::size_t>(what)]; }
-    /// From the first event's beginning to the last one's end.
+    /// Time from the begin of the first event to the end of the last.
     [[nodiscard]] nanoseconds elapsed() const { return last_ - first_; }
-    /// This rank's for its life, in an elastic world; else -1.
+    /// In an elastic world, this rank's permanent number; else -1.
     [[nodiscard]] int number() const { return number_; }
     void set_number(int number) { number_ = number; }
 
@@ -89,7 +89,7 @@ private:
     std::uint64_t dropped_ = 0;
 };
 
-/// Nothing is measured, and no code for it is compiled.
+/// Measures nothing; no code for it is compiled.
 struct NoTrace {
     static constexpr std::string_view name = "no trace";
     static constexpr Family family = Family::trace;
@@ -97,11 +97,11 @@ struct NoTrace {
     friend bool operator==(const NoTrace&, const NoTrace&) = default;
 };
 
-/// Each rank records. Memory: 32 bytes per event, allocated when the trainer is made; an update has
-/// one event per micro-batch and three more. Cost: eight readings of the clock per update. Sums
-/// continue when the memory is full.
+/// Each rank records its activities. Memory: 32 bytes per event, allocated when the trainer is
+/// made; an update has one event per micro-batch and three more. Cost: eight readings of the clock
+/// per update. When the memory is full, only the sums continue.
 struct Trace {
-    std::int64_t events = 65536; ///< kept on a rank
+    std::int64_t events = 65536; ///< number of events that a rank keeps
 
     static constexpr std::string_view name = "trace";
     static constexpr Family family = Family::trace;
@@ -113,7 +113,7 @@ struct Trace {
 
 namespace detail {
 
-/// The tracer of a session: records a span from its making to its end.
+/// The tracer of a session. A span records the time from its construction to its destruction.
 template <bool Traces>
 class Tracer {
 public:

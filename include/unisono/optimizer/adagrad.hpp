@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Adagrad: rates that fall with the gradients seen.
+/// Adagrad: learning rates that decrease with the sum of squared gradients.
 
 #include "unisono/optimizer/optimizer.hpp"
 
@@ -33,7 +33,7 @@ struct Adagrad {
     void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
                 const OptimizerStep& step, const Where& where = {}) const;
 
-    // The functors of `update`: public, since nvcc names them outside of this class.
+    // Functors of `update`. Public, since nvcc names them outside of this class.
     template <class T>
     struct Element;
 };

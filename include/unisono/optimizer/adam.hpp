@@ -12,8 +12,8 @@ namespace detail {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// The functor that Adam and AdamW share. `keep` is 1 - learning_rate * weight_decay where the
-/// decay is decoupled, else 1.
+/// The functor of Adam and AdamW. `keep` is 1 - learning_rate * weight_decay if the decay is
+/// decoupled, else 1.
 template <class T>
 struct AdamElement {
     DecayedGradient<T> gradient;
@@ -90,7 +90,7 @@ void update_adam(const P& policy, double decay, double keep, const OptimizerSlic
 
 /// g += weight_decay * p; m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g * g; p
 /// -= learning_rate / (1 - beta1^n) * m / (sqrt(v) / sqrt(1 - beta2^n) + epsilon) at update n, with
-/// the largest v so far in place of v where `amsgrad` is set. Sources: Kingma & Ba, ICLR 2015,
+/// the largest v so far instead of v if `amsgrad` is set. Sources: Kingma & Ba, ICLR 2015,
 /// algorithm 1; Reddi et al., ICLR 2018.
 struct Adam {
     double learning_rate = 1e-3;
@@ -118,7 +118,7 @@ void Adam::update(const OptimizerSlice<T>& state, std::span<T> parameters, std::
     detail::update_adam(*this, weight_decay, 1.0, state, parameters, gradients, step, where);
 }
 
-/// Adam with p *= 1 - learning_rate * weight_decay first, instead of a decay in the gradient.
+/// Adam that begins with p *= 1 - learning_rate * weight_decay, instead of a decay in the gradient.
 /// Source: Loshchilov & Hutter, ICLR 2019, algorithm 2 (in PyTorch's form: the decay follows the
 /// learning rate).
 struct AdamW {

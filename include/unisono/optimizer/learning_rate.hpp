@@ -5,15 +5,15 @@
 /// rate.
 ///
 /// A policy `P` of the family learning_rate has
-/// - `check() const`: refuses bad parameters with bad_input that names the parameter;
+/// - `check() const`: refuses invalid parameters with bad_input that names the parameter;
 /// - `rate(base, point) const -> double`: a pure function. Every rank computes the same rate, and a
 ///   resumed run continues with the same rates.
 ///
 /// Menu: ConstantRate (the default), WarmupRate, CosineRate, StepDecayRate, and BatchScaledRate for
-/// runs whose global batch differs from the one for which the base rate was found.
+/// runs whose global batch differs from the one for which the base rate was tuned.
 /// `then(WarmupRate{...}, CosineRate{})` runs one schedule after another;
 /// `compose(BatchScaledRate{...}, CosineRate{})` applies one schedule to the result of another.
-/// Absent: rates that react to the loss. They have a state, and ranks would have to agree on it.
+/// Absent: rates that react to the loss. They have a state on which ranks would have to agree.
 
 #include "unisono/core/config.hpp"
 #include "unisono/core/error.hpp"
@@ -30,11 +30,11 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The position of a training for which a rate is asked.
+/// The position in a training at which a rate is asked for.
 struct RatePoint {
     std::uint64_t update = 0;        ///< updates already made: 0 before the first
-    std::uint64_t updates_total = 0; ///< of the whole training, without updates left out so far; 0: unknown
-    std::uint64_t global_batch = 0;  ///< samples in an update, over all replicas; 0: unknown
+    std::uint64_t updates_total = 0; ///< updates of the whole training, without those left out so far; 0: unknown
+    std::uint64_t global_batch = 0;  ///< samples per update, over all replicas; 0: unknown
 };
 
 template <class P>
@@ -80,7 +80,7 @@ struct WarmupRate {
 /// Source: Loshchilov & Hutter, ICLR 2017, equation 5 (without restarts).
 struct CosineRate {
     double final_factor = 0;
-    std::uint64_t updates = 0; ///< 0: the whole training, whose length must be known then
+    std::uint64_t updates = 0; ///< 0: the whole training; its length must then be known
 
     static constexpr std::string_view name = "CosineRate";
     static constexpr Family family = Family::learning_rate;
@@ -92,7 +92,7 @@ struct CosineRate {
 
 /// base * factor^floor(update / every).
 struct StepDecayRate {
-    std::uint64_t every = 1; ///< updates
+    std::uint64_t every = 1; ///< number of updates between two steps
     double factor = 0.1;
 
     static constexpr std::string_view name = "StepDecayRate";
@@ -106,11 +106,11 @@ struct StepDecayRate {
 /// How a learning rate grows with the global batch.
 enum class BatchScaling : std::uint8_t {
     linear,      ///< Goyal et al. 2017: for SGD
-    square_root, ///< Krizhevsky 2014: keeps the variance of an update; for Adam and its like
+    square_root, ///< Krizhevsky 2014: keeps the variance of an update; for Adam and similar optimizers
 };
 
-/// base * k or base * sqrt(k), where k is the global batch divided by `base_batch`, the batch for
-/// which the base rate was found.
+/// base * k or base * sqrt(k). k is the global batch divided by `base_batch`, the batch for which
+/// the base rate was tuned.
 struct BatchScaledRate {
     std::uint64_t base_batch = 256; ///< samples
     BatchScaling scaling = BatchScaling::linear;
@@ -126,7 +126,7 @@ struct BatchScaledRate {
 };
 
 /// `first` for its `updates` updates, then `second`. `second` sees a training that begins where
-/// `first` ends, and whose total is shorter by the updates of `first`.
+/// `first` ends; its total is shorter by the updates of `first`.
 template <class First, class Second>
 struct ChainedRate {
     First first = {};
@@ -175,7 +175,7 @@ struct ComposedRate {
     }
 };
 
-/// One rate for its own number of updates, then another.
+/// One schedule for its own number of updates, then another.
 template <learning_rate_policy First, learning_rate_policy Second>
     requires requires(const First& first) {
         { first.updates } -> detail::converts_to<std::uint64_t>;

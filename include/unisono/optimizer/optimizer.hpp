@@ -2,12 +2,13 @@
 
 /// \file
 /// Optimizers: how a gradient changes the parameters. A policy is a plain value. Its
-/// `OptimizerState` holds what it remembers between updates: `start` makes the state once, and each
-/// update changes it slice by slice, so that a rank updates only the slices that it owns.
+/// `OptimizerState` holds the arrays that it needs from one update to the next. `start` makes the
+/// state once, and each update changes it slice by slice, so a rank updates only the slices that it
+/// owns.
 ///
 /// A policy `P` has
 /// - `double learning_rate`: the base rate, which a learning-rate policy may vary;
-/// - `check() const`: refuses bad parameters with bad_input that names the parameter;
+/// - `check() const`: refuses invalid parameters with bad_input that names the parameter;
 /// - `state() const -> StateArrays`: the names and initial values of its arrays. Each array has the
 ///   length and the element type of the slice;
 /// - `update(state, parameters, gradients, step) const` for float and double: one pass over memory.
@@ -24,10 +25,10 @@
 /// - `update` does not allocate. It computes with hyperparameters in double and rounds them once to
 ///   the element type.
 ///
-/// Bits: the formulas and the order of operations are those of PyTorch 2 on the CPU, so that float
-/// runs can be reproduced to the bit. Fused multiply-adds stand where PyTorch's add and lerp
-/// kernels have them (x + alpha * y is rounded once). They are exact on every machine, in software
-/// where the processor has none.
+/// Bits: the formulas and the order of operations are those of PyTorch 2 on the CPU, so float runs
+/// can be reproduced bit by bit. Fused multiply-adds are used where PyTorch's add and lerp kernels
+/// use them (x + alpha * y is rounded once). They are exact on every machine: a processor without
+/// them computes them in software.
 ///
 /// Menu: Sgd (momentum, dampening, Nesterov; the cheapest, with one array), Adam (Kingma & Ba 2015;
 /// the usual choice for networks whose gradients differ much in scale), AdamW (decoupled weight
@@ -87,14 +88,14 @@ private:
     std::size_t count_ = 0;
 };
 
-/// The values that change from update to update.
+/// The values that differ between updates.
 struct OptimizerStep {
     double learning_rate = 0;
-    std::uint64_t number = 1;  ///< updates of this state so far, including this one
-    double gradient_scale = 1; ///< one over the sum of weights; gradients are multiplied by it first
+    std::uint64_t number = 1;  ///< number of updates of this state, including this one
+    double gradient_scale = 1; ///< 1 / (sum of weights); multiplies the gradients first
 };
 
-/// The part of a state that belongs to a range of elements. Does not own the memory.
+/// The state of a range of elements. Does not own the memory.
 template <optimizer_element T>
 struct OptimizerSlice {
     std::array<T*, StateArrays::capacity> arrays = {};
@@ -137,8 +138,8 @@ private:
 
 template <optimizer_element T>
 OptimizerState<T>::OptimizerState(const StateArrays& arrays, std::size_t count) : arrays_(arrays), count_(count) {
-    // Arrays start apart by an odd number of cache lines: at a multiple of 4 KiB their loads
-    // and stores would collide.
+    // The starts of arrays differ by an odd number of cache lines: if they differed by a multiple
+    // of 4 KiB, their loads and stores would collide.
     const std::size_t line = 64 / sizeof(T);
     if (count > std::numeric_limits<std::size_t>::max() / sizeof(T) / (StateArrays::capacity + 1) - 64 * line) {
         refuse_input({"optimizer state for ", count, " elements overflows"});
@@ -216,9 +217,9 @@ UNISONO_NO_CONTRACTION_BEGIN
 UNISONO_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 UNISONO_INLINE double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
-/// One choice for all elements, made on their bits. A branch in the loop would prevent
-/// vectorisation, and one kernel per combination of options would be compiled for each instruction
-/// set.
+/// Makes one choice for all elements, by operations on their bits. A branch in the loop would
+/// prevent vectorisation, and one kernel per combination of options would have to be compiled for
+/// each instruction set.
 template <class T>
 class Choice {
 public:
@@ -234,7 +235,7 @@ private:
     Bits mask_;
 };
 
-/// The first step of every optimizer: scales the gradient, and adds the weight decay if it is not
+/// The first step of every optimizer: scales the gradient, and adds the weight decay unless it is
 /// 0.
 template <class T>
 struct DecayedGradient {

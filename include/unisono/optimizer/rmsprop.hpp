@@ -8,9 +8,8 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// g += weight_decay * p; s = alpha * s + (1 - alpha) * g * g; d = g / (sqrt(s) + epsilon); p -=
-/// learning_rate * d, or with momentum b = momentum * b + d and p -= learning_rate * b. Where
-/// `centered` is set, a += (1 - alpha) * (g - a), and the variance s - a * a takes the place of s
-/// in d.
+/// learning_rate * d, or with momentum b = momentum * b + d and p -= learning_rate * b. If
+/// `centered` is set, a += (1 - alpha) * (g - a), and the variance s - a * a replaces s in d.
 /// Sources: Tieleman & Hinton, Coursera lecture 6.5, 2012; Graves 2013, section 4.2 (centred).
 struct RmsProp {
     double learning_rate = 1e-2;
@@ -32,7 +31,7 @@ struct RmsProp {
     void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
                 const OptimizerStep& step, const Where& where = {}) const;
 
-    // The functors of `update`: public, since nvcc names them outside of this class.
+    // Functors of `update`. Public, since nvcc names them outside of this class.
     template <class T>
     struct Element;
     template <class T>

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Stochastic gradient descent, with momentum as PyTorch has it.
+/// Stochastic gradient descent, with momentum as in PyTorch.
 
 #include "unisono/core/text.hpp"
 #include "unisono/optimizer/optimizer.hpp"
@@ -9,7 +9,7 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// g += weight_decay * p; b = momentum * b + (1 - dampening) * g, at the first update b = g; d =
-/// nesterov ? g + momentum * b : b; p -= learning_rate * d. Without momentum d = g, and there is no
+/// nesterov ? g + momentum * b : b; p -= learning_rate * d. Without momentum, d = g and there is no
 /// state.
 /// Source: Sutskever et al., ICML 2013, in PyTorch's form (the rate outside of the velocity).
 struct Sgd {
@@ -35,7 +35,7 @@ struct Sgd {
     void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
                 const OptimizerStep& step, const Where& where = {}) const;
 
-    // The functors of `update`: public, since nvcc names them outside of this class.
+    // Functors of `update`. Public, since nvcc names them outside of this class.
     template <class T>
     struct Plain;
     template <class T>
@@ -73,7 +73,7 @@ struct Sgd::Heavy {
 };
 
 /// Sgd without weight decay, dampening and Nesterov, the usual case: the same bits at half the
-/// work.
+/// cost.
 template <class T>
 struct Sgd::Velocity {
     T scale, momentum, gain, minus_rate;

@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// A comparison of what must be equal on all ranks of a group, as one number.
+/// Compares facts that must be equal on all ranks of a group, as one number.
 
 #include "unisono/collective/exchange.hpp"
+#include "unisono/core/hash.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
 #include "unisono/trainer/failure.hpp"
@@ -17,11 +18,11 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// FNV-1a over numbers and texts; their lengths count, too.
+/// FNV-1a over numbers and texts, and over the lengths of the texts.
 class Fingerprint {
 public:
     Fingerprint& add(std::uint64_t value) {
-        hash_ = (hash_ ^ value) * 1099511628211u;
+        hash_ = fnv1a(hash_, value);
         return *this;
     }
     Fingerprint& add(std::string_view text) {
@@ -31,11 +32,11 @@ public:
     [[nodiscard]] std::uint64_t value() const { return hash_; }
 
 private:
-    std::uint64_t hash_ = 14695981039346656037u;
+    std::uint64_t hash_ = fnv_basis;
 };
 
-/// Compares a number with rank 0's. The group remains usable. \throws error mismatch, on all ranks:
-/// a rank has another number than rank 0; `here` and `expected` are for the message
+/// Compares a number with rank 0's. The group remains usable. `here` and `expected` are used in the
+/// message. \throws error mismatch, on all ranks: a rank has another number than rank 0
 template <class World>
 void agree_on_fingerprint(World& world, std::string_view operation, const Fingerprint& mine, const std::string& here,
                           std::string_view expected) {

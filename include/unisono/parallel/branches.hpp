@@ -3,7 +3,7 @@
 /// \file
 /// A layer of independent branches (such as an Inception module): all have the same input, and
 /// their outputs are concatenated. Each rank of a group computes one branch or several. The ranks
-/// communicate at two points: for the outputs, and for the sum of the gradients by the input.
+/// communicate twice: for the outputs, and for the sum of the gradients with respect to the input.
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
@@ -20,15 +20,15 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Distributes branches over the ranks of `world`, consecutive ones on a rank, as evenly as
-/// possible, or as `counts` says for each rank. A rank holds the parameters of its own branches;
-/// all have the input and all outputs.
+/// Distributes branches over the ranks of `world`. Each rank gets consecutive branches, as evenly
+/// as possible, or as many as `counts` says. A rank holds the parameters of its own branches; all
+/// ranks have the input and all outputs.
 ///
 /// Determinism: outputs have the bits of one rank. So have gradients with one branch per rank;
-/// otherwise the gradient by the input is a sum of the ranks' sums. Cost: an all_gather of the
-/// outputs, an all_reduce of the gradient by the input.
+/// otherwise the gradient with respect to the input is a sum of the ranks' sums. Cost: an
+/// all_gather of the outputs, an all_reduce of the gradient with respect to the input.
 /// Errors: bad_input for no branch, an empty one, different inputs, fewer branches than ranks,
-/// `counts` that do not match; where the ranks differ, also on those whose own branches are right.
+/// `counts` that do not match; if only some ranks have an error, all get it.
 template <class World, floating_element T>
 class Branches {
 public:
@@ -39,7 +39,7 @@ public:
 
     [[nodiscard]] std::size_t inputs() const { return branches_[0][0].inputs; }
     [[nodiscard]] std::size_t outputs() const { return outputs_; }
-    [[nodiscard]] std::size_t parameters() const { return parameters_; } ///< of this rank's branches
+    [[nodiscard]] std::size_t parameters() const { return parameters_; } ///< parameters of this rank's branches
     [[nodiscard]] std::size_t kept() const { return kept_; }
     void initialise(std::span<T> values) {
         for (std::size_t b = first_; b < last_; ++b)
@@ -71,8 +71,7 @@ public:
             }
             mine_.insert(mine_.end(), input.begin(), input.end());
         }
-        // The gathered order is branch after branch, each sample after sample; the output's order
-        // is sample after sample.
+        // Gathered data are ordered by branch, and then by sample; the output is ordered by sample.
         sizes_.clear();
         std::size_t b = 0;
         for (const std::size_t count : counts_) {
@@ -95,7 +94,8 @@ public:
         std::size_t parameter = 0, place = 0, column = 0;
         for (std::size_t b = 0; b < first_; ++b) column += outputs_of(b);
         for (std::size_t b = first_; b < last_; column += outputs_of(b++)) {
-            // The branch's layers lie one after another; their ends are kept for the backward pass.
+            // The branch's layers are computed one after another. Their outputs are kept for the
+            // backward pass.
             for (std::size_t l = 0; l < branches_[b].size(); ++l) {
                 parameter += branches_[b][l].parameters;
                 place += branches_[b][l].kept + branches_[b][l].outputs;
@@ -131,7 +131,7 @@ public:
             parameter = parameter_end;
             place = place_end;
         }
-        // Sums in rank order, over any transport.
+        // Adds in rank order, over any transport.
         if (world_->size() > 1 && !call.input_gradient.empty())
             all_reduce(*world_, call.input_gradient, Sum{}, DirectSchedule{});
     }
@@ -139,7 +139,7 @@ public:
 private:
     using AnyLayer = detail::AnyLayer<T>;
     [[nodiscard]] std::size_t outputs_of(std::size_t b) const { return branches_[b][branches_[b].size() - 1].outputs; }
-    /// Checks the branches, and finds this rank's.
+    /// Checks the branches, and determines those of this rank.
     void place() {
         const auto ranks = static_cast<std::size_t>(world_->size());
         if (branches_.size() < ranks)
@@ -175,7 +175,7 @@ private:
 
     World* world_;
     std::vector<Layers<T>> branches_;
-    std::vector<std::size_t> counts_;  ///< of each rank
+    std::vector<std::size_t> counts_;  ///< number of branches of each rank
     std::size_t first_ = 0, last_ = 0; ///< this rank's branches
     std::size_t outputs_ = 0, parameters_ = 0, kept_ = 0, widest_ = 0;
     std::vector<T> mine_, all_;

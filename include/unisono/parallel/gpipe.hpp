@@ -1,15 +1,15 @@
 #pragma once
 
 /// \file
-/// All micro-batches forward, then all backward. (Huang et al. 2019, GPipe, section 2.3)
+/// All micro-batches forward, then all backward. Source: Huang et al. 2019 (GPipe), section 2.3.
 
 #include "unisono/parallel/pipeline.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Bubble (p - 1) / (m + p - 1). Holds the activations of all m micro-batches; recomputation
-/// (PipelineOptions) makes that affordable. The backward pass takes the micro-batches in order,
-/// too, so that gradients are summed as on one rank.
+/// The bubble is (p - 1) / (m + p - 1). A stage holds the activations of all m micro-batches;
+/// recomputation (PipelineOptions) reduces that memory. The backward pass also takes the
+/// micro-batches in ascending order, so that gradients are summed as on one rank.
 struct GPipe {
     static constexpr std::string_view name = "GPipe";
     static constexpr std::uint32_t chunks = 1;

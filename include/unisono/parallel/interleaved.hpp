@@ -2,7 +2,7 @@
 
 /// \file
 /// Interleaved 1F1B: each stage has several chunks of the model, and a micro-batch goes through the
-/// stages once per chunk. (Narayanan et al. 2021, section 2.2.2)
+/// stages once per chunk. Source: Narayanan et al. 2021, section 2.2.2.
 
 #include "unisono/parallel/pipeline.hpp"
 
@@ -10,10 +10,10 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Bubble (p - 1) / (v m + p - 1) where p divides m: v times smaller than that of 1F1B, for v times
-/// the messages, and activations of up to (v + 1) p - 2 s - 1 chunks. Micro-batches go in groups of
-/// p through chunk after chunk. A last group that is not full follows the order of a full one,
-/// which cannot block; its bubble is larger.
+/// If p divides m, the bubble is (p - 1) / (v m + p - 1): v times smaller than that of 1F1B, for v
+/// times the messages, and activations of up to (v + 1) p - 2 s - 1 chunks. Micro-batches go
+/// through the chunks in groups of p. A last group that is not full keeps the order of a full
+/// group, which cannot block; its bubble is larger.
 struct Interleaved {
     static constexpr std::string_view name = "interleaved 1F1B";
     std::uint32_t chunks = 2;
@@ -42,8 +42,8 @@ struct Interleaved {
     friend bool operator==(const Interleaved&, const Interleaved&) = default;
 
 private:
-    /// Forward passes before the first backward pass: until this stage's last chunk is reached, and
-    /// for the way to the last stage and back.
+    /// The number of forward passes before the first backward pass: until this stage's last chunk
+    /// is reached, and for the way to the last stage and back.
     static constexpr std::uint32_t rounds_ahead(const PipelineShape& shape) {
         return 2 * static_cast<std::uint32_t>(shape.stages - shape.stage - 1) +
                (shape.chunks - 1) * static_cast<std::uint32_t>(shape.stages);

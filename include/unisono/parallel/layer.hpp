@@ -2,20 +2,20 @@
 
 /// \file
 /// A layer: a part of a model that gets its memory, parameters and activations from outside, so
-/// that it may be on any rank. Members:
+/// that it can be on any rank. Members:
 /// - `inputs()`, `outputs()`: elements per sample;
 /// - `forward(LayerForward<T>&)`: writes `output` from `input` and `parameters`;
 /// - `backward(LayerBackward<T>&)`: from `output_gradient`, adds to `gradient` and writes
-///   `input_gradient` (empty if it is not needed);
-/// - `parameters()` (optional): the number of parameters; none without it;
+///   `input_gradient` (empty if not needed);
+/// - `parameters()` (optional): the number of parameters; without it there are none;
 /// - `initialise(std::span<T>)` (with parameters): writes their initial values;
-/// - `kept()` (optional): elements per sample that `forward` leaves in `kept` for `backward`,
-///   beside input and output.
+/// - `kept()` (optional): the number of elements per sample that `forward` writes to `kept` for
+///   `backward`, beside input and output.
 ///
-/// Laws: a layer holds no memory that grows with the model. `forward` and `backward` read nothing
-/// but their arguments. `initialise` depends on the layer alone (no random numbers of a common
-/// state), so that a layer has the same initial values on any rank. `forward` may be called again
-/// before `backward`, with the same input: then it writes the same.
+/// Laws: a layer holds no memory that grows with the model. `forward` and `backward` read only
+/// their arguments. `initialise` depends on the layer alone (no random numbers from a common
+/// state), so a layer has the same initial values on any rank. `forward` may be called again before
+/// `backward` with the same input; it then writes the same output.
 ///
 /// Deliberately absent: layers (use your own loops, or your library's), except those that need
 /// collectives: branches.hpp, tensor.hpp.
@@ -46,7 +46,7 @@ struct LayerForward {
     std::span<const T> input = {};
     std::span<T> output = {};
     std::span<T> kept = {};
-    const Pass* pass = nullptr;   ///< while training; nullptr while predicting
+    const Pass* pass = nullptr;   ///< the pass while training; null while predicting
     std::size_t first_sample = 0; ///< index of the micro-batch's first sample in the batch
 
     [[nodiscard]] bool training() const { return pass != nullptr; }
@@ -67,8 +67,8 @@ struct LayerBackward {
     std::span<const T> output = {};
     std::span<const T> kept = {};
     std::span<const T> output_gradient = {};
-    std::span<T> input_gradient = {}; ///< to be written; empty if it is not needed
-    std::span<T> gradient = {};       ///< of the parameters: added to
+    std::span<T> input_gradient = {}; ///< written by the layer; empty if not needed
+    std::span<T> gradient = {};       ///< gradient of the parameters; the layer adds to it
 };
 
 template <class L, class T>
@@ -83,7 +83,7 @@ concept layer_of = detail::movable_value<L> &&
 
 namespace detail {
 
-/// value += more, also of elements of 16 bits.
+/// value += more; also for elements of 16 bits.
 template <class T>
 void add_to(T& value, const T& more) {
     using Wide = accumulator_t<T>;
@@ -137,7 +137,8 @@ public:
         (add(std::move(layers)), ...);
     }
 
-    /// \throws error bad_input: no inputs or outputs, or other inputs than the last layer's outputs
+    /// \throws error bad_input: no inputs or outputs, or inputs that differ from the last layer's
+    /// outputs
     template <layer_of<T> L>
     Layers& add(L layer) {
         auto made = std::make_unique<detail::OneLayer<T, L>>(std::move(layer));
@@ -154,7 +155,7 @@ public:
 
     [[nodiscard]] std::size_t size() const { return layers_.size(); }
     [[nodiscard]] detail::AnyLayer<T>& operator[](std::size_t i) const { return *layers_[i]; }
-    /// Elements of all layers.
+    /// The number of parameters of all layers.
     [[nodiscard]] std::size_t parameters() const {
         std::size_t all = 0;
         for (const auto& one : layers_) all += one->parameters;

@@ -7,9 +7,9 @@
 ///     un::PipelineModel model{mesh.axis("pipeline"), layers, loss}; // the layers of this rank
 ///     un::Trainer trainer{mesh.axis("data"), model, un::Sgd{}};     // and their replicas
 ///
-/// The last axis varies fastest: its ranks have neighbouring numbers, which launchers place on one
-/// host. So name the axis with the most traffic last, or give the traffic, and the mesh puts that
-/// axis last.
+/// The last axis varies fastest: its ranks have consecutive numbers, which launchers usually start
+/// on one host. So name the axis with the most traffic last, or give the traffic; then the mesh
+/// puts that axis last.
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
@@ -28,8 +28,8 @@ UNISONO_NAMESPACE_BEGIN
 /// One axis of a mesh.
 struct MeshAxis {
     std::string name;
-    int size = 1;       ///< ranks along it; 0, for one axis at most: as many as remain
-    double traffic = 0; ///< bytes per update and rank, or any measure of it; axes with more vary faster
+    int size = 1;       ///< ranks along it; 0, for at most one axis: as many as remain
+    double traffic = 0; ///< bytes per update and rank, or any measure of it; axes with more traffic vary faster
     friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
 };
 
@@ -48,8 +48,8 @@ inline std::string axes_text(const std::vector<MeshAxis>& axes) {
 
 } // namespace detail
 
-/// A mesh's axes without a world: the position of each rank. The axes are in the order of their
-/// strides; the last has stride 1.
+/// The axes of a mesh without a world, and the position of each rank. The axes are in the order of
+/// their strides; the last has stride 1.
 class MeshShape {
 public:
     /// \throws error bad_input: no axis, a name twice or empty, a size below 0, more than one 0, or
@@ -73,7 +73,7 @@ public:
                 rest = &one;
             } else {
                 places *= one.size;
-                if (places > ranks) break; // before it overflows
+                if (places > ranks) break; // stops before an overflow
             }
         }
         if (rest != nullptr && places <= ranks && ranks % places == 0) {
@@ -98,7 +98,7 @@ public:
         refuse_input({"Mesh: found no axis \"", name, "\"; there are: ", known});
     }
     [[nodiscard]] int size(std::string_view name) const { return axes_[index(name)].size; }
-    /// The difference between the numbers of neighbours along an axis.
+    /// The difference between the numbers of two neighbours along an axis.
     [[nodiscard]] int stride(std::string_view name) const {
         int stride = 1;
         for (std::size_t i = axes_.size(); i-- > index(name) + 1;) stride *= axes_[i].size;
@@ -106,8 +106,8 @@ public:
     }
     /// The coordinate of a rank of the world along the axis.
     [[nodiscard]] int coordinate(int rank, std::string_view name) const { return rank / stride(name) % size(name); }
-    /// The position along several axes together, the last of `axes()` fastest: the rank in
-    /// `Mesh::group`.
+    /// The position along several axes, where the last of `axes()` varies fastest: the rank's
+    /// number in `Mesh::group`.
     [[nodiscard]] int place(int rank, const std::vector<std::string_view>& names) const {
         int place = 0;
         for (const MeshAxis& one : axes_)
@@ -115,7 +115,7 @@ public:
                 place = place * one.size + coordinate(rank, one.name);
         return place;
     }
-    /// True if the ranks of every group along this axis share a host, where each host has
+    /// True if the ranks of every group along this axis share a host. Each host has
     /// `ranks_per_host` consecutive ranks.
     [[nodiscard]] bool within_hosts(std::string_view name, int ranks_per_host) const {
         if (ranks_per_host < 1) refuse_input({"Mesh: found ", ranks_per_host, " ranks a host, expected 1 or more"});
@@ -124,8 +124,8 @@ public:
             if (coordinate(rank, name) == 0 && rank / ranks_per_host != (rank + span) / ranks_per_host) return false;
         return true;
     }
-    /// "data 2 (ranks 4 apart) x pipeline 4 (neighbours)"; with the ranks of a host also which axes
-    /// stay within one.
+    /// "data 2 (ranks 4 apart) x pipeline 4 (neighbours)". With the number of ranks per host, also
+    /// says which axes stay within a host.
     [[nodiscard]] std::string describe(int ranks_per_host = 0) const {
         std::string text;
         for (const MeshAxis& one : axes_) {
@@ -146,9 +146,9 @@ private:
 };
 
 /// The mesh of a world's ranks, and this rank's group along each axis. The groups are splits of the
-/// world and have its timeout. The mesh must outlive their users. Construction is collective. Cost:
-/// one all_gather of 8 bytes per rank, and a split per axis.
-/// Errors: mismatch, on all ranks, where a rank has other axes, whether they suit the world or not;
+/// world and have its timeout. The mesh must outlive all users of the groups. Construction is
+/// collective. Cost: one all_gather of 8 bytes per rank, and a split per axis.
+/// Errors: mismatch, on all ranks, if a rank has other axes, whether they suit the world or not;
 /// bad_input, on all ranks, as `MeshShape`.
 template <class World>
 class Mesh {
@@ -162,11 +162,11 @@ public:
 
     [[nodiscard]] const MeshShape& shape() const { return shape_; }
     [[nodiscard]] World& world() { return *world_; }
-    /// The ranks that differ from this one along this axis alone, in its order.
+    /// The group of the ranks that differ from this one only along this axis, in its order.
     [[nodiscard]] World& axis(std::string_view name) { return groups_[shape_.index(name)]; }
     [[nodiscard]] int size(std::string_view name) const { return shape_.size(name); }
     [[nodiscard]] int coordinate(std::string_view name) const { return shape_.coordinate(world_->rank(), name); }
-    /// A new group: the ranks that differ from this one along these axes alone. Collective.
+    /// Makes a group of the ranks that differ from this one only along these axes. Collective.
     /// \throws error mismatch, on all ranks: a rank names other axes; bad_input: there is no such
     /// axis
     [[nodiscard]] World group(const std::vector<std::string_view>& names) {
@@ -189,8 +189,8 @@ private:
             if (std::find(names.begin(), names.end(), one.name) == names.end()) others.push_back(one.name);
         return world_->split(shape_.place(world_->rank(), others), shape_.place(world_->rank(), names));
     }
-    /// Compares the axes before they are checked: what is wrong on one rank alone is a mismatch on
-    /// all, and what is wrong on all is refused on all, by no message. With other axes, ranks would
+    /// Compares the axes before checking them. An error on one rank is a mismatch on all. An error
+    /// on all ranks is refused by each, without communication. With different axes, ranks would
     /// wait in groups that do not match.
     static MeshShape agreed(World& world, std::vector<MeshAxis> axes) {
         detail::sort_by_traffic(axes);

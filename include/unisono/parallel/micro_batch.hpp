@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// How a batch is cut into micro-batches. A batch type other than RowBatch has `batch.rows()`, and
+/// Cuts a batch into micro-batches. A batch type other than RowBatch has `batch.rows()`, and
 /// `batch.slice(first, count)`, which returns an object with `values` (a span of the first layer's
-/// inputs, sample after sample) and what the loss needs.
+/// inputs, sample by sample) and the data that the loss needs.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -16,7 +16,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Some rows of a RowBatch, which must outlive this. It has the same members.
+/// Some rows of a RowBatch, with the same members. The RowBatch must outlive it.
 template <class T, class Label>
 struct RowSlice {
     std::span<const T> values = {};
@@ -56,8 +56,8 @@ auto slice_of(const Batch& batch, std::size_t first, std::size_t count) {
     }
 }
 
-/// Samples cut into micro-batches, none empty; the first are larger by one where the number does
-/// not divide.
+/// Cuts samples into micro-batches, none of them empty. If the number does not divide evenly, the
+/// first ones are larger by one sample.
 struct MicroBatches {
     std::size_t samples = 0;
     std::uint32_t count = 0;

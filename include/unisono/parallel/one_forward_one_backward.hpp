@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// 1F1B: as soon as a stage can go backward, it goes one micro-batch backward for each one forward.
-/// (Narayanan et al. 2021, Efficient large-scale language model training on GPU clusters, section
-/// 2.2.1: PipeDream-Flush)
+/// 1F1B: as soon as a stage can go backward, it alternates one micro-batch forward and one
+/// backward. Source: Narayanan et al. 2021, Efficient large-scale language model training on GPU
+/// clusters, section 2.2.1 (PipeDream-Flush).
 
 #include "unisono/parallel/pipeline.hpp"
 
@@ -11,8 +11,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Bubble (p - 1) / (m + p - 1), as GPipe. Stage s holds the activations of at most p - s
-/// micro-batches, for any number of them.
+/// The bubble is (p - 1) / (m + p - 1), as for GPipe. Stage s holds the activations of at most p -
+/// s micro-batches, for any number of micro-batches.
 struct OneForwardOneBackward {
     static constexpr std::string_view name = "1F1B";
     static constexpr std::uint32_t chunks = 1;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Sizes of layers that suit devices badly, and the cost of rounding them up.
+/// Finds sizes of layers that suit devices badly, and the cost of rounding them up.
 
 #include "unisono/observe/table.hpp"
 #include "unisono/parallel/layer.hpp"
@@ -12,20 +12,20 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The next multiple.
+/// Rounds up to the next multiple.
 constexpr std::size_t padded(std::size_t size, std::size_t multiple) {
     return multiple == 0 ? size : (size + multiple - 1) / multiple * multiple;
 }
 
 /// The multiple to which a size should be rounded: 128 (whole tiles of matrix units) from 1024 on,
 /// 16 (matrix units of 16-bit numbers) from 128 on, 8 (vectors of floats) from 16 on; smaller sizes
-/// stay as they are.
+/// are kept.
 constexpr std::size_t liked_multiple(std::size_t size) {
     return size >= 1024 ? 128 : size >= 128 ? 16 : size >= 16 ? 8 : 1;
 }
 
-/// One line for each output width that is not such a multiple, with the cost of rounding it up; ""
-/// if there is none.
+/// One line for each output width that is not such a multiple, with the cost of rounding it up;
+/// empty if there is none.
 template <class T>
 std::string padding_hints(const Layers<T>& layers) {
     Table table({"layer", ">outputs", ">padded to", ">more"});

@@ -6,18 +6,18 @@
 /// (pipeline_proof.hpp), simulated (pipeline_timeline.hpp) and drawn (pipeline_drawing.hpp).
 ///
 /// **Positions.** There are p stages, each with v *chunks* of the model. The model's p v parts are
-/// numbered along the forward pass; part c p + s is chunk c of stage s. So after the last stage the
-/// next chunk begins at stage 0. Most schedules have v = 1.
+/// numbered along the forward pass; part c p + s is chunk c of stage s. So the next chunk after
+/// that of the last stage is on stage 0. Most schedules have v = 1.
 ///
 /// **Laws**, which `verify_pipeline` proves: a stage computes each micro-batch of each of its
-/// chunks forward once, and later backward once; each chunk's micro-batches in order 0, 1, ... m -
-/// 1 both times, so that every schedule sums gradients in the same order; receives match sends; no
-/// stage waits for ever, where a part sends gradients only while fewer than `gradient_places` of
-/// its gradients have not been received; and at most `in_flight(shape)` activations wait for their
-/// backward pass on a stage. The same holds on a single stage, whose chunks pass data on without
-/// messages.
+/// chunks forward once, and later backward once. It takes each chunk's micro-batches in the order
+/// 0, 1, ... m - 1 both times, so that every schedule sums gradients in the same order. Receives
+/// match sends. No stage waits for ever, if a part sends gradients only while fewer than
+/// `gradient_places` of its gradients have not been received. At most `in_flight(shape)`
+/// activations wait for their backward pass on a stage. The same holds on a single stage, whose
+/// chunks pass data on without messages.
 ///
-/// Menu, with the bubble as a share of the time and the activations in flight on stage s:
+/// Menu, with the bubble as a share of the time, and the activations in flight on stage s:
 /// - `GPipe`: (p - 1) / (m + p - 1); m. The simplest.
 /// - `OneForwardOneBackward`: the same bubble; min(m, p - s). The default: less memory at the same
 ///   speed.
@@ -28,8 +28,8 @@
 /// the same time and messages take none.
 ///
 /// Absent: schedules that split the backward pass (zero bubble), which need stages that compute the
-/// gradients of their inputs and of their parameters separately; asynchronous ones (PipeDream),
-/// whose stages see parameters of different updates.
+/// gradients of inputs and of parameters separately; asynchronous schedules (PipeDream), whose
+/// stages see parameters of different updates.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -47,7 +47,7 @@ struct PipelineShape {
     int stages = 1;
     int stage = 0;
     std::uint32_t micro_batches = 1;
-    std::uint32_t chunks = 1; ///< of each stage
+    std::uint32_t chunks = 1; ///< chunks of each stage
     friend bool operator==(const PipelineShape&, const PipelineShape&) = default;
 };
 
@@ -74,7 +74,7 @@ template <class S>
 concept pipeline_schedule =
     detail::copyable_value<S> && requires(const S& schedule, const PipelineShape& shape, detail::AnyWork visit) {
         { S::name } -> std::convertible_to<std::string_view>;
-        { schedule.chunks } -> std::convertible_to<std::uint32_t>; ///< of each stage
+        { schedule.chunks } -> std::convertible_to<std::uint32_t>; ///< chunks of each stage
         schedule.work(shape, visit);                               ///< calls visit(PipelineWork) in order
         { schedule.in_flight(shape) } -> std::same_as<std::size_t>;
     };
@@ -100,36 +100,37 @@ struct PipelineAction {
     PipelineStep step = PipelineStep::forward;
     std::uint32_t micro_batch = 0;
     std::uint32_t chunk = 0;
-    int peer = -1; ///< the other stage of a message
+    int peer = -1; ///< for a message: the other stage
     friend bool operator==(const PipelineAction&, const PipelineAction&) = default;
 };
 
-/// A chunk's number among all parts of the model, along the forward pass.
+/// The number of a chunk's part, counted along the forward pass over the whole model.
 constexpr std::uint32_t part_of(const PipelineShape& shape, std::uint32_t chunk) {
     return chunk * static_cast<std::uint32_t>(shape.stages) + static_cast<std::uint32_t>(shape.stage);
 }
-/// Parts of the model, over all stages.
+/// The number of parts of the model, over all stages.
 constexpr std::uint32_t parts_of(const PipelineShape& shape) {
     return shape.chunks * static_cast<std::uint32_t>(shape.stages);
 }
-/// True if a part's neighbours are on other ranks; a single stage passes data to itself.
+/// True if the chunk has a part before it. Its stage is another rank's, except for a single stage,
+/// which passes data to itself.
 constexpr bool has_part_before(const PipelineShape& shape, std::uint32_t chunk) { return part_of(shape, chunk) != 0; }
-/// True if a chunk sends its activations on.
+/// True if the chunk sends its activations to a part behind it.
 constexpr bool has_part_behind(const PipelineShape& shape, std::uint32_t chunk) {
     return part_of(shape, chunk) + 1 != parts_of(shape);
 }
-/// The stage with the parts before this one's; for the first stage, the last.
+/// The stage with the parts before this one's. For the first stage it is the last.
 constexpr int stage_before(const PipelineShape& shape) { return (shape.stage + shape.stages - 1) % shape.stages; }
-/// The stage with the parts after this one's; for the last stage, the first.
+/// The stage with the parts behind this one's. For the last stage it is the first.
 constexpr int stage_behind(const PipelineShape& shape) { return (shape.stage + 1) % shape.stages; }
 
-/// The tag of messages between two stages: it contains the destination part and the kind of data.
+/// The tag of a message with activations to the part `to_part`.
 constexpr int activation_tag(std::uint32_t to_part) { return static_cast<int>(2 * to_part); }
-/// The same for gradients.
+/// The tag of a message with gradients to the part `to_part`.
 constexpr int gradient_tag(std::uint32_t to_part) { return static_cast<int>(2 * to_part + 1); }
 
-/// All actions of a stage, in order: each piece of work, what it awaits before, what it sends
-/// after.
+/// Calls visit for all actions of a stage, in order: for each piece of work, the receives before it
+/// and the sends after it.
 template <pipeline_schedule Schedule, class Visit>
 constexpr void for_each_action(const Schedule& schedule, const PipelineShape& shape, Visit&& visit) {
     schedule.work(shape, [&](const PipelineWork& work) {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Some consecutive layers on one rank: their activations, and their way forward and backward.
+/// Consecutive layers on one rank: their activations, and their forward and backward passes.
 
 #include "unisono/core/memory.hpp"
 #include "unisono/parallel/layer.hpp"
@@ -16,16 +16,16 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Working memory of a chunk, used by one chunk at a time on a rank.
+/// Working memory of a chunk. One chunk of a rank uses it at a time.
 template <class T>
 struct ChunkWork {
-    std::span<T> activations = {};              ///< where they are recomputed
-    std::array<std::span<T>, 2> gradients = {}; ///< between its layers
+    std::span<T> activations = {};              ///< activations, if they are recomputed
+    std::array<std::span<T>, 2> gradients = {}; ///< gradients between the chunk's layers
 };
 
 /// A *slot* holds the activations of a micro-batch: the chunk's input (except for the model's first
-/// part, whose input is the batch), and each layer's output and what it kept; with recomputation
-/// only the input and the last output.
+/// part, whose input is the batch), and for each layer its output and its `kept`. With
+/// recomputation it holds only the input and the last output.
 template <class T>
 class PipelineChunk {
 public:
@@ -48,7 +48,7 @@ public:
     [[nodiscard]] AnyLayer<T>& layer(std::size_t l) const { return (*layers_)[first_ + l]; }
     [[nodiscard]] std::size_t inputs() const { return (*layers_)[first_].inputs; }
     [[nodiscard]] std::size_t outputs() const { return layer(count_ - 1).outputs; }
-    /// Elements per sample, of a slot and of `ChunkWork`.
+    /// Elements per sample of a slot and of `ChunkWork`.
     [[nodiscard]] std::size_t slot_width() const { return slot_width_; }
     [[nodiscard]] std::size_t work_width() const { return work_width_; }
     [[nodiscard]] std::size_t gradient_width() const { return gradient_width_; }
@@ -60,11 +60,11 @@ public:
         return all * sizeof(T);
     }
 
-    /// Allocates memory for the given numbers of micro-batches and samples. `gradients`: also for
-    /// gradients that travel back.
+    /// Allocates memory for the given numbers of samples and slots. `gradients`: also for the
+    /// gradients that chunks exchange.
     template <class World>
     void reserve(World& world, std::size_t samples, std::size_t slots, bool gradients) {
-        // Each buffer grows by its own size: a prediction's larger batch needs no gradients.
+        // Each buffer grows separately: a prediction's larger batch needs no gradients.
         const auto grow = [&](Memory<T>& one, std::size_t count) {
             if (one.size() >= count) return;
             one = {};
@@ -83,8 +83,8 @@ public:
     [[nodiscard]] std::span<T> output(std::size_t slot, std::size_t n) {
         return in_slot(slot, output_at_[count_ - 1], n * outputs());
     }
-    /// The gradient of the loss by this chunk's outputs and inputs; micro-batches i and i + 2 share
-    /// memory.
+    /// The gradients of the loss with respect to this chunk's outputs and inputs. Micro-batches i
+    /// and i + 2 share memory.
     [[nodiscard]] std::span<T> output_gradient(std::uint32_t i, std::size_t n) {
         return {output_gradients_[i % gradient_places].data(), n * outputs()};
     }
@@ -92,7 +92,7 @@ public:
         return {input_gradients_[i % gradient_places].data(), part_ != 0 ? n * inputs() : 0};
     }
 
-    /// `input`: the slot's, or the batch's; `parameters(l)` are those of the chunk's l-th layer.
+    /// `input`: that of the slot, or of the batch. parameters(l): those of the chunk's l-th layer.
     template <class Parameters>
     void forward(std::size_t slot, std::size_t n, std::span<const T> input, const ChunkWork<T>& work,
                  const Parameters& parameters, const Pass* pass, std::size_t first_sample) {
@@ -109,7 +109,7 @@ public:
         }
     }
 
-    /// `gradient(l)` is that of the chunk's l-th layer's parameters; `done(l)` is called when it is
+    /// gradient(l): that of the parameters of the chunk's l-th layer. done(l) is called when it is
     /// complete.
     template <class Parameters, class Gradient, class Done>
     void backward(std::size_t slot, std::uint32_t i, std::size_t n, std::span<const T> input, const ChunkWork<T>& work,
@@ -154,8 +154,9 @@ private:
     std::uint32_t part_;
     bool recomputes_;
     std::size_t slot_width_ = 0, work_width_ = 0, gradient_width_ = 0;
-    std::vector<std::size_t> kept_at_, output_at_; ///< a sample: in the slot, or where it is recomputed
-    std::size_t samples_ = 0, slots_ = 0;          ///< for which there is room
+    /// Offsets per sample: in the slot, or in the memory for recomputation.
+    std::vector<std::size_t> kept_at_, output_at_;
+    std::size_t samples_ = 0, slots_ = 0; ///< samples per slot, and slots, for which there is memory
     Memory<T> memory_;
     std::array<Memory<T>, gradient_places> output_gradients_, input_gradients_;
 };

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Draws a pipeline's timeline as SVG: stages are rows, time goes to the right, boxes are
-/// micro-batches, forward and backward. The gaps in a row are the stage's bubble. Boxes have
+/// Draws a pipeline's timeline as SVG: stages are rows, time goes to the right, boxes are forward
+/// and backward passes of micro-batches. The gaps in a row are the stage's bubble. Boxes have
 /// tooltips.
 
 #include "unisono/parallel/pipeline_timeline.hpp"
@@ -15,7 +15,7 @@ UNISONO_NAMESPACE_BEGIN
 /// Sizes of a drawing.
 struct PipelineDrawing {
     int row_px = 30;
-    int width_px = 960; ///< of the time that the whole takes
+    int width_px = 960; ///< width of the total time
 };
 
 /// A pipeline as SVG: stages are rows, time goes from left to right.
@@ -83,7 +83,7 @@ inline std::string draw_pipeline(const PipelineProgram& program, const PipelineC
     return svg;
 }
 
-/// The same of a schedule.
+/// As above, for a schedule.
 template <pipeline_schedule Schedule>
 std::string draw_pipeline(const Schedule& schedule, int stages, std::uint32_t micro_batches,
                           const PipelineCosts& costs = {}, const PipelineDrawing& options = {}) {

@@ -16,8 +16,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One receive may be posted ahead, so that its data arrive while the stage computes; sends are
-/// waited for when their memory is needed.
+/// One receive may be posted ahead, so that its data arrive while the stage computes. A send is
+/// waited for when its memory is needed again.
 template <class World, class T>
 class PipelineMessages {
 public:
@@ -31,7 +31,7 @@ public:
         if (activations_[chunk].size() < slots) activations_[chunk].resize(slots);
     }
 
-    /// Starts to receive what action number k awaits.
+    /// Starts to receive the data of action number k.
     void post(std::size_t k, std::span<T> to, int peer, int tag) {
         arriving_ = start_receive(*world_, to, peer, tag);
         posted_ = k;
@@ -49,7 +49,7 @@ public:
     void send_gradient(std::size_t chunk, std::uint32_t i, std::span<const T> from, int peer, int tag) {
         gradients_[chunk][i % gradient_places] = start_send(*world_, from, peer, tag);
     }
-    /// Waits until that memory may be overwritten.
+    /// Waits until the slot's memory may be overwritten.
     void await_activation(std::size_t chunk, std::size_t slot) { activations_[chunk][slot].wait(); }
     void await_gradient(std::size_t chunk, std::uint32_t i) { gradients_[chunk][i % gradient_places].wait(); }
     void await_all() {
@@ -65,7 +65,7 @@ private:
     World* world_;
     Operation arriving_;
     std::size_t posted_ = nothing;
-    std::vector<std::vector<Operation>> activations_; ///< by chunk and slot
+    std::vector<std::vector<Operation>> activations_; ///< sends of each chunk and slot
     std::vector<std::array<Operation, gradient_places>> gradients_;
 };
 

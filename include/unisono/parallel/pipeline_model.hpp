@@ -2,7 +2,7 @@
 
 /// \file
 /// A model whose layers are distributed over ranks. It is a model like others (model/model.hpp):
-/// its call trains on one batch, cut into micro-batches that go through the pipeline. So a
+/// its call trains on one batch, which is cut into micro-batches that go through the pipeline. So a
 /// `Trainer` along another axis makes it data-parallel.
 ///
 ///     un::Mesh mesh{world, {{"data", 2}, {"pipeline", 4}}};
@@ -34,18 +34,18 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The part of a model on this rank of `world`, the pipeline's group; rank s is stage s.
+/// The stage of a model on this rank of `world`, which is the pipeline's group; rank s is stage s.
 ///
 /// `loss(outputs, micro_batch, output_gradients)` returns the mean loss of a micro-batch (RowSlice,
-/// or what the batch's `slice` returns) and writes its gradient, as for `WithLoss`; called on the
-/// last stage. All ranks get the same batches.
+/// or the type that the batch's `slice` returns) and writes its gradient, as for `WithLoss`. It is
+/// called on the last stage. All ranks get the same batches.
 ///
-/// Determinism: every schedule adds gradients micro-batch after micro-batch, so any number of
-/// stages gives the bits of one. Memory: parameters and gradients of this rank's layers;
+/// Determinism: every schedule adds gradients in the order of micro-batches, so any number of
+/// stages gives the bits of one stage. Memory: parameters and gradients of this rank's layers;
 /// activations as the schedule says. Messages: two per micro-batch and part.
 /// Errors: bad_input (more parts than layers, a placement that does not match, a batch without
-/// samples or of another width), mismatch where ranks differ in layers, schedule or options. An
-/// exception of a layer on one rank is `aborted` on all others, which name that rank.
+/// samples or of another width); mismatch if ranks differ in layers, schedule or options. An
+/// exception of a layer on one rank is `aborted` on all others, with that rank's number.
 template <class World, floating_element T, class Loss, pipeline_schedule Schedule = OneForwardOneBackward>
 class PipelineModel {
 public:
@@ -63,14 +63,14 @@ public:
 
     [[nodiscard]] std::span<const std::span<T>> parameters() { return given_; }
     [[nodiscard]] std::span<const std::span<T>> gradients() { return given_gradients_; }
-    /// "layer 3": the layer's number in the whole model.
+    /// "layer 3", with the layer's number in the whole model.
     [[nodiscard]] const std::vector<std::string>& parameter_names() const { return names_; }
-    /// For checkpoints: names and elements of all parameters of the whole model, on every rank, and
-    /// which of them are on this rank.
+    /// For checkpoints: names and numbers of elements of all parameters of the whole model, on
+    /// every rank. `places()`: the numbers in it of this rank's parameters.
     [[nodiscard]] auto whole_parameters() const { return detail::names_and_elements(layers_); }
     [[nodiscard]] std::span<const std::size_t> places() const { return places_; }
 
-    /// Adds the gradients of this rank's layers, and returns the whole batch's mean loss, on every
+    /// Adds the gradients of this rank's layers. Returns the mean loss of the whole batch, on every
     /// rank.
     template <class Batch>
     double operator()(const Batch& batch, Pass& pass) {
@@ -88,9 +88,8 @@ public:
         });
     }
 
-    /// The outputs of all samples of the batch, on every rank, valid until the next call. A forward
-    /// pass, micro-batch after micro-batch. Collective. Cost: that pass, and a broadcast of the
-    /// outputs.
+    /// Returns the outputs of all samples of the batch, on every rank, valid until the next call.
+    /// Collective. Cost: a forward pass of each micro-batch, and a broadcast of the outputs.
     template <class Batch>
     [[nodiscard]] std::span<const T> predict(const Batch& batch) {
         return detail::telling_all(*world_, "predict", [&] {
@@ -106,18 +105,19 @@ public:
 
     // --- for trainers ---
 
-    /// Sums numbers over all ranks that have a part of this replica of the model, for decisions
-    /// that must be the same on all: the norm of the gradient, whether it is finite. Collective. In
-    /// rank order, so that all replicas get the same bits, whichever of their ranks share a host.
+    /// Sums numbers over all ranks that have a stage of this replica of the model, for decisions
+    /// that must be the same on all: the norm of the gradient, and whether it is finite.
+    /// Collective. Adds in rank order, so all replicas get the same bits, whichever of their ranks
+    /// share a host.
     void sum_over_parts(std::span<double> values) {
         if (parts_group_->size() > 1) all_reduce(*parts_group_, values, Sum{}, DirectSchedule{});
     }
-    /// For layers that are themselves distributed along another axis (tensor.hpp): the group of all
-    /// ranks that have a part of this replica, `mesh.group({"pipeline", "tensor"})`; it must
-    /// outlive the model.
+    /// For layers that are themselves distributed along another axis (tensor.hpp): sets the group
+    /// of all ranks that have a stage of this replica, `mesh.group({"pipeline", "tensor"})`. The
+    /// group must outlive the model.
     void decide_with(World& all_parts) { parts_group_ = &all_parts; }
 
-    // --- this part of it ---
+    // --- this rank's stage ---
 
     [[nodiscard]] World& world() { return *world_; }
     [[nodiscard]] int stages() const { return world_->size(); }
@@ -132,10 +132,10 @@ public:
     [[nodiscard]] std::string describe() const {
         return detail::pipeline_text(layers_, options_, Schedule::name, stages());
     }
-    /// Inputs per sample of this rank's first part.
+    /// Inputs per sample of this rank's first chunk.
     [[nodiscard]] std::size_t part_inputs() const { return chunks_[0].inputs(); }
-    /// For inference (stream.hpp): runs this rank's layers, of a pipeline with one part per stage;
-    /// the outputs are valid until the next call.
+    /// For inference (stream.hpp), in a pipeline with one part per stage: runs this rank's layers.
+    /// The outputs are valid until the next call.
     [[nodiscard]] std::span<const T> forward_part(std::span<const T> input, std::size_t samples) {
         if (chunks_.size() != 1) refuse_input({"forward_part: found ", chunks_.size(), " chunks a stage, expected 1"});
         chunks_[0].reserve(*world_, samples, 1, false);
@@ -222,8 +222,8 @@ private:
         }
         training_ = training;
         for (std::size_t c = 0; c < chunks_.size(); ++c) {
-            // In a forward pass alone, a chunk's outputs may have to wait until all of a group have
-            // gone through the chunk before.
+            // In a forward pass alone, a chunk's outputs may have to wait until all micro-batches
+            // of a group have gone through the chunk before.
             std::size_t slots = held_[c];
             if (!training && chunks_.size() > 1)
                 slots = std::max(slots, std::min<std::size_t>(cut.count, static_cast<std::size_t>(stages())));
@@ -283,7 +283,7 @@ private:
         if (!messages_.posted(k)) post(k, one, cut);
         messages_.arrive();
     }
-    /// Receives the next data while this stage computes, if there is memory for them already.
+    /// Starts to receive the next data while this stage computes, if their memory is free.
     void post_next(const std::vector<PipelineAction>& all, std::size_t k, const detail::MicroBatches& cut) {
         if (messages_.posted()) return;
         while (++k < all.size() && !receives(all[k])) {
@@ -354,13 +354,14 @@ private:
         }
     }
 
-    /// The micro-batch's share of the batch's mean loss, and the gradient of that by the outputs.
+    /// Returns the micro-batch's share of the batch's mean loss, and writes its gradient with
+    /// respect to the outputs.
     template <class Batch>
     double look_at_loss(detail::PipelineChunk<T>& chunk, std::size_t slot, const Batch& batch,
                         const detail::MicroBatches& cut, std::uint32_t i, double scale) {
         const std::size_t n = cut.size(i);
         const std::span<T> gradient = chunk.output_gradient(i, n);
-        std::fill(gradient.begin(), gradient.end(), T{}); // as WithLoss does
+        std::fill(gradient.begin(), gradient.end(), T{}); // as in WithLoss
         const double loss = static_cast<double>(
             loss_(std::span<const T>(chunk.output(slot, n)), detail::slice_of(batch, cut.first(i), n), gradient));
         const double share = static_cast<double>(n) / static_cast<double>(cut.samples);
@@ -377,15 +378,16 @@ private:
     detail::PipelineMessages<World, T> messages_;
     World* parts_group_;
     Memory<T> values_, slopes_;
-    std::vector<std::span<T>> all_, all_gradients_;     ///< of each layer of this rank, chunk after chunk
-    std::vector<std::size_t> first_of_chunk_, number_;  ///< of layers; which parameter each layer is
-    std::vector<std::span<T>> given_, given_gradients_; ///< of layers that have any
+    std::vector<std::span<T>> all_, all_gradients_;     ///< spans of each layer of this rank, chunk by chunk
+    std::vector<std::size_t> first_of_chunk_, number_;  ///< indices of layers; the number of each layer's parameter
+    std::vector<std::span<T>> given_, given_gradients_; ///< spans of the layers that have parameters
     std::vector<std::string> names_;
-    std::vector<std::size_t> places_; ///< in the whole model
-    std::uint32_t planned_ = 0;       ///< micro-batches
+    std::vector<std::size_t> places_; ///< numbers of this rank's parameters in the whole model
+    std::uint32_t planned_ = 0;       ///< number of micro-batches of the current plan
     bool training_ = false;
     std::vector<PipelineAction> actions_, forward_;
-    std::vector<std::size_t> held_, done_; ///< of each chunk: slots in training; micro-batches that have left theirs
+    /// For each chunk: slots in training; micro-batches that have left their slot.
+    std::vector<std::size_t> held_, done_;
     std::vector<T> work_memory_;
     std::size_t work_samples_ = 0;
     detail::ChunkWork<T> work_;

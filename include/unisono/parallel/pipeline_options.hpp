@@ -19,24 +19,25 @@ UNISONO_NAMESPACE_BEGIN
 
 /// Options of PipelineModel.
 struct PipelineOptions {
-    std::uint32_t micro_batches = 4; ///< per batch; a smaller batch makes fewer
+    std::uint32_t micro_batches = 4; ///< per batch; a batch with fewer samples makes fewer
     bool recompute = false; ///< keep only a chunk's input, and repeat its forward pass before the backward pass
     LayerPlacement placement =
-        {}; ///< layers of each part; empty: by numbers of parameters and outputs (see balanced_placement)
+        {}; ///< number of layers of each part; empty: by numbers of parameters and outputs (see balanced_placement)
     friend bool operator==(const PipelineOptions&, const PipelineOptions&) = default;
 };
 
 /// The memory of this rank, in bytes.
 struct PipelineMemory {
     std::size_t parameters = 0, gradients = 0;
-    std::size_t activations = 0; ///< of micro-batches in flight, and messages; once there was a batch
-    std::size_t work = 0;        ///< between layers
+    std::size_t activations = 0; ///< of micro-batches in flight, and of messages; known after the first batch
+    std::size_t work = 0;        ///< memory between layers
     friend bool operator==(const PipelineMemory&, const PipelineMemory&) = default;
 };
 
 namespace detail {
 
-/// A layer's parameters are one parameter, with a name that does not depend on the layer's rank.
+/// The name of a layer's parameters, which are one parameter of the model. It does not depend on
+/// the layer's rank.
 inline std::string layer_name(std::size_t layer) { return concat({"layer ", layer}); }
 
 /// The names of the layers that have parameters, in order.
@@ -47,7 +48,7 @@ std::vector<std::pair<std::string, std::size_t>> names_and_elements(const Layers
         if (layers[l].parameters != 0) all.emplace_back(layer_name(l), layers[l].parameters);
     return all;
 }
-/// The number of layers before this one that have parameters.
+/// The number of layers with parameters before this layer.
 template <class T>
 std::size_t parameters_before(const Layers<T>& layers, std::size_t layer) {
     std::size_t count = 0;

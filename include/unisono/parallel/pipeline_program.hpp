@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The actions of all stages of a pipeline, whatever their schedule: the input of proof, simulation
-/// and drawing.
+/// The actions of all stages of a pipeline, for any schedule: the input of proof, simulation and
+/// drawing.
 
 #include "unisono/parallel/pipeline.hpp"
 
@@ -15,10 +15,10 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
 
-/// The *slots* that each chunk of a stage needs: the most micro-batches of which it has activations
-/// at a time. Micro-batch i takes slot i modulo their number when the chunk's input arrives. On a
-/// single stage that is when the chunk before has computed it, before the chunk's own forward pass.
-/// The backward pass frees the slot.
+/// The number of *slots* that each chunk of a stage needs: the most micro-batches whose activations
+/// it holds at the same time. Micro-batch i takes slot i modulo that number when the chunk's input
+/// arrives. On a single stage, the input arrives when the chunk before has computed it, before the
+/// chunk's own forward pass. The backward pass frees the slot.
 inline std::vector<std::size_t> slots_of(const PipelineShape& shape, const std::vector<PipelineAction>& actions) {
     std::vector<std::size_t> now(shape.chunks, 0), most(shape.chunks, 0);
     const auto take = [&](std::size_t chunk) { most[chunk] = std::max(most[chunk], ++now[chunk]); };
@@ -40,9 +40,9 @@ struct PipelineProgram {
     int stages = 1;
     std::uint32_t micro_batches = 1;
     std::uint32_t chunks = 1;
-    std::vector<std::vector<PipelineAction>> actions = {}; ///< of each stage
-    std::vector<std::size_t> in_flight = {};               ///< as each stage claims
-    std::vector<std::vector<std::size_t>> slots = {};      ///< of each stage, those of each chunk
+    std::vector<std::vector<PipelineAction>> actions = {}; ///< actions of each stage
+    std::vector<std::size_t> in_flight = {};               ///< the limit that the schedule declares for each stage
+    std::vector<std::vector<std::size_t>> slots = {};      ///< slots of each chunk of each stage
 
     [[nodiscard]] PipelineShape shape(int stage) const { return {stages, stage, micro_batches, chunks}; }
     [[nodiscard]] std::uint32_t parts() const { return parts_of(shape(0)); }

@@ -19,7 +19,8 @@ UNISONO_NAMESPACE_BEGIN
 /// The result of `verify_pipeline`.
 struct PipelineReport {
     std::vector<std::string> violations = {};
-    std::vector<std::size_t> in_flight = {}; ///< at most, on each stage: forward done, backward not
+    /// Greatest number on each stage of micro-batches between forward and backward pass.
+    std::vector<std::size_t> in_flight = {};
     std::uint64_t messages = 0;
 
     [[nodiscard]] bool proven() const { return violations.empty(); }
@@ -49,17 +50,19 @@ public:
     }
 
 private:
-    using Counts = std::vector<std::pair<std::uint32_t, std::uint32_t>>; ///< of each chunk: forward, backward
-    using Channel = std::deque<std::uint32_t>;                           ///< micro-batches
-    using Slots = std::vector<std::int64_t>;                             ///< the micro-batch in each, or nothing
+    /// Numbers of forward and backward passes of each chunk.
+    using Counts = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+    using Channel = std::deque<std::uint32_t>; ///< micro-batches in flight
+    using Slots = std::vector<std::int64_t>;   ///< the micro-batch in each, or nothing
     static constexpr std::int64_t nothing = -1;
 
-    /// As the program says; a program made by hand may say nothing.
+    /// The slots of the program. A program that was made by hand may have none; then they are
+    /// computed.
     [[nodiscard]] std::vector<std::size_t> slots_of(std::size_t stage) const {
         if (stage < program_.slots.size()) return program_.slots[stage];
         return detail::slots_of(program_.shape(static_cast<int>(stage)), program_.actions[stage]);
     }
-    /// False if the stage is through or has to wait.
+    /// Returns false if the stage has finished or has to wait.
     bool step(std::size_t stage) {
         if (at_[stage] == program_.actions[stage].size()) return false;
         const PipelineAction& action = program_.actions[stage][at_[stage]];
@@ -118,7 +121,7 @@ private:
     /// True if the stage sends no messages: its chunks pass data on to each other, by the same
     /// rules.
     [[nodiscard]] bool alone() const { return program_.stages == 1; }
-    /// Where a chunk has the action's micro-batch; nullptr if it has no slots.
+    /// The slot of the action's micro-batch in a chunk; null if the chunk has no slots.
     std::int64_t* place(std::size_t stage, const PipelineAction& action, std::uint32_t chunk) {
         Slots& all = slots_[stage][chunk];
         return all.empty() ? nullptr : &all[action.micro_batch % all.size()];
@@ -127,7 +130,7 @@ private:
         const std::int64_t* const found = place(stage, action, action.chunk);
         return found != nullptr && *found == action.micro_batch;
     }
-    /// The micro-batch's input is written to its slot of the chunk.
+    /// Writes the micro-batch's input to its slot of the chunk.
     bool keep(std::size_t stage, const PipelineAction& action, std::uint32_t chunk) {
         std::int64_t* const to = place(stage, action, chunk);
         if (to == nullptr) return refuse(stage, action, concat({"chunk ", chunk, " has no slot"}));
@@ -170,22 +173,22 @@ private:
     std::vector<std::size_t> at_;
     std::vector<Counts> done_;
     std::vector<std::size_t> held_;
-    std::vector<Channel> activations_, gradients_; ///< by the part that they go to
-    std::vector<std::vector<Slots>> slots_;        ///< of each stage's chunks
+    std::vector<Channel> activations_, gradients_; ///< by the receiving part
+    std::vector<std::vector<Slots>> slots_;        ///< of each stage and chunk
     PipelineReport report_;
 };
 
 } // namespace detail
 
 /// Proves the laws of pipeline.hpp for one pipeline. Messages are received in the order of the
-/// calls, whatever else arrives; a part sends no gradient while `gradient_places` of its gradients
-/// have not been received. Activations stay in their slot until their backward pass, and nothing
-/// else is written there before; so sending them never waits.
+/// calls, in whatever order they arrive. A part sends no gradient while `gradient_places` of its
+/// gradients have not been received. Activations stay in their slot until their backward pass, and
+/// nothing else is written there before; so their sends never wait.
 inline PipelineReport verify_pipeline(const PipelineProgram& program,
                                       std::size_t gradient_places = detail::gradient_places) {
     return detail::PipelineProof(program, gradient_places).run();
 }
-/// The same of a schedule.
+/// As above, for a schedule.
 template <pipeline_schedule Schedule>
 PipelineReport verify_pipeline(const Schedule& schedule, int stages, std::uint32_t micro_batches) {
     return verify_pipeline(pipeline_program(schedule, stages, micro_batches));

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The actions of a pipeline's stages in virtual time: the total duration, and the share of it
-/// spent waiting.
+/// Runs the actions of a pipeline's stages in virtual time, and finds the total duration and the
+/// share of it spent waiting.
 
 #include "unisono/parallel/pipeline_program.hpp"
 
@@ -23,8 +23,8 @@ struct PartTimes {
 /// Durations in a simulated pipeline, in any unit.
 struct PipelineCosts {
     std::vector<PartTimes> parts =
-        {};              ///< of each part along the forward pass; none: a stage's 1 and 2, evenly over its chunks
-    double transfer = 0; ///< from the end of a part's work until its neighbour has it
+        {}; ///< times of each part along the forward pass; empty: a stage's 1 and 2, divided evenly among its chunks
+    double transfer = 0; ///< time from the end of a part's work until its neighbour has the data
 };
 
 /// The time of one piece of work.
@@ -37,8 +37,8 @@ struct PipelineSpan {
 /// The times of all stages' work.
 struct PipelineTimeline {
     double total = 0;
-    std::vector<double> busy = {};        ///< of each stage
-    std::vector<PipelineSpan> spans = {}; ///< stage after stage, each in the order of time
+    std::vector<double> busy = {};        ///< busy time of each stage
+    std::vector<PipelineSpan> spans = {}; ///< by stage, and then by time
 
     /// The share of all stages' time in which they wait: 0 to 1.
     [[nodiscard]] double bubble() const {
@@ -48,10 +48,10 @@ struct PipelineTimeline {
     }
 };
 
-/// Each stage computes in its order, as soon as its input has arrived; messages travel while stages
+/// Each stage computes in its order, as soon as its input has arrived. Messages travel while stages
 /// compute.
-/// \throws error bad_input: the number of times is not that of the parts; a time is negative or not
-/// finite; a schedule that does not end
+/// \throws error bad_input: the number of times differs from the number of parts; a time is
+/// negative or not finite; the schedule does not end
 inline PipelineTimeline pipeline_timeline(const PipelineProgram& program, const PipelineCosts& costs = {}) {
     const std::size_t parts = program.parts(), m = program.micro_batches;
     std::vector<PartTimes> times = costs.parts;
@@ -64,21 +64,21 @@ inline PipelineTimeline pipeline_timeline(const PipelineProgram& program, const 
               std::isfinite(one.forward + one.backward + costs.transfer)))
             refuse_input("pipeline_timeline: found a time that is negative or not finite");
     constexpr double unknown = -1;
-    std::vector<double> forward(parts * m, unknown), backward(parts * m, unknown); // when they were done
+    std::vector<double> forward(parts * m, unknown), backward(parts * m, unknown); // times of completion
     const auto stages = static_cast<std::size_t>(program.stages);
     std::vector<std::size_t> at(stages, 0);
     std::vector<double> clock(stages, 0);
     std::vector<std::vector<PipelineSpan>> spans(stages);
     PipelineTimeline found;
     found.busy.assign(stages, 0);
-    const auto step = [&](std::size_t stage) { // false: has to wait, or is through
+    const auto step = [&](std::size_t stage) { // false: the stage has to wait, or has finished
         if (at[stage] == program.actions[stage].size()) return false;
         const PipelineAction& action = program.actions[stage][at[stage]];
         const PipelineShape shape = program.shape(static_cast<int>(stage));
         const std::size_t part = part_of(shape, action.chunk), i = action.micro_batch;
         const bool ahead = action.step == PipelineStep::forward, back = action.step == PipelineStep::backward;
         if (ahead || back) {
-            double ready = 0; // what the neighbour did
+            double ready = 0; // the end of the neighbour's work
             if (ahead && part != 0) ready = forward[(part - 1) * m + i];
             if (back) ready = part + 1 != parts ? backward[(part + 1) * m + i] : forward[part * m + i];
             if (ready == unknown) return false;
@@ -111,8 +111,8 @@ inline PipelineTimeline pipeline_timeline(const PipelineProgram& program, const 
     return found;
 }
 
-/// The bubble if all parts take the same time and messages take none; exact for Interleaved where
-/// the number of stages divides that of micro-batches.
+/// The bubble if all parts take the same time and messages take none. For Interleaved it is exact
+/// if the number of stages divides the number of micro-batches.
 constexpr double ideal_bubble(int stages, std::uint32_t micro_batches, std::uint32_t chunks = 1) {
     const double waits = stages - 1;
     return waits / (static_cast<double>(chunks) * static_cast<double>(micro_batches) + waits);

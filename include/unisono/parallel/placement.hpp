@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The layers of each part of a pipeline: placed by hand, or so that the slowest part is as fast as
+/// The layers of each part of a pipeline: given, or balanced so that the slowest part is as fast as
 /// possible.
 
 #include "unisono/collective/rooted.hpp"
@@ -22,23 +22,23 @@ using LayerPlacement = std::vector<std::size_t>;
 
 /// The cost of a layer on its rank.
 struct LayerCost {
-    double time = 0;       ///< forward and backward, any unit
-    std::size_t bytes = 0; ///< that it takes on its rank
+    double time = 0;       ///< time of forward and backward pass, in any unit
+    std::size_t bytes = 0; ///< memory that it takes on its rank
     friend bool operator==(const LayerCost&, const LayerCost&) = default;
 };
 
-/// The contiguous placement whose slowest part is fastest, among those whose parts have at most
-/// `most_bytes`; of several the one with the shorter parts at the end. No part is empty. Cost:
+/// The contiguous placement whose slowest part is fastest, among those whose parts take at most
+/// `most_bytes`. Among equals, the one with the shorter parts at the end. No part is empty. Cost:
 /// parts x layers^2 / 2 additions.
-/// \throws error bad_input: fewer layers than parts; no placement fits, with the layer or the
-/// memory that is too large
+/// \throws error bad_input: fewer layers than parts; no placement fits; the message names the layer
+/// or the memory that is too large
 inline LayerPlacement balanced_placement(const std::vector<LayerCost>& layers, std::size_t parts,
                                          std::size_t most_bytes = std::numeric_limits<std::size_t>::max()) {
     const std::size_t n = layers.size();
     if (parts == 0 || n < parts) refuse_input({"a placement on ", parts, " parts needs as many layers, found ", n});
     constexpr double impossible = std::numeric_limits<double>::infinity();
-    // slowest[k][i]: of the first i layers on k parts; begin[k][i]: where the last of these parts
-    // begins.
+    // slowest[k][i]: the time of the slowest part if the first i layers are on k parts.
+    // begin[k][i]: the first layer of the last of these parts.
     std::vector<std::vector<double>> slowest(parts + 1, std::vector<double>(n + 1, impossible));
     std::vector<std::vector<std::size_t>> begin(parts + 1, std::vector<std::size_t>(n + 1, 0));
     slowest[0][0] = 0;
@@ -76,16 +76,17 @@ inline LayerPlacement balanced_placement(const std::vector<LayerCost>& layers, s
 
 /// Options of `measure_layers`.
 struct MeasureOptions {
-    std::size_t samples = 16;             ///< of a micro-batch
-    std::size_t micro_batches_held = 1;   ///< whose activations a rank has at a time, for the bytes
-    std::size_t copies_of_parameters = 3; ///< parameters, gradients and what the optimizer keeps, for the bytes
-    int repetitions = 3;                  ///< the fastest counts
+    std::size_t samples = 16; ///< samples of a micro-batch
+    /// Micro-batches whose activations a rank holds at the same time; for the bytes.
+    std::size_t micro_batches_held = 1;
+    std::size_t copies_of_parameters = 3; ///< parameters, gradients and optimizer state; for the bytes
+    int repetitions = 3;                  ///< runs of each layer; the fastest counts
     friend bool operator==(const MeasureOptions&, const MeasureOptions&) = default;
 };
 
 namespace detail {
 
-/// The fastest of some passes forward and backward, in nanoseconds.
+/// The fastest of several forward and backward passes, in nanoseconds.
 template <class T>
 double nanoseconds_of_layer(AnyLayer<T>& layer, std::size_t n, int repetitions) {
     std::vector<T> parameters(layer.parameters), gradient(layer.parameters), input(n * layer.inputs, T(0.5)),
@@ -106,10 +107,10 @@ double nanoseconds_of_layer(AnyLayer<T>& layer, std::size_t n, int repetitions) 
 
 } // namespace detail
 
-/// The cost of each layer as rank 0 measures it: forward and backward of one micro-batch of small
-/// numbers, in nanoseconds. The same on all ranks. Collective. Layers with collectives of their own
-/// (branches, tensor) cannot be measured. Memory: one layer at a time. An exception of a layer is
-/// `aborted` on the other ranks.
+/// The cost of each layer, as rank 0 measures it: forward and backward pass of one micro-batch of
+/// small numbers, in nanoseconds. All ranks get the same result. Collective. Layers with
+/// collectives (branches, tensor) cannot be measured. Memory: one layer at a time. An exception of
+/// a layer is `aborted` on the other ranks.
 template <class World, class T>
 std::vector<LayerCost> measure_layers(World& world, Layers<T>& layers, const MeasureOptions& options = {}) {
     return detail::telling_all(world, "measure_layers", [&] {
@@ -131,7 +132,7 @@ std::vector<LayerCost> measure_layers(World& world, Layers<T>& layers, const Mea
 
 namespace detail {
 
-/// Without measured times and a placement, parameters and outputs stand for time.
+/// The placement without measured times: numbers of parameters and outputs serve as times.
 template <class T>
 LayerPlacement default_placement(const Layers<T>& layers, std::size_t parts) {
     std::vector<LayerCost> costs;
@@ -140,8 +141,8 @@ LayerPlacement default_placement(const Layers<T>& layers, std::size_t parts) {
     return balanced_placement(costs, parts);
 }
 
-/// \throws error bad_input: the number of parts is wrong, one is empty, or the layers are not those
-/// of the model
+/// \throws error bad_input: the number of parts is wrong, a part is empty, or the layers do not add
+/// up to those of the model
 inline void check_placement(const LayerPlacement& placement, std::size_t parts, std::size_t layers) {
     if (placement.size() != parts)
         refuse_input({"PipelineOptions::placement has ", placement.size(), " parts, expected ", parts,

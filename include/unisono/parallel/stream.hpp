@@ -1,22 +1,23 @@
 #pragma once
 
 /// \file
-/// Inference as a stream: requests arrive on rank 0, go through the stages of a model that is split
-/// over ranks, or to replicas of a small one in turn, several at a time. Their results leave on
-/// rank 0 in the order of the requests.
+/// Inference as a stream: requests arrive on rank 0, and go through the stages of a model that is
+/// split over ranks, or to replicas of a small model in turn, several at the same time. The results
+/// leave on rank 0 in the order of the requests.
 ///
 ///     un::serve(model, source, sink);      // on all ranks of a PipelineModel's group
 ///     un::serve_replicas<float>(world, 784, 10, answer, source, sink); // each rank has a replica
 ///
-/// - `source(request)`, called on rank 0 while there is room, fills a vector with the inputs of
-///   some samples and returns `Request::ready`; or returns `none` for now, or `last` after the last
-///   request.
-/// - `sink(outputs)`, called on rank 0 in order, gets the outputs of one request, sample after
+/// - `source(request)` is called on rank 0 while there is room. It fills a vector with the inputs
+///   of some samples and returns `Request::ready`; or it returns `none` for now, or `last` after
+///   the last request.
+/// - `sink(outputs)` is called on rank 0 in order, with the outputs of one request, sample by
 ///   sample.
-/// - `answer(inputs, samples)`, called on every rank with a replica, returns the outputs, valid
-///   until its next call.
+/// - `answer(inputs, samples)` is called on every rank with a replica. It returns the outputs,
+///   valid until its next call.
 ///
-/// Absent: batches of requests that arrive together; a source may combine those of several clients.
+/// Absent: batches of requests that arrive together; a source may combine requests of several
+/// clients.
 
 #include "unisono/collective/point_to_point.hpp"
 #include "unisono/core/time.hpp"
@@ -43,8 +44,8 @@ enum class Request : std::uint8_t { ready, none, last };
 
 /// Options of a stream of requests.
 struct StreamOptions {
-    std::size_t most_samples = 1024; ///< of one request
-    std::size_t in_flight = 0;       ///< requests under way at most; 0: two for each rank
+    std::size_t most_samples = 1024; ///< samples of one request
+    std::size_t in_flight = 0;       ///< greatest number of requests in flight; 0: two per rank
     friend bool operator==(const StreamOptions&, const StreamOptions&) = default;
 };
 
@@ -54,8 +55,7 @@ namespace detail {
 inline constexpr std::uint64_t still_there = 0, no_more = std::numeric_limits<std::uint64_t>::max();
 inline constexpr int header_tag = 1 << 28, input_tag = header_tag + 1, output_tag = header_tag + 2;
 
-/// Copies of sent data, each kept until it has arrived; if there is no room, the oldest is waited
-/// for.
+/// Keeps copies of sent data until they have arrived. If there is no room, waits for the oldest.
 template <class World, class T>
 class Outbox {
 public:
@@ -97,15 +97,15 @@ private:
     std::size_t next_ = 0, samples_ = 0;
 };
 
-/// The words of rank 0, beside requests, to the ranks that await requests of it.
+/// Words that rank 0 sends, beside requests, to the ranks that wait for its requests.
 template <class World>
 class Words {
 public:
     Words(World& world, std::span<const int> told)
         : world_(&world), told_(told), latest_(told.size()), last_(told.size()) {}
 
-    /// Never waits. A rank that has not taken the latest word has more to take before it, and gets
-    /// no other.
+    /// Never waits. A rank that has not received the latest word still has requests before it, and
+    /// gets no other word.
     void say_still_there() {
         for (std::size_t i = 0; i < told_.size(); ++i) {
             if (!latest_[i].poll()) continue;
@@ -127,12 +127,12 @@ private:
     World* world_;
     std::span<const int> told_;
     std::array<std::uint64_t, 1> still_there_ = {still_there}, no_more_ = {no_more};
-    std::vector<Operation> latest_, last_; ///< to each of them
+    std::vector<Operation> latest_, last_; ///< sends to each of `told_`
     nanoseconds said_ = steady_now();
 };
 
-/// A rank that answers: takes requests from `from`, and sends on the result of `answer`; with
-/// `passes_on` to another rank that answers.
+/// The loop of a rank that answers: receives requests from `from`, and sends the result of `answer`
+/// to `to`. `passes_on`: `to` is another rank that answers.
 template <class T, class World, class Answer>
 void answer_requests(World& world, std::size_t inputs, int from, int to, bool passes_on, Answer& answer) {
     Outbox<World, T> out(world, 2);
@@ -154,8 +154,8 @@ void answer_requests(World& world, std::size_t inputs, int from, int to, bool pa
     out.wait_all();
 }
 
-/// Rank 0's side. `submit(number, inputs, samples, out)` sends a request on its way, or answers it
-/// at once and returns true. `from(number)` is the rank that sends the result.
+/// The loop of rank 0. `submit(number, inputs, samples, out)` sends a request to a rank; or answers
+/// it at once and returns true. `from(number)` is the rank that sends the result.
 template <class T, class World, class Source, class Sink, class Submit, class From>
 void stream_requests(World& world, std::size_t inputs, std::size_t outputs, const StreamOptions& options,
                      std::span<const int> told, Source& source, Sink& sink, const Submit& submit, const From& from) {
@@ -175,7 +175,7 @@ void stream_requests(World& world, std::size_t inputs, std::size_t outputs, cons
     nanoseconds posted = 0;
     int idle_rounds = 0;
     const nanoseconds often = world.timeout().count() / 8;
-    const auto say_still_there = [&] { // however many requests are under way: not all ranks have one
+    const auto say_still_there = [&] { // with any number of requests in flight: some ranks may have none
         if (!ended && steady_now() - words.said() > often) words.say_still_there();
     };
     while (!ended || !pending.empty()) {
@@ -193,7 +193,7 @@ void stream_requests(World& world, std::size_t inputs, std::size_t outputs, cons
                 if (samples == 0 || samples * inputs != request.size() || samples > options.most_samples)
                     refuse_input({"serve: found a request of ", request.size(), " numbers, expected 1 to ",
                                   options.most_samples, " samples of ", inputs});
-                say_still_there(); // this rank may be the one that answers it
+                say_still_there(); // this rank may be the one that answers the request
                 pending.push_back({number, std::vector<T>(samples * outputs), false});
                 pending.back().there = submit(number, std::span<const T>(request), samples, out, pending.back().result);
                 ++number;
@@ -209,7 +209,7 @@ void stream_requests(World& world, std::size_t inputs, std::size_t outputs, cons
                 posted = steady_now();
             }
             if (arrives && !arriving.poll()) {
-                // There is nothing else to do; or the deadline has passed, which the wait reports.
+                // There is no other work; or the deadline has passed, which the wait reports.
                 if (ended) arriving.wait();
                 else if (steady_now() - posted > world.timeout().count()) arriving.wait(std::chrono::nanoseconds(1));
             }
@@ -239,14 +239,14 @@ void stream_requests(World& world, std::size_t inputs, std::size_t outputs, cons
 
 /// Serves requests by a model that is split over the ranks of its group, one part per stage.
 /// Collective: returns on all ranks when the source has returned `last` and all results are out. A
-/// result has the bits of `predict` where micro-batches are as large as requests.
+/// result has the bits of `predict` if micro-batches are as large as requests.
 ///
-/// Waits: the other ranks wait for requests without a limit, since rank 0 says every eighth of the
-/// group's timeout that it is alive. So source and sink must return within that time, and a request
-/// must take less than three quarters of the timeout.
+/// Waits: the other ranks wait for requests without a limit, since rank 0 tells them every eighth
+/// of the group's timeout that it is alive. So source and sink must return within that time, and a
+/// request must take less than three quarters of the timeout.
 /// Errors: bad_input on rank 0, and aborted on the others, for a request that is not whole samples
-/// or is too large: a server for untrusted clients checks requests first. Exceptions of source,
-/// sink or a layer, which all ranks name; timeout, peer_lost.
+/// or is too large: a server for untrusted clients must check requests first. Exceptions of source,
+/// sink or a layer, which all ranks report with the rank; timeout, peer_lost.
 template <class Model, class Source, class Sink>
 void serve(Model& model, Source source, Sink sink, const StreamOptions& options = {}) {
     using T = parameter_element_t<Model>;
@@ -275,8 +275,9 @@ void serve(Model& model, Source source, Sink sink, const StreamOptions& options 
     });
 }
 
-/// Serves requests by replicas, one on each rank of `world`, including rank 0: request i by rank i
-/// + 1 modulo the ranks. Otherwise as above. `inputs` and `outputs` are those of a sample.
+/// Serves requests by replicas, one on each rank of `world`, including rank 0: rank (i + 1) modulo
+/// the number of ranks answers request i. Otherwise as above. `inputs` and `outputs` are those of a
+/// sample.
 template <class T, class World, class Answer, class Source, class Sink>
 void serve_replicas(World& world, std::size_t inputs, std::size_t outputs, Answer answer, Source source, Sink sink,
                     const StreamOptions& options = {}) {
@@ -291,8 +292,8 @@ void serve_replicas(World& world, std::size_t inputs, std::size_t outputs, Answe
             world, inputs, outputs, options, others, source, sink,
             [&](std::uint64_t number, std::span<const T> values, std::size_t samples, detail::Outbox<World, T>& out,
                 std::vector<T>& result) {
-                // The last request of a round is this rank's own, so that the others have theirs by
-                // then.
+                // The last request of a round is this rank's own. The others have received theirs
+                // by then.
                 if ((number + 1) % ranks != 0) {
                     out.of(samples).send(values, static_cast<int>((number + 1) % ranks), false);
                     return false;

@@ -1,17 +1,17 @@
 #pragma once
 
 /// \file
-/// Linear layers whose matrix is split over the ranks of a group, with the collectives for that;
-/// the matrix product is yours. (Shoeybi et al. 2019, Megatron-LM, section 3)
-/// - `ColumnLinear`: a rank has some of the outputs. Forward: no collective, or with `.gather` an
-///   all_gather of the outputs. Backward: an all_reduce of the gradient by the inputs.
-/// - `RowLinear`: a rank has some of the inputs, which arrive split. Forward: an all_reduce of the
-///   outputs. Backward: no collective.
+/// Linear layers whose matrix is split over the ranks of a group, with the collectives for that.
+/// The matrix product is yours. Source: Shoeybi et al. 2019 (Megatron-LM), section 3.
+/// - `ColumnLinear`: each rank computes some of the outputs. Forward: no collective, or with
+///   `.gather` an all_gather of the outputs. Backward: an all_reduce of the gradient with respect
+///   to the inputs.
+/// - `RowLinear`: each rank has some of the inputs, which arrive split. Forward: an all_reduce of
+///   the outputs. Backward: no collective.
 ///
-/// A column-split layer, element-wise layers, and a row-split layer make a block of two
-/// collectives, in which no rank holds all of the intermediate values. The matrix is outputs by
-/// inputs, as in PyTorch. Sizes that the number of ranks does not divide are split as evenly as
-/// possible.
+/// A column-split layer, element-wise layers, and a row-split layer make a block with two
+/// collectives, in which no rank holds all intermediate values. The matrix is outputs by inputs, as
+/// in PyTorch. If the number of ranks does not divide a size, it is split as evenly as possible.
 ///
 ///     using Input = un::Matrix<const float>;
 ///     auto multiply = [](Input a, Input b, un::Matrix<float> c, bool add) { // c = a b or c += a b
@@ -23,7 +23,8 @@
 ///     layers.add(un::row_linear<float>(ranks, 2048, 512, multiply, first_value));
 ///
 /// Determinism: all ranks have the same bits. Sums over inputs have another order than on one rank,
-/// except for column-split layers' outputs. Errors: bad_input for fewer rows or columns than ranks.
+/// except for the outputs of column-split layers. Errors: bad_input for fewer rows or columns than
+/// ranks.
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
@@ -39,27 +40,27 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// A matrix in memory that another object owns: rows x columns, after transposition if it is stored
-/// transposed.
+/// A matrix in memory that another object owns. It has rows x columns after the transposition, if
+/// it is stored transposed.
 template <class T>
 struct Matrix {
     T* data = nullptr;
     std::size_t rows = 0, columns = 0;
-    std::size_t leading = 0; ///< elements from a row as it lies to the next
-    bool transposed = false; ///< it lies columns x rows
+    std::size_t leading = 0; ///< elements from one stored row to the next
+    bool transposed = false; ///< it is stored as columns x rows
 
     [[nodiscard]] T& operator()(std::size_t i, std::size_t j) const {
         return transposed ? data[j * leading + i] : data[i * leading + j];
     }
 };
 
-/// c = a b, or c += a b where `add`; c is not transposed.
+/// c = a b, or if `add` c += a b; c is not transposed.
 template <class P, class T>
 concept matrix_product =
     requires(P& product, Matrix<const T> in, Matrix<T> out, bool add) { product(in, in, out, add); };
 
-/// Initial values: of the weight from an input to an output; of an output's bias if `input` is the
-/// number of inputs.
+/// Initial values: values(output, input) is the weight from an input to an output, or the output's
+/// bias if `input` is the number of inputs.
 template <class F, class T>
 concept first_values = requires(F& values, std::size_t output, std::size_t input) {
     { values(output, input) } -> std::convertible_to<T>;
@@ -71,7 +72,8 @@ namespace detail {
 struct TensorSlice {
     std::size_t first = 0, count = 0;
 
-    /// This rank's. \throws error bad_input: fewer elements than ranks; the other ranks are told
+    /// This rank's slice. \throws error bad_input: fewer elements than ranks; the other ranks are
+    /// told
     template <class World>
     static TensorSlice own(World& world, std::size_t all, const char* what) {
         return telling_all(world, what, [&] { return of(world, all, world.rank(), what); });
@@ -89,7 +91,7 @@ struct TensorSlice {
 
 /// Options of ColumnLinear.
 struct ColumnOptions {
-    bool gather = false; ///< each rank has all outputs in the end, else its own
+    bool gather = false; ///< each rank gets all outputs, otherwise only its own
     friend bool operator==(const ColumnOptions&, const ColumnOptions&) = default;
 };
 
@@ -168,9 +170,9 @@ private:
 };
 
 /// A linear layer in which each rank of `world` has some of the inputs, as a ColumnLinear leaves
-/// them; all ranks get all outputs. The bias is on every rank, with the same gradient of a batch.
-/// That of rank 0 is added, so that all ranks have the same outputs even if the biases came to
-/// differ: replicas of each rank sum its gradients in an order of their own.
+/// them; all ranks get all outputs. Each rank has a bias, and the biases get the same gradient for
+/// a batch. The bias of rank 0 is added, so all ranks have the same outputs even if the biases
+/// differ: each rank's replicas may sum its gradients in another order.
 template <floating_element T, class World, matrix_product<T> Product, first_values<T> First>
 class RowLinear {
 public:
@@ -230,7 +232,7 @@ template <floating_element T, class World, matrix_product<T> Product, first_valu
     return ColumnLinear<T, World, Product, First>(world, inputs, outputs, std::move(product), std::move(first),
                                                   options);
 }
-/// A RowLinear of this product and these first values.
+/// Makes a RowLinear with this product and these initial values.
 template <floating_element T, class World, matrix_product<T> Product, first_values<T> First>
 [[nodiscard]] auto row_linear(World& world, std::size_t inputs, std::size_t outputs, Product product, First first) {
     return RowLinear<T, World, Product, First>(world, inputs, outputs, std::move(product), std::move(first));

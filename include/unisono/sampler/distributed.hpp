@@ -11,7 +11,7 @@ UNISONO_NAMESPACE_BEGIN
 /// floor(N / L). The order is randperm(N) of a generator seeded with seed + epoch, or 0 to N - 1.
 /// It is padded to c L by repetition from its head, or cut to c L. Replica r gets positions r, r +
 /// L, r + 2L, ... and cuts them into micro-batches. The last micro-batch is short on all replicas
-/// where batch_size does not divide c.
+/// if batch_size does not divide c.
 ///
 /// Padded samples count like all others, as in PyTorch. To see each sample once, use
 /// SequentialSampler or, for metrics, EvaluationSampler. With drop_last and fewer samples than
@@ -29,7 +29,7 @@ struct DistributedSampler {
 
     [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
 
-    /// \throws error bad_input: a shape or position that makes no sense
+    /// \throws error bad_input: an invalid shape or position
     [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const;
 };
 

@@ -9,27 +9,27 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// DistributedSampler's order for L = W x `replicas`. Each rank hosts `replicas` of them: rank r
-/// those from r x replicas on. Each replica's list is cut into micro-batches as on a rank of its
-/// own, and an update takes one micro-batch of each replica. So W x n ranks with
+/// hosts those from r x replicas on. Each replica's list is cut into micro-batches as on a rank of
+/// its own, and an update takes one micro-batch of each replica. So W x n ranks with
 /// DistributedSampler{} and W ranks with InterleavedSampler{.replicas = n} put the same
-/// micro-batches into each update, whatever the data size and the batch size. Plain accumulation
-/// does not: it puts n consecutive micro-batches of one list into an update. With an accumulation
-/// of s steps, s must be a multiple of `replicas`.
+/// micro-batches into each update, for any data size and batch size. Plain accumulation does not:
+/// it puts n consecutive micro-batches of one list into an update. With an accumulation of s steps,
+/// s must be a multiple of `replicas`.
 struct InterleavedSampler {
-    std::int64_t replicas = 1; ///< hosted by each rank
+    std::int64_t replicas = 1; ///< number of replicas that each rank hosts
     bool shuffle = true;
     std::uint64_t seed = 0;
     bool drop_last = false;
 
     static constexpr std::string_view name = "InterleavedSampler";
     static constexpr Family family = Family::sampler;
-    static constexpr bool fixes_hosting = true; ///< a rank hosts `replicas`, and no other number
+    static constexpr bool fixes_hosting = true; ///< a rank always hosts `replicas` replicas
     friend bool operator==(const InterleavedSampler&, const InterleavedSampler&) = default;
 
     [[nodiscard]] std::int64_t replicas_per_rank() const;
 
-    /// The shape says how many replicas are hosted; `shape_of_rank` takes it from `replicas`.
-    /// \throws error bad_input: a shape or position that makes no sense
+    /// The shape has the number of hosted replicas; `shape_of_rank` takes it from `replicas`.
+    /// \throws error bad_input: an invalid shape or position
     [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const;
 };
 

@@ -1,10 +1,10 @@
 #pragma once
 
 /// \file
-/// Policy: how many logical replicas make a round, and which of them each rank hosts.
+/// Policy: the number of logical replicas in a round, and the replicas that each rank hosts.
 ///
-/// - `ReplicasOfRanks`: L = W x the sampler's replicas per rank; each rank hosts that many (one,
-///   except with InterleavedSampler).
+/// - `ReplicasOfRanks`: L = W x the sampler's replicas per rank. Each rank hosts that number of
+///   replicas (one, except with InterleavedSampler).
 /// - `Replicas{L}`: L is given and at least W; rank k of W hosts the replicas from floor(k L / W)
 ///   to floor((k + 1) L / W) - 1. W need not divide L.
 ///
@@ -42,11 +42,11 @@ struct ReplicasOfRanks {
 
 /// A global batch consists of the micro-batches of `count` replicas, whichever ranks host them.
 /// Batches, random streams and weights are those of `count` ranks that host one replica each, so
-/// that the number of ranks may change. With an accumulation of s steps, an update takes s
-/// micro-batches of each replica. Evaluation cuts the data in the same way.
+/// the number of ranks may change. With an accumulation of s steps, an update takes s micro-batches
+/// of each replica. Evaluation cuts the data in the same way.
 ///
-/// With plain sums the results still differ by rounding, since the number of ranks changes how the
-/// addends are grouped. With `Reproducible` (trainer/reproducible.hpp) they do not differ.
+/// With plain sums the results still differ by rounding, since the grouping of the addends depends
+/// on the number of ranks. With `Reproducible` (trainer/reproducible.hpp) they are equal.
 struct Replicas {
     std::int64_t count = 1;
 
@@ -62,7 +62,7 @@ struct Replicas {
                           " replicas a rank; expected one of the two"});
         return 1;
     }
-    /// \throws error bad_input: fewer replicas than ranks, or a shape that makes no sense
+    /// \throws error bad_input: fewer replicas than ranks, or an invalid shape
     template <sampler_policy Sampler>
     [[nodiscard]] SamplerShape shape(const Sampler& sampler, std::int64_t data_size, std::int64_t batch_size,
                                      std::int64_t world, std::int64_t rank) const {

@@ -1,48 +1,50 @@
 #pragma once
 
 /// \file
-/// Which sample goes to which replica, when.
+/// Policy: which samples go to which replica, and when.
 ///
-/// A sampler is a plain value. For a shape (data size, batch size, which of L replicas) and an
-/// *epoch* it makes a stream of micro-batches. The epoch must be named, so a program cannot forget
-/// to reshuffle between epochs.
+/// A sampler is a plain value. For a shape (data size, batch size, replica) and an *epoch* it makes
+/// a stream of micro-batches. The program must name the epoch, so it cannot forget to reshuffle
+/// between epochs.
 ///
 /// **Replicas are logical.** A *round* is one micro-batch of each of the L replicas. A rank hosts
 /// `hosted` of them, and its stream gives their micro-batches in replica order, round after round.
-/// One rank that hosts eight replicas therefore trains on what eight ranks that host one each would
-/// train on.
+/// So one rank that hosts eight replicas trains on the same micro-batches as eight ranks that host
+/// one replica each.
 ///
-/// **Positions.** Every sampler here deals an epoch's order (its samples in the order drawn, padded
-/// or cut) so that each round takes the next `global_batch()` samples of it. So all replicas
-/// together have consumed a prefix of the order after a round, whatever L is, and a checkpoint
-/// needs no more than `Position{epoch, samples}`. Resumed with the same number of replicas, the
-/// streams continue exactly. With another number of replicas or another batch size, the rest of the
-/// order is dealt anew: no sample comes twice, and none is left out.
+/// **Positions.** Every sampler here deals out an epoch's order (the samples in the order drawn,
+/// padded or cut): each round takes the next `global_batch()` samples of it. So after a round all
+/// replicas together have consumed a prefix of the order, for any L, and a checkpoint needs only
+/// `Position{epoch, samples}`. If training resumes with the same number of replicas, the streams
+/// continue exactly. With another number of replicas or another batch size, the rest of the order
+/// is dealt out again: no sample is repeated or left out.
 ///
-/// Laws (tests/sampler holds every sampler to them):
-///  - a stream has rounds() x hosted micro-batches, and rounds() is the same for every replica: no
-///    rank ever waits for one that ran out of data. A replica without data in a round gets an empty
-///    micro-batch (weight zero);
-///  - the same shape, epoch and position give the same stream, on every machine;
-///  - each index is below data_size; round_samples is the sum over all replicas and the same on all
-///    of them;
-///  - `next()` and `restart()` allocate nothing after the stream was made.
+/// Laws (tests/sampler checks every sampler against them):
+/// - a stream has rounds() x hosted micro-batches, and rounds() is the same for every replica: no
+///   rank waits for a rank that ran out of data. A replica without data in a round gets an empty
+///   micro-batch (weight zero);
+/// - the same shape, epoch and position give the same stream, on every machine;
+/// - each index is below data_size; round_samples is the sum over all replicas and the same on all
+///   of them;
+/// - after the stream was made, `next()` and `restart()` do not allocate.
 ///
-/// The stream of the samplers here (sampler/stream.hpp) deals the positions of an order and keeps
-/// these books. A sampler with an order of its own can use it and name the sample at each position.
+/// The stream of the samplers here (sampler/stream.hpp) deals out the positions of an order and
+/// keeps these counts. A sampler with an order of its own can use it and name the sample at each
+/// position.
 ///
 /// Menu:
 /// - `DistributedSampler`: PyTorch's order, shuffled or not, padded or cut. To train as under
 ///   PyTorch.
-/// - `InterleavedSampler`: the same for n replicas per rank: fewer ranks, the same training.
-/// - `SequentialSampler`: as stored, each sample once; replica r gets r, r + L, ... To train
+/// - `InterleavedSampler`: the same for n replicas per rank: the same training on fewer ranks.
+/// - `SequentialSampler`: samples in stored order, each once; replica r gets r, r + L, ... To train
 ///   without shuffling.
-/// - `EvaluationSampler`: as stored, in blocks, each sample once. For metrics and predictions.
-/// - `ScatterSampler`: one order for all replicas, each sample once, each global batch cut into
-///   contiguous parts. As torch.nn.DataParallel.
+/// - `EvaluationSampler`: samples in stored order, in blocks, each once. For metrics and
+///   predictions.
+/// - `ScatterSampler`: one order for all replicas, each sample once; each global batch is cut into
+///   contiguous parts, as in torch.nn.DataParallel.
 ///
-/// Absent: sampling with replacement and weighted sampling (a data set of yours may map indices as
-/// it likes), and sharding by files (give each rank its own data set and a world of one).
+/// Absent: sampling with replacement and weighted sampling (a data set of your own can map
+/// indices), and sharding by files (give each rank its own data set and a world of one).
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/policy.hpp"
@@ -57,8 +59,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The number of an epoch, from 0. A type of its own with an explicit constructor, so that no other
-/// number is taken for an epoch.
+/// The number of an epoch, from 0. A separate type with an explicit constructor, so that no other
+/// number is mistaken for an epoch.
 class Epoch {
 public:
     /// \throws error bad_input if negative
@@ -68,7 +70,7 @@ public:
     [[nodiscard]] constexpr std::int64_t number() const { return number_; }
     [[nodiscard]] constexpr Epoch next() const { return Epoch{number_ + 1}; }
     friend constexpr bool operator==(const Epoch&,
-                                     const Epoch&) = default; // nvcc does not define the one that <=> brings
+                                     const Epoch&) = default; // nvcc does not define the == that <=> implies
     friend constexpr auto operator<=>(const Epoch&, const Epoch&) = default;
 
 private:
@@ -83,37 +85,38 @@ struct Position {
     friend bool operator==(const Position&, const Position&) = default;
 };
 
-/// The shape for which a sampler makes a stream. Its numbers are signed, so that a negative one is
-/// found and named instead of becoming a huge one.
+/// The shape for which a sampler makes a stream. The numbers are signed, so that a negative number
+/// is refused by name instead of becoming a huge one.
 struct SamplerShape {
     std::int64_t data_size = 0;  ///< samples in the data set, 1 or more
     std::int64_t batch_size = 1; ///< samples of a replica's micro-batch (ScatterSampler: of the global batch)
     std::int64_t replicas = 1;   ///< L: over all ranks
-    std::int64_t replica = 0;    ///< the first one hosted here
-    std::int64_t hosted = 1;     ///< how many consecutive replicas this rank hosts, from `replica` on
+    std::int64_t replica = 0;    ///< the first replica that this rank hosts
+    std::int64_t hosted = 1;     ///< number of consecutive replicas that this rank hosts, from `replica` on
     friend bool operator==(const SamplerShape&, const SamplerShape&) = default;
 };
 
-/// One micro-batch of one replica, and what the trainer needs to know about it.
+/// One micro-batch of one replica, and the facts that the trainer needs about it.
 struct MicroBatch {
-    std::span<const std::size_t> samples = {}; ///< valid until the next call on the stream; empty: no data this time
-    std::int64_t replica = 0;                  ///< of 0 to L - 1
-    std::int64_t round = 0;                    ///< from 0, where the stream was started
-    std::int64_t round_samples = 0;            ///< samples of all L replicas in this round: the same on all ranks
-    bool ends_round = false;                   ///< the last replica hosted here in this round
-    bool ends_epoch = false;                   ///< nothing follows
-    Position resume = {};                      ///< position after this round
+    /// Valid until the next call on the stream; empty: the replica has no data in this round.
+    std::span<const std::size_t> samples = {};
+    std::int64_t replica = 0;       ///< 0 to L - 1
+    std::int64_t round = 0;         ///< 0 for the first round of the stream
+    std::int64_t round_samples = 0; ///< samples of all L replicas in this round: the same on all ranks
+    bool ends_round = false;        ///< the last micro-batch of this rank in this round
+    bool ends_epoch = false;        ///< the last micro-batch of this rank in this epoch
+    Position resume = {};           ///< position after this round
 };
 
 /// A rank's micro-batches of one epoch. `restart` keeps the memory and names the next epoch.
 template <class S>
 concept sample_stream =
     detail::movable_value<S> && requires(S& stream, const S& view, Epoch epoch, std::int64_t consumed) {
-        { stream.next() } -> std::same_as<MicroBatch>; // error bad_input when done
+        { stream.next() } -> std::same_as<MicroBatch>; // throws error bad_input when done
         { view.done() } -> std::same_as<bool>;
-        { view.rounds() } -> std::same_as<std::int64_t>;       // from the position where it was started
+        { view.rounds() } -> std::same_as<std::int64_t>;       // rounds from the position where the stream was started
         { view.global_batch() } -> std::same_as<std::int64_t>; // samples of a full round, all replicas together
-        { view.position() } -> std::same_as<Position>;         // whole rounds only
+        { view.position() } -> std::same_as<Position>;         // counts whole rounds only
         stream.restart(epoch);
         stream.restart(epoch, consumed);
     };
@@ -126,7 +129,7 @@ concept sampler_policy = policy_of<S, Family::sampler> &&
                              { sampler.stream(shape, epoch, consumed) } -> sample_stream;
                          };
 
-/// Refuses an invalid shape: names the parameter, the value found and the values expected.
+/// Refuses an invalid shape: names the parameter, the value found and the expected values.
 void check_shape(const SamplerShape& shape, std::string_view who);
 
 /// The shape of rank `rank` of `world` with this sampler: L = world x replicas_per_rank, and rank 0
@@ -143,7 +146,7 @@ SamplerShape shape_of_rank(const Sampler& sampler, std::int64_t data_size, std::
     std::int64_t replicas = 0;
     if (__builtin_mul_overflow(world, hosted, &replicas))
         refuse_input({who, ": ", world, " ranks of ", hosted, " replicas are too many"});
-    // rank < world, so rank * hosted cannot overflow where world * hosted did not.
+    // rank < world, so rank * hosted cannot overflow unless world * hosted did.
     const SamplerShape shape{.data_size = data_size,
                              .batch_size = batch_size,
                              .replicas = replicas,

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// One order for all replicas, each global batch cut into contiguous parts: torch.nn.DataParallel.
+/// One order for all replicas, each global batch cut into contiguous parts, as in
+/// torch.nn.DataParallel.
 
 #include "unisono/sampler/stream.hpp"
 
@@ -9,9 +10,9 @@ UNISONO_NAMESPACE_BEGIN
 
 /// Deals samples as torch.nn.DataParallel does, where a master rank draws a global batch and
 /// scatters it by torch.chunk: parts of ceil(batch / L), the last one shorter, and possibly fewer
-/// parts than replicas. The other replicas get an empty micro-batch. `batch_size` is the *global*
-/// batch here, as a DataLoader's is under DataParallel. Every rank computes its part by itself; the
-/// trainer moves the data from the master if its policies ask for that.
+/// parts than replicas. Replicas without a part get an empty micro-batch. Here `batch_size` is the
+/// *global* batch, as that of a DataLoader under DataParallel. Every rank computes its part by
+/// itself; the trainer moves the data from the master if its policies ask for that.
 ///
 /// The order is randperm(N) of a generator seeded with seed + epoch, or 0 to N - 1. drop_last
 /// leaves out a last, short global batch; otherwise each sample is seen once per epoch. Weigh by
@@ -28,7 +29,7 @@ struct ScatterSampler {
 
     [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
 
-    /// \throws error bad_input: a shape or position that makes no sense
+    /// \throws error bad_input: an invalid shape or position
     [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const;
 };
 

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The stream behind the built-in samplers: an order, the treatment of its end, and the way in
-/// which a round is dealt to replicas.
+/// The stream of the built-in samplers: an order, the treatment of its end, and the way in which a
+/// round is dealt out to replicas.
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/random.hpp"
@@ -13,27 +13,27 @@
 UNISONO_NAMESPACE_BEGIN
 namespace sampling {
 
-/// How the samples of a round reach the L replicas.
+/// The way in which the samples of a round are dealt out to the L replicas.
 enum class Deal : std::uint8_t {
-    strided, ///< replica r takes r, r + L, r + 2L, ... of it, as PyTorch's DistributedSampler
+    strided, ///< replica r takes positions r, r + L, r + 2L, ... of the round, as PyTorch's DistributedSampler
     blocks,  ///< contiguous parts of ceil(size / L), the last ones shorter or empty, as torch.chunk
 };
 
-/// How an order is treated whose length does not divide evenly.
+/// The treatment of an order whose length does not divide evenly.
 enum class Tail : std::uint8_t {
     keep, ///< the last round is short
     pad,  ///< repeat the order from its head, so that all replicas get the same number
     drop, ///< leave out the last samples, so that all replicas get the same number
 };
 
-/// The order of an epoch's samples, and how they are dealt to replicas.
+/// The order of an epoch's samples, and the way in which they are dealt out to replicas.
 struct Plan {
     SamplerShape shape = {};
     Deal deal = Deal::strided;
     Tail tail = Tail::keep;
     bool shuffle = false;
     std::uint64_t seed = 0;
-    std::int64_t global_batch = 0; ///< samples of a full round; 0: of full micro-batches of all replicas
+    std::int64_t global_batch = 0; ///< samples of a full round; 0: full micro-batches of all replicas
 };
 
 /// The samples of one epoch in the order drawn: as stored (no memory), or a permutation of 4 bytes
@@ -55,12 +55,12 @@ private:
 
 /// A rank's micro-batches of one epoch. Memory: the order, if shuffled, and the indices of one
 /// micro-batch. Cost: one pass over the data set's size at each restart if shuffled; nothing else
-/// grows with that size.
+/// depends on that size.
 class SampleStream {
 public:
     SampleStream(const sampling::Plan& plan, Epoch epoch, std::int64_t consumed);
 
-    /// Moves to an epoch, after the first `consumed` samples of its order.
+    /// Moves to the position in an epoch after the first `consumed` samples of its order.
     /// \throws error bad_input if that position does not exist
     void restart(Epoch epoch, std::int64_t consumed = 0);
 
@@ -92,11 +92,11 @@ private:
     detail::List<std::size_t> indices_;
     bool drawn_ = false;
     Epoch epoch_ = Epoch{0};
-    std::int64_t begin_ = 0; // where in the order this stream started
-    std::int64_t left_ = 0;  // positions from there to the end, padding included
+    std::int64_t begin_ = 0; // the position in the order where this stream started
+    std::int64_t left_ = 0;  // number of positions from there to the end, including padding
     std::int64_t rounds_ = 0;
     std::int64_t round_ = 0;
-    std::int64_t hosted_ = 0; // which of the hosted replicas is next
+    std::int64_t hosted_ = 0; // index of the next hosted replica
 };
 
 UNISONO_CERTIFY(sample_stream<SampleStream>);
@@ -124,11 +124,12 @@ UNISONO_DEFINITION void Order::draw(std::int64_t size, bool shuffle, std::uint64
 
 UNISONO_DEFINITION SampleStream::SampleStream(const sampling::Plan& plan, Epoch epoch, std::int64_t consumed)
     : plan_(plan) {
-    constexpr std::int64_t most = std::int64_t{1} << 60; // more than any order has: one round holds all samples
+    // More than any order has, so that one round holds all samples.
+    constexpr std::int64_t most = std::int64_t{1} << 60;
     const SamplerShape& shape = plan_.shape;
     std::int64_t& batch = plan_.global_batch;
     if (batch == 0 && (__builtin_mul_overflow(shape.batch_size, shape.replicas, &batch) || batch > most)) batch = most;
-    // Only padding makes an order longer than the data, by less than one sample a replica.
+    // Only padding makes an order longer than the data, by less than one sample per replica.
     const std::int64_t longest = std::min(plan_.global_batch, shape.data_size + shape.replicas);
     indices_.resize(static_cast<std::size_t>(up(longest, shape.replicas)));
     restart(epoch, consumed);

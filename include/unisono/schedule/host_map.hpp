@@ -4,6 +4,7 @@
 /// The hosts of a group's ranks: hosts of any size, ranks in any order.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/hash.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 
@@ -68,7 +69,7 @@ private:
     int runs_ = 0;
     int most_runs_ = 1; ///< the most ranges of one host
     bool takes_turns_ = false;
-    std::uint32_t hash_ = 2166136261u; // FNV-1a
+    std::uint32_t hash_ = detail::fnv_basis_32;
 };
 
 namespace schedule {
@@ -124,7 +125,7 @@ UNISONO_DEFINITION HostMap::HostMap(std::span<const int> host_of_rank) {
     takes_turns_ = std::has_single_bit(ranks) && std::has_single_bit(seen.size());
     for (std::size_t rank = 0; rank < ranks; ++rank)
         takes_turns_ = takes_turns_ && host_of_[rank] == static_cast<int>(rank % seen.size());
-    for (const int host : host_of_) hash_ = (hash_ ^ static_cast<std::uint32_t>(host + 1)) * 16777619u;
+    for (const int host : host_of_) hash_ = detail::fnv1a(hash_, static_cast<std::uint32_t>(host + 1));
 }
 
 UNISONO_NAMESPACE_END

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The laws of accumulation/accumulation.hpp for any policy, and the least policy.
+/// The laws of accumulation/accumulation.hpp for any policy, and a minimal policy.
 
 #include "unisono/accumulation/accumulation.hpp"
 #include "unisono/core/random.hpp"
@@ -13,7 +13,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least accumulation: every round with data is an update.
+/// The minimal accumulation: every round with data is an update.
 struct ArchetypeAccumulation {
     struct Window {
         Totals sum = {};
@@ -36,13 +36,13 @@ static_assert(accumulation_policy<ArchetypeAccumulation>);
 
 /// The parameters of the trial.
 struct AccumulationTrial {
-    std::int64_t hosted = 1;          ///< replicas a rank hosts
-    std::int64_t most_rounds = 65536; ///< within which a window must close
+    std::int64_t hosted = 1;          ///< number of replicas that a rank hosts
+    std::int64_t most_rounds = 65536; ///< number of rounds within which a window must close
 };
 
 namespace detail {
 
-/// A round as a sampler might give it, sometimes without any data.
+/// A round as a sampler might give it, sometimes without data.
 inline Totals some_round(CounterRandom& random, std::int64_t hosted) {
     if (random() % 8 == 0) return {hosted, 0, 0};
     const auto samples = static_cast<std::int64_t>(random() % 12 + 1);
@@ -51,13 +51,14 @@ inline Totals some_round(CounterRandom& random, std::int64_t hosted) {
 
 } // namespace detail
 
-/// Windows predict their end, stay closed, treat equal rounds alike, and are new after `reset()`.
+/// Windows predict when they close, stay closed, treat equal rounds equally, and are new after
+/// `reset()`.
 template <accumulation_policy Policy>
 Violations accumulation_laws(const Policy& policy, const AccumulationTrial& trial = {}) {
     Violations found{std::string(Policy::name)};
     auto window = policy.window(trial.hosted);
-    auto twin = policy.window(trial.hosted);  // sees the same rounds
-    auto blind = policy.window(trial.hosted); // the same without their tokens
+    auto twin = policy.window(trial.hosted);  // gets the same rounds
+    auto blind = policy.window(trial.hosted); // gets the same rounds without tokens
     if (window.closed()) found.add("a new window is closed before it saw a round");
     if (window.due_at_end()) found.add("a new window is due at the epoch's end, with nothing to update from");
 
@@ -90,7 +91,7 @@ Violations accumulation_laws(const Policy& policy, const AccumulationTrial& tria
                 found.add(concat({at, "is closed but not due at the epoch's end"}));
             if (found.full()) return found;
             closed = window.closed();
-            if (closed) ++more; // goes on a little after the end
+            if (closed) ++more; // continues for a few rounds after the end
         }
         if (!closed) {
             found.add(concat({where, "did not close within ", rounds, " rounds"}));

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The laws of guard/clipping.hpp for any clipping, and the least one.
+/// The laws of guard/clipping.hpp for any clipping, and a minimal clipping.
 
 #include "unisono/core/text.hpp"
 #include "unisono/guard/clipping.hpp"
@@ -21,7 +21,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least clipping that does anything: a gradient longer than 1 is halved.
+/// The minimal clipping: a gradient longer than 1 is halved.
 struct ArchetypeClipping {
     static constexpr std::string_view name = "archetype clipping";
     static constexpr Family family = Family::clipping;
@@ -77,10 +77,10 @@ void clipping_laws_of(const Clipping& policy, Violations& found) {
 
 } // namespace detail
 
-/// `factor` and `clip` are pure functions, a copy's the same. The factor of a finite norm is a
-/// finite number of at least 0, and 1 where no norm is measured. `clip` scales, and then treats
-/// each element alone, so that slices cut anywhere have the same bits; it makes none larger, and
-/// changes nothing where it says so.
+/// `factor` and `clip` are pure functions; those of a copy are the same. The factor of a finite
+/// norm is a finite number of at least 0; it is 1 if no norm is measured. `clip` scales, and then
+/// treats each element separately, so slices that are cut anywhere have the same bits. It makes no
+/// element larger, and changes nothing if it says so.
 template <clipping_policy Clipping>
 Violations clipping_laws(const Clipping& policy) {
     Violations found{std::string(Clipping::name)};

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The laws of compression/compression.hpp for any compression, on threads of this process, and the
-/// least one.
+/// The laws of compression/compression.hpp for any compression, on threads of this process, and a
+/// minimal compression.
 
 #include "unisono/compression/compression.hpp"
 #include "unisono/core/text.hpp"
@@ -26,7 +26,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least compression: gradients travel as they are, by the reducer.
+/// The minimal compression: the reducer sums the gradients as they are.
 struct ArchetypeCompression {
     static constexpr std::string_view name = "archetype compression";
     static constexpr Family family = Family::compression;
@@ -62,16 +62,16 @@ static_assert(compression_policy<ArchetypeCompression>);
 /// The parameters of the trial.
 struct CompressionTrial {
     int most_ranks = 4;
-    std::vector<std::size_t> counts = {1, 7, 300, 1025};         ///< elements of the buckets
-    bool loses_nothing = true;                                   ///< what is left over is sent later
-    int updates_until_all = 100;                                 ///< ... in this many updates without a new gradient
-    double tolerance = 1e-4;                                     ///< of the largest sum: what may still be lost
-    std::chrono::nanoseconds timeout = std::chrono::seconds(30); ///< of each wait: a hang is a violation too
+    std::vector<std::size_t> counts = {1, 7, 300, 1025}; ///< numbers of elements of the buckets
+    bool loses_nothing = true;                           ///< the remainder is sent later
+    int updates_until_all = 100;                         ///< updates without a new gradient in which all of it is sent
+    double tolerance = 1e-4;                             ///< greatest loss, relative to the largest sum
+    std::chrono::nanoseconds timeout = std::chrono::seconds(30); ///< time limit of each wait; a hang is a violation
 };
 
 namespace detail {
 
-/// One world's laws, from inside each rank. A lock protects the violations of all ranks.
+/// The laws for one world, called on each rank. A lock protects the violations of all ranks.
 template <compression_policy Policy>
 class CompressionWorld {
 public:
@@ -108,7 +108,8 @@ private:
                               std::exp2(static_cast<double>(i % 5) - 2));
     }
 
-    /// One update: the result for all ranks' gradients; zero gradients where `update` is negative.
+    /// One update: returns the result for all ranks' gradients. If `update` is negative, the
+    /// gradients are zero.
     template <class T, class Wire>
     std::vector<T> exchange(Group<InProcess>& world, Wire& wire, int update) {
         auto reduction = NativeReducer{}.start(world);
@@ -186,7 +187,7 @@ private:
     int ranks_;
     Violations& found_;
     std::vector<Slice> buckets_;
-    std::vector<ParameterMatrix> parameters_; ///< one per bucket, without its matrix's shape
+    std::vector<ParameterMatrix> parameters_; ///< one per bucket, without a matrix's shape
     std::size_t count_ = 0;
     std::vector<std::vector<double>> images_;
     std::mutex mutex_;
@@ -194,9 +195,9 @@ private:
 
 } // namespace detail
 
-/// The same bits on all ranks; zeros stay zeros; nothing that error feedback keeps is lost, and
-/// nothing stays after `forget`; a run depends on nothing but its gradients, and after `restart` on
-/// none that came before. In float and double, on each number of ranks, for buckets of these sizes.
+/// All ranks have the same bits. Zeros stay zeros. Nothing that error feedback keeps is lost, and
+/// nothing remains after `forget`. A run depends only on its gradients, and after `restart` not on
+/// those before. In float and double, on each number of ranks, for buckets of these sizes.
 template <compression_policy Policy>
     requires(Policy::compresses)
 Violations compression_laws(const Policy& policy, const CompressionTrial& trial = {}) {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The laws of guard/guard.hpp for any guard, and the least guard.
+/// The laws of guard/guard.hpp for any guard, and a minimal guard.
 
 #include "unisono/core/text.hpp"
 #include "unisono/guard/guard.hpp"
@@ -14,7 +14,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least guard that looks at anything: stops at the first NaN.
+/// The minimal guard that inspects: stops at the first NaN.
 struct ArchetypeGuard {
     static constexpr std::string_view name = "archetype guard";
     static constexpr Family family = Family::guard;
@@ -32,8 +32,8 @@ struct ArchetypeGuard {
 };
 static_assert(guard_policy<ArchetypeGuard>);
 
-/// The values that a guard must and must not find; those of FiniteGuard by default. Each must be
-/// the same kind of value in float and in double.
+/// The values that a guard must find, and those that it must not find; by default those of
+/// FiniteGuard. Each must be the same kind of value in float and in double.
 struct GuardTrial {
     std::vector<double> offenders = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
                                      -std::numeric_limits<double>::infinity()};
@@ -48,11 +48,12 @@ void guard_laws_of(const Guard& guard, const GuardTrial& trial, Violations& foun
         return guard.first_offender(std::span<const T>(values.data(), count));
     };
     const std::string kind = sizeof(T) == 4 ? "float" : "double";
-    // The last is longer than what a guard may look at in one go: it is tried at some places.
+    // The last count is longer than a guard may inspect in one step; it is tried at some positions
+    // only.
     for (const std::size_t count : {0u, 1u, 2u, 7u, 16u, 33u, 70u, 9001u}) {
         std::vector<T> values(count);
         for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(trial.good[i % trial.good.size()]);
-        const auto after = [&](std::size_t i) { // the last place is one of them
+        const auto after = [&](std::size_t i) { // the last position is one of them
             return count < 100 || i + 1 == count ? i + 1 : std::min(i + 97, count - 1);
         };
         const std::string among = concat({" among ", count, " values of ", kind});
@@ -81,8 +82,8 @@ void guard_laws_of(const Guard& guard, const GuardTrial& trial, Violations& foun
 
 } // namespace detail
 
-/// `first_offender` is a pure function that finds each offender, where it is, in every place, and
-/// nothing else. A guard that does not inspect finds nothing.
+/// `first_offender` is a pure function that finds each offender in every position, and nothing
+/// else. A guard that does not inspect finds nothing.
 template <guard_policy Guard>
 Violations guard_laws(const Guard& guard, const GuardTrial& trial = {}) {
     Violations found{std::string(Guard::name)};

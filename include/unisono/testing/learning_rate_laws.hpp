@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The laws of optimizer/learning_rate.hpp for any policy, and the least policy.
+/// The laws of optimizer/learning_rate.hpp for any policy, and a minimal policy.
 
 #include "unisono/core/text.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
@@ -15,7 +15,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least learning rate: the base rate, always.
+/// The minimal learning rate: always the base rate.
 struct ArchetypeRate {
     static constexpr std::string_view name = "archetype rate";
     static constexpr Family family = Family::learning_rate;
@@ -26,9 +26,9 @@ struct ArchetypeRate {
 };
 static_assert(learning_rate_policy<ArchetypeRate>);
 
-/// Rates are finite, not negative, and a pure function of base and point: also when asked in
-/// another order, at the end of the training and after it. Where the length of the training is
-/// unknown, they are that or refused by bad_input.
+/// Rates are finite, not negative, and a pure function of base and point: also if asked for in
+/// another order, at the end of the training, and after it. If the length of the training is
+/// unknown, the same holds, or the policy refuses with bad_input.
 template <learning_rate_policy Policy>
 Violations learning_rate_laws(const Policy& policy) {
     Violations found{std::string(Policy::name)};
@@ -74,7 +74,7 @@ Violations learning_rate_laws(const Policy& policy) {
     const Policy copy = policy;
     for (std::size_t i = asked.size(); i-- > 0 && !found.full();) {
         const Asked& before = asked[i];
-        if (!std::isfinite(before.rate)) continue; // said already
+        if (!std::isfinite(before.rate)) continue; // reported before
         if (policy.rate(before.base, before.point) != before.rate)
             found.add(concat({"asked again, in another order, the rate differs", where(before)}));
         else if (copy.rate(before.base, before.point) != before.rate)

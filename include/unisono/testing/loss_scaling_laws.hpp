@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The laws of guard/loss_scaling.hpp for any loss scaling, and the least one.
+/// The laws of guard/loss_scaling.hpp for any loss scaling, and a minimal loss scaling.
 
 #include "unisono/core/text.hpp"
 #include "unisono/guard/loss_scaling.hpp"
@@ -14,7 +14,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least loss scaling that scales: a constant, half of it after the first gradient that is not
+/// The minimal loss scaling: a constant, and half of it after the first gradient that is not
 /// finite.
 struct ArchetypeLossScaling {
     static constexpr std::string_view name = "archetype loss scaling";
@@ -33,10 +33,10 @@ struct ArchetypeLossScaling {
 };
 static_assert(loss_scaling_policy<ArchetypeLossScaling>);
 
-/// The scale is a finite number above 0 from the start on, whatever happens. What follows depends
-/// on the state alone, so that ranks which saw the same updates have the same. `grow` does not
-/// lower it; `back_off` lowers it and says so, or does not and says that; after some thousand times
-/// nothing is left to lower. Where `scales` is false it is always 1.
+/// The scale is always a finite number above 0. Later scales depend on the state alone, so ranks
+/// that had the same updates have the same scale. `grow` does not lower it. `back_off` lowers it
+/// and returns true, or leaves it and returns false; after some thousand calls it can lower it no
+/// more. If `scales` is false, the scale is always 1.
 template <loss_scaling_policy Scaling>
 Violations loss_scaling_laws(const Scaling& policy) {
     Violations found{std::string(Scaling::name)};

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The laws of observe/metric.hpp for any metric, and the least metric.
+/// The laws of observe/metric.hpp for any metric, and a minimal metric.
 
 #include "unisono/core/text.hpp"
 #include "unisono/observe/metric.hpp"
@@ -19,7 +19,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least metric: how many samples were seen. Trivially copyable, so it travels as it is.
+/// The minimal metric: the number of samples. It is trivially copyable, so it is sent as it is.
 struct ArchetypeMetric {
     std::uint64_t seen = 0;
     void merge(const ArchetypeMetric& other) { seen += other.seen; }
@@ -29,11 +29,11 @@ static_assert(mergeable_metric<ArchetypeMetric>);
 
 /// The parameters of the trial.
 struct MetricTrial {
-    double tolerance = 0; ///< relative, between merged and whole; 0: equal to the bit, any NaN equal to any
+    double tolerance = 0; ///< relative tolerance between merged and whole; 0: equal bits, and all NaNs are equal
 };
 
-/// Merging over any split of `samples` samples, directly and by way of bytes, gives the value of
-/// one rank that saw them all; a new metric is neutral. `fresh` is new, and `feed(metric, i)` adds
+/// Merging over any split of `samples` samples, directly and through bytes, gives the value of one
+/// rank with all samples. A new metric is neutral. `fresh` is a new metric; `feed(metric, i)` adds
 /// sample i of 0 to samples - 1.
 template <mergeable_metric Metric, class Feed>
 Violations metric_laws(const Metric& fresh, std::size_t samples, Feed feed, const MetricTrial& trial = {}) {
@@ -41,7 +41,7 @@ Violations metric_laws(const Metric& fresh, std::size_t samples, Feed feed, cons
     const auto same = [&](double a, double b) {
         if (std::isnan(a) && std::isnan(b)) return true;
         if (trial.tolerance == 0) return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
-        if (!std::isfinite(a) || !std::isfinite(b)) return a == b; // any part of infinity is infinite
+        if (!std::isfinite(a) || !std::isfinite(b)) return a == b; // any fraction of infinity is infinite
         return std::abs(a - b) <= trial.tolerance * std::max(std::abs(a), std::abs(b));
     };
     const auto compare = [&](double merged, double whole, const std::string& how) {
@@ -70,8 +70,8 @@ Violations metric_laws(const Metric& fresh, std::size_t samples, Feed feed, cons
         compare(late.value(), value, "merged into a new metric");
     });
     for (const std::size_t ranks : {1u, 2u, 3u, 5u, 8u}) {
-        // In blocks as even as can be, in turn, and all on the last rank, so that the others have
-        // seen nothing.
+        // In blocks of nearly equal size, in turn, and all on the last rank, so that the others
+        // have no samples.
         const char* const names[] = {" in blocks", " in turn", " with all of the samples"};
         for (int way = 0; way < 3; ++way) {
             std::vector<Metric> parts(ranks, fresh);

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The laws of model/model.hpp for a model of yours and a batch of yours, and the least model.
+/// The laws of model/model.hpp for a model and a batch of yours, and a minimal model.
 
 #include "unisono/core/random.hpp"
 #include "unisono/core/text.hpp"
@@ -19,8 +19,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least model: one number, which learns the mean of the batch's numbers. Loss: the mean of (w
-/// - x)^2 / 2.
+/// The minimal model: one number, which learns the mean of the batch's numbers. Loss: the mean of
+/// (w - x)^2 / 2.
 struct ArchetypeModel {
     double weight = 0;
     double gradient = 0;
@@ -41,7 +41,7 @@ static_assert(trainable_on<ArchetypeModel, std::vector<double>>);
 
 /// The parameters of the trial.
 struct ModelTrial {
-    double tolerance = 0;          ///< relative, of a difference quotient; 0: 1e-5 for double, 2e-2 for float
+    double tolerance = 0;          ///< relative tolerance of a difference quotient; 0: 1e-5 for double, 2e-2 for float
     std::size_t most_checked = 64; ///< parameters whose gradient is compared with a difference quotient, spread evenly
 };
 
@@ -69,8 +69,8 @@ public:
             for (T& value : one) value = from[at++];
     }
 
-    /// The loss with gradients that begin at `start`; buffers (running statistics) are put back
-    /// afterwards.
+    /// Returns the loss of a call whose gradients begin at `start`. Restores buffers (running
+    /// statistics) afterwards.
     template <class Batch>
     double call(const Batch& batch, const Values& start) {
         assign(gradients(), start);
@@ -130,13 +130,13 @@ bool same_model_bits(const std::vector<T>& a, const std::vector<T>& b) {
 template <class T>
 inline constexpr double rounding_of = sizeof(T) == 8 ? 0x1p-52 : 0x1p-23;
 
-/// Between a change of the loss and what the gradient says of it, relative.
+/// The relative tolerance between a change of the loss and the change that the gradient predicts.
 template <class T>
 double tolerance_of(const ModelTrial& options) {
     return options.tolerance > 0 ? options.tolerance : (sizeof(T) == 8 ? 1e-5 : 2e-2);
 }
 
-/// Central differences of the loss against the gradient.
+/// Compares central differences of the loss with the gradient.
 template <model M, class Batch, class Values>
 void difference_laws(M& m, ModelUnderTrial<M>& trial, const Batch& batch, const Values& gradient,
                      const ModelTrial& options, Violations& found) {
@@ -163,8 +163,8 @@ void difference_laws(M& m, ModelUnderTrial<M>& trial, const Batch& batch, const 
             spans[p][i] = here;
             const double quotient = (loss_above - loss_below) / (above - below);
             const double given = static_cast<double>(gradient[at]);
-            // The possible effect of the rounding of the losses, and of a gradient that nearly
-            // cancels.
+            // The possible effect of the rounding of the losses, and of a gradient whose terms
+            // nearly cancel.
             const double noise = 64 * epsilon * std::max({1.0, std::abs(loss_above), std::abs(loss_below)}) / reach;
             if (!(std::abs(quotient - given) <= tolerance * (std::abs(quotient) + std::abs(given)) + noise))
                 found.add(concat({"element ", i, " of ", parameter_label(m, p), " has gradient ", number_text(given),
@@ -174,8 +174,8 @@ void difference_laws(M& m, ModelUnderTrial<M>& trial, const Batch& batch, const 
 }
 
 /// Moves all elements of a parameter at once, along the signs of its gradient. A loss that is too
-/// coarse to show one small element shows them all, or that there are none. A change that is not in
-/// proportion to the step is no violation, since the loss is bent there.
+/// coarse to show the effect of one small element shows that of all elements together. A change
+/// that is not proportional to the step is no violation, since the loss is not linear there.
 template <model M, class Batch, class Values>
 void direction_laws(M& m, ModelUnderTrial<M>& trial, const Batch& batch, const Values& gradient,
                     const ModelTrial& options, Violations& found) {
@@ -225,10 +225,10 @@ void direction_laws(M& m, ModelUnderTrial<M>& trial, const Batch& batch, const V
 
 } // namespace detail
 
-/// Shapes agree; a call adds to the gradients, whatever they hold, says the same twice, leaves the
-/// parameters alone, and its gradient is that of its loss. Choose parameters and a batch where the
-/// loss is smooth. The model is left as it was found, but for its gradients. Cost: about 2 x
-/// most_checked calls, and 4 calls for each of at most most_checked parameters.
+/// Shapes agree. A call adds to the gradients, whatever they contain; gives the same result twice;
+/// does not change the parameters; and its gradient is that of its loss. Choose parameters and a
+/// batch where the loss is smooth. The model is left unchanged, except for its gradients. Cost:
+/// about 2 x most_checked calls, and 4 calls for each of at most most_checked parameters.
 template <model M, class Batch>
     requires trainable_on<M, Batch> && std::floating_point<parameter_element_t<M>>
 Violations model_laws(M& m, const Batch& batch, const ModelTrial& options = {}) {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The laws of optimizer/optimizer.hpp for any optimizer, and the least optimizer.
+/// The laws of optimizer/optimizer.hpp for any optimizer, and a minimal optimizer.
 
 #include "unisono/core/random.hpp"
 #include "unisono/core/text.hpp"
@@ -18,9 +18,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least optimizer: p -= rate * g, without state. The update is a functor that the library
-/// applies, in a region where the compiler must not fuse multiplications and additions: that is
-/// what keeps any cut into slices the same to the bit.
+/// The minimal optimizer: p -= rate * g, without state. The update is a functor that the library
+/// applies in a region where the compiler must not fuse multiplications and additions. So any cut
+/// into slices gives the same bits.
 struct ArchetypeOptimizer {
     double learning_rate = 0.1;
 
@@ -64,18 +64,18 @@ static_assert(optimizer_policy<ArchetypeOptimizer>);
 
 namespace detail {
 
-/// Parameters and state after a few updates, done in the slices that `cuts` make, and where they
-/// lie in a larger memory.
+/// Parameters and state after a few updates. `cuts` gives the slices, and their offset in a larger
+/// memory.
 template <class T, optimizer_policy Policy>
 class OptimizerRun {
 public:
     static constexpr std::size_t count = 5003;
-    static constexpr std::size_t margin = 5; ///< elements around, which an update must not touch
+    static constexpr std::size_t margin = 5; ///< elements around the slices, which an update must not change
     static constexpr unsigned updates = 4;
 
     std::vector<std::size_t> cuts = {};
     double gradient_scale = 1;
-    bool prescaled = false; ///< the gradients come scaled, and the scale is 1
+    bool prescaled = false; ///< the gradients are scaled already, and the scale is 1
 
     std::vector<T> operator()(const Policy& policy) {
         std::vector<T> parameters = values(count + 2 * margin, 1);
@@ -157,8 +157,8 @@ void optimizer_laws_of(const Policy& policy, Violations& found) {
                               " and gradients multiplied by it give different bits: it must come first", of}));
     }
 
-    // The rate of an update is the step's; the policy's own is only the base from which the step's
-    // was computed.
+    // The rate of an update is that of the step. The policy's own rate is only the base from which
+    // the step's rate was computed.
     if constexpr (requires(Policy changed) { changed.learning_rate = 0.5; }) {
         Policy changed = policy;
         changed.learning_rate = policy.learning_rate + 0.5;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The laws of reducer/reducer.hpp for any reducer, on threads of this process, and the least
+/// The laws of reducer/reducer.hpp for any reducer, on threads of this process, and a minimal
 /// reducer.
 
 #include "unisono/collective/exchange.hpp"
@@ -24,7 +24,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least reducer: one collective.
+/// The minimal reducer: one collective.
 struct ArchetypeReducer {
     static constexpr std::string_view name = "archetype reducer";
     static constexpr Family family = Family::reducer;
@@ -45,7 +45,7 @@ struct ArchetypeReducer {
 };
 static_assert(reducer_policy<ArchetypeReducer, Group<InProcess>>);
 
-/// The least reducer that gives owners: rank 0 owns everything.
+/// The minimal reducer that gives owners: rank 0 owns everything.
 struct ArchetypeOwnerReducer {
     static constexpr std::string_view name = "archetype owner reducer";
     static constexpr Family family = Family::reducer;
@@ -78,13 +78,13 @@ static_assert(reducer_policy<ArchetypeOwnerReducer, Group<InProcess>>);
 struct ReducerTrial {
     int least_ranks = 1; ///< for reducers that refuse smaller worlds
     int most_ranks = 5;
-    std::vector<std::size_t> counts = {0, 1, 3, 16, 257, 5000};  ///< elements
-    std::chrono::nanoseconds timeout = std::chrono::seconds(30); ///< of each wait: a hang is a violation too
+    std::vector<std::size_t> counts = {0, 1, 3, 16, 257, 5000};  ///< numbers of elements
+    std::chrono::nanoseconds timeout = std::chrono::seconds(30); ///< time limit of each wait; a hang is a violation
 };
 
 namespace detail {
 
-/// One world's laws, from inside each rank. A lock protects the violations of all ranks.
+/// The laws for one world, called on each rank. A lock protects the violations of all ranks.
 template <reducer_policy<Group<InProcess>> Policy>
 class ReducerWorld {
 public:
@@ -111,10 +111,10 @@ private:
         found_.add(concat({"on ", ranks_, " ranks: ", what}));
     }
 
-    /// Whole numbers whose sums are exact in any order, and which need all digits of T.
+    /// Whole numbers whose sums are exact in any order, and that need all digits of T.
     template <class T>
     T term(int rank, std::size_t i) const {
-        const std::int64_t parts = std::int64_t{ranks_} * (ranks_ + 1) / 2; // the ranks' 1, 2, 3, ... times
+        const std::int64_t parts = std::int64_t{ranks_} * (ranks_ + 1) / 2; // rank r's share is r + 1 of these parts
         const std::int64_t most =
             std::max<std::int64_t>(11, (std::int64_t{1} << std::numeric_limits<T>::digits) / parts);
         const auto mixed = static_cast<std::int64_t>((i + 1) * std::uint64_t{0x9e3779b97f4a7c15} >> 8); // 56 bits
@@ -185,12 +185,12 @@ private:
         auto values = terms<T>(world.rank(), count);
         verbs.sum_to(world, std::span<T>(values), owner).wait();
         if (world.rank() == owner) expect_sums(values, owner, concat({"sum_to", whose}));
-        else values.assign(count, T(-1)); // undefined there
+        else values.assign(count, T(-1)); // values are undefined there
         verbs.publish(world, std::span<T>(values), owner).wait();
         expect_sums(values, world.rank(), concat({"publish from", whose}));
     }
 
-    /// Slices of uneven sizes, some of them empty.
+    /// Reduces to slices of uneven sizes, some of them empty.
     template <class T, class Verbs>
     void to_slices(Group<InProcess>& world, Verbs& verbs, std::size_t count) {
         std::vector<std::size_t> counts(static_cast<std::size_t>(ranks_));
@@ -210,8 +210,8 @@ private:
                                    ", is ", values[i], "; the sum of all ranks' is ", sum<T>(i)}));
     }
 
-    /// As a trainer has them: several buckets, waited for in another order than they were started
-    /// in.
+    /// As in a trainer: several buckets, which are waited for in another order than they were
+    /// started in.
     template <class T, class Verbs>
     void several_in_flight(Group<InProcess>& world, Verbs& verbs) {
         std::vector<std::vector<T>> buckets;
@@ -260,9 +260,9 @@ void owner_laws(const Policy& policy, const ReducerTrial& trial, Violations& fou
 
 } // namespace detail
 
-/// Sums for all ranks, for each owner and of the ranks' slices, what owners publish, the same bits
-/// on all ranks, several operations in flight; in float and double, on each number of ranks. A
-/// reducer that gives owners must do so purely.
+/// Checks sums for all ranks, for each owner, and of the ranks' slices; the values that owners
+/// publish; the same bits on all ranks; several operations in flight. In float and double, on each
+/// number of ranks. A reducer that gives owners must do so by a pure function.
 template <reducer_policy<Group<InProcess>> Policy>
 Violations reducer_laws(const Policy& policy, const ReducerTrial& trial = {}) {
     Violations found{std::string(Policy::name)};

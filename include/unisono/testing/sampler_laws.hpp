@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The laws of sampler/sampler.hpp for any sampler, and the least sampler.
+/// The laws of sampler/sampler.hpp for any sampler, and a minimal sampler.
 
 #include "unisono/core/text.hpp"
 #include "unisono/sampler/sampler.hpp"
@@ -18,7 +18,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least sampler: samples as stored, dealt in blocks, the last round short.
+/// The minimal sampler: samples in stored order, dealt out in blocks, with a short last round.
 struct ArchetypeSampler {
     class Stream {
     public:
@@ -60,7 +60,7 @@ struct ArchetypeSampler {
         }
 
     private:
-        /// Samples that are consumed after `rounds` rounds.
+        /// The number of samples that are consumed after `rounds` rounds.
         [[nodiscard]] std::int64_t after(std::int64_t rounds) const {
             return std::min(shape_.data_size, from_ + rounds * global_batch());
         }
@@ -83,10 +83,10 @@ struct ArchetypeSampler {
 };
 static_assert(sampler_policy<ArchetypeSampler>);
 
-/// How often an epoch gives each sample.
+/// How often an epoch contains each sample.
 enum class Coverage : std::uint8_t {
     exact,  ///< once
-    padded, ///< once or more, and none more than once oftener than another
+    padded, ///< at least once; numbers of repetitions differ by at most one
     cut,    ///< at most once
 };
 
@@ -113,7 +113,7 @@ std::vector<Kept> drain(Stream& stream) {
     return all;
 }
 
-/// Setting of one check: W ranks that host what the sampler says.
+/// The setting of one check: W ranks that host the replicas that the sampler requires.
 struct SamplerSetting {
     std::int64_t data_size;
     std::int64_t batch_size;
@@ -121,12 +121,12 @@ struct SamplerSetting {
     std::int64_t epoch = 0;
 };
 
-/// A setting in words, for what a law reports.
+/// The setting as text, for violations.
 inline std::string text(const SamplerSetting& s) {
     return concat({"N=", s.data_size, " b=", s.batch_size, " W=", s.world, " epoch=", s.epoch, ": "});
 }
 
-/// Every rank's micro-batches, by rank.
+/// The micro-batches of every rank, by rank.
 template <class Sampler>
 std::vector<std::vector<Kept>> all_ranks(const Sampler& sampler, const SamplerSetting& s, std::int64_t consumed = 0) {
     std::vector<std::vector<Kept>> ranks;
@@ -138,8 +138,8 @@ std::vector<std::vector<Kept>> all_ranks(const Sampler& sampler, const SamplerSe
     return ranks;
 }
 
-/// The bookkeeping is right, sizes add up, indices are in range; `given` becomes how often each
-/// sample was given.
+/// The counts are right, sizes add up, and indices are in range. Sets `given` to the number of
+/// times that each sample was given.
 template <class Sampler>
 std::optional<std::string> sampler_books(const Sampler& sampler, const SamplerSetting& s, std::vector<int>& given) {
     given.assign(static_cast<std::size_t>(s.data_size), 0);
@@ -185,18 +185,18 @@ std::optional<std::string> sampler_books(const Sampler& sampler, const SamplerSe
     return std::nullopt;
 }
 
-/// Resumed after any round, with the same number of replicas, every rank gets exactly the rest.
+/// If resumed after any round, with the same number of replicas, every rank gets exactly the rest.
 template <class Sampler>
 std::optional<std::string> sampler_resumes(const Sampler& sampler, const SamplerSetting& s) {
     for (std::int64_t r = 0; r < s.world; ++r) {
         const auto shape = shape_of_rank(sampler, s.data_size, s.batch_size, s.world, r);
         auto stream = sampler.stream(shape, Epoch{s.epoch});
-        auto other = sampler.stream(shape, Epoch{s.epoch + 5}); // to be sent elsewhere
+        auto other = sampler.stream(shape, Epoch{s.epoch + 5}); // moved to another position below
         while (!stream.done()) {
             MicroBatch micro = stream.next();
             while (!micro.ends_round) micro = stream.next();
             if (!(micro.resume == stream.position())) return concat({text(s), "resume is not the stream's position"});
-            auto rest = stream; // a copy stands where the original stands
+            auto rest = stream; // a copy has the position of the original
             auto resumed = sampler.stream(shape, micro.resume.epoch, micro.resume.samples);
             other.restart(micro.resume.epoch, micro.resume.samples);
             const auto expected = drain(rest);
@@ -210,14 +210,14 @@ std::optional<std::string> sampler_resumes(const Sampler& sampler, const Sampler
     return std::nullopt;
 }
 
-/// Resumed at any sample, also by another number of ranks: each round gives the next samples of the
-/// order, so that no sample comes twice and none is left out. What fills up a last round, or is
-/// dropped there, is as `coverage` says.
+/// If resumed at any sample, even with another number of ranks, each round gives the next samples
+/// of the order, so no sample is repeated or left out. `coverage` says how the last round is filled
+/// or cut.
 template <class Sampler>
 std::optional<std::string> sampler_rests(const Sampler& sampler, const SamplerSetting& s, std::int64_t new_world,
                                          Coverage coverage) {
     const SamplerSetting one{s.data_size, 1, 1, s.epoch};
-    std::vector<std::size_t> order; // as one replica with batch 1 gets it
+    std::vector<std::size_t> order; // as one replica with batch size 1 gets it
     auto whole = sampler;
     if constexpr (requires { whole.replicas; }) whole.replicas = 1;
     const auto alone = all_ranks(whole, one);
@@ -262,12 +262,13 @@ std::optional<std::string> sampler_rests(const Sampler& sampler, const SamplerSe
 
 /// The parameters of the trial: sizes that do not divide each other.
 struct SamplerTrial {
-    std::vector<std::int64_t> data_sizes = {1, 2, 7, 12, 25}; ///< one, for a sampler that is made for one data set
-    std::vector<std::int64_t> batch_sizes = {1, 2, 4, 12};    ///< those that exceed a data set are left out
+    /// Only one size for a sampler that is made for one data set.
+    std::vector<std::int64_t> data_sizes = {1, 2, 7, 12, 25};
+    std::vector<std::int64_t> batch_sizes = {1, 2, 4, 12}; ///< sizes that exceed a data set are left out
     std::vector<std::int64_t> worlds = {1, 2, 3, 8};
 };
 
-/// All laws, for each data size, batch size and world.
+/// Checks all laws for each data size, batch size and world.
 template <sampler_policy Sampler>
 Violations sampler_laws(const Sampler& sampler, Coverage coverage, const SamplerTrial& trial = {}) {
     Violations found{std::string(Sampler::name)};
@@ -283,7 +284,7 @@ Violations sampler_laws(const Sampler& sampler, Coverage coverage, const Sampler
                     std::vector<int> given;
                     const auto wrong = sampler_books(sampler, s, given);
                     note(wrong);
-                    if (wrong) continue; // the other laws would only say so again
+                    if (wrong) continue; // the other laws would only report it again
                     const auto [least, most] = std::minmax_element(given.begin(), given.end());
                     if (coverage == Coverage::exact && (*least != 1 || *most != 1))
                         found.add(concat({text(s), "not every sample is given exactly once"}));

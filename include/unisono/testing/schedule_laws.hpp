@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The laws of schedule/schedule.hpp for any family of schedules, proven by its verifier; and the
-/// least family.
+/// The laws of schedule/schedule.hpp for any family of schedules, proven by the verifier, and a
+/// minimal family.
 
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/families.hpp"
@@ -16,8 +16,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least schedule, and the least family: a broadcast in one round, in which the root sends
-/// everything to each.
+/// The minimal schedule, and the minimal family: a broadcast in one round, in which the root sends
+/// everything to each rank.
 struct ArchetypeBroadcast {
     static constexpr Collective collective = Collective::broadcast;
     static constexpr std::string_view name = "archetype broadcast";
@@ -46,7 +46,7 @@ struct ArchetypeBroadcast {
 };
 static_assert(collective_schedule<ArchetypeBroadcast>);
 
-/// The least that a family of schedules must have.
+/// The minimum that a family of schedules must have.
 struct ArchetypeSchedule {
     static constexpr std::string_view name = "archetype schedule";
     friend bool operator==(const ArchetypeSchedule&, const ArchetypeSchedule&) = default;
@@ -56,7 +56,8 @@ static_assert(schedule_family<ArchetypeSchedule>);
 
 /// The parameters of the trial.
 struct ScheduleTrial {
-    std::vector<int> worlds = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 31, 32, 33}; ///< add those that you will run
+    /// Add the sizes that you will run.
+    std::vector<int> worlds = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 31, 32, 33};
 };
 
 namespace detail {
@@ -82,8 +83,8 @@ void schedule_laws_of(const F& family, const ScheduleTrial& trial, Violations& f
 
 } // namespace detail
 
-/// Proves every collective that the family offers, for each world and the first, a middle and the
-/// last root.
+/// Proves every collective of the family, for each world, and for the first, a middle and the last
+/// root.
 template <schedule_family F>
 Violations schedule_laws(const F& family, const ScheduleTrial& trial = {}) {
     Violations found{std::string(F::name)};

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The laws of sharding/sharding.hpp for any policy, and the least policy.
+/// The laws of sharding/sharding.hpp for any policy, and a minimal policy.
 
 #include "unisono/core/text.hpp"
 #include "unisono/sharding/sharding.hpp"
@@ -14,7 +14,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least sharding that gives owners: the last rank owns everything.
+/// The minimal sharding that gives owners: the last rank owns everything.
 struct ArchetypeSharding {
     static constexpr std::string_view name = "archetype sharding";
     static constexpr Family family = Family::sharding;
@@ -31,7 +31,7 @@ static_assert(sharding_policy<ArchetypeSharding>);
 
 namespace detail {
 
-/// Each position belongs to one slice and no slice goes beyond the end.
+/// True if each element belongs to one slice and no slice extends beyond the end.
 inline bool covers_once(const Owners& owners) {
     std::vector<int> times(owners.count());
     for (int rank = 0; rank < owners.world(); ++rank) {
@@ -44,7 +44,7 @@ inline bool covers_once(const Owners& owners) {
     return true;
 }
 
-/// Each rank has a slice, in the order of ranks.
+/// True if each rank has a slice, in rank order.
 inline bool every_rank_in_order(const Owners& owners) {
     if (owners.ranks().size() != static_cast<std::size_t>(owners.world())) return false;
     for (int rank = 0; rank < owners.world(); ++rank)
@@ -54,10 +54,9 @@ inline bool every_rank_in_order(const Owners& owners) {
 
 } // namespace detail
 
-/// Owners are a pure function of the facts, for a bucket of that size and a world of that many
-/// ranks. The policy gives owners, or all ranks alike, as it declares. A policy that shards
-/// gradients has a slice for every rank, in rank order; one that shards parameters also shards
-/// gradients.
+/// Owners are a pure function of the facts, for a bucket of that size and a world of that number of
+/// ranks. The policy gives owners, or all ranks, as it declares. A policy that shards gradients has
+/// a slice for every rank, in rank order. A policy that shards parameters also shards gradients.
 template <sharding_policy Policy>
 Violations sharding_laws(const Policy& policy) {
     Violations found{std::string(Policy::name)};

@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// Laws by which you certify a policy of your own. A concept is what a compiler can check; each
-/// room's header also states laws that it cannot see, and these functions try them out. They need
-/// no test framework: each returns what it found, as sentences, and an empty list means lawful.
+/// Laws by which you certify a policy of your own. A compiler checks concepts. Each room's header
+/// also states laws that a compiler cannot check; these functions test them. They need no test
+/// framework: each returns its findings as sentences, and an empty list means that the policy is
+/// lawful.
 ///
 ///     const auto found = un::testing::optimizer_laws(MyOptimizer{.learning_rate = 0.1});
 ///     if (!found.lawful()) std::puts(found.text().c_str());
@@ -27,13 +28,13 @@
 /// | transport_laws.hpp | `transport_laws<Transport>()` | (a `thread_transport`) |
 /// | schedule_laws.hpp | `schedule_laws(family)` | `ArchetypeSchedule` |
 ///
-/// An **archetype** is the least that a concept takes: what you must write, and nothing
-/// superfluous. Copy it to begin. The library's own generic code is tested with the archetypes, so
-/// that it asks for no more than the concepts say.
+/// An **archetype** is a minimal type that satisfies a concept: it has what you must write, and
+/// nothing else. Copy it to begin. The library's own generic code is tested with the archetypes, so
+/// it requires no more than the concepts do.
 ///
-/// Laws are tried on examples, seeded and the same on every machine: a reported violation is real,
-/// and an empty report proves nothing. Deliberately absent: laws about time, and about allocation,
-/// which a header cannot count.
+/// Laws are tested on examples, which are seeded and the same on every machine. A reported
+/// violation is real; an empty report proves nothing. Deliberately absent: laws about time, and
+/// about allocation, which a header cannot count.
 
 #include "unisono/core/config.hpp"
 #include "unisono/core/text.hpp"
@@ -48,10 +49,11 @@ namespace testing {
 
 /// A number as violations show it.
 inline std::string number_text(double value) { return detail::number_text(value, std::chars_format::general, 9); }
-/// A number with all of its bits, where two that differ in the last one must look different.
+/// A number with all its digits, for numbers that may differ only in the last bit.
 inline std::string exact_text(double value) { return detail::number_text(value, std::chars_format::general, 17); }
 
-/// The violations of laws, one sentence each. Keeps the first few: one fault tends to cause many.
+/// The violations of laws, one sentence each. Keeps the first few, since one fault often causes
+/// many.
 class Violations {
 public:
     static constexpr std::size_t most = 16;
@@ -65,7 +67,7 @@ public:
     [[nodiscard]] auto begin() const { return texts_.begin(); }
     [[nodiscard]] auto end() const { return texts_.end(); }
 
-    /// All of it, a line each; "lawful" where nothing was found.
+    /// All violations, one line each; "lawful" if there are none.
     [[nodiscard]] std::string text() const {
         if (lawful()) return subject_.empty() ? "lawful" : concat({subject_, ": lawful"});
         std::string all;

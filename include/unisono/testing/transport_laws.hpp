@@ -2,7 +2,7 @@
 
 /// \file
 /// The laws of transport/transport.hpp for any transport whose ranks may be threads of one process.
-/// No archetype: these laws use nothing but what the concept says.
+/// There is no archetype: these laws use only the members that the concept requires.
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/run.hpp"
@@ -27,13 +27,14 @@ namespace testing {
 struct TransportTrial {
     int most_ranks = 4;
     std::vector<std::size_t> sizes = {0, 1, 64, 128, 129, 1000, 5000, 70000}; ///< bytes of messages
-    int messages = 40; ///< from each rank to each other, all in flight at once
-    std::chrono::nanoseconds timeout = std::chrono::seconds(20); ///< of each wait: silence is a violation
+    int messages = 40; ///< messages from each rank to each other, all in flight at the same time
+    std::chrono::nanoseconds timeout = std::chrono::seconds(20); ///< time limit of each wait; silence is a violation
 };
 
 namespace detail {
 
-/// One message, on either side. Its contents follow from the sender and the receiver.
+/// One message, at its sender or its receiver. Its contents follow from the sender and the
+/// receiver.
 struct Letter {
     int peer = 0;
     Envelope envelope;
@@ -49,7 +50,7 @@ struct Letter {
 inline Letter letter(int from, int to, int number, std::size_t bytes) {
     Letter made;
     made.pattern = static_cast<std::uint64_t>((from * 64 + to) * 1024 + number);
-    // Pairs of messages differ in the context of their tags alone.
+    // The two messages of a pair differ only in the context of their tags.
     made.envelope.tag = {.context = static_cast<std::uint64_t>(1 + number % 2),
                          .position = static_cast<std::uint64_t>(number / 2)};
     made.envelope.signature.count = made.pattern;
@@ -57,8 +58,8 @@ inline Letter letter(int from, int to, int number, std::size_t bytes) {
     return made;
 }
 
-/// One rank's messages in flight, as a sink. A sent message is overwritten at once: a receiver must
-/// have all of it by then.
+/// One rank's messages in flight, as a sink. Overwrites a message when it is reported as sent: by
+/// then the receiver must have all of it.
 class Mail {
 public:
     std::vector<Letter> out, in;
@@ -110,7 +111,7 @@ public:
         const char* const how[] = {"received in the order of sending", "received in reverse order",
                                    "sent before their receives are posted"};
         title_ = concat({ranks, " ranks, messages ", how[static_cast<int>(order)]});
-        std::vector<Mail> mails(static_cast<std::size_t>(ranks)); // outlives all ranks, also where one fails
+        std::vector<Mail> mails(static_cast<std::size_t>(ranks)); // outlives all ranks, even if one fails
         on_ranks(ranks, [&](Transport& endpoint) {
             Mail& mail = mails[static_cast<std::size_t>(endpoint.rank())];
             write(endpoint, mail);
@@ -123,7 +124,7 @@ public:
             }
             const bool all = wait(endpoint, mail, [&] { return mail.done(); });
             if (all)
-                for (int i = 0; i < 200; ++i) endpoint.progress(mail); // a second report would come now
+                for (int i = 0; i < 200; ++i) endpoint.progress(mail); // a second report would arrive now
             for (const std::string& one : mail.wrong) add(endpoint, one);
             if (!all && endpoint.first_fault() == nullptr)
                 give_up(endpoint, concat({Mail::waiting(mail.out), " sends and ", Mail::waiting(mail.in),
@@ -151,7 +152,7 @@ public:
         });
     }
 
-    /// The first fault wins and reaches all ranks, also if another rank aborts later.
+    /// The first fault wins and reaches all ranks, even if another rank aborts later.
     void first_fault_wins(int ranks) {
         title_ = concat({ranks, " ranks, of which two abort"});
         on_ranks(ranks, [&](Transport& endpoint) {
@@ -161,14 +162,14 @@ public:
             if (!wait(endpoint, mail, [&] { return endpoint.first_fault() != nullptr; }))
                 return add(endpoint, "abort() of another rank was never seen");
             if (endpoint.rank() != first) endpoint.abort(fault_of(endpoint.rank(), "a later one"));
-            endpoint.progress(mail); // harmless
+            endpoint.progress(mail); // must have no effect
             const Fault* fault = endpoint.first_fault();
             if (fault == nullptr || fault->rank != first || fault->message != "the first")
                 add(endpoint, "first_fault() is not the first fault");
         });
     }
 
-    /// After abort() has returned no peer is in the middle of memory that was posted here.
+    /// After abort() has returned, no peer accesses memory that was posted here.
     void abort_is_quiescent() {
         title_ = "2 ranks, one aborts while the other reads";
         struct Reader {
@@ -178,7 +179,7 @@ public:
             void sent(Token) {}
             void received(Token, const Envelope&, const std::byte* data) {
                 inside = true;
-                if (data < begin || data >= end) return; // staging memory of the transport's own
+                if (data < begin || data >= end) return; // a bounce buffer of the transport
                 std::this_thread::sleep_for(std::chrono::milliseconds(30));
                 if (withdrawn) touched = true;
             }
@@ -251,7 +252,7 @@ private:
         }
     }
 
-    /// A transport may say at once that a message is sent; then it reports no token.
+    /// A transport may report at once that a message is sent; then it reports no token.
     static void send(Transport& endpoint, Mail& mail, std::size_t i) {
         const Letter& one = mail.out[i];
         const auto post = [&] {
@@ -280,7 +281,8 @@ private:
         for (std::thread& thread : threads) thread.join();
     }
 
-    /// Drives the endpoint until `met`; false after the timeout, or once another rank gave up.
+    /// Drives the endpoint until `met`. Returns false after the timeout, or once another rank has
+    /// given up.
     template <class Sink, class Met>
     bool wait(Transport& endpoint, Sink& sink, const Met& met) {
         const nanoseconds deadline = deadline_after(endpoint.now(), trial_.timeout);
@@ -314,9 +316,9 @@ private:
 
 } // namespace detail
 
-/// Matching by tag in any order, early messages, many in flight, each token reported once with what
-/// was sent, clocks, faults, silence after an abort, and leaving. Each on threads of a world of its
-/// own.
+/// Checks matching by tag in any order, early messages, many messages in flight, one report per
+/// token with the data that were sent, clocks, faults, silence after an abort, and leaving. Each
+/// check has its own world of threads.
 template <thread_transport Transport>
 Violations transport_laws(const TransportTrial& trial = {}) {
     using Laws = detail::TransportUnderTrial<Transport>;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The laws of update/update.hpp, of update/served.hpp, and the least policy.
+/// The laws of update/update.hpp and of update/served.hpp, and a minimal policy.
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/run.hpp"
@@ -28,7 +28,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least update: that of all ranks together.
+/// The minimal update: all ranks together.
 struct ArchetypeUpdate {
     static constexpr std::string_view name = "archetype update";
     static constexpr Family family = Family::update;
@@ -42,21 +42,22 @@ struct ArchetypeUpdate {
 };
 static_assert(update_policy<ArchetypeUpdate>);
 
-/// How an update is tried out.
+/// The parameters of the trial.
 struct UpdateTrial {
     int ranks = 3;
-    std::uint64_t updates = 7;        ///< between two meetings
-    double learning_rate = 0.1;       ///< of plain SGD
-    std::uint64_t most_updates = 400; ///< after so many the model is to have learned
+    std::uint64_t updates = 7;        ///< updates between two synchronisations
+    double learning_rate = 0.1;       ///< learning rate of plain SGD
+    std::uint64_t most_updates = 400; ///< updates after which the model must have learned
     double learned =
-        0.05; ///< what may be left of the distance to the best parameters, as a part of that at the beginning
-    std::chrono::nanoseconds timeout = std::chrono::seconds(30); ///< of each wait: a hang is a violation too
+        0.05; ///< the remaining distance to the best parameters that is allowed, as a fraction of the initial one
+    std::chrono::nanoseconds timeout = std::chrono::seconds(30); ///< time limit of each wait; a hang is a violation
 };
 
 namespace detail {
 
-/// Learns the mean of its targets: element i of a batch is target + i, its gradient w[i] - (target
-/// + i). A target that is not finite gives a gradient that the guard leaves out.
+/// Learns the mean of its targets: the target of element i of a batch is target + i, and its
+/// gradient is w[i] - (target + i). A target that is not finite gives a gradient that the guard
+/// leaves out.
 struct UpdateLawModel {
     static constexpr std::size_t count = 5;
     std::array<double, count> weights = {}, sums = {};
@@ -72,14 +73,14 @@ struct UpdateLawModel {
         }
         return loss;
     }
-    /// Of rank r in its n-th update.
+    /// The target of rank r in its n-th update.
     static double target(int rank, std::uint64_t n) { return 1 + rank + 0.25 * static_cast<double>(n % 3); }
 };
 
 /// The findings of one rank.
 struct UpdateLawFindings {
-    std::vector<std::array<double, UpdateLawModel::count>> weights = {}; ///< after each meeting
-    std::vector<std::uint64_t> own = {};                                 ///< update_run().own(), then
+    std::vector<std::array<double, UpdateLawModel::count>> weights = {}; ///< weights after each synchronisation
+    std::vector<std::uint64_t> own = {}; ///< update_run().own() after each synchronisation
     bool moved_by_skip = false;
 };
 
@@ -94,11 +95,11 @@ void train_update_law(TrainerType& trainer, int rank, std::uint64_t from, std::u
 /// The continuation of a training after its first synchronisation.
 enum class AfterMeeting : std::uint8_t {
     goes_on,
-    is_made_anew, ///< a new trainer is restored from the state that the run names
-    goes_back,    ///< the same trainer makes some updates, and is then restored
+    is_made_anew, ///< a new trainer is restored from the run's `state()`
+    goes_back,    ///< the same trainer makes some updates and is then restored
 };
 
-/// Trains, synchronises, and trains on.
+/// Trains, synchronises, and continues to train.
 template <class Policy>
 std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTrial& trial,
                                           AfterMeeting then = AfterMeeting::goes_on) {
@@ -153,7 +154,7 @@ std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTria
         meet();
         const auto before = model.weights;
         trainer->step(std::array<double, 1>{std::numeric_limits<double>::infinity()});
-        bool met = false; // in this step: what a synchronisation moves is not the update's
+        bool met = false; // a synchronisation in this step: it moves parameters, and not the update
         if constexpr (requires { trainer->update_run().own(); }) met = trainer->update_run().own() == 0;
         mine.moved_by_skip = !met && model.weights != before;
         trainer->synchronise();
@@ -164,7 +165,7 @@ std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTria
     return found;
 }
 
-/// Trains and lets the trainer go without a synchronisation; the world must remain usable.
+/// Trains, and destroys the trainer without a synchronisation. The world must remain usable.
 template <class Policy>
 void leave_update(const Policy& policy, const UpdateTrial& trial) {
     const auto train = [&](auto& world) {
@@ -179,7 +180,7 @@ void leave_update(const Policy& policy, const UpdateTrial& trial) {
     run<InProcess>(trial.ranks, train, {.timeout = trial.timeout});
 }
 
-/// The first parameter in which two images differ, in words.
+/// The first parameter in which two sets of weights differ, as text.
 struct WeightDifference {
     std::string found, expected, where;
 };
@@ -207,12 +208,13 @@ void run_update_laws(const Policy& policy, const UpdateTrial& trial, Violations&
         if (first[r].moved_by_skip)
             found.add(concat({"an update that all ranks left out moved the parameters of rank ", r}));
     }
-    double best = 0; // the mean of all targets of one round of three
+    double best = 0; // the mean of the targets of all ranks in three updates
     for (int r = 0; r < trial.ranks; ++r)
         for (std::uint64_t n = 0; n < 3; ++n) best += UpdateLawModel::target(r, n) / (3.0 * trial.ranks);
     constexpr bool in_lockstep = !requires { requires Policy::asynchronous; };
-    const double least = in_lockstep ? best : UpdateLawModel::target(0, 0); // else ranks that are faster count more:
-    const double most = in_lockstep ? best : UpdateLawModel::target(trial.ranks - 1, 2); // some mean of all targets
+    const double least = in_lockstep ? best : UpdateLawModel::target(0, 0); // else faster ranks have more weight:
+    // The result is some mean of all targets.
+    const double most = in_lockstep ? best : UpdateLawModel::target(trial.ranks - 1, 2);
     const double far = trial.learned * best;
     if (const double learned = first[0].weights.back()[0]; !(learned >= least - far && learned <= most + far))
         found.add(
@@ -247,14 +249,14 @@ void run_update_laws(const Policy& policy, const UpdateTrial& trial, Violations&
 } // namespace detail
 
 /// Trains a small model with the policy, on threads. After a synchronisation all ranks hold the
-/// same parameters, to the bit, and no rank has an update of its own. An update that the guard
+/// same parameters, bit by bit, and no rank has an update of its own. An update that the guard
 /// leaves out on all ranks changes nothing. The model learns. A training gives the same bits when
-/// it is repeated, also if the trainer was made anew at a synchronisation and restored from
-/// `state()`, as a checkpoint does, or went back there after further updates. A policy that is
-/// `asynchronous` may give other bits each time. A trainer that ends between two synchronisations
-/// leaves the world usable.
+/// it is repeated; also if a new trainer is restored from `state()` at a synchronisation, as a
+/// checkpoint does, or if the trainer is restored to it after further updates. An `asynchronous`
+/// policy may give other bits each time. A trainer that ends between two synchronisations leaves
+/// the world usable.
 template <update_policy Policy>
-    requires(!requires { typename Policy::Sharding; }) // which needs servers
+    requires(!requires { typename Policy::Sharding; }) // servers need `served_update_laws`
 Violations update_laws(const Policy& policy, const UpdateTrial& trial = {}) {
     Violations found{std::string(Policy::name)};
     try {
@@ -267,7 +269,7 @@ Violations update_laws(const Policy& policy, const UpdateTrial& trial = {}) {
 
 namespace detail {
 
-/// Without delay there is no compensation; and equal inputs give equal results.
+/// Without delay there is no compensation. Equal inputs give equal results.
 template <class Policy>
 void compensation_laws(const Policy& policy, Violations& found) {
     constexpr std::array<double, 4> gradients = {1.5, -2, 0, 0.25}, now = {1, 2, 3, -4}, read = {0, 4, 3.5, -4};
@@ -285,9 +287,9 @@ void compensation_laws(const Policy& policy, Violations& found) {
 
 } // namespace detail
 
-/// A policy that servers follow. At least one worker proceeds: the slowest. A worker that may
-/// proceed may also do so at a lesser clock, or if the slowest has come further, and waiting for
-/// all ends. A gradient that is not stale needs no compensation.
+/// Checks a policy whose updates servers make. At least one worker may proceed: the slowest. A
+/// worker that may proceed may also do so at a smaller clock, or if the slowest has advanced.
+/// Waiting for all ends. A gradient that is not stale needs no compensation.
 template <served_update_policy Policy>
 Violations served_update_laws(const Policy& policy) {
     Violations found{std::string(Policy::name)};

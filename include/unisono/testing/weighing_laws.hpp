@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The laws of model/weighing.hpp for any policy, and the least policy.
+/// The laws of model/weighing.hpp for any policy, and a minimal policy.
 
 #include "unisono/core/text.hpp"
 #include "unisono/model/weighing.hpp"
@@ -13,7 +13,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least weighing: each micro-batch has one vote.
+/// The minimal weighing: each micro-batch has the same weight.
 struct ArchetypeWeighing {
     static constexpr std::string_view name = "archetype weighing";
     static constexpr Family family = Family::weighing;
@@ -40,8 +40,8 @@ inline bool is_weight(double value) { return std::isfinite(value) && value >= 0;
 
 } // namespace detail
 
-/// Shares are finite, not negative, a pure function of the facts, and heed no fact that the policy
-/// says it does not need.
+/// Shares are finite, not negative, and a pure function of the facts. They do not depend on facts
+/// that the policy declares as not needed.
 template <weighing Policy>
 Violations weighing_laws(const Policy& policy) {
     Violations found{std::string(Policy::name)};

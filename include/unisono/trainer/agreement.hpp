@@ -6,6 +6,7 @@
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
+#include "unisono/core/hash.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/trainer/failure.hpp"
@@ -22,12 +23,10 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t hash = 14695981039346656037u);
-
-/// `rank` differs from `peer`; by the world's numbers.
+/// Throws an error that says that `rank` differs from `peer`. Ranks are the world's numbers.
 [[noreturn]] void throw_mismatch(std::string_view operation, int rank, int peer, const std::string& message);
 
-/// Gathers the words of every rank, in rank order: the one gather behind all comparisons here.
+/// Gathers the words of every rank, in rank order. All comparisons in this file use it.
 template <class World>
 void gather_words(World& world, std::span<const std::uint64_t> mine, std::span<std::uint64_t> all,
                   Caller caller = Caller::none) {
@@ -38,7 +37,7 @@ void gather_words(World& world, std::span<const std::uint64_t> mine, std::span<s
                                                       NativeSchedule{}));
 }
 
-/// The user's call that belongs to an operation's name.
+/// The user's call that an operation's name denotes.
 constexpr Caller caller_named(std::string_view operation) {
     for (const auto& [name, caller] : {std::pair<std::string_view, Caller>{"fit", Caller::fit},
                                        {"evaluate", Caller::evaluate},
@@ -75,7 +74,7 @@ void agree_on(World& world, std::string_view operation, std::span<const std::str
     }
 }
 
-/// Compares the policies of all ranks: ranks with different policies would diverge silently.
+/// Compares the policies of all ranks, since ranks with different policies would diverge silently.
 template <class World>
 void agree_on_policies(World& world, Part<const PolicyFacts> facts) {
     if (world.size() == 1) return;
@@ -168,7 +167,7 @@ void verify_replicas(World& world, Model& model, const Flat& flat, const Place& 
     if (world.size() == 1) return;
     List<std::uint64_t> hashes;
     for (std::size_t i = 0; i < flat.layout().parameters(); ++i) {
-        std::uint64_t hash = hash_bytes(nullptr, 0);
+        std::uint64_t hash = fnv_basis;
         flat.visit({flat.layout().start_of(i), flat.layout().shapes()[i].count}, [&](const Stretch<T>& one) {
             place.read(one.parameters, one.count,
                        [&](std::span<const T> values) { hash = hash_bytes(values.data(), values.size_bytes(), hash); });
@@ -191,12 +190,6 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-UNISONO_DEFINITION std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t hash) {
-    const auto* at = static_cast<const unsigned char*>(data);
-    for (std::size_t i = 0; i < bytes; ++i) hash = (hash ^ at[i]) * 1099511628211u; // FNV-1a
-    return hash;
-}
 
 UNISONO_DEFINITION void throw_mismatch(std::string_view operation, int rank, int peer, const std::string& message) {
     throw agreed_error(Fault{.code = ErrorCode::mismatch,

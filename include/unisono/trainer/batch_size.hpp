@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// Finds how to make up a global batch: the micro-batch that fits into memory and gives the most
-/// samples per second, and how many of them a rank accumulates. Not in the umbrella.
+/// Finds the batch size: the micro-batch that fits into memory and gives the most samples per
+/// second, and the number of micro-batches that a rank accumulates for a global batch. Not in the
+/// umbrella.
 ///
 ///     const un::BatchSizeOptions options = {.global_batch = 512, .most_bytes = 4UL << 30};
 ///     const un::BatchSize found = un::find_batch_size(world, options, [&](std::int64_t samples) {
@@ -44,7 +45,7 @@ struct BatchSizeOptions {
 
 /// The resident memory of this process, from Linux' /proc. Ranks that are threads share it.
 struct ResidentMemory {
-    /// Resets the peak. Where the system does not allow that, the peak counts from the start of the
+    /// Resets the peak. If the system does not allow that, the peak counts from the start of the
     /// process.
     void reset() {
         if (std::FILE* const file = std::fopen("/proc/self/clear_refs", "w")) {
@@ -84,8 +85,8 @@ concept memory_measure = requires(M& memory) {
 struct BatchTrial {
     std::int64_t micro_batch = 0;
     std::int64_t accumulation = 0;
-    double seconds = 0;      ///< of a micro-batch, on the slowest rank; 0: it did not fit
-    std::uint64_t bytes = 0; ///< the largest of any rank; 0: not measured
+    double seconds = 0;      ///< time of a micro-batch, on the slowest rank; 0: it did not fit
+    std::uint64_t bytes = 0; ///< the greatest peak of any rank; 0: not measured
     [[nodiscard]] bool fits() const { return seconds > 0; }
 };
 
@@ -120,14 +121,16 @@ struct BatchSize {
     }
 };
 
-/// Tries the sizes that make up the global batch, from small to large, until one does not fit on
-/// some rank. run(samples) processes one micro-batch, as in training, on every rank. Among the
-/// sizes within 2 % of the fastest, the smallest is chosen, which leaves the most memory.
-/// Collective; all ranks get the same result. A std::bad_alloc means that a size does not fit.
+/// Tries micro-batch sizes whose multiples make up the global batch, from small to large, until one
+/// does not fit on some rank. run(samples) processes one micro-batch, as in training, on every
+/// rank. The result is the smallest size within 2 % of the fastest, since it leaves the most
+/// memory. Collective; all ranks get the same result. If `run` throws std::bad_alloc, the size does
+/// not fit.
 ///
-/// Cost: `repetitions` + 1 runs of each size; all sizes that divide the rank's share, each at least
-/// 1.5 times the one before. The caller clears gradients and buffers that the runs have changed.
-/// Memory is the process's peak: where the system cannot reset it, an earlier peak counts.
+/// Cost: `repetitions` + 1 runs of each size; the sizes are divisors of the rank's share, each at
+/// least 1.5 times the one before. The caller clears gradients and buffers that the runs have
+/// changed.
+/// Memory is the peak of the process. If the system cannot reset the peak, an earlier one counts.
 /// Errors: bad_input (a global batch that is not a multiple of the ranks; not even one sample
 /// fits), mismatch (options differ). If `run` throws on one rank, every other rank's call throws an
 /// error that names it.

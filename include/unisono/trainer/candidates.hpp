@@ -19,7 +19,7 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// Returns fitness(i) of all candidates i in [0, count), in order, on every rank. Rank i mod p
-/// judges candidate i, so that ranks have about the same work where costs vary along the order.
+/// judges candidate i, so that ranks have about the same work even if costs vary along the order.
 /// Collective; `count` is the same on all ranks. All ranks must know all candidates, so draw them
 /// from one seed.
 ///

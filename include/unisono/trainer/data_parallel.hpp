@@ -6,13 +6,14 @@
 /// In each update rank 0 cuts the global batch into contiguous parts of ceil(rows / ranks) and
 /// scatters them. All ranks run the model on their part. The gradients go to rank 0, which runs the
 /// optimizer and broadcasts the parameters. Two variants:
-/// - `DataParallel`: each rank computes the loss of its part. Through the master per update, beside
-///   its own part: inputs and labels; gradients and parameters of p - 1 ranks.
-/// - `MasterLossDataParallel`: the master computes the loss of all outputs. Through the master:
-///   inputs; outputs and their gradients; gradients and parameters.
+/// - `DataParallel`: each rank computes the loss of its part. Traffic of the master per update:
+///   inputs and labels of p - 1 ranks, and their gradients and parameters.
+/// - `MasterLossDataParallel`: the master computes the loss of all outputs. Traffic of the master:
+///   as above without labels, and also outputs and their gradients.
 ///
-/// Both exist to be compared with `Trainer`, which needs no master: `report()` counts the bytes
-/// that pass through the master and the memory that it needs. Source: torch.nn.DataParallel.
+/// Both exist for comparison with `Trainer`, which needs no master. `report()` counts the bytes
+/// that pass through the master, and the memory that the master needs. Source:
+/// torch.nn.DataParallel.
 
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/standard.hpp"
@@ -32,12 +33,12 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The traffic of a master: bytes of payload that began or ended at rank 0 on their way from or to
-/// another rank, whatever schedule carried them.
+/// The traffic of a master: bytes of payload between rank 0 and another rank, whichever schedule
+/// carries them.
 struct MasterReport {
     std::uint64_t updates = 0;
-    std::uint64_t input_bytes = 0;  ///< inputs (and labels) sent
-    std::uint64_t output_bytes = 0; ///< outputs received and their gradients sent; 0 where replicas compute their loss
+    std::uint64_t input_bytes = 0;     ///< inputs (and labels) sent
+    std::uint64_t output_bytes = 0;    ///< outputs received and their gradients sent; 0 if replicas compute their loss
     std::uint64_t gradient_bytes = 0;  ///< gradients received
     std::uint64_t parameter_bytes = 0; ///< parameters sent
     std::uint64_t peak_bytes = 0;      ///< memory for batches, outputs and output gradients, beside what every rank has
@@ -48,7 +49,7 @@ struct MasterReport {
     [[nodiscard]] std::string describe() const;
 };
 
-/// Options of a master's training, as of a PyTorch DataLoader that feeds a DataParallel.
+/// Options of a training with a master, as of a PyTorch DataLoader for DataParallel.
 struct MasterFit {
     std::int64_t epochs = 1;
     std::int64_t batch_size = 1; ///< over all ranks; the last batch of an epoch may be shorter
@@ -59,8 +60,8 @@ struct MasterFit {
 
 namespace detail {
 
-/// The master goes through its epochs; the others compute what they receive until it is done.
-/// Returns the number of updates.
+/// On the master, trains for all epochs. On the other ranks, computes the received parts until the
+/// master ends. Returns the number of updates.
 template <class Parallel, class Data>
 std::uint64_t fit_from_master(Parallel& parallel, const Data& data, const MasterFit& options) {
     auto& world = parallel.trainer().world();
@@ -84,7 +85,7 @@ std::uint64_t fit_from_master(Parallel& parallel, const Data& data, const Master
             parallel.step(batch);
         }
     }
-    parallel.step(); // an empty batch: no more
+    parallel.step(); // an empty batch ends the training
     return updates;
 }
 
@@ -92,15 +93,15 @@ std::uint64_t fit_from_master(Parallel& parallel, const Data& data, const Master
 template <class T, class Label>
 class RowScatter {
 public:
-    /// Rows of a part of rank `rank`, as torch.chunk cuts them.
+    /// The number of rows in the part of rank `rank`. Rows are cut as by torch.chunk.
     static std::size_t part_rows(std::size_t rows, std::size_t ranks, std::size_t rank) {
         const std::size_t each = (rows + ranks - 1) / ranks;
         const std::size_t first = std::min(rows, rank * each);
         return std::min(each, rows - first);
     }
 
-    /// Scatters the next batch. False: rank 0 has no more. `with_labels`: labels are scattered,
-    /// too; otherwise they stay on rank 0.
+    /// Scatters the next batch. Returns false if rank 0 has no more. If `with_labels`, scatters
+    /// labels as well; otherwise they stay on rank 0.
     template <class World>
     bool scatter_rows(World& world, const RowBatch<T, Label>& whole, bool with_labels, MasterReport& report) {
         const bool master = world.rank() == 0;
@@ -135,8 +136,8 @@ public:
     }
 
     RowBatch<T, Label> part = {};
-    std::size_t rows = 0;        ///< of the whole batch
-    std::size_t batch_bytes = 0; ///< of the whole batch beyond the master's own part
+    std::size_t rows = 0;        ///< rows of the whole batch
+    std::size_t batch_bytes = 0; ///< bytes of the whole batch beyond the master's own part
 
 private:
     std::vector<std::size_t> row_counts_, value_counts_, label_counts_;
@@ -155,7 +156,8 @@ struct PartsOfOneLoss {
     [[nodiscard]] Share share(const MicroBatchFacts&) const { return {1, divisor}; }
 };
 
-/// A forward pass, outputs to the master, the loss there, output gradients back, a backward pass.
+/// Runs a forward pass, sends outputs to the master, computes the loss there, sends output
+/// gradients back, and runs a backward pass.
 template <class World, class Model, class Loss, class T, class Label>
 class MasterLossModel {
 public:
@@ -295,7 +297,7 @@ public:
                                               [&] { return rows_.scatter_rows(world, whole, false, report_); });
         if (!more) return false;
         split_.set_whole(whole);
-        last_ = trainer_.step(rows_.part); // also without rows: the rank takes part in the gather
+        last_ = trainer_.step(rows_.part); // also without rows, since the rank takes part in the gather
         detail::count_update(world, trainer_, report_);
         return true;
     }

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The plan as text: the ranks, the policies, how the batch is made up, where the bytes are.
+/// The plan as text: the ranks, the policies, the composition of a batch, and the memory.
 
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
@@ -25,18 +25,19 @@ namespace detail {
 std::string plan_text(const TrainingPlan& plan);
 
 /// How well the sizes of matrices suit devices, whose matrix units work on tiles: "of 3, 1 in
-/// multiples of 128, 0 of 16, 1 of 8, 1 of none: parameter 4 (out.weight), 84 x 10". Rows are the
-/// first dimension, columns all others together. Empty for models without shapes.
+/// multiples of 128, 0 of 16, 1 of 8, 1 of none: parameter 4 (out.weight), 84 x 10". The first
+/// dimension gives the rows, the product of all others the columns. Empty for models without
+/// shapes.
 template <class M>
 std::string matrix_sizes_text(M& model, const Layout& layout) {
-    std::size_t suited[] = {0, 0, 0, 0}; // to tiles of 128, 16, 8 and none of them
+    std::size_t suited[] = {0, 0, 0, 0}; // numbers of matrices that fit tiles of 128, 16, 8, or none
     std::size_t matrices = 0;
     std::string odd;
     if constexpr (requires { std::begin(*std::begin(model.parameter_shapes())); }) {
         const List<ParameterMatrix> all = parameter_matrices(model, layout);
         for (std::size_t p = 0; p < all.size(); ++p) {
             const std::size_t columns = all[p].columns;
-            if (columns == 0 || columns == all[p].slice.count) continue; // no matrix
+            if (columns == 0 || columns == all[p].slice.count) continue; // not a matrix
             const std::size_t rows = all[p].slice.count / columns, both = rows | columns;
             ++matrices;
             ++suited[both % 128 == 0 ? 0 : both % 16 == 0 ? 1 : both % 8 == 0 ? 2 : 3];
@@ -58,7 +59,7 @@ std::string session_text(const Session& session) {
     for (const Slice& slice : exchange.owned()) owned += slice.count;
     const std::size_t model_bytes = exchange.flat().count() * sizeof(T);
     std::size_t parameter_bytes = model_bytes, gradient_bytes = model_bytes;
-    if constexpr (requires { exchange.parameter_bytes(); }) { // which the trainer holds
+    if constexpr (requires { exchange.parameter_bytes(); }) { // the trainer holds the parameters
         parameter_bytes = exchange.parameter_bytes();
         gradient_bytes = exchange.gradient_bytes();
     }
@@ -69,7 +70,7 @@ std::string session_text(const Session& session) {
     for (const PolicyFacts& one : session.policies().facts()) {
         const bool unused = one.family == name_of(Family::reducer) || one.family == name_of(Family::sharding);
         if (!Session::asynchronous || !unused)
-            table.row({std::string(one.family), one.text()}); // servers do both, or no rank does
+            table.row({std::string(one.family), one.text()}); // either servers do both, or each rank does
     }
     if (const LossScale& state = exchange.loss_scale().state(); state != LossScale{})
         table.row({"loss scale", concat({state.scale, ", after ", state.good_updates, " good updates with it"})});

@@ -87,7 +87,7 @@ SamplerShape evaluation_shape(const World& world, const Hosting& hosting, std::s
     return hosting.shape(EvaluationSampler{}, size, std::min(options.batch_size, size), world.size(), world.rank());
 }
 
-/// Calls visit(batch, samples) for each of this rank's batches.
+/// Calls visit(batch, samples) for each batch of this rank.
 template <class World, class Data, class Visit>
 void for_each_batch(World& world, Data& data, const SamplerShape& shape, const EvaluateOptions& options, Visit visit) {
     Loader loader(data, EvaluationSampler{}.stream(shape, Epoch{0}),
@@ -111,12 +111,13 @@ struct Outputs {
     }
 };
 
-/// Outputs that follow one another both on their rank and in the order of the data set.
+/// Outputs that are contiguous both on their rank and in the order of the data set.
 struct OutputRun {
     std::size_t rank;
     std::size_t samples;
 };
-/// Those of all ranks in the order of the data set. `hosts`: the rank of each replica.
+/// The ranges of all ranks' outputs, in the order of the data set. `hosts`: the rank of each
+/// replica.
 List<OutputRun> output_runs(const SamplerShape& shape, const List<std::size_t>& hosts);
 
 /// The outputs of all ranks in the order of the data set.

@@ -5,15 +5,17 @@
 ///
 /// An exchange derives from the *store* of its model. The store holds the parameters and the
 /// gradient, and moves them. `WholeStore` (exchange/whole.hpp) is for models whose memory is whole
-/// on every rank, `UnitStore` (units/store.hpp) for models in units, which are sharded over the
+/// on every rank. `UnitStore` (units/store.hpp) is for models in units, which are sharded over the
 /// ranks. A store has
-/// - for a micro-batch `before_pass`, `make_pass`, `after_pass`, and `keep`, after which the store
-///   holds its gradient;
-/// - `start` and `finish`: the sums over the ranks start, and have arrived at their owners;
+/// - for a micro-batch: `before_pass`, `make_pass`, `after_pass`, and `keep`, which adds its
+///   gradient to the store;
+/// - `start`, which starts the sums over the ranks, and `finish`, which returns when the owners
+///   have them;
 /// - `sums_of_gradients()` (exchange/sums.hpp), `each_gradient` for norms, `each_owned` for the
 ///   optimizer, `publish_owned`;
 /// - `flat()`, the parameters, and `extents()`, their owners; `begin_update` and `forget`;
-/// - `restart`: what a compression has left over is dropped, since another training goes on.
+/// - `restart`, which drops what a compression has left over, because another training continues
+///   here.
 
 #include "unisono/compression/compression.hpp"
 #include "unisono/core/error.hpp"
@@ -46,7 +48,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One update, step by step; also the training that an update's run gets (update/update.hpp).
+/// One update, step by step. The run of an update policy gets this object as its training
+/// (update/update.hpp).
 template <class Store>
 class Exchange final : public Store {
 public:
@@ -59,11 +62,12 @@ public:
     Exchange(World& world, Model& model, const Context& policies, const Buckets& buckets)
         : Store(world, model, policies, buckets), parts_(model), loss_scale_(policies.scaling),
           state_(place_.template state<T>(policies.optimizer.state(), this->extents().owned_count())) {}
-    ~Exchange() { place_.settle(); } // before memory goes
+    ~Exchange() { place_.settle(); } // before the memory is released
 
     // --- collecting ---
 
-    /// Starts an update. `alone`: of this rank's own gradients only, which no other rank sees.
+    /// Starts an update. `alone`: the update uses this rank's gradients only, and no other rank
+    /// sees them.
     void begin(bool alone = false) {
         alone_ = alone || world_->size() == 1;
         sums_ = {};
@@ -80,8 +84,8 @@ public:
         this->begin_update();
     }
 
-    /// Runs the model on one micro-batch. `last`: no other follows on this rank in this update, so
-    /// that gradients may travel as soon as the model says that they are ready.
+    /// Runs the model on one micro-batch. `last`: this rank adds no other micro-batch to this
+    /// update, so a gradient may travel as soon as the model reports it as ready.
     template <class Model, class Batch>
     void add(Model& model, const Batch& batch, double samples, PassFacts facts, bool last) {
         this->before_pass(last);
@@ -101,14 +105,15 @@ public:
         sums_.micro_batches += 1;
         sums_.samples += samples;
         if (micro.tokens != 0)
-            sums_.tokens += detail::rounded_to_even(micro.tokens * 0x1p20) * 0x1p-20; // a sum that no order changes
+            // Rounded, so that the sum does not depend on the order.
+            sums_.tokens += detail::rounded_to_even(micro.tokens * 0x1p20) * 0x1p-20;
         if constexpr (Context::Guard::inspects) {
             if (!detail::finite_value(loss)) offence_.note({world_->rank(), 0, true});
         }
         this->keep(share.multiplier, last);
     }
 
-    // --- the verbs of an update, after `start` ---
+    // --- the phases of an update after `start` ---
 
     /// Combines weights, losses and the guards' findings of all ranks, in one small all_reduce.
     Verdict agree() {
@@ -143,7 +148,8 @@ public:
     }
 
     /// Runs the optimizer on what this rank owns. Commits, unless the sum of the gradients is not
-    /// finite, or has no finite norm to be clipped by; the same on all ranks.
+    /// finite, or its norm is needed for clipping and is not finite. The verdict is the same on all
+    /// ranks.
     Verdict apply() {
         if constexpr (Store::guards_sums) {
             if (large_ && !sums_are_finite()) return refuse();
@@ -163,27 +169,28 @@ public:
         return Verdict::commit;
     }
 
-    /// Brings the owners' parameters to all ranks.
+    /// Sends the owners' parameters to all ranks.
     void publish() {
         if (!refused_) this->publish_owned();
     }
 
-    /// Leaves parameters and optimizer state as they were.
+    /// Drops the update: parameters and optimizer state stay as they were.
     void discard() {
         this->forget();
         this->sums_of_gradients().widen();
     }
 
-    // --- what it is made of ---
+    // --- accessors ---
 
     /// The learning rate that the optimizer gets if the update commits.
     void set_learning_rate(double rate) { learning_rate_ = rate; }
     [[nodiscard]] double learning_rate() const { return learning_rate_; }
     [[nodiscard]] const UpdateSums& sums() const { return sums_; }
-    /// The grids of sums on a grid.
+    /// The grids on which gradients are summed.
     [[nodiscard]] auto& grids() { return this->sums_of_gradients().range(); }
     [[nodiscard]] const auto& grids() const { return this->sums_of_gradients().range(); }
-    /// True if an offence that a guard finds ends the call, false if it leaves the update out.
+    /// True if an offence that a guard finds ends the call with an error; false if only the update
+    /// is left out.
     [[nodiscard]] bool stops_on_offence() const {
         if constexpr (requires { policies_.guard.on_offence(); })
             return policies_.guard.on_offence() != OnOffence::skip;
@@ -192,7 +199,7 @@ public:
     [[nodiscard]] const auto& state() const { return state_; }
     [[nodiscard]] auto& state() { return state_; }
     [[nodiscard]] std::uint64_t applied() const { return applied_; }
-    /// A training that has made `updates` updates goes on.
+    /// Continues a training that has made `updates` updates.
     void restore_applied(std::uint64_t updates) {
         applied_ = updates;
         this->restart();
@@ -201,10 +208,11 @@ public:
     [[nodiscard]] std::span<const Slice> owned() const { return this->extents().owned(); }
     [[nodiscard]] const auto& loss_scale() const { return loss_scale_; }
     [[nodiscard]] auto& loss_scale() { return loss_scale_; }
-    /// This update's gradients are so large that sums may overflow. Of an update that is alone:
-    /// this rank's.
+    /// True if this update's gradients are so large that sums may overflow. In an update that is
+    /// `alone`, only this rank's gradients count.
     [[nodiscard]] bool large() const { return large_; }
-    /// Servers have left out the update, since the sum of this parameter's gradients is not finite.
+    /// Notes that servers have left out the update, since the sum of this parameter's gradients is
+    /// not finite.
     void note_sum(std::size_t parameter) {
         offence_ = {.rank = -1, .parameter = parameter, .loss = false, .elsewhere = false, .sum = true};
     }
@@ -212,15 +220,15 @@ public:
     [[nodiscard]] double gradient_norm() const { return norm_; }
 
 private:
-    /// Not inlined: the model's loops are compiled as in a function of their own, without the
-    /// exchange's members in registers.
+    /// Not inlined: the compiler then optimizes the model's loops without keeping the exchange's
+    /// members in registers.
     template <class Model, class Batch, class GivenPass>
     [[gnu::noinline]] static double call(Model& model, const Batch& batch, GivenPass& pass) {
         return static_cast<double>(model(batch, pass));
     }
 
-    /// Checks after a call of the model: the memory has not moved, and rank 0's first call has
-    /// added to the gradients.
+    /// Checks after a call of the model that its memory has not moved. After the first call on rank
+    /// 0, warns if all gradients are zero.
     template <class Model>
     void look_at_gradients(Model& model, double samples) {
         this->flat().check_in_place(model);
@@ -236,23 +244,23 @@ private:
         }
     }
 
-    /// The update is left out after its gradients were summed.
+    /// Leaves the update out after its gradients were summed.
     Verdict refuse() {
         loss_scale_.back_off();
         discard();
         refused_ = true;
         return Verdict::skip;
     }
-    /// The cases that no guard of one rank can know.
+    /// True if the sums may overflow for a reason that the guard of one rank cannot see.
     [[nodiscard]] bool sums_may_overflow() const {
         if constexpr (Store::on_grid)
             return grids().above_sums(static_cast<std::int64_t>(sums_.micro_batches)) >=
                    std::numeric_limits<T>::max_exponent;
-        // The rest that other encodings have left over has no bound; a cast cuts its numbers.
+        // Only a cast bounds what it leaves over: it cuts its numbers.
         else return Store::compresses && !alone_ && !requires { typename Context::Compression::Wire; };
     }
-    /// Looks at the sums of all gradients. False, on all ranks, if one is not finite. A gradient
-    /// that is not so large as to need this look costs nothing here.
+    /// Looks at the sums of all gradients. Returns false, on all ranks, if one is not finite.
+    /// Called only if gradients are so large that sums may overflow; other updates pay nothing.
     [[gnu::noinline]] bool sums_are_finite() {
         std::size_t first = no_offender;
         place_.begin_inspection();
@@ -311,7 +319,7 @@ private:
     double norm_ = 0;
     std::uint64_t applied_ = 0;
     bool untold_ = false;  ///< a micro-batch of this rank, weighed by tokens, did not count them
-    bool looked_ = false;  ///< at the gradients of the first call
+    bool looked_ = false;  ///< the gradients of the first call were checked
     bool refused_ = false; ///< the update was left out after its gradients were summed
 };
 

@@ -14,7 +14,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// An error that all ranks throw alike, after they have agreed: no rank has to be told, and the
+/// An error that all ranks throw after they have agreed on it. No rank has to be told, and the
 /// group remains usable.
 class agreed_error : public error {
 public:
@@ -27,12 +27,10 @@ void tell_all(World& world, std::string_view operation) {
     const auto tell = [&](ErrorCode code, const std::string& message) {
         if (world.size() == 1) return;
         const int rank = world.world_rank();
-        world.abort(Fault{.code = code,
-                          .rank = rank,
-                          .peer = -1,
-                          .operation = std::string(operation),
-                          .sequence = 0,
-                          .message = concat({"rank ", rank, " ", message})});
+        world.abort({.code = code,
+                     .rank = rank,
+                     .operation = std::string(operation),
+                     .message = concat({"rank ", rank, " ", message})});
     };
     try {
         throw;
@@ -47,15 +45,14 @@ void tell_all(World& world, std::string_view operation) {
     }
 }
 
-/// An error about an operation within the user's call, which the program did not call itself: the
-/// same error, which also names that call.
+/// An error of an operation inside a call of the user: the same error, which also names that call.
 inline error within(const error& failed, std::string_view call) {
     Fault fault = failed.why();
     fault.message += concat({" (this rank called ", call, ")"});
     return error(std::move(fault));
 }
 
-/// Tells all other ranks, and throws the exception that is being handled again; a mismatch in an
+/// Tells all other ranks of the exception that is being handled, and rethrows it. A mismatch in an
 /// inner operation also names `operation`.
 template <class World>
 [[noreturn]] void tell_all_and_throw(World& world, std::string_view operation) {
@@ -70,10 +67,10 @@ template <class World>
     }
 }
 
-/// Runs `body`. If it throws, the world is told, and the exception goes on to the caller unchanged:
-/// every other rank's pending and later calls throw an `error` that names this rank and has the
-/// exception's text. A mismatch in an inner operation also names `operation`, the user's call. In a
-/// world of one the caller may continue after catching it.
+/// Runs `body`. If it throws, tells the world, and passes the exception to the caller unchanged.
+/// Then every other rank's pending and later calls throw an `error` that names this rank and has
+/// the exception's text. A mismatch in an inner operation also names `operation`, the user's call.
+/// In a world of one the caller may continue after catching the exception.
 template <class World, class Body>
 auto telling_all(World& world, std::string_view operation, Body&& body) -> decltype(body()) {
     try {

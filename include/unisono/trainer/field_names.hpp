@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// The members of an aggregate: their number and names, found without its help. The names are those
-/// in the source, as the compiler spells them (g++ and clang; none where nvcc compiles). Tests
-/// detect a change of that spelling.
+/// Finds the number and names of an aggregate's members without a declaration in the aggregate. The
+/// names are those in the source, as the compiler spells them (g++ and clang; none when nvcc
+/// compiles). Tests detect a change of that spelling.
 
 #include "unisono/core/config.hpp"
 
@@ -16,7 +16,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Converts to any member of T, but not to T itself or a base of it: the members of those cannot be
+/// Converts to any member of T, but not to T itself or a base of T: the members of a base cannot be
 /// told apart.
 template <class T>
 struct AnyMemberOf {
@@ -48,7 +48,7 @@ consteval std::size_t most_fields(std::index_sequence<Fewer...>) {
     return most;
 }
 
-/// The number of members of an aggregate; 0 where there are none, more than 8, or a base class.
+/// The number of members of an aggregate; 0 if there are none, more than 8, or a base class.
 template <class T>
 consteval std::size_t field_count() {
     if constexpr (__is_empty(T)) return 0; // NOLINT(bugprone-branch-clone): half of the policies, asked nothing more
@@ -60,7 +60,7 @@ consteval std::size_t field_count() {
     }
 }
 
-/// visit(members...); visit() where `field_count` is 0.
+/// Calls visit(members...), or visit() if `field_count` is 0.
 template <class T, class Visit>
 constexpr decltype(auto) with_fields(const T& value, Visit visit) {
     constexpr std::size_t count = field_count<T>();
@@ -104,7 +104,7 @@ union NamedObject {
 };
 template <class T>
 inline constexpr NamedObject<T> named_object{};
-/// An address as a template argument: clang accepts that of a member only within a class.
+/// An address as a template argument: clang accepts a member's address only within a class.
 template <class T>
 struct MemberAddress {
     const T* address;

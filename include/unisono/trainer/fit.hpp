@@ -27,7 +27,7 @@ struct IgnoreUpdates {
     void operator()(const UpdateReport&) const {}
 };
 
-/// Raised as long as it lives.
+/// Sets a boolean during its lifetime, and then restores its former value.
 class Flag {
 public:
     explicit Flag(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
@@ -60,27 +60,29 @@ auto start_observer(const Observer& observer, bool prints) {
 }
 
 /// The progress with which a `fit` begins, if all ranks agree on it. The first `fit` of a restored
-/// training, unless it names a start, must ask for the samples and random numbers with which the
-/// saved training would have continued. \throws error bad_input
+/// training must ask for the samples and random numbers with which the saved training would have
+/// continued, unless it names a start. \throws error bad_input
 TrainingProgress begun_fit(const TrainingProgress& progress, const FitOptions& options, std::int64_t data_size);
 
-/// Refuses a call that would move the position, of which the running `fit` would take no notice.
+/// Refuses a call during `fit` that would move the position, since the running `fit` would not
+/// notice it.
 [[noreturn]] void refuse_in_fit(std::string_view call);
 
-/// The steps of a training as the loop of `fit` calls them, which does not know its types.
+/// The steps of a training without its types, for the loop of `fit`.
 class FitSteps {
 public:
     virtual void begin_window() = 0;
-    /// The next micro-batch of this rank; null: the epoch is over.
+    /// Returns the next micro-batch of this rank; null: the epoch is over.
     virtual const MicroBatch* next() = 0;
-    /// Computes it, as number `replica` of `replicas` of an update. `alone`: each rank hosts one of
-    /// this update at most.
+    /// Computes the micro-batch, which is number `replica` of `replicas` of an update. `alone`: no
+    /// rank hosts more than one micro-batch of this update.
     virtual void compute(std::uint64_t epoch, std::uint64_t replica, bool last, bool alone) = 0;
-    /// A round has ended; the tokens of all ranks in it. Called where tokens are counted.
+    /// Returns the tokens of all ranks in the round that has ended. Called if the accumulation
+    /// counts tokens.
     virtual double tokens_of_round() = 0;
-    /// Drops what was collected.
+    /// Drops the gradients that were collected.
     virtual void abandon() = 0;
-    /// \throws where it must not be left out
+    /// \throws error if the update must not be left out
     virtual UpdateReport update(std::int64_t epoch, const RatePoint& point) = 0;
     virtual void restart(Epoch epoch, std::int64_t samples) = 0;
     virtual bool goes_on(const UpdateReport& report) = 0;
@@ -88,11 +90,11 @@ public:
     enum class Moment : std::uint8_t { begin, update, epoch_end };
     virtual void show(Moment moment, const ProgressPoint& point) = 0;
 
-    std::uint64_t replicas = 1; ///< whose micro-batches make an update
+    std::uint64_t replicas = 1; ///< replicas whose micro-batches make an update
     bool repeat = false;        ///< the last update is to be collected again
-    bool counted = true;        ///< the last update is one more that this rank has made
-    bool shown = true;          ///< `show` does something after updates
-    bool observed = true;       ///< so does `goes_on`
+    bool counted = true;        ///< the last update counts as made by this rank
+    bool shown = true;          ///< `show` must be called after updates
+    bool observed = true;       ///< `goes_on` must be called after updates
 
 protected:
     FitSteps() = default;
@@ -101,17 +103,17 @@ protected:
     ~FitSteps() = default;
 };
 
-/// The loop of `fit`: epochs, rounds, windows, updates. `Window`: of the accumulation.
+/// The loop of `fit`: epochs, rounds, windows, updates. `Window`: the accumulation's window.
 template <class Window>
 class FitLoop {
 public:
-    /// `position`: where to begin; it moves with each update, also if one throws.
+    /// `position`: where to begin. It moves with each update, even if a later one throws.
     FitLoop(const FitOptions& given, const TrainingPlan& planned, Position& position, const Window& window,
             bool counts_tokens)
         : options(given), plan(planned), position_(position), first_epoch_(position.epoch.number()), window_(window),
           counts_tokens_(counts_tokens) {}
 
-    /// Trains for `options.epochs` epochs, of which `epoch` is what is left of the first.
+    /// Trains for `options.epochs` epochs. `epoch` has the rounds that are left of the first.
     void run(FitSteps& steps, const EpochRounds& epoch, std::uint64_t updates);
 
     const FitOptions& options;
@@ -128,20 +130,20 @@ private:
                 .samples_total = static_cast<std::uint64_t>(plan.shape.data_size),
                 .loss = loss};
     }
-    /// Starts a new window; what an epoch's end has dropped no longer counts.
+    /// Starts a new window, and forgets what the end of an epoch has dropped.
     void begin_window(FitSteps& steps) {
         steps.begin_window();
         window_.reset();
         tokens_ = 0;
     }
-    /// The whole tokens that a round has added to the window; fractions count when they make up
-    /// one.
+    /// The whole tokens that a round adds to the window. Fractions are carried over to later
+    /// rounds.
     std::int64_t count_tokens(double of_round) {
         const double before = std::exchange(tokens_, tokens_ + of_round);
         return static_cast<std::int64_t>(tokens_) - static_cast<std::int64_t>(before);
     }
-    /// Whether an update follows this round, as far as that is known before the round's tokens are
-    /// counted.
+    /// True if an update follows this round. If tokens decide, this is not known before the round's
+    /// tokens are counted, and the result is false.
     [[nodiscard]] bool due_after(const MicroBatch& micro) const {
         if (counts_tokens_) return false;
         Window after = window_;
@@ -153,7 +155,7 @@ private:
     std::int64_t first_epoch_;
     Window window_;
     bool counts_tokens_;
-    double tokens_ = 0; ///< of all ranks in this window
+    double tokens_ = 0; ///< tokens of all ranks in this window
     RatePoint point_;
 };
 
@@ -163,7 +165,8 @@ void FitLoop<Window>::run(FitSteps& steps, const EpochRounds& rounds, std::uint6
         const std::uint64_t begun = updates + static_cast<std::uint64_t>(updates_of(window_, plan, rounds));
         if (__builtin_mul_overflow(options.epochs - 1, plan.updates_per_epoch, &point_.updates_total) ||
             __builtin_add_overflow(point_.updates_total, begun, &point_.updates_total))
-            point_.updates_total = std::numeric_limits<std::uint64_t>::max(); // the function given to fit is to stop it
+            // The function given to fit stops the training.
+            point_.updates_total = std::numeric_limits<std::uint64_t>::max();
     }
     point_.global_batch = static_cast<std::uint64_t>(plan.samples_per_update);
     steps.replicas =
@@ -200,13 +203,13 @@ void FitLoop<Window>::run_epoch(FitSteps& steps, Epoch epoch) {
         }
         const UpdateReport update = steps.update(epoch.number(), point_);
         if (steps.repeat) {
-            steps.restart(epoch, position_.samples); // where this window began
+            steps.restart(epoch, position_.samples); // the position where this window began
             begin_window(steps);
             continue;
         }
         (update.committed ? sums.updates : sums.skipped) += 1;
         if (!steps.counted && point_.updates_total != 0)
-            --point_.updates_total; // as a fit that goes on from here would count
+            --point_.updates_total; // a fit that continues from here would count the same total
         if (update.committed) {
             sums.samples += update.samples;
             weighted_loss += update.loss * static_cast<double>(update.samples);
@@ -313,7 +316,7 @@ void agree_on_fit(World& world, const FitOptions& options, const Position& posit
                                          plan.shape.replicas});
 }
 
-/// One call of `fit`. `progress` is that of the trainer, and unchanged if the call is refused.
+/// One call of `fit`. `progress` is the trainer's; it stays unchanged if the call is refused.
 template <class Session, class Data, class OnUpdate>
 FitReport fit(Session& session, Data& data, const FitOptions& options, TrainingProgress& progress,
               OnUpdate& on_update) {
@@ -332,7 +335,7 @@ FitReport fit(Session& session, Data& data, const FitOptions& options, TrainingP
         refuse_input("FitOptions.stop_on is given, with an update that servers make; expected none. Why: workers "
                      "and servers "
                      "have no update in common after which to stop");
-    if (start.samples != 0) stream.restart(start.epoch, start.samples); // or refuses, on all ranks
+    if (start.samples != 0) stream.restart(start.epoch, start.samples); // refuses an invalid position, on all ranks
     progress = begun;
     Position& position = progress.position;
     FitLoop loop(options, plan, position, policies.accumulation.window(policies.hosting.counted(policies.sampler)),
@@ -345,7 +348,8 @@ FitReport fit(Session& session, Data& data, const FitOptions& options, TrainingP
         loop.run(steps, rounds, session.exchange().applied());
     }
     session.meet();
-    if constexpr (Session::asynchronous) { // servers have not counted samples, workers may have stopped elsewhere
+    // Servers have not counted samples, and workers may have stopped at different positions.
+    if constexpr (Session::asynchronous) {
         std::array<std::int64_t, 3> end = {position.epoch.number(), position.samples, loop.report.stopped ? 1 : 0};
         broadcast(world, end, 0); // rank 0 is a worker
         position = {Epoch{end[0]}, end[1]};

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A model's memory in flat order: parameter 0's elements, then parameter 1's, ..., wherever its
-/// spans are.
+/// A model's memory in flat order: parameter 0's elements, then parameter 1's, ..., wherever the
+/// model's spans are.
 
 #include "unisono/arithmetic/host_arithmetic.hpp"
 #include "unisono/core/list.hpp"
@@ -29,8 +29,8 @@ void zero(T* values, std::size_t count) {
     HostArithmetic::zero(std::span<T>(values, count));
 }
 
-/// Elements of the flat order that are contiguous in memory, both as parameters and as gradients.
-/// The addresses may be a device's: read and write them through the trainer's place (place.hpp).
+/// A range of the flat order that is contiguous in memory, both as parameters and as gradients. The
+/// addresses may be a device's: access elements through the trainer's place (place.hpp).
 template <class T>
 struct Stretch {
     std::size_t flat = 0;
@@ -43,7 +43,7 @@ struct Stretch {
     }
 };
 
-/// The pieces are found once, when the trainer is made; the spans must not move.
+/// The model's spans are read once, when the trainer is made; they must not move.
 template <class T>
 class FlatModel {
 public:
@@ -62,11 +62,11 @@ public:
     [[nodiscard]] const Layout& layout() const { return layout_; }
     [[nodiscard]] std::size_t count() const { return layout_.count(); }
     [[nodiscard]] const List<Stretch<T>>& stretches() const { return stretches_; }
-    /// True if one piece holds the whole model.
+    /// True if the whole model is contiguous in memory.
     [[nodiscard]] bool contiguous() const { return stretches_.size() == 1; }
 
     [[nodiscard]] const List<Slice>& buckets() const { return buckets_; }
-    /// The elements of a bucket in flat order: whole parameters that follow one another.
+    /// A bucket in flat order: consecutive whole parameters.
     [[nodiscard]] const Slice& bucket(std::size_t index) const { return buckets_[index]; }
 
     /// Calls visit(stretch) for the memory of [first, first + count) of the flat order.
@@ -81,8 +81,8 @@ public:
         }
     }
 
-    /// Calls visit(p, stretch) for the slice's part of each parameter, whether or not parameters
-    /// follow one another in memory: the same on all ranks.
+    /// Calls visit(p, stretch) once for each parameter in the slice, even if parameters are
+    /// contiguous in memory. So the calls are the same on all ranks.
     template <class Visit>
     void visit_by_parameter(const Slice& slice, Visit&& visit) const {
         if (slice.count == 0) return;
@@ -100,35 +100,46 @@ public:
     }
 
     /// Checks that the model's memory has not moved since the trainer was made. \throws error
-    /// bad_input that names the first parameter that has, or says how many there are if not as many
+    /// bad_input that names the first parameter that has moved, or says how many parameters there
+    /// are if their number has changed
     template <model M>
     void check_in_place(M& source) const {
         check_in_place(source, source.parameters(), &Stretch<T>::parameters, "parameters()");
         check_in_place(source, source.gradients(), &Stretch<T>::gradients, "gradients()");
     }
-    /// True if a gradient is not zero. For host memory, while no bucket is in flight.
+    /// True if some gradient is not zero. For host memory, and while no bucket is in flight.
     [[nodiscard]] bool any_gradient() const;
 
 private:
-    /// The last stretch that begins at `flat` or before it, or else the first.
+    /// The last stretch that begins at or before `flat`, or the first stretch if there is none.
     [[nodiscard]] const Stretch<T>* stretch_at(std::size_t flat) const;
 
     template <class M, class R>
     void check_in_place(M& source, R&& spans, T* Stretch<T>::*memory, std::string_view name) const {
-        std::size_t parameter = 0, flat = 0, stretch = 0;
+        const ParameterShape* shape = layout_.shapes().begin();
+        const ParameterShape* const end = layout_.shapes().end();
+        const Stretch<T>* stretch = stretches_.begin();
+        const T* expected = stretch->*memory;
+        std::size_t left = stretch->count; // elements left of the stretch; a parameter never spans two
+        std::size_t parameter = 0;
         for_each_span(spans, [&](auto one) {
-            const std::size_t count = parameter < layout_.parameters() ? layout_.shapes()[parameter].count : 0;
-            if (one.size() == count && count != 0) {
-                if (flat == stretches_[stretch].flat + stretches_[stretch].count) ++stretch;
-                if (stretches_[stretch].*memory + (flat - stretches_[stretch].flat) != one.data())
-                    refuse_moved(parameter_label(source, parameter), name, count, count);
-            } else if (one.size() != count) {
-                refuse_moved(parameter_label(source, parameter), name, one.size(), count);
+            const std::size_t count = shape != end ? shape++->count : 0;
+            if (count != 0 && left == 0) {
+                expected = (++stretch)->*memory;
+                left = stretch->count;
             }
-            flat += count;
+            if (one.size() != count || (count != 0 && one.data() != expected)) [[unlikely]]
+                refuse_moved(source, parameter, name, one.size(), count);
+            expected += count;
+            left -= count;
             ++parameter;
         });
         if (parameter != layout_.parameters()) refuse_number(name, parameter, layout_.parameters());
+    }
+    template <class M>
+    [[noreturn, gnu::cold, gnu::noinline]] static void
+    refuse_moved(M& source, std::size_t parameter, std::string_view name, std::size_t found, std::size_t expected) {
+        refuse_moved(parameter_label(source, parameter), name, found, expected);
     }
     [[noreturn]] static void refuse_number(std::string_view name, std::size_t found, std::size_t expected);
     [[noreturn]] static void refuse_moved(const std::string& parameter, std::string_view name, std::size_t found,

@@ -63,15 +63,15 @@ static_assert(optimizer_policy<GradientCapture>);
 
 } // namespace detail
 
-/// f(x) is the mean of the model's loss over all samples, where x are its parameters in flat order;
-/// also computes its gradient. It is a training whose optimizer changes nothing, and so runs over
-/// any transport and with any reducer, summation (`Reproducible`), replicas and guard: give them
-/// after the options. With `Reproducible` and `Replicas` the bits do not depend on the number of
-/// ranks.
+/// f(x) is the mean of the model's loss over all samples, where x are the model's parameters in
+/// flat order. The object also computes the gradient of f. It is a training whose optimizer changes
+/// nothing, so it runs over any transport and with any reducer, summation (`Reproducible`),
+/// replicas and guard: give them after the options. With `Reproducible` and `Replicas` the bits do
+/// not depend on the number of ranks.
 ///
-/// Calls are collective: every rank makes the same ones, with the same x. The last result is kept:
-/// the value and then the gradient at one point cost one pass over the data. After a call the
-/// model's parameters are x. Random numbers are those of a sample in epoch 0 in each call
+/// Calls are collective: every rank makes the same calls with the same x. The last result is kept,
+/// so the value and then the gradient at one point cost one pass over the data. After a call the
+/// model's parameters are x. Each call uses the random numbers of a sample in epoch 0
 /// (`pass.random(row)`), so that f is a function. World, model and data must outlive the object.
 ///
 /// Memory: the gradient, and x. Cost of a call: one pass over the rank's share of the data, one
@@ -139,7 +139,7 @@ public:
 
 private:
     static std::int64_t samples_of_all(const Data& data) {
-        return std::max<std::int64_t>(1, static_cast<std::int64_t>(data.size())); // `fit` refuses an empty one
+        return std::max<std::int64_t>(1, static_cast<std::int64_t>(data.size())); // `fit` refuses an empty data set
     }
 
     void visit(std::span<const Element> x) {
@@ -147,21 +147,21 @@ private:
             refuse_input({"FullBatch: found ", x.size(), " parameters; expected ", count_, " as the model has"});
         const bool known =
             evaluations_ != 0 && x_.size() == count_ && std::memcmp(x_.data(), x.data(), x.size_bytes()) == 0;
-        // A rank with another point than the others would wait for ever, or get the value at their
-        // point.
+        // Without this check, a rank with another x would wait for ever, or get the value at the
+        // other ranks' x.
         detail::agree_on(trainer_.world(), "FullBatch", std::array<std::string_view, 2>{"the hash of x", "x is known"},
                          std::array<std::int64_t, 2>{
                              std::bit_cast<std::int64_t>(detail::hash_bytes(x.data(), x.size_bytes())), known ? 1 : 0});
-        std::size_t at = 0; // the program may have written others since
+        std::size_t at = 0; // the program may have written other parameters since the last call
         detail::for_each_span(model_->parameters(), [&](std::span<Element> one) {
             std::copy_n(x.begin() + static_cast<std::ptrdiff_t>(at), one.size(), one.begin());
             at += one.size();
         });
         if (known) {
-            const detail::ShowsImage shows(*model_); // in 16 bits, too
+            const detail::ShowsImage shows(*model_); // also the model's 16-bit copy, if it has one
             return;
         }
-        x_.clear(); // nothing is known until this one is
+        x_.clear(); // no result is valid until the evaluation is complete
         committed_ = false;
         loss_ = std::numeric_limits<double>::infinity();
         double scale = 0;
@@ -186,7 +186,7 @@ private:
     FullBatchOptions options_;
     Trainer<World, Model, SequentialSampler, AccumulateSamples, BySamples, detail::GradientCapture, Given...> trainer_;
     std::size_t count_ = 0;
-    std::vector<Element> x_ = {}; ///< of the last evaluation
+    std::vector<Element> x_ = {}; ///< the point of the last evaluation
     bool committed_ = false;
     double loss_ = 0;
     std::uint64_t evaluations_ = 0;

@@ -1,17 +1,17 @@
 #pragma once
 
 /// \file
-/// Hashes of what a training has come to: compared over ranks, and logged. Not in the umbrella:
-/// include it where it is used.
+/// Hashes of a training's state, compared over ranks and logged. Not in the umbrella: include it
+/// where it is used.
 ///
 ///     un::HashLog log(trainer, {.every = 10, .path = "run.hashes"});
 ///     trainer.fit(data, options, std::ref(log));
 ///
 /// `compare_hash_logs` (observe/hash_log.hpp) and the program unisono-compare-hashes find the
-/// update at which two runs part.
+/// update at which two runs begin to differ.
 
+#include "unisono/core/descriptor.hpp"
 #include "unisono/core/list.hpp"
-#include "unisono/core/standard_streams.hpp"
 #include "unisono/observe/hash_log.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/report.hpp"
@@ -45,7 +45,7 @@ List<std::uint64_t> hashes_of(Trainer& trainer) {
     const std::size_t parameters = layout.parameters();
     auto& state = trainer.optimizer_state();
     List<std::uint64_t> hashes((1 + state.size()) * parameters);
-    const auto part = [&](std::size_t p, const Slice& slice) { // of parameter p, in the flat order
+    const auto part = [&](std::size_t p, const Slice& slice) { // the hash of a slice of parameter p, in flat order
         const std::size_t begin = std::max(layout.start_of(p), slice.first);
         const std::size_t end = std::min(layout.start_of(p) + layout.shapes()[p].count, slice.end());
         return Slice{begin, begin < end ? end - begin : 0};
@@ -55,7 +55,7 @@ List<std::uint64_t> hashes_of(Trainer& trainer) {
             hashes[p] += hash_of_values(flat, values);
         });
     }
-    std::size_t at = 0; // in the state's arrays
+    std::size_t at = 0; // index in the state's arrays
     for (const Slice& slice : trainer.owned()) {
         for (std::size_t p = 0; p < parameters; ++p) {
             const Slice own = part(p, slice);
@@ -73,13 +73,13 @@ List<std::uint64_t> hashes_of(Trainer& trainer) {
 
 } // namespace detail
 
-/// The hash of all parameters and of the optimizer's state, wherever its slices are; equal on all
-/// ranks, and on any number of them. Compares the ranks as well: they must hold the same
-/// parameters, and the same state where each holds all of it. Collective.
-/// Cost: one pass over both, about a nanosecond per element, and per rank 8 bytes for each
-/// parameter and array.
-/// \throws error mismatch, on all ranks alike, that names the first rank which differs from rank 0
-/// and its first different parameter
+/// The hash of all parameters and of the optimizer's state, whichever rank owns the slices. It is
+/// the same on all ranks, and for any number of ranks. Also compares the ranks: they must hold the
+/// same parameters, and the same state if each rank holds all of it. Collective.
+/// Cost: one pass over parameters and state, about a nanosecond per element; per rank, 8 bytes of
+/// traffic for each parameter and array.
+/// \throws error mismatch, on all ranks, that names the first rank that differs from rank 0 and its
+/// first different parameter
 template <class Trainer>
 StateHash state_hash(Trainer& trainer) {
     auto& world = trainer.world();
@@ -111,7 +111,7 @@ StateHash state_hash(Trainer& trainer) {
                                        concat({part, " differs between rank ", world.world_rank(0), " and rank ", rank,
                                                ", after update ", trainer.updates()}));
             }
-            for (std::size_t i = compared; i < count && !replicated; ++i) { // slices add up
+            for (std::size_t i = compared; i < count && !replicated; ++i) { // hashes of slices are added
                 mine[i] = 0;
                 for (std::size_t at = i; at < all.size(); at += count + 1) mine[i] += all[at];
             }
@@ -132,15 +132,15 @@ StateHash state_hash(Trainer& trainer) {
 
 /// Options of `HashLog`.
 struct HashLogOptions {
-    std::int64_t every = 1; ///< updates; at least 1
-    std::string path = {};  ///< the log that rank 0 writes; empty: none, ranks are only compared
+    std::int64_t every = 1; ///< updates between two comparisons; at least 1
+    std::string path = {};  ///< the log that rank 0 writes; empty: no log, ranks are only compared
 };
 
-/// Compares the ranks every n updates, and logs the hashes. Pass it to `fit` by std::ref: it is
-/// called on every rank after each update. Refers to the trainer. A training that goes on after
-/// `resume` continues its file: lines of updates that it makes again are cut off; the file of a new
-/// training begins anew with its first update. \throws error as state_hash;
-/// refused: the file cannot be written
+/// Compares the ranks every n updates, and logs the hashes. Pass it to `fit` by std::ref; `fit`
+/// calls it on every rank after each update. Refers to the trainer. After `resume`, it continues
+/// the training's file and cuts off the lines of updates that are made again. A new training
+/// replaces the file at its first update. \throws error as state_hash; refused: the file cannot be
+/// written
 template <class Trainer>
 class HashLog {
 public:
@@ -174,7 +174,7 @@ private:
     Trainer& trainer_;
     HashLogOptions options_;
     std::FILE* file_ = nullptr;
-    bool begun_ = false; ///< the file has no lines of updates to come
+    bool begun_ = false; ///< the file has no lines of later updates
     StateHash last_;
 };
 

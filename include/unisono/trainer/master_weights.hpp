@@ -10,7 +10,7 @@
 ///
 /// The optimizer runs on float weights; the model's weights are their rounded copy. Gradients are
 /// accumulated over micro-batches and ranks in float. So every policy works as for a float model:
-/// sharding, clipping, sums on a grid. A model in units works, too, with GradientSharding and
+/// sharding, clipping, sums on a grid. A model in units also works with GradientSharding and
 /// ParameterSharding: its units travel in 16 bits, and owners hold their slices in float. A model
 /// on a device is trained there (device/master_weights.hpp).
 
@@ -33,7 +33,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// The common part of MasterWeights on the host and on a device: the spans of the model's
-/// parameters and gradients, and those of the floats, which lie in memory of the same kind.
+/// parameters and gradients, and those of the floats, which are in the same kind of memory.
 /// `Wrapper` derives from it.
 template <class Wrapper, class M>
 class MasterWeightsBase : public ImageOfModel<Wrapper, M> {
@@ -63,7 +63,7 @@ protected:
         refuse_shared_memory(low_, low_gradients_, ParameterLabels(model));
         this->expect(low_.size());
     }
-    /// Sets the memory of the floats: all parameters follow one another from these addresses on.
+    /// Sets the memory of the floats: from these addresses on, all parameters are contiguous.
     void lay_out(float* weights, float* gradients) {
         for (const std::span<Low> one : low_) {
             weight_spans_.push_back({weights, one.size()});
@@ -93,11 +93,11 @@ class MasterWeights {
 template <class M>
 MasterWeights(M&) -> MasterWeights<M>;
 
-/// A float model around one of bfloat16 or float16. Its initial weights are the model's. Each call
-/// (training, `evaluate`, `predict`, `refresh`) writes the model's weights, so that other writes to
-/// them are lost. Whenever a call of a trainer returns or throws, or calls `on_update`, the model's
-/// weights are current. After other code writes to the float weights, the trainer sees the change
-/// at its next call, and the model at the next `parameters()` or `refresh()`. The model must
+/// A float model around one of bfloat16 or float16. It takes its initial weights from the model.
+/// Each call (training, `evaluate`, `predict`, `refresh`) writes the model's weights, so other
+/// writes to them are lost. The model's weights are current whenever a call of a trainer returns,
+/// throws, or calls `on_update`. After other code writes to the float weights, the trainer sees the
+/// change at its next call, and the model at the next `parameters()` or `refresh()`. The model must
 /// outlive this object, and its memory must not move.
 ///
 /// Memory: 8 bytes per element beside the model's 4. Cost of an update, and of a trainer's call:
@@ -127,8 +127,8 @@ public:
     }
     [[nodiscard]] std::span<const std::span<float>> gradients() { return gradient_spans_; }
 
-    /// Writes the model's weights from the float ones. Call it after code other than a trainer
-    /// wrote the float weights, before the model is used by itself.
+    /// Writes the model's weights from the float weights. Call it after code other than a trainer
+    /// wrote the float weights, before you use the model by itself.
     void refresh() {
         for (std::size_t p = 0; p < low_.size(); ++p)
             accumulate_first(low_[p], std::span<const float>(weight_spans_[p]));
@@ -150,12 +150,12 @@ private:
 
 /// A model in units of bfloat16 or float16 (its `Element`), trained in float. Under policies that
 /// do not shard gradients it gives the same bits as `MasterWeights(ResidentUnits(world, model))`,
-/// as far as the sums do. The model must outlive this object.
+/// if the sums give the same bits. The model must outlive this object.
 ///
 /// Memory per rank: 4 bytes per weight that it owns, beside the sums of gradients and the
-/// optimizer's state; 2 for all weights, or with ParameterSharding for those of two units; and 2
-/// per element of one unit's gradient. Traffic: parameters are published or gathered with 2 bytes,
-/// sums have 4.
+/// optimizer's state; 2 bytes per weight of the model, or with ParameterSharding of two units; and
+/// 2 bytes per element of one unit's gradient. Traffic: 2 bytes per parameter that is published or
+/// gathered, 4 bytes per element that is summed.
 template <unit_model M>
     requires(!model<M>)
 class MasterWeights<M> : public detail::WrappedModel<M> {

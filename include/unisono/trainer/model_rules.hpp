@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Which models and transports work with which policies: a table of rules, as in policy_rules.hpp.
+/// The models and transports that work with the policies: a table of rules, as in policy_rules.hpp.
 
 #include "unisono/core/rule.hpp"
 #include "unisono/model/model.hpp"
@@ -14,20 +14,21 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// True if ranks of the group map each other's memory. Simulated ones are threads of one process.
+/// True if ranks of the group map each other's memory. Simulated ranks do, as threads of one
+/// process.
 template <class World>
 inline constexpr bool ranks_share_memory =
     World::transport_type::maps_peers || has_virtual_time<typename World::transport_type>;
 
-/// A model in units whose parameters have a narrower type than the one in which they are trained
-/// (MasterWeights).
+/// True for a model in units whose parameters have a narrower type than that in which they are
+/// trained (MasterWeights).
 template <class Model>
 inline constexpr bool trains_wider = [] {
     if constexpr (unit_model<Model>) return !std::same_as<typename Model::Element, pass_element_t<Model>>;
     else return false;
 }();
 
-/// The passes of a model in units; for other models an empty type.
+/// The type of a pass for a model in units; for other models an empty type.
 template <class Model, class Element>
 struct PassGivenTo {
     using type = UnitPass<Element>;

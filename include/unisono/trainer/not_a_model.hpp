@@ -2,8 +2,8 @@
 
 /// \file
 /// The message for a program whose model does not satisfy the requirements, or cannot be called:
-/// one message that names the first missing requirement. The trainer is not instantiated then, so
-/// that no errors of inner code follow.
+/// one message that names the first missing requirement. The trainer is then not instantiated, so
+/// no errors of inner code follow.
 
 #include "unisono/core/value.hpp"
 #include "unisono/data/data.hpp"
@@ -19,10 +19,10 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Stands for a model that satisfies no requirement.
+/// Stands for a type that does not satisfy the requirements of a model.
 template <class M>
 struct NotAModel;
-/// Stands for a model, or a group, that was given as a temporary.
+/// Stands for a model or a group that was given as a temporary.
 template <class M>
 struct TemporaryModel;
 
@@ -44,7 +44,7 @@ concept like_a_group = requires(M& m) {
     m.set_timeout(m.timeout());
 };
 
-/// The requirements of `model`, one after another: each is checked where those before it hold.
+/// The requirements of `model`, one after another. Each is checked only if those before it hold.
 template <class M>
 struct ModelRefusal {
     static constexpr bool looks_like_group = like_a_group<M>;
@@ -181,7 +181,7 @@ struct DataRefusal {
                   "unisono::Trainer: found data whose batch(indices) returns a value that cannot be moved. Required: a "
                   "batch by value. Why: batches are read ahead.");
 };
-/// The message, if there is one.
+/// Emits the message, if there is one.
 template <class Data>
 constexpr void tell_data() {
     if constexpr (!data_set<std::remove_reference_t<Data>>)

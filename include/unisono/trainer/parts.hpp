@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// If a rank trains a part of a model (parallel/pipeline_model.hpp), the ranks with the other parts
-/// are in other groups; but an update happens on all parts or on none.
+/// If a rank trains one stage of a model (parallel/pipeline_model.hpp), the ranks with the other
+/// stages are in other groups. An update still happens on all stages or on none.
 
 #include "unisono/core/config.hpp"
 
@@ -12,8 +12,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// A model of which this rank has a part: `sum_over_parts` adds numbers of all ranks that have
-/// parts of the same replica.
+/// A model of which this rank has one stage. `sum_over_parts` adds numbers over all ranks that have
+/// stages of the same replica.
 template <class M>
 concept model_part = requires(M& model, std::span<double> values) { model.sum_over_parts(values); };
 
@@ -28,8 +28,9 @@ public:
             sum_ = [](void* of, std::span<double> values) { static_cast<Model*>(of)->sum_over_parts(values); };
         }
     }
-    [[nodiscard]] bool any() const { return sum_ != nullptr; } ///< this rank has a part of a model
-    /// Does nothing if a rank has the whole model. Collective over the parts.
+    [[nodiscard]] bool any() const { return sum_ != nullptr; } ///< this rank has a stage of a model
+    /// Adds the numbers over the stages. Does nothing if a rank has the whole model. Collective
+    /// over the stages.
     template <std::size_t N>
     std::array<double, N> sum(std::array<double, N> values) const {
         if (sum_ != nullptr) sum_(model_, values);

@@ -1,28 +1,28 @@
 #pragma once
 
 /// \file
-/// A trainer's place: the memory of its gradients, 16-bit copies and optimizer state, and the
-/// processor that computes there. A trainer accesses elements only through its place, so that one
-/// source serves the host and devices (device/place.hpp).
+/// A trainer's *place* is the memory of its gradients, 16-bit copies and optimizer state, and the
+/// processor that computes there: the host or a device. A trainer accesses elements only through
+/// its place, so one source serves the host and devices (device/place.hpp).
 ///
 /// A place has
 /// - `arithmetic()`: kernels on its addresses (HostArithmetic, or a type with the same functions);
 /// - `Array<T>` and `allocate<T>(n)`, `State<T>` (as OptimizerState) and `state<T>(arrays, n)`,
 ///   `chunk<T>`: elements per chunk;
-/// - `OwnArray<T>` and `allocate_own<T>(n)`: zeros that the transport need not see;
+/// - `OwnArray<T>` and `allocate_own<T>(n)`: zeroed memory that the transport need not see;
 /// - `clear(at, n)`: sets elements to zero;
-/// - `view(at, n)`: elements as reducers and collectives take them; `order()`: work enqueued so far
-///   comes before operations that start now;
+/// - `view(at, n)`: elements as reducers and collectives take them; `order()`: orders the work
+///   enqueued so far before operations that start later;
 /// - `in_chunks(array, n, body)`: calls body(at, n) for one chunk after another;
-/// - `measure<T>(squares, most)`: an object that adds squares of elements to a summation's
-///   `Squares`: `add(x)`, at most `most` times, and then `finish()`;
+/// - `measure<T>(squares, most)`: returns an object that adds squares of elements to a summation's
+///   `Squares`: call `add(x)` at most `most` times, and then `finish()`;
 /// - `update(...)`: clips, and runs an optimizer; `update_other(...)` does so on memory that is not
-///   a parameter of the model's; `inspect(...)`: lets a guard look, and says whether an element is
-///   not below a power of two; `findings()` returns later what was not said at once;
-/// - `follow(at, n)`: code other than `update` has written these parameters: the model's 16-bit
-///   copy of them, if it has one, is written;
+///   a parameter of the model; `inspect(...)`: lets a guard look, and says whether an element is
+///   not below a power of two; `findings()`: returns what `inspect` could not say at once;
+/// - `follow(at, n)`: tells the place that code other than `update` has written these parameters,
+///   so that the model's 16-bit copy of them, if it has one, is written;
 /// - `read(at, n, visit)`: calls visit(std::span<const T>) with the values, on the host;
-///   `settle()`: waits for its own work.
+///   `settle()`: waits for the work of the place.
 
 #include "unisono/arithmetic/host_arithmetic.hpp"
 #include "unisono/arithmetic/scan.hpp"
@@ -42,7 +42,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The findings of a place, where elements were inspected.
+/// The findings of `inspect` in a place.
 struct Findings {
     std::size_t offender = no_offender; ///< in the flat order
     bool large = false;                 ///< an element was not below the power of two
@@ -56,7 +56,7 @@ public:
     static constexpr bool has_image = false;
     template <class T>
     static constexpr std::size_t chunk =
-        16384 / sizeof(T); ///< elements that stay in the first-level cache from pass to pass
+        16384 / sizeof(T); ///< elements that stay in the first-level cache between passes
     template <class T>
     using Array = Memory<T>;
     template <class T>
@@ -111,8 +111,9 @@ public:
         optimizer.update(state, std::span<T>(values, state.count), std::span<const T>(gradients, state.count), step);
     }
 
-    /// Calls body(at, n) for chunks. All but the first begin at a cache line of this array, and so
-    /// mostly of others: wide loads across lines would cost a fifth.
+    /// Calls body(at, n) for chunks. All chunks but the first begin at a cache line of this array,
+    /// and so usually at cache lines of other arrays as well: wide loads across lines would cost a
+    /// fifth.
     template <class T, class Body>
     static void in_chunks(const T* array, std::size_t count, Body&& body) {
         const std::size_t past_line = reinterpret_cast<std::uintptr_t>(array) % 64 / sizeof(T);
@@ -132,9 +133,9 @@ public:
     }
 
     static void begin_inspection() {}
-    /// Calls found(index) for the first value that the guard refuses. True if a value is not below
-    /// 2^large in magnitude. A guard that looks only for NaN and infinity is asked only then, so
-    /// that there is one pass.
+    /// Calls found(index) for the first value that the guard refuses. Returns true if a value is
+    /// not below 2^large in magnitude. A guard that looks only for NaN and infinity is asked only
+    /// in that case, so that there is one pass.
     template <class Guard, class T, class Found>
     static bool inspect(const Guard& guard, const T* gradients, std::size_t count, std::size_t, int large,
                         Found&& found) {
@@ -147,7 +148,7 @@ public:
         }
         return any;
     }
-    static constexpr Findings findings() { return {}; } ///< all were told
+    static constexpr Findings findings() { return {}; } ///< empty: `inspect` has told everything
 
     template <class T>
     static constexpr void follow(const T*, std::size_t) {}

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The logical replicas of a training and the ranks that host them: global batch = micro-batch x
-/// accumulation x world, checked or derived.
+/// Distributes the logical replicas of a training over the ranks that host them. Checks or derives
+/// global batch = micro-batch x accumulation x world.
 
 #include "unisono/accumulation/accumulation.hpp"
 #include "unisono/core/error.hpp"
@@ -26,17 +26,17 @@ struct FitOptions {
     std::optional<Position> start = {}; ///< default: where the last `fit` of this trainer ended
     std::uint64_t seed = 0;             ///< seed of the random numbers that a pass offers to the model
     int read_ahead = 0;                 ///< batches that a thread of each rank reads ahead; 0: no thread
-    bool progress = true;               ///< rank 0 shows progress, if the trainer has an observer that does
+    bool progress = true;               ///< rank 0 shows progress, if the trainer has an observer that shows it
     const StopOnSignal* stop_on =
-        nullptr; ///< ends on all ranks after the same update once a signal came (stop_on_signal.hpp); null: no signal does
+        nullptr; ///< a signal ends the call on all ranks after the same update (stop_on_signal.hpp); null: no signal
 };
 
-/// How the micro-batches of an update are distributed.
+/// The distribution of the micro-batches of an update.
 struct TrainingPlan {
     SamplerShape shape = {};
     std::int64_t world = 1;
     std::int64_t counted = 1;            ///< micro-batches per round, as the accumulation counts them
-    std::int64_t most_hosted = 1;        ///< replicas of the rank that hosts the most
+    std::int64_t most_hosted = 1;        ///< number of replicas on the rank that hosts the most
     std::int64_t rounds_per_update = 1;  ///< 0: depends on the data (a target of tokens)
     std::int64_t samples_per_update = 0; ///< samples of a full update over all ranks; 0: depends on the data
     std::int64_t rounds_per_epoch = 0;
@@ -50,10 +50,10 @@ struct TrainingPlan {
 
 namespace detail {
 
-/// The rounds from a stream's position to its epoch's end.
+/// The rounds from a stream's position to the end of its epoch.
 struct EpochRounds {
     std::int64_t rounds = 0;
-    std::int64_t samples_of_one = 0; ///< of a full round, all replicas together
+    std::int64_t samples_of_one = 0; ///< samples of a full round of all replicas
     std::int64_t samples = 0;
 };
 template <sample_stream Stream>
@@ -63,7 +63,7 @@ EpochRounds rounds_of(const Stream& stream) {
     return all;
 }
 
-/// The facts of an accumulation and of a policy of replicas, without their types.
+/// The properties of an accumulation and of a policy of replicas, without their types.
 struct UpdateTerms {
     std::string_view accumulation;
     bool counts_tokens = false;
@@ -75,7 +75,7 @@ inline constexpr UpdateTerms update_terms{Accumulation::name, Accumulation::coun
 /// Refuses invalid options by name, before any communication.
 void check_fit(const FitOptions& options, std::size_t data_size);
 
-/// The number of equal rounds that close a window; 0 where tokens decide.
+/// The number of equal rounds that close a window; 0 if tokens decide.
 template <class Window>
 std::int64_t rounds_to_close(Window window, const UpdateTerms& terms, std::int64_t hosted, std::int64_t round_samples) {
     if (terms.counts_tokens) return 0;
@@ -89,7 +89,7 @@ std::int64_t rounds_to_close(Window window, const UpdateTerms& terms, std::int64
                   round_samples, " samples per round); expected fewer"});
 }
 
-/// The number of micro-batches of `global_batch_size` samples; `epoch` and `shape` are those of
+/// Derives the size of a micro-batch from `global_batch_size`. `epoch` and `shape` describe
 /// micro-batches of one sample.
 template <class Window>
 std::int64_t derive_batch_size(const Window& window, const UpdateTerms& terms, std::int64_t counted,
@@ -122,11 +122,12 @@ SamplerShape shape_of_fit(const Sampler& sampler, const Accumulation& accumulati
     return hosting.shape(sampler, size, batch_size, world, rank);
 }
 
-/// Updates to the epoch's end. The window at the end, which may be short, is kept or dropped.
+/// The number of updates until the epoch's end. The last window may be short; it is kept or
+/// dropped.
 template <class Window>
 std::int64_t updates_of(Window window, const TrainingPlan& plan, const EpochRounds& epoch) {
     if (epoch.rounds == 0) return 0;
-    const std::int64_t windows = (epoch.rounds - 1) / plan.rounds_per_update; // before the last one
+    const std::int64_t windows = (epoch.rounds - 1) / plan.rounds_per_update; // before the last window
     const std::int64_t full = epoch.rounds - windows * plan.rounds_per_update - 1;
     window.add({plan.counted * full, epoch.samples_of_one * full, 0});
     window.add({plan.counted, epoch.samples - (epoch.rounds - 1) * epoch.samples_of_one, 0});

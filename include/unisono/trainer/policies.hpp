@@ -6,21 +6,21 @@
 /// Compatibility rules refer to these properties, never to names, so that a user's own policies
 /// take part. A property that a policy does not declare counts as false.
 /// - `gives_owners` (sharding, reducer): names exactly one owner for each slice.
-/// - `may_give_owners` (sharding): does so, or names all ranks; known only at run time.
+/// - `may_give_owners` (sharding): names owners or all ranks, which is known only at run time.
 /// - `shards_gradients` (sharding): only owners hold gradients, unit by unit.
 /// - `shards_parameters` (sharding): the same for parameters.
 /// - `reduces_to_owners` (reducer): can bring a sum to one rank only, and publish from there.
 /// - `agrees`, and others (update): update/update.hpp.
-/// - `needs_agreement` (any): its decision must hold on all ranks.
+/// - `needs_agreement` (any): all ranks must take the same decision.
 /// - `whole_parameters` (optimizer): must see whole parameters at once (norms of layers).
-/// - `counts_tokens` (accumulation): counts tokens, over all ranks.
+/// - `counts_tokens` (accumulation): counts tokens over all ranks.
 /// - `inspects` (guard): looks for gradients that are not finite.
-/// - `scales` (loss scaling): passes compute scaled gradients.
+/// - `scales` (loss scaling): passes compute gradients that are multiplied by a scale.
 /// - `compresses` (compression): gradients do not travel unchanged.
 /// - `own_exchange` (compression): uses no reducer.
 /// - `sums_to_owners` (compression): its sums may go to the owners of slices only.
 /// - `reproducible` (summation): sums do not depend on order and grouping.
-/// - `logical` (replicas): their number does not depend on that of the ranks.
+/// - `logical` (replicas): the number of replicas does not depend on the number of ranks.
 ///
 /// policy_rules.hpp has the rules in terms of these properties.
 
@@ -76,7 +76,7 @@ consteval int family_index() {
 template <Family Which, class... Given>
 inline constexpr int given_of = ((family_index<Given>() == static_cast<int>(Which) ? 1 : 0) + ... + 0);
 
-/// The first of the given policies that is of the family, or the default.
+/// The first given policy of the family, or the default.
 template <Family Which, class Default, class... Given>
 struct PolicyOf {
     using type = Default;
@@ -87,8 +87,8 @@ struct PolicyOf<Which, Default, First, Rest...> {
                                              std::type_identity<First>, PolicyOf<Which, Default, Rest...>>::type;
 };
 
-/// The index of a type among the given ones; -1: none. If a policy was given twice (refused above),
-/// the first one.
+/// The index of a type among the given ones; -1: none. If a policy is given twice, which is refused
+/// elsewhere, the index of the first.
 template <class Wanted, class... Given>
 consteval int position_of() {
     int at = 0, found = -1;

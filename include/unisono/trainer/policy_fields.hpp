@@ -1,13 +1,14 @@
 #pragma once
 
 /// \file
-/// The parameters of a policy, found without its help, to show them and to compare them over the
-/// ranks. A learning rate or a seed that differs between ranks would otherwise let the replicas
-/// diverge silently.
+/// Finds the parameters of a policy without a declaration in the policy, to show them and to
+/// compare them over the ranks. A learning rate or a seed that differs between ranks would
+/// otherwise let the replicas diverge silently.
 ///
 /// A policy that may differ between ranks declares
 /// `static constexpr bool differs_between_ranks = true`.
 
+#include "unisono/core/hash.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/text.hpp"
@@ -33,7 +34,7 @@ struct PolicyField {
     std::uint64_t bits = 0;
     std::string_view name = {};  ///< "momentum"; empty where the compiler does not provide names
     std::string_view group = {}; ///< the aggregate that contains it; empty: the policy itself
-    std::string_view word = {};  ///< of an enumerator for which there is `name_of`
+    std::string_view word = {};  ///< name of an enumerator for which there is `name_of`
 
     /// "momentum 0.9"
     [[nodiscard]] std::string text() const;
@@ -42,7 +43,7 @@ private:
     [[nodiscard]] std::string value_text() const;
 };
 
-/// The names by which a field is found.
+/// The names that identify a field.
 struct FieldPlace {
     std::string_view name = {};
     const FieldPlace* group = nullptr; ///< the aggregate that contains it
@@ -52,7 +53,8 @@ void append_integer(List<PolicyField>& list, std::uint64_t value, const FieldPla
 void append_enumerator(List<PolicyField>& list, std::uint64_t value, std::string_view word, const FieldPlace& place);
 void append_real(List<PolicyField>& list, double value, const FieldPlace& place);
 
-/// The fields of T, which is in `Outer`; the policy itself is in nothing.
+/// The name of member `Index` of T. `Outer`: the field that holds the T, or `policy_place` if T is
+/// the policy.
 template <class T, std::size_t Index, const FieldPlace* Outer>
 inline constexpr FieldPlace field_place{field_name<T, Index>(), Outer};
 inline constexpr FieldPlace policy_place{};
@@ -90,13 +92,13 @@ struct PolicyFacts {
     [[nodiscard]] std::uint64_t hash() const;
 };
 
-/// Facts without fields behind the others; returns the place for the fields.
+/// Appends facts without fields. Returns the list for the fields.
 List<PolicyField>& append_facts(std::vector<PolicyFacts>& all, std::string_view family, std::string_view name,
                                 bool differs_between_ranks);
 
 template <class P>
 void append_facts_of(std::vector<PolicyFacts>& all, const P& policy) {
-    if constexpr (requires { policy.visit_held([](const auto&) {}); }) // it holds another: AnyReducer
+    if constexpr (requires { policy.visit_held([](const auto&) {}); }) // the policy holds another, as AnyReducer does
         policy.visit_held([&](const auto& held) { append_facts_of(all, held); });
     else
         append_fields(append_facts(
@@ -162,8 +164,8 @@ UNISONO_DEFINITION std::string PolicyFacts::text() const {
 }
 
 UNISONO_DEFINITION std::uint64_t PolicyFacts::hash() const {
-    std::uint64_t value = 14695981039346656037u; // FNV-1a, over words
-    const auto mix = [&](std::uint64_t word) { value = (value ^ word ^ (value >> 29)) * 1099511628211u; };
+    std::uint64_t value = fnv_basis;
+    const auto mix = [&](std::uint64_t word) { value = fnv1a(value ^ (value >> 29), word); };
     for (const char letter : name) mix(static_cast<unsigned char>(letter));
     if (differs_between_ranks) return value;
     for (const PolicyField& field : fields) mix(field.bits);

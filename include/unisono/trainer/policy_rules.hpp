@@ -3,9 +3,8 @@
 /// \file
 /// Which policies work together, as a table of rules. A row has a name, a condition in terms of
 /// declared properties (policies.hpp), and a sentence. docs/rules.md shows the same table to users.
-///
-/// A user's own policy takes part by the properties that it declares. A new rule is a row here, and
-/// a name in `PolicyRules`.
+/// A user's own policy takes part through the properties that it declares. To add a rule, add a row
+/// here and its name to `PolicyRules`. a name in `PolicyRules`.
 
 #include "unisono/core/rule.hpp"
 #include "unisono/trainer/policies.hpp"

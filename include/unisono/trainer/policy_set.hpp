@@ -52,7 +52,7 @@ struct ChosenPolicies {
     using Summation = typename PolicyOf<Family::summation, PlainSums, Given...>::type;
     using Tracing = typename PolicyOf<Family::trace, NoTrace, Given...>::type;
     using Hosting = typename PolicyOf<Family::replicas, ReplicasOfRanks, Given...>::type;
-    /// How many of the family were given.
+    /// The number of given policies of the family.
     template <Family Which>
     static constexpr int given = given_of<Which, Given...>;
 };
@@ -109,7 +109,7 @@ struct TrainerPolicies {
                   "unisono::Trainer: the learning rate lacks what optimizer/learning_rate.hpp asks of one");
     static_assert(weighing<Weighing>,
                   "unisono::Trainer: the weighing policy lacks what model/weighing.hpp asks of one");
-    /// Each is a policy of its family; whether they go together is asked of such only.
+    /// True if each is a policy of its family. The rules apply only to such policies.
     static constexpr bool known = (TrainerArgument<Given>::good && ... && true) && sampler_policy<Sampler> &&
                                   accumulation_policy<Accumulation> && compression_policy<Compression> &&
                                   guard_policy<Guard> && clipping_policy<Clipping> && loss_scaling_policy<Scaling> &&

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The reason why an update did not happen, as text: the error of all ranks, or of one that trains
-/// on its own.
+/// The reason why an update did not happen, as text: for an error of all ranks, or of a rank that
+/// trains on its own.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -17,8 +17,8 @@ namespace detail {
 
 Fault refused_update(ErrorCode code, int rank, std::string_view operation, const std::string& why);
 
-/// `rank`: the offence's, by the world's number. `label`: the parameter's label, if it belongs to
-/// this group.
+/// `rank`: the offending rank, by the world's number. `label`: the parameter's label, if the
+/// parameter belongs to this group.
 Fault not_finite(const Offence& offence, int rank, const std::string& label, std::uint64_t update,
                  std::string_view operation);
 

@@ -15,27 +15,28 @@ UNISONO_NAMESPACE_BEGIN
 struct UpdateReport {
     bool committed = false; ///< parameters changed; otherwise nothing did
     bool alone =
-        false; ///< an update of this rank's own gradients (LocalSteps, Asynchronous, ...): all numbers here are this rank's
+        false; ///< the update used only this rank's gradients (LocalSteps, Asynchronous, ...): all numbers are this rank's
     double loss = 0; ///< over all micro-batches of all ranks, weighted as the gradients are
     double learning_rate = 0;
     double gradient_norm = 0; ///< before clipping, if the clipping policy measures it (ClipByNorm); else 0
-    double loss_scale = 1;    ///< of this update's passes
+    double loss_scale = 1;    ///< loss scale of this update's passes
     int offender_rank = -1;   ///< if the guard left the update out: the lowest rank with a gradient that is not finite
-    std::int64_t offender_parameter = -1; ///< its first such parameter; -1: its loss. Without a rank: the first whose
-                                          ///< sum over all ranks is not finite
+    /// Its first such parameter; -1: its loss. If offender_rank is -1: the first parameter whose
+    /// sum over all ranks is not finite.
+    std::int64_t offender_parameter = -1;
     std::uint64_t number =
-        0; ///< updates committed so far, including this one; of servers and Hogwild, those of all workers
+        0; ///< updates committed so far, including this one; with servers and Hogwild, the updates of all workers
     std::uint64_t staleness = 0; ///< updates between reading this gradient's parameters and applying it
     std::uint64_t ahead =
-        0; ///< clocks by which this worker was ahead of the slowest when it was answered, or had updated
+        0; ///< clocks by which this worker was ahead of the slowest when it was answered or had updated
     bool late =
         false; ///< this worker's gradient was dropped, since enough others had arrived before it (BackupWorkers)
     bool world_changed =
-        false; ///< elastic worlds (elastic/): ranks were lost, and this update did not happen on this rank
+        false; ///< only in elastic worlds (elastic/): ranks were lost, and this update did not happen on this rank
     std::int64_t epoch = 0;
-    std::int64_t micro_batches = 0; ///< of all ranks; 0: no rank had data, and there was no update
-    std::int64_t samples = 0;       ///< of all ranks, including repeated ones
-    std::int64_t tokens = 0;        ///< of all ranks, as the model counted them
+    std::int64_t micro_batches = 0; ///< micro-batches of all ranks; 0: no rank had data, and there was no update
+    std::int64_t samples = 0;       ///< samples of all ranks, including repeated ones
+    std::int64_t tokens = 0;        ///< tokens of all ranks, as the model counted them
 };
 
 /// The result of one epoch, over all ranks.
@@ -51,15 +52,15 @@ struct EpochReport {
 struct FitReport {
     std::vector<EpochReport> epochs = {};
     Position position = {};   ///< where the next `fit` continues
-    bool stopped = false;     ///< the observer of updates asked for it
-    Staleness staleness = {}; ///< of this `fit`; empty where all ranks update together
+    bool stopped = false;     ///< the observer of updates stopped the training
+    Staleness staleness = {}; ///< staleness in this `fit`; empty if all ranks update together
 };
 
 namespace detail {
 
-/// Room for the reports of `epochs` more.
+/// Reserves memory for the reports of `epochs` more epochs.
 void reserve_epochs(FitReport& report, std::int64_t epochs);
-/// The report of one more epoch.
+/// Appends the report of one more epoch.
 EpochReport& begin_epoch(FitReport& report, std::int64_t number);
 
 } // namespace detail
@@ -68,7 +69,7 @@ EpochReport& begin_epoch(FitReport& report, std::int64_t number);
 struct TrainingProgress {
     std::uint64_t updates = 0;  ///< committed
     Position position = {};     ///< where the next `fit` continues
-    Epoch epoch = Epoch{0};     ///< of the passes of `step`
+    Epoch epoch = Epoch{0};     ///< epoch of the passes of `step`
     std::uint64_t seed = 0;     ///< FitOptions.seed of the last `fit`
     std::int64_t data_size = 0; ///< of the last `fit`; 0: none
     bool restored = false;      ///< restored from a checkpoint, and no `fit` since

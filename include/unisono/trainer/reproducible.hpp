@@ -8,7 +8,7 @@
 ///                         un::RingReducer{}, un::AdamW{}};
 ///
 /// With `Replicas`, 1 to 8 ranks compute the same parameters, with any synchronous reducer, over
-/// any transport, with buckets of any size, whichever rank hosts how many replicas. The model's own
+/// any transport, with buckets of any size, however many replicas each rank hosts. The model's own
 /// arithmetic is the user's: `verify_reproducible` (trainer/verify_reproducible.hpp) tests whether
 /// it is deterministic. docs/reproducible_sums.md has the error bound and its derivation.
 
@@ -33,10 +33,10 @@ inline std::int32_t checked_headroom(const char* policy, std::int32_t found, std
 }
 } // namespace detail
 
-/// The treatment of an update with a gradient that does not fit the grid that its parameter had.
-/// (At a parameter's first gradient other than zero its update is always repeated, since no grid is
-/// known.) NaN and infinity fit no grid: the guard decides, and without a guard `skip` skips, and
-/// the other values stop the training.
+/// The treatment of an update with a gradient that does not fit its parameter's grid. (At a
+/// parameter's first gradient that is not zero, the update is always repeated, since no grid is
+/// known yet.) NaN and infinity fit no grid: the guard decides. Without a guard, `skip` skips the
+/// update, and the other values stop the training.
 enum class OnMisfit : std::uint8_t {
     widen, ///< the update is repeated, on a wider grid: the model is called again on the same micro-batches
     skip,  ///< the update is left out on every rank; the next has a wider grid
@@ -51,13 +51,13 @@ constexpr std::string_view name_of(OnMisfit what) {
 /// parameter's grid follows its gradients: after an update E = max(needed + headroom_bits, E - 1),
 /// where 2^needed is above the greatest |weight * g| of any micro-batch. So a gradient may grow
 /// 2^headroom_bits-fold from one update to the next. The error of an element is at most L 2^(E -
-/// 52) and half an ulp: a better bound than a float sum's where the addends are above
+/// 52) plus half an ulp. This bound is better than that of a float sum if the addends are above
 /// 2^(headroom_bits - 27) / (L - 1) of the parameter's greatest.
 ///
-/// Cost: except over mapped memory, 8 bytes per element on the wire; memory of 8 bytes per element
-/// where a rank hosts more than one replica, or the reducer is not a native one; per update one
+/// Cost: 8 bytes per element on the wire, except over mapped memory; 8 bytes of memory per element
+/// if a rank hosts more than one replica or the reducer is not a native one; per update one
 /// all_reduce of 4 bytes per parameter and one of 1 KiB. A repeated update calls the model again on
-/// the same batches; its buffers (running statistics) change again.
+/// the same batches, so the model's buffers (running statistics) change again.
 struct Reproducible {
     std::int32_t headroom_bits = 6; ///< 0 to 24
     OnMisfit on_misfit = OnMisfit::widen;
@@ -116,8 +116,8 @@ private:
     ExactSum loss_;
 };
 
-/// Squares on a grid that all ranks know without communication, from what the parameters' grids
-/// needed.
+/// Sums squares on a grid. All ranks derive this grid without communication from what the
+/// parameters' grids needed.
 class Reproducible::Squares {
 public:
     template <class Sums>
@@ -126,7 +126,7 @@ public:
     void add(std::span<const T> x) {
         sum_.add(x);
     }
-    /// On a device all pieces use the one grid.
+    /// On a device all ranges use one grid.
     template <class T>
     void add(const NotedSquares& noted) {
         sum_.add<T>(noted);
@@ -146,19 +146,19 @@ private:
 };
 static_assert(policy_of<Reproducible, Family::summation>);
 
-/// The same promise with images of 4 bytes: half of the bytes on the wire and in memory where
-/// gradients do not travel unchanged, as many as floats take. The price is precision
+/// The same promise with integers of 4 bytes: half the bytes on the wire and in memory if gradients
+/// do not travel unchanged, which is as many as floats take. The price is precision
 /// (arithmetic/narrow_grid.hpp). With L micro-batches per update, the greatest |weight * g| of a
-/// parameter has 30 - headroom_bits - bit_width(L) bits (23 for L = 8; a float has 24). All its
-/// other elements lie on the same grid: the error of each is at most L 2^(headroom_bits +
-/// bit_width(L) - 30) of that greatest (2^-20 for L = 8) and half an ulp. So small elements have
-/// few bits, and those below half a step none: it suits optimizers that are linear in the gradient
-/// better than those that divide by its size.
+/// parameter has 30 - headroom_bits - bit_width(L) bits (23 for L = 8; a float has 24). All other
+/// elements of the parameter are on the same grid: relative to that greatest, the error of each is
+/// at most L 2^(headroom_bits + bit_width(L) - 30) (2^-20 for L = 8), plus half an ulp. So small
+/// elements have few bits, and elements below half a step have none. This suits optimizers that are
+/// linear in the gradient better than those that divide by its size.
 ///
-/// The default headroom is less than that of `Reproducible`, since bits are few. An update in which
-/// gradients grow more than 2^headroom_bits-fold is repeated (`widen`), which costs a pass and no
-/// bits. Other rules and costs: as `Reproducible`. Sums straight from mapped memory need no images;
-/// they use the same grid, for the same bits.
+/// The default headroom is less than that of `Reproducible`, since bits are few. If gradients grow
+/// more than 2^headroom_bits-fold, the update is repeated (`widen`), which costs a pass but no
+/// precision. Other rules and costs: as `Reproducible`. Sums that read mapped memory directly use
+/// the same grid, for the same bits, without conversion to integers.
 struct NarrowReproducible {
     std::int32_t headroom_bits = 3; ///< 0 to 12
     OnMisfit on_misfit = OnMisfit::widen;

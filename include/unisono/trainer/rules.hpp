@@ -13,7 +13,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// True if a Trainer can be made of them. If not, a static assertion names the first broken rule.
+/// True if a Trainer can be made of these types. Otherwise a static assertion names the first
+/// broken rule.
 template <class World, class Model, class Policies>
 inline constexpr bool goes_together = [] {
     if constexpr (Policies::good) {
@@ -28,12 +29,12 @@ inline constexpr bool goes_together = [] {
 
 } // namespace detail
 
-/// Why no Trainer can be made of this group, model and policies, in one clause; empty where one
-/// can.
+/// The reason why no Trainer can be made of this group, model and policies, in one clause; empty if
+/// one can.
 ///
 ///     if constexpr (un::refusal<World, Model, un::TopK, un::Reproducible>.empty()) ...
 ///
-/// The policies are policies of their families: otherwise the program does not compile.
+/// Each policy must be a policy of its family: otherwise the program does not compile.
 template <class World, class Model, class... Policies>
 inline constexpr std::string_view refusal = [] {
     using Training = detail::ChosenTraining<World, Model, detail::ChosenPolicies<Policies...>>;

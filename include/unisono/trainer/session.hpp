@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The state of one trainer during its life, and one update of it: collect, exchange, report.
+/// The state of one trainer during its lifetime, and one update: collect, exchange, report.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
@@ -63,7 +63,7 @@ struct ExchangeContext {
 template <class Context, class Low = typename Context::Element>
 class UnitStore; // trainer/units/store.hpp, which unisono/sharded.hpp includes
 
-/// The owners of slices: servers, if the update has some.
+/// The owners of slices: the servers, if the update has some.
 template <class Update, class Given>
 struct ShardingOf {
     using type = Given;
@@ -74,7 +74,8 @@ struct ShardingOf<Update, Given> {
     using type = typename Update::Sharding;
 };
 
-/// The element type of a model's passes; models in units may use a narrower type than is trained.
+/// The element type of a model's passes. Models in units may use a narrower type than that in which
+/// they are trained.
 template <class Context, class Model>
 struct UnitStoreOf {
     using type = UnitStore<Context>;
@@ -84,15 +85,15 @@ struct UnitStoreOf<Context, Model> {
     using type = UnitStore<Context, pass_element_t<Model>>;
 };
 
-/// `Policies` has the types and values of all families (trainer.hpp makes it).
+/// `Policies` has the types and values of all families (policy_set.hpp).
 template <class World, class Model, class Policies>
 class Session {
 public:
     using T = parameter_element_t<Model>;
     using Update = typename Policies::Update;
-    /// Ranks may have made different numbers of updates.
+    /// True if ranks may have made different numbers of updates.
     static constexpr bool asynchronous = detail::asynchronous<Update>;
-    /// The last ranks make the updates of the others, which are workers.
+    /// True if the last ranks are servers, which make the updates of the others, the workers.
     static constexpr bool served = has_servers<Update>;
     using Sharding = typename ShardingOf<Update, typename Policies::Sharding>::type;
     using Context =
@@ -154,11 +155,12 @@ public:
 
     void begin() {
         exchange_->begin(run_->alone(exchange_->applied()));
-        if constexpr (!Update::agrees) age_image(*model_); // others may have written
+        if constexpr (!Update::agrees) age_image(*model_); // other ranks may have written the parameters
     }
-    /// Each rank hosts at most one micro-batch of the update that begins, as all ranks know.
+    /// Tells the exchange that each rank hosts at most one micro-batch of this update. All ranks
+    /// know that.
     void expect_one() { exchange_->expect_one(); }
-    /// In a loop of the user's own: this rank hosts `hosted` micro-batches. Collective.
+    /// For a loop of the user's own: this rank hosts `hosted` micro-batches. Collective.
     void expect([[maybe_unused]] std::size_t hosted) {
         if constexpr (on_grid) {
             std::array<std::int32_t, 1> most = {hosted > 1 ? 2 : 1};
@@ -173,7 +175,8 @@ public:
         exchange_->add(*model_, batch, samples, facts, last);
     }
 
-    /// All ranks have finished a round of micro-batches, and are about to communicate about it.
+    /// Call it when all ranks have finished a round of micro-batches, before they communicate about
+    /// it.
     void end_round() {
         if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->end_round();
     }
@@ -186,30 +189,30 @@ public:
             run_->meet();
         }
     }
-    /// Called before collective work of ranks that do not update together: servers serve until all
-    /// workers have come.
+    /// Called before collective work of ranks that do not update together. Servers serve in it
+    /// until all workers have called it.
     void assemble() {
         if constexpr (served) meet();
     }
 
-    /// The update's run, which knows its own state and the staleness of gradients.
+    /// The update's run, which has its own state and the staleness of gradients.
     [[nodiscard]] Run& run() const { return *run_; }
 
-    /// The number of ranks that compute gradients, and this rank's number among them; a server
-    /// stands in for the first.
+    /// The number of ranks that compute gradients, and this rank's number among them. A server
+    /// takes the number of the first.
     [[nodiscard]] int workers() const { return run_->workers(); }
     [[nodiscard]] int worker() const { return serves() ? 0 : world_->rank(); }
-    /// This rank makes the updates of others, and none of its own.
+    /// True if this rank makes the updates of others and computes no gradients.
     [[nodiscard]] bool serves() const { return world_->rank() >= workers(); }
-    /// Servers evaluate, too, so that more ranks may evaluate than train.
+    /// Servers also evaluate, so more ranks may evaluate than train.
     [[nodiscard]] auto evaluation_hosting() const {
         if constexpr (served) return ReplicasOfRanks{};
         else return policies_.hosting;
     }
-    /// Bytes of the update's run, beside the exchange's.
+    /// Bytes of the update's run. The exchange counts its own.
     [[nodiscard]] std::size_t other_bytes() const { return run_->bytes(); }
 
-    /// Drops what was collected.
+    /// Drops the gradients that were collected.
     void abandon() { exchange_->discard(); }
 
     /// Exchanges the gradients, and applies them if all ranks agree.
@@ -247,8 +250,8 @@ public:
         return report;
     }
 
-    /// After an update that did not happen, as all ranks know: true if it must be collected again,
-    /// on wider grids.
+    /// Called after an update that did not happen on any rank. Returns true if it must be collected
+    /// again, on wider grids.
     bool must_repeat() {
         if constexpr (on_grid) {
             const auto& range = exchange_->grids();
@@ -270,7 +273,7 @@ public:
     }
 
     /// After an update: all ranks throw the same error, and may continue after catching it. A rank
-    /// that updates on its own throws alone; the others hear of it at the next synchronisation.
+    /// that updates on its own throws alone; the others learn of it at the next synchronisation.
     void stop_if_not_finite(const UpdateReport& report, std::string_view operation) {
         if (exchange_->loss_scale().backed_off()) return; // the next update may succeed
         if constexpr (on_grid) stop_if_misfit(report, operation);
@@ -303,10 +306,10 @@ private:
         else return policies_.sharding;
     }
 
-    /// From the gradients of this rank's micro-batches to the parameters of all ranks; returns the
-    /// final verdict.
+    /// Takes the gradients of this rank's micro-batches, and updates the parameters of all ranks.
+    /// Returns the final verdict.
     [[gnu::always_inline]] inline Verdict exchange_and_apply() {
-        const std::uint64_t update = exchange_->applied(); // which is one more after `apply`
+        const std::uint64_t update = exchange_->applied(); // `apply` increments it
         const auto traced = [&](Activity what, auto verb) {
             [[maybe_unused]] const auto span = tracer_.span(what, update);
             return verb();
@@ -322,7 +325,8 @@ private:
 
     static constexpr bool on_grid = Policies::Summation::reproducible;
     using Refusal = std::conditional_t<Update::agrees, agreed_error, error>;
-    static constexpr int most_repeats = 8; ///< a wider grid may let a part be seen that was lost in what did not fit
+    /// With a wider grid another part may become visible that was lost in what did not fit.
+    static constexpr int most_repeats = 8;
 
     [[nodiscard]] bool skips() const {
         if constexpr (Policies::Guard::inspects) return policies_.guard.on_offence() == OnOffence::skip;
@@ -346,7 +350,7 @@ private:
     Policies policies_;
     [[no_unique_address]] Tracer<Policies::Tracing::traces> tracer_;
     std::unique_ptr<Exchanges> exchange_;
-    std::unique_ptr<Run> run_; ///< of the update
+    std::unique_ptr<Run> run_; ///< the run of the update policy
     int repeated_ = 0;
 };
 

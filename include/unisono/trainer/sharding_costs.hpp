@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Measures, before training, how long an update takes if each rank updates everything, and if each
-/// updates its slices.
+/// Measures, before training, the time of an update if each rank updates everything, and if each
+/// rank updates its slices.
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/collective/exchange.hpp"
@@ -20,8 +20,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Memory of a model's shape, in one piece or one per parameter, and in the group's memory, as the
-/// model's. Parameters are 1, so that the gradient is not zero.
+/// A model with the given model's memory layout: contiguous or one range per parameter, and in the
+/// group's memory if the model's memory is. Parameters are 1, so that the gradient is not zero.
 template <class World, class T>
 class StandIn {
 public:
@@ -30,7 +30,7 @@ public:
         const Stretch<T>& first = like.stretches().front();
         const bool shared = whole && world.is_shared(std::span<const T>(first.parameters, first.count)) &&
                             world.is_shared(std::span<const T>(first.gradients, first.count));
-        const std::size_t gap = whole ? 0 : 1; // an element between parameters
+        const std::size_t gap = whole ? 0 : 1; // an element between parameters keeps them from being contiguous
         const std::size_t count = like.count() + gap * like.layout().parameters();
         if (shared) shared_ = world.template allocate<T>(2 * count);
         else own_.resize(2 * count);
@@ -45,7 +45,7 @@ public:
 
     std::span<const std::span<T>> parameters() { return {parameters_.data(), parameters_.size()}; }
     std::span<const std::span<T>> gradients() { return {gradients_.data(), gradients_.size()}; }
-    /// A model's effect on the caches: it reads all parameters and writes all gradients, with its
+    /// Has a model's effect on the caches: reads all parameters, writes all gradients, and touches
     /// activations in between.
     double operator()(int, Pass& pass) {
         for (std::size_t i = 0; i < parameters_.size(); ++i)
@@ -63,7 +63,7 @@ private:
     List<std::span<T>> parameters_, gradients_;
 };
 
-/// Collective: the same on all ranks. A world of one shares nothing.
+/// Returns the same result on all ranks. Collective. A world of one measures nothing.
 template <class Context, class Model>
 ShardingCosts measure_sharding(typename Context::World& world, Model& model, const Context& policies,
                                const Buckets& buckets) {
@@ -96,7 +96,8 @@ ShardingCosts measure_sharding(typename Context::World& world, Model& model, con
             barrier(world);
             return static_cast<double>(world.endpoint().now() - begin) * 1e-9;
         };
-        for (std::size_t i = 0; i < tries + 2; ++i) { // in turns; the first two make plans and touch memory
+        // The two take turns; the first two rounds make plans and touch memory.
+        for (std::size_t i = 0; i < tries + 2; ++i) {
             const double one = update(replicated);
             const double other = update(sharded);
             if (i < 2) continue;
@@ -107,7 +108,7 @@ ShardingCosts measure_sharding(typename Context::World& world, Model& model, con
     std::array<double, 2> medians;
     for (std::size_t way = 0; way < 2; ++way) {
         insertion_sort(seconds[way], [](double a, double b) { return a < b; });
-        medians[way] = std::max(seconds[way][tries / 2], 1e-12); // a clock may be coarse
+        medians[way] = std::max(seconds[way][tries / 2], 1e-12); // guards against a coarse clock
     }
     broadcast(world, medians, 0);
     return {.replicated = medians[0], .sharded = medians[1]};

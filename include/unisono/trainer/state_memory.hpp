@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Access to a trainer's memory from outside: host memory directly, device memory by copies.
+/// Access to a trainer's memory for other rooms: host memory directly, device memory through
+/// copies.
 
 #include "unisono/core/device_span.hpp"
 #include "unisono/model/model.hpp"
@@ -19,7 +20,7 @@ namespace detail {
 /// Values that the host can read.
 struct StateMemory {
     const void* data = nullptr;
-    std::shared_ptr<const void> owner = {}; ///< of a copy
+    std::shared_ptr<const void> owner = {}; ///< owner of a copy; null for the trainer's own memory
 };
 
 template <class T>
@@ -32,7 +33,7 @@ template <class Trainer, class T>
 StateMemory memory_of(const Trainer&, std::span<T> values) {
     return {values.data(), {}};
 }
-/// Waits for the device.
+/// Copies the values to the host. Waits for the device.
 template <class Trainer, class T>
 StateMemory memory_of(const Trainer& trainer, DeviceSpan<T> values) {
     using E = std::remove_const_t<T>;
@@ -40,7 +41,7 @@ StateMemory memory_of(const Trainer& trainer, DeviceSpan<T> values) {
     trainer.place().read(values.data(), values.size(), [&](std::span<const E> found) { memory = copy_of(found); });
     return memory;
 }
-/// The values that `visit_parameters` shows, valid for longer than its call.
+/// The values that `visit_parameters` shows, valid after its call as well.
 template <class Trainer, class T>
 StateMemory memory_of_visited(const Trainer& trainer, std::span<const T> values) {
     if constexpr (trained_on_device<std::remove_reference_t<decltype(trainer.trained())>>) return copy_of(values);

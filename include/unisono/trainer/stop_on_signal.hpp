@@ -16,24 +16,24 @@
 ///
 /// Slurm, Kubernetes and preemptible machines send SIGTERM, and SIGKILL after a grace time (30 s is
 /// usual; unisono-run: --grace, 5 s). Some send SIGTERM to one rank only, or to the launcher, which
-/// passes it on. It is enough that one rank gets it.
+/// passes it on. One rank that gets the signal is enough.
 ///
 /// Laws
 /// - All ranks stop after the same update: they agree on it by an all_reduce of 16 bytes. They do
 ///   so after the first update and then about twice per second, counted in updates, so that the
 ///   cost does not grow with the number of updates. `fit` also agrees once before its first update,
-///   so that a training that has got a signal before makes none.
+///   so a training that got a signal earlier makes no update.
 /// - `fit` ends at most one update and about half a second after the signal. The grace time must
 ///   also cover the save.
 /// - A second signal within a second is the same request: a process often gets it both from its
 ///   launcher and as a member of its process group or job step. A later one ends the process at
 ///   once, as without StopOnSignal.
-/// - A process that is forked after StopOnSignal was made shares it: a signal to one is a signal to
-///   all.
+/// - A process that is forked after StopOnSignal was made shares it: a signal to one of them counts
+///   for all.
 ///
-/// Exit status: a scheduler takes 0 for a finished job and does not start it again. `exit_status`
-/// is 128 + the signal, if one came, as a shell reports a process that the signal ended; use it
-/// where `FitReport::stopped` is set.
+/// Exit status: a scheduler takes 0 for a finished job and does not start it again. If a signal
+/// came, `exit_status` is 128 + the signal, which is how a shell reports a process that the signal
+/// ended. Use it if `FitReport::stopped` is set.
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/error.hpp"
@@ -55,9 +55,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The place where the handler notes a signal: that of the one StopOnSignal.
+/// Where the handler notes a signal: in the one StopOnSignal object.
 inline std::atomic<std::atomic<int>*> signal_note{nullptr};
-/// When this process first got each signal; 0: not yet.
+/// The time at which this process first got each signal; 0: not yet.
 inline std::array<std::atomic<nanoseconds>, 65> signal_came{};
 inline constexpr nanoseconds same_request_ns = 1'000'000'000;
 
@@ -68,7 +68,7 @@ extern "C" inline void unisono_note_signal(int number) {
     if (!signal_came[static_cast<std::size_t>(number)].compare_exchange_strong(first, now) &&
         now - first > same_request_ns) {
         static_cast<void>(std::signal(number, SIG_DFL));
-        static_cast<void>(std::raise(number)); // taken when this handler returns
+        static_cast<void>(std::raise(number)); // delivered when this handler returns
     }
     if (std::atomic<int>* note = signal_note.load()) {
         int none = 0;
@@ -89,8 +89,8 @@ public:
     StopOnSignal& operator=(const StopOnSignal&) = delete;
     ~StopOnSignal() { end(); }
 
-    /// The first signal that reached this process, or one that shares this object; 0: none. Local:
-    /// other ranks may not know yet.
+    /// The first signal that reached this process, or a process that shares this object; 0: none.
+    /// Local: other ranks may not know yet.
     [[nodiscard]] int signal() const noexcept { return note_->load(); }
     /// 128 + the signal; 0 if none came.
     [[nodiscard]] int exit_status() const noexcept { return signal() == 0 ? 0 : 128 + signal(); }
@@ -108,13 +108,13 @@ private:
 
 namespace detail {
 
-/// Decides when the ranks of one `fit` ask one another whether a signal came. It counts updates,
-/// which all ranks have in common.
+/// Decides when the ranks of one `fit` ask each other whether a signal came. It counts updates,
+/// whose number is the same on all ranks.
 class StopAgreement {
 public:
     explicit StopAgreement(const StopOnSignal* asked) : asked_(asked) {}
 
-    /// Called between two updates; collective. True on all ranks alike.
+    /// Called between two updates; collective. Returns the same on all ranks.
     template <class World>
     bool stop(World& world);
 

@@ -1,18 +1,19 @@
 #pragma once
 
 /// \file
-/// Policy: how gradients, losses and weights are summed, over micro-batches and over ranks.
+/// Policy: how gradients, losses and weights are summed over micro-batches and over ranks.
 ///
 /// Menu:
-/// - `PlainSums`: an update's bits depend on the addends, and on who adds them in which order.
-/// - `Reproducible` (trainer/reproducible.hpp): they depend on the addends alone.
-/// - `NarrowReproducible` (there, too): the same on a coarser grid, at half of the cost.
+/// - `PlainSums`: the bits of an update depend on the addends, and on the order in which ranks add
+///   them.
+/// - `Reproducible` (trainer/reproducible.hpp): the bits depend on the addends alone.
+/// - `NarrowReproducible` (also there): the same on a coarser grid, at half the cost.
 ///
-/// A policy names types of the trainer's own. `Sums<T, Place>` turns gradients into sums
-/// (exchange/sums.hpp). `Totals` adds the losses and weights, `Squares` the squares of the elements
-/// that ranks own (for norms).
+/// A policy names types that the trainer uses. `Sums<T, Place>` turns gradients into sums
+/// (exchange/sums.hpp). `Totals` adds losses and weights. `Squares` adds the squares of the
+/// elements that ranks own, for norms.
 /// Laws: all ranks reach the same bits and the same verdict; a gradient that a guard has refused is
-/// not summed; `Totals::agree` says on all ranks whether one of them has gradients so large that
+/// not summed; `Totals::agree` tells all ranks whether one of them has gradients so large that
 /// plain sums may overflow. Declared property: `reproducible`.
 
 #include "unisono/arithmetic/scan.hpp"
@@ -31,15 +32,15 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Sums over micro-batches: of this rank, and after `Totals::agree` of all ranks.
+/// Sums over micro-batches: those of this rank, and after `Totals::agree` those of all ranks.
 struct UpdateSums {
     double divisor = 0;
-    double loss = 0; ///< weighted
+    double loss = 0; ///< sum of weighted losses
     double micro_batches = 0;
     double samples = 0;
     double tokens = 0;
-    double offenders = 0; ///< ranks on which the guard found something
-    double large = 0;     ///< ranks with gradients so large that sums may overflow
+    double offenders = 0; ///< number of ranks on which the guard found something
+    double large = 0;     ///< number of ranks with gradients so large that sums may overflow
 
     static constexpr std::size_t count = 7;
     [[nodiscard]] std::array<double, count> pack() const {
@@ -50,15 +51,15 @@ struct UpdateSums {
     }
 };
 
-/// Doubles, added in order of arrival; over ranks by the transport's best schedule.
+/// Adds doubles in order of arrival, and over ranks by the transport's best schedule.
 struct PlainTotals {
     void begin() {}
     void add(UpdateSums& sums, const Share& share, double loss) {
         sums.divisor += share.divisor;
         sums.loss += share.multiplier * loss;
     }
-    /// `in_parts`: other groups add the same losses of the same replicas (parts.hpp). They must get
-    /// the same bits, whichever of their ranks share a host.
+    /// `in_parts`: other groups add the same losses of the same replicas (parts.hpp). All groups
+    /// must get the same bits, whichever of their ranks share a host.
     template <class World>
     void agree(World& world, UpdateSums& sums, bool in_parts);
 };
@@ -77,7 +78,7 @@ void PlainTotals::agree(World& world, UpdateSums& sums, bool in_parts) {
     sums = UpdateSums::unpack(packed);
 }
 
-/// Squares in double, in order of arrival; over ranks by the transport's best schedule.
+/// Adds squares in double in order of arrival, and over ranks by the transport's best schedule.
 class PlainSquares {
 public:
     template <class Sums>
@@ -86,7 +87,7 @@ public:
     void add(std::span<const T> x) {
         sum_ += sum_of_squares(x);
     }
-    /// On a device each piece has a grid of its own, as it needs.
+    /// On a device each range has a grid of its own, as it needs.
     template <class T>
     void add(const NotedSquares& noted) {
         SquareSum sum(SquareSum::needed_of<T>(noted));

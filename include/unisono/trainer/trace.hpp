@@ -1,11 +1,12 @@
 #pragma once
 
 /// \file
-/// Combines what all ranks recorded with the policy `Trace`: where the time went, who came last,
-/// and a file to view. Not in the umbrella. Over an elastic world the records of the ranks that are
-/// there: what changes took is in them, and a rank that was added has recorded from then on.
+/// Combines what all ranks recorded with the policy `Trace`: a report of where the time went and
+/// which rank came last, and a file to view. Not in the umbrella. In an elastic world it combines
+/// the records of the present ranks. The records include the times of changes; an added rank has
+/// recorded since it was added.
 
-#include "unisono/core/standard_streams.hpp"
+#include "unisono/core/descriptor.hpp"
 #include "unisono/observe/table.hpp"
 #include "unisono/observe/trace.hpp"
 #include "unisono/trainer/evaluation.hpp"
@@ -29,35 +30,35 @@ UNISONO_NAMESPACE_BEGIN
 struct RankTime {
     double elapsed = 0; ///< from the first model call's beginning to the last update's end
     double compute = 0;
-    double exchange = 0; ///< not hidden behind computing
+    double exchange = 0; ///< time of exchanges that computing does not hide
     double apply = 0;
     double waiting =
-        0; ///< part of `exchange` (of the recorded updates): this rank was there, and another rank was not yet
-    double awaited = 0;        ///< the others' waiting for this rank, added up
+        0; ///< part of `exchange` (of the recorded updates): this rank had arrived, and another rank had not
+    double awaited = 0;        ///< sum of the times for which the others waited for this rank
     std::uint64_t last = 0;    ///< updates to which this rank came last
-    std::uint64_t dropped = 0; ///< events for which there was no memory
-    int number = 0;            ///< the rank; in an elastic world its number for life
-    std::uint64_t changes = 0; ///< of an elastic world that this rank has recorded, and their time:
+    std::uint64_t dropped = 0; ///< events that were dropped for lack of memory
+    int number = 0;            ///< the rank; in an elastic world its permanent number
+    std::uint64_t changes = 0; ///< changes of an elastic world that this rank has recorded; their times follow
     double change = 0, ending = 0, agreeing = 0, meeting = 0, starting = 0;
     [[nodiscard]] double rest() const { return std::max(0.0, elapsed - compute - exchange - apply - change); }
 };
 
-/// Where the time of a training went: the same on every rank. (A rank that makes the call alone,
-/// since others of an elastic world have finished it, has its own record.)
+/// Where the time of a training went: the same on every rank. (In an elastic world, a rank that
+/// calls it after the others have finished the call reports only its own record.)
 struct TraceReport {
     std::vector<RankTime> ranks = {};
-    /// Updates that all ranks have recorded which were there, on which `waiting` and `last` are
-    /// based. Of updates that a change of the world has interrupted, the repetition counts.
+    /// The number of updates that all ranks present at the time have recorded; `waiting` and `last`
+    /// are based on them. If a change of the world interrupted an update, its repetition counts.
     std::uint64_t updates = 0;
 
-    /// Seconds that all ranks together waited for one another.
+    /// Seconds that the ranks waited for one another, added over all ranks.
     [[nodiscard]] double waiting() const {
         double sum = 0;
         for (const RankTime& one : ranks) sum += one.waiting;
         return sum;
     }
-    /// The rank, as an index into `ranks`, for which the others waited most, if that is more than
-    /// two thirds of all waiting, and waiting is more than a tenth of all ranks' time; else -1.
+    /// The rank, as an index into `ranks`, for which the others waited most. -1, unless that is
+    /// more than two thirds of all waiting, and waiting is more than a tenth of all ranks' time.
     [[nodiscard]] int straggler() const {
         double elapsed = 0;
         std::size_t worst = 0;
@@ -75,7 +76,7 @@ struct TraceReport {
             return fixed_text(whole > 0 ? 100 * part / whole : 0.0, 1) + " %";
         };
         const auto seconds = [](double value) { return fixed_text(value, 3); };
-        std::size_t most = 0; // changes
+        std::size_t most = 0; // the greatest number of changes
         for (std::size_t r = 0; r < ranks.size(); ++r)
             if (ranks[r].changes > ranks[most].changes) most = r;
         const bool changed = most < ranks.size() && ranks[most].changes != 0;
@@ -115,14 +116,14 @@ struct TraceReport {
 
 namespace detail {
 
-/// How long a rank was in the exchange of an update.
+/// The time that a rank spent in the exchange of an update.
 struct UpdateExchange {
     std::uint64_t update = 0;
     nanoseconds took = 0;
 };
 
-/// Of each update in a record. Of an update that a change of the world interrupted, no rank knows
-/// how long it would have taken.
+/// The exchanges of all updates in a record. An update that a change of the world interrupted is
+/// left out: its length is unknown.
 inline std::vector<UpdateExchange> exchanges_of(std::span<const TraceEvent> events) {
     std::vector<UpdateExchange> all;
     bool goes_on = false;
@@ -137,7 +138,7 @@ inline std::vector<UpdateExchange> exchanges_of(std::span<const TraceEvent> even
 }
 
 /// Calls visit(update, last, [(rank, nanoseconds), ...]) for each update that is in the records of
-/// all ranks that were there. `last`: the rank that came last; it was in the exchange for the
+/// all ranks present at the time. `last`: the rank that came last. It was in the exchange for the
 /// shortest time.
 template <class Visit>
 void each_shared_update(const std::vector<std::vector<UpdateExchange>>& ranks, Visit visit) {
@@ -147,7 +148,7 @@ void each_shared_update(const std::vector<std::vector<UpdateExchange>>& ranks, V
         for (const UpdateExchange& one : ranks[rank]) {
             Times& times = updates[one.update];
             if (times.empty() || times.back().first != rank) times.emplace_back(rank, one.took);
-            else times.back().second = one.took; // made again after a snapshot: the last time counts
+            else times.back().second = one.took; // repeated after a snapshot: the last time counts
         }
     for (const auto& [update, times] : updates) {
         std::size_t there = 0;
@@ -158,8 +159,8 @@ void each_shared_update(const std::vector<std::vector<UpdateExchange>>& ranks, V
     }
 }
 
-/// Calls `call(group, trainer, log)` on all ranks, over an elastic world again where ranks are lost
-/// meanwhile. `log`: what this rank has recorded.
+/// Calls `call(group, trainer, log)` on all ranks. In an elastic world, calls it again if ranks are
+/// lost during the call. `log`: what this rank has recorded.
 template <class Trainer, class Call>
 auto with_trace(Trainer& trainer, Call call) {
     if constexpr (requires { trainer.now(); })
@@ -184,7 +185,7 @@ TraceReport report_of(World& world, const TraceLog& log) {
                                 seconds(Activity::starting)};
     const std::size_t head = mine.size();
     std::vector<UpdateExchange> exchanges = exchanges_of(log.events());
-    if (log.dropped() != 0 && !exchanges.empty()) exchanges.pop_back(); // it may be kept in part only
+    if (log.dropped() != 0 && !exchanges.empty()) exchanges.pop_back(); // the log may hold only part of it
     for (const UpdateExchange& one : exchanges)
         mine.insert(mine.end(), {static_cast<double>(one.update), static_cast<double>(one.took)});
     std::vector<std::size_t> counts;
@@ -225,9 +226,9 @@ TraceReport report_of(World& world, const TraceLog& log) {
     return report;
 }
 
-/// One rank's record, as it travels.
+/// One rank's record, as it is sent.
 struct RankTrace {
-    nanoseconds now = 0; ///< by its clock, when all had met
+    nanoseconds now = 0; ///< by this rank's clock, after a barrier of all ranks
     int number = 0;
     std::vector<TraceChange> changes = {};
     std::vector<TraceEvent> events = {};
@@ -275,7 +276,7 @@ struct RankTrace {
     }
 };
 
-/// The file's text, in pieces for `put`. `gradients`: what is said of each exchange.
+/// Writes the file's text in chunks by `put`. `gradients`: the description of each exchange.
 template <class Put>
 void put_trace(const std::vector<RankTrace>& ranks, const std::string& gradients, Put put) {
     const auto microseconds = [](nanoseconds time) { return fixed_text(static_cast<double>(time) * 1e-3, 3); };
@@ -316,7 +317,7 @@ void put_trace(const std::vector<RankTrace>& ranks, const std::string& gradients
     put("\n]}\n");
 }
 
-/// \return 0, or errno.
+/// Returns 0, or errno.
 inline int write_trace_file(const std::string& path, const std::vector<RankTrace>& ranks, const Layout& layout) {
     std::size_t bytes = 0;
     for (const Bucket& bucket : layout.buckets()) bytes += bucket.bytes();
@@ -363,9 +364,9 @@ void write_trace_of(World& world, const TraceLog& log, const Layout& layout, con
 
 } // namespace detail
 
-/// Collective, after `fit`, while no update is in progress. Cost: a few all_gathers, 16 bytes per
-/// update and rank. The rank that came last to an exchange was in it for the shortest time, so that
-/// ranks' clocks need not agree.
+/// Collective. Call it after `fit`, while no update is in progress. Cost: a few all_gathers, 16
+/// bytes per update and rank. The rank that came last to an exchange was in it for the shortest
+/// time, so the ranks' clocks need not agree.
 template <class Trainer>
 TraceReport report_trace(Trainer& trainer) {
     return detail::with_trace(trainer,
@@ -375,13 +376,13 @@ TraceReport report_trace(Trainer& trainer) {
 /// Writes all ranks' events to one file in Chrome's trace format, which Perfetto (ui.perfetto.dev)
 /// and chrome://tracing show, with one process per rank. An exchange shows its buckets, its bytes
 /// of gradients, and the rank that came last to it. A change of an elastic world shows its phases,
-/// the membership's epoch, and who was lost and who joined. Collective; rank 0 writes. Clocks that
-/// differ by more than 10 ms (ranks of several hosts) are aligned by a barrier, to about its
-/// duration. \throws error refused, on all ranks, if the file cannot be written
+/// the membership's epoch, and the ranks that were lost and added. Collective; rank 0 writes.
+/// Clocks that differ by more than 10 ms (ranks of several hosts) are aligned by a barrier, to
+/// about its duration. \throws error refused, on all ranks, if the file cannot be written
 template <class Trainer>
 void write_trace(Trainer& trainer, const std::string& path) {
     detail::with_trace(trainer, [&](auto& world, auto& now, const TraceLog& log) {
-        if constexpr (requires { trainer.now(); }) // else others have written it, and this rank is alone
+        if constexpr (requires { trainer.now(); }) // else the others have written the file, and this rank is alone
             if (&now != &trainer.now()) return true;
         detail::write_trace_of(world, log, now.layout(), path);
         return true;

@@ -50,8 +50,8 @@ UNISONO_NAMESPACE_BEGIN
 /// Construction is collective: the ranks compare their parameters (number, sizes, type: mismatch
 /// names ranks and parameter), and parameters and buffers become those of rank 0. If a call throws
 /// on one rank, every other rank's call throws an error that names it. Memory per rank beside the
-/// model's: the optimizer's state, and one copy of the gradients where a rank hosts more than one
-/// micro-batch per update or the model's memory is in pieces.
+/// model's: the optimizer's state, and one copy of the gradients if a rank hosts more than one
+/// micro-batch per update or the model's memory is not contiguous.
 template <class World, class Model, class... Given>
 class Trainer {
     using Policies = detail::TrainerPolicies<Given...>;
@@ -63,8 +63,9 @@ public:
         "unisono::Trainer: the group, the model and the policies do not go together; the message above says why");
 
     using Element = parameter_element_t<Model>;
-    using UnitPassGiven = typename detail::PassGivenTo<Model, Element>::type; ///< to models in units: unit_pass_t
-    /// No rank holds all parameters in the type in which they are trained.
+    /// The type of the pass for models in units: unit_pass_t.
+    using UnitPassGiven = typename detail::PassGivenTo<Model, Element>::type;
+    /// True if no rank holds all parameters in the type in which they are trained.
     static constexpr bool shards_parameters = detail::shards_parameters<Sharding> || detail::trains_wider<Model>;
     static_assert(
         optimizer_element<Element>,
@@ -74,14 +75,14 @@ public:
                   "unisono::Trainer: the reducer lacks what reducer/reducer.hpp asks of one, for this group");
 
     Trainer(World& world, Model& trained, Given... given) : session_(world, trained, Policies(given...)) {}
-    Trainer(const Trainer&) = delete; // others refer to it: construct it in place
+    Trainer(const Trainer&) = delete; // other objects refer to it: construct it in place
     Trainer& operator=(const Trainer&) = delete;
     ~Trainer() = default;
 
     /// Trains on a data set for `options.epochs` epochs, continuing where the last call ended (or
-    /// at `options.start`). Calls `on_update(report)` on every rank after each update; if that
-    /// returns something that converts to false, training stops there (it must be the same on all
-    /// ranks). Collective.
+    /// at `options.start`). Calls `on_update(report)` on every rank after each update. If the
+    /// result converts to false, training stops there (it must be the same on all ranks).
+    /// Collective.
     /// Errors: bad_input (empty data, a batch larger than the data, contradictory sizes), mismatch
     /// (data sizes or options differ between ranks), not_finite (names rank and parameter; the
     /// update happened on no rank, and training may continue), aborted (another rank threw: it is
@@ -102,7 +103,7 @@ public:
         }
     }
 
-    /// Any other call of `fit` is refused, and the message says why.
+    /// Refuses any other call of `fit`, with a message that says why.
     template <class Data, class Options, class... More>
         requires(!detail::converts_to<Options, const FitOptions&>)
     FitReport fit(Data&&, Options&&, More&&...) {
@@ -140,8 +141,8 @@ public:
     }
 
     /// For a rank that has run out of data in a loop of your own: takes part in the others' updates
-    /// with weight zero until all ranks have joined. Returns the number of updates in which it took
-    /// part.
+    /// with weight zero until all ranks have called `join`. Returns the number of updates in which
+    /// it took part.
     std::int64_t join() {
         static_assert(
             detail::agrees<typename Policies::Update>,
@@ -153,8 +154,8 @@ public:
     }
 
     /// Synchronises ranks that update on their own (LocalSteps, Diloco, Asynchronous, Hogwild,
-    /// ...): afterwards all hold the same parameters. `fit` does so at its end, `evaluate` and
-    /// `predict` at their beginning. Does nothing for other updates. Collective. A server
+    /// ...): afterwards all ranks hold the same parameters. `fit` does so at its end, `evaluate`
+    /// and `predict` at their beginning. Does nothing for other updates. Collective. A server
     /// (update/served.hpp) serves in this call until all workers have come; its `step` does
     /// nothing.
     void synchronise() {
@@ -163,7 +164,7 @@ public:
 
     /// Feeds metrics with each sample of a data set exactly once over all ranks, and merges them.
     /// Every rank gets the same metrics, with the values that one rank would find (MeanMetric and
-    /// the like are exact). Pass new ones:
+    /// similar metrics are exact). Pass new ones:
     ///     auto [loss, accuracy] = trainer.evaluate(data, {}, MeanMetric{}, AccuracyMetric{});
     /// The model has `evaluate(batch, metrics&...)`; or pass a callable before the metrics:
     /// feed(model, batch, metrics&...). A model in units also gets its pass: evaluate(batch, pass,
@@ -218,9 +219,9 @@ public:
             });
     }
 
-    /// The outputs of all samples in the order of the data set, each once, on every rank; the same
-    /// number for each sample. The model has `predict(batch)` -> contiguous outputs. Collective.
-    /// Memory: all outputs twice, for a moment.
+    /// Returns the outputs of all samples in the order of the data set, each once, on every rank.
+    /// Every sample has the same number of outputs. The model has `predict(batch)` -> contiguous
+    /// outputs. Collective. Memory: temporarily, all outputs twice.
     template <class Data>
     auto predict(Data&& data, const EvaluateOptions& options = {}) {
         if constexpr (!data_set<std::remove_reference_t<Data>>) {
@@ -254,9 +255,9 @@ public:
         }
     }
 
-    /// The plan as text; local, and different on each rank in what a rank owns. With a data set's
-    /// size and options, also how `fit` would make up its batches. For a model with
-    /// `parameter_shapes()`, counts the matrices whose sizes are multiples of 8, 16 and 128, since
+    /// The plan as text. Local; on each rank it shows what that rank owns. With a data set's size
+    /// and options, it also shows how `fit` would make up its batches. For a model with
+    /// `parameter_shapes()`, it counts the matrices whose sizes are multiples of 8, 16 and 128:
     /// devices compute on tiles, and a partly filled tile takes the time of a whole one.
     [[nodiscard]] std::string describe() const { return detail::session_text(session_); }
     [[nodiscard]] std::string describe(std::size_t data_size, const FitOptions& options) const {
@@ -268,12 +269,13 @@ public:
                                                        p.accumulation, p.hosting, shape, options, session_.workers()));
     }
 
-    /// Sets the epoch of the passes of `step`; `fit` does so by itself.
+    /// Sets the epoch of the passes of `step`. `fit` sets it by itself.
     void set_epoch(Epoch epoch) { progress_.epoch = epoch; }
-    /// Facts for learning-rate schedules in a loop of your own; the trainer counts `update`.
+    /// Sets the facts for learning-rate schedules in a loop of your own. The trainer counts
+    /// `update`.
     void set_schedule(const RatePoint& point) { own_point_ = point; }
 
-    /// Checks that all ranks hold the same parameters, to the bit (always true with
+    /// Checks that all ranks hold the same parameters, bit by bit (always true with
     /// ParameterSharding, where no parameter is held twice). Collective. \throws error mismatch
     /// that names rank and parameter
     void verify_replicas() {
@@ -286,30 +288,30 @@ public:
     }
 
     /// Checks that the model's memory has not moved since the trainer was made. Every other call
-    /// checks this, too. Local. \throws error bad_input that names the parameter
+    /// also checks this. Local. \throws error bad_input that names the parameter
     void check_memory() const {
         if constexpr (unisono::model<Model>) session_.exchange().flat().check_in_place(session_.model());
     }
 
-    /// Where the next `fit` continues.
+    /// The position at which the next `fit` continues.
     [[nodiscard]] const Position& position() const { return progress_.position; }
-    /// `fit` runs, and has called its function.
+    /// True while `fit` calls its function `on_update`.
     [[nodiscard]] bool in_fit() const { return in_fit_; }
-    /// Over an elastic world, in `collectively`: all others have finished this call, which this
-    /// rank makes alone. What the call does beyond the trainer, such as writing a file, they have
-    /// done.
+    /// For an elastic world, in `collectively`: true if all others have finished this call, which
+    /// this rank then makes alone. They have also done what the call does beyond the trainer, such
+    /// as writing a file.
     [[nodiscard]] bool done_by_others() const { return done_by_others_; }
     void set_done_by_others() { done_by_others_ = true; } ///< for elastic/
-    /// Updates committed so far; where servers make them, a worker counts its own.
+    /// Updates committed so far; if servers make them, a worker counts its own.
     [[nodiscard]] std::uint64_t updates() const { return session_.exchange().applied(); }
-    /// Position and counters for checkpoints (checkpoint/checkpoint.hpp), and their restoration,
-    /// the same on all ranks. What a compression has left over is dropped then.
+    /// Position and counters, for checkpoints (checkpoint/checkpoint.hpp). `restore` sets them;
+    /// pass the same on all ranks. It drops what a compression has left over.
     [[nodiscard]] TrainingProgress progress() const { return progress_.after(updates()); }
     /// \throws error bad_input: `fit` runs
     void restore(const TrainingProgress& saved) {
         if (in_fit_) detail::refuse_in_fit("restore");
         session_.exchange().restore_applied((progress_ = saved).updates);
-        detail::age_image(session_.model()); // parameters were written before
+        detail::age_image(session_.model()); // before the parameters are restored
         detail::show_image(session_.model());
     }
     [[nodiscard]] const Policies& policies() const { return session_.policies(); }
@@ -319,34 +321,34 @@ public:
     /// The optimizer's state of the elements that this rank updates, in flat order: an
     /// OptimizerState, or a DeviceOptimizerState for a model on a device.
     [[nodiscard]] auto& optimizer_state() { return session_.exchange().state(); }
-    /// With `Reproducible`: the exponent of each parameter's grid, part of the run's state (a
+    /// With `Reproducible`: the exponent of each parameter's grid, part of the run's state. (A
     /// training that continues elsewhere with the same parameters, optimizer state and grids
-    /// reaches the same bits). Else empty.
+    /// computes the same bits.) Otherwise empty.
     [[nodiscard]] std::span<const std::int32_t> grid_exponents() const {
         if constexpr (Policies::Summation::reproducible) return session_.exchange().grids().exponents();
         else return {};
     }
-    /// The same on all ranks; none: no grid is known, as at first. \throws error bad_input: another
-    /// number of parameters, exponents out of range
+    /// Pass the same on all ranks. Empty: no grid is known, as at first. \throws error bad_input:
+    /// another number of parameters, exponents out of range
     void restore_grid_exponents(std::span<const std::int32_t> exponents)
         requires(Policies::Summation::reproducible)
     {
         session_.exchange().grids().restore(exponents);
     }
-    /// With `LossScaling`: its scale, part of the run's state like the optimizer's.
+    /// With `LossScaling`: the loss scale, part of the run's state like the optimizer's.
     [[nodiscard]] const LossScale& loss_scale() const { return session_.exchange().loss_scale().state(); }
-    /// The same on all ranks. \throws error bad_input: a scale that is not above 0 and finite
+    /// Pass the same on all ranks. \throws error bad_input: a scale that is not above 0 and finite
     void restore_loss_scale(const LossScale& saved)
         requires(Policies::Scaling::scales)
     {
         session_.exchange().loss_scale().restore(saved);
     }
-    /// The update's run (update/update.hpp). For ranks that update on their own, it has the common
-    /// state beside the parameters.
+    /// The update's run (update/update.hpp). If ranks update on their own, it has the common state
+    /// beside the parameters.
     [[nodiscard]] auto& update_run() { return session_.run(); }
     /// Calls visit(flat, std::span<const Element>) for the memory of a slice of the flat order of
-    /// parameters: of sharded parameters, for what this rank holds; on a device, for a copy that
-    /// lives during the call.
+    /// parameters. If parameters are sharded, only for those that this rank holds. On a device, the
+    /// span is a copy that lives during the call.
     template <class Visit>
     void visit_parameters(const Slice& slice, Visit&& visit) const {
         session_.exchange().flat().visit(slice, [&](const detail::Stretch<Element>& one) {
@@ -362,15 +364,15 @@ public:
     {
         return session_.trace();
     }
-    /// May be replaced by that of an earlier trainer, which goes on here.
+    /// As above. May be replaced by the log of an earlier trainer that continues here.
     [[nodiscard]] TraceLog& trace()
         requires(Policies::Tracing::traces)
     {
         return session_.trace();
     }
-    /// Calls visit(flat, std::span<Element>), or with a DeviceSpan, for what this rank holds of a
-    /// model in units, to be written, the same on all ranks. Collective where ranks also hold a
-    /// 16-bit copy.
+    /// For a model in units: calls visit(flat, std::span<Element>), or with a DeviceSpan, for the
+    /// parameters that this rank holds. The visitor writes them, the same on all ranks. Collective
+    /// if ranks also hold a 16-bit copy.
     template <class Visit>
     void rewrite_parameters(Visit&& visit)
         requires unit_model<Model>
@@ -387,7 +389,7 @@ public:
     [[nodiscard]] std::span<const Slice> owned() const { return session_.exchange().owned(); }
 
 private:
-    /// Runs a call of the user: tells all ranks what it throws. Afterwards, also after an
+    /// Runs a call of the user, and tells all ranks what it throws. Afterwards, also after an
     /// exception, a model that computes with a copy of its parameters has the current one.
     template <class Body>
     auto calling(std::string_view name, Body&& body) -> decltype(body()) {
@@ -429,7 +431,7 @@ private:
     }
 
     detail::Session<World, Model, Policies> session_;
-    TrainingProgress progress_ = {}; ///< but for `updates`, which the session counts
+    TrainingProgress progress_ = {}; ///< without `updates`, which the session counts
     RatePoint own_point_ = {};
     bool in_fit_ = false;
     bool done_by_others_ = false;

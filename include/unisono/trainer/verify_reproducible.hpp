@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// Tests whether a model gives the same bits for the same micro-batch, whatever ran before and on
-/// any thread: the basis of the same weights on any cluster. Not in the umbrella: include it where
-/// it is used.
+/// Tests whether a model gives the same bits for the same micro-batch, whichever batches ran before
+/// and on any thread. This is a precondition for equal weights on any cluster. Not in the umbrella:
+/// include it where it is used.
 
 #include "unisono/core/list.hpp"
 #include "unisono/model/model.hpp"
@@ -28,7 +28,7 @@ struct ReproducibleModel {
 
 namespace detail {
 
-/// The bytes of all spans of a range, one after the other.
+/// The bytes of all spans of a range, concatenated.
 template <class Spans>
 std::vector<std::byte> bytes_of_spans(Spans&& spans) {
     std::vector<std::byte> bytes;
@@ -70,11 +70,11 @@ PassResult run_pass(M& model, const Batch& batch, const PassFacts& facts, const 
 
 } // namespace detail
 
-/// Runs `batch` and `another` in both orders, twice, and `batch` on a thread of its own, always
-/// from the same buffers, and compares losses, gradients and buffers bit by bit. `facts` are what
-/// the pass tells the model (random streams). Afterwards gradients are zero, and parameters and
-/// buffers as before. Local; it proves nothing about other machines, builds or instruction sets.
-/// Exceptions of the model go on to the caller. Memory: five copies of the gradients.
+/// Runs `batch` and `another` in both orders, twice, and `batch` on a thread of its own, each time
+/// from the same buffers. Compares losses, gradients and buffers bit by bit. `facts` are what the
+/// pass tells the model (random streams). Afterwards gradients are zero, and parameters and buffers
+/// are as before. Local; it proves nothing about other machines, builds or instruction sets. Passes
+/// the model's exceptions to the caller. Memory: five copies of the gradients.
 template <model M, class Batch>
     requires trainable_on<M, Batch>
 ReproducibleModel verify_reproducible(M& model, const Batch& batch, const Batch& another, const PassFacts& facts = {}) {

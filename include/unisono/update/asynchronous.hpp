@@ -8,15 +8,16 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// Workers push gradients to servers. A server applies each gradient at once and answers with its
-/// current parameters, with which the worker continues (update/served.hpp). Meanwhile other
-/// workers' gradients have changed the parameters: with W equal workers the staleness is about W -
-/// 1, so choose a learning rate and a momentum that tolerate it. Bytes per push: one gradient to
-/// the servers, the parameters back. The order of updates, and so the bits, depends on when
-/// messages arrive; over `Simulated`, on the seed alone. With one worker: sequential SGD.
+/// current parameters, with which the worker continues (update/served.hpp). While a worker
+/// computes, other workers' gradients change the parameters: with W equally fast workers the
+/// staleness is about W - 1. Choose a learning rate and a momentum that tolerate it. Bytes per
+/// push: one gradient to the servers, the parameters back. The order of updates, and so the bits,
+/// depends on when messages arrive; over `Simulated`, on the seed alone. With one worker it is
+/// sequential SGD.
 /// Source: Dean et al. 2012 (Downpour SGD), with one update between two pushes; Li et al. 2014
 /// (parameter server).
 struct Asynchronous {
-    int servers = 1; ///< the last ranks of the world
+    int servers = 1; ///< the number of servers: the last ranks of the world
 
     static constexpr std::string_view name = "asynchronous";
     static constexpr Family family = Family::update;

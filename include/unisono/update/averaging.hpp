@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The run of updates whose ranks synchronise by sums: LocalSteps and Diloco, and the base of the
-/// runs of StreamingDiloco and Gossip.
+/// The run of updates whose ranks synchronise by sums of parameters: LocalSteps and Diloco. Also
+/// the base of the runs of StreamingDiloco and Gossip.
 
 #include "unisono/arithmetic/scale.hpp"
 #include "unisono/group/operation.hpp"
@@ -36,8 +36,7 @@ UNISONO_NO_CONTRACTION_END
 /// Sums a copy of the parameters in the group's memory, bucket by bucket, so that one bucket
 /// travels while the next is copied. With an outer optimizer (`policy.outer`) or a compression, the
 /// ranks sum how far each has moved from the common parameters; otherwise they sum the parameters
-/// themselves. What a compression leaves over of these differences is added at the next
-/// synchronisation.
+/// themselves. The next synchronisation adds what a compression has left over of these differences.
 template <class Training, class Policy>
 class Averaging : public LocalRun<Training> {
     using Base = LocalRun<Training>;
@@ -52,7 +51,7 @@ protected:
 
 public:
     Averaging(Training& training, const Policy& policy) : Base(training, policy.warm_up), policy_(policy) {}
-    ~Averaging() { place().settle(); } // before the images go
+    ~Averaging() { place().settle(); } // before the copies are released
 
     void before() {
         if constexpr (has_common) {
@@ -70,7 +69,7 @@ public:
         if (!this->begin_meeting() || (!has_outer && world().size() == 1)) return;
         make_image();
         if constexpr (compresses) {
-            if (this->met() == 0) this->training().wire().forget(); // remainder of a warm-up's gradients
+            if (this->met() == 0) this->training().wire().forget(); // drops the remainder of the warm-up's gradients
         }
         for (std::size_t b = 0; b < flat().layout().buckets().size(); ++b) {
             const Slice& bucket = flat().bucket(b);
@@ -87,8 +86,7 @@ public:
         all([&](const auto& one) { arrive(one); });
     }
 
-    /// The state of the outer optimizer, the same on all ranks; without arrays if there is no outer
-    /// optimizer.
+    /// The state of the outer optimizer, the same on all ranks; without arrays if there is none.
     [[nodiscard]] auto& state() {
         if constexpr (has_outer) {
             if (state_.count() == 0) state_ = place().template state<T>(policy_.outer.state(), flat().count());
@@ -101,8 +99,8 @@ public:
         common_ = typename Place::template OwnArray<T>();
     }
 
-    /// Memory of the copies of the parameters, which are made when they are first needed, and of
-    /// the outer optimizer's state.
+    /// Bytes of the copies of the parameters, which are made when they are first needed, and of the
+    /// outer optimizer's state.
     [[nodiscard]] std::size_t bytes() const { return (image_.size() + common_.size()) * sizeof(T) + state_.bytes(); }
 
 protected:
@@ -120,8 +118,8 @@ protected:
     void all(Visit visit) const {
         flat().visit({0, flat().count()}, visit);
     }
-    /// This rank's contribution to the sum: its parameters, or the common parameters minus its
-    /// own.
+    /// Writes this rank's contribution to the sum: its parameters, or the common parameters minus
+    /// its own.
     template <class Stretch>
     void set_out(const Stretch& one) {
         T* const image = image_.data() + one.flat;
@@ -133,7 +131,8 @@ protected:
             copy(image, one.parameters, one.count);
         }
     }
-    /// The outer optimizer's step on the common parameters, by the mean of the ranks' differences.
+    /// Makes the outer optimizer's step on the common parameters, with the mean of the ranks'
+    /// differences.
     template <class Stretch>
     void step_outside(const Stretch& one, std::uint64_t number) {
         place().update_other(policy_.outer, state_.slice(one.flat, one.count), common_.data() + one.flat,
@@ -161,7 +160,7 @@ private:
     Policy policy_;
     typename Place::template Array<T> image_;
     typename Place::template OwnArray<T> common_; ///< the parameters after the last synchronisation
-    typename Place::template State<T> state_;     ///< the outer optimizer's
+    typename Place::template State<T> state_;     ///< state of the outer optimizer
     std::vector<Operation> sums_;
 };
 

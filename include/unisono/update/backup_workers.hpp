@@ -7,22 +7,22 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Servers take the first W - `backups` gradients of W workers that were computed from the current
-/// parameters. Their weighted mean is one update for these workers. A later gradient is dropped:
+/// Of W workers' gradients that were computed from the current parameters, servers take the first W
+/// - `backups`. Their weighted mean is one update for these workers. A later gradient is dropped:
 /// its worker is told so (`UpdateReport::late`), gets the current parameters, and continues with
 /// its next data. So no stale gradient is applied, and no update waits for a slow or paused worker;
 /// the work of the slowest workers is lost.
 ///
-/// As workers reach a synchronisation, W counts the workers that are still training. Once no more
-/// than `backups` of them are left, their gradients are dropped, too, so that an epoch does not end
-/// with updates of a single worker. A push without data counts as a gradient. With `backups` 0 the
-/// result is that of `BoundedStaleness{.staleness = 0}`, to the bit. Each of several servers
-/// chooses for its own slices. Which gradients are dropped depends on when messages arrive; over
-/// `Simulated`, on the seed alone.
+/// W counts the workers that have not yet reached a synchronisation. Once no more than `backups` of
+/// them are left, their gradients are dropped as well, so that an epoch does not end with updates
+/// of a single worker. A push without data counts as a gradient. With `backups` 0 the result has
+/// the bits of `BoundedStaleness{.staleness = 0}`. Each of several servers chooses for its own
+/// slices. Which gradients are dropped depends on when messages arrive; over `Simulated`, on the
+/// seed alone.
 /// Source: Chen et al. 2016, "Revisiting distributed synchronous SGD", section 3.
 struct BackupWorkers {
     int backups = 1; ///< at least 0, and fewer than the workers
-    int servers = 1; ///< the last ranks of the world
+    int servers = 1; ///< the number of servers: the last ranks of the world
 
     static constexpr std::string_view name = "backup workers";
     static constexpr Family family = Family::update;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Memory of rank 0 that all ranks of a group read and write, in atomic elements.
+/// Memory of rank 0 that all ranks of a group read and write by atomic accesses to its elements.
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
@@ -19,7 +19,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Distinguishes processes, including forked ones and those of different name spaces.
+/// Distinguishes processes, including forked ones and those in different name spaces.
 struct ProcessMark {
     std::uint64_t pid = static_cast<std::uint64_t>(::getpid());
     std::uint64_t chance = drawn();
@@ -32,10 +32,10 @@ private:
     }
 };
 
-/// `count` elements, and a counter in a cache line of its own for each rank and for all ranks
-/// together; all zero at first. The memory lives as long as any rank in rank 0's process uses it.
-/// Where ranks of other processes use it, it also lives as long as rank 0's group, so that a late
-/// rank never writes into memory that rank 0 has reused.
+/// `count` elements; one counter for all ranks together, and one for each rank, each in a cache
+/// line of its own. All are zero at first. The memory lives as long as any rank in rank 0's process
+/// uses it. If ranks of other processes use it, it also lives as long as rank 0's group, so that a
+/// late rank never writes into memory that rank 0 has reused.
 template <class World, class T>
 class CommonMemory {
     static_assert(std::atomic_ref<T>::is_always_lock_free);
@@ -66,7 +66,7 @@ public:
         }
         broadcast(world, said, 0);
         if (world.rank() != 0) attach(said[0].values, said[0].counters, said[0].owner, said[0].process);
-        barrier(world); // rank 0 stays until all ranks have come
+        barrier(world); // rank 0 waits until all ranks have attached
     }
     CommonMemory(const CommonMemory&) = delete;
     CommonMemory& operator=(const CommonMemory&) = delete;
@@ -96,11 +96,11 @@ private:
     [[nodiscard]] std::atomic_ref<std::int64_t> counter_at(std::size_t index) const {
         return std::atomic_ref<std::int64_t>(counters_[line * index]);
     }
-    /// Ranks of other processes that may still access the memory.
+    /// The number of ranks in other processes that may still access the memory.
     [[nodiscard]] std::atomic_ref<std::int64_t> users() const { return counter_at(0); }
 
-    /// Rank 0 waits for the other ranks, or has been told of a fault, after which no rank begins to
-    /// access its memory.
+    /// Rank 0 waits for this rank, unless a fault was reported. After a fault no rank begins to
+    /// access rank 0's memory.
     void attach(std::uint64_t values, std::uint64_t counters, std::uint64_t owner, const ProcessMark& process) {
         world_->check();
         const auto entry = world_->enter();
@@ -120,12 +120,12 @@ private:
         };
         values_ = reinterpret_cast<T*>(here(values));
         counters_ = reinterpret_cast<std::int64_t*>(here(counters));
-        if (!owned_) users().fetch_add(1, std::memory_order_relaxed); // rank 0 sees it after the barrier
+        if (!owned_) users().fetch_add(1, std::memory_order_relaxed); // rank 0 sees the count after the barrier
     }
 
     World* world_;
     std::size_t count_;
-    std::shared_ptr<Owned> owned_; ///< of rank 0, and of the ranks in its process
+    std::shared_ptr<Owned> owned_; ///< on rank 0 and on the ranks in its process; else null
     T* values_ = nullptr;
     std::int64_t* counters_ = nullptr;
 };

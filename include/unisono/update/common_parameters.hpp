@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The run of Hogwild: a rank's updates of the common parameters, and how ranks synchronise.
+/// The run of Hogwild: how a rank updates the common parameters, and how ranks synchronise.
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
@@ -22,12 +22,12 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The optimizer makes its step in the model's memory, from the parameters that this rank has read.
-/// The run adds the difference to the common parameters and reads them back into the model. A world
-/// of one rank has no common parameters.
+/// The optimizer makes its step in the model's memory, starting from the parameters that this rank
+/// has read. The run adds the difference to the common parameters and reads them back into the
+/// model. A world of one rank has no common parameters.
 ///
 /// An update is counted, and gets its number, when this rank begins to add it. So the count
-/// includes updates that a reader may have read only in part.
+/// includes updates of which a reader may have read only a part.
 template <class Training, class Policy>
 class HogwildRun : public LocalRun<Training> {
     using Base = LocalRun<Training>;
@@ -35,7 +35,7 @@ class HogwildRun : public LocalRun<Training> {
     using T = typename Training::Element;
 
 public:
-    /// All ranks get the same parameters and begin. Collective.
+    /// Sets all ranks to the same parameters. Collective.
     HogwildRun(Training& training, const Policy& policy) : Base(training), world_(&training.world()), policy_(policy) {
         if (world_->size() == 1) return;
         common_.emplace(*world_, training.flat().count());
@@ -43,9 +43,10 @@ public:
         write();
     }
 
-    /// Throws if another rank has failed: this rank would not notice otherwise. \throws error
+    /// Throws if another rank has failed, which this rank would not notice otherwise. \throws error
     void before() { world_->check(); }
-    /// This rank's update has ended. Returns false: no synchronisation is ever due.
+    /// Called when this rank's update has ended. Returns false, since no synchronisation is ever
+    /// due.
     [[nodiscard]] bool after(Verdict verdict) {
         this->count_update();
         if (!common_) return false;
@@ -74,7 +75,7 @@ public:
         report.ahead = told_.ahead;
     }
 
-    /// All ranks arrive, and read the same parameters. Collective.
+    /// Waits for all ranks; then all read the same parameters. Collective.
     void meet() {
         static_cast<void>(this->begin_meeting());
         this->count_meeting();
@@ -92,12 +93,12 @@ public:
 
     [[nodiscard]] const StalenessCount& staleness() const { return count_; }
 
-    /// All ranks hold the same parameters, which become the common ones. Collective.
+    /// Takes the parameters, which are the same on all ranks, as the common ones. Collective.
     void restore(std::uint64_t met) {
         Base::restore(met);
         count_.forget();
         if (!common_) return;
-        barrier(*world_); // no rank reads or adds any more
+        barrier(*world_); // no rank reads or adds after this
         version_ = number();
         clock_ = 0;
         common_->counter_of(world_->rank()).store(0, std::memory_order_relaxed);
@@ -117,7 +118,7 @@ private:
         return static_cast<std::uint64_t>(common_->counter().load(std::memory_order_relaxed));
     }
 
-    /// The parameters of rank 0, which all ranks hold, become the common ones.
+    /// Takes the parameters of rank 0, which all ranks hold, as the common ones.
     void write() {
         each([&](std::size_t i, T& parameter) {
             if (world_->rank() == 0) (*common_)[i].store(parameter, std::memory_order_relaxed);
@@ -129,7 +130,8 @@ private:
         each(
             [&](std::size_t i, T& parameter) { read_[i] = parameter = (*common_)[i].load(std::memory_order_relaxed); });
     }
-    /// An element that no other rank has changed becomes what the optimizer made of it, to the bit.
+    /// Adds this rank's update. An element that no other rank has changed gets exactly the
+    /// optimizer's result.
     void add() {
         if (policy_.loses_none) {
             each([&](std::size_t i, T& parameter) {
@@ -157,7 +159,7 @@ private:
             });
         }
     }
-    /// Equal bit by bit: a NaN equals itself, and 0 differs from -0.
+    /// Compares bits: a NaN equals itself, and 0 differs from -0.
     static bool same(const T& a, const T& b) { return std::memcmp(&a, &b, sizeof(T)) == 0; }
 
     template <class Visit>
@@ -180,10 +182,10 @@ private:
 
     World* world_;
     Policy policy_;
-    std::optional<CommonMemory<World, T>> common_; ///< but for a rank alone
-    std::vector<T> read_;                          ///< the common parameters, as this rank has them
-    std::uint64_t version_ = 0;                    ///< updates of all ranks that had begun when this rank began to read
-    std::int64_t clock_ = 0; ///< updates of this rank since the last synchronisation, including those left out
+    std::optional<CommonMemory<World, T>> common_; ///< empty if the world has one rank
+    std::vector<T> read_;                          ///< the common parameters as this rank has read them
+    std::uint64_t version_ = 0; ///< number of all ranks' updates that had begun when this rank began to read
+    std::int64_t clock_ = 0;    ///< updates of this rank since the last synchronisation, including those left out
     Told told_;
     StalenessCount count_;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Asynchronous, with stale gradients corrected to the current parameters.
+/// Asynchronous; stale gradients are corrected to the current parameters.
 
 #include "unisono/arithmetic/apply.hpp"
 #include "unisono/update/service.hpp"
@@ -10,18 +10,17 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// DC-ASGD. A worker computed the gradient g at the parameters `read`; it arrives when the
+/// DC-ASGD. A worker has computed the gradient g at the parameters `read`. When g arrives, the
 /// parameters are w. The server applies, element by element,
-///     g + lambda * g * g * (w - read),
-/// the first terms of a Taylor expansion around `read`, with lambda times the diagonal of g g^T in
-/// place of the Hessian. With `lambda` 0, and for a gradient that is not stale, it equals
-/// `Asynchronous`, up to rounding. A server leaves out its part of a gradient that is not finite
-/// after this, if the guard looks at gradients. Servers keep the parameters that each worker has
-/// read: W times the model in all.
+/// g + lambda * g * g * (w - read), the first terms of a Taylor expansion around `read`, with
+/// lambda times the diagonal of g g^T in place of the Hessian. With `lambda` 0, and for a gradient
+/// that is not stale, it equals `Asynchronous`, up to rounding. If the guard looks at gradients, a
+/// server leaves out its slices of a gradient that is not finite after the correction. Servers keep
+/// the parameters that each worker has read: W times the model in all.
 /// Source: Zheng et al. 2017 (DC-ASGD), algorithm 2, with a constant lambda.
 struct DelayCompensated {
     double lambda = 0.04;
-    int servers = 1; ///< the last ranks of the world
+    int servers = 1; ///< the number of servers: the last ranks of the world
 
     static constexpr std::string_view name = "delay compensated";
     static constexpr Family family = Family::update;
@@ -34,7 +33,8 @@ struct DelayCompensated {
     void check() const;
     [[nodiscard]] bool together() const { return false; }
     [[nodiscard]] bool goes_on(std::uint64_t, std::uint64_t) const { return true; }
-    /// gradients[i] becomes the gradient at the current parameters. Each operation is rounded to T.
+    /// Replaces `gradients` by the gradient at the current parameters. Each operation is rounded to
+    /// T.
     template <class T>
     void compensate(std::span<T> gradients, double scale, std::span<const T> parameters,
                     std::span<const T> read) const {
@@ -60,7 +60,7 @@ struct DelayCompensated::Carry {
     UNISONO_INLINE void operator()(T& g, const T& now, const T& read) const {
         UNISONO_NO_CONTRACTION_HERE
         const T mean = g * scale;
-        const T pull = lambda * (now - read); // first, since 0 times a square that overflows would be NaN
+        const T pull = lambda * (now - read); // multiplied first: 0 times a square that overflows would be NaN
         g = mean + pull * mean * mean;
     }
 };

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Each rank makes many updates of its own; then an outer optimizer makes a step by the mean of
-/// their movements.
+/// Each rank makes many updates of its own. Then an outer optimizer makes a step by the mean of the
+/// ranks' movements.
 
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/optimizer/sgd.hpp"
@@ -11,11 +11,11 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// DiLoCo: every `steps` updates, the ranks average how far each has moved from the common
-/// parameters. That mean, with its sign turned, is the gradient of an outer optimizer. The inner
-/// optimizer is the trainer's (AdamW in the paper). An outer Sgd with a learning rate of 1 and no
-/// momentum is LocalSteps; with a learning rate below 1 it is Lookahead. With momentum, and a
-/// constant inner learning rate, it is SlowMo. An outer Adam is FedAdam. Memory in addition to that
-/// of LocalSteps: the common parameters and the outer optimizer's state.
+/// parameters. That mean, negated, is the gradient of an outer optimizer. The inner optimizer is
+/// the trainer's (AdamW in the paper). An outer Sgd with a learning rate of 1 and no momentum is
+/// LocalSteps; with a learning rate below 1 it is Lookahead. With momentum, and a constant inner
+/// learning rate, it is SlowMo. An outer Adam is FedAdam. Memory in addition to that of LocalSteps:
+/// the common parameters and the outer optimizer's state.
 /// Source: Douillard et al. 2023 (DiLoCo), algorithm 1, whose outer values are the defaults; Reddi
 /// et al. 2021 (adaptive federated optimization), algorithm 2; Wang et al. 2020 (SlowMo), algorithm
 /// 1; Zhang et al. 2019 (Lookahead), algorithm 1.

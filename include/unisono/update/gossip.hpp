@@ -10,22 +10,24 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The neighbours of a rank.
+/// The graph of neighbours with which a rank averages.
 enum class GossipGraph : std::uint8_t {
-    ring,       ///< both neighbours, in each round: rank - 1, rank, rank + 1
-    exponential ///< with one: in round r with the rank that is 2^(r mod ceil(log2 ranks)) before it; with 2^k ranks k rounds are a mean of all
+    ring, ///< in each round with both neighbours: rank - 1 and rank + 1
+    /// In round r with one rank, which is 2^(r mod ceil(log2 ranks)) before this one; with 2^k
+    /// ranks, k rounds give the mean of all.
+    exponential
 };
 
 /// Gossip: after every `steps` updates of its own, a rank sends its parameters to the neighbours of
 /// that round, and takes the mean of its own parameters and those that it receives, with equal
 /// weights. Each rank sends as many messages as it receives, so averaging does not change the mean
-/// over all ranks, and that mean moves as by updates with the mean gradient. A rank waits for its
-/// neighbours alone: a slow rank or link delays the others only as fast as the graph spreads the
-/// delay. All ranks make the same number of updates. At a synchronisation (`synchronise()`, the end
-/// of `fit`, `evaluate`), the parameters become the mean over all ranks.
+/// over all ranks, and that mean moves as in updates with the mean gradient. A rank waits only for
+/// its neighbours: the delay of a slow rank or link spreads along the graph, one round at a time.
+/// All ranks make the same number of updates. At a synchronisation (`synchronise()`, the end of
+/// `fit`, `evaluate`), the parameters become the mean over all ranks.
 ///
-/// Bytes per update with `steps` 1: each rank sends one model, on the ring two. Memory: a copy of
-/// the parameters, and one per neighbour.
+/// Bytes per update with `steps` 1: each rank sends one model, on the ring two models. Memory: a
+/// copy of the parameters, and one per neighbour.
 /// Source: Lian et al. 2017 (D-PSGD), algorithm 1, with the average after the step instead of in
 /// parallel; the graph of Assran et al. 2019 (SGP), section 4, on which all weights stay 1, so that
 /// no push-sum is needed.
@@ -47,14 +49,14 @@ struct Gossip {
         return detail::GossipRun<Training, Gossip>(training, *this);
     }
 
-    /// Whether a round follows after `own` updates since the last synchronisation.
+    /// True if a round follows after `own` updates since the last synchronisation.
     [[nodiscard]] bool gossips_after(std::uint64_t own) const { return own % steps == 0; }
-    /// The ranks from which `rank` receives parameters in a round (from 0), in the order in which
-    /// they are added. Each rank has as many targets as sources.
+    /// The ranks from which `rank` receives parameters in a round (from 0), in the order of their
+    /// addition. Each rank has as many targets as sources.
     [[nodiscard]] detail::List<int> sources(int rank, int ranks, std::uint64_t round) const {
         return around(rank, ranks, round, -1);
     }
-    /// The ranks to which `rank` sends: those of which it is a source.
+    /// The ranks to which `rank` sends in a round: those for which it is a source.
     [[nodiscard]] detail::List<int> targets(int rank, int ranks, std::uint64_t round) const {
         return around(rank, ranks, round, 1);
     }

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// No rank waits, and none sends: workers update common parameters in shared memory.
+/// No rank waits or sends messages: workers update common parameters in shared memory.
 
 #include "unisono/update/common_parameters.hpp"
 
@@ -10,15 +10,16 @@ UNISONO_NAMESPACE_BEGIN
 /// All ranks read and write one set of parameters in shared memory, without locks and in no fixed
 /// order. A worker computes a gradient at the parameters that it has read, lets the optimizer make
 /// its step from there, and adds the difference, element by element, to the common parameters. The
-/// sums that it finds are the parameters of its next gradient. So a reader may see half of another
-/// worker's update. W workers make W updates while each makes one, each as large as that of a lone
-/// worker: choose a learning rate and a momentum that tolerate a staleness of about W - 1. Elements
-/// that the step did not change are only read, so that sparse gradients seldom collide.
+/// resulting sums are the parameters for its next gradient. So a reader may see half of another
+/// worker's update. While each of W workers makes one update, the parameters get W updates, each as
+/// large as that of a single worker: choose a learning rate and a momentum that tolerate a
+/// staleness of about W - 1. Elements that the step did not change are only read, so sparse
+/// gradients seldom collide.
 ///
 /// Each worker has its own optimizer state, which sees the gradients of that worker alone. Terms
-/// that depend on the parameters (weight decay) use those that the worker has read. The order of
-/// additions, and so the bits, depends on timing; over `Simulated`, on the seed alone. With one
-/// rank the result is that of Synchronous, to the bit.
+/// that depend on the parameters (weight decay) use the parameters that the worker has read. The
+/// order of additions, and so the bits, depends on timing; over `Simulated`, on the seed alone.
+/// With one rank the result has the bits of Synchronous.
 ///
 /// Needs ranks that map each other's memory (InProcess, SharedMemory or Simulated). Bytes sent:
 /// none between synchronisations. Memory: rank 0 holds the common parameters, and each rank a copy
@@ -28,7 +29,7 @@ UNISONO_NAMESPACE_BEGIN
 /// is here.
 struct Hogwild {
     bool loses_none =
-        true; ///< true: additions are atomic; false: faster, but of two simultaneous additions one may be lost
+        true; ///< true: additions are atomic; false: faster, but one of two simultaneous additions may be lost
 
     static constexpr std::string_view name = "Hogwild";
     static constexpr Family family = Family::update;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// An operation that goes on while a rank trains.
+/// An operation that is in flight while a rank trains.
 
 #include "unisono/group/operation.hpp"
 
@@ -10,14 +10,14 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// An operation that a run has in flight between two updates. A trainer may end meanwhile; an
-/// Operation that is dropped unfinished would abort the world. Declare it after the memory that the
-/// operation uses.
+/// An operation that a run has in flight between two updates. The trainer may be destroyed before
+/// it ends; an Operation that is dropped unfinished would abort the world. Declare it after the
+/// memory that the operation uses.
 ///
-/// Without a fault the destructor waits for the operation, at most the group's timeout, and its
-/// result is discarded. After a fault it does not wait, and the world's next call reports the
-/// fault. If an exception that arose since the run was made is passing, the other ranks may not
-/// have started the same operation: it is dropped, which aborts the world.
+/// Without a fault the destructor waits for the operation, at most for the group's timeout, and
+/// discards its result. After a fault it does not wait, and the world's next call reports the
+/// fault. If the destructor runs because of an exception that was thrown after the run was made,
+/// the other ranks may not have started the same operation: it is dropped, which aborts the world.
 class OperationInFlight {
 public:
     OperationInFlight() = default;
@@ -27,10 +27,10 @@ public:
         if (std::uncaught_exceptions() > exceptions_) return;
         try {
             operation_.wait();
-        } catch (...) { // the world holds the fault: every rank's next call throws it
+        } catch (...) { // the world keeps the fault: every rank's next call throws it
         }
     }
-    /// The one before has been waited for.
+    /// Call it only after the operation before has been waited for.
     OperationInFlight& operator=(Operation started) {
         operation_ = std::move(started);
         return *this;

@@ -4,8 +4,8 @@
 /// The base of updates in which each rank trains on its own between synchronisations.
 ///
 /// A rank makes updates of its own, with its own gradients, which it does not exchange. At a
-/// *synchronisation* the ranks combine their parameters; afterwards all hold the same. All ranks
-/// make the same number of updates, unless the policy is `asynchronous`.
+/// *synchronisation* the ranks combine their parameters; afterwards all hold the same parameters.
+/// All ranks make the same number of updates, unless the policy is `asynchronous`.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -38,18 +38,19 @@ public:
 
     [[nodiscard]] bool alone(std::uint64_t updates) const { return updates >= warm_up_; }
 
-    /// Updates of this rank alone since the last synchronisation. A checkpoint requires 0.
+    /// The number of this rank's own updates since the last synchronisation. A checkpoint requires
+    /// 0.
     [[nodiscard]] std::uint64_t own() const { return own_; }
     /// Number of synchronisations so far.
     [[nodiscard]] std::uint64_t met() const { return met_; }
-    /// The common state beside the parameters: arrays that are the same on all ranks (as
-    /// OptimizerState).
+    /// The common state beside the parameters: arrays that are the same on all ranks, with the
+    /// interface of OptimizerState.
     [[nodiscard]] static detail::NoState& state() {
         static detail::NoState none;
         return none;
     }
     /// Restores a run after `met` synchronisations. All ranks hold the same parameters and the same
-    /// `state()`, which the caller has written.
+    /// `state()`, which the caller has written before.
     void restore(std::uint64_t met) {
         own_ = 0;
         met_ = met;

@@ -1,17 +1,17 @@
 #pragma once
 
 /// \file
-/// Each rank makes several updates of its own; then the parameters are averaged.
+/// Each rank makes several updates of its own; then the ranks average their parameters.
 
 #include "unisono/update/averaging.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Sends parameters every `steps` updates instead of gradients at each: 1/steps of the bytes, and
-/// of the waits. With `steps` 1 it equals Synchronous up to rounding (for optimizers without a
-/// non-linear state). The larger `steps` is, the further the ranks diverge; a warm-up of
-/// synchronous updates helps (post-local SGD). Every rank has the same weight in the mean, whatever
-/// its data. Memory: one copy of the parameters.
+/// Sends parameters every `steps` updates instead of gradients at every update: 1/steps of the
+/// bytes and of the waits. With `steps` 1 it equals Synchronous up to rounding (for optimizers
+/// without a non-linear state). The larger `steps` is, the further the ranks diverge; a warm-up of
+/// synchronous updates helps (post-local SGD). Every rank has the same weight in the mean, however
+/// many samples it has. Memory: one copy of the parameters.
 /// Source: Stich 2019 (local SGD), section 2; Lin et al. 2020 (post-local SGD), algorithm 2.
 struct LocalSteps {
     std::uint64_t steps = 8;

@@ -20,7 +20,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// All messages go through a group of their own, so that they cannot match a tag of the program.
+/// All messages go through a separate group, so that they cannot match a tag of the program.
 template <class Training, class Policy>
 class GossipRun : public Averaging<Training, Policy> {
     using Base = Averaging<Training, Policy>;
@@ -41,9 +41,9 @@ public:
     }
 
 private:
-    /// The model's parameters become the mean of its own and those of the round's sources. All
-    /// ranks call this. All receives are posted before any rank waits, so that no order of ranks
-    /// can block another.
+    /// Replaces the model's parameters by the mean of its own and those of the round's sources. All
+    /// ranks call this. All receives are posted before any rank waits, so no order of ranks can
+    /// block another.
     void average(std::uint64_t round) {
         const std::size_t count = this->flat().count();
         const auto sources = this->policy().sources(lane_.rank(), lane_.size(), round);
@@ -70,8 +70,8 @@ private:
     static constexpr int tag = 0;
 
     typename Training::World lane_;
-    Memory<T> own_;               ///< the memory that is sent: the model may change before it is read
-    std::vector<Memory<T>> come_; ///< of each source
+    Memory<T> own_;               ///< the memory that is sent: the model may change before it was read
+    std::vector<Memory<T>> come_; ///< the memory of each source's parameters
     std::vector<Operation> operations_;
 };
 

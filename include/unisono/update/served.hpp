@@ -4,36 +4,36 @@
 /// The base of updates that servers make, each as a gradient arrives (see update.hpp).
 ///
 /// The last `servers` ranks of the world hold the parameters in slices, with the optimizer's state,
-/// and do nothing else: they have no data and make no passes. The other ranks are workers. A worker
+/// and only serve: they have no data and make no passes. The other ranks are workers. A worker
 /// *pushes* its gradient to all servers, gets parameters as the answer, and continues. Its *clock*
 /// counts its pushes since the last synchronisation. A push without a gradient (no data, or one
-/// that a guard left out) advances the clock, too.
+/// that a guard left out) also advances the clock.
 ///
 /// A served policy declares `Sharding` (`detail::ServerSlices`) and has, in addition to the members
 /// of an update policy:
-/// - `servers`: the number of servers. A world of one rank has none, and trains as with
+/// - `servers`: the number of servers. A world of one rank has no server, and trains as with
 ///   Synchronous;
 /// - `together()`: if true, a server waits for a push of every worker and makes one update of their
 ///   weighted mean. Otherwise each gradient is an update by itself, made when it arrives;
-/// - `backups` (optional, with `together()`): this many of the workers that are still training may
-///   miss an update; what they push then is dropped;
-/// - `goes_on(clock, slowest)`: whether a worker whose clock is `clock` is answered, where
-///   `slowest` is the least clock of the workers that have not reached a synchronisation. Must hold
-///   for clock == slowest;
+/// - `backups` (optional, with `together()`): the number of workers still in training that may miss
+///   an update. A push that misses an update is dropped;
+/// - `goes_on(clock, slowest)`: true if a worker with clock `clock` may be answered. `slowest` is
+///   the least clock of the workers that have not reached a synchronisation. Must be true for clock
+///   == slowest;
 /// - `compensate(gradients, scale, parameters, read)` (if `compensates`): turns the mean gradient
-///   (gradients * scale), computed at the parameters `read`, into one at the current parameters. A
-///   server keeps the parameters that each worker has read.
+///   (gradients * scale), computed at the parameters `read`, into a gradient at the current
+///   parameters. A server keeps the parameters that each worker has read.
 ///
-/// Each gradient is applied whole, with the learning rate of its worker's clock: W workers make W
-/// updates per clock, each as large as that of a lone worker (the linear scaling rule), except
-/// where they are made `together`.
+/// Each gradient is applied whole, with the learning rate of its worker's clock. So W workers make
+/// W updates per clock, each as large as that of a single worker (the linear scaling rule), unless
+/// updates are made `together`.
 ///
-/// The *staleness* of a gradient is the number of updates that a server has made between reading
-/// out the parameters for it and applying it.
+/// The *staleness* of a gradient is the number of updates that a server makes between sending the
+/// parameters for it and applying it.
 ///
 /// Ranks synchronise in `synchronise()`, at the beginning and end of `fit`, and in `evaluate` and
 /// `predict`. When all workers have arrived, however many updates each has made, all ranks get the
-/// servers' parameters, and the clocks return to 0.
+/// servers' parameters, and the clocks are reset to 0.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
@@ -63,7 +63,7 @@ struct ServerSlices {
     friend bool operator==(const ServerSlices&, const ServerSlices&) = default;
 
     [[nodiscard]] Owners owners(const BucketFacts& facts) const;
-    /// Number of workers: ranks 0 to workers - 1 compute gradients.
+    /// The number of workers: ranks 0 to workers - 1 compute gradients.
     [[nodiscard]] int workers(int world) const { return world == 1 ? 1 : world - servers; }
     /// \throws error bad_input: as many servers as ranks
     void check(std::string_view update, int world) const;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// A server of a served update (update/served.hpp): turns pushes into parameters.
+/// A server of a served update (update/served.hpp): receives pushes, and updates parameters.
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/arithmetic/scan.hpp"
@@ -25,12 +25,12 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Owns what `training.owned()` names, in the model's memory. The server copies parameters out as
-/// soon as a worker is to read them, so that they are of one moment. Memory: for each worker as
-/// much as this server owns; twice that where the policy compensates.
+/// Owns the elements in `training.owned()`, in the model's memory. When a worker may continue, the
+/// server copies the parameters for it at once, so that all of them have the same version. Memory:
+/// for each worker as much as this server owns; twice that if the policy compensates.
 ///
 /// Determinism: the order in which pushes are served depends on which have arrived when the server
-/// looks; of several, workers take turns.
+/// looks. If several have arrived, workers take turns.
 template <class Training, class Policy>
 class Server {
     using World = typename Training::World;
@@ -49,8 +49,8 @@ public:
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
 
-    /// Serves until all workers have reached a synchronisation. `timeout` limits the time without
-    /// any message.
+    /// Serves until all workers have reached a synchronisation. `timeout` limits the time without a
+    /// message.
     void serve(std::chrono::nanoseconds timeout) {
         for (std::size_t w = 0; w < clients_.size(); ++w) {
             Client& client = clients_[w];
@@ -64,7 +64,7 @@ public:
         for (std::size_t left = clients_.size(), next = 0; left != 0;) {
             const std::size_t w = Operation::wait_any({news_.data(), news_.size()}, next, timeout);
             next = (w + 1) % clients_.size();
-            if (!heard(w, timeout)) continue; // its gradient follows
+            if (!heard(w, timeout)) continue; // a gradient follows
             Client& client = clients_[w];
             if (client.push.kind == PushKind::meets) {
                 client.met = true;
@@ -87,19 +87,19 @@ private:
     static constexpr bool compensates = requires { requires Policy::compensates; };
     static constexpr std::size_t chunk = 16384 / sizeof(T); ///< elements that fit the first-level cache
 
-    /// A worker, from the view of this server.
+    /// A worker, as this server sees it.
     struct Client {
         PushHead head = {};
         AnswerHead answer_head = {};
         WorkerPush push = {};
         ServerAnswer answer = {};
-        Memory<T> values = {};       ///< its gradient, then its parameters
-        std::vector<T> read = {};    ///< the parameters that the worker has read; for compensation
-        std::uint64_t version = 0;   ///< number of the update that those parameters contain
-        std::uint64_t round = 0;     ///< the same of the gradient that waits, where pushes are taken together
-        std::uint64_t clock = 0;     ///< pushes of this worker since the last synchronisation
-        bool met = false;            ///< it has come to meet
-        bool waits = false;          ///< for an answer
+        Memory<T> values = {};     ///< the worker's gradient, then the parameters for it
+        std::vector<T> read = {};  ///< the parameters that the worker has read; for compensation
+        std::uint64_t version = 0; ///< the number of updates that the read parameters contain
+        std::uint64_t round = 0;   ///< the round in which the worker read its parameters, if pushes are taken together
+        std::uint64_t clock = 0;   ///< pushes of this worker since the last synchronisation
+        bool met = false;          ///< the worker has reached a synchronisation
+        bool waits = false;        ///< the worker waits for an answer
         bool gradient_comes = false; ///< the next message is a gradient, not a header
         Operation sent_head = {}, sent = {};
     };
@@ -111,12 +111,12 @@ private:
         news_[w] = start_receive(*lane_, clients_[w].head, static_cast<int>(w), push_tag);
     }
 
-    /// A message of worker w has arrived. True once the push is complete.
+    /// Handles a message of worker w. Returns true if the push is complete.
     bool heard(std::size_t w, std::chrono::nanoseconds timeout) {
         Client& client = clients_[w];
         if (client.gradient_comes) return true;
         client.push = unpack_push(client.head);
-        client.sent_head.wait(timeout); // the worker has received the last answer, since it continues
+        client.sent_head.wait(timeout); // done: the worker continues, so it has received the last answer
         client.sent.wait(timeout);
         if (client.push.kind != PushKind::gradient || count_ == 0) return true;
         client.gradient_comes = true;
@@ -124,7 +124,7 @@ private:
         return false;
     }
 
-    /// Applies one push by itself.
+    /// Applies one push as one update.
     void take(Client& client) {
         client.answer = {.verdict = client.push.kind == PushKind::left_out ? Verdict::skip : Verdict::empty,
                          .number = version()};
@@ -143,7 +143,7 @@ private:
         client.answer.number = version();
     }
 
-    /// Drops a push for which the others did not wait.
+    /// Drops a push that came too late for its round.
     void drop(std::size_t w) {
         Client& client = clients_[w];
         client.answer = {.verdict = Verdict::skip,
@@ -153,13 +153,13 @@ private:
         answer(w, slowest());
     }
 
-    /// Takes the pushes that wait if they are enough: those of all workers that are still training,
-    /// less the backups. Once only `backups` workers are left, their pushes are dropped.
+    /// Takes the waiting pushes if there are enough: one for each worker still in training, less
+    /// the backups. Once no more than `backups` workers are left, drops their pushes.
     ///
-    /// Servers that choose differently do not wait for each other: a server takes the pushes of the
-    /// oldest round. A worker that does not wait here waits at another server, with parameters of a
-    /// later round; so its push was dropped here, and at most `backups` workers can have missed
-    /// that round.
+    /// Several servers may choose different pushes, and do not wait for each other: a server takes
+    /// the pushes of the oldest round. If a worker does not wait at this server, it waits at
+    /// another one, with parameters of a later round. So its push was dropped here, and at most
+    /// `backups` workers can have missed that round.
     void take_if_enough() {
         std::size_t at_work = 0, waiting = 0, backups = 0;
         for (const Client& client : clients_) {
@@ -176,7 +176,7 @@ private:
             answer();
         }
     }
-    /// Makes one update of the pushes that wait, or none if a guard has left out one of them, or
+    /// Makes one update of the waiting pushes. Makes none if a guard has left out one of them, or
     /// their sum is not finite. The learning rate is that of the worker with the most pushes.
     void take_together() {
         Client* first = nullptr;
@@ -209,10 +209,10 @@ private:
         ++round_;
     }
 
-    /// The first parameter whose gradients, in `client.values`, have a sum that is not finite; or
-    /// npos. `largest`: the sum of the bounds of all that was added. One of several servers does
-    /// not see the others' slices: all of them leave the update out by this bound alone, and one
-    /// that has no large element returns the number of parameters.
+    /// Returns the first parameter whose sum of gradients, in `client.values`, is not finite; or
+    /// npos. `largest`: the sum of the bounds of all added gradients. With several servers, a
+    /// server does not see the others' slices, so each leaves the update out by this bound alone. A
+    /// server without a large element then returns the number of parameters.
     [[nodiscard]] std::size_t first_not_finite(const Client& client, double largest) const {
         if (largest <= static_cast<double>(std::numeric_limits<T>::max()) / 2) return npos;
         const std::span<const T> values(client.values.data(), count_);
@@ -221,8 +221,8 @@ private:
         if (found == npos) found = first_at_least(values, std::numeric_limits<T>::max_exponent / 2);
         return parameter_of(found);
     }
-    /// The parameter of the element that is the `found`-th of those that this server owns; of npos,
-    /// the number of parameters.
+    /// The parameter of the `found`-th element that this server owns; for npos, the number of
+    /// parameters.
     [[nodiscard]] std::size_t parameter_of(std::size_t found) const {
         const Layout& layout = training_->flat().layout();
         for (const Slice& slice : training_->owned()) {
@@ -265,7 +265,7 @@ private:
     void copy_parameters(T* to) const {
         visit([&](const auto& one, std::size_t at) { std::copy(one.parameters, one.parameters + one.count, to + at); });
     }
-    /// Calls visit(one, its offset in what this server owns).
+    /// Calls visit(stretch, its offset among the elements that this server owns).
     template <class Visit>
     void visit(Visit visit) const {
         std::size_t at = 0;
@@ -276,8 +276,8 @@ private:
             });
     }
 
-    /// Calls visit(offset in what this server owns, parameters, gradients of `client`) for pieces
-    /// that fit the first-level cache.
+    /// Calls visit(offset among the elements that this server owns, parameters, gradients of
+    /// `client`) for chunks that fit the first-level cache.
     template <class Visit>
     void in_chunks(Client& client, Visit visit_chunk) const {
         visit([&](const auto& one, std::size_t at) {
@@ -289,8 +289,9 @@ private:
         });
     }
 
-    /// The gradient in `client.values` becomes the mean one at the current parameters. Returns the
-    /// first parameter of which it is not finite then, if the guard looks; or npos.
+    /// Replaces the gradient in `client.values` by the mean gradient at the current parameters. If
+    /// the guard looks at gradients, returns the first parameter of which the result is not finite;
+    /// else npos.
     [[nodiscard]] std::size_t compensate(Client& client) const {
         std::size_t found = npos;
         in_chunks(client, [&](std::size_t at, std::span<T> parameters, std::span<T> gradients) {
@@ -325,7 +326,7 @@ private:
     std::size_t count_ = 0;   ///< elements that this server owns
     std::uint64_t round_ = 0; ///< number of times that pushes were taken together
     std::vector<Client> clients_;
-    std::vector<Operation> news_; ///< the message that is expected of each worker
+    std::vector<Operation> news_; ///< the next message from each worker
 };
 
 } // namespace detail

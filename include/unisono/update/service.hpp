@@ -1,12 +1,12 @@
 #pragma once
 
 /// \file
-/// The part of a served update (update/served.hpp) that workers and servers share, and the workers'
-/// part. server.hpp has the servers'.
+/// The common part of workers and servers in a served update (update/served.hpp), and the workers'
+/// part. The servers' part is in server.hpp.
 ///
-/// All messages go through a group of their own, so that they cannot match a tag of the program. A
-/// push is a header and, if it has one, a gradient; an answer is a header and parameters. Each
-/// worker has one push under way at a time, so that a server expects one message per worker.
+/// All messages go through a separate group, so that they cannot match a tag of the program. A push
+/// is a header and, if there is one, a gradient; an answer is a header and parameters. Each worker
+/// has at most one push in flight, so a server expects one message per worker.
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/arithmetic/host_arithmetic.hpp"
@@ -98,8 +98,8 @@ public:
         report.late = answer_.late;
     }
 
-    /// A worker tells the servers that it has arrived; a server serves until all workers have. Then
-    /// all ranks hold the same parameters. Collective.
+    /// A worker tells the servers that it has arrived; a server serves until all workers have
+    /// arrived. Then all ranks hold the same parameters. Collective.
     void meet() {
         if (lone()) return;
         auto& training = this->training();
@@ -122,7 +122,7 @@ public:
     }
 
     [[nodiscard]] const StalenessCount& staleness() const { return count_; }
-    /// Bytes of the messages' memory, and on servers of the pushes that wait.
+    /// Bytes of the messages' memory, and on servers of the waiting pushes.
     [[nodiscard]] std::size_t bytes() const { return image_.size() * sizeof(T) + (server_ ? server_->bytes() : 0); }
 
 private:
@@ -130,7 +130,7 @@ private:
     struct Link {
         int server = 0;
         List<Slice> slices = {};
-        std::size_t first = 0; ///< in the image
+        std::size_t first = 0; ///< offset in `image_`
         std::size_t count = 0;
         PushHead head = {};
         AnswerHead answer = {};
@@ -142,7 +142,7 @@ private:
     [[nodiscard]] bool lone() const { return world_->size() == 1; }
     [[nodiscard]] bool serves() const { return world_->rank() >= workers_; }
 
-    /// Calls visit(one, its offset in the message) for all that a server owns.
+    /// Calls visit(stretch, its offset in the message) for all elements that a server owns.
     template <class Visit>
     void visit(const Link& link, Visit visit) {
         T* at = image_.data() + link.first;
@@ -190,16 +190,17 @@ private:
             answer_.ahead = std::max(answer_.ahead, other.ahead);
             answer_.not_finite = std::min(answer_.not_finite, other.not_finite);
         }
-        if (answer_.not_finite != npos) answer_.verdict = Verdict::skip; // by one server at least
+        if (answer_.not_finite != npos) answer_.verdict = Verdict::skip; // at least one server left the update out
         if constexpr (drops)
-            this->training().restore_applied(answer_.number); // the learning rate depends on the updates that were made
+            // The learning rate depends on the number of committed updates.
+            this->training().restore_applied(answer_.number);
         else if (answer_.verdict == Verdict::commit) this->training().restore_applied(this->training().applied() + 1);
         if (answer_.late) count_.dropped();
         count_.ahead(answer_.ahead);
         if (kind == PushKind::gradient && answer_.verdict == Verdict::commit) count_.applied(answer_.staleness);
     }
 
-    /// Copies the weighted gradient into the message and sets the model's to zero.
+    /// Copies the weighted gradient into the message and zeroes the model's gradient.
     void take_gradient() {
         auto& gradients = this->training().gradients();
         const double weight = gradients.left_over();
@@ -212,7 +213,7 @@ private:
         gradients.clean();
         if (!this->training().large()) return;
         for (std::size_t i = 0; i < image_.size(); ++i)
-            largest_ = std::max(largest_, detail::absolute(static_cast<double>(image_[i]))); // NaN was refused
+            largest_ = std::max(largest_, detail::absolute(static_cast<double>(image_[i]))); // NaN was refused before
     }
 
     World* world_;
@@ -220,9 +221,11 @@ private:
     int workers_;
     std::optional<World> lane_;
     std::unique_ptr<Server<Training, Policy>> server_;
-    Memory<T> image_; ///< the gradient that is sent, then the parameters that come back; one server after the other
+    /// Message memory, server by server: the gradient that is sent, then the parameters that are
+    /// received.
+    Memory<T> image_;
     std::vector<Link> links_;
-    double largest_ = 0;      ///< of the push, as its header says it
+    double largest_ = 0;      ///< bound of the push's magnitudes, as its header says
     std::uint64_t clock_ = 0; ///< pushes since the last synchronisation
     ServerAnswer answer_;
     StalenessCount count_;

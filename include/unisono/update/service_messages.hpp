@@ -14,9 +14,9 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 enum class PushKind : std::uint8_t {
-    gradient, ///< follows
+    gradient, ///< a gradient follows
     empty,    ///< no data this time
-    left_out, ///< by the guard
+    left_out, ///< a guard left the gradient out
     meets     ///< the worker has reached a synchronisation; not answered
 };
 
@@ -26,17 +26,18 @@ struct WorkerPush {
     std::uint64_t clock = 0;
     double rate = 0;
     double divisor = 0; ///< the divisor of the gradient: the sum of its weights
-    double largest = 0; ///< a bound of its magnitudes; 0: so small that no sum overflows
+    double largest = 0; ///< a bound on its magnitudes; 0: so small that no sum overflows
 };
 
 /// The header of an answer.
 struct ServerAnswer {
     Verdict verdict = Verdict::empty; ///< commit: the push was applied
     std::uint64_t number = 0;         ///< updates of this server so far, including that of the push
-    std::uint64_t staleness = 0;      ///< of the push's gradient
+    std::uint64_t staleness = 0;      ///< staleness of the push's gradient
     std::uint64_t ahead = 0;          ///< clocks by which the worker is now ahead of the slowest
     bool late = false;                ///< the push was dropped
-    std::size_t not_finite = npos;    ///< it was left out for the sum of this parameter's gradients
+    /// The push was left out because the sum of this parameter's gradients is not finite.
+    std::size_t not_finite = npos;
 };
 
 /// The headers as they are sent. Counts are below 2^53.

@@ -26,7 +26,7 @@ struct Staleness {
 namespace detail {
 
 /// Counts one rank's gradients since the last synchronisation, and keeps the counts of all ranks up
-/// to there.
+/// to the last synchronisation.
 class StalenessCount {
 public:
     void applied(std::uint64_t staleness) {
@@ -36,7 +36,7 @@ public:
     }
     void ahead(std::uint64_t clocks) { mine_.most_ahead = std::max(mine_.most_ahead, clocks); }
     void dropped() { ++mine_.late; }
-    /// The gradients since the last synchronisation have been undone.
+    /// Forgets the gradients since the last synchronisation, which have been undone.
     void forget() {
         mine_ = {};
         sum_ = 0;
@@ -60,7 +60,7 @@ public:
 
     /// Counts between the last two synchronisations; the same on all ranks.
     [[nodiscard]] const Staleness& last() const { return met_; }
-    /// Counts between the last two synchronisations between which any gradient was applied.
+    /// Counts of the most recent interval between synchronisations in which a gradient was applied.
     [[nodiscard]] const Staleness& known() const { return known_; }
 
 private:

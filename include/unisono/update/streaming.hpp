@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The run of StreamingDiloco: the ranks train on while a fragment of the parameters is summed.
+/// The run of StreamingDiloco: the ranks train while a fragment of the parameters is summed.
 
 #include "unisono/core/standard.hpp"
 #include "unisono/update/averaging.hpp"
@@ -39,7 +39,7 @@ public:
         std::fill(synchronised_.begin(), synchronised_.end(), this->met());
     }
     void restore(std::uint64_t met) {
-        sum_.wait(); // of a fragment under way, which is of no use any more
+        sum_.wait(); // the sum of a fragment in flight is not used any more
         under_way_ = {};
         std::fill(synchronised_.begin(), synchronised_.end(), met);
         Base::restore(met);
@@ -52,19 +52,19 @@ private:
         const std::size_t count = this->flat().count();
         const std::size_t begin = count * fragment_ / parts;
         under_way_ = {begin, count * (fragment_ + 1) / parts - begin};
-        if (under_way_.count == 0) return; // fewer elements than fragments
+        if (under_way_.count == 0) return; // there are fewer elements than fragments
         this->make_image();
         this->flat().visit(under_way_, [&](const auto& one) { this->set_out(one); });
         if (this->world().size() > 1) sum_ = this->training().start_sum(this->image() + begin, under_way_.count);
         arrives_ = own + this->policy().overlap;
         if (this->policy().overlap == 0) land();
     }
-    /// Completes the fragment under way, if there is one.
+    /// Completes the fragment in flight, if there is one.
     void land() {
         if (under_way_.count == 0) return;
         if (this->world().size() > 1) sum_.wait();
         const std::uint64_t number = ++synchronised_[fragment_];
-        this->set_met(std::max(this->met(), number)); // this synchronisation is the next one of all fragments
+        this->set_met(std::max(this->met(), number)); // all fragments count this as their next synchronisation
         const double mix = this->policy().mix;
         this->flat().visit(under_way_, [&](const auto& one) {
             this->step_outside(one, number);
@@ -79,10 +79,10 @@ private:
         under_way_ = {};
     }
 
-    std::vector<std::uint64_t> synchronised_; ///< how often, of each fragment
-    Slice under_way_ = {};                    ///< the fragment under way; empty: none
-    std::size_t fragment_ = 0;                ///< its number
-    std::uint64_t arrives_ = 0;               ///< after so many updates
+    std::vector<std::uint64_t> synchronised_; ///< number of synchronisations of each fragment
+    Slice under_way_ = {};                    ///< the fragment in flight; empty: none
+    std::size_t fragment_ = 0;                ///< number of the fragment in flight
+    std::uint64_t arrives_ = 0;               ///< the number of own updates after which it is completed
     OperationInFlight sum_;
 };
 

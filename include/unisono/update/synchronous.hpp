@@ -7,9 +7,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// An update commits after every bucket and every guard agreed on all ranks, or does not happen.
-/// After each update the parameters are equal on all ranks. Source: synchronous SGD with all-reduce
-/// (Das et al. 2016; Goyal et al. 2017).
+/// An update commits after all ranks have agreed on every bucket and every guard; otherwise it does
+/// not happen. After each update the parameters are equal on all ranks. Source: synchronous SGD
+/// with all-reduce (Das et al. 2016; Goyal et al. 2017).
 struct Synchronous {
     static constexpr std::string_view name = "synchronous";
     static constexpr Family family = Family::update;

@@ -4,23 +4,23 @@
 /// When gradients are exchanged and parameters change.
 ///
 /// The trainer makes one update after another: it collects the gradients of this rank's
-/// micro-batches, hears the verdict of the guards, and applies the optimizer. An update policy
+/// micro-batches, gets the verdict of the guards, and applies the optimizer. An update policy
 /// decides what happens before and after. Its `start(training)` returns a *run*, which lives as
 /// long as the trainer. The trainer calls the run in this order:
 /// - `alone(updates)` before the passes, with the number of committed updates. True: the update
-///   uses this rank's own gradients, which no other rank sees.
-/// - `before()` before an update that is alone, to remember the common parameters.
+///   uses this rank's gradients only, and no other rank sees them.
+/// - `before()` before an update for which `alone` was true, to remember the common parameters.
 /// - `apply()` if the verdict is commit: changes the parameters. Returns the final verdict.
-/// - `publish()` after that: brings parameters from their owners to all ranks.
+/// - `publish()` after that: sends parameters from their owners to all ranks.
 /// - `discard(verdict)` otherwise: leaves parameters and optimizer state as they were. Returns the
 ///   final verdict.
-/// - `after(verdict)` after an update that was alone, to exchange parameters. True: the ranks are
-///   to synchronise now.
+/// - `after(verdict)` after an update for which `alone` was true, to exchange parameters. True: the
+///   ranks must synchronise now.
 /// - `meet()` then, at the end of `fit`, in `synchronise` and before `evaluate`. Collective: the
-///   ranks synchronise; all hold the same parameters afterwards.
+///   ranks synchronise, so that all hold the same parameters.
 ///
 /// A run also has `bytes()` and `tell(report)` for reports. `UpdateRun` has a default for each of
-/// these functions, the behaviour of `Synchronous`. A run derives from it and replaces the
+/// these functions: the behaviour of `Synchronous`. A run derives from it and replaces the
 /// functions in which it differs. A run whose updates are alone derives from `LocalRun`
 /// (update/local.hpp), which adds `state()`, `own()`, `met()` and `restore(met)` for checkpoints.
 ///
@@ -29,41 +29,41 @@
 /// `start` gets a reference to the training, which outlives the run. It has the types `World`,
 /// `Element` and `Place`, and
 /// - `world()`: the group of all ranks that train;
-/// - `flat()`: the parameters. It has `count()`, and `visit(slice, f)` calls f(one) for each
-///   contiguous piece: `one.flat` is its position in the flat order, `one.parameters` and
-///   `one.count` its memory;
-/// - `place()`: host or device, wherever the parameters are, with `arithmetic()` and
-///   `allocate<T>(n)`, which returns a `Place::Array<T>` (trainer/place.hpp);
+/// - `flat()`: the parameters. It has `count()`, and `visit(slice, f)` calls f(one) for each range
+///   that is contiguous in memory: `one.flat` is its position in the flat order, `one.parameters`
+///   and `one.count` its memory;
+/// - `place()`: the memory that holds the parameters, on the host or a device, with `arithmetic()`
+///   and `allocate<T>(n)`, which returns a `Place::Array<T>` (trainer/place.hpp);
 /// - `start_sum(at, count)`: starts to sum elements of such an array over all ranks, by the
 ///   trainer's reducer, and returns an `Operation` (group/operation.hpp) to wait for;
 /// - `apply()`, `publish()`, `discard()`: the trainer's part of the functions above.
 ///
 /// A policy declares `agrees` if all ranks commit or leave out the same updates and hold equal
-/// parameters after each. A policy that does not may declare:
+/// parameters after each. A policy without `agrees` may declare:
 /// - `asynchronous`: ranks may make different numbers of updates, gradients may be stale, and no
 ///   reducer is used;
 /// - `sums_buckets`: ranks synchronise by sums of whole buckets, which a compression can compute;
 /// - `shares_memory`: ranks must map each other's memory;
-/// - `on_device`: its run computes by `place()` alone, and so trains models on a device, too;
+/// - `on_device`: its run computes by `place()` alone, and so also trains models on a device;
 /// - `Sharding`: servers own the parameters, in the slices that `sharding(ranks)` returns
 ///   (update/served.hpp).
 ///
 /// Laws (testing/update_laws.hpp certifies them): after `meet` all ranks hold the same parameters,
 /// whatever each did before, and `own()` is 0. A run that is restored from `state()` and `met()`
-/// continues as the saved one, whatever it did in between. A run may end between two meetings, and
-/// leaves the world usable: it holds what it has in flight as an `OperationInFlight`
+/// continues as the saved run, whatever it did before. A run may end between two synchronisations,
+/// and leaves the world usable: it holds its operations in flight as `OperationInFlight`
 /// (update/in_flight.hpp).
 ///
 /// Menu:
 /// - `Synchronous`: every update uses the gradients of all ranks.
 /// - `LocalSteps`: each rank uses its own gradients; every few updates the parameters are averaged.
 ///   With a warm-up, it is post-local SGD.
-/// - `Diloco`: the same at longer intervals; an outer optimizer steps by the ranks' movements.
-///   SlowMo and Lookahead are settings of it.
+/// - `Diloco`: as `LocalSteps`, at longer intervals; an outer optimizer steps by the ranks'
+///   movements. SlowMo and Lookahead are settings of it.
 /// - `StreamingDiloco`: as `Diloco`, one fragment of the parameters at a time, while ranks train.
 /// - `Gossip`: each rank uses its own gradients, then averages with neighbours.
 /// - `Asynchronous`: servers apply each worker's gradient as it arrives, however stale.
-/// - `BoundedStaleness`: the same, with a bound on a worker's lead over the slowest.
+/// - `BoundedStaleness`: as `Asynchronous`, with a bound on a worker's lead over the slowest.
 /// - `DelayCompensated`: as `Asynchronous`, each gradient corrected to the current parameters.
 /// - `BackupWorkers`: servers use the first gradients that arrive, and drop those of the slowest.
 /// - `Hogwild`: workers update common parameters in place, in shared memory.
@@ -81,7 +81,7 @@ UNISONO_NAMESPACE_BEGIN
 /// The verdict of all ranks on one update.
 enum class Verdict : std::uint8_t {
     commit,
-    skip,  ///< a guard refused it, its norm cannot be clipped, or (one worker's gradient) it came too late
+    skip,  ///< a guard refused it, its norm cannot be clipped, or it came too late (one worker's gradient)
     empty, ///< no rank had data
 };
 
@@ -104,7 +104,7 @@ public:
     [[nodiscard]] static constexpr bool after(Verdict) { return false; }
     static constexpr void meet() {}
 
-    [[nodiscard]] static constexpr std::size_t bytes() { return 0; } ///< beside the model and the optimizer
+    [[nodiscard]] static constexpr std::size_t bytes() { return 0; } ///< bytes beside the model's and the optimizer's
     template <class Report>
     static constexpr void tell(Report&) {} ///< adds to the report of the last update
 

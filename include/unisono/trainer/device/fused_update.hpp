@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// An optimizer's update outside the host, in one pass through memory: unscales, clips and, if they
-/// are narrower, widens the gradients, applies the optimizer's formula, and writes the model's
-/// 16-bit copy of the parameters.
+/// An optimizer's update on a device, in one pass through memory. It unscales and clips the
+/// gradients, widens them if they are narrower, applies the optimizer's formula, and writes the
+/// model's 16-bit copy of the parameters.
 
 #include "unisono/arithmetic/values.hpp"
 #include "unisono/guard/clip_by_value.hpp"
@@ -24,7 +24,7 @@ struct UnclippedElement {
     UNISONO_INLINE void operator()(T&) const {}
 };
 
-/// The optimizer's functor, after the clipping and before the rounding of its result.
+/// The optimizer's functor between the clipping of the gradient and the rounding of the result.
 template <class Functor, class Clip, class Low>
 struct FusedElement {
     Functor functor;
@@ -87,7 +87,7 @@ void fused_update(const Optimizer& policy, const OptimizerSlice<T>& state, std::
                   std::size_t gradients, OptimizerStep step, const Clipping& clipping, const PlaceFor& place_for) {
     check_sizes("update_on", gradients, parameters.size());
     check_sizes("update_on", state.count, parameters.size());
-    // Only the size is used: the place knows the gradients.
+    // Only the size is used: `place_for` has the gradients.
     const std::span<const T> sized(parameters.data(), parameters.size());
     const auto run = [&](const auto& place) {
         static_assert(
@@ -111,12 +111,12 @@ void fused_update(const Optimizer& policy, const OptimizerSlice<T>& state, std::
 
 } // namespace detail
 
-/// One update of the slice, in one pass: g = gradients[i] in T, clipped by `clipping` (which takes
-/// over step.gradient_scale where it changes elements, as the Trainer does), then the optimizer's
-/// formula. A norm's factor is part of step.gradient_scale. Same bits as `clipping.clip` followed
-/// by `update` on the host. `on`: a ThrustArithmetic or a similar type. `policy.update` takes a
-/// `Where` as its fifth argument, as those of the library do. \throws error bad_input: sizes that
-/// differ
+/// One update of the slice, in one pass: g = gradients[i] in T, clipped by `clipping`, then the
+/// optimizer's formula. If `clipping` changes elements, it applies step.gradient_scale itself, as
+/// in the Trainer; the factor of a norm is part of step.gradient_scale. The bits are those of
+/// `clipping.clip` followed by `update` on the host. `on`: a ThrustArithmetic or a similar type.
+/// `policy.update` takes a `Where` as its fifth argument, as the library's optimizers do. \throws
+/// error bad_input: the sizes differ
 template <class Arithmetic, class Optimizer, optimizer_element T, class G, class Clipping = NoClipping>
     requires floating_element<std::remove_const_t<G>>
 void update_on(const Arithmetic& on, const Optimizer& policy, const OptimizerSlice<T>& state, std::span<T> parameters,
@@ -127,8 +127,8 @@ void update_on(const Arithmetic& on, const Optimizer& policy, const OptimizerSli
         return detail::FusedPlace<Arithmetic, Narrow, Clip, void>{on, gradients, clip};
     });
 }
-/// The same, and where `low` is not empty low[i] = parameters[i], rounded, as by
-/// `accumulate_first`.
+/// As above. Also writes the rounded parameters to `low`, unless it is empty: low[i] =
+/// parameters[i], rounded as by `accumulate_first`.
 template <class Arithmetic, class Optimizer, optimizer_element T, class G, class Clipping, class Low>
     requires floating_element<std::remove_const_t<G>>
 void update_on(const Arithmetic& on, const Optimizer& policy, const OptimizerSlice<T>& state, std::span<T> parameters,

@@ -1,10 +1,11 @@
 #pragma once
 
 /// \file
-/// Mixed precision on a device: a model that computes in 16 bits there, trained in float there.
+/// Mixed precision on a device: a model that computes in 16 bits there and is trained in float
+/// there.
 ///
 ///     Network network;                          // DeviceSpans of bfloat16 or float16; stream()
-///     un::MasterWeights master(world, network); // its transport has the device
+///     un::MasterWeights master(world, network); // the world's transport has the device
 ///     un::Trainer trainer{world, master, un::LossScaling{}, un::AdamW{}};
 
 #include "unisono/arithmetic/accumulate.hpp"
@@ -46,12 +47,12 @@ concept enqueues = requires(M& m) { m.stream(); };
 template <class World, class M>
 MasterWeights(World&, M&) -> MasterWeights<M>;
 
-/// A float model on a device around one of bfloat16 or float16 there: weights, their gradients and
-/// the optimizer's state are float, in device memory. The model's weights are their rounded copy,
-/// which the trainer writes in the optimizer's pass. The model's gradients are added to the float
-/// ones as they become ready, in one pass that zeroes them. Other writes to the model's weights
-/// while a trainer lives are lost; after other writes to the float weights, the model sees them
-/// after `refresh()`. No byte crosses the bus.
+/// A float model on a device around a bfloat16 or float16 model on the same device. Weights, their
+/// gradients and the optimizer's state are float, in device memory. The model's weights are a
+/// rounded copy, which the trainer writes in the optimizer's pass. As the model's gradients become
+/// ready, they are added to the float gradients and zeroed, in one pass. While a trainer lives,
+/// other writes to the model's weights are lost. After other writes to the float weights, call
+/// `refresh()` to update the model's. No data pass through the host.
 ///
 /// The bits are those of MasterWeights on the host. Device memory: 8 bytes per element beside the
 /// model's 4. The model and the group must outlive this object, and the model's memory must not
@@ -109,9 +110,9 @@ public:
             on_.accumulate_first(std::span<Low>(low, n), std::span<const float>(weights_.data() + first, n), 1.0);
         });
     }
-    /// True if the model's weights are current: a trainer keeps them so.
+    /// True if the model's weights are current. A trainer keeps them current.
     [[nodiscard]] bool fresh() const { return image_.kept(); }
-    [[nodiscard]] Image& image() { return image_; } ///< the trainer's
+    [[nodiscard]] Image& image() { return image_; } ///< for the trainer
 
 private:
     void take(std::size_t p) {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// A model whose parameters and gradients lie in memory that host code must not touch, such as a
+/// A model whose parameters and gradients are in memory that host code must not access, such as a
 /// GPU's, trained through host memory.
 ///
 ///     Network network; // parameters() and gradients() are addresses of the device
@@ -24,27 +24,28 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// How elements move to the host and back. Each call returns when its copy is done; it runs after
-/// whatever the model enqueued before it, and the model's later work sees its result.
+/// Copies elements to the host and back. Each call returns when its copy is done. A copy runs after
+/// all work that the model has enqueued before, and later work of the model sees its result.
 template <class C, class T>
 concept device_copies = requires(const C& copies, std::span<T> to, std::span<const T> from) {
     copies.to_host(to, from);   ///< `from` is the device's
     copies.to_device(to, from); ///< `to` is the device's
-    copies.zero(to);            ///< of the device
+    copies.zero(to);            ///< `to` is the device's
 };
 
-/// A host model of the same element type around one in other memory. Its parameters and gradients
-/// are in host memory, and the trainer's. Each call (training, `evaluate`, `predict`, `refresh`)
-/// writes the device's parameters before the model runs, so that other writes to them are lost.
-/// Whenever a call of a trainer returns or throws, or calls `on_update`, the device's parameters
-/// are current. After other code writes the host's parameters, the trainer sees the change at its
-/// next call, and the device after the next `parameters()` or `refresh()`. The model must outlive
-/// this object, and its memory must not move.
+/// A host model around a model of the same element type in other memory. The trainer uses the host
+/// model's parameters and gradients, which are in host memory. Each call (training, `evaluate`,
+/// `predict`, `refresh`) writes the device's parameters before the model runs, so other writes to
+/// them are lost. The device's parameters are current whenever a call of a trainer returns, throws,
+/// or calls `on_update`. After other code writes the host's parameters, the trainer sees the change
+/// at its next call, and the device after the next `parameters()` or `refresh()`. The model must
+/// outlive this object, and its memory must not move.
 ///
-/// The same bits as with the model's memory on the host, as far as the model's own are. Host
-/// memory: parameters, gradients and the largest parameter once more. Cost of an update, and of a
-/// trainer's call: parameters go to the device once. Cost of a micro-batch: gradients come back
-/// once and are zeroed there, each as soon as the model says that it is ready.
+/// Determinism: the bits are those of training with the model's memory on the host, if the model
+/// computes the same bits. Host memory: parameters, gradients, and the largest parameter once more.
+/// Cost of an update, and of a trainer's call: parameters go to the device once. Cost of a
+/// micro-batch: each gradient comes back once and is zeroed on the device as soon as the model
+/// reports it as ready.
 /// \throws error bad_input: spans that do not match
 template <model M, class Copies>
     requires device_copies<Copies, parameter_element_t<M>>
@@ -97,8 +98,8 @@ public:
     }
     [[nodiscard]] std::span<const std::span<T>> gradients() { return gradient_spans_; }
 
-    /// Writes the device's parameters. Call it after code other than a trainer wrote the host's,
-    /// before the model is used by itself.
+    /// Writes the device's parameters. Call it after code other than a trainer wrote the host's
+    /// parameters, before you use the model by itself.
     void refresh() {
         for (std::size_t p = 0; p < device_.size(); ++p)
             if (!device_[p].empty()) copies_.to_device(device_[p], std::span<const T>(weight_spans_[p]));

@@ -1,11 +1,12 @@
 #pragma once
 
 /// \file
-/// A trainer's place on a rank's device: gradients, 16-bit copies and optimizer state never leave
-/// it. Kernels are enqueued on the model's stream. Sums are enqueued on the transport's stream,
-/// after the work enqueued so far on the model's, so that the next kernels do not wait for them.
-/// The host waits for the device where it needs a number: once per update for the guard's finding,
-/// once for a norm, and for each sum.
+/// A trainer's memory and kernels on a rank's device (see trainer/place.hpp). Gradients, 16-bit
+/// copies and optimizer state never leave the device. Kernels are enqueued on the model's stream.
+/// Sums over ranks are enqueued on the transport's stream, after the work enqueued so far on the
+/// model's stream, so that later kernels do not wait for the sums. The host waits for the device
+/// where it needs a number: once per update for the guard's findings, once for a norm, and for each
+/// sum.
 
 #include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/arithmetic/stream_arithmetic.hpp"
@@ -26,7 +27,7 @@ template <optimizer_element T>
 class DeviceOptimizerState {
 public:
     DeviceOptimizerState() = default;
-    /// `allocate(count)` gives memory, `fill(memory, value)` fills it.
+    /// `allocate(count)` returns memory; `fill(memory, value)` fills it.
     template <class Allocate, class Fill>
     DeviceOptimizerState(const StateArrays& arrays, std::size_t count, Allocate&& allocate, Fill&& fill)
         : arrays_(arrays), count_(count) {
@@ -68,7 +69,8 @@ public:
     static constexpr bool on_device = true;
     static constexpr bool has_image = Image::present;
     template <class T>
-    static constexpr std::size_t chunk = std::numeric_limits<std::size_t>::max(); ///< a kernel a stretch
+    /// One kernel for each contiguous range.
+    static constexpr std::size_t chunk = std::numeric_limits<std::size_t>::max();
     template <class T>
     using Array = DeviceMemory<T>;
     template <class T>
@@ -122,7 +124,7 @@ public:
     void order() const { world_->endpoint().wait_for(stream_); }
     void settle() const { world_->endpoint().settle(stream_); }
 
-    /// In one pass, with the 16-bit copy.
+    /// Updates the parameters and their 16-bit copy in one pass.
     template <class Optimizer, class Clipping, class T>
     void update(const Optimizer& optimizer, const Clipping& clipping, const OptimizerSlice<T>& state, T* parameters,
                 T* gradients, const OptimizerStep& step) const {
@@ -157,7 +159,7 @@ public:
         if (count != 0) body(std::size_t{0}, count);
     }
 
-    /// Reads all sums at the end: the host waits once.
+    /// Reads all sums at the end, so that the host waits once.
     template <class T, class Squares>
     class Measure {
     public:
@@ -196,13 +198,13 @@ public:
     }
 
     void begin_inspection() const { on_.fill(std::span(inspected_.data(), 2), nothing); }
-    /// For guards that look for values that are not finite; `findings` returns what they found.
+    /// For guards that look for values that are not finite. `findings` returns the result later.
     template <class Guard, class T, class Found>
     bool inspect(const Guard&, const T* gradients, std::size_t count, std::size_t flat, int large, Found&&) const {
         on_.note_magnitudes(std::span<const T>(gradients, count), flat, large, inspected_.data());
-        return false; // not known yet
+        return false; // `findings` tells
     }
-    /// Waits.
+    /// Waits for the device.
     [[nodiscard]] Findings findings() const {
         Findings found;
         read(inspected_.data(), 2, [&](std::span<const std::uint64_t> noted) {
@@ -236,9 +238,9 @@ private:
     Stream stream_;
     StreamArithmetic<Stream> on_;
     Image* image_ = nullptr;
-    DeviceMemory<std::uint64_t> squares_;   ///< NotedSquares of each piece whose norm is measured
-    DeviceMemory<std::uint64_t> inspected_; ///< the least index in flat order of a value that is not finite, and of
-                                            ///< one that is large
+    DeviceMemory<std::uint64_t> squares_; ///< NotedSquares of each range whose norm is measured
+    /// The lowest indices in flat order of a value that is not finite, and of one that is large.
+    DeviceMemory<std::uint64_t> inspected_;
 };
 
 } // namespace detail

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The requirements of a model on a device on its group and on the policies: a table of rules, as
-/// in policy_rules.hpp.
+/// The rules for models on a device: what such a model requires of its group and of the policies. A
+/// table of rules, as in policy_rules.hpp.
 
 #include "unisono/arithmetic/stream_arithmetic.hpp"
 #include "unisono/core/device_span.hpp"
@@ -72,7 +72,7 @@ UNISONO_RULE(device_guard, "the guard looks at elements, on the host",
 
 } // namespace rule
 
-/// Applies to models on a device only.
+/// Applies only to models on a device.
 using DeviceRules =
     RuleTable<rule::device_has_streams, rule::device_model_has_stream, rule::device_has_kernels, rule::device_reducer,
               rule::device_unmeasured, rule::device_meets_all, rule::device_guard>;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Copies of a `DeviceModel` by Thrust.
+/// Copies for a `DeviceModel`, made by Thrust.
 
 #include "unisono/arithmetic/thrust.hpp"
 #include "unisono/trainer/device/model.hpp"
@@ -14,9 +14,10 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Copies between the host and the device system for which the program was compiled: with nvcc a
+/// Copies between the host and the device system for which the program is compiled: with nvcc a
 /// GPU, on the default stream. If the model uses a stream that does not synchronise with the
-/// default one, its work must be finished when its call returns, and when it calls `ready`.
+/// default stream, the model's work must be finished when its call returns, and when it calls
+/// `ready`.
 struct ThrustCopies {
     template <class T>
     void to_host(std::span<T> to, std::span<const T> from) const {

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// An optimizer's update on a system of Thrust, in one pass through memory (fused_update.hpp), with
-/// its state there.
+/// An optimizer's update on one of Thrust's systems, in one pass through memory (fused_update.hpp).
+/// The optimizer's state is in that system's memory.
 ///
 ///     using Vector = thrust::device_vector<float>;
 ///     auto state = un::ThrustOptimizerState<Vector>(policy.state(), parameters.size());
@@ -19,7 +19,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The arrays of an optimizer's state in Thrust's vectors. As `OptimizerState`.
+/// An optimizer's state in Thrust's vectors, with the interface of `OptimizerState`.
 template <class Vector>
 class ThrustOptimizerState {
 public:

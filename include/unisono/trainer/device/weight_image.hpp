@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The 16-bit copy with which a model on a device computes, of weights that are trained in float:
-/// its addresses, so that the optimizer's pass writes both.
+/// The addresses of the 16-bit copy with which a model on a device computes while its weights are
+/// trained in float. With them the optimizer's pass writes both.
 
 #include "unisono/core/config.hpp"
 #include "unisono/core/standard.hpp"
@@ -14,13 +14,12 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// For models that compute with the trained weights themselves.
+/// For models that compute with the trained weights directly.
 struct NoWeightImage {
     static constexpr bool present = false;
 };
 
-/// Device addresses. The weights are one piece; their 16-bit copy lies wherever the model has its
-/// parameters.
+/// Device addresses. The weights are contiguous; the 16-bit copy is in the model's own spans.
 template <class Low>
 class WeightImage {
 public:
@@ -28,7 +27,7 @@ public:
 
     explicit WeightImage(const float* weights = nullptr) : weights_(weights) {}
 
-    /// The copy of the next `count` weights.
+    /// Adds the memory for the copy of the next `count` weights.
     void add(Low* low, std::size_t count) {
         if (count == 0) return;
         if (!pieces_.empty() && pieces_.back().low + pieces_.back().count == low) pieces_.back().count += count;
@@ -44,8 +43,8 @@ public:
         const auto asked = reinterpret_cast<std::uintptr_t>(at);
         return asked >= begin && asked - begin < end_ * sizeof(float);
     }
-    /// Calls visit(first, n, low) for the pieces of the copy of [at, at + count): weights at[first,
-    /// first + n).
+    /// Calls visit(first, n, low) for each contiguous range of the copy of [at, at + count): `low`
+    /// holds the copies of weights at[first, first + n).
     template <class Visit>
     void visit(const float* at, std::size_t count, Visit&& visit) const {
         const auto begin = static_cast<std::size_t>(at - weights_);
@@ -59,7 +58,7 @@ public:
         }
     }
 
-    // Code that changes weights from now on also changes the copy: no other code has to make it.
+    // From now on the code that changes weights also changes the copy, so no other code has to.
 
     void keep() { ++keepers_; }
     void let_go() { --keepers_; }

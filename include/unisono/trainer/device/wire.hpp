@@ -1,10 +1,11 @@
 #pragma once
 
 /// \file
-/// Wire formats for gradients on a device. A compression that computes there handles them itself.
-/// Any other runs on the host: each bucket is copied to pinned memory as it becomes ready,
-/// compressed and summed from there, and the sum is copied back. So the bus carries each gradient
-/// once in either direction, and the host waits for the model's stream once per bucket.
+/// Wire formats for gradients on a device. A compression that computes on the device handles the
+/// gradients itself. For any other compression, each bucket is copied to pinned host memory as it
+/// becomes ready, compressed and summed from there, and its sum is copied back. So each gradient
+/// crosses the bus once in each direction, and the host waits for the model's stream once per
+/// bucket.
 
 #include "unisono/compression/compression.hpp"
 #include "unisono/core/list.hpp"
@@ -19,8 +20,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The argument of a compression that computes on the device, as WiresOnHost
-/// (compression/cast.hpp). `Place`: a trainer's.
+/// The argument of a compression that computes on the device, the counterpart of WiresOnHost
+/// (compression/cast.hpp). `Place`: the trainer's, see trainer/place.hpp.
 template <class Place>
 class WiresOnDevice {
 public:
@@ -51,7 +52,7 @@ private:
     const Place* place_;
 };
 
-/// The run of a compression on the host, for gradients on a device.
+/// A compression that runs on the host, for gradients on a device.
 template <class World, class T, class Place, class Compression>
 class StagedWire {
     using Run = decltype(start_compression<T>(std::declval<const Compression&>(), std::declval<World&>(),
@@ -98,8 +99,8 @@ public:
 private:
     const Place* place_;
     List<Slice> buckets_;
-    std::vector<T*> begun_; ///< the device's
-    Memory<T> staged_;      ///< pinned
+    std::vector<T*> begun_; ///< device addresses
+    Memory<T> staged_;      ///< bounce buffer: pinned host memory
     Run run_;
 };
 
@@ -109,7 +110,7 @@ concept compresses_on_device =
         policy.template start_on<T>(device, world, buckets);
     };
 
-/// The run of a compression for a trainer's place.
+/// Starts a compression for gradients in the trainer's memory.
 template <class T, class Place, class C, class World>
 [[nodiscard]] auto start_wire([[maybe_unused]] const Place& place, const C& policy, World& world,
                               const List<Slice>& buckets, const List<ParameterMatrix>& parameters) {

@@ -20,7 +20,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The result of a weighing policy, checked.
+/// The result of a weighing policy, after a check of its values.
 template <class Weighing>
 Share checked_share(const Weighing& policy, const MicroBatchFacts& micro) {
     const Share share = policy.share(micro);
@@ -44,7 +44,7 @@ public:
     using Place = typename Context::Place;
     using ReducerRun = decltype(std::declval<const Context&>().reducer.start(std::declval<World&>()));
     static constexpr bool compresses = Context::Compression::compresses;
-    /// Sums of gradients may overflow, and must not become parameters then.
+    /// True if sums of gradients that overflow must not become parameters.
     static constexpr bool guards_sums = Context::Guard::inspects || Context::Summation::reproducible;
 
     ExchangeBase(const ExchangeBase&) = delete;
@@ -58,8 +58,8 @@ public:
 
 protected:
     static constexpr bool on_grid = Context::Summation::reproducible;
-    /// A grid finds NaN and infinity by itself; a guard that looks for more sees each micro-batch's
-    /// gradient.
+    /// True if the guard looks at each micro-batch's gradient. A grid finds NaN and infinity by
+    /// itself, so a guard that looks only for these is not asked.
     static constexpr bool inspects =
         Context::Guard::inspects && !(on_grid && requires { requires Context::Guard::only_finite; });
 
@@ -70,7 +70,7 @@ protected:
                       static_cast<int>(std::bit_width(ranks(world)))) {}
     ~ExchangeBase() = default;
 
-    /// The share of the micro-batch in progress, by the tokens counted so far.
+    /// The share of the micro-batch in progress, computed from the tokens counted so far.
     Share weigh() {
         micro_->tokens = pass_->tokens();
         if (!(micro_->tokens >= 0) || !detail::finite_value(micro_->tokens))
@@ -84,19 +84,20 @@ protected:
         return share;
     }
     void note_offender(std::size_t parameter) { offence_.note({world_->rank(), parameter, false}); }
-    /// Lets the guard look at elements of this rank's gradient, which begin at `flat` in the flat
-    /// order. found(index) is called for its first offender.
+    /// Lets the guard look at elements of this rank's gradient. The first one has index `flat` in
+    /// the flat order. Calls found(index) for the first offender.
     template <class Found>
     void inspect(const T* gradient, std::size_t count, std::size_t flat, Found&& found) {
         if (place_.inspect(policies_.guard, gradient, count, flat, large_from_, found)) large_ = true;
     }
-    /// A gradient is summed with this weight after the guard has looked at it.
+    /// Notes the weight with which a gradient that the guard has seen is summed.
     void note_weight(double weight) {
         if (weight > detail::scaled_by_bits(1.0, room_for_weights)) large_ = true;
     }
 
-    /// The sum over all ranks of elements that are below 2^large_from_, and of which each rank adds
-    /// some with weights of 2^room_for_weights in all, is at most half of the largest T.
+    /// Bits reserved for weights and ranks: if all elements are below 2^large_from_, and the
+    /// weights of each rank add up to at most 2^room_for_weights, then the sum over all ranks is at
+    /// most half of the largest T.
     static constexpr int room_for_weights = 40;
     static unsigned ranks(const World& world) { return static_cast<unsigned>(world.size()); }
 
@@ -104,14 +105,15 @@ protected:
     Context policies_;
     Place place_;
     ReducerRun run_;
-    bool alone_ = false;   ///< the update uses this rank's own gradients, which no other rank sees
+    bool alone_ = false;   ///< the update uses only this rank's gradients, and no other rank sees them
     double scaled_by_ = 1; ///< the loss scale of this update
-    double divisor_ = 0;   ///< this update's sum of weights over all ranks, once they have agreed to make it
+    /// This update's sum of weights over all ranks; known once they have agreed to make the update.
+    double divisor_ = 0;
     Offence offence_;
-    int large_from_;     ///< elements below 2^this cannot make a sum overflow
-    bool large_ = false; ///< a rank has larger ones, or weights, so that the sums must be looked at
+    int large_from_;     ///< sums of elements below 2^large_from_ cannot overflow
+    bool large_ = false; ///< some rank has larger elements or weights: check the sums
     MicroBatchFacts* micro_ = nullptr;
-    Pass* pass_ = nullptr; ///< of this rank's micro-batch, while the model works on it
+    Pass* pass_ = nullptr; ///< the pass of this rank's micro-batch, while the model works on it
 };
 
 } // namespace detail

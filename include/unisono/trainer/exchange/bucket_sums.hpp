@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The sums of one bucket, or one unit, over the ranks: on all of them, or of each slice on its
-/// owner.
+/// Starts the sums of one bucket, or of one unit, over the ranks: on all ranks, or each slice on
+/// its owner.
 
 #include "unisono/group/operation.hpp"
 #include "unisono/reducer/reducer.hpp"
@@ -16,8 +16,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// `Owned`: slices may have owners. `values`, a std::span or DeviceSpan, are those of bucket b,
-/// which begins at `first` in the flat order.
+/// Starts to sum bucket b over the ranks. `Owned`: slices may have owners. `values`, a std::span or
+/// DeviceSpan, are the bucket's elements; the first one has index `first` in the flat order.
 template <bool Owned, class Run, class World, class Values>
 void start_bucket_sums(Run& run, World& world, const Extents& extents, std::size_t b, std::size_t first, Values values,
                        std::vector<Operation>& operations) {
@@ -44,15 +44,15 @@ void start_bucket_sums(Run& run, World& world, const Extents& extents, std::size
     }
 }
 
-/// The reducer that a compression gets for one bucket: its sums go where sums of plain numbers
-/// would go.
+/// The reducer that a compression uses for one bucket. It sums to the same ranks as without
+/// compression.
 template <bool Owned, class Run>
 struct BucketReduction {
     Run& run;
     const Extents& extents;
     std::size_t bucket;
-    std::size_t first;                  ///< of the bucket
-    std::vector<Operation>& operations; ///< those of all slices but the last
+    std::size_t first;                  ///< index of the bucket's first element in the flat order
+    std::vector<Operation>& operations; ///< the operations of all slices but the last
     template <class World, class Values>
     Operation sum(World& world, Values wire) {
         start_bucket_sums<Owned>(run, world, extents, bucket, first, wire, operations);

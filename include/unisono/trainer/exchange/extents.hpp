@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The parts into which owners cut the buckets, and the rank that updates each part.
+/// The slices into which owners cut the buckets, and the rank that updates each slice.
 
 #include "unisono/core/list.hpp"
 #include "unisono/layout/owners.hpp"
@@ -12,55 +12,56 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// As an owner: all ranks own the slice.
+/// As the value of an owner: all ranks own the slice.
 inline constexpr int every_rank = -1;
 
-/// A part of a bucket and its owner.
+/// A slice of a bucket and its owner.
 struct OwnedExtent {
     Slice slice = {};
     int owner = every_rank;
 };
 
-/// The extents of all buckets, found once. Buckets are added in their order.
+/// The slices of all buckets, computed once. Add buckets in their order.
 class Extents {
 public:
     Extents(int rank, int world) : rank_(rank), world_(world) { begin_.push_back(0); }
 
     void add(const Slice& bucket, const Owners& owners);
 
-    /// After the last bucket.
+    /// Call it after the last bucket.
     void close();
 
     [[nodiscard]] const List<OwnedExtent>& all() const { return all_; }
     [[nodiscard]] Part<const OwnedExtent> of_bucket(std::size_t b) const {
         return {all_.data() + begin_[b], begin_[b + 1] - begin_[b]};
     }
-    /// A rank owns elements that others do not own.
+    /// True if some elements have an owner.
     [[nodiscard]] bool cut() const { return cut_; }
-    /// Each element has one owner.
+    /// True if every element has one owner.
     [[nodiscard]] bool all_cut() const {
         for (const OwnedExtent& extent : all_)
             if (extent.owner == every_rank) return false;
         return !all_.empty();
     }
-    /// True if this rank updates the extent.
+    /// True if this rank updates the slice.
     [[nodiscard]] bool is_mine(const OwnedExtent& extent) const {
         return extent.owner == every_rank || extent.owner == rank_;
     }
-    /// True if this rank counts the extent in sums over ranks of what each owns: each element
-    /// counts once where slices are cut.
+    /// True if this rank adds the slice to a sum over the ranks. An element with one owner must be
+    /// counted once.
     [[nodiscard]] bool counts_here(const OwnedExtent& extent) const {
         return extent.owner == rank_ || (extent.owner == every_rank && (!cut_ || rank_ == 0));
     }
-    /// The elements that this rank updates, in flat order: also the order of the optimizer's state.
+    /// The elements that this rank updates, in flat order. The optimizer's state has the same
+    /// order.
     [[nodiscard]] const List<Slice>& owned() const { return owned_; }
     [[nodiscard]] std::size_t owned_count() const {
         std::size_t count = 0;
         for (const Slice& slice : owned_) count += slice.count;
         return count;
     }
-    /// If every rank owns a slice, in rank order: the slices' elements, so that one operation can
-    /// sum a bucket. Else empty.
+    /// The number of elements of each rank's slice of a bucket, in rank order, if every rank owns a
+    /// slice: then one operation can sum the bucket. Else empty.
     [[nodiscard]] std::span<const std::size_t> slice_counts(std::size_t b) const;
 
 private:
@@ -70,11 +71,11 @@ private:
     int rank_;
     int world_;
     List<OwnedExtent> all_;
-    List<std::size_t> begin_; ///< index of each bucket's first extent, and the end
+    List<std::size_t> begin_; ///< index of each bucket's first slice; one more entry for the end
     bool cut_ = false;
     List<Slice> owned_;
     List<std::size_t> slice_counts_;
-    List<std::size_t> slices_end_; ///< of each bucket
+    List<std::size_t> slices_end_; ///< end of each bucket in `slice_counts_`
 };
 
 } // namespace detail

@@ -1,21 +1,21 @@
 #pragma once
 
 /// \file
-/// The gradient in the course of an update: the sum over this rank's micro-batches, and then over
+/// The gradient during an update: first the sum over this rank's micro-batches, then the sum over
 /// the ranks.
 ///
-/// - With one micro-batch on this rank, the gradient stays in the model's own memory and is summed
-///   over the ranks in place. On a grid this holds only where each rank hosts at most one
-///   micro-batch, memory is mapped and the reducer combines all ranks' elements at once.
-/// - With several, or if the model's spans do not follow one another, each gradient is added to one
-///   array in flat order, of the type that travels (sums.hpp), and the model's memory is zeroed. So
-///   a replica's gradient is computed separately, whichever rank hosts it, and then added: the bits
-///   do not depend on the host. The same holds if the ranks do not map the model's memory: the
-///   array is memory of the group, and adding to it costs less than copying gradients there and
-///   sums back.
+/// - If this rank hosts one micro-batch, the gradient stays in the model's own memory and is summed
+///   over the ranks in place. On a grid this holds only if no rank hosts more than one micro-batch,
+///   memory is mapped, and the reducer combines all ranks' elements at once.
+/// - If this rank hosts several micro-batches, or the model's spans are not contiguous, each
+///   gradient is added to one array in flat order, of the type that travels (sums.hpp), and the
+///   model's memory is zeroed. So the gradient of a replica is computed separately, whichever rank
+///   hosts it, and then added: the bits do not depend on the host. The same holds if the ranks do
+///   not map the model's memory: the array is memory of the group, and adding to it costs less than
+///   copying gradients to the group's memory and sums back.
 ///
-/// After each update that was made the model's gradients are zero; otherwise they are zeroed before
-/// the next pass adds to them.
+/// After each update that was made, the model's gradients are zero. If an update is left out, they
+/// are zeroed before the next pass adds to them.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/standard.hpp"
@@ -44,7 +44,7 @@ public:
     GradientSum(const GradientSum&) = delete;
     GradientSum& operator=(const GradientSum&) = delete;
 
-    /// Starts an update: no gradient is there yet. `alone`: nothing will be summed over ranks.
+    /// Starts an update: no gradient is there yet. `alone`: nothing is summed over ranks.
     void begin(bool alone) {
         alone_ = alone;
         in_model_ = false;
@@ -53,14 +53,14 @@ public:
         multiplier_ = 1;
         sums_.begin();
     }
-    /// On a grid: no rank hosts more than one micro-batch in this update, all of them have this
-    /// weight, and so plain numbers travel.
+    /// For sums on a grid: no rank hosts more than one micro-batch in this update, and all of them
+    /// have this weight. So plain numbers travel.
     void expect_one(double multiplier) {
         straight_ = true;
         multiplier_ = multiplier;
     }
 
-    /// Before the model adds a micro-batch's gradient.
+    /// Call it before the model adds a micro-batch's gradient.
     void before_pass() {
         if (dirty_) flat_->zero_gradients(place_->arithmetic());
         dirty_ = true;
@@ -84,9 +84,10 @@ public:
         moved();
     }
 
-    /// Makes one bucket's sum over this rank's micro-batches ready to travel. Returns the array of
-    /// numbers in flat order that contains it; null if it lies in the model's memory in pieces, or
-    /// on a grid in `array()`. `last`: of the update's buckets.
+    /// Prepares one bucket's sum over this rank's micro-batches for the sum over the ranks. Returns
+    /// the array of numbers in flat order that contains the bucket. Returns null if the bucket is
+    /// in the model's memory and not contiguous, or is in `array()` as integers on a grid. `last`:
+    /// this is the update's last bucket.
     T* settle(const Slice& bucket, bool last) {
         if constexpr (!on_grid) {
             if (!in_array_ && (alone_ || in_place_)) return settle_in_model(bucket);
@@ -106,20 +107,22 @@ public:
         if (array_.empty()) array_ = place_->template allocate<Sum>(flat_->count());
         return array_.data();
     }
-    /// Starts to sum, on the grid, numbers that `settle` returned. `owner`: below 0, all ranks.
+    /// Starts to sum, on the grid, numbers that `settle` returned. `owner`: the rank that gets the
+    /// sum; below 0: all ranks.
     Operation sum_straight(T* values, const Slice& slice, int owner) {
         const std::span<T> data(values + slice.first, slice.count);
         return sums_.sum_straight(*world_, data, slice.first, multiplier_, owner);
     }
 
     /// True if the optimizer finds this update's gradient in the model's memory; `left_over` is the
-    /// factor that must still be applied.
+    /// factor that the optimizer must still apply.
     [[nodiscard]] bool in_place() const { return on_grid ? !straight_ || in_place_ : !in_array_; }
     [[nodiscard]] double left_over() const { return !on_grid && alone_ && in_place() && in_model_ ? multiplier_ : 1; }
     [[nodiscard]] T* at(const Stretch<T>& stretch) { return in_place() ? stretch.gradients : numbers() + stretch.flat; }
-    /// The array in the group's memory, if this update's numbers are there; else null.
+    /// The array in the group's memory, if it holds this update's numbers; else null.
     [[nodiscard]] T* numbers_in_use() { return in_place() ? nullptr : numbers(); }
-    /// Turns the sum of these elements into numbers where the optimizer reads them.
+    /// Converts the sum of these elements to numbers, and writes them where the optimizer reads
+    /// them.
     void prepare([[maybe_unused]] std::size_t flat, [[maybe_unused]] T* to, [[maybe_unused]] std::size_t count) {
         if constexpr (on_grid) {
             if (straight_ && world_->size() > 1) return;
@@ -141,7 +144,7 @@ public:
     }
 
 private:
-    /// A world of one has no peers that must see the memory: memory in pieces is sufficient.
+    /// A world of one has no peers that must see the memory, so it need not be contiguous.
     [[nodiscard]] bool can_sum_in_model() const {
         if (world_->size() == 1) return true;
         if (!flat_->contiguous()) return false;
@@ -187,14 +190,14 @@ private:
         return world_->size() > 1 ? flat_->stretches().front().gradients : nullptr;
     }
 
-    /// Not inlined: an update of one micro-batch does not need it, and stays small.
+    /// Not inlined, so that an update of one micro-batch, which does not call it, stays small.
     [[gnu::noinline]] void drain(const Slice& slice) {
         Sum* const to = array();
         const auto take = [&](std::size_t p, const Stretch<T>& one) {
             if (in_array_) sums_.template take<true>(p, to + one.flat, one.gradients, one.count, multiplier_);
             else sums_.template take<false>(p, to + one.flat, one.gradients, one.count, multiplier_);
         };
-        if constexpr (on_grid) flat_->visit_by_parameter(slice, take); // each has its own
+        if constexpr (on_grid) flat_->visit_by_parameter(slice, take); // each parameter has its own grid
         else flat_->visit(slice, [&](const Stretch<T>& one) { take(0, one); });
     }
 
@@ -204,11 +207,11 @@ private:
     Sums sums_;
     bool in_place_; ///< one micro-batch's gradient is summed in the model's memory
     typename Place::template Array<Sum> array_;
-    typename Place::template Array<T> numbers_; ///< numbers that travel, where `array_` has none
+    typename Place::template Array<T> numbers_; ///< numbers that travel, if `array_` has integers
     bool alone_ = false;                        ///< nothing is summed over ranks in this update
     bool straight_ = false;                     ///< numbers are summed on the grid
     bool in_model_ = false;                     ///< the model's memory holds a gradient of this update
-    bool in_array_ = false;                     ///< the array does
+    bool in_array_ = false;                     ///< `array()` holds a gradient of this update
     bool dirty_ = false;                        ///< the model's memory may not be zero
     double multiplier_ = 1;                     ///< weight of the gradient in the model's memory
 };

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Converts gradients to images on a grid, and sums of images to numbers, on the host and on
-/// devices.
+/// Converts gradients to integers on a grid, and sums of these integers back to numbers, on the
+/// host and on devices.
 
 #include "unisono/arithmetic/narrow_grid.hpp"
 #include "unisono/trainer/place.hpp"
@@ -16,16 +16,16 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// `need(parameter, exponent)` is called with the exponent that each parameter needed: here at
-/// once, on devices by `tell`.
+/// Calls need(parameter, exponent) with the exponent that each parameter needed. The host calls it
+/// at once; a device calls it in `tell`.
 template <class Place, class T, class I>
 class GridImageKernels {
 public:
     GridImageKernels(const Place&, std::size_t) {}
 
     void begin() {}
-    /// images[i] = weight * from[i] on the grid of that exponent, or is added to it; sets `from` to
-    /// zero.
+    /// images[i] = weight * from[i] on the grid with this exponent, or adds it to images[i]. Sets
+    /// `from` to zero.
     template <bool Add, class Need>
     void image(std::size_t parameter, I* images, T* from, std::size_t count, double weight, std::int32_t exponent,
                Need&& need) {
@@ -48,7 +48,7 @@ public:
     [[nodiscard]] static constexpr std::size_t bytes() { return 0; }
 };
 
-/// The greatest magnitude of each parameter stays on the device until it is asked for, or the
+/// The greatest magnitude of each parameter stays on the device until `tell` reads it, or until the
 /// weight changes.
 template <class Place, class T, class I>
     requires(Place::on_device)
@@ -96,7 +96,7 @@ private:
     const Place* place_;
     typename Place::template Array<std::uint64_t> largest_;
     bool noted_ = false;
-    double weight_ = 1; ///< of all that was noted
+    double weight_ = 1; ///< the weight of all gradients that were noted
 };
 
 } // namespace detail

@@ -1,12 +1,12 @@
 #pragma once
 
 /// \file
-/// The grids on which gradients are summed, and how they follow the gradients.
+/// The grids on which gradients are summed, and the rule by which they follow the gradients.
 ///
-/// Each parameter has a grid of its own: a parameter with small gradients loses nothing to one with
-/// large ones, and buckets play no part. The grid follows the range of the parameter's gradients by
-/// a rule on numbers that all ranks know alike: the greatest exponent that any micro-batch needed,
-/// which does not depend on the hosts.
+/// Each parameter has a grid of its own, so a parameter with small gradients loses no precision to
+/// one with large gradients, and buckets do not matter. The grid follows the range of the
+/// parameter's gradients. The rule uses only a number that is the same on all ranks: the greatest
+/// exponent that any micro-batch needed, which does not depend on the hosts.
 
 #include "unisono/arithmetic/narrow_grid.hpp"
 #include "unisono/collective/all_reduce.hpp"
@@ -26,7 +26,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The grids of all parameters, and how they change.
+/// The grids of all parameters.
 class GridRange {
 public:
     static constexpr std::int32_t unknown = Grid::nothing; ///< no gradient other than zero has been seen
@@ -52,8 +52,8 @@ public:
         return no_offender;
     }
 
-    /// Combines all ranks' needs. The exponent must be above them by `more` for all addends to fit
-    /// (GridImages). False if a parameter's grid is too fine for them.
+    /// Takes the maximum of all ranks' needs. A grid's exponent must exceed it by `more` bits for
+    /// all addends to fit (GridImages). Returns false if a parameter's grid is too fine.
     template <class World>
     bool agree(World& world, std::int32_t more) {
         if (world.size() > 1) all_reduce(world, needed_, Max{});
@@ -68,8 +68,8 @@ public:
         return misfit_ == no_offender;
     }
 
-    /// After an update: `headroom` above what was needed, but at most one bit finer than before;
-    /// unchanged where all gradients were zero.
+    /// Moves the grids after an update to `headroom` bits above what was needed, but by at most one
+    /// bit towards finer steps. Keeps a grid if all gradients of its parameter were zero.
     void follow() {
         for (std::size_t p = 0; p < needed_.size(); ++p) {
             if (needed_[p] == Grid::nothing) continue;
@@ -77,7 +77,7 @@ public:
             set(p, exponents_[p] == unknown ? wanted : std::max(wanted, exponents_[p] - 1));
         }
     }
-    /// After a misfit: grids that were too fine get their headroom; the others stay.
+    /// After a misfit: gives grids that were too fine their headroom, and keeps the others.
     void widen() {
         if (misfit_ == no_offender) return;
         for (std::size_t p = 0; p < needed_.size(); ++p) {
@@ -86,8 +86,8 @@ public:
         }
     }
 
-    /// E such that every element of the sum of `micro_batches` micro-batches is below 2^E; after
-    /// `agree` the same on all ranks.
+    /// Returns E such that every element of the sum of `micro_batches` micro-batches is below 2^E.
+    /// After `agree` it is the same on all ranks.
     [[nodiscard]] std::int32_t above_sums(std::int64_t micro_batches) const {
         std::int32_t most = Grid::nothing;
         for (const std::int32_t needed : needed_) most = std::max(most, needed);
@@ -96,12 +96,13 @@ public:
 
     [[nodiscard]] bool fits() const { return misfit_ == no_offender; }
     [[nodiscard]] std::size_t misfit() const { return misfit_; } ///< the first parameter whose grid was too fine
-    [[nodiscard]] bool only_new() const { return only_new_; }    ///< and no grid was known for any of these
+    /// No grid was known yet for any parameter whose grid was too fine.
+    [[nodiscard]] bool only_new() const { return only_new_; }
 
     [[nodiscard]] std::span<const GridStretch> stretches() const { return stretches_; }
-    /// The run's state: one exponent per parameter, `unknown` at first.
+    /// Part of the run's state: one exponent per parameter, `unknown` at first.
     [[nodiscard]] std::span<const std::int32_t> exponents() const { return exponents_; }
-    /// None: as at first.
+    /// Empty: no grid is known, as at first.
     void restore(std::span<const std::int32_t> saved) {
         if (saved.empty()) {
             std::fill(exponents_.begin(), exponents_.end(), unknown);
@@ -136,8 +137,8 @@ private:
     bool only_new_ = false;
 };
 
-/// How far above the needed exponent a grid (in terms of 64-bit images, whose step is 2^(exponent -
-/// 51)) must be for `addends` addends to fit into images of type I.
+/// The headroom in bits that a grid of integers I needs, so that a sum of `addends` numbers does
+/// not overflow. Exponents are those of 64-bit grids, whose step is 2^(exponent - 51).
 template <class I>
 struct GridImages;
 template <>

@@ -1,10 +1,11 @@
 #pragma once
 
 /// \file
-/// Sums of gradients on a grid. A gradient becomes an *image* of integers, 8 bytes per element or
-/// 4. Any schedule sums images, which become numbers where the optimizer needs them, piece by piece
-/// in the first-level cache. Where numbers are summed straight from mapped memory, the sums are
-/// made on the same grid, for the same bits, so that all ranks may choose either.
+/// Sums of gradients on a grid. A gradient becomes integers on a grid (called images in the code),
+/// of 8 or 4 bytes per element. Any schedule sums the integers. They become numbers where the
+/// optimizer needs them, chunk by chunk in the first-level cache. If numbers are summed directly
+/// from mapped memory, the sums use the same grid and give the same bits, so all ranks may choose
+/// either way.
 
 #include "unisono/arithmetic/grid.hpp"
 #include "unisono/collective/reproducible_sum.hpp"
@@ -21,7 +22,7 @@ namespace detail {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// Wraps around where the grid is too fine, which all ranks detect later.
+/// If the grid is too fine, the addition wraps around; all ranks detect that later.
 template <class I>
 struct AddImage {
     UNISONO_INLINE void operator()(I& sum, const I& one) const {
@@ -32,7 +33,7 @@ struct AddImage {
 
 UNISONO_NO_CONTRACTION_END
 
-/// As FloatSums (sums.hpp). `I`: the type of images.
+/// Has the interface of FloatSums (sums.hpp). `I`: the integer type.
 template <class T, class I, class Place>
 class GridSums {
 public:
@@ -60,32 +61,33 @@ public:
     }
     void add(std::span<I> sum, std::span<const I> one) const { place_->arithmetic().apply(AddImage<I>{}, sum, one); }
     void set(std::span<I> sum, std::span<const I> one) const { place_->arithmetic().copy(sum, one); }
-    /// The numbers of one parameter.
+    /// Converts the integers of one parameter to numbers.
     const T* numbers(std::size_t parameter, const I* images, T* to, std::size_t count) const {
         kernels_.numbers(to, images, count, range_.stretches()[parameter].exponent);
         return to;
     }
-    /// The numbers of `count` elements from `flat` on in the flat order, whichever parameters they
-    /// belong to.
+    /// Converts `count` elements from `flat` on in the flat order to numbers, whichever parameters
+    /// they belong to.
     void numbers_from(std::size_t flat, const I* images, T* to, std::size_t count) const {
         map(flat, 1).visit(0, count, [&](std::size_t at, std::size_t n, std::int32_t exponent) {
             kernels_.numbers(to + at, images + at, n, exponent);
         });
     }
 
-    // --- numbers that are summed straight, on the host ---
+    // --- numbers that are summed directly from mapped memory, on the host ---
 
     /// Notes a gradient of this parameter that will be summed.
     void note(std::size_t parameter, std::span<const T> gradient, double weight) {
         range_.need(parameter, needed_exponent(gradient, weight));
     }
-    /// `owner`: below 0, all ranks. `data` begin at `flat` in the flat order.
+    /// `owner`: the rank that gets the sum; below 0: all ranks. `data` begin at `flat` in the flat
+    /// order.
     template <class World>
     Operation sum_straight(World& world, std::span<T> data, std::size_t flat, double weight, int owner) const {
         return world.handle(owner < 0 ? start_sum_on_grid<Collective::all_reduce>(world, data, map(flat, weight))
                                       : start_sum_on_grid<Collective::reduce>(world, data, map(flat, weight), owner));
     }
-    /// The sum over one rank.
+    /// The sum over one rank: rounds the numbers to the grid.
     void round_alone(std::size_t flat, T* values, std::size_t count, double weight) const {
         map(flat, weight).visit(0, count, [&](std::size_t at, std::size_t n, std::int32_t exponent) {
             round_to_grid(std::span<T>(values + at, n), weight, Grid{exponent});

@@ -1,14 +1,15 @@
 #pragma once
 
 /// \file
-/// The unit of what a compression leaves over.
+/// The scale of what a compression leaves over.
 ///
-/// A gradient is a weighted sum, times the loss scale, that the optimizer's pass divides by the
-/// weights of all ranks and by the scale. What is left over of it in one update is sent in another,
-/// which divides by other weights and another scale. So it is multiplied by their ratio. The loss
-/// scale is known before a bucket travels, the weights of all ranks are not: until then this rank's
-/// micro-batches stand for them, which are right where the windows of all ranks have changed alike.
-/// The rest is corrected when all ranks have agreed (compression/compression.hpp).
+/// A gradient is a weighted sum, times the loss scale. The optimizer's pass divides it by the sum
+/// of the weights of all ranks and by the loss scale. The remainder of one update is sent in the
+/// next, which divides by another sum of weights and another loss scale. So the remainder is
+/// multiplied by the ratio of the two divisors. The loss scale is known before a bucket travels,
+/// the sum of weights is not. Until then the number of this rank's micro-batches serves as an
+/// estimate. It is exact if all ranks' windows changed by the same factor. Once all ranks have
+/// agreed on the weights, the estimate is corrected (compression/compression.hpp).
 
 #include "unisono/core/config.hpp"
 
@@ -17,8 +18,8 @@ namespace detail {
 
 class LeftOverUnit {
 public:
-    /// The buckets of an update begin to travel: `micro_batches` of this rank. Returns by how much
-    /// to multiply what earlier updates have left over.
+    /// Call it before the first bucket of an update travels. `micro_batches`: of this rank. Returns
+    /// the factor for what earlier updates have left over.
     double expect(double micro_batches, double loss_scale) {
         now_ = {micro_batches, loss_scale, 0};
         begun_ = true;
@@ -27,7 +28,7 @@ public:
         expected_ = both ? micro_batches / last_.micro_batches : 1;
         return expected_ * (loss_scale / last_.loss_scale);
     }
-    /// The weights of all ranks are known. Returns what the factor still lacks.
+    /// Call it when the weights of all ranks are known. Returns the correction of the factor.
     double settle(double divisor) {
         if (!begun_) return 1;
         begun_ = false;
@@ -36,7 +37,7 @@ public:
         last_.divisor = divisor;
         return lacks;
     }
-    /// Nothing is left over any more.
+    /// Forgets the remainder.
     void forget() {
         begun_ = false;
         last_ = {};
@@ -44,13 +45,13 @@ public:
 
 private:
     struct Unit {
-        double micro_batches = 0; ///< of this rank
+        double micro_batches = 0; ///< number of this rank's micro-batches
         double loss_scale = 1;
-        double divisor = 0; ///< of all ranks
+        double divisor = 0; ///< the sum of all ranks' weights
     };
-    Unit last_; ///< of what is left over
+    Unit last_; ///< the scale of the remainder
     Unit now_;
-    double expected_ = 1; ///< ratio of the divisors
+    double expected_ = 1; ///< estimated ratio of the divisors
     bool begun_ = false;
 };
 

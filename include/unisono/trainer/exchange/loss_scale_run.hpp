@@ -27,8 +27,8 @@ public:
     /// True if this update was left out and the scale lowered.
     [[nodiscard]] bool backed_off() const { return backed_off_; }
 
-    /// Refuses a model that does not ask for the scale: its gradients would be divided by a factor
-    /// that it never applied.
+    /// Refuses a model that does not ask for the loss scale: its gradients would be divided by a
+    /// scale that the model did not apply.
     void check(const Pass& pass) const {
         if (!Policy::scales || pass.asked_for_scale()) return;
         refuse_input({Policy::name,

@@ -15,24 +15,24 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The first offender of the lowest rank that has one, or of the sums over all ranks; the same on
-/// all ranks.
+/// The first offender on the lowest rank that has one, or the first offender among the sums over
+/// all ranks. The same on all ranks.
 struct Offence {
     int rank = -1;
     std::size_t parameter = 0;
     bool loss = false;      ///< the loss, not a parameter
     bool elsewhere = false; ///< in another part of the model, on ranks of another group
-    bool sum = false;       ///< each rank's gradient is finite, and their sum is not: no rank's
+    bool sum = false;       ///< each rank's gradient is finite, but their sum is not: no rank is to blame
 
     [[nodiscard]] bool any() const { return rank >= 0 || sum; }
 
-    /// Of several on one rank, the first parameter counts, before the loss.
+    /// If a rank has several offences, the first parameter counts; the loss counts last.
     void note(const Offence& found) {
         if (rank < 0 || (!found.loss && (loss || found.parameter < parameter))) *this = found;
     }
 };
 
-/// Combines all ranks' offences (rank below 0: none) to that of the lowest rank that has one.
+/// Replaces each rank's offence (rank below 0: none) by that of the lowest rank that has one.
 /// Collective.
 template <class World>
 void agree_on_offence(World& world, Offence& offence) {
@@ -50,8 +50,8 @@ void agree_on_offence(World& world, Offence& offence) {
     }
 }
 
-/// The first parameter with a sum that is not finite, where ranks have looked at different sums
-/// (or no_offender). Collective.
+/// Each rank has looked at other sums. Returns the first parameter with a sum that is not finite on
+/// any rank, or no_offender. Collective.
 template <class World>
 std::size_t agree_on_sums(World& world, std::size_t parameter) {
     const std::array<std::uint64_t, 1> mine = {parameter};

@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// An update by owners over mapped memory, without operations for its data: between two flags each
-/// owner reads the gradients of all ranks and writes their parameters, chunk by chunk, so that a
-/// chunk is summed, updated and published while it is in the first-level cache.
+/// An update by owners over mapped memory, without operations for the data. Between two
+/// synchronisations each owner reads the gradients of all ranks and writes the parameters of all
+/// ranks, chunk by chunk. So a chunk is summed, updated and published while it is in the
+/// first-level cache.
 
 #include "unisono/arithmetic/kernels.hpp"
 #include "unisono/collective/all_reduce.hpp"
@@ -25,7 +26,7 @@ class PeersMemory {
 public:
     explicit PeersMemory(World& world) : world_(&world) {}
 
-    /// Collective. `seen`: the peers see this rank's parameters, which are in one piece.
+    /// Collective. `seen`: the peers map this rank's parameters, which are contiguous.
     void agree(bool seen) {
         std::array<std::int32_t, 1> all = {seen ? 1 : 0};
         all_reduce(*world_, all, Few<Min>{});
@@ -36,8 +37,8 @@ public:
     }
     [[nodiscard]] bool usable() const { return usable_; }
 
-    /// Returns when the gradients of all ranks are complete: arrays in flat order, in memory that
-    /// the peers see. Collective.
+    /// Waits until the gradients of all ranks are complete. Both arrays are in flat order, in
+    /// memory that the peers map. Collective.
     void open(T* gradients, T* parameters) {
         const std::array<std::int64_t, 2> own = {reinterpret_cast<std::int64_t>(gradients),
                                                  reinterpret_cast<std::int64_t>(parameters)};
@@ -57,7 +58,7 @@ public:
         touch(count, 0, [&] { combine_kernel<Sum, T>(nullptr, sources_.data(), sources_.size(), &target, 1, count); });
     }
 
-    /// Writes elements of this rank's parameters to those of all others.
+    /// Writes elements of this rank's parameters to the parameters of all other ranks.
     void publish(std::size_t first, std::size_t count) {
         const T* const from = views_[me()].parameters + first;
         touch(0, count, [&] {
@@ -66,8 +67,8 @@ public:
         });
     }
 
-    /// Returns when no rank accesses this rank's memory any more, and all parameters are those of
-    /// their owners. Collective.
+    /// Waits until no rank accesses this rank's memory any more, and all parameters have their
+    /// owners' values. Collective.
     void close() { barrier(*world_); }
 
 private:
@@ -78,8 +79,8 @@ private:
 
     [[nodiscard]] std::size_t me() const { return static_cast<std::size_t>(world_->rank()); }
 
-    /// Runs `body`, unless the world has ended. It reads `read` elements of each peer and writes
-    /// `written`. \throws error the world's first fault
+    /// Runs `body`, unless the world has ended. `read`, `written`: elements that `body` reads and
+    /// writes of each peer, for the count of traffic. \throws error the world's first fault
     template <class Body>
     void touch(std::size_t read, std::size_t written, Body&& body) {
         {
@@ -97,7 +98,7 @@ private:
 
     World* world_;
     bool usable_ = false;
-    List<View> views_; ///< of all ranks, where this rank finds them
+    List<View> views_; ///< the arrays of all ranks, at their addresses in this process
     List<std::int64_t> addresses_;
     List<const std::byte*> sources_;
 };

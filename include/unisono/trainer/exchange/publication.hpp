@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// How the parameters that each owner has updated reach all ranks.
+/// Sends the parameters that each owner has updated to all ranks.
 
 #include "unisono/group/operation.hpp"
 #include "unisono/trainer/exchange/extents.hpp"
@@ -15,11 +15,11 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Owners publish from the model's memory if it is in one piece and the peers map it. Otherwise
-/// they publish from an array in the group's memory, to which parameters are copied chunk by chunk
-/// after the optimizer, from the first-level cache. The array of the gradient's sum serves for
-/// that, as a chunk's gradient is not needed any more. Other ranks receive into the model if it is
-/// in one piece.
+/// Owners publish directly from the model's memory if it is contiguous and the peers map it.
+/// Otherwise they publish from an array in the group's memory, to which each chunk of parameters is
+/// copied after the optimizer, while it is in the first-level cache. The array of the gradient's
+/// sum serves for that, since a chunk's gradient is not needed any more. Other ranks receive into
+/// the model if its memory is contiguous.
 template <class World, class T, class Place>
 class Publication {
 public:
@@ -28,18 +28,18 @@ public:
     Publication(const Publication&) = delete;
     Publication& operator=(const Publication&) = delete;
 
-    /// True if the model's parameters are in one piece, which the peers see.
+    /// True if the model's parameters are contiguous and the peers map them.
     [[nodiscard]] bool from_model() const { return from_model_; }
 
-    /// Before the optimizer runs. `gradient`: the array of the gradient, or null where it lies in
-    /// the model's memory.
+    /// Call it before the optimizer runs. `gradient`: the array of the gradient, or null if the
+    /// gradient is in the model's memory.
     void begin(T* gradient) {
         if (from_model_) return;
         if (gradient == nullptr && own_.empty()) own_ = place_->template allocate<T>(flat_->count());
         array_ = gradient != nullptr ? gradient : own_.data();
     }
 
-    /// The optimizer has updated `n` elements from `flat` on.
+    /// Notes that the optimizer has updated `n` elements from `flat` on.
     void note(std::size_t flat, const T* parameters, std::size_t n) {
         if (array_ != nullptr) copy(array_ + flat, parameters, n);
     }
@@ -57,7 +57,7 @@ public:
         }
     }
 
-    /// All operations are done.
+    /// Call it when all operations are done.
     void finish(Part<const OwnedExtent> extents) {
         if (Place::has_image || !flat_->contiguous()) {
             for (const OwnedExtent& extent : extents) {
@@ -86,7 +86,7 @@ private:
     const FlatModel<T>* flat_;
     const Place* place_;
     bool from_model_;
-    T* array_ = nullptr; ///< of this update, in flat order
+    T* array_ = nullptr; ///< this update's array, in flat order
     typename Place::template Array<T> own_;
 };
 

@@ -1,18 +1,18 @@
 #pragma once
 
 /// \file
-/// How gradients become sums. Models whose memory is whole (gradient_sum.hpp) and models in units
-/// (units/gradients.hpp) use the same sums:
-/// - `FloatSums`: the gradients travel and are kept as they are.
-/// - `CastSums`: narrower floats travel, and the gradients are kept as they are. For models in
-///   units; for other models the compression's run travels instead.
+/// Policies by which gradients become sums. Models whose memory is whole (gradient_sum.hpp) and
+/// models in units (units/gradients.hpp) use the same types:
+/// - `FloatSums`: gradients travel, and are kept, as they are.
+/// - `CastSums`: narrower floats travel; gradients are kept as they are. For models in units only;
+///   for other models the compression's run does this.
 /// - `GridSums`: integers on a grid travel and are kept (grid_sums.hpp).
 ///
-/// Sums have `Sum`, the type that travels, and `Kept`, the type in which earlier micro-batches are
-/// kept. `take<Add>` adds a gradient to a sum and zeroes the gradient; `encode` makes a gradient
-/// ready to travel; `add` and `set` keep a sum that has arrived; `numbers` converts a sum to
-/// numbers. After the micro-batches, `first_not_finite` and `agree` say whether the sums are valid;
-/// then comes `follow` or, where they are not, `widen`.
+/// These types have `Sum`, the type that travels, and `Kept`, the type in which the sum of earlier
+/// micro-batches is kept. `take<Add>` adds a gradient to a sum and zeroes the gradient. `encode`
+/// prepares a gradient to travel. `add` and `set` keep a sum that has arrived. `numbers` converts a
+/// sum to numbers. After the micro-batches, `first_not_finite` and `agree` say whether the sums are
+/// valid. If they are, `follow` is called; otherwise `widen`.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/standard.hpp"
@@ -26,7 +26,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// `Place`: the trainer's, whose memory holds everything.
+/// `Place`: the trainer's, see trainer/place.hpp. It allocates all memory.
 template <class T, class Place>
 class FloatSums {
 public:
@@ -39,8 +39,8 @@ public:
     FloatSums(const Place& place, const Layout&, const Policy&) : place_(&place) {}
 
     static constexpr void begin() {}
-    /// sum[i] = weight * from[i], or is added to it; sets `from` to zero. In chunks that fit the
-    /// first-level cache.
+    /// sum[i] = weight * from[i], or adds it to sum[i]. Sets `from` to zero. Works in chunks that
+    /// fit the first-level cache.
     template <bool Add>
     void take(std::size_t, T* sum, T* from, std::size_t count, double weight) const {
         const auto& on = place_->arithmetic();
@@ -52,7 +52,7 @@ public:
             on.zero(one);
         }
     }
-    /// `from` and `to` are the same memory.
+    /// `from` and `to` must be the same memory.
     void encode(std::size_t, std::span<T> from, T*, double weight) const {
         if (weight != 1) place_->arithmetic().scale(from, weight);
     }
@@ -73,14 +73,14 @@ protected:
     const Place* place_;
 };
 
-/// The wire of a cast (compression/cast.hpp).
+/// The wire format of a cast (compression/cast.hpp).
 template <class T, class Place, class Compression>
 class CastSums : public FloatSums<T, Place> {
 public:
     using Sum = typename Compression::Wire;
     static constexpr bool in_place = false;
 
-    /// \throws error bad_input: the policy would keep what encoding leaves over
+    /// \throws error bad_input: the policy keeps what the encoding leaves over
     template <class Policy>
     CastSums(const Place& place, const Layout& layout, const Policy& policy, const Compression& compression, int ranks)
         : FloatSums<T, Place>(place, layout, policy), ranks_(ranks) {

@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// The store of a model whose memory is whole on every rank. Its gradient travels in buckets, each
-/// as soon as the backward pass has filled it. The sums go to all ranks, or to owners of slices,
-/// which publish the parameters that they have updated.
+/// The store of a model whose memory is whole on every rank. The gradient travels in buckets, each
+/// as soon as the backward pass has filled it. The sums go to all ranks, or to the owners of
+/// slices, which update their parameters and publish them.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
@@ -33,8 +33,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Which buckets are complete, as the backward pass reports that its parameters' gradients are
-/// ready.
+/// Tracks which buckets are complete while the backward pass reports gradients as ready.
 class Readiness {
 public:
     explicit Readiness(const Layout& layout) : layout_(&layout) {
@@ -42,7 +41,7 @@ public:
         ready_in_.resize(layout.parameters());
     }
 
-    /// Starts a pass: nothing is ready yet.
+    /// Starts a pass: no gradient is ready yet.
     void expect();
     /// Returns the parameter's bucket; Layout::none for one without elements. \throws error
     /// bad_input: no such parameter, or twice
@@ -70,13 +69,13 @@ public:
 
     [[nodiscard]] const FlatModel<T>& flat() const { return flat_; }
     [[nodiscard]] const Extents& extents() const { return extents_; }
-    /// Starts to sum elements in memory of `place().allocate` over all ranks.
+    /// Starts to sum elements over all ranks. Their memory comes from `place().allocate`.
     [[nodiscard]] Operation start_sum(T* values, std::size_t count) {
         place_.order();
         return run_.sum(*world_, place_.view(values, count));
     }
     [[nodiscard]] auto& wire() { return wire_; }
-    /// Drops what earlier updates have left here: another training goes on.
+    /// Drops what earlier updates have left over, because another training continues here.
     void restart() {
         if constexpr (Base::compresses) {
             restart_compression(wire_);
@@ -89,8 +88,8 @@ public:
     /// Bytes beside the model's own and the optimizer's: arrays of gradients and parameters.
     [[nodiscard]] std::size_t image_bytes() const { return gradient_.bytes() + publication_.bytes() + wire_.bytes(); }
 
-    /// For sums on a grid: each rank hosts at most one micro-batch of this update, as all ranks
-    /// know.
+    /// For sums on a grid: all ranks know that each of them hosts at most one micro-batch of this
+    /// update.
     void expect_one() {
         if constexpr (straight)
             gradient_.expect_one(policies_.weighing.share({.samples = 1, .tokens = 0, .kind = kind_}).multiplier);
@@ -98,8 +97,8 @@ public:
 
     // --- the part of an update that moves numbers ---
 
-    /// Starts to sum the buckets that the backward pass has not started already, in bucket order;
-    /// does not wait.
+    /// Starts to sum the buckets that the backward pass has not started yet, in bucket order; does
+    /// not wait.
     void start() {
         for (; next_bucket_ < bucket_count(); ++next_bucket_) start_bucket(next_bucket_);
     }
@@ -166,9 +165,10 @@ protected:
     // --- the update ---
 
     [[nodiscard]] double left_over() const { return gradient_.left_over(); }
-    /// visit(parameter, flat, values, n): the sum of the gradients, each element on one rank if
-    /// slices have owners, else on all. Sums on a grid become numbers here, and peers' gradients a
-    /// sum, so that they are read only once more.
+    /// Calls visit(parameter, flat, values, n) for the sum of the gradients: for each element on
+    /// one rank if slices have owners, else on all ranks. It also converts sums on a grid to
+    /// numbers, and sums gradients in peers' memory, so that later passes read each element only
+    /// once more.
     template <class Visit>
     void each_gradient(Visit&& visit) {
         const bool touches = open_peers();
@@ -186,12 +186,12 @@ protected:
         }
         prepared_ = true;
     }
-    /// An upper bound of the calls of `visit` on a device.
+    /// An upper bound of the number of calls of `visit` on a device.
     [[nodiscard]] std::size_t most_gradients() const { return flat_.layout().parameters() + extents_.all().size(); }
 
-    /// visit(state, n, parameters, gradients) for what this rank updates: `state` counts owned
-    /// elements. In chunks that stay in the first-level cache until they are published and their
-    /// gradients have been zeroed.
+    /// Calls visit(state, n, parameters, gradients) for the elements that this rank updates.
+    /// `state`: index among owned elements. Works in chunks that stay in the first-level cache
+    /// until they are published and their gradients are zeroed.
     template <class Visit>
     void each_owned(Visit&& visit) {
         const bool in_place = gradient_.in_place();
@@ -199,7 +199,7 @@ protected:
         if constexpr (Context::owned) {
             if (extents_.cut() && !touches) publication_.begin(gradient_.numbers_in_use());
         }
-        const bool zero_all = in_place && extents_.cut(); // other ranks' slices hold unused values
+        const bool zero_all = in_place && extents_.cut(); // other ranks' slices hold values that are not used
         std::size_t state = 0;
         for (const Slice& slice : extents_.owned()) {
             flat_.visit(slice, [&](const Stretch<T>& stretch) {
@@ -215,7 +215,7 @@ protected:
                 state += stretch.count;
             });
         }
-        if (touches) return; // the others may still read
+        if (touches) return; // other ranks may still read the gradients
         if (zero_all) flat_.zero_gradients(place_.arithmetic());
         gradient_.clean();
     }
@@ -242,14 +242,16 @@ protected:
     }
 
 private:
-    /// Makes numbers of this update's sums, where the optimizer reads them, unless they are there.
+    /// Converts this update's sums to numbers where the optimizer reads them, unless that was done
+    /// before.
     void prepare(std::size_t flat, T* gradients, std::size_t n, [[maybe_unused]] bool touches) {
         if (prepared_) return;
         gradient_.prepare(flat, gradients, n);
         if constexpr (may_touch_peers)
             if (touches) peers_.sum(flat, n);
     }
-    /// True if this update reads the peers' gradients and writes their parameters; they are there.
+    /// True if this update reads the peers' gradients and writes their parameters. Opens their
+    /// memory then.
     [[nodiscard]] bool open_peers() {
         if (!touches_peers()) return false;
         if constexpr (may_touch_peers) {
@@ -267,7 +269,7 @@ private:
 
     void ready(std::size_t parameter) {
         if (parameter != Pass::no_parameter) note_ready(parameter);
-        if (next_bucket_ != 0) world_->progress(); // operations in flight need this rank, too: to pass on, to add
+        if (next_bucket_ != 0) world_->progress(); // operations in flight need this rank to forward and add
     }
 
     void note_ready(std::size_t parameter) {
@@ -277,8 +279,9 @@ private:
         while (next_bucket_ < bucket_count() && readiness_.complete(next_bucket_)) start_bucket(next_bucket_++);
     }
 
-    /// Refuses tokens that the model counted after a `ready`, where its gradient may have travelled
-    /// with another weight: on any number of ranks, whether it has travelled or not.
+    /// Refuses tokens that the model counts after a `ready`, because its gradient may have
+    /// travelled with another weight by then. The call is refused on any number of ranks, whether
+    /// the gradient has travelled or not.
     void check_tokens(double multiplier) {
         const std::size_t first = this->pass_->first_ready();
         if (first == Pass::no_parameter || this->pass_->tokens_when_ready() == this->micro_->tokens) return;
@@ -289,7 +292,7 @@ private:
                           ": tokens were counted after the first gradient was complete; expected all before it"});
     }
 
-    /// Makes a bucket's gradient ready to travel, inspects it, and starts to sum it.
+    /// Prepares a bucket's gradient to travel, lets the guard look at it, and starts to sum it.
     void start_bucket(std::size_t b) {
         const Slice bucket = flat_.bucket(b);
         if constexpr (inspects_parts) {
@@ -319,7 +322,7 @@ private:
         }
     }
 
-    /// Brings what the compression has left over to the unit of this update's gradients.
+    /// Multiplies what the compression has left over by the factor for this update's gradients.
     void rescale_left_over() {
         const double factor = left_over_.expect(hosted_, this->scaled_by_);
         if constexpr (requires { wire_.rescale(factor); })
@@ -334,7 +337,7 @@ private:
         wire_.finish();
     }
 
-    template <class E> // numbers, or images
+    template <class E> // numbers, or integers on a grid
     void start_sums(std::size_t b, E* values) {
         place_.order();
         const Slice bucket = flat_.bucket(b);
@@ -353,19 +356,19 @@ private:
         std::declval<const List<Slice>&>(), std::declval<const List<ParameterMatrix>&>()));
     [[nodiscard]] std::size_t bucket_count() const { return flat_.layout().buckets().size(); }
 
-    /// Sums on a grid may use the ranks' numbers directly, where the reducer combines those of all
-    /// ranks at once.
+    /// True if sums on a grid may read the ranks' numbers directly: the reducer combines those of
+    /// all ranks at once.
     static constexpr bool straight = Base::on_grid && World::transport_type::maps_peers && !Place::on_device &&
                                      !Context::Weighing::needs_samples && !Context::Weighing::needs_tokens &&
                                      requires { requires ReducerRun::combines_at_once; };
     static constexpr bool inspects_parts = Base::on_grid && Base::inspects;
 
-    /// Owners may read the peers' gradients and write their parameters themselves.
+    /// True if owners may read the peers' gradients and write the peers' parameters themselves.
     static constexpr bool may_touch_peers = Context::owned && !Place::on_device && !Base::on_grid &&
                                             !Base::compresses && !Context::Clipping::measures_norm &&
                                             World::transport_type::maps_peers &&
                                             requires { requires ReducerRun::combines_at_once; };
-    /// They do in this update.
+    /// True if they do so in this update.
     [[nodiscard]] bool touches_peers() const { return may_touch_peers && !alone_ && peers_.usable(); }
 
     FlatModel<T> flat_;
@@ -378,7 +381,7 @@ private:
     PeersMemory<World, T> peers_;
     std::vector<Operation> operations_;
     std::size_t next_bucket_ = 0;
-    double hosted_ = 0;     ///< micro-batches of this rank in this update
+    double hosted_ = 0;     ///< number of this rank's micro-batches in this update
     bool prepared_ = false; ///< this update's sums are where the optimizer reads them
     Readiness readiness_;
 };

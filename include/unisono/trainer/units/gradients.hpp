@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The gradients of a model in units during an update. Each unit's gradient is summed over the
-/// ranks as soon as it is complete, and this rank's part of the sum is added to that of earlier
+/// The gradients of a model in units during an update. As soon as a unit's gradient is complete, it
+/// is summed over the ranks, and this rank's slice of the sum is added to that of earlier
 /// micro-batches.
 
 #include "unisono/core/list.hpp"
@@ -27,7 +27,7 @@ public:
     using Sum = typename Sums::Sum;
     using Kept = typename Sums::Kept;
 
-    /// `sums`: the arguments of their constructor, after the layout.
+    /// `sums`: the constructor arguments of the sums, after the layout.
     template <class... Made>
     UnitGradients(World& world, const Place& place, const UnitSlices& slices, const Made&... sums)
         : world_(&world), place_(&place), slices_(&slices), sums_(place, slices.layout(), sums...),
@@ -49,13 +49,13 @@ public:
         for (Travel& one : travels_) one.unit = none;
     }
 
-    /// Zeros, for a micro-batch's gradient of a unit.
+    /// Returns zeroed memory for a micro-batch's gradient of a unit.
     std::span<T> open(std::size_t u) {
         const std::span<T> values = opened(u);
         place_->clear(values.data(), values.size());
         return values;
     }
-    /// The same memory again, as the model left it.
+    /// Returns the same memory again, as the model left it.
     std::span<T> opened(std::size_t u) {
         settle(travels_[next_]);
         T* values = nullptr;
@@ -64,8 +64,8 @@ public:
         return {values, slices_->unit(u).count};
     }
 
-    /// The gradient is complete: starts its sum over the ranks. `mine`: this rank has a
-    /// micro-batch; otherwise the opened memory is zero.
+    /// Starts to sum a complete gradient over the ranks. `mine`: this rank has a micro-batch;
+    /// otherwise the opened memory is zero.
     template <class Run>
     void start(std::size_t u, Run& run, double multiplier, bool mine) {
         const std::span<T> values = opened(u);
@@ -90,8 +90,8 @@ public:
         settle(travels_[1 - next_]);
     }
 
-    /// The sum of the `count` elements that this rank owns of a unit from the `at`-th on, as
-    /// numbers; in `to`, or in place.
+    /// The sum of `count` elements of this rank's slice of a unit, from the `at`-th on, as numbers:
+    /// in `to`, or in place.
     const T* numbers(std::size_t u, std::size_t at, T* to, std::size_t count) {
         return sums_.numbers(u, own_.data() + slices_->own_at(u) + at, to, count);
     }
@@ -107,18 +107,18 @@ private:
     static constexpr std::size_t none = Layout::none;
     struct Travel {
         typename Place::template Array<Sum> values = {};
-        std::size_t unit = none; ///< whose sum is under way
+        std::size_t unit = none; ///< the unit whose sum is in progress
         std::vector<Operation> operations = {};
     };
 
-    /// Nothing travels, so nothing is made narrower.
+    /// Keeps a gradient that does not travel, so it is not converted to a narrower type.
     void keep_alone(std::size_t u, std::span<T> values, double multiplier) {
         const std::span<T> own(own_.data() + slices_->own_at(u), values.size());
         if (has_[u]) place_->arithmetic().accumulate(own, std::span<const T>(values), multiplier);
         else place_->arithmetic().accumulate_first(own, std::span<const T>(values), multiplier);
         has_[u] = true;
     }
-    /// Waits for a unit's sum and keeps what this rank owns of it.
+    /// Waits for a unit's sum and keeps this rank's slice of it.
     void settle(Travel& travel) {
         if (travel.unit == none) return;
         const std::size_t u = travel.unit;
@@ -138,10 +138,10 @@ private:
     const Place* place_;
     const UnitSlices* slices_;
     Sums sums_;
-    typename Place::template OwnArray<Kept> own_;   ///< what this rank owns of all units
+    typename Place::template OwnArray<Kept> own_;   ///< this rank's slices of the sums of all units
     List<bool> has_;                                ///< this update has a sum of the unit
     typename Place::template OwnArray<T> gradient_; ///< where the model writes, if not to the memory that travels
-    std::array<Travel, 2> travels_;                 ///< in turns: one travels while the model fills the other
+    std::array<Travel, 2> travels_;                 ///< used in turn: one travels while the model fills the other
     std::size_t next_ = 0;
 };
 

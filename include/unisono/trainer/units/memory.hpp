@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// The parameters of a model in units: whole on every rank, or in the owners' slices and gathered
-/// when they are used. If the model computes in a narrower type (`Low`) than is trained, owners
-/// hold their slices in full precision, and gathered or whole units are rounded.
+/// The parameters of a model in units: either whole on every rank, or in the owners' slices and
+/// gathered when they are used. If the model computes in a narrower type (`Low`) than that in which
+/// it is trained, owners hold their slices in full precision, and gathered or whole units are
+/// rounded.
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
@@ -28,8 +29,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Units in flat order, and this rank's part of each. The parts that it owns follow one another in
-/// flat order.
+/// Units in flat order, and this rank's slice of each. A rank's slices follow one another in flat
+/// order.
 class UnitSlices {
 public:
     template <class T, class Model, class Sharding>
@@ -42,7 +43,7 @@ public:
             largest_ = std::max(largest_, count);
         }
         if (shapes.empty()) refuse_input("the model has no units; expected at least one");
-        layout_ = Layout::of(std::move(shapes), {.first_bytes = 1, .bytes = 1}); // a unit travels by itself
+        layout_ = Layout::of(std::move(shapes), {.first_bytes = 1, .bytes = 1}); // each unit travels by itself
         own_at_.push_back(0);
         for (std::size_t u = 0; u < layout_.parameters(); ++u) {
             const Slice unit{layout_.start_of(u), layout_.shapes()[u].count};
@@ -62,13 +63,13 @@ public:
     [[nodiscard]] std::size_t units() const { return own_.size(); }
     [[nodiscard]] std::size_t largest() const { return largest_; } ///< elements of the largest unit
     [[nodiscard]] Slice unit(std::size_t u) const { return {layout_.start_of(u), layout_.shapes()[u].count}; }
-    /// This rank's part of a unit, in flat order.
+    /// This rank's slice of a unit, in flat order.
     [[nodiscard]] const Slice& own(std::size_t u) const { return own_[u]; }
-    /// The offset of that part in the unit.
+    /// The offset of that slice in the unit.
     [[nodiscard]] std::size_t own_in_unit(std::size_t u) const {
         return own_[u].count == 0 ? 0 : own_[u].first - layout_.start_of(u);
     }
-    /// The offset of that part in all that this rank owns.
+    /// The offset of that slice among all elements that this rank owns.
     [[nodiscard]] std::size_t own_at(std::size_t u) const { return own_at_[u]; }
     [[nodiscard]] std::size_t own_count() const { return own_at_.back(); }
     /// The elements of a unit that each rank owns.
@@ -80,11 +81,11 @@ private:
     Extents extents_;
     std::size_t largest_ = 0;
     List<Slice> own_;
-    List<std::size_t> own_at_; ///< and the end
+    List<std::size_t> own_at_; ///< one more entry for the end
 };
 
-/// `Sharded`: this rank holds its slices; the units in use take turns in two rooms, of which one is
-/// filled while the other is used.
+/// `Sharded`: this rank holds only its slices. The units in use alternate between two buffers, of
+/// which one is filled while the other is used.
 template <class World, class T, class Low, class Place, bool Sharded>
 class UnitMemory {
 public:
@@ -103,7 +104,7 @@ public:
     UnitMemory(const UnitMemory&) = delete;
     UnitMemory& operator=(const UnitMemory&) = delete;
 
-    /// The model writes its initial values; those of rank 0 are broadcast. Collective.
+    /// The model writes its initial values; then rank 0's are broadcast. Collective.
     template <class Model>
     void initialise(Model& model) {
         const auto& on = place_->arithmetic();
@@ -123,11 +124,11 @@ public:
         }
     }
 
-    // --- as FlatModel ---
+    // --- the interface of FlatModel ---
 
     [[nodiscard]] const Layout& layout() const { return slices_->layout(); }
     [[nodiscard]] std::size_t count() const { return slices_->layout().count(); }
-    /// Calls visit(stretch) for what this rank holds of a slice of the flat order.
+    /// Calls visit(stretch) for the part of a slice of the flat order that this rank holds.
     template <class Visit>
     void visit(const Slice& slice, Visit&& visit) const {
         T* held = nullptr;
@@ -147,7 +148,7 @@ public:
         }
     }
 
-    /// This rank's part of a unit.
+    /// This rank's slice of a unit.
     [[nodiscard]] std::span<T> own(std::size_t u) {
         const std::size_t at = Sharded || mixed ? slices_->own_at(u) : slices_->own(u).first;
         T* held = nullptr;
@@ -158,7 +159,7 @@ public:
 
     // --- gathering before use ---
 
-    /// Starts to gather a unit, the `turn`-th of a pass. Does nothing for units that are whole.
+    /// Starts to gather a unit, the `turn`-th of a pass. Does nothing if units are whole.
     void start(std::size_t turn, std::size_t u) {
         if constexpr (Sharded) gathering_ = gather(u, room(turn, u));
     }
@@ -167,7 +168,8 @@ public:
         return Sharded ? room(turn, u) : whole(u);
     }
 
-    /// Owners have updated their slices: if ranks hold whole units, sends the slices to all.
+    /// Call it after owners have updated their slices. If ranks hold whole units, sends the slices
+    /// to all ranks.
     void publish() {
         if constexpr (!Sharded) {
             if (!mixed && world_->size() == 1) return;
@@ -194,7 +196,7 @@ private:
         return start_all_gather(*world_, place_->view(mine.data(), mine.size()), place_->view(all.data(), all.size()),
                                 slices_->counts(u));
     }
-    /// This rank's contribution to a unit that is gathered to `all`: its part, rounded, at its
+    /// This rank's contribution to a unit that is gathered to `all`: its slice, rounded, at its
     /// position there.
     std::span<const Low> given(std::size_t u, [[maybe_unused]] std::span<Low> all) {
         if constexpr (mixed) {
@@ -213,8 +215,9 @@ private:
     World* world_;
     const Place* place_;
     const UnitSlices* slices_;
-    Held held_;                                    ///< the model's parameters, or this rank's part of them
-    typename Place::template OwnArray<T> masters_; ///< this rank's part of the trained parameters, if those are wider
+    Held held_; ///< the model's parameters, or this rank's slices of them
+    /// This rank's slices of the trained parameters, if their type is wider.
+    typename Place::template OwnArray<T> masters_;
     std::array<Held, 2> rooms_;
     Operation gathering_;
     std::vector<Operation> publications_;

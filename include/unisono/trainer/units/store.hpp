@@ -2,14 +2,13 @@
 
 /// \file
 /// The store of a model in units, whose gradients, and possibly parameters, are sharded over the
-/// ranks.
-///
-/// Sums are computed during the pass, so all ranks go through each pass together: a rank without a
+/// ranks. ranks.
+/// Sums are computed during the pass, so all ranks go through each pass together. A rank without a
 /// micro-batch (a short last window, uneven replicas) goes through the units by itself and adds
-/// zeros. Before each pass one all_reduce of 4 bytes tells the ranks which of them have a
-/// micro-batch, and whether it is their last. There are no buckets: each unit travels by itself. If
-/// the model computes in a narrower type (`Low`) than is trained, its gradient of a unit is added
-/// to floats as soon as it is complete.
+/// zeros. Before each pass one all_reduce of 4 bytes tells the ranks whether some rank has a
+/// micro-batch, and whether it is the last. There are no buckets: each unit travels by itself. If
+/// the model computes in a narrower type (`Low`) than that in which it is trained, its gradient of
+/// a unit is added to floats as soon as it is complete.
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/error.hpp"
@@ -43,18 +42,18 @@ public:
     using typename Base::World;
     static constexpr bool shards_parameters = requires { requires Context::Sharding::shards_parameters; };
 
-    /// Called once, collective: the initial values are those of rank 0.
+    /// Sets the initial values to those of rank 0. Called once, collective.
     template <class Model>
     void initialise(Model& model) {
         memory_.initialise(model);
     }
 
-    /// All ranks have made the same number of passes; called before they communicate about anything
-    /// else.
+    /// Call it when all ranks have made the same number of passes, before they communicate about
+    /// anything else.
     void end_round() { close_rounds(); }
 
-    /// A forward pass alone: visit(pass). Any number per rank, and then `end_forward` on every
-    /// rank.
+    /// Makes a forward pass alone: visit(pass). Each rank may call it any number of times; then
+    /// every rank calls `end_forward`.
     template <class GivenPass, class Visit>
     void forward(Visit&& visit) {
         closed_ = false;
@@ -83,8 +82,8 @@ public:
     void start() { close_rounds(); }
     void finish() { gradients_.finish(); }
 
-    /// Calls visit(flat, std::span<T>), or DeviceSpan, for the parameters that this rank holds, to
-    /// be written.
+    /// Calls visit(flat, std::span<T>), or with a DeviceSpan, for the parameters that this rank
+    /// holds. The visitor writes them.
     template <class Visit>
     void rewrite_parameters(Visit&& visit) {
         memory_.visit({0, memory_.count()},
@@ -182,7 +181,7 @@ private:
         else return {world, place_, slices_, policies_.summation};
     }
 
-    // --- as UnitKeeper: what the pass asks for ---
+    // --- the interface of UnitKeeper, which the pass calls ---
 
     std::span<const Low> acquire(std::size_t unit) override {
         go_to(walk_.step_of_parameters(unit));
@@ -205,8 +204,8 @@ private:
         complete_this();
     }
 
-    /// Goes through the steps of the pass: when a unit's step begins its parameters are there, and
-    /// the next unit's are on their way.
+    /// Advances to a step of the pass. When a unit's step begins, its parameters are there, and the
+    /// next unit's are being gathered.
     void go_to(std::size_t step) {
         while (walk_.before(step)) {
             complete_this();
@@ -220,7 +219,8 @@ private:
         }
     }
 
-    /// Completes the gradient of the current step's unit; zeros if the model did not ask for it.
+    /// Completes the gradient of the current step's unit. It is zero if the model did not ask for
+    /// it.
     void complete_this() {
         if (!walk_.complete_gradient()) return;
         const std::size_t unit = walk_.unit();
@@ -250,7 +250,7 @@ private:
         complete_this();
         walk_.end();
     }
-    /// The pass of a rank without a micro-batch.
+    /// Makes the pass of a rank without a micro-batch.
     void idle_pass(bool trains) {
         pass_ = nullptr;
         walk_.begin(trains);
@@ -261,7 +261,7 @@ private:
 
     enum Here : std::int32_t { nothing_here, last_one, one_of_more };
 
-    /// Combines what all ranks say, by the maximum.
+    /// Takes the maximum of all ranks' values.
     Here enter_round(Here mine) {
         if (world_->size() == 1) return mine;
         if (closed_ && mine != nothing_here)
@@ -278,8 +278,8 @@ private:
         }
     }
 
-    /// visit(first, count, gradient) for this rank's part of a unit; on the host in pieces that
-    /// stay in the first-level cache.
+    /// Calls visit(first, count, gradient) for this rank's slice of a unit; on the host in chunks
+    /// that stay in the first-level cache.
     template <class Visit>
     void each_chunk(std::size_t u, Visit&& visit) {
         const std::size_t count = slices_.own(u).count;
@@ -292,14 +292,14 @@ private:
     UnitMemory<World, T, Low, Place, shards_parameters> memory_;
     UnitGradients<World, T, Place, Sums> gradients_;
     UnitWalk walk_;
-    typename Place::template OwnArray<T> numbers_;        ///< memory of one chunk, if sums have none
+    typename Place::template OwnArray<T> numbers_;        ///< memory for one chunk of numbers, if the sums provide none
     typename Place::template OwnArray<Low> low_gradient_; ///< where the model writes, if not to the trained type
 
     bool closed_ = false; ///< no rank has another micro-batch of this update
     bool opened_ = false; ///< the model has asked for the gradient of the step's unit
     bool weighed_ = false;
-    double multiplier_ = 1; ///< of this pass, once its first gradient was complete
-    double weights_ = 0;    ///< of this rank's passes in this update
+    double multiplier_ = 1; ///< multiplier of this pass, known once its first gradient is complete
+    double weights_ = 0;    ///< sum of the weights of this rank's passes in this update
 };
 
 } // namespace detail

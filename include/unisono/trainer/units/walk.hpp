@@ -14,10 +14,11 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Steps 0 to n - 1 are the units in order, forward; steps n to 2n - 1 are the same backward. Each
-/// gathers its unit, except step n, whose unit is there already. The turn is the number of the
-/// gathering. As turns alternate between two rooms, the last turn of a training pass (unit 0) lies
-/// where the first of the next pass would, and is used again within an update.
+/// Steps 0 to n - 1 are the units in order, forward; steps n to 2n - 1 are the units in reverse
+/// order, backward. Each step gathers its unit, except step n, whose unit is there already. The
+/// turn is the number of the gathering. Turns alternate between two buffers. So the last turn of a
+/// training pass (unit 0) is in the buffer of the next pass's first turn, and is used again within
+/// an update.
 class UnitWalk {
 public:
     explicit UnitWalk(std::size_t units) : units_(units) {}
@@ -29,7 +30,7 @@ public:
         complete_ = true;
     }
     void end() { has_first_ = steps_ == 2 * units_ || units_ == 1; }
-    /// Parameters change: gathered units are out of date.
+    /// Marks gathered units as out of date, since parameters change.
     void forget() {
         has_first_ = false;
         held_ = 0;
@@ -40,7 +41,7 @@ public:
     /// \throws error bad_input: the pass has gone beyond this unit
     [[nodiscard]] std::size_t step_of_parameters(std::size_t unit) const {
         check(unit, "parameters");
-        if (at_ == none || unit >= at_) return unit; // forward
+        if (at_ == none || unit >= at_) return unit; // forward pass
         const std::size_t step = 2 * units_ - 1 - unit;
         if (step >= steps_ || step < at_) refuse(unit, "parameters");
         return step;
@@ -56,7 +57,7 @@ public:
     /// \throws error bad_input: the model still holds a unit's parameters
     [[nodiscard]] bool before(std::size_t step) const {
         const bool goes_on = at_ == none || at_ < step;
-        const bool turns = step == units_ && at_ + 1 == units_; // the last unit, forward and then backward
+        const bool turns = step == units_ && at_ + 1 == units_; // the last unit, first forward and then backward
         if (goes_on && held_ != 0 && !turns)
             refuse_input({"unit ", unit_of(step), " was asked for while the model still holds the parameters of unit ",
                           unit(), "; expected that what pass.parameters returned has ended"});
@@ -78,7 +79,7 @@ public:
     [[nodiscard]] bool gathers_again() const { return turn() < turn_of(steps_ - 1); }
     [[nodiscard]] std::size_t next_unit() const { return unit_of(at_ + (at_ + 1 == units_ ? 2 : 1)); }
 
-    /// True if this step's gradient was not complete until now.
+    /// Marks this step's gradient as complete. Returns true if it was not complete before.
     bool complete_gradient() { return at_ != none && !std::exchange(complete_, true); }
 
 private:
@@ -99,10 +100,10 @@ private:
 
     std::size_t units_;
     std::size_t steps_ = 0;
-    std::size_t at_ = none;  ///< the step
+    std::size_t at_ = none;  ///< the current step
     int held_ = 0;           ///< number of holders of this step's parameters in the model
-    bool complete_ = true;   ///< this step's gradient, if it has one
-    bool has_first_ = false; ///< unit 0 lies where the first turn will look for it
+    bool complete_ = true;   ///< this step's gradient is complete, if it has one
+    bool has_first_ = false; ///< unit 0 is in the buffer where the first turn looks for it
 };
 
 } // namespace detail

@@ -8,6 +8,7 @@
 #include "unisono/core/standard.hpp"
 #include "unisono/core/value.hpp"
 #include "unisono/launch/cores.hpp"
+#include "unisono/launch/host.hpp"
 #include "unisono/transport/shared_memory.hpp"
 
 #include <concepts>
@@ -163,11 +164,7 @@ namespace detail {
 
 UNISONO_DEFINITION SharedMemoryCard JoinedWorld::own_card() {
     SharedMemoryCard card{};
-    const int file = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (file >= 0) {
-        static_cast<void>(::read(file, card.host, sizeof card.host - 1) + 0);
-        ::close(file);
-    }
+    read_small_file("/proc/sys/kernel/random/boot_id").copy(card.host, sizeof card.host - 1);
     card.process = ::getpid();
     card.file = -1;
     card.cores = own_cores();

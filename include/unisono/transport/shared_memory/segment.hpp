@@ -5,8 +5,8 @@
 /// the last process that holds it, however that ends. It is large and sparse; a page exists once it
 /// is backed.
 
+#include "unisono/core/descriptor.hpp"
 #include "unisono/core/error.hpp"
-#include "unisono/core/standard_streams.hpp"
 #include "unisono/core/text.hpp"
 
 #include <cerrno>
@@ -30,11 +30,10 @@ class SharedSegment {
 public:
     SharedSegment() = default;
     SharedSegment(SharedSegment&& other) noexcept
-        : file_(std::exchange(other.file_, -1)), base_(std::exchange(other.base_, nullptr)), bytes_(other.bytes_) {}
+        : file_(std::move(other.file_)), base_(std::exchange(other.base_, nullptr)), bytes_(other.bytes_) {}
     SharedSegment& operator=(SharedSegment&& other) noexcept;
     ~SharedSegment() {
         if (base_ != nullptr) ::munmap(base_, bytes_);
-        if (file_ >= 0) ::close(file_);
     }
 
     /// A new segment of zeros; only this user may open it. Errors: refused.
@@ -45,7 +44,7 @@ public:
 
     [[nodiscard]] std::byte* base() const { return base_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
-    [[nodiscard]] int file() const { return file_; }
+    [[nodiscard]] int file() const { return file_.get(); }
 
     /// Gets pages for a range now, so that lack of memory is an error here, not a signal at the
     /// first access.
@@ -57,7 +56,7 @@ public:
 private:
     void map(std::size_t bytes);
 
-    int file_ = -1;
+    FileDescriptor file_ = {};
     std::byte* base_ = nullptr;
     std::size_t bytes_ = 0;
 };
@@ -83,28 +82,28 @@ UNISONO_DEFINITION SharedSegment& SharedSegment::operator=(SharedSegment&& other
 
 UNISONO_DEFINITION SharedSegment SharedSegment::create(std::size_t bytes) {
     SharedSegment made;
-    made.file_ = above_standard_streams(::memfd_create("unisono", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (made.file_ < 0) refuse_shared_memory("no memory file (memfd_create)", errno);
-    if (::fchmod(made.file_, 0600) != 0) refuse_shared_memory("its memory file cannot be made private", errno);
+    made.file_ = FileDescriptor(::memfd_create("unisono", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!made.file_.valid()) refuse_shared_memory("no memory file (memfd_create)", errno);
+    if (::fchmod(made.file(), 0600) != 0) refuse_shared_memory("its memory file cannot be made private", errno);
     // Beyond that limit a signal would end the process without a message.
     if (rlimit most{}; ::getrlimit(RLIMIT_FSIZE, &most) == 0 && bytes > most.rlim_cur)
         refuse_shared_memory(concat({"no memory file of ", bytes_text(bytes), " (sparse): a file may have at most ",
                                      bytes_text(most.rlim_cur), " (see `ulimit -f`)"}),
                              0);
-    if (::ftruncate(made.file_, static_cast<off_t>(bytes)) != 0)
+    if (::ftruncate(made.file(), static_cast<off_t>(bytes)) != 0)
         refuse_shared_memory(concat({"no memory file of ", bytes_text(bytes), " (sparse)"}), errno);
     // A file that became shorter would kill a process that accesses the missing range.
-    static_cast<void>(::fcntl(made.file_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
+    static_cast<void>(::fcntl(made.file(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
     made.map(bytes);
     return made;
 }
 
 UNISONO_DEFINITION SharedSegment SharedSegment::open(const std::string& path) {
     SharedSegment opened;
-    opened.file_ = above_standard_streams(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    if (opened.file_ < 0) refuse_shared_memory(concat({"cannot open ", path, " of rank 0's process"}), errno);
+    opened.file_ = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (!opened.file_.valid()) refuse_shared_memory(concat({"cannot open ", path, " of rank 0's process"}), errno);
     struct stat facts {};
-    if (::fstat(opened.file_, &facts) != 0) refuse_shared_memory(concat({"cannot look at ", path}), errno);
+    if (::fstat(opened.file(), &facts) != 0) refuse_shared_memory(concat({"cannot look at ", path}), errno);
     if (!S_ISREG(facts.st_mode) || facts.st_size <= 0)
         refuse_shared_memory(concat({path, " is no segment of shared memory"}), 0);
     opened.map(static_cast<std::size_t>(facts.st_size));
@@ -114,18 +113,18 @@ UNISONO_DEFINITION SharedSegment SharedSegment::open(const std::string& path) {
 UNISONO_DEFINITION void SharedSegment::back(std::size_t offset, std::size_t bytes) const {
     int failed = 0;
     do {
-        failed = ::fallocate(file_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+        failed = ::fallocate(file(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
     } while (failed == EINTR);
     if (failed != 0) refuse_shared_memory(concat({"no memory for ", bytes_text(bytes)}), failed);
 }
 
 UNISONO_DEFINITION void SharedSegment::give_back(std::size_t offset, std::size_t bytes) const noexcept {
-    static_cast<void>(::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+    static_cast<void>(::fallocate(file(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                                   static_cast<off_t>(bytes)));
 }
 
 UNISONO_DEFINITION void SharedSegment::map(std::size_t bytes) {
-    void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_, 0);
+    void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file(), 0);
     if (mapped == MAP_FAILED) // NOLINT: a macro of the system
         refuse_shared_memory(concat({"no room for ", bytes_text(bytes), " of addresses (is `ulimit -v` lower?)"}),
                              errno);

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// If a program runs without its standard streams, a new descriptor may get the number of one of
-/// them, and output would go to it. These functions prevent that.
+/// The owner of a file descriptor. If a program runs without its standard streams, a new descriptor
+/// may get the number of one of them, and output would go to it. What is here prevents that.
 
 #include "unisono/core/config.hpp"
 
@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <fcntl.h>
 #include <unistd.h>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -18,6 +19,28 @@ namespace detail {
 /// over `descriptor`, which may be -1. Returns -1, with the reason in errno, if there is no other
 /// descriptor.
 int above_standard_streams(int descriptor) noexcept;
+
+/// Owns a file descriptor above those of the standard streams. Keeps errno if there is none.
+class FileDescriptor {
+public:
+    FileDescriptor() = default;
+    explicit FileDescriptor(int fd) : fd_(above_standard_streams(fd)) {}
+    FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+        std::swap(fd_, other.fd_);
+        return *this;
+    }
+    ~FileDescriptor() {
+        if (fd_ >= 0) ::close(fd_);
+    }
+    [[nodiscard]] int get() const { return fd_; }
+    [[nodiscard]] bool valid() const { return fd_ >= 0; }
+    int release() { return std::exchange(fd_, -1); }
+    void close() { FileDescriptor(std::move(*this)); }
+
+private:
+    int fd_ = -1;
+};
 
 /// `std::fopen` with such a descriptor; null, with the reason in errno, if the file cannot be
 /// opened.
