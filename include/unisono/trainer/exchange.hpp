@@ -206,6 +206,7 @@ public:
     }
     /// The elements that this rank updates, in flat order.
     [[nodiscard]] std::span<const Slice> owned() const { return this->extents().owned(); }
+    [[nodiscard]] const Parts& parts() const { return parts_; }
     [[nodiscard]] const auto& loss_scale() const { return loss_scale_; }
     [[nodiscard]] auto& loss_scale() { return loss_scale_; }
     /// True if this update's gradients are so large that sums may overflow. In an update that is
