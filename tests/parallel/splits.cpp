@@ -351,6 +351,13 @@ BOOST_AUTO_TEST_CASE(ranks_that_share_layers_must_agree) {
     says("ranks that share its layers",
          [&](Group& world) { made(world, 2, world.rank() == 0 ? un::LayerPlacement{2} : un::LayerPlacement{}, true); });
     says("decide_with", [&](Group& world) { made(world, 2, {}, false); });
+    says("layer 1 is spread over ranks", [&](Group& world) { // which one rank alone would wait for
+        un::Mesh mesh{world, {{"pipeline", 1}, {"tensor", 2}}};
+        un::Layers<double> layers{Dense<double>{width, 5, 1}};
+        layers.add(
+            un::column_linear<double>(mesh.axis("tensor"), 5, results, Multiply{}, first_value, {.gather = true}));
+        un::measure_layers(mesh.axis("pipeline"), layers);
+    });
 }
 
 /// Replicas of each rank sum gradients in an order of their own: the biases of a row-split layer may come to differ by rounding.

@@ -156,8 +156,7 @@ private:
             .add(schedule_.chunks)
             .add(options_.micro_batches)
             .add(std::uint64_t{options_.recompute});
-        spread_ = detail::place_layers(options_.placement, layers_, parts_of(shape), mine,
-                                       world_->world_rank(world_->rank()));
+        spread_ = detail::place_layers(options_.placement, layers_, parts_of(shape), mine, world_->world_rank());
         detail::check_placement(options_.placement, parts_of(shape), layers_.size());
         for (const std::size_t count : options_.placement) mine.add(count);
         for (std::size_t l = 0; l < layers_.size(); ++l) {

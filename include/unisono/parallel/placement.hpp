@@ -110,14 +110,21 @@ double nanoseconds_of_layer(AnyLayer<T>& layer, std::size_t n, int repetitions) 
 
 /// The cost of each layer, as rank 0 measures it: forward and backward pass of one micro-batch of
 /// small numbers, in nanoseconds. All ranks get the same result. Collective. Layers with
-/// collectives (branches, tensor) cannot be measured. Memory: one layer at a time. An exception of
-/// a layer is `aborted` on the other ranks.
+/// collectives (branches, tensor) cannot be measured, and are refused. Memory: one layer at a time.
+/// An exception of a layer is `aborted` on the other ranks.
 template <class World, class T>
 std::vector<LayerCost> measure_layers(World& world, Layers<T>& layers, const MeasureOptions& options = {}) {
     return detail::telling_all(world, "measure_layers", [&] {
         if (options.samples == 0 || options.repetitions < 1)
             refuse_input({"measure_layers: found ", options.samples, " samples and ", options.repetitions,
                           " repetitions, expected 1 or more"});
+        std::vector<double> ranks = {double(world.world_rank()), -double(world.world_rank())};
+        for (std::size_t l = 0; l < layers.size(); ++l) {
+            layers[l].most_over_ranks(ranks); // which changes them where the layer is on several
+            if (ranks[0] != -ranks[1])
+                refuse_input({"measure_layers: layer ", l,
+                              " is spread over ranks, and cannot be measured on one; expected costs of your own"});
+        }
         std::vector<double> times(layers.size(), 0);
         for (std::size_t l = 0; l < layers.size() && world.rank() == 0; ++l)
             times[l] = detail::nanoseconds_of_layer(layers[l], options.samples, options.repetitions);
