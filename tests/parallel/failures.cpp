@@ -1,10 +1,13 @@
 // All ranks of a pipeline learn what goes wrong on one of them.
 #include "training.hpp"
 
+#include "unisono/trainer/stop_on_signal.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <csignal>
 #include <limits>
+#include <thread>
 #include <unistd.h>
 
 using namespace unisono_test;
@@ -164,6 +167,34 @@ BOOST_AUTO_TEST_CASE(loss_scaling_backs_off_on_all_parts_alike) {
             findings.expect(trainer.step(batch_of(8)).loss_scale == 512, "the scale");
         },
         test::limit);
+}
+
+/// Each stage is in a group of its own. A signal that comes after the first one has asked for it stops no stage alone.
+BOOST_AUTO_TEST_CASE(a_signal_stops_all_parts_after_the_same_update) {
+    test::Findings findings;
+    const un::StopOnSignal stop({SIGUSR2});
+    test::run(4,
+              [&](Group& world) {
+                  un::Mesh mesh{world, {{"data", 2}, {"pipeline", 2}}};
+                  un::PipelineModel model{mesh.axis("pipeline"), with(Squash<float>{hidden}), Distance<float>{results},
+                                          un::OneForwardOneBackward{}, un::PipelineOptions{.micro_batches = 2}};
+                  un::Trainer trainer{mesh.axis("data"), model, un::Sgd{.learning_rate = 0.01}};
+                  const Samples<float> samples(40);
+                  const auto report = trainer.fit(
+                      samples.data(), {.epochs = 1000, .batch_size = 4, .progress = false, .stop_on = &stop},
+                      [&](const un::UpdateReport& update) {
+                          if (update.number != 7 || mesh.coordinate("pipeline") == 0) return;
+                          std::this_thread::sleep_for(100ms); // the first stage has asked after this update
+                          if (world.rank() == 3) static_cast<void>(std::raise(SIGUSR2));
+                      });
+                  findings.expect(report.stopped, "a rank did not stop");
+                  const std::array<std::uint64_t, 1> mine = {trainer.updates()};
+                  std::array<std::uint64_t, 4> all = {};
+                  un::all_gather(world, mine, all);
+                  for (const std::uint64_t one : all)
+                      findings.expect(one == mine[0], "a rank stopped after another update");
+              },
+              {.timeout = 20s});
 }
 
 BOOST_AUTO_TEST_CASE(ranks_that_differ_are_named) {

@@ -269,6 +269,101 @@ BOOST_AUTO_TEST_CASE(linear_layers_on_ranks) {
         }
 }
 
+/// A model of uneven splits, and its loss of one batch; `placed`: the layers of each part.
+double uneven_loss(Group& world, int stages, int split, std::vector<std::int64_t>& placed) {
+    un::Mesh mesh{world, {{"pipeline", stages}, {"tensor", split}}};
+    Group& ranks = mesh.axis("tensor");
+    un::Layers<double> layers{Dense<double>{width, 5, 1}};
+    for (const std::size_t inner : {3, 5, 9, 3, 7}) {
+        layers.add(un::column_linear<double>(ranks, 5, inner, Multiply{}, first_value));
+        layers.add(un::row_linear<double>(ranks, inner, 5, Multiply{}, first_value));
+    }
+    std::vector<un::Layers<double>> all;
+    for (const std::size_t out : {2, 9, 1}) all.push_back(un::Layers<double>{Dense<double>{5, out, 4}});
+    layers.add(un::Branches<Group, double>(ranks, std::move(all))).add(Dense<double>{12, results, 2});
+    un::PipelineModel model{mesh.axis("pipeline"), std::move(layers), Distance<double>{results},
+                            un::OneForwardOneBackward{}, un::PipelineOptions{.micro_batches = 2}};
+    Group parts = mesh.group({"pipeline", "tensor"});
+    model.decide_with(parts);
+    placed.assign(model.placement().begin(), model.placement().end());
+    const Samples<double> samples(9);
+    const std::vector<std::size_t> indices = {0, 1, 2, 3, 4};
+    un::Pass pass;
+    return model(samples.data().batch(indices), pass);
+}
+
+/// Ranks have different numbers of parameters, and the same layers in the same stage. Otherwise they
+/// would wait for each other for ever.
+BOOST_AUTO_TEST_CASE(ranks_that_share_layers_place_them_alike) {
+    test::Findings findings;
+    double expected = 0;
+    test::run(1, [&](Group& world) {
+        std::vector<std::int64_t> placed;
+        expected = uneven_loss(world, 1, 1, placed);
+    });
+    for (const int stages : {2, 3, 4})
+        for (const int split : {2, 3}) {
+            if (stages * split > 8) continue;
+            test::run(stages * split,
+                      [&](Group& world) {
+                          std::vector<std::int64_t> placed;
+                          const double found = uneven_loss(world, stages, split, placed);
+                          findings.expect(std::abs(found - expected) < 1e-9, "the loss is another");
+                          std::vector<std::int64_t> all(placed.size() * static_cast<std::size_t>(world.size()));
+                          un::all_gather(world, placed, all);
+                          for (std::size_t i = 0; i < all.size(); ++i)
+                              findings.expect(all[i] == placed[i % placed.size()],
+                                              "a rank has placed its layers otherwise");
+                      },
+                      {.timeout = std::chrono::seconds(20)});
+        }
+}
+
+/// Differences between ranks that share a layer are refused, and decisions of some of them alone.
+BOOST_AUTO_TEST_CASE(ranks_that_share_layers_must_agree) {
+    const auto made = [](Group& world, std::uint32_t micro_batches, un::LayerPlacement placement, bool decides) {
+        un::Mesh mesh{world, {{"pipeline", 1}, {"tensor", 2}}};
+        un::Layers<double> layers{Dense<double>{width, 5, 1}};
+        layers.add(
+            un::column_linear<double>(mesh.axis("tensor"), 5, results, Multiply{}, first_value, {.gather = true}));
+        un::PipelineModel model{mesh.axis("pipeline"), std::move(layers), Distance<double>{results}, un::GPipe{},
+                                un::PipelineOptions{.micro_batches = micro_batches, .placement = std::move(placement)}};
+        if (decides) model.decide_with(world);
+        std::array<double, 1> one = {1};
+        model.sum_over_parts(one);
+    };
+    const auto says = [&](const std::string& words, const auto& on_rank) {
+        test::Findings findings;
+        try {
+            test::run(
+                2,
+                [&](Group& world) {
+                    try {
+                        on_rank(world);
+                        findings.expect(words.empty(), "nothing was refused");
+                    } catch (const un::error& found) {
+                        findings.expect(!words.empty() && std::string(found.what()).find(words) != std::string::npos,
+                                        found.what());
+                    }
+                },
+                test::limit);
+        } catch (const un::error&) { // leaving, too, tells
+        }
+    };
+    says("", [&](Group& world) { made(world, 2, {}, true); });
+    says("ranks that share its layers", [&](Group& world) { made(world, world.rank() == 0 ? 2 : 3, {}, true); });
+    says("ranks that share its layers",
+         [&](Group& world) { made(world, 2, world.rank() == 0 ? un::LayerPlacement{2} : un::LayerPlacement{}, true); });
+    says("decide_with", [&](Group& world) { made(world, 2, {}, false); });
+    says("layer 1 is spread over ranks", [&](Group& world) { // which one rank alone would wait for
+        un::Mesh mesh{world, {{"pipeline", 1}, {"tensor", 2}}};
+        un::Layers<double> layers{Dense<double>{width, 5, 1}};
+        layers.add(
+            un::column_linear<double>(mesh.axis("tensor"), 5, results, Multiply{}, first_value, {.gather = true}));
+        un::measure_layers(mesh.axis("pipeline"), layers);
+    });
+}
+
 /// The replicas of each rank sum gradients in an order of their own, so the biases of a row-split
 /// layer may differ by rounding.
 BOOST_AUTO_TEST_CASE(all_ranks_have_the_outputs_of_one_bias) {

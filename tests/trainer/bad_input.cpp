@@ -167,6 +167,41 @@ BOOST_AUTO_TEST_CASE(tokens_never_counted) {
     check_all(fit_outcomes(2, {.batch_size = 2}, 20, un::ByTokens{}), un::ErrorCode::bad_input, {"count_tokens"});
 }
 
+/// Counts so many tokens in each micro-batch.
+struct Counted : SumOfOutputs<float> {
+    static constexpr un::GradientKind gradient_kind = un::GradientKind::mean;
+    double count;
+    explicit Counted(double tokens) : SumOfOutputs<float>(3), count(tokens) {}
+    double operator()(const un::RowBatch<float>& batch, un::Pass& pass) {
+        pass.count_tokens(count);
+        return SumOfOutputs<float>::operator()(batch, pass);
+    }
+};
+
+// No weight makes parameters infinite or NaN: those that floats cannot be multiplied or divided by are refused.
+BOOST_AUTO_TEST_CASE(weights_that_no_float_holds) {
+    const auto fitted = [](int ranks, double tokens, const auto& weighing) {
+        return outcomes(ranks, [&](auto& world) {
+            Counted model(tokens);
+            un::Trainer trainer{world, model, weighing, un::Accumulate{.steps = 2}};
+            trainer.fit(rows(), quiet({.batch_size = 2}));
+            for (const float one : model.weights)
+                if (!std::isfinite(one)) throw std::runtime_error("a weight is not finite");
+        });
+    };
+    for (const int ranks : {1, 2}) {
+        for (const double tokens : {1e-50, 1e-300})
+            check_all(fitted(ranks, tokens, un::ByTokens{}), un::ErrorCode::bad_input,
+                      {"weighing by tokens", "add up"});
+        check_all(fitted(ranks, 1e39, un::ByTokens{}), un::ErrorCode::bad_input, {"by tokens", "multiplier 1e+39"});
+        for (const double tokens : {-1.0, no_number, std::numeric_limits<double>::infinity()})
+            for (const auto& one : fitted(ranks, tokens, un::ReplicasAlike{}))
+                BOOST_TEST((one.failed && one.ours && one.says("count_tokens")), one.what);
+        for (const double tokens : {1e-30, 1e30})
+            for (const auto& one : fitted(ranks, tokens, un::ByTokens{})) BOOST_TEST(!one.failed, one.what);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(tokens_counted_late) {
     const auto fitted = [](int ranks, double first, double later, const auto& weighing) {
         return outcomes(ranks, [&](auto& world) {

@@ -575,6 +575,87 @@ BOOST_AUTO_TEST_CASE(fractions_of_tokens_close_a_window) {
     }
 }
 
+/// The samples from this one on are padding: they have no tokens.
+struct Padded : Mean {
+    static constexpr std::size_t padding = 20;
+    using Mean::Mean;
+    double operator()(const un::RowBatch<double, double>& batch, un::Pass& pass) {
+        const auto indices = pass.facts().samples;
+        const auto real = std::count_if(indices.begin(), indices.end(), [](std::size_t i) { return i < padding; });
+        pass.count_tokens(static_cast<double>(real));
+        return real == 0 ? 0 : Mean::operator()(batch, pass);
+    }
+};
+
+// An update without any token is left out, as one without data: the window at an epoch's end may be nothing but padding.
+BOOST_AUTO_TEST_CASE(padding_alone_makes_no_update) {
+    const un::RowData<double, double> real{std::span(inputs).first(Padded::padding * columns), columns,
+                                           std::span(targets).first(Padded::padding)};
+    std::vector<double> expected;
+    for (const int ranks : {1, 2, 3, 4}) {
+        BOOST_TEST_CONTEXT(ranks << " ranks") {
+            std::vector<un::UpdateReport> reports;
+            std::vector<double> found;
+            un::EpochReport epoch;
+            check_clean(outcomes(ranks, [&](auto& world) {
+                const auto trained = [&](const auto& set, auto see) {
+                    Padded model(columns);
+                    un::Trainer trainer{world,
+                                        model,
+                                        un::Replicas{4},
+                                        un::SequentialSampler{},
+                                        un::ByTokens{},
+                                        un::Sgd{.learning_rate = 0.1, .momentum = 0.9},
+                                        un::AccumulateTokens{.tokens = 4}};
+                    const auto report = trainer.fit(set, {.batch_size = 1, .progress = false}, see);
+                    trainer.verify_replicas();
+                    return std::pair(model.values(), report.epochs.front());
+                };
+                std::vector<un::UpdateReport> mine;
+                const auto [values, told] =
+                    trained(data(), [&](const un::UpdateReport& report) { mine.push_back(report); });
+                const auto without = trained(real, [](const un::UpdateReport&) {});
+                if (world.rank() != 0) return;
+                reports = mine;
+                found = values;
+                epoch = told;
+                expected = without.first;
+            }));
+            BOOST_REQUIRE(reports.size() == 6u);
+            BOOST_TEST(reports[4].committed);
+            BOOST_TEST(!reports[5].committed);
+            BOOST_TEST(reports[5].number == 5u);
+            BOOST_TEST(reports[5].samples == 9);
+            BOOST_TEST((epoch.updates == 5 && epoch.skipped == 1 && epoch.samples == 20));
+            check_close(found, expected);
+        }
+    }
+}
+
+// The same of a rank that updates on its own, and of batches without samples.
+BOOST_AUTO_TEST_CASE(ranks_may_have_nothing_but_padding) {
+    check_clean(outcomes(2, [](auto& world) {
+        Tokens model(columns);
+        un::Trainer trainer{world, model, un::LocalSteps{.steps = 2}, un::ByTokens{}, un::Sgd{.learning_rate = 0.1}};
+        Mean other(columns);
+        un::Trainer by_samples{world, other, un::BySamples{}};
+        const un::RowBatch<double, double> none{.values = {}, .labels = {}, .width = columns};
+        const std::array<std::size_t, 2> two = {0, 1};
+        const bool has = world.rank() == 0;
+        for (int i = 0; i < 4; ++i) {
+            const auto report = has ? trainer.step(data().batch(two)) : trainer.step(none);
+            if (report.committed != has) throw std::runtime_error("an update of nothing");
+        }
+        trainer.synchronise();
+        trainer.verify_replicas();
+        if (by_samples.step(none).committed) throw std::runtime_error("an update without samples");
+        if (!(has ? by_samples.step(data().batch(two)) : by_samples.step(none)).committed)
+            throw std::runtime_error("one rank has samples");
+        for (const double one : other.values())
+            if (!std::isfinite(one)) throw std::runtime_error("not finite");
+    }));
+}
+
 BOOST_AUTO_TEST_CASE(the_plan_in_words) {
     un::Group<un::InProcess> world;
     Mean model(columns, 4);

@@ -154,6 +154,33 @@ BOOST_AUTO_TEST_CASE(where_it_is_not_finite) {
     }));
 }
 
+/// Its gradient fits the type, and times the loss scale at first does not.
+struct Steep : LeastSquares<double> {
+    using LeastSquares<double>::LeastSquares;
+    double operator()(const un::RowBatch<double, double>& batch, un::Pass& pass) {
+        const double scale = pass.loss_scale();
+        const double loss = LeastSquares<double>::operator()(batch, pass);
+        for (double& one : contiguous_gradient)
+            one = scale > 16 ? std::numeric_limits<double>::infinity() : one * scale;
+        return loss;
+    }
+};
+
+// A gradient that only the loss scale makes infinite is computed again with a lower one.
+BOOST_AUTO_TEST_CASE(with_loss_scaling) {
+    const auto data = rows();
+    check_clean(outcomes(2, [&](auto& world) {
+        Steep model(columns);
+        un::FullBatch objective{world, model, data, {}, un::LossScaling{.initial = 256}};
+        std::vector<double> x(columns, 1), gradient(columns), expected(columns);
+        expect(near(objective(x), by_hand(x, expected)), "its value");
+        expect(objective.evaluations() == 5, "256, 128, 64, 32, 16");
+        objective(x, gradient);
+        for (std::size_t i = 0; i < columns; ++i) expect(near(gradient[i], expected[i]), "its gradient");
+        expect(objective.evaluations() == 5, "is known");
+    }));
+}
+
 BOOST_AUTO_TEST_CASE(misuse_of_an_objective) {
     const auto data = rows();
     const auto refused = [](const std::vector<Outcome>& all, un::ErrorCode code, const std::string& words) {

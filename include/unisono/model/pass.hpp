@@ -79,8 +79,12 @@ public:
 
     /// Adds to the number of tokens of this micro-batch. ByTokens weighs the micro-batch by it.
     /// Call it before the first `ready`.
-    void count_tokens(double tokens) { tokens_ += tokens; }
+    void count_tokens(double tokens) {
+        tokens_ += tokens;
+        counted_tokens_ = true;
+    }
     [[nodiscard]] double tokens() const { return tokens_; }
+    [[nodiscard]] bool counted_tokens() const { return counted_tokens_; } ///< also where there were none
 
     /// Tells the trainer that the gradient of this parameter is complete: the trainer may start to
     /// exchange it while the model works on the others. Optional, in any order, at most once for
@@ -109,6 +113,7 @@ private:
     ReadyCall ready_ = nullptr;
     void* trainer_ = nullptr;
     double tokens_ = 0;
+    bool counted_tokens_ = false;
     std::size_t first_ready_ = no_parameter;
     double tokens_when_ready_ = 0;
     mutable bool asked_for_scale_ = false;

@@ -99,7 +99,7 @@ private:
         [[nodiscard]] UnitPass<T>& pass() { return pass_; }
         /// Reports to the trainer what the model has reported so far.
         void tell() {
-            outer_->count_tokens(pass_.tokens() - outer_->tokens());
+            if (pass_.counted_tokens()) outer_->count_tokens(pass_.tokens() - outer_->tokens());
             if (pass_.asked_for_scale()) static_cast<void>(outer_->loss_scale());
         }
 

@@ -141,7 +141,7 @@ private:
     }
     /// Reports to the trainer what the model has reported so far.
     void tell() {
-        outer_.count_tokens(inner_.tokens() - outer_.tokens());
+        if (inner_.counted_tokens()) outer_.count_tokens(inner_.tokens() - outer_.tokens());
         if (inner_.asked_for_scale()) static_cast<void>(outer_.loss_scale());
     }
 

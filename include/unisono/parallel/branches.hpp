@@ -41,6 +41,9 @@ public:
     [[nodiscard]] std::size_t outputs() const { return outputs_; }
     [[nodiscard]] std::size_t parameters() const { return parameters_; } ///< parameters of this rank's branches
     [[nodiscard]] std::size_t kept() const { return kept_; }
+    void most_over_ranks(std::span<double> values) const {
+        if (world_->size() > 1) all_reduce(*world_, values, Max{});
+    }
     void initialise(std::span<T> values) {
         for (std::size_t b = first_; b < last_; ++b)
             for (std::size_t l = 0; l < branches_[b].size(); ++l) {

@@ -10,7 +10,9 @@
 /// - `parameters()` (optional): the number of parameters; without it there are none;
 /// - `initialise(std::span<T>)` (with parameters): writes their initial values;
 /// - `kept()` (optional): the number of elements per sample that `forward` writes to `kept` for
-///   `backward`, beside input and output.
+///   `backward`, beside input and output;
+/// - `most_over_ranks(std::span<double>)` (of a layer that is spread over the ranks of a group):
+///   replaces numbers by the largest of any of these ranks. Collective.
 ///
 /// Laws: a layer holds no memory that grows with the model. `forward` and `backward` read only
 /// their arguments. `initialise` depends on the layer alone (no random numbers from a common
@@ -98,6 +100,7 @@ public:
     virtual void initialise(std::span<T> values) = 0;
     virtual void forward(LayerForward<T>& call) = 0;
     virtual void backward(LayerBackward<T>& call) = 0;
+    virtual void most_over_ranks(std::span<double> values) const = 0;
 
     std::size_t inputs = 0, outputs = 0, parameters = 0, kept = 0;
 };
@@ -117,6 +120,9 @@ public:
     }
     void forward(LayerForward<T>& call) override { layer_.forward(call); }
     void backward(LayerBackward<T>& call) override { layer_.backward(call); }
+    void most_over_ranks([[maybe_unused]] std::span<double> values) const override {
+        if constexpr (requires { layer_.most_over_ranks(values); }) layer_.most_over_ranks(values);
+    }
 
 private:
     L layer_;

@@ -110,6 +110,9 @@ public:
     /// Collective. Adds in rank order, so all replicas get the same bits, whichever of their ranks
     /// share a host.
     void sum_over_parts(std::span<double> values) {
+        if (spread_ && parts_group_ == world_)
+            refuse_input("PipelineModel: its layers are spread over ranks of another group, which would decide by "
+                         "themselves; expected decide_with(mesh.group({...})) with all axes of the model");
         if (parts_group_->size() > 1) all_reduce(*parts_group_, values, Sum{}, DirectSchedule{});
     }
     /// For layers that are themselves distributed along another axis (tensor.hpp): sets the group
@@ -149,13 +152,13 @@ private:
     void build() {
         const PipelineShape shape = shape_of(options_.micro_batches);
         refuse_bad_pipeline(shape);
-        if (options_.placement.empty()) options_.placement = detail::default_placement(layers_, parts_of(shape));
-        detail::check_placement(options_.placement, parts_of(shape), layers_.size());
         detail::Fingerprint mine;
         mine.add(Schedule::name)
             .add(schedule_.chunks)
             .add(options_.micro_batches)
             .add(std::uint64_t{options_.recompute});
+        spread_ = detail::place_layers(options_.placement, layers_, parts_of(shape), mine, world_->world_rank());
+        detail::check_placement(options_.placement, parts_of(shape), layers_.size());
         for (const std::size_t count : options_.placement) mine.add(count);
         for (std::size_t l = 0; l < layers_.size(); ++l) {
             const detail::AnyLayer<T>& one = layers_[l];
@@ -378,6 +381,7 @@ private:
     std::vector<detail::PipelineChunk<T>> chunks_;
     detail::PipelineMessages<World, T> messages_;
     World* parts_group_;
+    bool spread_ = false; ///< layers are spread over ranks outside `world_`
     Memory<T> values_, slopes_;
     std::vector<std::span<T>> all_, all_gradients_;     ///< spans of each layer of this rank, chunk by chunk
     std::vector<std::size_t> first_of_chunk_, number_;  ///< indices of layers; the number of each layer's parameter

@@ -6,6 +6,7 @@
 
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/time.hpp"
+#include "unisono/parallel/agreement.hpp"
 #include "unisono/parallel/layer.hpp"
 #include "unisono/trainer/failure.hpp"
 
@@ -110,14 +111,21 @@ double nanoseconds_of_layer(AnyLayer<T>& layer, std::size_t n, int repetitions) 
 
 /// The cost of each layer, as rank 0 measures it: forward and backward pass of one micro-batch of
 /// small numbers, in nanoseconds. All ranks get the same result. Collective. Layers with
-/// collectives (branches, tensor) cannot be measured. Memory: one layer at a time. An exception of
-/// a layer is `aborted` on the other ranks.
+/// collectives (branches, tensor) cannot be measured, and are refused. Memory: one layer at a time.
+/// An exception of a layer is `aborted` on the other ranks.
 template <class World, class T>
 std::vector<LayerCost> measure_layers(World& world, Layers<T>& layers, const MeasureOptions& options = {}) {
     return detail::telling_all(world, "measure_layers", [&] {
         if (options.samples == 0 || options.repetitions < 1)
             refuse_input({"measure_layers: found ", options.samples, " samples and ", options.repetitions,
                           " repetitions, expected 1 or more"});
+        std::vector<double> ranks = {double(world.world_rank()), -double(world.world_rank())};
+        for (std::size_t l = 0; l < layers.size(); ++l) {
+            layers[l].most_over_ranks(ranks); // which changes them where the layer is on several
+            if (ranks[0] != -ranks[1])
+                refuse_input({"measure_layers: layer ", l,
+                              " is spread over ranks, and cannot be measured on one; expected costs of your own"});
+        }
         std::vector<double> times(layers.size(), 0);
         for (std::size_t l = 0; l < layers.size() && world.rank() == 0; ++l)
             times[l] = detail::nanoseconds_of_layer(layers[l], options.samples, options.repetitions);
@@ -133,13 +141,30 @@ std::vector<LayerCost> measure_layers(World& world, Layers<T>& layers, const Mea
 
 namespace detail {
 
-/// The placement without measured times: numbers of parameters and outputs serve as times.
+/// Sets the placement, if none is given, without measured times: numbers of parameters and outputs
+/// serve as times. Ranks that share a layer (tensor.hpp, branches.hpp) have different numbers, and
+/// must nevertheless have it in the same part: they take the largest of any of them. Returns true
+/// if there are such ranks. `rank`: in the world; `options`: what must be equal on them, too.
+/// Collective over them. \throws error bad_input, on all of them: they differ
 template <class T>
-LayerPlacement default_placement(const Layers<T>& layers, std::size_t parts) {
-    std::vector<LayerCost> costs;
+bool place_layers(LayerPlacement& placement, const Layers<T>& layers, std::size_t parts, Fingerprint options,
+                  int rank) {
+    for (const std::size_t count : placement) options.add(count);
+    const auto word = [&](int shift) { return static_cast<double>(options.value() >> shift & 0xffffffffu); };
+    std::vector<double> values = {word(0), -word(0), word(32), -word(32), double(rank), -double(rank)};
+    const std::size_t agreed = values.size();
     for (std::size_t l = 0; l < layers.size(); ++l)
-        costs.push_back({static_cast<double>(layers[l].parameters + layers[l].outputs), 0});
-    return balanced_placement(costs, parts);
+        values.push_back(static_cast<double>(layers[l].parameters + layers[l].outputs));
+    for (std::size_t l = 0; l < layers.size(); ++l) layers[l].most_over_ranks(values);
+    if (values[0] != -values[1] || values[2] != -values[3])
+        refuse_input("PipelineModel: ranks that share its layers have another placement, schedule or other options; "
+                     "expected the same on all of them");
+    if (placement.empty()) {
+        std::vector<LayerCost> costs;
+        for (std::size_t l = 0; l < layers.size(); ++l) costs.push_back({values[agreed + l], 0});
+        placement = balanced_placement(costs, parts);
+    }
+    return values[4] != -values[5];
 }
 
 /// \throws error bad_input: the number of parts is wrong, a part is empty, or the layers do not add

@@ -109,6 +109,9 @@ public:
     [[nodiscard]] std::size_t inputs() const { return inputs_; }
     [[nodiscard]] std::size_t outputs() const { return options_.gather ? outputs_ : mine_.count; }
     [[nodiscard]] std::size_t parameters() const { return (inputs_ + 1) * mine_.count; }
+    void most_over_ranks(std::span<double> values) const {
+        if (world_->size() > 1) all_reduce(*world_, values, Max{});
+    }
     void initialise(std::span<T> values) {
         for (std::size_t o = 0; o < mine_.count; ++o) {
             for (std::size_t i = 0; i < inputs_; ++i) values[o * inputs_ + i] = first_(mine_.first + o, i);
@@ -184,6 +187,9 @@ public:
     [[nodiscard]] std::size_t inputs() const { return mine_.count; }
     [[nodiscard]] std::size_t outputs() const { return outputs_; }
     [[nodiscard]] std::size_t parameters() const { return (mine_.count + 1) * outputs_; }
+    void most_over_ranks(std::span<double> values) const {
+        if (world_->size() > 1) all_reduce(*world_, values, Max{});
+    }
     void initialise(std::span<T> values) {
         const std::size_t m = mine_.count;
         for (std::size_t o = 0; o < outputs_; ++o) {

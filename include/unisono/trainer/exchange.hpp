@@ -73,6 +73,7 @@ public:
         sums_ = {};
         totals_.begin();
         offence_ = {};
+        untold_ = false;
         norm_ = 0;
         large_ = false;
         refused_ = false;
@@ -99,6 +100,7 @@ public:
         loss_scale_.check(pass);
         this->after_pass();
         const Share share = this->weigh();
+        if (Context::Weighing::needs_tokens && !pass.counted_tokens()) untold_ = true;
         totals_.add(sums_, share, loss);
         sums_.micro_batches += 1;
         sums_.samples += samples;
@@ -135,7 +137,7 @@ public:
             if (in_gradients > 0) loss_scale_.back_off();
             return Verdict::skip;
         }
-        if (sums_.micro_batches == 0) return Verdict::empty;
+        if (sums_.micro_batches == 0 || weighs_nothing()) return Verdict::empty;
         if (!this->sums_of_gradients().agree(*world_, static_cast<std::int64_t>(sums_.micro_batches)))
             return Verdict::skip;
         check_divisor();
@@ -204,6 +206,7 @@ public:
     }
     /// The elements that this rank updates, in flat order.
     [[nodiscard]] std::span<const Slice> owned() const { return this->extents().owned(); }
+    [[nodiscard]] const Parts& parts() const { return parts_; }
     [[nodiscard]] const auto& loss_scale() const { return loss_scale_; }
     [[nodiscard]] auto& loss_scale() { return loss_scale_; }
     /// True if this update's gradients are so large that sums may overflow. In an update that is
@@ -289,11 +292,20 @@ private:
         return detail::root_of(parts_.sum(std::array{squares.value()})[0]) * scale;
     }
 
+    /// All ranks together have no sample, or no token, of what their weights count.
+    [[nodiscard]] bool weighs_nothing() const {
+        using Weighing = typename Context::Weighing;
+        return sums_.divisor == 0 && ((Weighing::needs_samples && sums_.samples == 0) ||
+                                      (Weighing::needs_tokens && sums_.tokens == 0 && !untold_));
+    }
+    /// Refuses a sum of weights by which gradients of this type cannot be divided.
     void check_divisor() const {
         using Weighing = typename Context::Weighing;
-        if (sums_.divisor > 0) return;
+        const auto inverse = static_cast<T>(1 / (sums_.divisor * loss_scale_.scale()));
+        if (inverse > 0 && detail::is_finite(inverse)) return;
         refuse_input({"weighing ", Weighing::name, ": the weights of ", static_cast<std::uint64_t>(sums_.micro_batches),
-                      " micro-batches add up to ", sums_.divisor, "; expected more than 0",
+                      " micro-batches add up to ", number_text(sums_.divisor, std::chars_format::general, 6),
+                      "; expected more than 0, so that gradients can be divided by it",
                       (Weighing::needs_tokens ? " (does the model call pass.count_tokens?)" : "")});
     }
 
@@ -307,6 +319,7 @@ private:
     double learning_rate_ = 0;
     double norm_ = 0;
     std::uint64_t applied_ = 0;
+    bool untold_ = false;  ///< a micro-batch of this rank, weighed by tokens, did not count them
     bool looked_ = false;  ///< the gradients of the first call were checked
     bool refused_ = false; ///< the update was left out after its gradients were summed
 };

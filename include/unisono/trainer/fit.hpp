@@ -233,7 +233,7 @@ class FitStepsOf final : public FitSteps {
 public:
     FitStepsOf(Session& session, Loader& loader, Observer& observer, OnUpdate& on_update, const FitOptions& options)
         : session_(session), loader_(loader), observer_(observer), on_update_(on_update), seed_(options.seed),
-          stopping_(options.stop_on) {
+          stopping_(options.stop_on, &session.exchange().parts()) {
         if constexpr (std::is_same_v<Observer, ProgressReporter<>>)
             this->shown = observer.style() != ProgressStyle::off;
         this->observed = !std::is_same_v<OnUpdate, IgnoreUpdates>;

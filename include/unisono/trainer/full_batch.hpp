@@ -164,16 +164,20 @@ private:
         x_.clear(); // no result is valid until the evaluation is complete
         committed_ = false;
         loss_ = std::numeric_limits<double>::infinity();
-        trainer_.fit(*data_,
-                     {.epochs = 1,
-                      .batch_size = std::min(options_.batch_size, samples_of_all(*data_)),
-                      .start = Position{},
-                      .progress = false},
-                     [&](const UpdateReport& report) {
-                         committed_ = report.committed;
-                         if (committed_) loss_ = report.loss;
-                     });
-        ++evaluations_;
+        double scale = 0;
+        do { // a gradient that overflows by the loss scale alone says nothing of f
+            scale = trainer_.loss_scale().scale;
+            trainer_.fit(*data_,
+                         {.epochs = 1,
+                          .batch_size = std::min(options_.batch_size, samples_of_all(*data_)),
+                          .start = Position{},
+                          .progress = false},
+                         [&](const UpdateReport& report) {
+                             committed_ = report.committed;
+                             if (committed_) loss_ = report.loss;
+                         });
+            ++evaluations_;
+        } while (!committed_ && trainer_.loss_scale().scale < scale);
         x_.assign(x.begin(), x.end());
     }
 

@@ -44,7 +44,7 @@ struct EpochReport {
     std::int64_t epoch = 0;
     double loss = 0;          ///< mean over the epoch's updates, each weighted by its samples
     std::int64_t updates = 0; ///< committed
-    std::int64_t skipped = 0; ///< left out by the guard, or dropped as too late
+    std::int64_t skipped = 0; ///< left out by the guard or without any weight, or dropped as too late
     std::int64_t samples = 0;
 };
 

@@ -41,6 +41,7 @@
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
+#include "unisono/trainer/parts.hpp"
 
 #include <array>
 #include <atomic>
@@ -112,7 +113,9 @@ namespace detail {
 /// whose number is the same on all ranks.
 class StopAgreement {
 public:
-    explicit StopAgreement(const StopOnSignal* asked) : asked_(asked) {}
+    /// `parts`: those of the model, whose ranks are in other groups and must stop after the same
+    /// update, too.
+    explicit StopAgreement(const StopOnSignal* asked, const Parts* parts = nullptr) : asked_(asked), parts_(parts) {}
 
     /// Called between two updates; collective. Returns the same on all ranks.
     template <class World>
@@ -120,6 +123,7 @@ public:
 
 private:
     const StopOnSignal* asked_;
+    const Parts* parts_;
     std::int64_t interval_ = 1;
     std::int64_t updates_left_ = 1;
     nanoseconds last_ = steady_now();
@@ -132,6 +136,10 @@ bool StopAgreement::stop(World& world) {
     const nanoseconds now = steady_now();
     std::array<double, 2> all = {asked_->signal() != 0 ? 1.0 : 0.0, static_cast<double>(now - last_) * 1e-9};
     if (world.size() > 1) all_reduce(world, all, Few<Max>{});
+    if (parts_ != nullptr && parts_->any()) {
+        const auto [found, seconds, count] = parts_->sum(std::array{all[0], all[1], 1.0});
+        all = {found, seconds / count};
+    }
     const double seconds_of_one = all[1] / static_cast<double>(interval_);
     const double wanted = began_ ? 0.5 / std::max(seconds_of_one, 1e-9) : 1.0;
     interval_ = static_cast<std::int64_t>(std::min(std::max(wanted, 1.0), 2.0 * static_cast<double>(interval_)));

@@ -73,7 +73,15 @@ protected:
     /// The share of the micro-batch in progress, computed from the tokens counted so far.
     Share weigh() {
         micro_->tokens = pass_->tokens();
-        return checked_share(policies_.weighing, *micro_);
+        if (!(micro_->tokens >= 0) || !detail::finite_value(micro_->tokens))
+            refuse_input({"pass.count_tokens: found ", micro_->tokens,
+                          " tokens in a micro-batch; expected a finite number of at least 0"});
+        const Share share = checked_share(policies_.weighing, *micro_);
+        if (share.multiplier > static_cast<double>(std::numeric_limits<T>::max()))
+            refuse_input({"weighing ", Context::Weighing::name, ": a micro-batch got multiplier ",
+                          number_text(share.multiplier, std::chars_format::general, 6),
+                          "; expected a number that the gradients' type holds"});
+        return share;
     }
     void note_offender(std::size_t parameter) { offence_.note({world_->rank(), parameter, false}); }
     /// Lets the guard look at elements of this rank's gradient. The first one has index `flat` in
