@@ -184,7 +184,22 @@ inline void mpich_claim(const Environment& environment, std::vector<Claim>& clai
     if (claim.rank.known() || claim.world.known()) claims.push_back(std::move(claim));
 }
 
-/// Only a process that srun started has SLURM_PROCID; a shell in an allocation knows the number of
+/// Whether Slurm's variables may be those of a batch script: task 0 with the job's number of tasks,
+/// though srun has not started it. They do not count where another launcher speaks.
+inline bool may_be_batch_script(const Environment& environment) {
+    for (const std::string_view name : {"SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS"})
+        if (environment.find(name) != nullptr) return false;
+    const std::string* const rank = environment.find("SLURM_PROCID");
+    return rank != nullptr && *rank == "0";
+}
+
+/// Whether an mpirun started this process, which says how many it started on each host. It starts
+/// its daemons by srun, one on each host, and their variables are inherited.
+inline bool has_daemons(const Claim& claim) {
+    return (claim.launcher == Launcher::openmpi || claim.launcher == Launcher::mpich) && claim.local_world.known();
+}
+
+/// Only a task or a batch script has SLURM_PROCID; a shell in an allocation knows the number of
 /// tasks alone.
 inline void srun_claim(const Environment& environment, std::vector<Claim>& claims) {
     Claim claim{.launcher = Launcher::srun,
@@ -193,7 +208,7 @@ inline void srun_claim(const Environment& environment, std::vector<Claim>& claim
                 .local_rank = read(environment, "SLURM_LOCALID"),
                 .node = read(environment, "SLURM_NODEID"),
                 .nodes = read(environment, "SLURM_STEP_NUM_NODES", "SLURM_NNODES")};
-    if (!claim.rank.known()) return;
+    if (!claim.rank.known() || (!claims.empty() && may_be_batch_script(environment))) return;
     if (!claim.world.known()) claim.world.name = "SLURM_NTASKS";
     claim.local_world = read(environment, "SLURM_NTASKS_PER_NODE");
     const int node = claim.node.known() ? claim.node.value : 0;
@@ -207,6 +222,7 @@ inline void srun_claim(const Environment& environment, std::vector<Claim>& claim
             break;
         }
     }
+    if (!claims.empty() && has_daemons(claims.back()) && claim.local_world.value == 1) return;
     claims.push_back(std::move(claim));
 }
 
