@@ -62,7 +62,7 @@ std::size_t total(const Group<Transport>& group, Collective what, std::span<cons
 inline std::uint64_t hash_of(std::span<const std::size_t> counts) {
     std::uint64_t hash = 14695981039346656037u;
     for (const std::size_t count : counts) hash = (hash ^ count) * 1099511628211u;
-    return hash;
+    return hash | listed_counts;
 }
 
 /// A request for elements of type T. The collective adds the schedule's plan, the partition and the
