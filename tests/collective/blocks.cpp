@@ -112,6 +112,24 @@ BOOST_AUTO_TEST_CASE(gaps_and_orders) {
     for (const int ranks : {1, 2, 3, 4}) un::run<un::InProcess>(ranks, [](auto& world) { all_with_gaps(world); });
 }
 
+// A hash of a list is no number of elements.
+BOOST_AUTO_TEST_CASE(lists_that_differ_between_ranks_are_told_as_lists) {
+    std::string told;
+    try {
+        un::run<un::InProcess>(2, [](auto& world) {
+            const std::size_t other = world.rank() == 0 ? 3 : 4;
+            const std::array<std::size_t, 2> counts = {other, 2};
+            std::vector<int> mine(counts[static_cast<std::size_t>(world.rank())]), all(other + 2);
+            un::all_gather(world, mine, all, counts);
+        });
+    } catch (const un::error& failed) {
+        told = failed.what();
+    }
+    BOOST_TEST(told.find("mismatch in all_gather") != std::string::npos, told);
+    BOOST_TEST(told.find("called all_gather of int32 elements by a list of counts (its hash is ") != std::string::npos,
+               told);
+}
+
 BOOST_AUTO_TEST_CASE(what_is_refused) {
     un::run<un::InProcess>(2, [](auto& world) {
         std::array<int, 4> data{};

@@ -1,8 +1,21 @@
 #include "unisono/core/outcome.hpp"
+#include "unisono/core/memory.hpp"
 
 #include <boost/test/unit_test.hpp>
 
 #include <stdexcept>
+
+// A sanitizer ends the program instead.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define UNISONO_SANITIZED_MEMORY 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define UNISONO_SANITIZED_MEMORY 1
+#endif
+#endif
+#ifndef UNISONO_SANITIZED_MEMORY
+#define UNISONO_SANITIZED_MEMORY 0
+#endif
 
 namespace un = unisono;
 
@@ -42,5 +55,15 @@ BOOST_AUTO_TEST_CASE(an_exception_is_a_fault_of_the_rank_that_handles_it) {
     BOOST_TEST(other.message == "rank 3 threw: user's own");
     BOOST_TEST(fault_of(7).message == "rank 3 threw: something that is not a std::exception");
 }
+
+#if !UNISONO_SANITIZED_MEMORY
+BOOST_AUTO_TEST_CASE(memory_that_the_system_does_not_have_is_refused) {
+    for (const std::size_t bytes : {std::size_t{1} << 60, ~std::size_t{0} - 4096}) {
+        const un::Fault found = un::outcome_of([&] { static_cast<void>(un::detail::memory_for_rank(1, bytes)); });
+        BOOST_TEST((found.code == un::ErrorCode::refused || found.code == un::ErrorCode::bad_input), found.message);
+        BOOST_TEST(found.message.starts_with("allocate: "), found.message);
+    }
+}
+#endif
 
 BOOST_AUTO_TEST_SUITE_END()

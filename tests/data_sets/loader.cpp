@@ -167,6 +167,22 @@ BOOST_AUTO_TEST_CASE(an_exception_of_the_stream_comes_in_its_place) {
     }
 }
 
+namespace {
+struct StreamWithoutEnd : BrokenStream {
+    [[nodiscard]] bool done() const { return given == 3 ? throw std::logic_error("its end is not known") : false; }
+};
+} // namespace
+
+BOOST_AUTO_TEST_CASE(an_exception_of_a_streams_end_comes_in_its_place) {
+    for (const int depth : {0, 1, 5}) {
+        Probe data;
+        un::Loader reader{data, StreamWithoutEnd{}, {.depth = depth}};
+        for (int i = 0; i < 3; ++i) BOOST_REQUIRE(reader.next() != nullptr);
+        BOOST_CHECK_THROW(reader.next(), std::logic_error);
+        BOOST_CHECK(reader.next() == nullptr);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(it_stops_at_any_moment) {
     for (int taken = 0; taken < 12; ++taken)
         for (const int depth : {0, 1, 2, 4}) {

@@ -59,6 +59,18 @@ Environment srun(const Place& p) {
             {"SLURM_LOCALID", text(p.rank % p.local)},
             {"SLURM_NTASKS_PER_NODE", text(p.local)},
             {"SLURM_JOB_NODELIST", "node[03-07]"},
+            {"SLURM_JOB_ID", "4711"},
+            {"SLURM_STEP_ID", "0"}};
+}
+/// What a batch script, and all that it starts without srun, has of Slurm.
+Environment batch_script(int tasks, int nodes) {
+    return {{"SLURM_PROCID", "0"},
+            {"SLURM_NTASKS", text(tasks)},
+            {"SLURM_LOCALID", "0"},
+            {"SLURM_NODEID", "0"},
+            {"SLURM_NNODES", text(nodes)},
+            {"SLURM_TASKS_PER_NODE", un::concat({tasks / nodes, "(x", nodes, ")"})},
+            {"SLURM_JOB_NODELIST", "node[03-07]"},
             {"SLURM_JOB_ID", "4711"}};
 }
 Environment own(const Place& p) {
@@ -217,6 +229,49 @@ BOOST_AUTO_TEST_CASE(srun_that_starts_torchrun_is_no_contradiction) {
     }
     // Not a process of that agent.
     refused(both(srun({0, 2, 1}), torchrun({4, 8, 4})), {"RANK=4", "SLURM_PROCID=0"});
+}
+
+BOOST_AUTO_TEST_CASE(a_batch_script_is_no_task_of_those_that_it_starts) {
+    for (const Teller& teller : tellers) {
+        if (teller.launcher == Launcher::srun) continue;
+        for (int rank = 0; rank < 8; ++rank) { // the script's number of tasks may be any
+            for (const int tasks : {1, 8}) {
+                const Identity found = un::identify(both(batch_script(tasks, 1), teller.make({rank, 8, 8})));
+                BOOST_CHECK((found == Identity{rank, 8, rank, 8, 1, teller.launcher}));
+            }
+        }
+    }
+    // Where nobody else speaks, its tasks are waited for, and named.
+    BOOST_CHECK((un::identify(batch_script(4, 2)) == Identity{0, 4, 0, 2, 2, Launcher::srun}));
+    const Environment told = with(both(batch_script(4, 1), openmpi({3, 4, 4})), "UNISONO_LAUNCHER", "srun");
+    BOOST_CHECK((un::identify(told) == Identity{0, 4, 0, 4, 1, Launcher::srun}));
+}
+
+BOOST_AUTO_TEST_CASE(srun_starts_the_daemons_of_mpirun) {
+    // mpirun in a batch script on two nodes: it starts the processes of its own node itself, and by srun a daemon on
+    // the other one.
+    for (const Teller& mpirun : {tellers[1], tellers[2]}) {
+        std::string secret;
+        for (int rank = 0; rank < 4; ++rank) {
+            Environment all = both(rank < 2 ? batch_script(4, 2) : srun({0, 1, 1}), mpirun.make({rank, 4, 2}));
+            BOOST_CHECK((un::identify(all) == Identity{rank, 4, rank % 2, 2, 2, mpirun.launcher}));
+            all = both(all, {{"MASTER_ADDR", "node03"},
+                             {"MASTER_PORT", "29500"},
+                             {"UNISONO_TOKEN", "0123456789abcdef0123456789abcdef"}});
+            const std::string found = un::meeting_point(all, un::identify(all)).token.text();
+            BOOST_CHECK(rank == 0 || found == secret);
+            secret = found;
+        }
+    }
+    // Nor do hosts that mpirun reaches by ssh know the job.
+    const Environment openmpi_job{{"PMIX_NAMESPACE", "3812950017"},
+                                  {"MASTER_ADDR", "node03"},
+                                  {"MASTER_PORT", "29500"},
+                                  {"UNISONO_TOKEN", "0123456789abcdef0123456789abcdef"}};
+    const Environment here = both(both(batch_script(4, 2), openmpi({0, 4, 2})), openmpi_job);
+    const Environment there = both(openmpi({2, 4, 2}), openmpi_job);
+    BOOST_CHECK(un::meeting_point(here, un::identify(here)).token ==
+                un::meeting_point(there, un::identify(there)).token);
 }
 
 BOOST_AUTO_TEST_CASE(slurm_says_how_many_tasks_each_node_has) {

@@ -142,6 +142,19 @@ BOOST_AUTO_TEST_CASE(a_part_of_a_line_is_cut_off) {
     BOOST_TEST(told.rfind("step,seconds,name,value\n1,", 0) == 0u, told);
 }
 
+/// Wherever a full disk has cut it.
+BOOST_AUTO_TEST_CASE(each_part_of_a_line_of_json_is_cut_off) {
+    const unisono_test::Folder folder;
+    const std::string whole = "{\"step\":2,\"seconds\":3}";
+    for (std::size_t bytes = 1; bytes <= whole.size(); ++bytes) {
+        std::ofstream(folder / "run.jsonl") << "{\"step\":1,\"seconds\":2}\n" << whole.substr(0, bytes);
+        un::JsonLinesFile(Rank{}, folder / "run.jsonl").write(3, {{"loss", 1}});
+        const auto json = lines(folder / "run.jsonl");
+        BOOST_REQUIRE_EQUAL(json.size(), bytes == whole.size() ? 3u : 2u);
+        BOOST_TEST(nlohmann::json::parse(json.back())["step"] == 3);
+    }
+}
+
 // A last line that lacks only its end is kept. So is text that is not a line of such a file.
 BOOST_AUTO_TEST_CASE(a_whole_line_without_its_end_is_kept) {
     const unisono_test::Folder folder;

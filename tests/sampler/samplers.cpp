@@ -294,6 +294,34 @@ BOOST_AUTO_TEST_CASE(fewer_samples_than_replicas) {
     BOOST_CHECK(uneven[7].size() == 1 && uneven[7][0].samples.empty());
 }
 
+// The deals, tails and sizes of rounds that a sampler of one's own may ask for.
+BOOST_AUTO_TEST_CASE(every_plan_has_room_for_its_rounds) {
+    using un::sampling::Deal, un::sampling::Tail;
+    for (const Deal deal : {Deal::strided, Deal::blocks})
+        for (const Tail tail : {Tail::keep, Tail::pad, Tail::drop})
+            for (const std::int64_t size : {1, 2, 7, 10})
+                for (const std::int64_t batch : {std::int64_t{1}, size})
+                    for (const std::int64_t replicas : {1, 3, 8})
+                        for (const std::int64_t global : {0, 1, 5, 100}) {
+                            const un::SamplerShape shape{
+                                .data_size = size, .batch_size = batch, .replicas = replicas, .hosted = replicas};
+                            un::SampleStream stream(
+                                {.shape = shape, .deal = deal, .tail = tail, .global_batch = global}, un::Epoch{0}, 0);
+                            std::int64_t given = 0;
+                            while (!stream.done()) given += std::ssize(stream.next().samples);
+                            BOOST_REQUIRE_EQUAL(given, stream.samples());
+                            if (tail == Tail::pad)
+                                BOOST_REQUIRE_EQUAL(given, (size + replicas - 1) / replicas * replicas);
+                        }
+    const auto planned = [](const un::sampling::Plan& plan) {
+        return refusal([&] { return un::SampleStream(plan, un::Epoch{0}, 0); });
+    };
+    check_contains(planned({.shape = {.data_size = 10, .batch_size = 2, .replicas = 0}}),
+                   {"SampleStream: replicas is 0, expected 1 to 2^31 - 1"});
+    check_contains(planned({.shape = {.data_size = 10, .batch_size = 2}, .global_batch = -4}),
+                   {"SampleStream: global_batch is -4, expected 0 to 2^60"});
+}
+
 BOOST_AUTO_TEST_CASE(bad_shapes_are_refused_by_name) {
     const auto shaped = [](un::SamplerShape shape) {
         return refusal([&] { return un::SequentialSampler{}.stream(shape, un::Epoch{0}); });

@@ -60,6 +60,16 @@ BOOST_AUTO_TEST_CASE(what_was_before_is_there_again) {
     BOOST_TEST(WEXITSTATUS(status) == 0);
 }
 
+BOOST_AUTO_TEST_CASE(what_was_before_a_signal_that_is_named_twice_is_there_again) {
+    const int status = end_of_child([] {
+        { const un::StopOnSignal stop({SIGTERM, SIGINT, SIGTERM}); }
+        static_cast<void>(std::raise(SIGTERM));
+        return 0;
+    });
+    BOOST_TEST(WIFSIGNALED(status));
+    BOOST_TEST(WTERMSIG(status) == SIGTERM);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 } // namespace

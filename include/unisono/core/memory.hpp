@@ -77,7 +77,9 @@ UNISONO_DEFINITION std::shared_ptr<std::byte> memory_for_rank(int rank, std::siz
     const std::size_t apart =
         bytes < (std::size_t{1} << 20) ? 0 : static_cast<std::size_t>(rank % 16) * (37 * 4096 + 384);
     if (bytes > bytes + apart) refuse_input({"allocate: ", bytes, " bytes are more than memory can hold"});
-    std::byte* const whole = static_cast<std::byte*>(::operator new(bytes + apart, line));
+    std::byte* const whole = static_cast<std::byte*>(::operator new(bytes + apart, line, std::nothrow));
+    if (whole == nullptr)
+        throw error(ErrorCode::refused, concat({"allocate: the system has no memory of ", bytes, " bytes"}));
     return {whole + apart, [whole](std::byte*) { ::operator delete(whole, line); }};
 }
 

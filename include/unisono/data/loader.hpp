@@ -203,10 +203,10 @@ template <data_set Data, index_stream Stream>
 typename Loader<Data, Stream>::Item* Loader<Data, Stream>::read_now() {
     Slot& slot = slots_[0];
     slot.item.batch.reset();
-    if (ended_ || stream_.done()) return nullptr;
-    ended_ = true; // stays true if reading throws
+    if (std::exchange(ended_, true)) return nullptr; // stays true if anything throws
+    if (stream_.done()) return nullptr;
     read_into(slot);
-    ended_ = false;
+    ended_ = false; // all went well
     return &slot.item;
 }
 
@@ -216,24 +216,21 @@ void Loader<Data, Stream>::read_ahead() {
     for (;;) {
         reader_wakes_.wait(lock, [this] { return quit_ || (!ended_ && ahead() < options_.depth); });
         if (quit_) return;
-        if (stream_.done()) {
-            ended_ = true;
-            consumer_wakes_.wake_one();
-            continue;
-        }
         Slot& slot = slots_[(first_ + filled_) % slots_.size()];
         reading_ = true;
         lock.unlock();
+        bool done = false;
         try {
-            read_into(slot);
+            done = stream_.done();
+            if (!done) read_into(slot);
         } catch (...) {
             slot.item.batch.reset();
             slot.thrown = std::current_exception();
         }
         lock.lock();
         reading_ = false;
-        if (slot.thrown) ended_ = true;
-        ++filled_;
+        ended_ = ended_ || done || slot.thrown;
+        if (!done) ++filled_;
         consumer_wakes_.wake_one();
     }
 }

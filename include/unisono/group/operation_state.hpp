@@ -50,7 +50,7 @@ struct OperationRequest {
     ElementType element = ElementType::opaque;
     Caller caller = Caller::none;
     std::uint32_t element_bytes = 1;
-    std::uint64_t count = 0; ///< for the signature
+    std::uint64_t count = 0; ///< for the signature; with `listed_counts`, a hash of a list of counts
     Reduction reduction;
     std::uint64_t call = 0;      ///< the call by which the caller will ask for it again (see `call_of`); 0: none
     std::size_t chunk_bytes = 0; ///< 0: one lane
@@ -60,7 +60,8 @@ struct OperationRequest {
 
 static_assert(!ends_in_padding<StreamRequest> && !ends_in_padding<OperationRequest>);
 
-inline constexpr std::uint32_t no_operation = 0xffffffffu; ///< instead of an index
+inline constexpr std::uint64_t listed_counts = std::uint64_t{1} << 63; ///< more than any number of elements
+inline constexpr std::uint32_t no_operation = 0xffffffffu;             ///< instead of an index
 
 /// A collective as its caller names it, with the transport's native schedule and equal counts. Call
 /// and count together determine the lanes and blocks.

@@ -31,8 +31,11 @@ inline std::string describe(const Signature& signature) {
     if (static_cast<Collective>(signature.collective) == Collective::barrier) return text;
     if (static_cast<Collective>(signature.collective) == Collective::replay)
         return concat({"the replay of a graph of ", signature.count, " operations"});
-    return concat(
-        {text, " of ", signature.count, " ", name_of(static_cast<ElementType>(signature.element)), " elements"});
+    const std::string_view element = name_of(static_cast<ElementType>(signature.element));
+    if ((signature.count & listed_counts) != 0)
+        return concat({text, " of ", element, " elements by a list of counts (its hash is ",
+                       signature.count & ~listed_counts, ")"});
+    return concat({text, " of ", signature.count, " ", element, " elements"});
 }
 
 /// The fault of a mismatch, the same on every rank: it tells the calls of both ranks.

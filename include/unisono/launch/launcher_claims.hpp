@@ -184,8 +184,23 @@ inline void mpich_claim(const Environment& environment, std::vector<Claim>& clai
     if (claim.rank.known() || claim.world.known()) claims.push_back(std::move(claim));
 }
 
-/// Only a process that srun started has SLURM_PROCID. A shell in an allocation knows only the
-/// number of tasks.
+/// True if Slurm's variables may be those of a batch script: task 0 with the job's number of tasks,
+/// though srun has not started it. They do not count if another launcher's variables are set.
+inline bool may_be_batch_script(const Environment& environment) {
+    for (const std::string_view name : {"SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS"})
+        if (environment.find(name) != nullptr) return false;
+    const std::string* const rank = environment.find("SLURM_PROCID");
+    return rank != nullptr && *rank == "0";
+}
+
+/// True if an mpirun started this process, and tells how many it started on each host. mpirun
+/// starts its daemons by srun, one on each host, and their variables are inherited.
+inline bool has_daemons(const Claim& claim) {
+    return (claim.launcher == Launcher::openmpi || claim.launcher == Launcher::mpich) && claim.local_world.known();
+}
+
+/// Only a task or a batch script has SLURM_PROCID. A shell in an allocation knows only the number of
+/// tasks.
 inline void srun_claim(const Environment& environment, std::vector<Claim>& claims) {
     Claim claim{.launcher = Launcher::srun,
                 .rank = read(environment, "SLURM_PROCID"),
@@ -193,7 +208,7 @@ inline void srun_claim(const Environment& environment, std::vector<Claim>& claim
                 .local_rank = read(environment, "SLURM_LOCALID"),
                 .node = read(environment, "SLURM_NODEID"),
                 .nodes = read(environment, "SLURM_STEP_NUM_NODES", "SLURM_NNODES")};
-    if (!claim.rank.known()) return;
+    if (!claim.rank.known() || (!claims.empty() && may_be_batch_script(environment))) return;
     if (!claim.world.known()) claim.world.name = "SLURM_NTASKS";
     claim.local_world = read(environment, "SLURM_NTASKS_PER_NODE");
     const int node = claim.node.known() ? claim.node.value : 0;
@@ -207,6 +222,7 @@ inline void srun_claim(const Environment& environment, std::vector<Claim>& claim
             break;
         }
     }
+    if (!claims.empty() && has_daemons(claims.back()) && claim.local_world.value == 1) return;
     claims.push_back(std::move(claim));
 }
 

@@ -90,8 +90,10 @@ class OutputSource {
 public:
     static constexpr std::size_t longest_line = std::size_t{1} << 16; ///< longer lines are cut
 
-    OutputSource(FileDescriptor pipe, std::string label, OutputSink& sink, FileDescriptor log)
-        : pipe_(std::move(pipe)), log_(std::move(log)), label_(std::move(label)), sink_(&sink) {
+    OutputSource(FileDescriptor pipe, std::string label, OutputSink& sink, FileDescriptor log,
+                 std::string log_path = {})
+        : pipe_(std::move(pipe)), log_(std::move(log)), log_path_(std::move(log_path)), label_(std::move(label)),
+          sink_(&sink) {
         ::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);
     }
 
@@ -99,6 +101,14 @@ public:
 
     /// True if no more output can come.
     [[nodiscard]] bool ended() const { return !pipe_.valid(); }
+    /// A line about the error after which the file gets nothing more. Empty if there was none, or if
+    /// it was told.
+    std::string take_failure() {
+        const int why = std::exchange(log_failure_, 0);
+        if (why == 0) return {};
+        return concat(
+            {"unisono-run: cannot write to ", log_path_, ": ", errno_text(why), "; the job continues without it\n"});
+    }
 
     /// Reads the available bytes. Returns false if no more can come.
     bool read() {
@@ -143,13 +153,18 @@ private:
         while (!text.empty()) {
             const ssize_t wrote = ::write(log_.get(), text.data(), text.size());
             if (wrote < 0 && errno == EINTR) continue;
-            if (wrote <= 0) return log_.close(); // the disk is full: the job continues
+            if (wrote <= 0) { // the disk is full: the job continues
+                log_failure_ = wrote < 0 ? errno : ENOSPC;
+                return log_.close();
+            }
             text.remove_prefix(static_cast<std::size_t>(wrote));
         }
     }
 
     FileDescriptor pipe_;
     FileDescriptor log_;
+    std::string log_path_;
+    int log_failure_ = 0; ///< until it is told
     std::string label_;
     std::string line_;
     OutputSink* sink_;

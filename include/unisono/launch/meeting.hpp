@@ -75,9 +75,15 @@ inline std::string variables_of(const Environment& environment, std::initializer
 /// A text that is the same in all processes of this job and differs between jobs, as far as
 /// variables tell.
 inline std::string job_of(const Environment& environment) {
-    return variables_of(environment,
-                        {"UNISONO_JOB", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "PMIX_NAMESPACE",
-                         "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "SLURM_STEP_ID", "TRAINING_JOB_NAME"});
+    std::string known = variables_of(environment, {"UNISONO_JOB", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+                                                   "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "TRAINING_JOB_NAME"});
+    // Processes of mpirun have the step of the daemon that started them, which is none on its own
+    // host. Open MPI names its job itself, also on hosts that know nothing of Slurm.
+    const bool of_openmpi = environment.find("OMPI_COMM_WORLD_RANK") != nullptr;
+    if (!of_openmpi || known.empty()) known += variables_of(environment, {"SLURM_JOB_ID"});
+    if (!of_openmpi && environment.find("MPI_LOCALRANKID") == nullptr)
+        known += variables_of(environment, {"SLURM_STEP_ID"});
+    return known;
 }
 /// As above, with the address. In some jobs the address has different names in different processes.
 inline std::string job_at_address(const Environment& environment) {

@@ -24,8 +24,8 @@ public:
     RankOutputs& operator=(const RankOutputs&) = delete;
 
     /// `stream`: 0 is standard output, 1 is standard error.
-    void add(int stream, FileDescriptor pipe, std::string label, FileDescriptor log) {
-        sources_.emplace_back(std::move(pipe), std::move(label), sinks_[stream], std::move(log));
+    void add(int stream, FileDescriptor pipe, std::string label, FileDescriptor log, std::string log_path) {
+        sources_.emplace_back(std::move(pipe), std::move(label), sinks_[stream], std::move(log), std::move(log_path));
     }
     /// Writes a line of the launcher's own.
     void say(std::string_view text) { sinks_[1].add(text); }
@@ -53,10 +53,10 @@ public:
             else sources_[waiting_[i] - 2].read();
         }
         for (const int stream : {0, 1}) sinks_[1 - stream].add(sinks_[stream].take_failure());
-        std::erase_if(sources_, [](OutputSource& each) {
-            if (!each.ended()) return false;
-            each.finish();
-            return true;
+        std::erase_if(sources_, [&](OutputSource& each) {
+            if (each.ended()) each.finish();
+            sinks_[1].add(each.take_failure());
+            return each.ended();
         });
     }
 
@@ -67,6 +67,7 @@ public:
                 for (OutputSink& sink : sinks_) sink.finish(until);
             }
             source.finish();
+            sinks_[1].add(source.take_failure());
         }
         for (OutputSink& sink : sinks_) sink.finish(until);
     }

@@ -84,14 +84,16 @@ public:
         FileDescriptor reading[2];
         FileDescriptor writing[2];
         FileDescriptor logs[2];
+        std::string paths[2];
         for (const int stream : {0, 1}) {
             int ends[2];
             if (::pipe2(ends, O_CLOEXEC) != 0)
                 throw error(ErrorCode::refused, concat({"no pipe: ", errno_text(errno)}));
             reading[stream] = FileDescriptor(ends[0]);
             writing[stream] = FileDescriptor(ends[1]);
-            if (!options_->log_dir.empty())
-                logs[stream] = open_log(concat({options_->log_dir, "/rank_", rank, stream == 0 ? ".out" : ".err"}));
+            if (options_->log_dir.empty()) continue;
+            paths[stream] = concat({options_->log_dir, "/rank_", rank, stream == 0 ? ".out" : ".err"});
+            logs[stream] = open_log(paths[stream]);
         }
         processes.start(
             [&] {
@@ -113,7 +115,7 @@ public:
             true);
         for (const int stream : {0, 1})
             outputs.add(stream, std::move(reading[stream]), options_->label ? concat({"[", rank, "] "}) : std::string(),
-                        std::move(logs[stream]));
+                        std::move(logs[stream]), std::move(paths[stream]));
     }
 
     /// The reason why the program of a rank that has ended could not be started: errno, or 0.

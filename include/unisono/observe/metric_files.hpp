@@ -304,8 +304,10 @@ public:
 private:
     friend class detail::MetricFile<JsonLinesFile>;
     void open() {
-        detail::open_lines(file_, path_, before_,
-                           [](std::string_view line) { return line.starts_with("{\"step\":") && line.back() != '}'; });
+        detail::open_lines(file_, path_, before_, [](std::string_view line) {
+            constexpr std::string_view begin = "{\"step\":";
+            return line.size() < begin.size() ? begin.starts_with(line) : line.starts_with(begin) && line.back() != '}';
+        });
     }
     std::optional<detail::LastInFile> last_in_file() {
         const std::string text = detail::end_of_lines(path_, before_);

@@ -34,6 +34,9 @@ struct Plan {
     bool shuffle = false;
     std::uint64_t seed = 0;
     std::int64_t global_batch = 0; ///< samples of a full round; 0: full micro-batches of all replicas
+
+    /// \throws error bad_input: a shape or round that makes no sense
+    void check() const;
 };
 
 /// The samples of one epoch in the order drawn: as stored (no memory), or a permutation of 4 bytes
@@ -58,6 +61,7 @@ private:
 /// depends on that size.
 class SampleStream {
 public:
+    /// \throws error bad_input: a plan or position that makes no sense
     SampleStream(const sampling::Plan& plan, Epoch epoch, std::int64_t consumed);
 
     /// Moves to the position in an epoch after the first `consumed` samples of its order.
@@ -107,6 +111,12 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace sampling {
 
+UNISONO_DEFINITION void Plan::check() const {
+    check_shape(shape, "SampleStream");
+    if (global_batch < 0 || global_batch > std::int64_t{1} << 60)
+        refuse_input({"SampleStream: global_batch is ", global_batch, ", expected 0 to 2^60"});
+}
+
 UNISONO_DEFINITION void Order::draw(std::int64_t size, bool shuffle, std::uint64_t seed) {
     const auto count = static_cast<std::size_t>(size);
     if (!shuffle) return;
@@ -126,6 +136,7 @@ UNISONO_DEFINITION SampleStream::SampleStream(const sampling::Plan& plan, Epoch 
     : plan_(plan) {
     // More than any order has, so that one round holds all samples.
     constexpr std::int64_t most = std::int64_t{1} << 60;
+    plan_.check();
     const SamplerShape& shape = plan_.shape;
     std::int64_t& batch = plan_.global_batch;
     if (batch == 0 && (__builtin_mul_overflow(shape.batch_size, shape.replicas, &batch) || batch > most)) batch = most;
@@ -146,9 +157,9 @@ UNISONO_DEFINITION void SampleStream::restart(Epoch epoch, std::int64_t consumed
     epoch_ = epoch;
     begin_ = consumed;
     left_ = shape.data_size - consumed;
-    const std::int64_t unit = plan_.deal == sampling::Deal::strided ? shape.replicas : plan_.global_batch;
-    if (plan_.tail == sampling::Tail::pad) left_ = up(left_, unit) * unit;
-    if (plan_.tail == sampling::Tail::drop) left_ -= left_ % unit;
+    if (plan_.tail == sampling::Tail::pad) left_ = up(left_, shape.replicas) * shape.replicas;
+    if (plan_.tail == sampling::Tail::drop)
+        left_ -= left_ % (plan_.deal == sampling::Deal::strided ? shape.replicas : plan_.global_batch);
     rounds_ = up(left_, plan_.global_batch);
     round_ = 0;
     hosted_ = 0;

@@ -182,7 +182,8 @@ UNISONO_DEFINITION StopOnSignal::StopOnSignal(std::initializer_list<int> signals
 }
 
 UNISONO_DEFINITION void StopOnSignal::end() noexcept {
-    for (const Before& one : before_) static_cast<void>(::sigaction(one.number, &one.action, nullptr));
+    for (std::size_t i = before_.size(); i-- != 0;) // backwards: a signal may have been named twice
+        static_cast<void>(::sigaction(before_[i].number, &before_[i].action, nullptr));
     detail::signal_note.store(nullptr);
     ::munmap(static_cast<void*>(note_), sizeof(std::atomic<int>));
 }
