@@ -248,8 +248,8 @@ BOOST_AUTO_TEST_CASE(a_batch_script_is_no_task_of_those_that_it_starts) {
 }
 
 BOOST_AUTO_TEST_CASE(srun_starts_the_daemons_of_mpirun) {
-    // mpirun in a batch script on two nodes: it starts the processes of its own node itself, and by srun a daemon on
-    // the other one.
+    // mpirun in a batch script on two nodes: it starts the processes of its own node itself, and by
+    // srun a daemon on the other one.
     for (const Teller& mpirun : {tellers[1], tellers[2]}) {
         std::string secret;
         for (int rank = 0; rank < 4; ++rank) {

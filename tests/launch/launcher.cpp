@@ -355,7 +355,7 @@ BOOST_AUTO_TEST_CASE(a_file_that_takes_no_more_output_is_named_once) {
     const std::string log = folder / "rank_0.out";
     BOOST_REQUIRE_EQUAL(::symlink("/dev/full", log.c_str()), 0);
     const Result result = launched({"-n", "1", "--log-dir", folder.path()}, shell("echo one; sleep 0.1; echo two"));
-    const std::string told = "cannot write to " + log + ": No space left on device; the job goes on without it";
+    const std::string told = "cannot write to " + log + ": No space left on device; the job continues without it";
     expect(result, 0, {"[0] one", "[0] two"}, {told});
     const std::size_t first = result.all().find(told);
     BOOST_CHECK_MESSAGE(result.all().find(told, first + 1) == std::string::npos, result.all());

@@ -169,7 +169,8 @@ BOOST_AUTO_TEST_CASE(loss_scaling_backs_off_on_all_parts_alike) {
         test::limit);
 }
 
-/// Each stage is in a group of its own. A signal that comes after the first one has asked for it stops no stage alone.
+/// Each stage is in a group of its own. A signal that comes after the first one has asked for it
+/// stops no stage alone.
 BOOST_AUTO_TEST_CASE(a_signal_stops_all_parts_after_the_same_update) {
     test::Findings findings;
     const un::StopOnSignal stop({SIGUSR2});

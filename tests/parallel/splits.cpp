@@ -292,8 +292,8 @@ double uneven_loss(Group& world, int stages, int split, std::vector<std::int64_t
     return model(samples.data().batch(indices), pass);
 }
 
-/// Ranks have different numbers of parameters, and the same layers in the same stage. Otherwise they
-/// would wait for each other for ever.
+/// Ranks have different numbers of parameters, and the same layers in the same stage. Otherwise
+/// they would wait for each other for ever.
 BOOST_AUTO_TEST_CASE(ranks_that_share_layers_place_them_alike) {
     test::Findings findings;
     double expected = 0;

@@ -178,7 +178,8 @@ struct Counted : SumOfOutputs<float> {
     }
 };
 
-// No weight makes parameters infinite or NaN: those that floats cannot be multiplied or divided by are refused.
+// No weight makes parameters infinite or NaN: those that floats cannot be multiplied or divided by
+// are refused.
 BOOST_AUTO_TEST_CASE(weights_that_no_float_holds) {
     const auto fitted = [](int ranks, double tokens, const auto& weighing) {
         return outcomes(ranks, [&](auto& world) {

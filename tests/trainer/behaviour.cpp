@@ -587,7 +587,8 @@ struct Padded : Mean {
     }
 };
 
-// An update without any token is left out, as one without data: the window at an epoch's end may be nothing but padding.
+// An update without any token is left out, as one without data: the window at an epoch's end may be
+// nothing but padding.
 BOOST_AUTO_TEST_CASE(padding_alone_makes_no_update) {
     const un::RowData<double, double> real{std::span(inputs).first(Padded::padding * columns), columns,
                                            std::span(targets).first(Padded::padding)};

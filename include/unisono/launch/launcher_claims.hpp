@@ -199,8 +199,8 @@ inline bool has_daemons(const Claim& claim) {
     return (claim.launcher == Launcher::openmpi || claim.launcher == Launcher::mpich) && claim.local_world.known();
 }
 
-/// Only a task or a batch script has SLURM_PROCID. A shell in an allocation knows only the number of
-/// tasks.
+/// Only a task or a batch script has SLURM_PROCID. A shell in an allocation knows only the number
+/// of tasks.
 inline void srun_claim(const Environment& environment, std::vector<Claim>& claims) {
     Claim claim{.launcher = Launcher::srun,
                 .rank = read(environment, "SLURM_PROCID"),

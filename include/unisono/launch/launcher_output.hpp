@@ -101,8 +101,8 @@ public:
 
     /// True if no more output can come.
     [[nodiscard]] bool ended() const { return !pipe_.valid(); }
-    /// A line about the error after which the file gets nothing more. Empty if there was none, or if
-    /// it was told.
+    /// A line about the error after which the file gets nothing more. Empty if there was none, or
+    /// if it was told.
     std::string take_failure() {
         const int why = std::exchange(log_failure_, 0);
         if (why == 0) return {};
