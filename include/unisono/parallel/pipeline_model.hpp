@@ -111,8 +111,8 @@ public:
     /// share a host.
     void sum_over_parts(std::span<double> values) {
         if (spread_ && parts_group_ == world_)
-            refuse_input("PipelineModel: its layers are spread over ranks of another group, which would decide by "
-                         "themselves; expected decide_with(mesh.group({...})) with all axes of the model");
+            refuse_input("PipelineModel: layers are spread over another axis, too; expected decide_with(the group of "
+                         "all axes), so that its ranks decide together");
         if (parts_group_->size() > 1) all_reduce(*parts_group_, values, Sum{}, DirectSchedule{});
     }
     /// For layers that are themselves distributed along another axis (tensor.hpp): sets the group
@@ -153,10 +153,8 @@ private:
         const PipelineShape shape = shape_of(options_.micro_batches);
         refuse_bad_pipeline(shape);
         detail::Fingerprint mine;
-        mine.add(Schedule::name)
-            .add(schedule_.chunks)
-            .add(options_.micro_batches)
-            .add(std::uint64_t{options_.recompute});
+        mine.add(Schedule::name).add(schedule_.chunks);
+        mine.add(options_.micro_batches).add(std::uint64_t{options_.recompute});
         spread_ = detail::place_layers(options_.placement, layers_, parts_of(shape), mine, world_->world_rank());
         detail::check_placement(options_.placement, parts_of(shape), layers_.size());
         for (const std::size_t count : options_.placement) mine.add(count);
