@@ -61,6 +61,18 @@ BOOST_AUTO_TEST_CASE(a_world_of_one_needs_nobody) {
     BOOST_CHECK_THROW(static_cast<void>(moved.all_gather({}, test::in(1s))), un::error);
 }
 
+// Rank 0 still listens for the first world while the others are on their way to the next one.
+BOOST_AUTO_TEST_CASE(one_world_after_another_at_one_address) {
+    const un::MeetingPoint point = test::local_point();
+    for (const Outcome& each : test::run_ranks(test::all_ranks(3), [&](int rank) {
+             for (int world = 0; world < 4; ++world) {
+                 const un::ControlPlane plane = un::rendezvous(un::identity_of(rank, 3), point, test::patience());
+                 if (rank == 0) std::this_thread::sleep_for(50ms);
+             }
+         }))
+        BOOST_CHECK_MESSAGE(each.code == un::ErrorCode::none, each.text);
+}
+
 BOOST_AUTO_TEST_CASE(blobs_are_gathered_over_tcp) {
     for (const int world : {2, 3, 8}) {
         test::all_well(with_planes(world, test::local_point(), [&](un::ControlPlane& plane) {

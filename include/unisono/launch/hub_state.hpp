@@ -211,7 +211,7 @@ private:
             }
             drop(own.connection); // the process came again before it learned that it was accepted
         } else if (own.presence != Presence::absent) {
-            return contradict(concat({who, " has already come and left"}));
+            return contradict(has_left_already(hello.rank));
         }
         own = {.presence = Presence::present, .connection = connection, .hello = hello};
         connections_[connection].rank = static_cast<int>(hello.rank);

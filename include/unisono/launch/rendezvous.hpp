@@ -86,7 +86,7 @@ public:
                 const nanoseconds each = several || addresses.size() > 1 || !point_.folder.empty()
                                              ? std::min(deadline, steady_now() + 3'000'000'000)
                                              : deadline;
-                if (auto entrance = enter(address, hello_, point_.token, each, why_)) return entrance;
+                if (auto entrance = enter_or_wait(address, each)) return entrance;
             }
         }
         return std::nullopt;
@@ -96,6 +96,18 @@ public:
     [[nodiscard]] const std::string& why() const { return why_; }
 
 private:
+    /// As `enter`. Where rank 0 still listens for a world that this rank has left, it will soon
+    /// listen for the next one; a launcher will not.
+    std::optional<Entrance> enter_or_wait(const SocketAddress& address, nanoseconds until) {
+        try {
+            return enter(address, hello_, point_.token, until, why_);
+        } catch (const error& refused) {
+            if (point_.launcher_listens || refused.why().message != has_left_already(hello_.rank)) throw;
+            why_ = refused.why().message;
+            return std::nullopt;
+        }
+    }
+
     MeetingPoint point_;
     Hello hello_;
     std::string why_;

@@ -236,6 +236,12 @@ inline Blob fault_frame(FrameKind kind, const Fault& fault) {
     return make_frame(kind, out.take());
 }
 
+/// With this a hub refuses a rank that has said goodbye: it may look for the next hub, which is to
+/// listen at the same address.
+inline std::string has_left_already(std::uint32_t rank) {
+    return concat({"rank ", rank, " has already come and left"});
+}
+
 inline Blob number_frame(FrameKind kind, std::uint32_t number) {
     WireWriter out;
     out.u32(number);
