@@ -1,8 +1,8 @@
 // Processes that train over an elastic world are struck, which means killed or stopped, at moments
 // that a seed decides. The remaining ones end with the bits of an undisturbed training.
 //
-//   UNISONO_ELASTIC_KILLS=250 UNISONO_ELASTIC_FROM=1000 UNISONO_TEST_TIMEOUT_S=3000 \
-//       test_elastic --run_test='elastic_processes/killed*'
+//   export UNISONO_ELASTIC_KILLS=250 UNISONO_ELASTIC_FROM=1000 UNISONO_TEST_TIMEOUT_S=3000
+//   test_elastic --run_test='elastic_processes/killed*'
 //
 // tries that number of seeds instead of the few that always run. Every fourth of them also stops
 // ranks.
