@@ -55,6 +55,17 @@ int main() {
     }
 #endif
 
+// case: objective_of_a_part
+// expect: unisono::FullBatch: found a model of which each rank has a part
+#ifdef CASE_objective_of_a_part
+    {
+        struct Stage : Model {
+            void sum_over_parts(std::span<double>) {}
+        } stage;
+        un::FullBatch objective{world, stage, data, {}};
+    }
+#endif
+
 // case: checkpoint_of_served_updates
 // expect: unisono::Checkpoints: found a trainer whose update has servers
 #ifdef CASE_checkpoint_of_served_updates
