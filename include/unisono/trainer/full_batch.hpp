@@ -91,9 +91,10 @@ class FullBatch {
                   "unisono::FullBatch: found an update that does not declare `agrees`, or a compression. Required: "
                   "Synchronous, and "
                   "no compression. Why: its value must be a function of the parameters alone.");
-    static_assert(!model_part<Model>,
-                  "unisono::FullBatch: found a model of which each rank has a part. Required: a whole model on every "
-                  "rank. Why: each part's optimizer would search on its own, and wait for parts that know their point.");
+    static_assert(
+        !model_part<Model>,
+        "unisono::FullBatch: found a model of which each rank has a part. Required: a whole model on every "
+        "rank. Why: each part's optimizer would search on its own, and wait for parts that know their point.");
 
 public:
     using Element = parameter_element_t<Model>;
