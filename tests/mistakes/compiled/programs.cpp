@@ -207,7 +207,7 @@ int main() {
 #endif
 
 // case: copy_of_a_trainer
-// expect: Trainer(const Trainer&) = delete; // others refer to it: construct it in place
+// expect: Trainer(const Trainer&) = delete; // other objects refer to it: construct it in place
 #ifdef CASE_copy_of_a_trainer
     {
         un::Trainer trainer{world, model};
