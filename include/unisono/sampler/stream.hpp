@@ -34,9 +34,6 @@ struct Plan {
     bool shuffle = false;
     std::uint64_t seed = 0;
     std::int64_t global_batch = 0; ///< samples of a full round; 0: full micro-batches of all replicas
-
-    /// \throws error bad_input: a shape or round that makes no sense
-    void check() const;
 };
 
 /// The samples of one epoch in the order drawn: as stored (no memory), or a permutation of 4 bytes
@@ -111,12 +108,6 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace sampling {
 
-UNISONO_DEFINITION void Plan::check() const {
-    check_shape(shape, "SampleStream");
-    if (global_batch < 0 || global_batch > std::int64_t{1} << 60)
-        refuse_input({"SampleStream: global_batch is ", global_batch, ", expected 0 to 2^60"});
-}
-
 UNISONO_DEFINITION void Order::draw(std::int64_t size, bool shuffle, std::uint64_t seed) {
     const auto count = static_cast<std::size_t>(size);
     if (!shuffle) return;
@@ -136,7 +127,9 @@ UNISONO_DEFINITION SampleStream::SampleStream(const sampling::Plan& plan, Epoch 
     : plan_(plan) {
     // More than any order has, so that one round holds all samples.
     constexpr std::int64_t most = std::int64_t{1} << 60;
-    plan_.check();
+    check_shape(plan_.shape, "SampleStream");
+    if (plan_.global_batch < 0 || plan_.global_batch > most)
+        refuse_input({"SampleStream: global_batch is ", plan_.global_batch, ", expected 0 to 2^60"});
     const SamplerShape& shape = plan_.shape;
     std::int64_t& batch = plan_.global_batch;
     if (batch == 0 && (__builtin_mul_overflow(shape.batch_size, shape.replicas, &batch) || batch > most)) batch = most;
