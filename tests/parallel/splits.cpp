@@ -274,12 +274,12 @@ double uneven_loss(Group& world, int stages, int split, std::vector<std::int64_t
     un::Mesh mesh{world, {{"pipeline", stages}, {"tensor", split}}};
     Group& ranks = mesh.axis("tensor");
     un::Layers<double> layers{Dense<double>{width, 5, 1}};
-    for (const std::size_t inner : {3, 5, 9, 3, 7}) {
+    for (const std::size_t inner : {3U, 5U, 9U, 3U, 7U}) {
         layers.add(un::column_linear<double>(ranks, 5, inner, Multiply{}, first_value));
         layers.add(un::row_linear<double>(ranks, inner, 5, Multiply{}, first_value));
     }
     std::vector<un::Layers<double>> all;
-    for (const std::size_t out : {2, 9, 1}) all.push_back(un::Layers<double>{Dense<double>{5, out, 4}});
+    for (const std::size_t out : {2U, 9U, 1U}) all.push_back(un::Layers<double>{Dense<double>{5, out, 4}});
     layers.add(un::Branches<Group, double>(ranks, std::move(all))).add(Dense<double>{12, results, 2});
     un::PipelineModel model{mesh.axis("pipeline"), std::move(layers), Distance<double>{results},
                             un::OneForwardOneBackward{}, un::PipelineOptions{.micro_batches = 2}};
