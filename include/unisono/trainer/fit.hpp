@@ -140,7 +140,7 @@ private:
     /// rounds.
     std::int64_t count_tokens(double of_round) {
         const double before = std::exchange(tokens_, tokens_ + of_round);
-        return static_cast<std::int64_t>(tokens_) - static_cast<std::int64_t>(before);
+        return whole_tokens(tokens_) - whole_tokens(before);
     }
     /// True if an update follows this round. If tokens decide, this is not known before the round's
     /// tokens are counted, and the result is false.

@@ -11,11 +11,19 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+namespace detail {
+/// Tokens without fractions; at most 2^62, which no training counts.
+constexpr std::int64_t whole_tokens(double tokens) {
+    return tokens < 0x1p62 ? static_cast<std::int64_t>(tokens) : std::int64_t{1} << 62;
+}
+} // namespace detail
+
 /// One update, as all ranks saw it.
 struct UpdateReport {
     bool committed = false; ///< parameters changed; otherwise nothing did
-    bool alone =
-        false; ///< the update used only this rank's gradients (LocalSteps, Asynchronous, ...): all numbers are this rank's
+    /// The update used only this rank's gradients (LocalSteps, Asynchronous, ...): all numbers are
+    /// this rank's.
+    bool alone = false;
     double loss = 0; ///< over all micro-batches of all ranks, weighted as the gradients are
     double learning_rate = 0;
     double gradient_norm = 0; ///< before clipping, if the clipping policy measures it (ClipByNorm); else 0

@@ -246,7 +246,7 @@ public:
         report.epoch = epoch;
         report.micro_batches = static_cast<std::int64_t>(sums.micro_batches);
         report.samples = static_cast<std::int64_t>(sums.samples);
-        report.tokens = static_cast<std::int64_t>(sums.tokens);
+        report.tokens = whole_tokens(sums.tokens);
         return report;
     }
 
