@@ -21,3 +21,13 @@
 #include <chrono>
 #include <iterator>
 #endif
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+/// As std::clamp, which is in `<algorithm>` alone.
+template <class T>
+constexpr T clamped(T value, T least, T most) {
+    return std::min(std::max(value, least), most);
+}
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -119,4 +119,13 @@ private:
     mutable bool asked_for_scale_ = false;
 };
 
+namespace detail {
+/// Reports to a trainer's pass what a model has told a wrapper's own.
+template <class Inner>
+void report_to(Pass& outer, const Inner& inner) {
+    if (inner.counted_tokens()) outer.count_tokens(inner.tokens() - outer.tokens());
+    if (inner.asked_for_scale()) static_cast<void>(outer.loss_scale());
+}
+} // namespace detail
+
 UNISONO_NAMESPACE_END

@@ -98,10 +98,7 @@ private:
 
         [[nodiscard]] UnitPass<T>& pass() { return pass_; }
         /// Reports to the trainer what the model has reported so far.
-        void tell() {
-            if (pass_.counted_tokens()) outer_->count_tokens(pass_.tokens() - outer_->tokens());
-            if (pass_.asked_for_scale()) static_cast<void>(outer_->loss_scale());
-        }
+        void tell() { detail::report_to(*outer_, pass_); }
 
     private:
         std::span<const T> acquire(std::size_t unit) override { return checked(of_->parameters_, unit); }

@@ -140,10 +140,7 @@ private:
         take_(p);
     }
     /// Reports to the trainer what the model has reported so far.
-    void tell() {
-        if (inner_.counted_tokens()) outer_.count_tokens(inner_.tokens() - outer_.tokens());
-        if (inner_.asked_for_scale()) static_cast<void>(outer_.loss_scale());
-    }
+    void tell() { report_to(outer_, inner_); }
 
     Pass& outer_;
     Pass inner_;

@@ -123,7 +123,7 @@ public:
     static constexpr std::string_view name = "auc";
     void add(double score, bool positive) {
         if (score != score) refuse_input("BinnedAucMetric: a score is NaN; expected a number");
-        const double scaled = detail::rounded_down(std::min(std::max(score, 0.0), 1.0) * static_cast<double>(Bins));
+        const double scaled = detail::rounded_down(detail::clamped(score, 0.0, 1.0) * static_cast<double>(Bins));
         const std::size_t bin = std::min(static_cast<std::size_t>(scaled), Bins - 1);
         ++(positive ? positives_ : negatives_)[bin];
     }

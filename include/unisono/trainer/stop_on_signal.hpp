@@ -142,7 +142,7 @@ bool StopAgreement::stop(World& world) {
     }
     const double seconds_of_one = all[1] / static_cast<double>(interval_);
     const double wanted = began_ ? 0.5 / std::max(seconds_of_one, 1e-9) : 1.0;
-    interval_ = static_cast<std::int64_t>(std::min(std::max(wanted, 1.0), 2.0 * static_cast<double>(interval_)));
+    interval_ = static_cast<std::int64_t>(clamped(wanted, 1.0, 2.0 * static_cast<double>(interval_)));
     updates_left_ = interval_;
     last_ = now;
     began_ = true;

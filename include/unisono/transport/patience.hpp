@@ -113,7 +113,7 @@ private:
 /// eighth. A look costs a network's library up to 100 us, which would be a tenth of a core if it
 /// came each millisecond.
 [[nodiscard]] inline nanoseconds sleep_after(nanoseconds waited) {
-    const nanoseconds briefly = std::min<nanoseconds>(std::max<nanoseconds>(waited / 8, 50'000), 1'000'000);
+    const nanoseconds briefly = clamped<nanoseconds>(waited / 8, 50'000, 1'000'000);
     return std::max(briefly, std::min<nanoseconds>(waited / 128, 4'000'000));
 }
 

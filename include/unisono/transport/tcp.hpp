@@ -65,7 +65,8 @@ struct TcpOptions {
     }
 
 private:
-    static constexpr int most_connections = 64; ///< so many that the smallest striped message has no empty stripe
+    /// With more, the smallest striped message would have an empty stripe.
+    static constexpr int most_connections = 64;
 };
 
 namespace detail {

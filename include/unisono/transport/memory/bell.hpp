@@ -110,8 +110,7 @@ private:
         }
         // Some events ring no bell: a peer dies or runs another operation, or a control plane
         // learns of a fault.
-        const nanoseconds wished =
-            std::min<nanoseconds>(std::max<nanoseconds>(patience_.waited(), 1'000'000), 5'000'000);
+        const nanoseconds wished = clamped<nanoseconds>(patience_.waited(), 1'000'000, 5'000'000);
         const nanoseconds left = until == never ? wished : std::min(wished, until - steady_now());
         if (left > 0) SetBells::sleep(bell, left);
         patience_.woke();
