@@ -2,9 +2,7 @@
 # checks. tests/run.sh --all installs that library (tools/install_missing.sh).
 add_library(checkpoint_training OBJECT ${folder}/training/training.cpp)
 target_link_libraries(checkpoint_training PRIVATE unisono_test_setup ${room_library})
-if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT UNISONO_SANITIZED)
-    target_compile_options(checkpoint_training PRIVATE -O0) # as the room
-endif()
+target_compile_options(checkpoint_training PRIVATE -O0) # as the room
 target_link_libraries(${room_target} PRIVATE checkpoint_training)
 
 room_program(checkpoint_tensors helper/tensors.cpp)

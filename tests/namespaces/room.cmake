@@ -9,9 +9,6 @@ if(TARGET unisono::libfabric AND UNISONO_TEST_ALL AND NOT CMAKE_CXX_FLAGS MATCHE
     endforeach()
     target_link_libraries(host_rank PRIVATE unisono::libfabric)
 endif()
-if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize=thread")
-    target_compile_options(host_rank PRIVATE -O0)
-endif()
 if(UNISONO_BUILD_EXAMPLES AND UNISONO_TEST_ALL) # docs/parallel.md's
     add_dependencies(${room_target} parallel_digits)
     target_compile_definitions(${room_target} PRIVATE UNISONO_PARALLEL_DIGITS="$<TARGET_FILE:parallel_digits>")

@@ -7,9 +7,6 @@ if(TARGET unisono::libfabric AND UNISONO_TEST_ALL AND NOT UNISONO_SANITIZED)
     endforeach()
     target_link_libraries(across_rank PRIVATE unisono::libfabric)
 endif()
-if(NOT UNISONO_SANITIZED)
-    target_compile_options(across_rank PRIVATE -O0)
-endif()
 add_dependencies(${room_target} unisono-run)
 target_compile_definitions(${room_target} PRIVATE UNISONO_WORLD_RANK="$<TARGET_FILE:world_rank>"
                                                   UNISONO_ACROSS_RANK="$<TARGET_FILE:across_rank>"
