@@ -68,6 +68,19 @@ struct NoRunUpdate {
     static constexpr bool agrees = true;
     friend bool operator==(const NoRunUpdate&, const NoRunUpdate&) = default;
 };
+/// Its ranks update on their own, but its run does not derive from LocalRun.
+struct StrayUpdate : HastyUpdate {
+    friend bool operator==(const StrayUpdate&, const StrayUpdate&) = default;
+    template <class Training>
+    struct Run : un::UpdateRun<Training> {
+        using un::UpdateRun<Training>::UpdateRun;
+        [[nodiscard]] static constexpr bool alone(std::uint64_t) { return true; }
+    };
+    template <class Training>
+    Run<Training> start(Training& training) const {
+        return Run<Training>(training);
+    }
+};
 struct LayerwiseOptimizer : un::Sgd {
     static constexpr bool whole_parameters = true;
     friend bool operator==(const LayerwiseOptimizer&, const LayerwiseOptimizer&) = default;
@@ -207,6 +220,12 @@ int main() {
 // expect: unisono::Trainer: the update policy lacks what update/update.hpp asks of one: start(training) returns a run
 #ifdef CASE_update_without_run
     train(model, NoRunUpdate{});
+#endif
+
+// case: local_update_with_a_run_of_all
+// expect: unisono::Trainer: found an update that does not declare `agrees`, with a run that does. Required: a run that derives from LocalRun
+#ifdef CASE_local_update_with_a_run_of_all
+    train(model, StrayUpdate{});
 #endif
 
 // case: local_update_with_owners

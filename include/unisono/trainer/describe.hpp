@@ -68,9 +68,8 @@ std::string session_text(const Session& session) {
     if constexpr (requires { world.endpoint().actual_name(); }) transport = world.endpoint().actual_name();
     table.row({"ranks", concat({world.size(), ", this is rank ", world.rank(), ", over ", transport})});
     for (const PolicyFacts& one : session.policies().facts()) {
-        const bool unused = one.family == name_of(Family::reducer) || one.family == name_of(Family::sharding);
-        if (!Session::asynchronous || !unused)
-            table.row({std::string(one.family), one.text()}); // either servers do both, or each rank does
+        const bool of_sums = one.family == name_of(Family::reducer) || one.family == name_of(Family::sharding);
+        if (!of_sums || session.run().reduces()) table.row({std::string(one.family), one.text()});
     }
     if (const LossScale& state = exchange.loss_scale().state(); state != LossScale{})
         table.row({"loss scale", concat({state.scale, ", after ", state.good_updates, " good updates with it"})});
@@ -78,20 +77,10 @@ std::string session_text(const Session& session) {
         {"this rank updates", concat({count_text(owned), " of ", count_text(exchange.flat().count()), " elements"})});
     if (std::string sizes = matrix_sizes_text(session.model(), exchange.flat().layout()); !sizes.empty())
         table.row({"matrices", std::move(sizes)});
-    if constexpr (Session::served)
-        table.row({"workers", concat({session.workers(), ", servers ", world.size() - session.workers(),
-                                      (session.serves() ? ", of which this is one" : "")})});
-    if constexpr (Session::asynchronous) {
-        const Staleness& found = session.run().staleness().known();
-        if (found.gradients != 0)
-            table.row({"staleness",
-                       concat({"mean ", found.mean, ", most ", found.most, " updates, at most ", found.most_ahead,
-                               " clocks ahead, of ", count_text(found.gradients), " gradients, ",
-                               count_text(found.late), " more dropped, at the last synchronisation"})});
-    }
+    session.run().describe([&](std::string name, std::string text) { table.row({std::move(name), std::move(text)}); });
     table.row({"memory", concat({"parameters ", bytes_text(parameter_bytes), ", gradients ", bytes_text(gradient_bytes),
                                  ", optimizer ", bytes_text(exchange.state().bytes()), ", other ",
-                                 bytes_text(exchange.image_bytes() + session.other_bytes())})});
+                                 bytes_text(exchange.image_bytes() + session.run().bytes())})});
     return concat({"trainer\n", table.text(2), "  ", exchange.flat().layout().describe()});
 }
 

@@ -331,10 +331,7 @@ FitReport fit(Session& session, Data& data, const FitOptions& options, TrainingP
     const TrainingPlan plan = plan_training(rounds_of(stream), policies.sampler, policies.accumulation,
                                             policies.hosting, shape, options, session.workers());
     agree_on_fit(world, options, start, plan);
-    if (Session::served && options.stop_on != nullptr)
-        refuse_input("FitOptions.stop_on is given, with an update that servers make; expected none. Why: workers "
-                     "and servers "
-                     "have no update in common after which to stop");
+    if (options.stop_on != nullptr) session.run().check_may_stop();
     if (start.samples != 0) stream.restart(start.epoch, start.samples); // refuses an invalid position, on all ranks
     progress = begun;
     Position& position = progress.position;
@@ -348,14 +345,7 @@ FitReport fit(Session& session, Data& data, const FitOptions& options, TrainingP
         loop.run(steps, rounds, session.exchange().applied());
     }
     session.meet();
-    // Servers have not counted samples, and workers may have stopped at different positions.
-    if constexpr (Session::asynchronous) {
-        std::array<std::int64_t, 3> end = {position.epoch.number(), position.samples, loop.report.stopped ? 1 : 0};
-        broadcast(world, end, 0); // rank 0 is a worker
-        position = {Epoch{end[0]}, end[1]};
-        loop.report.stopped = end[2] != 0;
-        loop.report.staleness = session.run().staleness().last();
-    }
+    session.run().end_fit(position, loop.report);
     broadcast_buffers(world, session.model());
     loop.report.position = position;
     return std::move(loop.report);

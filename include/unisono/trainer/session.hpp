@@ -63,17 +63,6 @@ struct ExchangeContext {
 template <class Context, class Low = typename Context::Element>
 class UnitStore; // trainer/units/store.hpp, which unisono/sharded.hpp includes
 
-/// The owners of slices: the servers, if the update has some.
-template <class Update, class Given>
-struct ShardingOf {
-    using type = Given;
-};
-template <class Update, class Given>
-    requires has_servers<Update>
-struct ShardingOf<Update, Given> {
-    using type = typename Update::Sharding;
-};
-
 /// The element type of a model's passes. Models in units may use a narrower type than that in which
 /// they are trained.
 template <class Context, class Model>
@@ -91,11 +80,8 @@ class Session {
 public:
     using T = parameter_element_t<Model>;
     using Update = typename Policies::Update;
-    /// True if ranks may have made different numbers of updates.
-    static constexpr bool asynchronous = detail::asynchronous<Update>;
-    /// True if the last ranks are servers, which make the updates of the others, the workers.
-    static constexpr bool served = has_servers<Update>;
-    using Sharding = typename ShardingOf<Update, typename Policies::Sharding>::type;
+    using Sharding = decltype(sharding_of(std::declval<const Update&>(),
+                                          std::declval<const typename Policies::Sharding&>(), 1));
     using Context =
         ExchangeContext<World, T, typename PlaceFor<World, Model>::type, typename Policies::Reducer,
                         typename Policies::Compression, Sharding, typename Policies::Guard, typename Policies::Clipping,
@@ -111,6 +97,10 @@ public:
         "unisono::Trainer: the update policy lacks what update/update.hpp asks of one: start(training) returns a run, "
         "for instance one that derives from UpdateRun");
     using Run = decltype(std::declval<const Update&>().start(std::declval<Exchanges&>()));
+    static_assert(Update::agrees || !Run::agrees() || std::is_same_v<Run, UpdateRun<Exchanges>>,
+                  "unisono::Trainer: found an update that does not declare `agrees`, with a run that does. Required: a "
+                  "run that derives from LocalRun (update/local.hpp). Why: the trainer asks the run whether ranks "
+                  "must synchronise.");
 
     Session(World& world, Model& model, Policies policies)
         : world_(&world), model_(&model), policies_(std::move(policies)) {
@@ -126,7 +116,8 @@ public:
             if constexpr (requires { policies_.update.check(); }) policies_.update.check();
             const std::vector<PolicyFacts> facts = policies_.facts();
             agree_on_policies(world, Part<const PolicyFacts>(facts.data(), facts.size()));
-            Context context{policies_.reducer,   policies_.compression,     sharding(),
+            const auto sharding = sharding_of(policies_.update, policies_.sharding, world.size());
+            Context context{policies_.reducer,   policies_.compression,     sharding,
                             policies_.guard,     policies_.clipping,        policies_.scaling,
                             policies_.optimizer, policies_.weighing_policy, policies_.summation};
             if constexpr (measured_sharding<typename Policies::Sharding>) {
@@ -153,10 +144,7 @@ public:
     [[nodiscard]] Exchanges& exchange() { return *exchange_; }
     [[nodiscard]] const Exchanges& exchange() const { return *exchange_; }
 
-    void begin() {
-        exchange_->begin(run_->alone(exchange_->applied()));
-        if constexpr (!Update::agrees) age_image(*model_); // other ranks may have written the parameters
-    }
+    void begin() { exchange_->begin(run_->alone(exchange_->applied())); }
     /// Tells the exchange that each rank hosts at most one micro-batch of this update. All ranks
     /// know that.
     void expect_one() { exchange_->expect_one(); }
@@ -183,19 +171,19 @@ public:
 
     /// Synchronises ranks that update on their own. Collective.
     void meet() {
-        if constexpr (!Update::agrees) {
-            age_image(*model_);
-            [[maybe_unused]] const auto span = tracer_.span(Activity::exchange, exchange_->applied());
-            run_->meet();
-        }
-    }
-    /// Called before collective work of ranks that do not update together. Servers serve in it
-    /// until all workers have called it.
-    void assemble() {
-        if constexpr (served) meet();
+        if (run_->agrees()) return;
+        age_image(*model_);
+        [[maybe_unused]] const auto span = tracer_.span(Activity::exchange, exchange_->applied());
+        run_->meet();
     }
 
-    /// The update's run, which has its own state and the staleness of gradients.
+    /// Called before collective work that is no synchronisation. Servers serve in it until all
+    /// workers have called it.
+    void assemble() {
+        if (workers() < world_->size()) meet();
+    }
+
+    /// The update's run, which has its own state.
     [[nodiscard]] Run& run() const { return *run_; }
 
     /// The number of ranks that compute gradients, and this rank's number among them. A server
@@ -204,13 +192,6 @@ public:
     [[nodiscard]] int worker() const { return serves() ? 0 : world_->rank(); }
     /// True if this rank makes the updates of others and computes no gradients.
     [[nodiscard]] bool serves() const { return world_->rank() >= workers(); }
-    /// Servers also evaluate, so more ranks may evaluate than train.
-    [[nodiscard]] auto evaluation_hosting() const {
-        if constexpr (served) return ReplicasOfRanks{};
-        else return policies_.hosting;
-    }
-    /// Bytes of the update's run. The exchange counts its own.
-    [[nodiscard]] std::size_t other_bytes() const { return run_->bytes(); }
 
     /// Drops the gradients that were collected.
     void abandon() { exchange_->discard(); }
@@ -283,9 +264,9 @@ public:
             if (report.committed || !exchange_->offence().any()) return;
             if (skips()) return;
             const Offence& offence = exchange_->offence();
-            throw Refusal(not_finite(offence, offence.sum ? -1 : world_->world_rank(offence.rank),
-                                     offence.loss || offence.elsewhere ? "" : label(offence.parameter),
-                                     exchange_->applied() + 1, operation));
+            refuse(not_finite(offence, offence.sum ? -1 : world_->world_rank(offence.rank),
+                              offence.loss || offence.elsewhere ? "" : label(offence.parameter),
+                              exchange_->applied() + 1, operation));
         }
     }
 
@@ -302,11 +283,6 @@ public:
     }
 
 private:
-    [[nodiscard]] Sharding sharding() const {
-        if constexpr (served) return policies_.update.sharding(world_->size());
-        else return policies_.sharding;
-    }
-
     /// Takes the gradients of this rank's micro-batches, and updates the parameters of all ranks.
     /// Returns the final verdict.
     [[gnu::always_inline]] inline Verdict exchange_and_apply() {
@@ -319,16 +295,20 @@ private:
         Verdict verdict = traced(Activity::exchange, [&] { return exchange_->agree(); });
         traced(Activity::exchange, [&] { exchange_->finish(); });
         if (verdict != Verdict::commit) return run_->discard(verdict);
-        verdict = traced(served ? Activity::exchange : Activity::apply, [&] { return run_->apply(); });
+        verdict = traced(run_->optimizes() ? Activity::apply : Activity::exchange, [&] { return run_->apply(); });
         traced(Activity::exchange, [&] { run_->publish(); });
         return verdict;
     }
 
     static constexpr bool on_grid = Policies::Summation::reproducible;
-    using Refusal = std::conditional_t<Update::agrees, agreed_error, error>;
     /// With a wider grid another part may become visible that was lost in what did not fit.
     static constexpr int most_repeats = 8;
 
+    /// A rank that updates on its own must tell the others.
+    [[noreturn]] void refuse(Fault why) const {
+        if (run_->agrees()) throw agreed_error(std::move(why));
+        throw error(std::move(why));
+    }
     [[nodiscard]] bool skips() const {
         if constexpr (Policies::Guard::inspects) return policies_.guard.on_offence() == OnOffence::skip;
         else return policies_.summation.on_misfit == decltype(policies_.summation.on_misfit)::skip;
@@ -336,7 +316,7 @@ private:
     void stop_if_no_norm(const UpdateReport& report, std::string_view operation) {
         if (report.committed || detail::finite_value(report.gradient_norm)) return;
         if (Policies::Guard::inspects && policies_.guard.on_offence() == OnOffence::skip) return;
-        throw Refusal(no_norm(report.gradient_norm, Policies::Clipping::name, exchange_->applied() + 1, operation));
+        refuse(no_norm(report.gradient_norm, Policies::Clipping::name, exchange_->applied() + 1, operation));
     }
     void stop_if_misfit(const UpdateReport& report, std::string_view operation) {
         const auto& range = exchange_->grids();

@@ -411,7 +411,8 @@ private:
     template <class Data>
     SamplerShape evaluation_shape(Data& data, const EvaluateOptions& options, const char* who) {
         session_.meet();
-        const SamplerShape shape = detail::evaluation_shape(world(), session_.evaluation_hosting(),
+        const auto hosting = session_.run().evaluation_hosting(policies().hosting, ReplicasOfRanks{});
+        const SamplerShape shape = detail::evaluation_shape(world(), hosting,
                                                             static_cast<std::size_t>(data.size()), options, who);
         detail::agree_on(world(), who, std::array<std::string_view, 2>{"data.size()", "EvaluateOptions.batch_size"},
                          std::array<std::int64_t, 2>{shape.data_size, shape.batch_size});

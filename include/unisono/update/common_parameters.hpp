@@ -7,9 +7,9 @@
 #include "unisono/collective/exchange.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/layout/owners.hpp"
+#include "unisono/update/asynchronous_run.hpp"
 #include "unisono/update/common_memory.hpp"
 #include "unisono/update/local.hpp"
-#include "unisono/update/staleness.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -29,8 +29,8 @@ namespace detail {
 /// An update is counted, and gets its number, when this rank begins to add it. So the count
 /// includes updates of which a reader may have read only a part.
 template <class Training, class Policy>
-class HogwildRun : public LocalRun<Training> {
-    using Base = LocalRun<Training>;
+class HogwildRun : public AsynchronousRun<LocalRun<Training>> {
+    using Base = AsynchronousRun<LocalRun<Training>>;
     using World = typename Training::World;
     using T = typename Training::Element;
 
@@ -90,8 +90,6 @@ public:
             0, [&](auto& sums) { all_reduce(*world_, sums, Few<Sum>{}); },
             [&](auto& most) { all_reduce(*world_, most, Few<Max>{}); }); // no rank continues before all have read
     }
-
-    [[nodiscard]] const StalenessCount& staleness() const { return count_; }
 
     /// Takes the parameters, which are the same on all ranks, as the common ones. Collective.
     void restore(std::uint64_t met) {
@@ -187,7 +185,7 @@ private:
     std::uint64_t version_ = 0; ///< number of all ranks' updates that had begun when this rank began to read
     std::int64_t clock_ = 0;    ///< updates of this rank since the last synchronisation, including those left out
     Told told_;
-    StalenessCount count_;
+    using Base::count_;
 };
 
 } // namespace detail

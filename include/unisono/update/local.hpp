@@ -36,6 +36,7 @@ public:
     explicit LocalRun(Training& training, std::uint64_t warm_up = 0)
         : UpdateRun<Training>(training), warm_up_(warm_up) {}
 
+    [[nodiscard]] static constexpr bool agrees() { return false; }
     [[nodiscard]] bool alone(std::uint64_t updates) const { return updates >= warm_up_; }
 
     /// The number of this rank's own updates since the last synchronisation. A checkpoint requires

@@ -19,10 +19,10 @@
 #include "unisono/core/memory.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/layout/owners.hpp"
+#include "unisono/update/asynchronous_run.hpp"
 #include "unisono/update/served.hpp"
 #include "unisono/update/server.hpp"
 #include "unisono/update/service_messages.hpp"
-#include "unisono/update/staleness.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -37,8 +37,8 @@ namespace detail {
 /// One rank's part in a served update. `Training` collects this rank's own gradient and owns the
 /// optimizer's state.
 template <class Training, class Policy>
-class Service : public UpdateRun<Training> {
-    using Base = UpdateRun<Training>;
+class Service : public AsynchronousRun<UpdateRun<Training>> {
+    using Base = AsynchronousRun<UpdateRun<Training>>;
     using World = typename Training::World;
     using T = typename Training::Element;
 
@@ -67,7 +67,17 @@ public:
     }
 
     [[nodiscard]] int workers() const { return workers_; }
+    [[nodiscard]] static constexpr bool optimizes() { return false; }
     [[nodiscard]] static constexpr bool alone(std::uint64_t) { return true; }
+    /// Servers also evaluate, so more ranks may evaluate than train.
+    template <class Hosting, class OnePerRank>
+    [[nodiscard]] static constexpr OnePerRank evaluation_hosting(const Hosting&, OnePerRank each) {
+        return each;
+    }
+    static void check_may_stop() {
+        refuse_input("FitOptions.stop_on is given, with an update that servers make; expected none. Why: workers "
+                     "and servers have no update in common after which to stop");
+    }
 
     /// Sends this worker's gradient to the servers and receives their parameters into the model.
     Verdict apply() {
@@ -97,6 +107,12 @@ public:
         report.ahead = answer_.ahead;
         report.late = answer_.late;
     }
+    template <class Row>
+    void describe(Row&& row) const {
+        row("workers",
+            concat({workers_, ", servers ", world_->size() - workers_, (serves() ? ", of which this is one" : "")}));
+        Base::describe(row);
+    }
 
     /// A worker tells the servers that it has arrived; a server serves until all workers have
     /// arrived. Then all ranks hold the same parameters. Collective.
@@ -121,7 +137,6 @@ public:
         clock_ = 0;
     }
 
-    [[nodiscard]] const StalenessCount& staleness() const { return count_; }
     /// Bytes of the messages' memory, and on servers of the waiting pushes.
     [[nodiscard]] std::size_t bytes() const { return image_.size() * sizeof(T) + (server_ ? server_->bytes() : 0); }
 
@@ -228,7 +243,7 @@ private:
     double largest_ = 0;      ///< bound of the push's magnitudes, as its header says
     std::uint64_t clock_ = 0; ///< pushes since the last synchronisation
     ServerAnswer answer_;
-    StalenessCount count_;
+    using Base::count_;
 };
 
 } // namespace detail

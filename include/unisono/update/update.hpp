@@ -19,10 +19,12 @@
 /// - `meet()` then, at the end of `fit`, in `synchronise` and before `evaluate`. Collective: the
 ///   ranks synchronise, so that all hold the same parameters.
 ///
-/// A run also has `bytes()` and `tell(report)` for reports. `UpdateRun` has a default for each of
-/// these functions: the behaviour of `Synchronous`. A run derives from it and replaces the
-/// functions in which it differs. A run whose updates are alone derives from `LocalRun`
-/// (update/local.hpp), which adds `state()`, `own()`, `met()` and `restore(met)` for checkpoints.
+/// A run also answers the trainer's questions (`agrees`, `reduces`, `optimizes`, `workers`, ...)
+/// and has functions for reports. `UpdateRun` has a default for each: the behaviour of
+/// `Synchronous`. A run derives from it and replaces the functions in which it differs. A run whose
+/// updates are alone derives from `LocalRun` (update/local.hpp), which adds `state()`, `own()`,
+/// `met()` and `restore(met)` for checkpoints. The run of an `asynchronous` policy derives from
+/// `AsynchronousRun` (update/asynchronous_run.hpp).
 ///
 /// The trainer calls the policy's `check()`, if it has one, before `start`.
 ///
@@ -104,12 +106,31 @@ public:
     [[nodiscard]] static constexpr bool after(Verdict) { return false; }
     static constexpr void meet() {}
 
+    /// As the policy declares. False: `meet` has work to do, and a rank may fail by itself.
+    [[nodiscard]] static constexpr bool agrees() { return true; }
+    /// True if the run uses the trainer's reducer and sharding.
+    [[nodiscard]] static constexpr bool reduces() { return true; }
+    /// True if `apply` runs the optimizer on this rank; false if it waits for ranks that do.
+    [[nodiscard]] static constexpr bool optimizes() { return true; }
+    /// Ranks 0 to `workers()` - 1 compute gradients; the others serve.
+    [[nodiscard]] int workers() const { return training_->world().size(); }
+    /// The hosting of replicas in `evaluate`: that of the workers, or one replica per rank.
+    template <class Hosting, class OnePerRank>
+    [[nodiscard]] static constexpr Hosting evaluation_hosting(const Hosting& of_workers, OnePerRank) {
+        return of_workers;
+    }
+    /// `fit` may stop after an update, on all ranks. \throws error bad_input if it cannot
+    static constexpr void check_may_stop() {}
+    /// Called at the end of `fit`, after `meet`: `position` and `report` become the same on all
+    /// ranks.
+    template <class Position, class Report>
+    static constexpr void end_fit(Position&, Report&) {}
+
     [[nodiscard]] static constexpr std::size_t bytes() { return 0; } ///< bytes beside the model's and the optimizer's
     template <class Report>
     static constexpr void tell(Report&) {} ///< adds to the report of the last update
-
-    /// Ranks 0 to `workers()` - 1 compute gradients; the others serve.
-    [[nodiscard]] int workers() const { return training_->world().size(); }
+    template <class Row>
+    static constexpr void describe(Row&&) {} ///< calls row(name, text) for each row of the trainer's description
 
 protected:
     [[nodiscard]] Training& training() const { return *training_; }
@@ -133,6 +154,10 @@ concept update_run = requires(R& run, const R& seen, std::uint64_t updates, Verd
     { run.discard(verdict) } -> std::same_as<Verdict>;
     { run.after(verdict) } -> std::same_as<bool>;
     run.meet();
+    { R::agrees() } -> std::same_as<bool>;
+    { R::reduces() } -> std::same_as<bool>;
+    { R::optimizes() } -> std::same_as<bool>;
+    run.check_may_stop();
     { seen.bytes() } -> detail::converts_to<std::size_t>;
     { seen.workers() } -> detail::converts_to<int>;
 };
@@ -151,6 +176,13 @@ template <class P>
 inline constexpr bool updates_on_device = agrees<P> || requires { requires P::on_device; };
 template <class P>
 inline constexpr bool has_servers = requires { typename P::Sharding; };
+
+/// The owners of parameters: the update's servers, if it has some; else as `given` says.
+template <class Update, class Sharding>
+[[nodiscard]] auto sharding_of(const Update& update, const Sharding& given, int ranks) {
+    if constexpr (has_servers<Update>) return update.sharding(ranks);
+    else return given;
+}
 
 } // namespace detail
 UNISONO_NAMESPACE_END
