@@ -151,7 +151,8 @@ struct ModelIn : M {
 
 // --- the oracle ----------------------------------------------------------------------------------
 
-/// The synchronisation of a local update's ranks. Other updates have none.
+/// The synchronisation of a local update's ranks. Other updates have none. An update from outside
+/// specialises it where it joins the matrix, as those of the examples do in pairwise_4.cpp.
 template <class Update>
 struct Meetings {
     explicit Meetings(const Update&) {}
@@ -173,7 +174,7 @@ struct Meetings<Update> {
     }
     template <class Copies>
     void depart(const Copies& copies) {
-        if (common.empty() || (elastic && own == 0)) common = copies[0].weights;
+        if (common.empty()) common = copies[0].weights;
     }
     template <class Copies>
     void after(Copies& copies) {
@@ -185,20 +186,6 @@ struct Meetings<Update> {
             if (update.sets_out_after(own)) average(copies);
         if constexpr (un::detail::sums_buckets<Update>)
             if (own >= update.steps) meet(copies);
-        if constexpr (elastic)
-            if (own % update.steps == 0) draw(copies);
-    }
-    /// Each copy is drawn towards the common centre, and the centre towards the copies.
-    template <class Copies>
-    void draw(Copies& copies) {
-        std::vector<double> distances(columns);
-        for (auto& copy : copies)
-            for (std::size_t j = 0; j < columns; ++j) {
-                const double distance = copy.weights[j] - common[j];
-                copy.weights[j] -= update.strength * distance;
-                distances[j] += distance;
-            }
-        for (std::size_t j = 0; j < columns; ++j) common[j] += update.strength * distances[j];
     }
     template <class Copies>
     void average_around(Copies& copies) const {
@@ -218,12 +205,7 @@ struct Meetings<Update> {
     void meet(Copies& copies) {
         if (own == 0) return;
         own = 0;
-        if constexpr (elastic) {
-            draw(copies);
-            for (auto& copy : copies) copy.weights = common;
-        } else {
-            average(copies);
-        }
+        average(copies);
     }
     template <class Copies>
     void average(Copies& copies) {
@@ -240,8 +222,6 @@ struct Meetings<Update> {
         }
         for (auto& copy : copies) copy.weights = mean;
     }
-    // As in examples/own_update.
-    static constexpr bool elastic = requires(const Update& one) { one.strength; };
     Update update;
     std::uint64_t own = 0;
     std::vector<double> common, velocity = std::vector<double>(columns);

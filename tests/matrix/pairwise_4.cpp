@@ -8,6 +8,42 @@
 
 namespace unisono_matrix {
 
+/// Each rank is drawn towards the common centre, and the centre towards the ranks.
+template <>
+struct Meetings<ElasticAveraging> {
+    explicit Meetings(const ElasticAveraging& policy) : update(policy) {}
+    static bool alone(std::uint64_t) { return true; }
+    template <class Copies>
+    void depart(const Copies& copies) {
+        if (own == 0) centre = copies[0].weights;
+    }
+    template <class Copies>
+    void after(Copies& copies) {
+        if (++own % update.steps == 0) draw(copies);
+    }
+    template <class Copies>
+    void meet(Copies& copies) {
+        if (own == 0) return;
+        own = 0;
+        draw(copies);
+        for (auto& copy : copies) copy.weights = centre;
+    }
+    template <class Copies>
+    void draw(Copies& copies) {
+        std::vector<double> distances(columns);
+        for (auto& copy : copies)
+            for (std::size_t j = 0; j < columns; ++j) {
+                const double distance = copy.weights[j] - centre[j];
+                copy.weights[j] -= update.strength * distance;
+                distances[j] += distance;
+            }
+        for (std::size_t j = 0; j < columns; ++j) centre[j] += update.strength * distances[j];
+    }
+    ElasticAveraging update;
+    std::uint64_t own = 0;
+    std::vector<double> centre;
+};
+
 /// Each rank keeps what the others sent, and its own parameters of that time.
 template <>
 struct Meetings<DecoupledAveraging> {
