@@ -289,7 +289,7 @@ public:
     /// The operation is still not done.
     void wait(Transport& transport, const OperationState& operation) {
         if constexpr (reports_waits<Transport>) {
-            if constexpr (requires { transport.wants_waits(); }) {
+            if constexpr (may_want_waits<Transport>) {
                 if (!transport.wants_waits()) return;
             }
             if (told_) return;

@@ -10,8 +10,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <sys/random.h>
@@ -102,6 +104,12 @@ public:
 
 private:
     std::array<std::uint8_t, bytes> value_ = {};
+};
+
+/// A control plane of a job with a secret, from which it derives keys.
+template <class Control>
+concept derives_keys = requires(const Control& control, std::string_view purpose, std::span<const std::byte> random) {
+    { control.derive_key(purpose, random) } -> std::same_as<JobToken>;
 };
 
 UNISONO_NAMESPACE_END

@@ -51,9 +51,7 @@ struct HierarchicalReducer {
         if (chunk_bytes == 0) refuse_input("HierarchicalReducer.chunk_bytes is 0; expected at least 1");
         HierarchicalSchedule hosts{.ranks_per_host = ranks_per_host == 0 ? 1 : ranks_per_host,
                                    .chunk_bytes = chunk_bytes};
-        if constexpr (requires { world.hosts(); }) {
-            if (ranks_per_host == 0) hosts.hosts = world.hosts();
-        }
+        if (ranks_per_host == 0) hosts.hosts = world.hosts();
         return detail::HierarchicalReduction{{hosts, hosts}, ring_bytes};
     }
 };

@@ -64,8 +64,9 @@ std::string session_text(const Session& session) {
         gradient_bytes = exchange.gradient_bytes();
     }
     Table table;
-    std::string_view transport = std::remove_cvref_t<decltype(world)>::transport_type::name;
-    if constexpr (requires { world.endpoint().actual_name(); }) transport = world.endpoint().actual_name();
+    using Transport = typename std::remove_cvref_t<decltype(world)>::transport_type;
+    std::string_view transport = Transport::name;
+    if constexpr (names_another<Transport>) transport = world.endpoint().actual_name();
     table.row({"ranks", concat({world.size(), ", this is rank ", world.rank(), ", over ", transport})});
     for (const PolicyFacts& one : session.policies().facts()) {
         const bool of_sums = one.family == name_of(Family::reducer) || one.family == name_of(Family::sharding);

@@ -71,7 +71,7 @@ public:
 
     template <class Sink>
     void progress(Sink& sink) {
-        if constexpr (requires { this->takes_device_memory(); }) {
+        if constexpr (detail::told_of_devices<Network>) {
             const auto here = on_its_device();
             Network::progress(sink);
         } else {
@@ -149,7 +149,7 @@ public:
     /// True if large data that are not combined are transferred directly: see
     /// CudaOptions::transfers.
     [[nodiscard]] bool goes_directly() const {
-        if constexpr (reaches_devices) return this->moves_device_memory();
+        if constexpr (detail::reaches_device_memory<Network>) return this->moves_device_memory();
         else return false;
     }
     /// Collectives with fewer bytes per rank pass through the host. Chosen, not measured: below
@@ -158,7 +158,7 @@ public:
     /// Null if the network cannot reach the memory. \throws error refused, if the network has no
     /// room
     [[nodiscard]] std::shared_ptr<void> reach(const std::byte* data, std::size_t bytes) {
-        if constexpr (reaches_devices) return Network::reach_device_memory(data, bytes);
+        if constexpr (detail::reaches_device_memory<Network>) return Network::reach_device_memory(data, bytes);
         else return nullptr;
     }
     void move(std::byte* to, const std::byte* from, std::size_t bytes) { copies_->move(to, from, bytes); }
@@ -185,10 +185,6 @@ public:
 private:
     static constexpr std::chrono::nanoseconds abort_within = std::chrono::seconds(5);
 
-    /// True for networks that can move device memory.
-    static constexpr bool reaches_devices =
-        requires(Network& network, const std::byte* data) { network.reach_device_memory(data, std::size_t{}); };
-
     template <class World>
     Cuda(const std::shared_ptr<World>& shared, int rank, const Options& options, int place)
         : Cuda(begin(place), detail::WithDeviceMemory(options, place).options.begin(shared, rank), options) {}
@@ -196,10 +192,9 @@ private:
         : Network(std::move(network)), piece_bytes_(options.with(Environment::of_process()).piece_bytes),
           patience_(this->size() > detail::available_cores()), copies_(std::move(copies)) {
         const DeviceTransfers wanted = options.with(Environment::of_process()).transfers;
-        if constexpr (requires(const detail::DeviceMemoryWish& wish) { this->move_device_memory(wish); }) {
+        if constexpr (detail::told_of_devices<Network>) {
             if (wanted != DeviceTransfers::staged) this->move_device_memory(detail::wish_without_probe(device()));
-        }
-        if constexpr (!requires { this->agree_on_devices(wanted, ""); }) {
+        } else {
             if (wanted == DeviceTransfers::direct && this->size() != 1 && !goes_directly()) refuse_transfers();
         }
     }
@@ -216,7 +211,7 @@ private:
 
     [[noreturn, gnu::cold]] void refuse_transfers() const {
         std::string why;
-        if constexpr (reaches_devices) why = this->device_memory_problem();
+        if constexpr (detail::reaches_device_memory<Network>) why = this->device_memory_problem();
         else why = concat({"over ", std::string(Network::name), " only memory of the host is moved"});
         throw error(ErrorCode::refused,
                     concat({"direct transfers of memory of devices are asked for, but rank ", this->rank(),
@@ -226,7 +221,7 @@ private:
     /// The ranks agree on whether the network gets their device memory, so they also learn of a
     /// rank without a device.
     static std::unique_ptr<detail::CudaCopies> begin_with(Network& network, int device, const Options& options) {
-        if constexpr (requires { network.agree_on_devices(DeviceTransfers::automatic, ""); }) {
+        if constexpr (detail::told_of_devices<Network>) {
             std::unique_ptr<detail::CudaCopies> made;
             DeviceTransfers wish = DeviceTransfers::automatic;
             std::string problem;

@@ -34,6 +34,13 @@ concept network_between_hosts =
         { constant.shared_world() } -> std::same_as<const std::shared_ptr<detail::NetworkWorld>&>;
     };
 
+/// A network that sends without a copy from memory that it knows: `register_once(memory, bytes)`
+/// returns that memory, registered as long as it lives.
+template <class T>
+concept registers_memory = transport<T> && requires(T& t, std::shared_ptr<std::byte> memory, std::size_t bytes) {
+    { t.register_once(std::move(memory), bytes) } -> std::same_as<std::shared_ptr<std::byte>>;
+};
+
 /// The transport of one rank on one of several hosts. It is made by `join<Hosts<Tcp>>` (join.hpp)
 /// for processes that a launcher has started, or by `run<Hosts<Tcp>>` (group/run.hpp) for threads
 /// of this process, which are on one host unless UNISONO_HOSTS says otherwise.
@@ -134,8 +141,7 @@ public:
     /// registered once with a network that needs it. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
         std::shared_ptr<std::byte> made = memory_.allocate(bytes);
-        if constexpr (requires { network_.register_once(made, bytes); })
-            return network_.register_once(std::move(made), bytes);
+        if constexpr (registers_memory<Network>) return network_.register_once(std::move(made), bytes);
         else return made;
     }
 

@@ -41,11 +41,13 @@
 /// | `announces`       | compares the operations that the ranks of a group have started           |
 /// | `sees_messages`   | the same without boards: by the messages in flight                       |
 /// | `sees_deaths`, `sees_leaving` | blames a rank that is gone                                   |
-/// | `reports_waits`   | lets the transport find the cause of a timeout                           |
+/// | `reports_waits`, `may_want_waits` | lets the transport find the cause of a timeout           |
 /// | `lands_messages`  | receives large messages directly into their target                       |
 /// | `sends_at_once`   | expects no token for a message that has left                             |
 /// | `knows_hosts`     | sends between hosts what one rank per host would send                    |
 /// | `has_virtual_time`| looks at the clock only if time passes                                   |
+/// | `restricts_threads` | asks before another thread drives the transport                        |
+/// | `names_another`   | shows the name of the transport that is inside                           |
 /// | `streaming_transport`, `enqueues` | runs operations on a device's stream (stream_call.hpp)   |
 ///
 /// Menu
@@ -248,6 +250,23 @@ template <class T>
 concept reports_waits = transport<T> && requires(T& t, const Wait& wait) {
     t.waits(wait);
     t.waits_no_more();
+};
+
+/// As above, for a transport that learns only when it is made whether it has to know.
+template <class T>
+concept may_want_waits = reports_waits<T> && requires(const T& c) {
+    { c.wants_waits() } -> std::same_as<bool>;
+};
+
+/// A transport that not every thread may drive: `check_may_change_threads()` throws an error if
+/// only the thread that made it may.
+template <class T>
+concept restricts_threads = transport<T> && requires(T& t) { t.check_may_change_threads(); };
+
+/// A transport that contains another, which a program has chosen when it ran.
+template <class T>
+concept names_another = transport<T> && requires(const T& c) {
+    { c.actual_name() } -> std::same_as<std::string_view>;
 };
 
 /// A transport whose job may have a fault that its world does not know yet; `look()` makes it the

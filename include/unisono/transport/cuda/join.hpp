@@ -29,7 +29,7 @@ Cuda<Network> Cuda<Network>::join(Control control, nanoseconds deadline, const O
     const int place = detail::place_of(cards, rank);
     auto network = [&] {
         const detail::WithDeviceMemory wish(told, place);
-        if constexpr (requires { typename Network::Options; })
+        if constexpr (detail::has_options<Network>)
             return Network::join(std::move(control), deadline, wish.options.network);
         else return Network::join(std::move(control), deadline, options.network.arena_bytes);
     }();

@@ -7,6 +7,7 @@
 #include "unisono/launch/environment.hpp"
 #include "unisono/transport/transport.hpp"
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,6 +15,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+template <class Network>
+concept has_options = requires { typename Network::Options; };
 
 /// The options of a network without options.
 struct NoOptions {
@@ -26,8 +30,7 @@ template <class Network>
 struct OptionsOf {
     using type = NoOptions;
 };
-template <class Network>
-    requires requires { typename Network::Options; }
+template <has_options Network>
 struct OptionsOf<Network> {
     using type = typename Network::Options;
 };
@@ -87,7 +90,8 @@ struct CudaOptions {
     /// The network's transport of a thread.
     template <class World>
     [[nodiscard]] Network begin(const std::shared_ptr<World>& shared, int rank) const {
-        if constexpr (requires { Network(shared, rank, network); }) return Network(shared, rank, network);
+        if constexpr (std::constructible_from<Network, const std::shared_ptr<World>&, int, decltype((network))>)
+            return Network(shared, rank, network);
         else return Network(shared, rank);
     }
 };

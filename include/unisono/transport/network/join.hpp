@@ -90,7 +90,7 @@ std::shared_ptr<NetworkWorld> join_network(Control control, nanoseconds deadline
         addresses.push_back(std::move(rest));
     }
     JobToken key;
-    if constexpr (requires { control.derive_key("", random); }) key = control.derive_key("unisono2 data", random);
+    if constexpr (derives_keys<Control>) key = control.derive_key("unisono2 data", random);
     else key = JobToken::derived_from(std::string_view(reinterpret_cast<const char*>(random.data()), random.size()));
     return std::make_shared<NetworkWorld>(std::move(addresses), key, cores.fewer_than_ranks(),
                                           std::make_unique<ControlOverseer<Control>>(std::move(control)));
