@@ -274,10 +274,9 @@ public:
     void abandon() override { session_.abandon(); }
     UpdateReport update(std::int64_t epoch, const RatePoint& point) override {
         const std::uint64_t before = session_.exchange().applied();
-        UpdateReport report = session_.update(epoch, point);
+        const UpdateReport report = session_.update(epoch, point);
         this->counted = session_.exchange().applied() != before;
-        this->repeat = session_.must_repeat();
-        if (!this->repeat) session_.stop_if_not_finite(report, "fit");
+        this->repeat = !session_.accepts(report, "fit");
         return report;
     }
     void restart(Epoch epoch, std::int64_t samples) override { loader_.restart(epoch, samples); }

@@ -74,14 +74,18 @@ struct UnitStoreOf<Context, Model> {
     using type = UnitStore<Context, pass_element_t<Model>>;
 };
 
+/// The state of one trainer. `Trainer::step` and `fit` make each update by the same calls: `begin`;
+/// `add` for each micro-batch that this rank hosts, which computes, adds to the replica's sum, and
+/// reduces the buckets that are ready; `update` after the last one; `accepts`.
+///
 /// `Policies` has the types and values of all families (policy_set.hpp).
 template <class World, class Model, class Policies>
 class Session {
 public:
     using T = parameter_element_t<Model>;
     using Update = typename Policies::Update;
-    using Sharding = decltype(sharding_of(std::declval<const Update&>(),
-                                          std::declval<const typename Policies::Sharding&>(), 1));
+    using Sharding =
+        decltype(sharding_of(std::declval<const Update&>(), std::declval<const typename Policies::Sharding&>(), 1));
     using Context =
         ExchangeContext<World, T, typename PlaceFor<World, Model>::type, typename Policies::Reducer,
                         typename Policies::Compression, Sharding, typename Policies::Guard, typename Policies::Clipping,
@@ -196,26 +200,81 @@ public:
     /// Drops the gradients that were collected.
     void abandon() { exchange_->discard(); }
 
-    /// Exchanges the gradients, and applies them if all ranks agree.
+    /// Reduces what is left, gets the verdict of all ranks, applies, publishes, reports.
     UpdateReport update(std::int64_t epoch, RatePoint point) {
+        const std::uint64_t number = exchange_->applied(); // `apply` increments it
+        const auto traced = [&](Activity what, auto verb) {
+            [[maybe_unused]] const auto span = tracer_.span(what, number);
+            return verb();
+        };
         age_image(*model_);
-        point.update = exchange_->applied();
+        point.update = number;
         const double rate = policies_.learning_rate.rate(policies_.optimizer.learning_rate, point);
         if (!(rate >= 0) || !detail::finite_value(rate))
             refuse_input({Policies::LearningRate::name, ": the rate of update ", point.update, " is ", rate,
                           "; expected a finite number of at least 0"});
         exchange_->set_learning_rate(rate);
         const double loss_scale = exchange_->loss_scale().scale(); // a commit may change it
-        const bool alone = run_->alone(exchange_->applied());
+        const bool alone = run_->alone(number);
         if (alone) run_->before();
-        const Verdict verdict = exchange_and_apply();
+
+        traced(Activity::exchange, [&] { exchange_->start(); }); // the buckets that were not ready before
+        Verdict verdict = traced(Activity::exchange, [&] { return exchange_->agree(); });
+        traced(Activity::exchange, [&] { exchange_->finish(); }); // waits for the buckets
+        if (verdict == Verdict::commit) {
+            constexpr Activity applying = Run::optimizes() ? Activity::apply : Activity::exchange;
+            verdict = traced(applying, [&] { return run_->apply(); });
+            traced(Activity::exchange, [&] { run_->publish(); });
+        } else {
+            verdict = run_->discard(verdict);
+        }
+
         if (alone && run_->after(verdict)) meet();
+        return report_of(verdict, alone, loss_scale, epoch);
+    }
+
+    /// After an update. Returns false if it has happened on no rank, and must be collected again,
+    /// on wider grids. If it must not be left out, all ranks throw the same error, and may continue
+    /// after catching it. A rank that updates on its own throws alone; the others learn of it at
+    /// the next synchronisation.
+    bool accepts(const UpdateReport& report, std::string_view operation) {
+        if constexpr (on_grid) {
+            if (must_repeat()) return false;
+        }
+        if (report.committed || exchange_->loss_scale().backed_off()) return true; // the next update may succeed
+        if constexpr (on_grid) stop_if_misfit(operation);
+        if constexpr (Policies::Clipping::measures_norm) stop_if_no_norm(report, operation);
+        if constexpr (Policies::Guard::inspects || on_grid) {
+            const Offence& offence = exchange_->offence();
+            if (offence.any() && !skips())
+                refuse(not_finite(offence, offence.sum ? -1 : world_->world_rank(offence.rank),
+                                  offence.loss || offence.elsewhere ? "" : label(offence.parameter),
+                                  exchange_->applied() + 1, operation));
+        }
+        return true;
+    }
+
+    /// With `Trace`: what was recorded on this rank.
+    [[nodiscard]] const TraceLog& trace() const
+        requires(Policies::Tracing::traces)
+    {
+        return tracer_.log();
+    }
+    [[nodiscard]] TraceLog& trace()
+        requires(Policies::Tracing::traces)
+    {
+        return tracer_.log();
+    }
+
+private:
+    [[gnu::always_inline]] inline UpdateReport report_of(Verdict verdict, bool alone, double loss_scale,
+                                                         std::int64_t epoch) const {
         const UpdateSums& sums = exchange_->sums();
         UpdateReport report;
         report.alone = alone;
         report.committed = verdict == Verdict::commit;
         report.loss = sums.divisor > 0 ? sums.loss / sums.divisor : 0;
-        report.learning_rate = rate;
+        report.learning_rate = exchange_->learning_rate();
         report.loss_scale = loss_scale;
         if (const Offence& found = exchange_->offence(); !report.committed && found.any() && !found.elsewhere) {
             report.offender_rank = found.rank;
@@ -234,70 +293,20 @@ public:
     /// Called after an update that did not happen on any rank. Returns true if it must be collected
     /// again, on wider grids.
     bool must_repeat() {
-        if constexpr (on_grid) {
-            const auto& range = exchange_->grids();
-            if (range.fits()) {
-                repeated_ = 0;
-                return false;
-            }
-            if (!range.only_new() && policies_.summation.on_misfit != decltype(policies_.summation.on_misfit)::widen)
-                return false;
-            if (++repeated_ > most_repeats)
-                refuse_input(
-                    {"Reproducible: the gradient of ", label(range.misfit()), " still does not fit a grid after ",
-                     most_repeats,
-                     " repetitions of the update; expected a model that gives the same gradients for the same batch "
-                     "(verify_reproducible checks it)"});
-            return true;
-        } else {
+        const auto& range = exchange_->grids();
+        if (range.fits()) {
+            repeated_ = 0;
             return false;
         }
-    }
-
-    /// After an update: all ranks throw the same error, and may continue after catching it. A rank
-    /// that updates on its own throws alone; the others learn of it at the next synchronisation.
-    void stop_if_not_finite(const UpdateReport& report, std::string_view operation) {
-        if (exchange_->loss_scale().backed_off()) return; // the next update may succeed
-        if constexpr (on_grid) stop_if_misfit(report, operation);
-        if constexpr (Policies::Clipping::measures_norm) stop_if_no_norm(report, operation);
-        if constexpr (Policies::Guard::inspects || on_grid) {
-            if (report.committed || !exchange_->offence().any()) return;
-            if (skips()) return;
-            const Offence& offence = exchange_->offence();
-            refuse(not_finite(offence, offence.sum ? -1 : world_->world_rank(offence.rank),
-                              offence.loss || offence.elsewhere ? "" : label(offence.parameter),
-                              exchange_->applied() + 1, operation));
-        }
-    }
-
-    /// With `Trace`: what was recorded on this rank.
-    [[nodiscard]] const TraceLog& trace() const
-        requires(Policies::Tracing::traces)
-    {
-        return tracer_.log();
-    }
-    [[nodiscard]] TraceLog& trace()
-        requires(Policies::Tracing::traces)
-    {
-        return tracer_.log();
-    }
-
-private:
-    /// Takes the gradients of this rank's micro-batches, and updates the parameters of all ranks.
-    /// Returns the final verdict.
-    [[gnu::always_inline]] inline Verdict exchange_and_apply() {
-        const std::uint64_t update = exchange_->applied(); // `apply` increments it
-        const auto traced = [&](Activity what, auto verb) {
-            [[maybe_unused]] const auto span = tracer_.span(what, update);
-            return verb();
-        };
-        traced(Activity::exchange, [&] { exchange_->start(); });
-        Verdict verdict = traced(Activity::exchange, [&] { return exchange_->agree(); });
-        traced(Activity::exchange, [&] { exchange_->finish(); });
-        if (verdict != Verdict::commit) return run_->discard(verdict);
-        verdict = traced(run_->optimizes() ? Activity::apply : Activity::exchange, [&] { return run_->apply(); });
-        traced(Activity::exchange, [&] { run_->publish(); });
-        return verdict;
+        if (!range.only_new() && policies_.summation.on_misfit != decltype(policies_.summation.on_misfit)::widen)
+            return false;
+        if (++repeated_ > most_repeats)
+            refuse_input(
+                {"Reproducible: the gradient of ", label(range.misfit()), " still does not fit a grid after ",
+                 most_repeats,
+                 " repetitions of the update; expected a model that gives the same gradients for the same batch "
+                 "(verify_reproducible checks it)"});
+        return true;
     }
 
     static constexpr bool on_grid = Policies::Summation::reproducible;
@@ -314,13 +323,13 @@ private:
         else return policies_.summation.on_misfit == decltype(policies_.summation.on_misfit)::skip;
     }
     void stop_if_no_norm(const UpdateReport& report, std::string_view operation) {
-        if (report.committed || detail::finite_value(report.gradient_norm)) return;
+        if (detail::finite_value(report.gradient_norm)) return;
         if (Policies::Guard::inspects && policies_.guard.on_offence() == OnOffence::skip) return;
         refuse(no_norm(report.gradient_norm, Policies::Clipping::name, exchange_->applied() + 1, operation));
     }
-    void stop_if_misfit(const UpdateReport& report, std::string_view operation) {
+    void stop_if_misfit(std::string_view operation) {
         const auto& range = exchange_->grids();
-        if (report.committed || range.fits()) return;
+        if (range.fits()) return;
         if (policies_.summation.on_misfit == decltype(policies_.summation.on_misfit)::skip) return;
         throw agreed_error(misfit(label(range.misfit()), exchange_->applied() + 1, operation));
     }

@@ -133,9 +133,7 @@ public:
                     std::size_t index = 0;
                     (add_own(batches, index++, sizeof...(Batches)), ...);
                     const UpdateReport report = session_.update(progress_.epoch.number(), own_point_);
-                    if (session_.must_repeat()) continue;
-                    session_.stop_if_not_finite(report, "step");
-                    return report;
+                    if (session_.accepts(report, "step")) return report;
                 }
             });
     }
@@ -412,8 +410,8 @@ private:
     SamplerShape evaluation_shape(Data& data, const EvaluateOptions& options, const char* who) {
         session_.meet();
         const auto hosting = session_.run().evaluation_hosting(policies().hosting, ReplicasOfRanks{});
-        const SamplerShape shape = detail::evaluation_shape(world(), hosting,
-                                                            static_cast<std::size_t>(data.size()), options, who);
+        const SamplerShape shape =
+            detail::evaluation_shape(world(), hosting, static_cast<std::size_t>(data.size()), options, who);
         detail::agree_on(world(), who, std::array<std::string_view, 2>{"data.size()", "EvaluateOptions.batch_size"},
                          std::array<std::int64_t, 2>{shape.data_size, shape.batch_size});
         detail::broadcast_buffers(world(), session_.model());
