@@ -2,7 +2,7 @@
 add_library(device_stand_in OBJECT ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/cuda.cpp
                                    ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/nccl.cpp)
 target_include_directories(device_stand_in BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in)
-target_link_libraries(device_stand_in PRIVATE unisono_test_setup)
+target_link_libraries(device_stand_in PRIVATE unisono_test_setup ${room_library})
 target_compile_options(device_stand_in PRIVATE -O0)
 target_link_libraries(${room_target} PRIVATE device_stand_in)
 target_include_directories(${room_target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in)

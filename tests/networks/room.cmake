@@ -1,9 +1,9 @@
 # The matrix is compiled once. MPI's ranks (tests/mpi) run it, too. In builds of few tests some rows
 # stand for all: threads and memory meet in the same ways.
 add_library(network_matrix OBJECT ${folder}/matrix/matrix.cpp)
-target_link_libraries(network_matrix PRIVATE unisono_test_setup)
+target_link_libraries(network_matrix PRIVATE unisono_test_setup ${room_library})
 target_compile_options(network_matrix PRIVATE -O0)
-target_precompile_headers(network_matrix REUSE_FROM unisono_test_precompiled_unoptimised)
+target_precompile_headers(network_matrix REUSE_FROM ${precompiled})
 if(few)
     target_compile_definitions(network_matrix PRIVATE UNISONO_TEST_FEW)
 endif()
