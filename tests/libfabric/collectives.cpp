@@ -119,6 +119,7 @@ BOOST_AUTO_TEST_CASE(memory_that_is_registered) { // as verbs and efa require; n
 
 BOOST_AUTO_TEST_CASE(memory_that_a_host_shares_is_registered_once) {
     using Hosts = un::Hosts<un::Libfabric>;
+    static_assert(un::registers_memory<un::Libfabric>);
     const auto world = std::make_shared<un::detail::HostsWorld>(2, std::vector<std::string>{"a", "b"});
     test::Findings findings;
     std::vector<std::thread> threads;

@@ -31,6 +31,7 @@ namespace test::device {
 
 namespace un = unisono;
 using World = un::Group<un::Cuda<un::Libfabric>>;
+static_assert(un::detail::reaches_device_memory<un::Libfabric> && !un::detail::told_of_devices<un::Libfabric>);
 
 inline constexpr un::RunOptions limit{.timeout = std::chrono::seconds(60)};
 

@@ -41,6 +41,7 @@ using test::download;
 using test::upload;
 using World = test::Group;
 using Way = un::DeviceTransfers;
+static_assert(un::detail::told_of_devices<un::Mpi>);
 
 void require(bool right, const std::string& what) {
     if (!right) throw std::runtime_error("wrong: " + what);

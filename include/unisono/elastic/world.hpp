@@ -4,6 +4,7 @@
 /// A world that outlives its ranks: when ranks are lost, the others form the next world.
 
 #include "unisono/elastic/network_medium.hpp"
+#include "unisono/transport/hosts/options.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -279,7 +280,7 @@ ElasticWorld<Transport> join_elastic(ControlPlane control, const ElasticOptions&
 /// Names this rank's host. Keeps the name in worlds that have fewer ranks than there are names.
 template <class Options>
 void keep_host_name(Options& network, int rank, int ranks) {
-    if constexpr (requires { network.name_of(0, 1, Environment()); }) {
+    if constexpr (places_by_name<Options>) {
         try {
             network.host = network.name_of(rank, ranks, Environment::of_process());
             network.hosts.clear();

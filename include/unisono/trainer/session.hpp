@@ -10,7 +10,6 @@
 #include "unisono/model/wrapped_model.hpp"
 #include "unisono/observe/trace.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
-#include "unisono/sampler/replicas.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/exchange.hpp"
 #include "unisono/trainer/failure.hpp"

@@ -30,6 +30,7 @@
 
 #include "unisono/core/value.hpp"
 #include "unisono/model/wrapped_model.hpp"
+#include "unisono/sampler/replicas.hpp"
 #include "unisono/trainer/describe.hpp"
 #include "unisono/trainer/evaluation.hpp"
 #include "unisono/trainer/fit.hpp"

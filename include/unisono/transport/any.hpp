@@ -322,7 +322,7 @@ private:
     std::unique_ptr<detail::AnyEndpoint> endpoint_;
 };
 
-static_assert(mapping_transport<AnyTransport>);
+static_assert(mapping_transport<AnyTransport> && names_another<AnyTransport> && may_want_waits<AnyTransport>);
 static_assert(mapping_transport<InProcess> && mapping_transport<SharedMemory>);
 
 UNISONO_NAMESPACE_END

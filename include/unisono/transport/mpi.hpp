@@ -163,6 +163,6 @@ private:
 
     bool takes_devices_ = false;
 };
-static_assert(transport<Mpi>);
+static_assert(transport<Mpi> && restricts_threads<Mpi>);
 
 UNISONO_NAMESPACE_END

@@ -6,6 +6,7 @@
 #include "unisono/core/text.hpp"
 #include "unisono/launch/environment.hpp"
 
+#include <concepts>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -66,6 +67,13 @@ struct HostsOptions {
     [[nodiscard]] std::string name_of(int rank, int ranks, const Environment& environment) const {
         return detail::host_name_of(rank, ranks, hosts, host, environment);
     }
+};
+
+/// Options that place ranks on hosts by names, as HostsOptions do.
+template <class Options>
+concept places_by_name = requires(const Options& options, const Environment& environment) {
+    { options.name_of(0, 1, environment) } -> std::same_as<std::string>;
+    requires std::same_as<decltype(options.host), std::string>;
 };
 
 UNISONO_NAMESPACE_END
