@@ -3,7 +3,7 @@
 # BUILD_SHARED_LIBS makes it a shared library.
 option(UNISONO_COMPILED "Build and install the library unisono::compiled, too" OFF)
 # unisono.cpp has what the umbrella includes. The others are parts (unisono/core/config.hpp).
-set(unisono_sources src/unisono.cpp src/checkpoint.cpp)
+set(unisono_sources src/unisono.cpp src/checkpoint.cpp src/hosts.cpp src/network.cpp)
 if(UNISONO_COMPILED)
     add_library(unisono_compiled ${unisono_sources})
 else()

@@ -21,7 +21,7 @@ function(newer_clang output depends) # OPTION... SOURCE
 endfunction()
 set(with_module -fmodule-file=unisono=${built}/unisono.pcm)
 set(library)
-foreach(part unisono checkpoint)
+foreach(part unisono checkpoint hosts network)
     newer_clang(${part}.o "" -c ${PROJECT_SOURCE_DIR}/src/${part}.cpp)
     list(APPEND library ${built}/${part}.o)
 endforeach()
