@@ -199,9 +199,12 @@ UNISONO_DEFINITION Tensor tensor_of(const std::string& name, const Json& facts, 
 /// makes the NewFile. \returns its length and checksum
 template <class Open>
 std::pair<std::uint64_t, std::uint64_t> write_tensor_file(std::span<TensorData> all, const Open& open) {
-    std::stable_sort(all.begin(), all.end(), [](const TensorData& a, const TensorData& b) { // so that all are aligned
-        return tensor_element_bytes(a.tensor.type) > tensor_element_bytes(b.tensor.type);
-    });
+    std::vector<std::pair<std::uint64_t, std::size_t>> order; // the largest elements first, so that all are aligned
+    for (std::size_t i = 0; i < all.size(); ++i) order.emplace_back(~tensor_element_bytes(all[i].tensor.type), i);
+    std::sort(order.begin(), order.end());
+    std::vector<TensorData> sorted;
+    for (const auto& [bytes, i] : order) sorted.push_back(std::move(all[i]));
+    std::move(sorted.begin(), sorted.end(), all.begin());
     std::uint64_t at = 0;
     std::vector<Tensor> tensors;
     for (TensorData& one : all) {
