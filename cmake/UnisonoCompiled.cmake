@@ -2,10 +2,12 @@
 # compile. It is built if a target links to it, and installed with UNISONO_COMPILED.
 # BUILD_SHARED_LIBS makes it a shared library.
 option(UNISONO_COMPILED "Build and install the library unisono::compiled, too" OFF)
+# unisono.cpp has what the umbrella includes. The others are parts (unisono/core/config.hpp).
+set(unisono_sources src/unisono.cpp src/checkpoint.cpp src/hosts.cpp src/network.cpp)
 if(UNISONO_COMPILED)
-    add_library(unisono_compiled src/unisono.cpp)
+    add_library(unisono_compiled ${unisono_sources})
 else()
-    add_library(unisono_compiled EXCLUDE_FROM_ALL src/unisono.cpp)
+    add_library(unisono_compiled EXCLUDE_FROM_ALL ${unisono_sources})
 endif()
 add_library(unisono::compiled ALIAS unisono_compiled)
 target_link_libraries(unisono_compiled PUBLIC unisono)

@@ -6,6 +6,7 @@
 /// include unisono/libfabric.hpp. Not part of the umbrella.
 
 #include "unisono/collective/native_on_hosts.hpp"
+#include "unisono/compiled/hosts.hpp"
 #include "unisono/tcp.hpp"
 #include "unisono/transport/hosts/join.hpp"
 

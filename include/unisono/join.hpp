@@ -5,9 +5,9 @@
 /// each other and become the ranks of one world. Without a launcher the program is a world of one.
 /// See docs/launching.md. Not part of the umbrella, since it includes sockets and threads.
 
+#include "unisono/compiled/join.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/launch/rendezvous.hpp"
-#include "unisono/launch/unknown_variables.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
 #include "unisono/transport/shared_memory/join.hpp"
@@ -57,15 +57,9 @@ Group<Transport> begin_world(Transport endpoint, const JoinOptions& options) {
 
 /// The control plane of this process's job: its rank, and the addresses of the others, from the
 /// environment.
-inline ControlPlane rendezvous_of_job(const JoinOptions& options) {
-    const Environment environment = Environment::of_process();
-    if (identify(environment).rank == 0) warn_of_unknown_variables(environment);
-    return rendezvous(options.rendezvous);
-}
+ControlPlane rendezvous_of_job(const JoinOptions& options);
 
-inline void check_join(const JoinOptions& options) {
-    if (options.timeout.count() <= 0) refuse_input("JoinOptions::timeout must be positive");
-}
+void check_join(const JoinOptions& options);
 
 } // namespace detail
 
@@ -154,3 +148,23 @@ void run_joined(Body body, const JoinOptions& options = {}) {
 }
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
+#include "unisono/launch/unknown_variables.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION ControlPlane rendezvous_of_job(const JoinOptions& options) {
+    const Environment environment = Environment::of_process();
+    if (identify(environment).rank == 0) warn_of_unknown_variables(environment);
+    return rendezvous(options.rendezvous);
+}
+
+UNISONO_DEFINITION void check_join(const JoinOptions& options) {
+    if (options.timeout.count() <= 0) refuse_input("JoinOptions::timeout must be positive");
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif

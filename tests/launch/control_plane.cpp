@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <unisono/launch/meet.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <ctime>

@@ -2,7 +2,9 @@
 #include "support/folder.hpp"
 
 #include <unisono/launch/identity.hpp>
+#include <unisono/launch/launcher_claims.hpp>
 #include <unisono/launch/meeting.hpp>
+#include <unisono/launch/meeting_rules.hpp>
 #include <unisono/launch/rendezvous.hpp>
 
 #include <fcntl.h>

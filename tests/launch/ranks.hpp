@@ -4,6 +4,7 @@
 // process ID.
 
 #include <unisono/launch/rendezvous.hpp>
+#include <unisono/launch/socket.hpp>
 
 #include <boost/test/unit_test.hpp>
 

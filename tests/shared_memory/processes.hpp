@@ -6,6 +6,7 @@
 #include "../collective/findings.hpp"
 
 #include <unisono/join.hpp>
+#include <unisono/launch/socket.hpp>
 #include <unisono/unisono.hpp>
 
 #include <array>

@@ -6,6 +6,7 @@
 #include "support/heap.hpp"
 
 #include <unisono/launch/meeting_file.hpp>
+#include <unisono/launch/wire.hpp>
 
 #include <cstdlib>
 #include <cstring>

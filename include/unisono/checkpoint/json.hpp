@@ -10,9 +10,9 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/json_text.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 
-#include <algorithm>
 #include <charconv>
 #include <concepts>
 #include <cstddef>
@@ -44,36 +44,14 @@ public:
 
     // The following functions refuse a value of another type; the message names `where`.
 
-    [[nodiscard]] const Json& member(std::string_view name, const std::string& where) const {
-        expect(Kind::object, where);
-        for (std::size_t i = 0; i < names.size(); ++i)
-            if (names[i] == name) return items[i];
-        refuse_input({where, ": found no member \"", name, "\""});
-    }
-    [[nodiscard]] bool has(std::string_view name) const {
-        return std::find(names.begin(), names.end(), name) != names.end();
-    }
+    [[nodiscard]] const Json& member(std::string_view name, const std::string& where) const;
+    [[nodiscard]] bool has(std::string_view name) const;
     /// Requires an object with these members and no others, except optional ones.
     void expect_members(std::initializer_list<std::string_view> expected, const std::string& where,
-                        std::initializer_list<std::string_view> optional = {}) const {
-        for (const std::string_view one : expected) static_cast<void>(member(one, where));
-        for (const std::string& found : names)
-            if (std::find(expected.begin(), expected.end(), found) == expected.end() &&
-                std::find(optional.begin(), optional.end(), found) == optional.end())
-                refuse_input({where, ": found a member \"", found, "\" that is not known"});
-    }
-    [[nodiscard]] const std::vector<Json>& array(const std::string& where) const {
-        expect(Kind::array, where);
-        return items;
-    }
-    [[nodiscard]] const std::string& string(const std::string& where) const {
-        expect(Kind::string, where);
-        return text;
-    }
-    [[nodiscard]] bool boolean(const std::string& where) const {
-        expect(Kind::boolean, where);
-        return truth;
-    }
+                        std::initializer_list<std::string_view> optional = {}) const;
+    [[nodiscard]] const std::vector<Json>& array(const std::string& where) const;
+    [[nodiscard]] const std::string& string(const std::string& where) const;
+    [[nodiscard]] bool boolean(const std::string& where) const;
     template <std::integral T>
     [[nodiscard]] T integer(const std::string& where) const {
         expect(Kind::number, where);
@@ -86,13 +64,70 @@ public:
     }
 
 private:
-    void expect(Kind wanted, const std::string& where) const {
-        constexpr std::string_view what[] = {"null", "true or false", "a number", "a string", "an array", "an object"};
-        if (kind != wanted)
-            refuse_input({where, ": found ", what[static_cast<std::size_t>(kind)], "; expected ",
-                          what[static_cast<std::size_t>(wanted)]});
-    }
+    void expect(Kind wanted, const std::string& where) const;
 };
+
+/// [elements] as text; `write` writes each.
+template <class Range, class Write>
+std::string json_array(const Range& range, Write&& write, std::string_view between = ",") {
+    std::string all = "[";
+    for (const auto& one : range) {
+        if (all.size() > 1) all += between;
+        all += write(one);
+    }
+    return all += ']';
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES_PART(UNISONO_PART_CHECKPOINT)
+#include <algorithm>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION const Json& Json::member(std::string_view name, const std::string& where) const {
+    expect(Kind::object, where);
+    for (std::size_t i = 0; i < names.size(); ++i)
+        if (names[i] == name) return items[i];
+    refuse_input({where, ": found no member \"", name, "\""});
+}
+
+UNISONO_DEFINITION bool Json::has(std::string_view name) const {
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+UNISONO_DEFINITION void Json::expect_members(std::initializer_list<std::string_view> expected, const std::string& where,
+                                             std::initializer_list<std::string_view> optional) const {
+    for (const std::string_view one : expected) static_cast<void>(member(one, where));
+    for (const std::string& found : names)
+        if (std::find(expected.begin(), expected.end(), found) == expected.end() &&
+            std::find(optional.begin(), optional.end(), found) == optional.end())
+            refuse_input({where, ": found a member \"", found, "\" that is not known"});
+}
+
+UNISONO_DEFINITION const std::vector<Json>& Json::array(const std::string& where) const {
+    expect(Kind::array, where);
+    return items;
+}
+
+UNISONO_DEFINITION const std::string& Json::string(const std::string& where) const {
+    expect(Kind::string, where);
+    return text;
+}
+
+UNISONO_DEFINITION bool Json::boolean(const std::string& where) const {
+    expect(Kind::boolean, where);
+    return truth;
+}
+
+UNISONO_DEFINITION void Json::expect(Kind wanted, const std::string& where) const {
+    constexpr std::string_view what[] = {"null", "true or false", "a number", "a string", "an array", "an object"};
+    if (kind != wanted)
+        refuse_input({where, ": found ", what[static_cast<std::size_t>(kind)], "; expected ",
+                      what[static_cast<std::size_t>(wanted)]});
+}
 
 class JsonReader {
 public:
@@ -252,18 +287,10 @@ private:
     std::size_t values_ = 0;
 };
 
-inline Json Json::parse(std::string_view text, const std::string& where) { return JsonReader(text, where).document(); }
-
-/// [elements] as text; `write` writes each.
-template <class Range, class Write>
-std::string json_array(const Range& range, Write&& write, std::string_view between = ",") {
-    std::string all = "[";
-    for (const auto& one : range) {
-        if (all.size() > 1) all += between;
-        all += write(one);
-    }
-    return all += ']';
+UNISONO_DEFINITION Json Json::parse(std::string_view text, const std::string& where) {
+    return JsonReader(text, where).document();
 }
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+#endif

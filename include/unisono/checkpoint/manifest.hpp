@@ -9,16 +9,9 @@
 /// declare `agrees`: "meetings", and "own_updates" if ranks have made different numbers of updates.
 /// A newer version has another number, and is refused for it.
 
-#include "unisono/checkpoint/checksum.hpp"
 #include "unisono/checkpoint/json.hpp"
 #include "unisono/checkpoint/safetensors.hpp"
-#include "unisono/core/error.hpp"
-#include "unisono/core/text.hpp"
-#include "unisono/core/version.hpp"
 
-#include <array>
-#include <charconv>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -101,13 +94,54 @@ struct Manifest {
 };
 
 /// The shortest text that reads back as the same number.
-inline std::string number_text(double value) {
+std::string number_text(double value);
+
+std::string file_text(const SavedFile& file);
+
+SavedFile file_of(const Json& json, const std::string& where);
+
+inline constexpr std::string_view before_checksum = ",\n\"xxh64\":\"";
+
+/// Appends the checksum as the last member. `body` is an object without its last brace.
+std::string sealed(std::string body);
+
+/// Refuses text whose last member is not its checksum.
+void check_seal(std::string_view text, const std::string& where);
+
+std::string manifest_text(const Manifest& m);
+
+std::vector<Tensor> shapes_of(const Json& list, const std::string& where);
+
+/// \throws error bad_input: names `where`, and the difference from what `manifest_text` writes
+Manifest manifest_of(std::string_view text, const std::string& where);
+
+/// The text of a manifest, for writing. \throws error bad_input: `manifest_of` would refuse the
+/// manifest
+std::string checked_text(const Manifest& m, const std::string& where);
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES_PART(UNISONO_PART_CHECKPOINT)
+#include "unisono/checkpoint/checksum.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION std::string number_text(double value) {
     std::array<char, 64> text;
     const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
     return std::string(text.data(), static_cast<std::size_t>(end - text.data()));
 }
 
-inline std::string file_text(const SavedFile& file) {
+UNISONO_DEFINITION std::string file_text(const SavedFile& file) {
     return concat({"{\"name\":", json_text(file.name), ",\"bytes\":", file.bytes, ",\"xxh64\":\"",
                    checksum_text(file.checksum), "\",\"tensors\":",
                    json_array(file.parts,
@@ -119,7 +153,7 @@ inline std::string file_text(const SavedFile& file) {
                    "}"});
 }
 
-inline SavedFile file_of(const Json& json, const std::string& where) {
+UNISONO_DEFINITION SavedFile file_of(const Json& json, const std::string& where) {
     json.expect_members({"name", "bytes", "xxh64", "tensors"}, where);
     SavedFile file;
     file.name = json.member("name", where).string(where);
@@ -152,18 +186,14 @@ inline SavedFile file_of(const Json& json, const std::string& where) {
     return file;
 }
 
-inline constexpr std::string_view before_checksum = ",\n\"xxh64\":\"";
-
-/// Appends the checksum as the last member. `body` is an object without its last brace.
-inline std::string sealed(std::string body) {
+UNISONO_DEFINITION std::string sealed(std::string body) {
     const std::string sum = checksum_text(xxh64(body.data(), body.size()));
     body += before_checksum;
     body += sum;
     return body += "\"}\n";
 }
 
-/// Refuses text whose last member is not its checksum.
-inline void check_seal(std::string_view text, const std::string& where) {
+UNISONO_DEFINITION void check_seal(std::string_view text, const std::string& where) {
     const std::size_t tail = before_checksum.size() + 16 + 3;
     if (text.size() < tail || text.substr(text.size() - tail, before_checksum.size()) != before_checksum ||
         text.substr(text.size() - 3) != "\"}\n")
@@ -176,7 +206,7 @@ inline void check_seal(std::string_view text, const std::string& where) {
                       ", which is that of its text: the file is corrupt"});
 }
 
-inline std::string manifest_text(const Manifest& m) {
+UNISONO_DEFINITION std::string manifest_text(const Manifest& m) {
     const auto integer = [](auto value) { return std::to_string(value); };
     const auto shape = [&](const Tensor& one) {
         return concat({"{\"name\":", json_text(one.name), ",\"type\":", json_text(one.type),
@@ -238,7 +268,7 @@ inline std::string manifest_text(const Manifest& m) {
          json_array(m.files, file_text, ",\n")}));
 }
 
-inline std::vector<Tensor> shapes_of(const Json& list, const std::string& where) {
+UNISONO_DEFINITION std::vector<Tensor> shapes_of(const Json& list, const std::string& where) {
     std::vector<Tensor> all;
     for (const Json& one : list.array(where)) {
         one.expect_members({"name", "type", "shape"}, where);
@@ -255,8 +285,7 @@ inline std::vector<Tensor> shapes_of(const Json& list, const std::string& where)
     return all;
 }
 
-/// \throws error bad_input: names `where`, and the difference from what `manifest_text` writes
-inline Manifest manifest_of(std::string_view text, const std::string& where) {
+UNISONO_DEFINITION Manifest manifest_of(std::string_view text, const std::string& where) {
     check_seal(text, where);
     const Json json = Json::parse(text, where);
     if (json.member("format", where).string(where + ": format") != manifest_format)
@@ -326,9 +355,7 @@ inline Manifest manifest_of(std::string_view text, const std::string& where) {
     return m;
 }
 
-/// The text of a manifest, for writing. \throws error bad_input: `manifest_of` would refuse the
-/// manifest
-inline std::string checked_text(const Manifest& m, const std::string& where) {
+UNISONO_DEFINITION std::string checked_text(const Manifest& m, const std::string& where) {
     std::string text = manifest_text(m);
     if (text.size() > most_manifest_bytes)
         refuse_input({where, ": the manifest has ", text.size(), " bytes; expected at most ", most_manifest_bytes});
@@ -338,3 +365,4 @@ inline std::string checked_text(const Manifest& m, const std::string& where) {
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+#endif

@@ -3,7 +3,6 @@
 /// \file
 /// Reads a checkpoint, and checks everything before it uses anything.
 
-#include "unisono/checkpoint/file.hpp"
 #include "unisono/checkpoint/manifest.hpp"
 #include "unisono/checkpoint/safetensors.hpp"
 #include "unisono/checkpoint/state.hpp"
@@ -15,11 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
 #include <span>
 #include <string>
-#include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -27,134 +23,22 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-inline void check_tensors(const std::vector<Tensor>& saved, const std::vector<Tensor>& here, std::string_view what,
-                          const std::string& where) {
-    if (saved.size() != here.size())
-        refuse_input({where, ": found ", saved.size(), " ", what, "s; expected ", here.size(), ", as the model has"});
-    for (std::size_t i = 0; i < saved.size(); ++i) {
-        const Tensor &a = saved[i], &b = here[i];
-        const auto text = [](const Tensor& one) {
-            return concat({one.type, " ", json_array(one.shape, [](std::uint64_t n) { return std::to_string(n); })});
-        };
-        const bool flat = a.shape.size() == 1 || b.shape.size() == 1; // the model may have declared shapes since
-        if (a.name != b.name)
-            refuse_input(
-                {where, ": found ", what, " ", i, " with the name \"", a.name, "\"; expected \"", b.name, "\""});
-        if (a.type != b.type || element_count(a) != element_count(b) || (!flat && a.shape != b.shape))
-            refuse_input({where, ": found ", what, " \"", a.name, "\" of ", text(a), "; expected ", text(b),
-                          ", as the model has"});
-    }
-}
+void check_tensors(const std::vector<Tensor>& saved, const std::vector<Tensor>& here, std::string_view what,
+                   const std::string& where);
 
 /// True for two samplers that deal out samples in the same order, if both shuffle or both do not. A
 /// sampler of the program's own may have another order.
-inline bool deal_alike(const SavedOrder& a, const SavedOrder& b) {
-    constexpr std::string_view own[] = {"DistributedSampler", "InterleavedSampler", "ScatterSampler",
-                                        "SequentialSampler"};
-    const auto known = [&](const SavedOrder& one) {
-        return std::find(std::begin(own), std::end(own), one.sampler) != std::end(own);
-    };
-    return a.sampler == b.sampler || (known(a) && known(b));
-}
+bool deal_alike(const SavedOrder& a, const SavedOrder& b);
 
 /// Checks that the saved training belongs to this trainer, and can continue.
-inline void check_fits(const Manifest& saved, const Manifest& here, const std::string& where) {
-    check_tensors(saved.parameters, here.parameters, "parameter", where);
-    check_tensors(saved.buffers, here.buffers, "buffer", where);
-    if (saved.optimizer != here.optimizer || saved.arrays != here.arrays) {
-        const auto text = [](const Manifest& m) {
-            return concat({m.optimizer, " ",
-                           json_array(
-                               m.arrays, [](const std::string& one) { return one; }, ", ")});
-        };
-        refuse_input({where, ": found the optimizer's state of ", text(saved), "; expected that of ", text(here)});
-    }
-    if (!saved.grid_exponents.empty() && saved.grid_exponents.size() != saved.parameters.size())
-        refuse_input({where, ": found ", saved.grid_exponents.size(), " grid_exponents; expected none or ",
-                      saved.parameters.size()});
-    const auto text = [](const SavedOrder& one) {
-        return concat(
-            {"seed ", one.seed, one.shuffle ? ", shuffled" : ", as stored", one.drop_last ? ", without the last" : ""});
-    };
-    if (saved.samples != 0 && (text(saved.order) != text(here.order) || !deal_alike(saved.order, here.order)))
-        refuse_input({where, ": its position is sample ", saved.samples, " of epoch ", saved.epoch, " in the order of ",
-                      saved.order.sampler, " (", text(saved.order), "); expected the order of this trainer's ",
-                      here.order.sampler, " (", text(here.order), ")"});
-}
+void check_fits(const Manifest& saved, const Manifest& here, const std::string& where);
 
 /// Checks that the files contain each number of the state exactly once.
-inline void check_coverage(const Manifest& m, const std::string& where) {
-    using Key = std::tuple<StateKind, std::size_t, std::size_t>;
-    std::vector<std::pair<Key, std::pair<std::uint64_t, std::uint64_t>>> parts;
-    for (const SavedFile& file : m.files) {
-        for (const SavedPart& part : file.parts) {
-            if (part.count != 0) parts.push_back({{part.kind, part.array, part.index}, {part.first, part.count}});
-            else if (part.index >= (part.kind == StateKind::buffer ? m.buffers : m.parameters).size() ||
-                     (part.kind == StateKind::optimizer && part.array >= m.arrays.size()))
-                refuse_input({where, ": a file has an empty part of ", name_of(part.kind), " ", part.index, ", array ",
-                              part.array, ", which this state does not have"});
-        }
-    }
-    std::sort(parts.begin(), parts.end());
-    std::size_t next = 0;
-    const auto expect = [&](StateKind kind, std::size_t array, const std::vector<Tensor>& tensors) {
-        for (std::size_t i = 0; i < tensors.size(); ++i) {
-            const std::uint64_t count = element_count(tensors[i]);
-            std::uint64_t at = 0;
-            for (; next < parts.size() && parts[next].first == Key{kind, array, i}; ++next) {
-                const auto [first, length] = parts[next].second;
-                if (first != at || length > count - at) break;
-                at += length;
-            }
-            if (at != count)
-                refuse_input({where, ": expected the files to have each element of the ", name_of(kind), " \"",
-                              tensors[i].name, "\" once; found a gap or a repetition at element ", at, " of ", count});
-        }
-    };
-    expect(StateKind::parameter, 0, m.parameters);
-    expect(StateKind::buffer, 0, m.buffers);
-    for (std::size_t a = 0; a < m.arrays.size(); ++a) expect(StateKind::optimizer, a, m.parameters);
-    if (next != parts.size())
-        refuse_input({where, ": a file has a part of ", name_of(std::get<0>(parts[next].first)), " ",
-                      std::get<2>(parts[next].first), " twice, or one that this state does not have"});
-    std::vector<std::string_view> names;
-    for (const SavedFile& file : m.files) names.push_back(file.name);
-    std::sort(names.begin(), names.end());
-    if (std::adjacent_find(names.begin(), names.end()) != names.end())
-        refuse_input({where, ": one of its files is named twice"});
-}
+void check_coverage(const Manifest& m, const std::string& where);
 
 /// Checks that a file has the manifest's length and checksum, and contains these tensors and no
 /// others.
-inline void check_file(const Manifest& m, const SavedFile& saved, const std::string& folder) {
-    const std::string path = concat({folder, "/", saved.name});
-    {
-        const OldFile file(path);
-        if (file.bytes() != saved.bytes)
-            refuse_input({"'", path, "' has ", file.bytes(), " bytes; expected ", saved.bytes,
-                          file.bytes() < saved.bytes ? ": it is cut short" : ""});
-        if (const std::uint64_t sum = file.checksum(); sum != saved.checksum)
-            refuse_input({"'", path, "' has the checksum ", checksum_text(sum), "; expected ",
-                          checksum_text(saved.checksum), ": it is corrupt, or of another checkpoint"});
-    }
-    const TensorFile file(path);
-    if (file.tensors().size() != saved.parts.size())
-        refuse_input({"'", path, "' has ", file.tensors().size(), " tensors; expected ", saved.parts.size()});
-    std::vector<std::string_view> names;
-    for (const SavedPart& part : saved.parts) names.push_back(part.tensor);
-    std::sort(names.begin(), names.end());
-    if (std::adjacent_find(names.begin(), names.end()) != names.end())
-        refuse_input({"'", path, "': ", manifest_name, " names one of its tensors twice"});
-    for (const SavedPart& part : saved.parts) {
-        const std::vector<Tensor>& list = part.kind == StateKind::buffer ? m.buffers : m.parameters;
-        const Tensor* const found =
-            file.find(part.tensor); // its index was checked with the coverage, unless it is empty
-        if (found == nullptr || part.index >= list.size() || found->type != list[part.index].type ||
-            element_count(*found) != part.count)
-            refuse_input({"'", path, "' has no tensor \"", part.tensor, "\" of the type and size that ", manifest_name,
-                          " states"});
-    }
-}
+void check_file(const Manifest& m, const SavedFile& saved, const std::string& folder);
 
 /// The numbers of this rank's state: read from the files, and then written to the trainer.
 template <class Trainer>
@@ -276,3 +160,141 @@ private:
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES_PART(UNISONO_PART_CHECKPOINT)
+#include "unisono/checkpoint/checksum.hpp"
+#include "unisono/checkpoint/file.hpp"
+
+#include <iterator>
+#include <string_view>
+#include <tuple>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION void check_tensors(const std::vector<Tensor>& saved, const std::vector<Tensor>& here,
+                                      std::string_view what, const std::string& where) {
+    if (saved.size() != here.size())
+        refuse_input({where, ": found ", saved.size(), " ", what, "s; expected ", here.size(), ", as the model has"});
+    for (std::size_t i = 0; i < saved.size(); ++i) {
+        const Tensor &a = saved[i], &b = here[i];
+        const auto text = [](const Tensor& one) {
+            return concat({one.type, " ", json_array(one.shape, [](std::uint64_t n) { return std::to_string(n); })});
+        };
+        const bool flat = a.shape.size() == 1 || b.shape.size() == 1; // the model may have declared shapes since
+        if (a.name != b.name)
+            refuse_input(
+                {where, ": found ", what, " ", i, " with the name \"", a.name, "\"; expected \"", b.name, "\""});
+        if (a.type != b.type || element_count(a) != element_count(b) || (!flat && a.shape != b.shape))
+            refuse_input({where, ": found ", what, " \"", a.name, "\" of ", text(a), "; expected ", text(b),
+                          ", as the model has"});
+    }
+}
+
+UNISONO_DEFINITION bool deal_alike(const SavedOrder& a, const SavedOrder& b) {
+    constexpr std::string_view own[] = {"DistributedSampler", "InterleavedSampler", "ScatterSampler",
+                                        "SequentialSampler"};
+    const auto known = [&](const SavedOrder& one) {
+        return std::find(std::begin(own), std::end(own), one.sampler) != std::end(own);
+    };
+    return a.sampler == b.sampler || (known(a) && known(b));
+}
+
+UNISONO_DEFINITION void check_fits(const Manifest& saved, const Manifest& here, const std::string& where) {
+    check_tensors(saved.parameters, here.parameters, "parameter", where);
+    check_tensors(saved.buffers, here.buffers, "buffer", where);
+    if (saved.optimizer != here.optimizer || saved.arrays != here.arrays) {
+        const auto text = [](const Manifest& m) {
+            return concat({m.optimizer, " ",
+                           json_array(
+                               m.arrays, [](const std::string& one) { return one; }, ", ")});
+        };
+        refuse_input({where, ": found the optimizer's state of ", text(saved), "; expected that of ", text(here)});
+    }
+    if (!saved.grid_exponents.empty() && saved.grid_exponents.size() != saved.parameters.size())
+        refuse_input({where, ": found ", saved.grid_exponents.size(), " grid_exponents; expected none or ",
+                      saved.parameters.size()});
+    const auto text = [](const SavedOrder& one) {
+        return concat(
+            {"seed ", one.seed, one.shuffle ? ", shuffled" : ", as stored", one.drop_last ? ", without the last" : ""});
+    };
+    if (saved.samples != 0 && (text(saved.order) != text(here.order) || !deal_alike(saved.order, here.order)))
+        refuse_input({where, ": its position is sample ", saved.samples, " of epoch ", saved.epoch, " in the order of ",
+                      saved.order.sampler, " (", text(saved.order), "); expected the order of this trainer's ",
+                      here.order.sampler, " (", text(here.order), ")"});
+}
+
+UNISONO_DEFINITION void check_coverage(const Manifest& m, const std::string& where) {
+    using Key = std::tuple<StateKind, std::size_t, std::size_t>;
+    std::vector<std::pair<Key, std::pair<std::uint64_t, std::uint64_t>>> parts;
+    for (const SavedFile& file : m.files) {
+        for (const SavedPart& part : file.parts) {
+            if (part.count != 0) parts.push_back({{part.kind, part.array, part.index}, {part.first, part.count}});
+            else if (part.index >= (part.kind == StateKind::buffer ? m.buffers : m.parameters).size() ||
+                     (part.kind == StateKind::optimizer && part.array >= m.arrays.size()))
+                refuse_input({where, ": a file has an empty part of ", name_of(part.kind), " ", part.index, ", array ",
+                              part.array, ", which this state does not have"});
+        }
+    }
+    std::sort(parts.begin(), parts.end());
+    std::size_t next = 0;
+    const auto expect = [&](StateKind kind, std::size_t array, const std::vector<Tensor>& tensors) {
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            const std::uint64_t count = element_count(tensors[i]);
+            std::uint64_t at = 0;
+            for (; next < parts.size() && parts[next].first == Key{kind, array, i}; ++next) {
+                const auto [first, length] = parts[next].second;
+                if (first != at || length > count - at) break;
+                at += length;
+            }
+            if (at != count)
+                refuse_input({where, ": expected the files to have each element of the ", name_of(kind), " \"",
+                              tensors[i].name, "\" once; found a gap or a repetition at element ", at, " of ", count});
+        }
+    };
+    expect(StateKind::parameter, 0, m.parameters);
+    expect(StateKind::buffer, 0, m.buffers);
+    for (std::size_t a = 0; a < m.arrays.size(); ++a) expect(StateKind::optimizer, a, m.parameters);
+    if (next != parts.size())
+        refuse_input({where, ": a file has a part of ", name_of(std::get<0>(parts[next].first)), " ",
+                      std::get<2>(parts[next].first), " twice, or one that this state does not have"});
+    std::vector<std::string_view> names;
+    for (const SavedFile& file : m.files) names.push_back(file.name);
+    std::sort(names.begin(), names.end());
+    if (std::adjacent_find(names.begin(), names.end()) != names.end())
+        refuse_input({where, ": one of its files is named twice"});
+}
+
+UNISONO_DEFINITION void check_file(const Manifest& m, const SavedFile& saved, const std::string& folder) {
+    const std::string path = concat({folder, "/", saved.name});
+    {
+        const OldFile file(path);
+        if (file.bytes() != saved.bytes)
+            refuse_input({"'", path, "' has ", file.bytes(), " bytes; expected ", saved.bytes,
+                          file.bytes() < saved.bytes ? ": it is cut short" : ""});
+        if (const std::uint64_t sum = file.checksum(); sum != saved.checksum)
+            refuse_input({"'", path, "' has the checksum ", checksum_text(sum), "; expected ",
+                          checksum_text(saved.checksum), ": it is corrupt, or of another checkpoint"});
+    }
+    const TensorFile file(path);
+    if (file.tensors().size() != saved.parts.size())
+        refuse_input({"'", path, "' has ", file.tensors().size(), " tensors; expected ", saved.parts.size()});
+    std::vector<std::string_view> names;
+    for (const SavedPart& part : saved.parts) names.push_back(part.tensor);
+    std::sort(names.begin(), names.end());
+    if (std::adjacent_find(names.begin(), names.end()) != names.end())
+        refuse_input({"'", path, "': ", manifest_name, " names one of its tensors twice"});
+    for (const SavedPart& part : saved.parts) {
+        const std::vector<Tensor>& list = part.kind == StateKind::buffer ? m.buffers : m.parameters;
+        const Tensor* const found =
+            file.find(part.tensor); // its index was checked with the coverage, unless it is empty
+        if (found == nullptr || part.index >= list.size() || found->type != list[part.index].type ||
+            element_count(*found) != part.count)
+            refuse_input({"'", path, "' has no tensor \"", part.tensor, "\" of the type and size that ", manifest_name,
+                          " states"});
+    }
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif

@@ -17,14 +17,11 @@
 #include "unisono/checkpoint/json.hpp"
 #include "unisono/core/element.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -73,17 +70,86 @@ constexpr std::uint64_t tensor_element_bytes(std::string_view type) {
 }
 
 /// Returns false if the number of bytes does not fit in 64 bits.
-inline bool tensor_bytes(const Tensor& tensor, std::uint64_t& bytes) {
+bool tensor_bytes(const Tensor& tensor, std::uint64_t& bytes);
+
+/// The bytes of a file before the tensors' numbers. The numbers follow in the order of `tensors`.
+/// \throws error bad_input: names that are not UTF-8, are reserved or occur twice; a header larger
+/// than `TensorFile` reads
+std::string tensor_header(std::span<const Tensor> tensors);
+
+/// Reads one member of a header.
+Tensor tensor_of(const std::string& name, const Json& facts, const std::string& where);
+
+} // namespace detail
+
+/// A safetensors file for reading.
+class TensorFile {
+public:
+    /// Reads and checks the header; numbers are read on demand.
+    /// \throws error bad_input: the violation of the format; refused: the file cannot be read
+    explicit TensorFile(const std::string& path);
+
+    /// The tensors in the order of their offsets.
+    [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
+    /// The names and texts of the header's metadata.
+    [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& metadata() const { return metadata_; }
+    /// Returns the tensor of that name; null: there is none.
+    [[nodiscard]] const Tensor* find(std::string_view name) const;
+    /// Reads numbers of one of `tensors()` into `out`, from the `first`-th on, in the tensor's
+    /// element type. \throws error bad_input: another type, or more numbers than it has; refused:
+    /// the file cannot be read
+    template <element T>
+    void read(const Tensor& tensor, std::span<T> out, std::uint64_t first = 0) const {
+        if (tensor.type != tensor_type(element_type_of<T>))
+            refuse_input({"'", file_.path(), "': tensor \"", tensor.name, "\" is of type ", tensor.type, "; expected ",
+                          tensor_type(element_type_of<T>)});
+        const std::uint64_t count = tensor.bytes() / sizeof(T);
+        if (first > count || out.size() > count - first)
+            refuse_input({"'", file_.path(), "': tensor \"", tensor.name, "\" has ", count, " elements; expected ",
+                          out.size(), " from element ", first, " on"});
+        file_.read(start_ + tensor.begin + first * sizeof(T), out.data(), out.size_bytes());
+    }
+    [[nodiscard]] const detail::OldFile& file() const { return file_; }
+
+private:
+    void read_header(const detail::Json& header, const std::string& where);
+
+    detail::OldFile file_;
+    std::uint64_t start_ = 0;
+    std::vector<Tensor> tensors_;
+    std::vector<std::size_t> by_name_;
+    std::vector<std::pair<std::string, std::string>> metadata_;
+};
+
+/// A tensor for writing: `data` has the number of bytes that type and shape require.
+struct TensorData {
+    Tensor tensor = {}; ///< its offsets are computed
+    const void* data = nullptr;
+};
+
+/// Writes a safetensors file. \throws error bad_input: names and types that the format does not
+/// allow; refused: a file of that name exists, or it cannot be written. No partial file remains
+void write_tensors(const std::string& path, std::vector<TensorData> tensors);
+
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES_PART(UNISONO_PART_CHECKPOINT)
+#include <algorithm>
+#include <cstring>
+#include <unistd.h>
+
+UNISONO_NAMESPACE_BEGIN
+
+namespace detail {
+
+UNISONO_DEFINITION bool tensor_bytes(const Tensor& tensor, std::uint64_t& bytes) {
     bytes = tensor_element_bytes(tensor.type);
     for (const std::uint64_t dimension : tensor.shape)
         if (__builtin_mul_overflow(bytes, dimension, &bytes)) return false;
     return true;
 }
 
-/// The bytes of a file before the tensors' numbers. The numbers follow in the order of `tensors`.
-/// \throws error bad_input: names that are not UTF-8, are reserved or occur twice; a header larger
-/// than `TensorFile` reads
-inline std::string tensor_header(std::span<const Tensor> tensors) {
+UNISONO_DEFINITION std::string tensor_header(std::span<const Tensor> tensors) {
     std::vector<std::string_view> names;
     std::string text = "{\"__metadata__\":{\"format\":\"pt\"}"; // as Python's writers do; other readers ignore it
     for (const Tensor& one : tensors) {
@@ -108,8 +174,7 @@ inline std::string tensor_header(std::span<const Tensor> tensors) {
     return all + text;
 }
 
-/// Reads one member of a header.
-inline Tensor tensor_of(const std::string& name, const Json& facts, const std::string& where) {
+UNISONO_DEFINITION Tensor tensor_of(const std::string& name, const Json& facts, const std::string& where) {
     facts.expect_members({"dtype", "shape", "data_offsets"}, where);
     Tensor one;
     one.name = name;
@@ -130,113 +195,16 @@ inline Tensor tensor_of(const std::string& name, const Json& facts, const std::s
     return one;
 }
 
-} // namespace detail
-
-/// A safetensors file for reading.
-class TensorFile {
-public:
-    /// Reads and checks the header; numbers are read on demand.
-    /// \throws error bad_input: the violation of the format; refused: the file cannot be read
-    explicit TensorFile(const std::string& path) : file_(path) {
-        const std::string where = concat({"'", path, "'"});
-        std::uint64_t length = 0;
-        if (file_.bytes() < 8) refuse_input({where, " has ", file_.bytes(), " bytes; expected at least 8"});
-        file_.read(0, &length, 8);
-        if (length > detail::most_header_bytes)
-            refuse_input(
-                {where, ": found a header of ", length, " bytes; expected at most ", detail::most_header_bytes});
-        if (length > file_.bytes() - 8)
-            refuse_input({where, ": found a header of ", length, " bytes; expected at most ", file_.bytes() - 8,
-                          ", which is the rest of the file"});
-        std::string text(static_cast<std::size_t>(length), '\0');
-        file_.read(8, text.data(), text.size());
-        start_ = 8 + length;
-        if (text.empty() || text.front() != '{') refuse_input({where, ": expected a header that begins with '{'"});
-        read_header(detail::Json::parse(text, where), where);
-    }
-
-    /// The tensors in the order of their offsets.
-    [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
-    /// The names and texts of the header's metadata.
-    [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& metadata() const { return metadata_; }
-    /// Returns the tensor of that name; null: there is none.
-    [[nodiscard]] const Tensor* find(std::string_view name) const {
-        const auto at =
-            std::lower_bound(by_name_.begin(), by_name_.end(), name,
-                             [&](std::size_t i, std::string_view other) { return tensors_[i].name < other; });
-        return at != by_name_.end() && tensors_[*at].name == name ? &tensors_[*at] : nullptr;
-    }
-    /// Reads numbers of one of `tensors()` into `out`, from the `first`-th on, in the tensor's
-    /// element type. \throws error bad_input: another type, or more numbers than it has; refused:
-    /// the file cannot be read
-    template <element T>
-    void read(const Tensor& tensor, std::span<T> out, std::uint64_t first = 0) const {
-        if (tensor.type != tensor_type(element_type_of<T>))
-            refuse_input({"'", file_.path(), "': tensor \"", tensor.name, "\" is of type ", tensor.type, "; expected ",
-                          tensor_type(element_type_of<T>)});
-        const std::uint64_t count = tensor.bytes() / sizeof(T);
-        if (first > count || out.size() > count - first)
-            refuse_input({"'", file_.path(), "': tensor \"", tensor.name, "\" has ", count, " elements; expected ",
-                          out.size(), " from element ", first, " on"});
-        file_.read(start_ + tensor.begin + first * sizeof(T), out.data(), out.size_bytes());
-    }
-    [[nodiscard]] const detail::OldFile& file() const { return file_; }
-
-private:
-    void read_header(const detail::Json& header, const std::string& where) {
-        for (std::size_t i = 0; i < header.names.size(); ++i) {
-            const std::string& name = header.names[i];
-            const detail::Json& facts = header.items[i];
-            if (name != "__metadata__") {
-                tensors_.push_back(detail::tensor_of(name, facts, concat({where, ": tensor \"", name, "\""})));
-                continue;
-            }
-            if (facts.kind != detail::Json::Kind::object)
-                refuse_input({where, ": found a __metadata__ that is no object; expected an object of strings"});
-            for (std::size_t m = 0; m < facts.names.size(); ++m)
-                metadata_.emplace_back(facts.names[m], facts.items[m].string(where + ": __metadata__"));
-        }
-        std::sort(tensors_.begin(), tensors_.end(), [](const Tensor& a, const Tensor& b) {
-            // Empty tensors before those that begin at the same offset.
-            return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
-        });
-        std::uint64_t at = 0;
-        for (const Tensor& one : tensors_) {
-            if (one.begin != at)
-                refuse_input({where, ": tensor \"", one.name, "\" begins at byte ", one.begin, "; expected ", at,
-                              ", where the one before it ends"});
-            at = one.end;
-        }
-        if (at != file_.bytes() - start_)
-            refuse_input({where, ": its tensors have ", at, " bytes, and the file has ", file_.bytes() - start_,
-                          " behind its header; expected the same number"});
-        for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_.push_back(i);
-        std::sort(by_name_.begin(), by_name_.end(),
-                  [&](std::size_t a, std::size_t b) { return tensors_[a].name < tensors_[b].name; });
-    }
-
-    detail::OldFile file_;
-    std::uint64_t start_ = 0;
-    std::vector<Tensor> tensors_;
-    std::vector<std::size_t> by_name_;
-    std::vector<std::pair<std::string, std::string>> metadata_;
-};
-
-/// A tensor for writing: `data` has the number of bytes that type and shape require.
-struct TensorData {
-    Tensor tensor = {}; ///< its offsets are computed
-    const void* data = nullptr;
-};
-
-namespace detail {
-
 /// Writes a new file; its contents are durable, its name is not. Sets the tensors' offsets. `open`
 /// makes the NewFile. \returns its length and checksum
 template <class Open>
 std::pair<std::uint64_t, std::uint64_t> write_tensor_file(std::span<TensorData> all, const Open& open) {
-    std::stable_sort(all.begin(), all.end(), [](const TensorData& a, const TensorData& b) { // so that all are aligned
-        return tensor_element_bytes(a.tensor.type) > tensor_element_bytes(b.tensor.type);
-    });
+    std::vector<std::pair<std::uint64_t, std::size_t>> order; // the largest elements first, so that all are aligned
+    for (std::size_t i = 0; i < all.size(); ++i) order.emplace_back(~tensor_element_bytes(all[i].tensor.type), i);
+    std::sort(order.begin(), order.end());
+    std::vector<TensorData> sorted;
+    for (const auto& [bytes, i] : order) sorted.push_back(std::move(all[i]));
+    std::move(sorted.begin(), sorted.end(), all.begin());
     std::uint64_t at = 0;
     std::vector<Tensor> tensors;
     for (TensorData& one : all) {
@@ -257,9 +225,62 @@ std::pair<std::uint64_t, std::uint64_t> write_tensor_file(std::span<TensorData> 
 
 } // namespace detail
 
-/// Writes a safetensors file. \throws error bad_input: names and types that the format does not
-/// allow; refused: a file of that name exists, or it cannot be written. No partial file remains
-inline void write_tensors(const std::string& path, std::vector<TensorData> tensors) {
+UNISONO_DEFINITION TensorFile::TensorFile(const std::string& path) : file_(path) {
+    const std::string where = concat({"'", path, "'"});
+    std::uint64_t length = 0;
+    if (file_.bytes() < 8) refuse_input({where, " has ", file_.bytes(), " bytes; expected at least 8"});
+    file_.read(0, &length, 8);
+    if (length > detail::most_header_bytes)
+        refuse_input({where, ": found a header of ", length, " bytes; expected at most ", detail::most_header_bytes});
+    if (length > file_.bytes() - 8)
+        refuse_input({where, ": found a header of ", length, " bytes; expected at most ", file_.bytes() - 8,
+                      ", which is the rest of the file"});
+    std::string text(static_cast<std::size_t>(length), '\0');
+    file_.read(8, text.data(), text.size());
+    start_ = 8 + length;
+    if (text.empty() || text.front() != '{') refuse_input({where, ": expected a header that begins with '{'"});
+    read_header(detail::Json::parse(text, where), where);
+}
+
+UNISONO_DEFINITION const Tensor* TensorFile::find(std::string_view name) const {
+    const auto at = std::lower_bound(by_name_.begin(), by_name_.end(), name,
+                                     [&](std::size_t i, std::string_view other) { return tensors_[i].name < other; });
+    return at != by_name_.end() && tensors_[*at].name == name ? &tensors_[*at] : nullptr;
+}
+
+UNISONO_DEFINITION void TensorFile::read_header(const detail::Json& header, const std::string& where) {
+    for (std::size_t i = 0; i < header.names.size(); ++i) {
+        const std::string& name = header.names[i];
+        const detail::Json& facts = header.items[i];
+        if (name != "__metadata__") {
+            tensors_.push_back(detail::tensor_of(name, facts, concat({where, ": tensor \"", name, "\""})));
+            continue;
+        }
+        if (facts.kind != detail::Json::Kind::object)
+            refuse_input({where, ": found a __metadata__ that is no object; expected an object of strings"});
+        for (std::size_t m = 0; m < facts.names.size(); ++m)
+            metadata_.emplace_back(facts.names[m], facts.items[m].string(where + ": __metadata__"));
+    }
+    std::sort(tensors_.begin(), tensors_.end(), [](const Tensor& a, const Tensor& b) {
+        // Empty tensors before those that begin at the same offset.
+        return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+    });
+    std::uint64_t at = 0;
+    for (const Tensor& one : tensors_) {
+        if (one.begin != at)
+            refuse_input({where, ": tensor \"", one.name, "\" begins at byte ", one.begin, "; expected ", at,
+                          ", where the one before it ends"});
+        at = one.end;
+    }
+    if (at != file_.bytes() - start_)
+        refuse_input({where, ": its tensors have ", at, " bytes, and the file has ", file_.bytes() - start_,
+                      " behind its header; expected the same number"});
+    for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_.push_back(i);
+    std::sort(by_name_.begin(), by_name_.end(),
+              [&](std::size_t a, std::size_t b) { return tensors_[a].name < tensors_[b].name; });
+}
+
+UNISONO_DEFINITION void write_tensors(const std::string& path, std::vector<TensorData> tensors) {
     bool made = false;
     try {
         static_cast<void>(detail::write_tensor_file(tensors, [&] {
@@ -274,3 +295,4 @@ inline void write_tensors(const std::string& path, std::vector<TensorData> tenso
 }
 
 UNISONO_NAMESPACE_END
+#endif

@@ -7,9 +7,7 @@
 /// header-only mode this is empty.
 
 #include "unisono/arithmetic/operations.hpp"
-#include "unisono/collective/all_reduce.hpp"
-#include "unisono/collective/exchange.hpp"
-#include "unisono/collective/rooted.hpp"
+#include "unisono/compiled/groups.hpp"
 #include "unisono/core/random.hpp"
 #include "unisono/data/data.hpp"
 #include "unisono/data/loader.hpp"
@@ -22,11 +20,7 @@
 #include "unisono/optimizer/sgd.hpp"
 #include "unisono/sampler/distributed.hpp"
 #include "unisono/schedule/families.hpp"
-#include "unisono/trainer/agreement.hpp"
-#include "unisono/trainer/exchange/offence.hpp"
 #include "unisono/trainer/fit.hpp"
-#include "unisono/trainer/stop_on_signal.hpp"
-#include "unisono/trainer/summation.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
 
@@ -95,50 +89,14 @@ UNISONO_COMPILED_TEMPLATE class detail::PlanOf<schedule::TreeAllReduce>;
 
 // Groups.
 #if UNISONO_DEFINES
-#define UNISONO_COMPILED_ENGINE(Transport) template class detail::Engine<Transport>;
-#else
-#define UNISONO_COMPILED_ENGINE(Transport)
+template class detail::Engine<InProcess>;
+template class detail::Engine<SharedMemory>;
 #endif
-#define UNISONO_COMPILED_COLLECTIVE(Transport, What)                                                    \
-    UNISONO_COMPILED_TEMPLATE std::uint32_t detail::start<Collective::What, Transport, NativeSchedule>( \
-        Group<Transport>&, OperationRequest&, int, const NativeSchedule&);
-#define UNISONO_COMPILED_GROUP(Transport)                                                                              \
-    UNISONO_COMPILED_ENGINE(Transport)                                                                                 \
-    UNISONO_COMPILED_TEMPLATE class Group<Transport>;                                                                  \
-    UNISONO_COMPILED_COLLECTIVE(Transport, all_reduce)                                                                 \
-    UNISONO_COMPILED_COLLECTIVE(Transport, reduce_scatter)                                                             \
-    UNISONO_COMPILED_COLLECTIVE(Transport, all_gather)                                                                 \
-    UNISONO_COMPILED_COLLECTIVE(Transport, broadcast)                                                                  \
-    UNISONO_COMPILED_COLLECTIVE(Transport, reduce)                                                                     \
-    UNISONO_COMPILED_COLLECTIVE(Transport, gather)                                                                     \
-    UNISONO_COMPILED_COLLECTIVE(Transport, scatter)                                                                    \
-    UNISONO_COMPILED_COLLECTIVE(Transport, all_to_all)                                                                 \
-    UNISONO_COMPILED_COLLECTIVE(Transport, barrier)                                                                    \
-    UNISONO_COMPILED_TEMPLATE void detail::check_root(const Group<Transport>&, int, const char*);                      \
-    UNISONO_COMPILED_TEMPLATE void detail::check_count(const Group<Transport>&, Collective, const char*, std::size_t,  \
-                                                       std::size_t);                                                   \
-    UNISONO_COMPILED_TEMPLATE void detail::tell_all_and_throw(Group<Transport>&, std::string_view);                    \
-    UNISONO_COMPILED_TEMPLATE void detail::gather_words(Group<Transport>&, std::span<const std::uint64_t>,             \
-                                                        std::span<std::uint64_t>, Caller);                             \
-    UNISONO_COMPILED_TEMPLATE void detail::agree_on(Group<Transport>&, std::string_view,                               \
-                                                    std::span<const std::string_view>, std::span<const std::int64_t>); \
-    UNISONO_COMPILED_TEMPLATE void detail::agree_on_policies(Group<Transport>&, Part<const PolicyFacts>);              \
-    UNISONO_COMPILED_TEMPLATE void detail::agree_on_shapes(Group<Transport>&, const Layout&, ElementType,              \
-                                                           const ParameterLabels&);                                    \
-    UNISONO_COMPILED_TEMPLATE void detail::agree_on_offence(Group<Transport>&, Offence&);                              \
-    UNISONO_COMPILED_TEMPLATE std::size_t detail::agree_on_sums(Group<Transport>&, std::size_t);                       \
-    UNISONO_COMPILED_TEMPLATE void detail::PlainTotals::agree(Group<Transport>&, UpdateSums&, bool);                   \
-    UNISONO_COMPILED_TEMPLATE void detail::agree_on_fit(Group<Transport>&, const FitOptions&, const Position&,         \
-                                                        const TrainingPlan&);                                          \
-    UNISONO_COMPILED_TEMPLATE bool detail::StopAgreement::stop(Group<Transport>&);
 UNISONO_COMPILED_TEMPLATE class detail::MemoryEndpoint<detail::InProcessWorld>;
-UNISONO_COMPILED_GROUP(InProcess)
+UNISONO_COMPILED_GROUP(UNISONO_COMPILED_TEMPLATE, InProcess)
 UNISONO_COMPILED_TEMPLATE void detail::run_new_world<InProcess>(int, detail::RankBody<InProcess>, const RunOptions&);
 UNISONO_COMPILED_TEMPLATE class detail::MemoryEndpoint<detail::SharedMemoryWorld>;
-UNISONO_COMPILED_GROUP(SharedMemory)
-#undef UNISONO_COMPILED_GROUP
-#undef UNISONO_COMPILED_ENGINE
-#undef UNISONO_COMPILED_COLLECTIVE
+UNISONO_COMPILED_GROUP(UNISONO_COMPILED_TEMPLATE, SharedMemory)
 
 UNISONO_COMPILED_TEMPLATE class detail::FitLoop<AccumulationWindow>;
 UNISONO_COMPILED_TEMPLATE void detail::plan_updates(TrainingPlan&, const AccumulationWindow&, const UpdateTerms&,

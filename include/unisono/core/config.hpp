@@ -31,12 +31,26 @@
 /// templates listed in unisono/compiled/, and the code between `#if UNISONO_DEFINES` and its end.
 /// Without it, the default, every file compiles what it uses. The source is the same. A program
 /// with files of both modes ends at its start, with a message that says so.
+///
+/// src/unisono.cpp is the library of what the umbrella includes. What it does not include is in
+/// parts of the library, each a source file beside it that is in compiled mode itself and defines
+/// UNISONO_BUILDS_PART: there `UNISONO_DEFINES_PART(part)` takes the place of `UNISONO_DEFINES`.
+#define UNISONO_PART_NETWORK 1    // launch/, and groups over Tcp
+#define UNISONO_PART_HOSTS 2      // groups over Hosts<Tcp>
+#define UNISONO_PART_CHECKPOINT 3 // checkpoint/
 #if defined(UNISONO_BUILDS_LIBRARY)
 #define UNISONO_DEFINES 1
+#define UNISONO_DEFINES_PART(part) 0
 #define UNISONO_DEFINITION
 #define UNISONO_COMPILED_TEMPLATE template
 #elif defined(UNISONO_COMPILED)
 #define UNISONO_DEFINES 0
+#if defined(UNISONO_BUILDS_PART)
+#define UNISONO_DEFINES_PART(part) (UNISONO_BUILDS_PART == (part))
+#define UNISONO_DEFINITION
+#else
+#define UNISONO_DEFINES_PART(part) 0
+#endif
 #define UNISONO_COMPILED_TEMPLATE extern template
 extern "C" {
 extern const char unisono_library_of_the_compiled_mode; ///< undefined? Link to unisono::compiled
@@ -46,6 +60,7 @@ namespace {
 }
 #else
 #define UNISONO_DEFINES 1
+#define UNISONO_DEFINES_PART(part) 1
 #define UNISONO_DEFINITION inline
 extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library = 1; ///< what the library looks for
 #endif
@@ -53,7 +68,7 @@ extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library 
 /// Certifies that the type above satisfies a concept. It is a static_assert in the library's own
 /// build and in tests/headers. A program does not repeat the proofs, since those of a hundred types
 /// take a compiler 50 ms.
-#if defined(UNISONO_BUILDS_LIBRARY) || defined(UNISONO_CERTIFIES)
+#if defined(UNISONO_BUILDS_LIBRARY) || defined(UNISONO_BUILDS_PART) || defined(UNISONO_CERTIFIES)
 #define UNISONO_CERTIFY(...) static_assert(__VA_ARGS__)
 #else
 #define UNISONO_CERTIFY(...) static_assert(true)

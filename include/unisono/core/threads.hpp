@@ -95,6 +95,8 @@ public:
     [[nodiscard]] int start(void (*call)(void*), void* of) noexcept;
     /// Waits for its end, if it was started.
     void join() noexcept;
+    /// True from its start until `join`.
+    [[nodiscard]] bool is_started() const noexcept { return call_ != nullptr; }
 
 private:
     static void* run(void* self) noexcept;

@@ -18,6 +18,14 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// A number that no other process draws, by which the hub knows a process that comes again.
+inline std::uint64_t draw_claimant() {
+    const auto value = JobToken::random().value();
+    std::uint64_t number = 0;
+    for (std::size_t i = 0; i < 8; ++i) number = (number << 8) | value[i];
+    return number;
+}
+
 /// A connection that the hub has accepted, and the bytes that it has sent since.
 struct Entrance {
     FileDescriptor socket = {};

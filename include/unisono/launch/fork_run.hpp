@@ -3,19 +3,12 @@
 /// \file
 /// Ranks as forked processes of this host. (`run` in group/run.hpp has ranks as threads.)
 
-#include "unisono/launch/cores.hpp"
-#include "unisono/launch/processes.hpp"
+#include "unisono/core/standard.hpp"
+#include "unisono/launch/control_plane.hpp"
+#include "unisono/launch/identity.hpp"
 #include "unisono/launch/rendezvous.hpp"
 
-#include <algorithm>
-#include <chrono>
 #include <concepts>
-#include <fcntl.h>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -30,6 +23,74 @@ struct ForkOptions {
     friend bool operator==(const ForkOptions&, const ForkOptions&) = default;
 };
 
+namespace detail {
+
+/// The work of forked ranks, without the body's type.
+class ForkedWork {
+public:
+    explicit ForkedWork(bool is_connected) : connected(is_connected) {}
+    ForkedWork(const ForkedWork&) = delete;
+    ForkedWork& operator=(const ForkedWork&) = delete;
+
+    const bool connected; ///< the ranks have a control plane
+    /// Runs one rank. `plane`: nullptr unless `connected`.
+    virtual void be(const Identity& me, ControlPlane* plane) = 0;
+
+protected:
+    ~ForkedWork() = default;
+};
+
+void fork_ranks(int ranks, ForkedWork& work, const ForkOptions& options);
+
+} // namespace detail
+
+/// Runs `body` in `ranks` processes forked from this one, and returns when all have ended. The body
+/// gets the rank's `ControlPlane&` (the ranks are connected before the body begins), or only its
+/// `const Identity&`.
+///
+/// When a rank fails (throws, exits with a status other than 0, or is killed), the others learn of
+/// it over their control plane, and have the time `grace` to end; then they are killed. This call
+/// throws the first failure as `error`; a user's own exception becomes `aborted`, with its text. It
+/// also throws if SIGCHLD is ignored, so that the system does not report how ranks end. No process,
+/// zombie or port of a rank remains. Changes to memory stay in the ranks; stdio is flushed. If this
+/// process is killed, the ranks are killed as well.
+///
+/// Errors: refused if this process has other threads, or cannot fork; bad_input for fewer than 1 or
+/// more than 4096 ranks; timeout after `options.timeout`, naming the ranks that still ran.
+template <class Body>
+    requires std::invocable<Body&, ControlPlane&> || std::invocable<Body&, const Identity&>
+void fork_run(int ranks, Body body, const ForkOptions& options = {}) {
+    struct Work final : detail::ForkedWork {
+        explicit Work(Body& given) : ForkedWork(std::invocable<Body&, ControlPlane&>), body(given) {}
+        void be(const Identity& me, ControlPlane* plane) override {
+            if constexpr (std::invocable<Body&, ControlPlane&>) body(*plane);
+            else body(me);
+        }
+        Body& body;
+    };
+    Work work(body);
+    detail::fork_ranks(ranks, work, options);
+}
+
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
+#include "unisono/launch/cores.hpp"
+#include "unisono/launch/hub.hpp"
+#include "unisono/launch/processes.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fcntl.h>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// The fault of a rank, and its time.
@@ -155,53 +216,34 @@ inline void await_forked(Processes& processes, const std::vector<FileDescriptor>
                                          " ms, and killed: ", list_of(late)})});
 }
 
-} // namespace detail
-
-/// Runs `body` in `ranks` processes forked from this one, and returns when all have ended. The body
-/// gets the rank's `ControlPlane&` (the ranks are connected before the body begins), or only its
-/// `const Identity&`.
-///
-/// When a rank fails (throws, exits with a status other than 0, or is killed), the others learn of
-/// it over their control plane, and have the time `grace` to end; then they are killed. This call
-/// throws the first failure as `error`; a user's own exception becomes `aborted`, with its text. It
-/// also throws if SIGCHLD is ignored, so that the system does not report how ranks end. No process,
-/// zombie or port of a rank remains. Changes to memory stay in the ranks; stdio is flushed. If this
-/// process is killed, the ranks are killed as well.
-///
-/// Errors: refused if this process has other threads, or cannot fork; bad_input for fewer than 1 or
-/// more than 4096 ranks; timeout after `options.timeout`, naming the ranks that still ran.
-template <class Body>
-    requires std::invocable<Body&, ControlPlane&> || std::invocable<Body&, const Identity&>
-void fork_run(int ranks, Body body, const ForkOptions& options = {}) {
+UNISONO_DEFINITION void fork_ranks(int ranks, ForkedWork& work, const ForkOptions& options) {
     if (ranks < 1 || ranks > 4096) refuse_input({"fork_run has 1 to 4096 ranks, found ", ranks});
     if (options.timeout.count() <= 0) refuse_input("ForkOptions::timeout must be positive");
     if (options.grace.count() < 0) refuse_input("ForkOptions::grace must not be negative");
     refuse_other_threads("fork_run");
 
-    constexpr bool connected = std::invocable<Body&, ControlPlane&>;
-    detail::Listener listener;
-    if constexpr (connected) listener = detail::listen_at(true, 0);
+    Listener listener;
+    if (work.connected) listener = listen_at(true, 0);
     MeetingPoint point;
     point.host = "127.0.0.1";
     point.port = listener.port;
     point.launcher_listens = true;
     point.launcher = ::getpid();
     point.token = JobToken::random();
-    std::vector<detail::FileDescriptor> reports;
+    std::vector<FileDescriptor> reports;
     Processes processes;
     for (int rank = 0; rank < ranks; ++rank) {
         int ends[2];
-        if (::pipe2(ends, O_CLOEXEC) != 0)
-            throw error(ErrorCode::refused, concat({"no pipe: ", detail::errno_text(errno)}));
+        if (::pipe2(ends, O_CLOEXEC) != 0) throw error(ErrorCode::refused, concat({"no pipe: ", errno_text(errno)}));
         reports.emplace_back(ends[0]);
-        const detail::FileDescriptor writing(ends[1]);
+        const FileDescriptor writing(ends[1]);
         processes.start([&] {
             listener.socket.close();
             reports.clear();
-            if (options.bind_to_cores) detail::bind_to_core(rank);
-            const auto report = [&](const Fault& fault) { detail::send_last_words(writing.get(), &fault); };
+            if (options.bind_to_cores) bind_to_core(rank);
+            const auto report = [&](const Fault& fault) { send_last_words(writing.get(), &fault); };
             const auto ended = [&](int status) {
-                if (status == 0) detail::send_last_words(writing.get(), nullptr);
+                if (status == 0) send_last_words(writing.get(), nullptr);
                 return status;
             };
             const Identity me{.rank = rank,
@@ -210,36 +252,35 @@ void fork_run(int ranks, Body body, const ForkOptions& options = {}) {
                               .local_world = ranks,
                               .hosts = 1,
                               .launcher = Launcher::program};
-            if constexpr (!connected) {
-                return ended(detail::run_forked(
-                    rank, [&] { body(me); }, report));
-            } else {
-                return ended(detail::run_forked(
-                    rank,
-                    [&] {
-                        ControlPlane plane = rendezvous(me, point, {.timeout = std::chrono::seconds(60)});
-                        const int failed = detail::run_forked(
-                            rank, [&] { body(plane); },
-                            [&](const Fault& fault) {
-                                plane.abort(fault);
-                                report(fault);
-                            });
-                        if (failed != 0) {
-                            plane.leave();
-                            std::fflush(nullptr);
-                            ::_exit(failed);
-                        }
-                    },
-                    report));
-            }
+            if (!work.connected)
+                return ended(run_forked(
+                    rank, [&] { work.be(me, nullptr); }, report));
+            return ended(run_forked(
+                rank,
+                [&] {
+                    ControlPlane plane = rendezvous(me, point, {.timeout = std::chrono::seconds(60)});
+                    const int failed = run_forked(
+                        rank, [&] { work.be(me, &plane); },
+                        [&](const Fault& fault) {
+                            plane.abort(fault);
+                            report(fault);
+                        });
+                    if (failed != 0) {
+                        plane.leave();
+                        std::fflush(nullptr);
+                        ::_exit(failed);
+                    }
+                },
+                report));
         });
     }
-    std::unique_ptr<detail::Hub> hub; // made after the forks, since it has a thread
-    if constexpr (connected) {
-        hub = std::make_unique<detail::Hub>(std::move(listener),
-                                            detail::HubOptions{.world = ranks, .token = point.token});
+    std::unique_ptr<Hub> hub; // made after the forks, since it has a thread
+    if (work.connected) {
+        hub = std::make_unique<Hub>(std::move(listener), HubOptions{.world = ranks, .token = point.token});
     }
-    detail::await_forked(processes, reports, options);
+    await_forked(processes, reports, options);
 }
 
+} // namespace detail
 UNISONO_NAMESPACE_END
+#endif

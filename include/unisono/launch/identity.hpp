@@ -4,10 +4,8 @@
 /// The identity of this process: rank, world, local rank, local world and number of hosts, from the
 /// variables of the job's launcher.
 
-#include "unisono/launch/launcher_claims.hpp"
-
-#include <string>
-#include <vector>
+#include "unisono/launch/environment.hpp"
+#include "unisono/launch/launcher.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -23,6 +21,34 @@ struct Identity {
 
     friend bool operator==(const Identity&, const Identity&) = default;
 };
+
+/// The identity, from numbers that the program gives. Errors: bad_input unless 0 <= rank < world
+/// (<= 2^20).
+Identity identity_of(int rank, int world);
+
+/// The identity of this process, from its environment; rank 0 of 1 without a launcher. Pure.
+///
+/// UNISONO_RANK, UNISONO_WORLD_SIZE, UNISONO_LOCAL_RANK and UNISONO_LOCAL_WORLD_SIZE take
+/// precedence, since no other software sets them. Otherwise all launchers found must agree, or
+/// UNISONO_LAUNCHER names the one to use.
+/// Errors: bad_input for text that is not a number, and for contradictions within one launcher's
+/// variables (as on platforms where RANK is the node's) or between launchers. The message quotes
+/// the variables with their values.
+Identity identify(const Environment& environment);
+
+/// As above, from the environment of this process.
+Identity identify();
+
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
+#include "unisono/launch/launcher_claims.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
 
@@ -132,9 +158,7 @@ inline Identity identity_of(const Claim& claim) {
 
 } // namespace detail
 
-/// The identity, from numbers that the program gives. Errors: bad_input unless 0 <= rank < world
-/// (<= 2^20).
-inline Identity identity_of(int rank, int world) {
+UNISONO_DEFINITION Identity identity_of(int rank, int world) {
     if (world < 1 || world > detail::most_ranks) {
         refuse_input({"a world has 1 to ", detail::most_ranks, " ranks, found ", world});
     }
@@ -149,15 +173,7 @@ inline Identity identity_of(int rank, int world) {
             .launcher = Launcher::program};
 }
 
-/// The identity of this process, from its environment; rank 0 of 1 without a launcher. Pure.
-///
-/// UNISONO_RANK, UNISONO_WORLD_SIZE, UNISONO_LOCAL_RANK and UNISONO_LOCAL_WORLD_SIZE take
-/// precedence, since no other software sets them. Otherwise all launchers found must agree, or
-/// UNISONO_LAUNCHER names the one to use.
-/// Errors: bad_input for text that is not a number, and for contradictions within one launcher's
-/// variables (as on platforms where RANK is the node's) or between launchers. The message quotes
-/// the variables with their values.
-inline Identity identify(const Environment& environment) {
+UNISONO_DEFINITION Identity identify(const Environment& environment) {
     std::vector<detail::Claim> claims = detail::claims_of(environment);
     if (claims.empty()) return {};
     // A launcher that knows only nodes counts only if there is no other: then there is one process
@@ -172,7 +188,7 @@ inline Identity identify(const Environment& environment) {
     return detail::identity_of(claim);
 }
 
-/// As above, from the environment of this process.
-inline Identity identify() { return identify(Environment::of_process()); }
+UNISONO_DEFINITION Identity identify() { return identify(Environment::of_process()); }
 
 UNISONO_NAMESPACE_END
+#endif

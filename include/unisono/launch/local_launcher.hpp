@@ -11,6 +11,7 @@
 #include "unisono/launch/processes.hpp"
 #include "unisono/launch/rank_outputs.hpp"
 #include "unisono/launch/rank_starter.hpp"
+#include "unisono/launch/rendezvous_options.hpp"
 
 #include <algorithm>
 #include <cerrno>

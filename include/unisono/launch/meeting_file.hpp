@@ -5,7 +5,7 @@
 /// this user can read.
 
 #include "unisono/launch/environment.hpp"
-#include "unisono/launch/meeting.hpp"
+#include "unisono/launch/meeting_rules.hpp"
 #include "unisono/launch/socket.hpp"
 
 #include <cerrno>

@@ -5,6 +5,7 @@
 /// key, and the other ranks read them. For programs whose framework has such a store, for instance
 /// PyTorch.
 
+#include "unisono/launch/meet.hpp"
 #include "unisono/launch/rendezvous.hpp"
 
 #include <algorithm>

@@ -3,6 +3,8 @@
 /// \file
 /// The secret that a user gives to a job: UNISONO_TOKEN, or a file that UNISONO_TOKEN_FILE names.
 
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/environment.hpp"
 #include "unisono/launch/token.hpp"

@@ -6,21 +6,13 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/launch/descriptor.hpp"
-#include "unisono/launch/host.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -33,7 +25,75 @@ struct SocketAddress {
     socklen_t length = 0;
 };
 
-inline std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port, std::string& why) {
+std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port, std::string& why);
+
+/// The address of an AF_INET socket as a number.
+std::uint32_t ipv4_of(const SocketAddress& address);
+
+/// True for this host's own address: one of 127.0.0.0/8, or ::1.
+bool is_loopback(const SocketAddress& address);
+
+/// True for 127.0.0.1 or ::1, and for no other address of the loopback.
+bool is_localhost(const SocketAddress& address);
+
+/// Small messages leave at once. A host that has vanished is noticed after a minute. The other
+/// side's system answers the probes, so a slow or stopped process does not count as a vanished
+/// host.
+void set_up_connection(int fd);
+
+/// A socket that listens, and its port.
+struct Listener {
+    FileDescriptor socket = {};
+    std::uint16_t port = 0;
+};
+
+/// Listens at `port` (0: the system chooses) or one of the `further` ones after it; only on the
+/// loopback if `loopback`. Errors: refused, with the system's reason.
+Listener listen_at(bool loopback, std::uint16_t port, int further = 0);
+
+/// A socket that connects to a port in the range of its own ports may connect to itself: then no
+/// process listens there.
+bool has_met_itself(int fd);
+
+/// A connected socket, or none and the reason.
+FileDescriptor connect_to(const SocketAddress& address, nanoseconds until, std::string& why);
+
+/// Wakes a thread that polls.
+class Wakeup {
+public:
+    Wakeup() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+        if (!fd_.valid()) throw error(ErrorCode::refused, concat({"no eventfd: ", errno_text(errno)}));
+    }
+    [[nodiscard]] int fd() const { return fd_.get(); }
+    void ring() const {
+        const std::uint64_t one = 1;
+        [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof one);
+    }
+    void clear() const {
+        std::uint64_t count = 0;
+        [[maybe_unused]] const ssize_t got = ::read(fd_.get(), &count, sizeof count);
+    }
+
+private:
+    FileDescriptor fd_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
+#include "unisono/launch/host.hpp"
+
+#include <cstring>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port, std::string& why) {
     const addrinfo hints{.ai_flags = AI_NUMERICSERV,
                          .ai_family = AF_UNSPEC,
                          .ai_socktype = SOCK_STREAM,
@@ -61,15 +121,13 @@ inline std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t
     return addresses;
 }
 
-/// The address of an AF_INET socket as a number.
-inline std::uint32_t ipv4_of(const SocketAddress& address) {
+UNISONO_DEFINITION std::uint32_t ipv4_of(const SocketAddress& address) {
     sockaddr_in v4;
     std::memcpy(&v4, &address.storage, sizeof v4);
     return ntohl(v4.sin_addr.s_addr);
 }
 
-/// True for this host's own address: one of 127.0.0.0/8, or ::1.
-inline bool is_loopback(const SocketAddress& address) {
+UNISONO_DEFINITION bool is_loopback(const SocketAddress& address) {
     if (address.storage.ss_family == AF_INET) return ipv4_of(address) >> 24 == 127;
     if (address.storage.ss_family != AF_INET6) return false;
     sockaddr_in6 v6;
@@ -77,15 +135,11 @@ inline bool is_loopback(const SocketAddress& address) {
     return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) != 0;
 }
 
-/// True for 127.0.0.1 or ::1, and for no other address of the loopback.
-inline bool is_localhost(const SocketAddress& address) {
+UNISONO_DEFINITION bool is_localhost(const SocketAddress& address) {
     return is_loopback(address) && (address.storage.ss_family != AF_INET || ipv4_of(address) == INADDR_LOOPBACK);
 }
 
-/// Small messages leave at once. A host that has vanished is noticed after a minute. The other
-/// side's system answers the probes, so a slow or stopped process does not count as a vanished
-/// host.
-inline void set_up_connection(int fd) {
+UNISONO_DEFINITION void set_up_connection(int fd) {
     const int on = 1;
     const int idle_s = 20;
     const int interval_s = 8;
@@ -97,15 +151,7 @@ inline void set_up_connection(int fd) {
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-/// A socket that listens, and its port.
-struct Listener {
-    FileDescriptor socket = {};
-    std::uint16_t port = 0;
-};
-
-/// Listens at `port` (0: the system chooses) or one of the `further` ones after it; only on the
-/// loopback if `loopback`. Errors: refused, with the system's reason.
-inline Listener listen_at(bool loopback, std::uint16_t port, int further = 0) {
+UNISONO_DEFINITION Listener listen_at(bool loopback, std::uint16_t port, int further) {
     std::string why;
     for (int each = port; each <= port + further && each <= 65535; ++each) {
         for (const int family : {AF_INET6, AF_INET}) {
@@ -148,9 +194,7 @@ inline Listener listen_at(bool loopback, std::uint16_t port, int further = 0) {
                         ": ", why}));
 }
 
-/// A socket that connects to a port in the range of its own ports may connect to itself: then no
-/// process listens there.
-inline bool has_met_itself(int fd) {
+UNISONO_DEFINITION bool has_met_itself(int fd) {
     sockaddr_storage own = {};
     sockaddr_storage other = {};
     socklen_t own_length = sizeof own;
@@ -160,8 +204,7 @@ inline bool has_met_itself(int fd) {
            std::memcmp(&own, &other, own_length) == 0;
 }
 
-/// A connected socket, or none and the reason.
-inline FileDescriptor connect_to(const SocketAddress& address, nanoseconds until, std::string& why) {
+UNISONO_DEFINITION FileDescriptor connect_to(const SocketAddress& address, nanoseconds until, std::string& why) {
     FileDescriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket.valid()) {
         why = errno_text(errno);
@@ -192,25 +235,6 @@ inline FileDescriptor connect_to(const SocketAddress& address, nanoseconds until
     return socket;
 }
 
-/// Wakes a thread that polls.
-class Wakeup {
-public:
-    Wakeup() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-        if (!fd_.valid()) throw error(ErrorCode::refused, concat({"no eventfd: ", errno_text(errno)}));
-    }
-    [[nodiscard]] int fd() const { return fd_.get(); }
-    void ring() const {
-        const std::uint64_t one = 1;
-        [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof one);
-    }
-    void clear() const {
-        std::uint64_t count = 0;
-        [[maybe_unused]] const ssize_t got = ::read(fd_.get(), &count, sizeof count);
-    }
-
-private:
-    FileDescriptor fd_;
-};
-
 } // namespace detail
 UNISONO_NAMESPACE_END
+#endif

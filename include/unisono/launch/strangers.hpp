@@ -10,44 +10,20 @@
 /// depend on the number of strangers.
 
 #include "unisono/core/time.hpp"
+#include "unisono/launch/source.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <iterator>
 #include <list>
-#include <netinet/in.h>
 #include <optional>
-#include <sys/resource.h>
-#include <sys/socket.h>
 #include <unordered_map>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-/// The source of a connection: an IPv4 address, or the network half of an IPv6 address, of which
-/// one host may have any number.
-inline std::uint64_t source_of(const sockaddr_storage& address) {
-    std::uint64_t source = 0;
-    if (address.ss_family == AF_INET) {
-        const auto& from = reinterpret_cast<const sockaddr_in&>(address);
-        std::memcpy(&source, &from.sin_addr, sizeof from.sin_addr);
-    } else if (address.ss_family == AF_INET6) {
-        const auto& from = reinterpret_cast<const sockaddr_in6&>(address);
-        std::memcpy(&source, &from.sin6_addr, sizeof source);
-    }
-    return source;
-}
-
-/// At most a quarter of the process's descriptors.
-inline std::size_t room_for_strangers(std::size_t most) {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return most;
-    return std::clamp<std::size_t>(static_cast<std::size_t>(limit.rlim_cur) / 4, 1, most);
-}
 
 class Strangers {
 public:

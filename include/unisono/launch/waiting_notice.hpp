@@ -36,8 +36,6 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-inline constexpr std::chrono::nanoseconds usual_notice_after = std::chrono::seconds(3);
-
 /// The setting of the environment, or else that of the program. \throws error bad_input that names
 /// the variable
 inline std::chrono::nanoseconds notice_after(const Environment& environment, std::chrono::nanoseconds said) {

@@ -3,6 +3,7 @@
 /// \file
 /// Options of ranks with a device over another transport, from the program or the environment.
 
+#include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/launch/environment.hpp"
 #include "unisono/transport/transport.hpp"

@@ -4,6 +4,7 @@
 /// The provider, interface and ports of a world over libfabric, from the program or else the
 /// environment.
 
+#include "unisono/launch/environment.hpp"
 #include "unisono/transport/network/device_memory.hpp"
 #include "unisono/transport/network/options.hpp"
 

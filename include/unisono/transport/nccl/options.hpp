@@ -3,6 +3,8 @@
 /// \file
 /// Options of ranks over NCCL, from the program or the environment.
 
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/launch/environment.hpp"
 #include "unisono/transport/tcp.hpp"
 

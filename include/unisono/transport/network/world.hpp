@@ -5,6 +5,7 @@
 /// first fault. Threads of this process share one object. Each process has its own, and a control
 /// plane (launch/) behind it.
 
+#include "unisono/core/threads.hpp"
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/root_cause.hpp"
 #include "unisono/launch/token.hpp"
@@ -15,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <unistd.h>
@@ -50,17 +50,17 @@ public:
 
     /// The address of a rank; empty until that rank has begun.
     [[nodiscard]] std::string address(int rank) const {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         return addresses_[static_cast<std::size_t>(rank)];
     }
     void publish(int rank, const std::string& address) {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         addresses_[static_cast<std::size_t>(rank)] = address;
     }
 
     /// Keeps an object alive as long as any rank of this process.
     void keep(std::shared_ptr<void> what) {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         kept_.push_back(std::move(what));
     }
 
@@ -75,7 +75,7 @@ public:
             return;
         }
         const Fault found = fault.code == ErrorCode::timeout && rank < size_ ? looked_into(rank, fault) : fault;
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         if (seen_.load(std::memory_order_relaxed) != nullptr) return;
         fault_ = found;
         seen_.store(&fault_, std::memory_order_release);
@@ -84,12 +84,12 @@ public:
     /// Notes the operation for which a rank has waited for a while.
     void waits(int rank, const Wait& wait) {
         if (overseer_ != nullptr) return overseer_->waits(wait);
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         waits_[static_cast<std::size_t>(rank)] = wait;
     }
     void waits_no_more(int rank) {
         if (overseer_ != nullptr) return overseer_->waits_no_more();
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         waits_[static_cast<std::size_t>(rank)].operation.clear();
     }
 
@@ -113,7 +113,7 @@ private:
     [[nodiscard]] Fault looked_into(int rank, const Fault& fault) const {
         std::vector<Answer> answers(static_cast<std::size_t>(size_));
         {
-            const std::lock_guard lock(mutex_);
+            const Lock lock(mutex_);
             for (std::size_t other = 0; other < answers.size(); ++other) {
                 answers[other].wait = waits_[other];
                 answers[other].standing = has_left(static_cast<int>(other))       ? Standing::left
@@ -137,7 +137,7 @@ private:
     int size_;
     bool more_ranks_than_cores_;
     int process_ = ::getpid();
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     JobToken key_;
     std::vector<std::string> addresses_; ///< by rank
     std::unique_ptr<Overseer> overseer_; ///< null: the ranks are threads, and the members below are theirs

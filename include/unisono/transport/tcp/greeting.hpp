@@ -13,15 +13,11 @@
 #include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/token.hpp"
 
-#include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string_view>
-#include <sys/socket.h>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
@@ -29,12 +25,7 @@ namespace detail {
 
 using TcpProof = std::array<std::uint8_t, 16>;
 
-inline TcpProof prove_to_peer(const JobToken& key, std::string_view purpose, std::span<const std::byte> text) {
-    const Digest digest = HmacSha256(key.value()).add(purpose).add(text).finish();
-    TcpProof start;
-    std::copy_n(digest.begin(), start.size(), start.begin());
-    return start;
-}
+TcpProof prove_to_peer(const JobToken& key, std::string_view purpose, std::span<const std::byte> text);
 
 enum class TcpFrame : std::uint32_t {
     message = 1,
@@ -57,18 +48,12 @@ struct TcpHello {
     TcpProof proof = {};          ///< over all bytes before it
 
     void seal(const JobToken& key) { proof = expected_proof(key); }
-    [[nodiscard]] bool proves(const JobToken& key) const { return equal_in_constant_time(proof, expected_proof(key)); }
+    [[nodiscard]] bool proves(const JobToken& key) const;
     /// The proof of its answer: a welcome, or that the connection is taken.
-    [[nodiscard]] TcpProof answer(const JobToken& key, TcpFrame kind) const {
-        return prove_to_peer(key, kind == TcpFrame::welcome ? "unisono2 welcome" : "unisono2 taken",
-                             std::as_bytes(std::span(this, 1)));
-    }
+    [[nodiscard]] TcpProof answer(const JobToken& key, TcpFrame kind) const;
 
 private:
-    [[nodiscard]] TcpProof expected_proof(const JobToken& key) const {
-        const std::span<const std::byte> all = std::as_bytes(std::span(this, 1));
-        return prove_to_peer(key, "unisono2 greeting", all.first(all.size() - sizeof proof));
-    }
+    [[nodiscard]] TcpProof expected_proof(const JobToken& key) const;
 };
 static_assert(sizeof(TcpHello) == 48);
 
@@ -81,21 +66,7 @@ public:
     enum class Answer : std::uint8_t { waits, stranger, rank };
 
     /// Reads on. `rank`: its hello is valid, and a rank of this world sent it, now or earlier.
-    Answer look(int me, int world, int connections, const JobToken& key) {
-        const ssize_t got = ::recv(socket_.get(), bytes_.data() + have_, bytes_.size() - have_, MSG_DONTWAIT);
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return Answer::waits;
-        if (got <= 0) return Answer::stranger;
-        have_ += static_cast<std::size_t>(got);
-        if (std::memcmp(bytes_.data(), TcpHello::expected.data(), std::min(have_, TcpHello::expected.size())) != 0)
-            return Answer::stranger;
-        if (have_ < bytes_.size()) return Answer::waits;
-        const std::uint16_t order = hello_.order;
-        std::memcpy(static_cast<void*>(&hello_), bytes_.data(), sizeof hello_);
-        const bool good = hello_.proves(key) && hello_.order == order && hello_.to == static_cast<std::uint32_t>(me) &&
-                          hello_.world == static_cast<std::uint32_t>(world) && hello_.from < hello_.world &&
-                          hello_.from != hello_.to && hello_.connection < connections;
-        return good ? Answer::rank : Answer::stranger;
-    }
+    Answer look(int me, int world, int connections, const JobToken& key);
     [[nodiscard]] const TcpHello& hello() const { return hello_; }
     [[nodiscard]] int fd() const { return socket_.get(); }
     [[nodiscard]] nanoseconds since() const { return since_; }
@@ -113,3 +84,56 @@ private:
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
+#include "unisono/launch/sha256.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sys/socket.h>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION TcpProof prove_to_peer(const JobToken& key, std::string_view purpose,
+                                          std::span<const std::byte> text) {
+    const Digest digest = HmacSha256(key.value()).add(purpose).add(text).finish();
+    TcpProof start;
+    std::copy_n(digest.begin(), start.size(), start.begin());
+    return start;
+}
+
+UNISONO_DEFINITION bool TcpHello::proves(const JobToken& key) const {
+    return equal_in_constant_time(proof, expected_proof(key));
+}
+
+UNISONO_DEFINITION TcpProof TcpHello::answer(const JobToken& key, TcpFrame kind) const {
+    return prove_to_peer(key, kind == TcpFrame::welcome ? "unisono2 welcome" : "unisono2 taken",
+                         std::as_bytes(std::span(this, 1)));
+}
+
+UNISONO_DEFINITION TcpProof TcpHello::expected_proof(const JobToken& key) const {
+    const std::span<const std::byte> all = std::as_bytes(std::span(this, 1));
+    return prove_to_peer(key, "unisono2 greeting", all.first(all.size() - sizeof proof));
+}
+
+UNISONO_DEFINITION TcpVisitor::Answer TcpVisitor::look(int me, int world, int connections, const JobToken& key) {
+    const ssize_t got = ::recv(socket_.get(), bytes_.data() + have_, bytes_.size() - have_, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return Answer::waits;
+    if (got <= 0) return Answer::stranger;
+    have_ += static_cast<std::size_t>(got);
+    if (std::memcmp(bytes_.data(), TcpHello::expected.data(), std::min(have_, TcpHello::expected.size())) != 0)
+        return Answer::stranger;
+    if (have_ < bytes_.size()) return Answer::waits;
+    const std::uint16_t order = hello_.order;
+    std::memcpy(static_cast<void*>(&hello_), bytes_.data(), sizeof hello_);
+    const bool good = hello_.proves(key) && hello_.order == order && hello_.to == static_cast<std::uint32_t>(me) &&
+                      hello_.world == static_cast<std::uint32_t>(world) && hello_.from < hello_.world &&
+                      hello_.from != hello_.to && hello_.connection < connections;
+    return good ? Answer::rank : Answer::stranger;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif

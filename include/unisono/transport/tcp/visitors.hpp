@@ -8,10 +8,9 @@
 /// visitors are new, further ones wait in the system's queue. After `grace`, the oldest visitor of
 /// the source with the most visitors is dropped for a new one.
 
-#include "unisono/launch/strangers.hpp"
+#include "unisono/launch/source.hpp"
 #include "unisono/transport/tcp/greeting.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>

@@ -19,15 +19,12 @@
 #include "unisono/transport/tcp/visitors.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <linux/sockios.h>
 #include <memory>
 #include <poll.h>
 #include <string>
-#include <sys/ioctl.h>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -45,38 +42,11 @@ public:
           links_(static_cast<std::size_t>(world_->size()) * static_cast<std::size_t>(entrance_.links)),
           heard_(links_.size()), patience_(world_->more_ranks_than_cores(), few_attempts) {}
 
-    bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
-        if (known(peer, 0) == nullptr) [[unlikely]]
-            begin_to_connect(peer, 0, 1);
-        TcpLink& first = *known(peer, 0);
-        const int connections = entrance_.links;
-        if (connections == 1 || envelope.bytes < entrance_.striped_bytes) return first.send(envelope, data, token);
-        for (int i = 1; i < connections; ++i) // those that the peer makes arrive in any order
-            if (known(peer, i) == nullptr) [[unlikely]]
-                begin_to_connect(peer, i, connections);
-        std::size_t waiting = 0;
-        for (int i = 0; i < connections; ++i) waiting += known(peer, i)->send_stripe(envelope, data) ? 0 : 1;
-        return !first.stripes()->leave(token, waiting);
-    }
+    bool send(int peer, const Envelope& envelope, const std::byte* data, Token token);
 
     /// Throws if ranks whose addresses are known make different numbers of connections; the text is
     /// the same on all ranks if all addresses are known. Errors: refused.
-    void compare_connections() const {
-        int other = -1;
-        std::uint32_t others = 0;
-        for (int each = 0; each < world_->size(); ++each) {
-            TcpAddress address;
-            if (!address.read(world_->address(each))) continue;
-            if (other >= 0 && address.connections != others)
-                throw error(ErrorCode::refused,
-                            concat({"tcp: rank ", each, " makes ", address.connections, " connections to a peer, rank ",
-                                    other, " ", others,
-                                    "; expected the same TcpOptions::connections, or UNISONO_TCP_CONNECTIONS, on all "
-                                    "ranks"}));
-            other = each;
-            others = address.connections;
-        }
-    }
+    void compare_connections() const;
 
     template <class Handler>
     void poll(Handler& handler) {
@@ -92,43 +62,13 @@ public:
 
     /// Stays awake for a while, then sleeps until bytes arrive. The bytes of a large message arrive
     /// long before it is complete; while they do, a poll is not fruitless.
-    void idle(std::uint32_t attempt, nanoseconds until) {
-        const std::uint32_t quiet = quiet_++;
-        if (quiet == 0) return; // there may be more
-        attempt = std::min(attempt, quiet);
-        if (one_lost())
-            return idle_on_host(patience_, attempt, until); // the system would return at once for a lost one
-        if (patience_.stays_awake(attempt)) return;
-        const nanoseconds left = std::min<nanoseconds>(until == never ? never : until - steady_now(),
-                                                       std::max(longest_sleep, sleep_after(patience_.waited())));
-        if (left <= 0) return;
-        collect(true);
-        const timespec time{.tv_sec = 0, .tv_nsec = left};
-        if (::ppoll(polled_.data(), polled_.size(), &time, nullptr) > 0) polls_ = sweep_every - 1;
-        patience_.woke();
-    }
+    void idle(std::uint32_t attempt, nanoseconds until);
 
     void forget() {
         for (TcpLink* const link : used_) link->forget();
     }
 
-    void goodbye(nanoseconds until) {
-        for (TcpLink* const link : used_) {
-            if (link->state() == TcpLink::State::open) link->send_goodbye();
-        }
-        AnyFrameHandler ignore;
-        for (TcpLink* const link : used_) {
-            while (link->may_send() && steady_now() < until) {
-                link->flush(ignore);
-                int unread = 0; // by the peer's system
-                if (!link->is_sending() && (::ioctl(link->fd(), SIOCOUTQ, &unread) != 0 || unread == 0)) break;
-                pollfd one{.fd = link->fd(), .events = 0, .revents = 0};
-                if (::poll(&one, 1, 0) > 0) break; // the peer is gone
-                std::this_thread::sleep_for(std::chrono::microseconds(20));
-            }
-            if (link->fd() >= 0) ::shutdown(link->fd(), SHUT_WR);
-        }
-    }
+    void goodbye(nanoseconds until);
 
     [[nodiscard]] bool lost(int peer) const { return find(peer, &TcpLink::lost) != nullptr; }
     [[nodiscard]] bool said_goodbye(int peer) const { // follows the first stripe of every message
@@ -153,27 +93,7 @@ public:
     [[nodiscard]] std::string address() const { return entrance_.address().describe(); }
     [[nodiscard]] std::size_t connections() const { return used_.size(); }
 
-    [[nodiscard]] std::string describe(int peer) const {
-        TcpAddress address;
-        std::string text = address.read(world_->address(peer)) ? address.describe() : "no address yet";
-        const TcpLink* known = find(peer, &TcpLink::lost);
-        if (known == nullptr) known = find(peer, &TcpLink::is_unsettled);
-        if (known == nullptr) known = this->known(peer, 0).get();
-        if (known == nullptr) return text + ", not connected";
-        if (known->number() != 0) text += concat({", connection ", known->number() + 1, " of ", entrance_.links});
-        if (known->state() != TcpLink::State::open && known->state() != TcpLink::State::ended && !known->why().empty())
-            text += concat({", connection lost and tried again: ", known->why()});
-        switch (known->state()) {
-        case TcpLink::State::unknown: break;
-        case TcpLink::State::connecting: text += ", which has not answered the attempt to connect"; break;
-        case TcpLink::State::greeting: text += ", where no rank has answered the greeting"; break;
-        case TcpLink::State::awaited: text += ", whose own connection has not come"; break;
-        case TcpLink::State::open: text += ", connected"; break;
-        case TcpLink::State::ended:
-            text += known->said_goodbye() ? ", which said goodbye" : concat({", connection lost: ", known->why()});
-        }
-        return text;
-    }
+    [[nodiscard]] std::string describe(int peer) const;
 
 private:
     static constexpr std::uint32_t sweep_every = 32;  ///< polls of connections from which nothing is expected are rare
@@ -201,22 +121,9 @@ private:
         return nullptr;
     }
 
-    TcpLink& begin(int peer, int number) {
-        const TcpLink* const other = find(peer, &TcpLink::is_used);
-        auto& link = known(peer, number);
-        link = std::make_unique<TcpLink>(
-            peer, number, other != nullptr ? other->stripes() : std::make_shared<TcpStripes>(entrance_.links));
-        used_.push_back(link.get());
-        unsettled_ = true;
-        return *link;
-    }
+    TcpLink& begin(int peer, int number);
     /// Makes the missing connections with these numbers: starts all before it waits for one.
-    void begin_to_connect(int peer, int from, int to) {
-        for (int i = from; i < to; ++i) {
-            if (known(peer, i) == nullptr) connect(begin(peer, i));
-        }
-        for (int i = from; i < to; ++i) greet_at_once(*known(peer, i));
-    }
+    void begin_to_connect(int peer, int from, int to);
 
     /// True if a receive is posted for messages that this connection may bring.
     template <class Handler>
@@ -226,76 +133,29 @@ private:
     }
 
     /// Begins to connect, if the peer has an address.
-    void connect(TcpLink& link) {
-        TcpAddress address;
-        if (!address.read(world_->address(link.peer()))) return;
-        const auto open = [&] {
-            return ::socket(address.socket.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        };
-        int opened = open();
-        while (opened < 0 && (errno == EMFILE || errno == ENFILE) && visitors_.give_descriptor()) opened = open();
-        FileDescriptor socket(opened);
-        if (!socket.valid()) return link.end(errno_text(errno));
-        const SocketAddress& own = entrance_.interface.address; // connects from the interface at which it listens
-        const int on = 1;
-        ::setsockopt(socket.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on); // ports are few
-        const auto* const to = reinterpret_cast<const sockaddr*>(&address.socket.storage);
-        if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&own.storage), own.length) != 0)
-            return link.end(concat({"cannot leave by interface ", entrance_.interface.name, ": ", errno_text(errno)}));
-        if (::connect(socket.get(), to, address.socket.length) != 0 && errno != EINPROGRESS && errno != EINTR)
-            return link.end(errno_text(errno));
-        link.become(TcpLink::State::connecting, std::move(socket));
-    }
+    void connect(TcpLink& link);
 
-    void set_up(int fd) const {
-        set_up_connection(fd);
-        if (!entrance_.congestion_control.empty()) set_congestion_control(fd, entrance_.congestion_control);
-    }
+    void set_up(int fd) const;
 
     /// Greets at once, since a peer drops a silent connection, and this rank may compute for long
     /// before it polls again.
-    void greet_at_once(TcpLink& link) {
-        if (link.state() != TcpLink::State::connecting) return;
-        pollfd one{.fd = link.fd(), .events = POLLOUT, .revents = 0};
-        if (::poll(&one, 1, greeting_may_wait_ms) == 1) greet(link);
-    }
+    void greet_at_once(TcpLink& link);
 
     /// The peer ended the connection before it welcomed this rank, perhaps after a long wait. The
     /// rank tries again, until its deadline. If the peer no longer listens, the next attempt fails.
     static bool may_try_again(int failed) { return failed == ECONNRESET || failed == EPIPE; }
-    void try_again(TcpLink& link) {
-        link.end("it ended before it answered the greeting");
-        link.become(TcpLink::State::unknown);
-        try_again_at_ = steady_now() + between_attempts;
-        unsettled_ = true;
-    }
+    void try_again(TcpLink& link);
 
-    void greet(TcpLink& link) {
-        int failed = 0;
-        socklen_t length = sizeof failed;
-        ::getsockopt(link.fd(), SOL_SOCKET, SO_ERROR, &failed, &length);
-        if (may_try_again(failed)) return try_again(link);
-        if (failed != 0) return link.end(errno_text(failed));
-        set_up(link.fd());
-        TcpHello hello;
-        hello.number = ++greetings_;
-        hello.from = static_cast<std::uint32_t>(rank_);
-        hello.to = static_cast<std::uint32_t>(link.peer());
-        hello.world = static_cast<std::uint32_t>(world_->size());
-        hello.connection = static_cast<std::uint16_t>(link.number());
-        hello.seal(world_->key());
-        if (::send(link.fd(), &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof hello) {
-            if (may_try_again(errno)) return try_again(link);
-            return link.end(errno_text(errno));
-        }
-        link.greeted(hello);
-    }
+    void greet(TcpLink& link);
+
+    /// True if the answer to the greeting comes from a process that has this world's key.
+    [[nodiscard]] bool proves_itself(const TcpLink& link, const TcpHeader& header) const;
 
     template <class Handler>
     void receive(TcpLink& link, Handler& handler) {
         const bool greeted = link.state() == TcpLink::State::greeting;
         link.receive(handler, [&](const TcpHeader& header) {
-            if (!equal_in_constant_time(header.proof(), link.hello().answer(world_->key(), header.kind))) {
+            if (!proves_itself(link, header)) {
                 link.end(TcpLink::no_key);
                 return false;
             }
@@ -315,81 +175,19 @@ private:
 
     /// Accepts a few connections at a time, so that a flood does not hold up this rank. Reads at
     /// once from visitors that have sent bytes.
-    void accept_some() {
-        for (int taken = 0; taken < most_at_once; ++taken) {
-            if (!visitors_.make_room(steady_now())) return;
-            sockaddr_storage from = {};
-            socklen_t length = sizeof from;
-            FileDescriptor socket(::accept4(entrance_.listener.socket.get(), reinterpret_cast<sockaddr*>(&from),
-                                            &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
-            if (socket.valid()) {
-                visitors_.add(std::move(socket), source_of(from), steady_now());
-                hear(visitors_.size() - 1);
-            } else if (errno == EMFILE || errno == ENFILE) {
-                if (!visitors_.give_descriptor()) return;
-            } else if (errno != EINTR && errno != ECONNABORTED) {
-                return;
-            }
-        }
-    }
+    void accept_some();
 
     /// Reads from a visitor; false if it is no visitor any more.
-    bool hear(std::size_t which) {
-        TcpVisitor& visitor = visitors_[which];
-        const auto answer = visitor.look(rank_, world_->size(), entrance_.links, world_->key());
-        if (answer == TcpVisitor::Answer::waits && steady_now() - visitor.since() < TcpVisitors::may_wait) return true;
-        if (answer == TcpVisitor::Answer::rank) {
-            const TcpHello hello = visitor.hello();
-            std::uint64_t& last = heard_[hello.from * static_cast<std::size_t>(entrance_.links) + hello.connection];
-            if (hello.number > last) { // else it is a recording
-                last = hello.number;
-                let_in(hello, visitor.take());
-            }
-        }
-        visitors_.remove(which);
-        return false;
-    }
+    bool hear(std::size_t which);
     /// Reads from those of the first `count` visitors that have an event in `asked`, and drops
     /// those that have waited for too long.
-    void hear_visitors(const pollfd* asked, std::size_t count) {
-        const nanoseconds now = visitors_.empty() ? 0 : steady_now();
-        for (std::size_t i = std::min(count, visitors_.size()); i-- > 0;) { // an index that is reused was done
-            if (asked[i].revents != 0 || now - visitors_[i].since() >= TcpVisitors::may_wait) hear(i);
-        }
-    }
+    void hear_visitors(const pollfd* asked, std::size_t count);
 
     /// Adopts the connection of a rank of this world.
-    void let_in(const TcpHello& hello, FileDescriptor socket) {
-        const int peer = static_cast<int>(hello.from);
-        const auto& before = known(peer, hello.connection);
-        TcpLink& link = before != nullptr ? *before : begin(peer, hello.connection);
-        using State = TcpLink::State;
-        if (link.state() == State::open || link.state() == State::ended) return;
-        set_up(socket.get());
-        const bool mine_counts = rank_ < peer && (link.state() == State::connecting || link.state() == State::greeting);
-        if (mine_counts) {
-            TcpLink refused(peer);
-            refused.become(State::open, std::move(socket));
-            refused.answer(TcpFrame::taken, hello.answer(world_->key(), TcpFrame::taken));
-            return;
-        }
-        link.become(State::open, std::move(socket));
-        link.answer(TcpFrame::welcome, hello.answer(world_->key(), TcpFrame::welcome));
-    }
+    void let_in(const TcpHello& hello, FileDescriptor socket);
 
     /// Collects the connections with input, and with `all` also those whose queue can be sent.
-    void collect(bool all) {
-        polled_.clear();
-        polled_.push_back({entrance_.listener.socket.get(), POLLIN, 0});
-        for (TcpLink* const link : used_) {
-            const bool connecting = link->state() == TcpLink::State::connecting;
-            const bool sends = connecting || (all && link->is_sending() && link->may_send());
-            const bool reads = !connecting && !link->is_stalled();
-            const int fd = reads || sends ? link->fd() : -1; // else its end would wake this rank repeatedly
-            polled_.push_back({fd, static_cast<short>((reads ? POLLIN : 0) | (sends ? POLLOUT : 0)), 0});
-        }
-        for (std::size_t i = 0; i < visitors_.size(); ++i) polled_.push_back({visitors_[i].fd(), POLLIN, 0});
-    }
+    void collect(bool all);
 
     template <class Handler>
     void look_around(Handler& handler) {

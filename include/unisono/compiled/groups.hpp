@@ -1,0 +1,46 @@
+#pragma once
+
+/// \file
+/// The part of a group over one transport that the library `unisono::compiled` has: its class, the
+/// starts of its collectives, and what a training agrees on. `Template` is `template` in the
+/// library, and `extern template` in a program. The library also instantiates the engine, which a
+/// program does not define.
+
+#include "unisono/collective/all_reduce.hpp"
+#include "unisono/collective/exchange.hpp"
+#include "unisono/collective/rooted.hpp"
+#include "unisono/group/group.hpp"
+#include "unisono/trainer/agreement.hpp"
+#include "unisono/trainer/exchange/offence.hpp"
+#include "unisono/trainer/fit.hpp"
+#include "unisono/trainer/stop_on_signal.hpp"
+#include "unisono/trainer/summation.hpp"
+
+#define UNISONO_COMPILED_COLLECTIVE(Template, Transport, What)                         \
+    Template std::uint32_t detail::start<Collective::What, Transport, NativeSchedule>( \
+        Group<Transport>&, OperationRequest&, int, const NativeSchedule&);
+#define UNISONO_COMPILED_GROUP(Template, Transport)                                                                 \
+    Template class Group<Transport>;                                                                                \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, all_reduce)                                                    \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, reduce_scatter)                                                \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, all_gather)                                                    \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, broadcast)                                                     \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, reduce)                                                        \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, gather)                                                        \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, scatter)                                                       \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, all_to_all)                                                    \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, barrier)                                                       \
+    Template void detail::check_root(const Group<Transport>&, int, const char*);                                    \
+    Template void detail::check_count(const Group<Transport>&, Collective, const char*, std::size_t, std::size_t);  \
+    Template void detail::tell_all_and_throw(Group<Transport>&, std::string_view);                                  \
+    Template void detail::gather_words(Group<Transport>&, std::span<const std::uint64_t>, std::span<std::uint64_t>, \
+                                       Caller);                                                                     \
+    Template void detail::agree_on(Group<Transport>&, std::string_view, std::span<const std::string_view>,          \
+                                   std::span<const std::int64_t>);                                                  \
+    Template void detail::agree_on_policies(Group<Transport>&, Part<const PolicyFacts>);                            \
+    Template void detail::agree_on_shapes(Group<Transport>&, const Layout&, ElementType, const ParameterLabels&);   \
+    Template void detail::agree_on_offence(Group<Transport>&, Offence&);                                            \
+    Template std::size_t detail::agree_on_sums(Group<Transport>&, std::size_t);                                     \
+    Template void detail::PlainTotals::agree(Group<Transport>&, UpdateSums&, bool);                                 \
+    Template void detail::agree_on_fit(Group<Transport>&, const FitOptions&, const Position&, const TrainingPlan&); \
+    Template bool detail::StopAgreement::stop(Group<Transport>&);

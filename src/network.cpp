@@ -1,0 +1,6 @@
+// The part of the library unisono::compiled that has launch/ and groups over Tcp (include/unisono/core/config.hpp).
+#define UNISONO_COMPILED
+#define UNISONO_BUILDS_PART UNISONO_PART_NETWORK
+#include "unisono/launch/fork_run.hpp"
+#include "unisono/tcp.hpp"
+#include "unisono/transport/hosts/options.hpp"
