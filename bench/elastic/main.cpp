@@ -91,10 +91,10 @@ constexpr auto nothing = [](const un::UpdateReport&, const std::vector<double>&)
 
 template <class Transport>
 void compare(const un::Identity& me, const std::string& folder, const Options& options) {
-    auto plain = un::join<Transport>(un::rendezvous(me, un::MeetingPoint{.folder = folder, .job = "plain"}));
+    auto plain = un::join<Transport>(un::rendezvous(me, un::RendezvousPoint{.folder = folder, .job = "plain"}));
     for (const std::size_t count : {std::size_t{9'000}, std::size_t{300'000}, std::size_t{4'300'000}}) {
         auto elastic = un::join<un::Elastic<Transport>>(
-            un::rendezvous(me, un::MeetingPoint{.folder = folder, .job = "elastic" + std::to_string(count)}));
+            un::rendezvous(me, un::RendezvousPoint{.folder = folder, .job = "elastic" + std::to_string(count)}));
         Timed a(plain, count, sgd);
         Timed b(elastic, count, sgd);
         const std::int64_t updates = count < 100'000 ? 400 : count < 1'000'000 ? 60 : 8;
@@ -117,7 +117,7 @@ void compare(const un::Identity& me, const std::string& folder, const Options& o
 /// turns. 16 updates are timed together.
 template <class Transport>
 void compare_sharded(const un::Identity& me, const std::string& folder, const Options& options) {
-    auto plain = un::join<Transport>(un::rendezvous(me, un::MeetingPoint{.folder = folder, .job = "plain"}));
+    auto plain = un::join<Transport>(un::rendezvous(me, un::RendezvousPoint{.folder = folder, .job = "plain"}));
     constexpr std::size_t count = 4'300'000;
     constexpr std::int64_t updates = 16;
     const auto time_of = [](auto& timed) {
@@ -129,7 +129,7 @@ void compare_sharded(const un::Identity& me, const std::string& folder, const Op
     Timed sharded(plain, count, adam, un::StateSharding{});
     for (const std::int64_t every : {std::int64_t{1}, std::int64_t{4}, std::int64_t{16}}) {
         auto elastic = un::join<un::Elastic<Transport>>(
-            un::rendezvous(me, un::MeetingPoint{.folder = folder, .job = "elastic" + std::to_string(every)}));
+            un::rendezvous(me, un::RendezvousPoint{.folder = folder, .job = "elastic" + std::to_string(every)}));
         Timed copied(elastic, count, adam, un::StateSharding{}, un::Snapshots{.every = every});
         std::vector<double> of_replicated, of_sharded, of_copied, ratios;
         for (int round = -1; round < options.rounds; ++round) {
@@ -151,7 +151,7 @@ void compare_sharded(const un::Identity& me, const std::string& folder, const Op
 
 template <class Transport, class... More>
 void be_killed(const un::Identity& me, const std::string& folder, Board& board, More... more) {
-    auto world = un::join<un::Elastic<Transport>>(un::rendezvous(me, un::MeetingPoint{.folder = folder}));
+    auto world = un::join<un::Elastic<Transport>>(un::rendezvous(me, un::RendezvousPoint{.folder = folder}));
     Timed timed(world, 4'300'000, more...);
     constexpr std::uint64_t when = 10;
     timed.run(when + 4, [&](const un::UpdateReport& report, const std::vector<double>& all) {

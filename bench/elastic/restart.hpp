@@ -21,7 +21,7 @@ inline constexpr std::uint64_t checkpoint_every = 10, killed_at = 15;
 template <class Transport, class Model, class Board>
 void train_from_checkpoint(const unisono::Identity& me, const std::string& folder, bool dies, Board& board) {
     namespace un = unisono;
-    const un::MeetingPoint meeting{.folder = folder, .job = dies ? "first" : "second"};
+    const un::RendezvousPoint meeting{.folder = folder, .job = dies ? "first" : "second"};
     auto world = un::join<Transport>(un::rendezvous(me, meeting));
     Model model(4'300'000);
     const std::vector<float> values(static_cast<std::size_t>(world.size()), 1.0f);

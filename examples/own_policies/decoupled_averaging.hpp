@@ -21,12 +21,12 @@ public:
         if (this->count_update() % policy_.steps == 0) receive(), send();
         return false;
     }
-    void meet() {
-        if (!this->begin_meeting()) return;
+    void synchronise() {
+        if (!this->begin_synchronisation()) return;
         receive(); // of a period that ends early
         send();
         receive();
-        this->count_meeting();
+        this->count_synchronisation();
     }
     [[nodiscard]] std::size_t bytes() const { return 2 * sent_.size() * sizeof(T); }
 

@@ -22,11 +22,11 @@ public:
         if (this->count_update() % policy_.steps == 0) average();
         return false;
     }
-    void meet() {
-        if (!this->begin_meeting()) return;
+    void synchronise() {
+        if (!this->begin_synchronisation()) return;
         average();
         each([](T& parameter, T& centre, T&) { parameter = centre; });
-        this->count_meeting();
+        this->count_synchronisation();
     }
     [[nodiscard]] std::size_t bytes() const { return 2 * centre_.size() * sizeof(T); }
 

@@ -89,7 +89,7 @@ template <network_transport Transport>
 }
 
 /// The world that this process belongs to, as its environment describes it: `identify` finds the
-/// rank and `meeting_point` the address of the others. Without a launcher it is a world of one.
+/// rank and `rendezvous_point` the address of the others. Without a launcher it is a world of one.
 /// Collective over the job. A process may join several jobs.
 ///
 ///     auto world = un::join<un::SharedMemory>();
@@ -97,7 +97,7 @@ template <network_transport Transport>
 /// If a rank leaves its world by an exception, the world's fault is `aborted`. Only `run_joined`
 /// also sends the exception's text.
 ///
-/// Errors: those of `identify`, `meeting_point` and `rendezvous`, and as above. refused for a
+/// Errors: those of `identify`, `rendezvous_point` and `rendezvous`, and as above. refused for a
 /// transport whose ranks are threads (InProcess), if the launcher has started several processes.
 template <transport Transport>
     requires joinable_transport<Transport> || (thread_transport<Transport> && !network_transport<Transport>)

@@ -81,6 +81,19 @@ struct StrayUpdate : HastyUpdate {
         return Run<Training>(training);
     }
 };
+/// Its run has the old name of `synchronise`.
+struct MeetingUpdate : un::Synchronous {
+    friend bool operator==(const MeetingUpdate&, const MeetingUpdate&) = default;
+    template <class Training>
+    struct Run : un::UpdateRun<Training> {
+        using un::UpdateRun<Training>::UpdateRun;
+        void meet() {}
+    };
+    template <class Training>
+    Run<Training> start(Training& training) const {
+        return Run<Training>(training);
+    }
+};
 struct LayerwiseOptimizer : un::Sgd {
     static constexpr bool whole_parameters = true;
     friend bool operator==(const LayerwiseOptimizer&, const LayerwiseOptimizer&) = default;
@@ -226,6 +239,12 @@ int main() {
 // expect: unisono::Trainer: found an update that does not declare `agrees`, with a run that does. Required: a run that derives from LocalRun
 #ifdef CASE_local_update_with_a_run_of_all
     train(model, StrayUpdate{});
+#endif
+
+// case: update_with_a_run_that_meets
+// expect: unisono::Trainer: found an update whose run has `meet`. Required: `synchronise`.
+#ifdef CASE_update_with_a_run_that_meets
+    train(model, MeetingUpdate{});
 #endif
 
 // case: local_update_with_owners

@@ -66,7 +66,7 @@ struct Pulled {
 
 /// The result of one rank.
 struct Told {
-    std::vector<float> weights, image;
+    std::vector<float> weights, low;
     un::UpdateReport last;
     bool owns = false;
 };
@@ -111,11 +111,11 @@ std::vector<Told> trained(int ranks, std::size_t gap, std::array<std::size_t, 2>
             test::OnDevice there(world, model, gap);
             un::MasterWeights master(world, there);
             with(master);
-            widen(there.values(), mine.image);
+            widen(there.values(), mine.low);
         } else {
             un::MasterWeights master(model);
             with(master);
-            for (const auto& one : model.values) widen(one, mine.image);
+            for (const auto& one : model.values) widen(one, mine.low);
         }
     });
     return told;
@@ -143,8 +143,8 @@ void same_as_on_the_host(int ranks, std::size_t gap, std::array<std::size_t, 2> 
         const Told& other = host[rank];
         BOOST_TEST(other.weights.size() == count);
         BOOST_TEST(same_bits(one.weights, other.weights), "weights of rank " << rank);
-        BOOST_TEST(same_bits(one.image, other.image), "16 bits of rank " << rank);
-        BOOST_TEST(!same_bits(one.image, one.weights)); // otherwise nothing was rounded
+        BOOST_TEST(same_bits(one.low, other.low), "16 bits of rank " << rank);
+        BOOST_TEST(!same_bits(one.low, one.weights)); // otherwise nothing was rounded
         BOOST_TEST(one.last.loss == other.last.loss);
         BOOST_TEST(one.last.number == other.last.number);
         BOOST_TEST(one.last.loss_scale == other.last.loss_scale);
@@ -178,12 +178,12 @@ Told saved_or_resumed(const std::string& folder, bool resumes) {
             test::OnDevice there(world, model, 1);
             un::MasterWeights master(world, there);
             with(master);
-            if (world.rank() == 1) widen(there.values(), told.image);
+            if (world.rank() == 1) widen(there.values(), told.low);
         } else {
             un::MasterWeights master(model);
             with(master);
             if (world.rank() == 1)
-                for (const auto& one : model.values) widen(one, told.image);
+                for (const auto& one : model.values) widen(one, told.low);
         }
     });
     return told;
@@ -226,11 +226,11 @@ BOOST_AUTO_TEST_CASE(checkpoints_from_and_to_the_host) {
          {saved_or_resumed<un::Nccl>(folder / "device", false), saved_or_resumed<un::Nccl>(folder / "host", true),
           saved_or_resumed<un::InProcess>(folder / "device", true)}) {
         BOOST_TEST(same_bits(other.weights, host.weights));
-        BOOST_TEST(same_bits(other.image, host.image));
+        BOOST_TEST(same_bits(other.low, host.low));
     }
 }
 
-BOOST_AUTO_TEST_CASE(outside_of_a_trainer_the_image_is_made_before_each_call) {
+BOOST_AUTO_TEST_CASE(outside_of_a_trainer_the_copy_is_made_before_each_call) {
     const test::Clean clean;
     un::run<un::Nccl>(1, [&](auto& world) {
         Pulled<un::bfloat16> model(0);
@@ -246,11 +246,11 @@ BOOST_AUTO_TEST_CASE(outside_of_a_trainer_the_image_is_made_before_each_call) {
         un::Pass pass(un::PassFacts{}, nullptr, nullptr);
         const int seed = 0;
         master(seed, pass);
-        const std::vector<un::bfloat16> image = there.values();
-        BOOST_TEST(static_cast<float>(image[0]) == static_cast<float>(static_cast<un::bfloat16>(1.0f / 3)));
-        BOOST_TEST(static_cast<float>(image[sizes[0]]) == 1.0f);
+        const std::vector<un::bfloat16> low = there.values();
+        BOOST_TEST(static_cast<float>(low[0]) == static_cast<float>(static_cast<un::bfloat16>(1.0f / 3)));
+        BOOST_TEST(static_cast<float>(low[sizes[0]]) == 1.0f);
         const std::vector<float> slopes = test::download(master.gradients()[0]);
-        BOOST_TEST(slopes[0] == static_cast<float>(image[0])); // its target is sin(0)
+        BOOST_TEST(slopes[0] == static_cast<float>(low[0])); // its target is sin(0)
         for (const auto gradient : there.gradients())
             for (const un::bfloat16 one : test::download(gradient)) BOOST_TEST(static_cast<float>(one) == 0.0f);
     });

@@ -17,8 +17,8 @@ namespace test {
 /// the device, and adds each gradient to the device's in the order of the model's stream. So a
 /// Trainer must get the same bits as with the model itself.
 template <class M>
-class OnDevice : public un::detail::ImageOfModel<OnDevice<M>, M> {
-    using Frame = un::detail::ImageOfModel<OnDevice<M>, M>;
+class OnDevice : public un::detail::ConvertedModel<OnDevice<M>, M> {
+    using Frame = un::detail::ConvertedModel<OnDevice<M>, M>;
     friend Frame;
 
 public:

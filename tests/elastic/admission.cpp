@@ -29,7 +29,7 @@ public:
         : desk_({.folder = folder_.path(), .job = "job.elastic"}, un::JobToken::random(), "127.0.0.1", true,
                 {2, 8, 100, 200, "tcp"}) {
         place_ = {.folder = folder_.path(), .job = "job.elastic"};
-        BOOST_REQUIRE(read_meeting_file(place_));
+        BOOST_REQUIRE(read_rendezvous_file(place_));
         looks_ = std::thread([this] {
             while (!ends_) {
                 waits_ = desk_.look() ? static_cast<int>(desk_.applicants().size()) : 0;
@@ -44,7 +44,7 @@ public:
         looks_.join();
     }
 
-    [[nodiscard]] const un::MeetingPoint& place() const { return place_; }
+    [[nodiscard]] const un::RendezvousPoint& place() const { return place_; }
     [[nodiscard]] bool has(int waiting) const {
         for (const un::nanoseconds until = un::steady_now() + 30'000'000'000; un::steady_now() < until;)
             if (waits_ == waiting) return true;
@@ -54,7 +54,7 @@ public:
 private:
     unisono_test::Folder folder_;
     AdmissionDesk desk_;
-    un::MeetingPoint place_;
+    un::RendezvousPoint place_;
     std::thread looks_;
     std::atomic<bool> ends_ = false;
     std::atomic<int> waits_ = 0;
@@ -163,7 +163,7 @@ bool comes_back(const std::string& path) {
 
 BOOST_AUTO_TEST_CASE(a_lost_file_comes_back) {
     const Desk desk;
-    const std::string path = meeting_path(desk.place()), folder = desk.place().folder;
+    const std::string path = rendezvous_path(desk.place()), folder = desk.place().folder;
     for (int i = 0; i < 3; ++i) {
         std::filesystem::remove(path);
         BOOST_TEST(comes_back(path));
@@ -182,31 +182,31 @@ BOOST_AUTO_TEST_CASE(a_lost_file_comes_back) {
 /// rank.
 BOOST_AUTO_TEST_CASE(a_file_is_removed_by_its_writer_alone) {
     const unisono_test::Folder folder;
-    un::MeetingPoint point{.folder = folder.path(), .job = "job"};
+    un::RendezvousPoint point{.folder = folder.path(), .job = "job"};
     point.host = "127.0.0.1";
     point.port = 1;
-    const std::string path = meeting_path(point);
+    const std::string path = rendezvous_path(point);
     const auto is_there = [&] { return ::access(path.c_str(), F_OK) == 0; };
     {
-        MeetingFile mine(point);
+        RendezvousFile mine(point);
         const pid_t child = ::fork();
         if (child == 0) {
             {
-                const MeetingFile copy(std::move(mine));
+                const RendezvousFile copy(std::move(mine));
             }
             ::_exit(0);
         }
         ::waitpid(child, nullptr, 0);
         BOOST_TEST(is_there());
         point.port = 2;
-        MeetingFile other(point);
-        { const MeetingFile ends(std::move(mine)); }
+        RendezvousFile other(point);
+        { const RendezvousFile ends(std::move(mine)); }
         BOOST_TEST(is_there());
         std::filesystem::remove(path);
-        other = MeetingFile(point);
+        other = RendezvousFile(point);
         BOOST_TEST(is_there());
         point.job = "another";
-        other = MeetingFile(point);
+        other = RendezvousFile(point);
         BOOST_TEST(!is_there());
     }
     BOOST_TEST(folder.is_empty());
@@ -216,10 +216,10 @@ BOOST_AUTO_TEST_CASE(a_file_is_removed_by_its_writer_alone) {
 /// answer.
 BOOST_AUTO_TEST_CASE(rare_looks_take_in_who_waits) {
     const unisono_test::Folder folder;
-    const un::MeetingPoint point{.folder = folder.path(), .job = "job.elastic"};
+    const un::RendezvousPoint point{.folder = folder.path(), .job = "job.elastic"};
     AdmissionDesk desk(point, un::JobToken::random(), "127.0.0.1", true, {2, 8, 100, 200, "tcp"});
-    un::MeetingPoint place = point;
-    BOOST_REQUIRE(read_meeting_file(place));
+    un::RendezvousPoint place = point;
+    BOOST_REQUIRE(read_rendezvous_file(place));
     const Listener listener = listen_at(true, 0);
     const un::Blob application = encode(in_order(listener));
     std::atomic<bool> looks = true;

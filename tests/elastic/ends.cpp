@@ -178,7 +178,7 @@ BOOST_AUTO_TEST_CASE(a_child_that_returns_is_not_the_rank) {
     const Shared told;
     const Folder folder;
     un::Processes processes;
-    const std::string file = un::detail::meeting_path(un::detail::admission_point({.folder = folder.path()}));
+    const std::string file = un::detail::rendezvous_path(un::detail::admission_point({.folder = folder.path()}));
     start_ranks<un::SharedMemory>(processes, 3, folder, patient(), told, [&](int rank) {
         return [&, rank](auto& world) {
             if (rank != 2) {
@@ -247,7 +247,7 @@ BOOST_AUTO_TEST_CASE(each_rank_that_ends_says_that_the_training_has_ended) {
     await_end(processes);
     ::unsetenv("UNISONO_JOINS");
     BOOST_TEST(told[1].done, told[1].text);
-    const un::MeetingPoint point = un::detail::admission_point({.folder = folder.path()});
+    const un::RendezvousPoint point = un::detail::admission_point({.folder = folder.path()});
     BOOST_TEST(::access(un::detail::end_of_training_path(point).c_str(), F_OK) == 0);
 }
 
@@ -265,7 +265,7 @@ BOOST_AUTO_TEST_CASE(idle_connections_delay_no_start) {
             if (rank == 0)
                 ::setenv("UNISONO_PORT_RANGE", (std::to_string(port) + "-" + std::to_string(port)).c_str(), 1);
             un::ControlPlane plane =
-                un::rendezvous(un::identity_of(rank, 3), un::MeetingPoint{.folder = folder.path()});
+                un::rendezvous(un::identity_of(rank, 3), un::RendezvousPoint{.folder = folder.path()});
             if (rank < 2) {
                 try {
                     const un::detail::Mesh mesh(plane, un::steady_now() + 4'000'000'000);

@@ -74,10 +74,10 @@ int be_fork(int who, int ranks, const std::string& folder, Report<Result>& repor
     options.joins = who >= ranks;
     try {
         auto world = options.joins ? un::join<un::Elastic<Transport>>(options)
-                                   : un::join<un::Elastic<Transport>>(un::rendezvous(un::identity_of(who, ranks),
-                                                                                     un::MeetingPoint{.folder = folder},
-                                                                                     options.join.rendezvous),
-                                                                      options);
+                                   : un::join<un::Elastic<Transport>>(
+                                         un::rendezvous(un::identity_of(who, ranks),
+                                                        un::RendezvousPoint{.folder = folder}, options.join.rendezvous),
+                                         options);
         report.result = body(world);
         report.done = true;
     } catch (const std::exception& failed) {

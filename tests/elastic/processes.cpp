@@ -269,7 +269,7 @@ BOOST_AUTO_TEST_CASE(started_again_too_late) {
     un::ElasticOptions options = patient();
     options.patience = 500ms;
     options.folder = folder.path();
-    const un::MeetingPoint place = un::detail::admission_point({.folder = folder.path()});
+    const un::RendezvousPoint place = un::detail::admission_point({.folder = folder.path()});
     const auto train_alone = [&](bool stops) {
         auto world = un::join<un::Elastic<un::SharedMemory>>(options);
         BOOST_TEST(world.epoch() == 0u);
@@ -286,12 +286,12 @@ BOOST_AUTO_TEST_CASE(started_again_too_late) {
     };
     { // of a killed rank
         const un::detail::Listener gone = un::detail::listen_at(true, 0);
-        un::MeetingPoint left = place;
+        un::RendezvousPoint left = place;
         left.host = "127.0.0.1";
         left.port = gone.port;
         left.token = un::JobToken::random();
         // Another program listens there now, which proves nothing.
-        const un::detail::MeetingFile file(left);
+        const un::detail::RendezvousFile file(left);
         train_alone(true);
     }
     train_alone(true); // a signal has stopped the rank, so training has not ended

@@ -68,13 +68,13 @@ inline void strike_after(const Strike& how) {
 /// Where ranks run. Each process first calls `enter(process)`.
 struct Place {
     std::function<void(int process)> enter = [](int) {};
-    un::MeetingPoint meeting = {}; ///< its folder is a new one for each training
+    un::RendezvousPoint meeting = {}; ///< its folder is a new one for each training
 };
 
 /// `body(world)` returns the report. The rank is one of the first world, or one that joins (-1).
 template <class Transport, class Body>
 int be_rank(int rank, int ranks, const std::string& folder, un::ElasticOptions options, Told& told, Body body,
-            un::MeetingPoint meeting = {}) {
+            un::RendezvousPoint meeting = {}) {
     std::optional<un::ElasticWorld<Transport>> world;
     options.folder = folder;
     options.joins = rank < 0;

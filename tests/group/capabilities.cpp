@@ -16,17 +16,18 @@ template <class T>
 constexpr bool in_memory = un::maps_peers<T> && un::announces<T> && un::wakes_peers<T> && un::sees_leaving<T> &&
                            un::sends_at_once<T> && !un::sees_messages<T> && !un::lands_messages<T>;
 static_assert(in_memory<un::InProcess> && un::knows_cores<un::InProcess>);
-static_assert(!un::stages_memory<un::InProcess> && !un::allocates<un::InProcess> && !un::gives_boards<un::InProcess>);
+static_assert(!un::bounces_memory<un::InProcess> && !un::allocates<un::InProcess> && !un::gives_boards<un::InProcess>);
 static_assert(in_memory<un::SharedMemory> && un::knows_cores<un::SharedMemory> &&
               un::looks_for_faults<un::SharedMemory>);
-static_assert(un::stages_memory<un::SharedMemory> && un::allocates<un::SharedMemory>);
+static_assert(un::bounces_memory<un::SharedMemory> && un::allocates<un::SharedMemory>);
 static_assert(un::gives_boards<un::SharedMemory> && un::sees_deaths<un::SharedMemory>);
-static_assert(in_memory<un::AnyTransport> && un::stages_memory<un::AnyTransport> && !un::knows_cores<un::AnyTransport>);
+static_assert(in_memory<un::AnyTransport> && un::bounces_memory<un::AnyTransport> &&
+              !un::knows_cores<un::AnyTransport>);
 
 template <class T>
 constexpr bool by_messages =
     un::sees_messages<T> && un::sees_deaths<T> && un::sees_leaving<T> && un::lands_messages<T> &&
-    un::sends_at_once<T> && un::reports_waits<T> && !un::maps_peers<T> && !un::announces<T> && !un::stages_memory<T>;
+    un::sends_at_once<T> && un::reports_waits<T> && !un::maps_peers<T> && !un::announces<T> && !un::bounces_memory<T>;
 static_assert(by_messages<un::Tcp> && !un::knows_hosts<un::Tcp> && !un::allocates<un::Tcp>);
 static_assert(by_messages<un::Hosts<un::Tcp>> && un::knows_hosts<un::Hosts<un::Tcp>>);
 static_assert(un::allocates<un::Hosts<un::Tcp>> && un::reaches_memory<un::Hosts<un::Tcp>>);
@@ -36,7 +37,7 @@ static_assert(!un::has_virtual_time<un::Tcp> && !un::streaming_transport<un::Tcp
 
 // A transport that lacks one member of a capability that it claims.
 struct WithoutUnstage : un::SharedMemory {
-    void unstage(const std::byte*) = delete;
+    void release_bounce(const std::byte*) = delete;
 };
 struct WithoutWake : un::SharedMemory {
     void wake(int) = delete;

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <unisono/launch/meet.hpp>
+#include <unisono/launch/rendezvous_sides.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -26,7 +26,7 @@ namespace {
 
 /// Joins as each rank of `world` at `point`, and runs the body on the control plane.
 template <class Body>
-std::vector<Outcome> with_planes(int world, const un::MeetingPoint& point, Body body) {
+std::vector<Outcome> with_planes(int world, const un::RendezvousPoint& point, Body body) {
     return test::run_ranks(test::all_ranks(world), [&](int rank) {
         un::ControlPlane plane = un::rendezvous(un::identity_of(rank, world), point, test::patience());
         body(plane);
@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(a_world_of_one_needs_nobody) {
 
 // Rank 0 still listens for the first world while the others are on their way to the next one.
 BOOST_AUTO_TEST_CASE(one_world_after_another_at_one_address) {
-    const un::MeetingPoint point = test::local_point();
+    const un::RendezvousPoint point = test::local_point();
     for (const Outcome& each : test::run_ranks(test::all_ranks(3), [&](int rank) {
              for (int world = 0; world < 4; ++world) {
                  const un::ControlPlane plane = un::rendezvous(un::identity_of(rank, 3), point, test::patience());
@@ -89,16 +89,16 @@ BOOST_AUTO_TEST_CASE(blobs_are_gathered_over_tcp) {
 
 BOOST_AUTO_TEST_CASE(blobs_are_gathered_over_a_file_which_is_gone_then) {
     const unisono_test::Folder folder;
-    un::MeetingPoint point;
+    un::RendezvousPoint point;
     point.folder = folder.path();
     point.job = "run-1";
     // The file of an old run, whose rank 0 has ended, is in the way.
-    un::MeetingPoint old = point;
+    un::RendezvousPoint old = point;
     old.host = "127.0.0.1";
     old.port = test::free_port();
     old.token = un::JobToken::random();
     {
-        auto left_behind = un::detail::MeetingFile(old);
+        auto left_behind = un::detail::RendezvousFile(old);
         test::all_well(with_planes(4, point, [](un::ControlPlane& plane) { gather_some(plane); }));
     }
     test::all_well(with_planes(3, point, [](un::ControlPlane& plane) { gather_some(plane); }));
@@ -131,16 +131,16 @@ BOOST_AUTO_TEST_CASE(files_of_long_ago_are_swept) {
     leave_all();
     ::symlink("killed.meet", (folder / "link.meet").c_str());
     const std::size_t all = folder.names().size();
-    un::MeetingPoint point = test::local_point();
+    un::RendezvousPoint point = test::local_point();
     point.folder = folder.path();
     { // the user's folder: its files are the user's
-        const un::detail::MeetingFile file(point);
+        const un::detail::RendezvousFile file(point);
         BOOST_CHECK_EQUAL(folder.names().size(), all + 1);
     }
     point.own_folder = true;
     BOOST_REQUIRE_EQUAL(::chmod(folder.path().c_str(), 0700), 0);
     {
-        const un::detail::MeetingFile file(point);
+        const un::detail::RendezvousFile file(point);
         BOOST_CHECK(!there("killed.meet") && !there("killed.meet.123"));
         BOOST_CHECK(there("waiting.meet") && there("notes.txt") && there(point.job + ".meet"));
         BOOST_CHECK(there("job.elastic.meet") && there("garden.meet"));
@@ -149,27 +149,27 @@ BOOST_AUTO_TEST_CASE(files_of_long_ago_are_swept) {
     point.own_folder = false;
     point.folder = "/proc/no_folder_here";
     test::fails(un::ErrorCode::refused, {"/proc/no_folder_here", "UNISONO_FOLDER"},
-                [&] { static_cast<void>(un::detail::MeetingFile(point)); });
+                [&] { static_cast<void>(un::detail::RendezvousFile(point)); });
 }
 
 BOOST_AUTO_TEST_CASE(a_file_that_others_can_write_is_no_invitation) {
     const unisono_test::Folder folder;
-    un::MeetingPoint point = test::local_point();
+    un::RendezvousPoint point = test::local_point();
     point.folder = folder.path();
     {
-        const un::detail::MeetingFile file(point);
-        un::MeetingPoint found;
+        const un::detail::RendezvousFile file(point);
+        un::RendezvousPoint found;
         found.folder = folder.path();
-        BOOST_CHECK(un::detail::read_meeting_file(found));
+        BOOST_CHECK(un::detail::read_rendezvous_file(found));
         BOOST_CHECK(found.token == point.token && found.port == point.port && found.host == point.host);
-        BOOST_CHECK_EQUAL(::chmod(un::detail::meeting_path(point).c_str(), 0666), 0);
+        BOOST_CHECK_EQUAL(::chmod(un::detail::rendezvous_path(point).c_str(), 0666), 0);
         test::fails(un::ErrorCode::refused, {"this user alone"},
-                    [&] { static_cast<void>(un::detail::read_meeting_file(found)); });
+                    [&] { static_cast<void>(un::detail::read_rendezvous_file(found)); });
     }
     for (const std::string line :
          {"", "\n", "unisono1", "unisono1 0 aa h\n", "unisono1 5 00 h\n", "unisono2 5 00 h\n"}) {
-        un::MeetingPoint found;
-        BOOST_CHECK(!un::detail::parse_meeting_line(line, found));
+        un::RendezvousPoint found;
+        BOOST_CHECK(!un::detail::parse_rendezvous_line(line, found));
     }
     BOOST_CHECK(folder.is_empty());
 }
@@ -283,7 +283,7 @@ BOOST_AUTO_TEST_CASE(a_host_that_cannot_look_itself_up_finds_itself) {
 // Debian's /etc/hosts gives a host's own name the address 127.0.1.1. No rank finds a socket there
 // that listens at 127.0.0.1.
 BOOST_AUTO_TEST_CASE(a_hosts_own_name_is_no_loopback) {
-    un::MeetingPoint point = test::local_point();
+    un::RendezvousPoint point = test::local_point();
     point.host = "127.0.1.1";
     test::all_well(with_planes(2, point, gather_some));
 

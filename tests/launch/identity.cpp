@@ -3,9 +3,9 @@
 
 #include <unisono/launch/identity.hpp>
 #include <unisono/launch/launcher_claims.hpp>
-#include <unisono/launch/meeting.hpp>
-#include <unisono/launch/meeting_rules.hpp>
 #include <unisono/launch/rendezvous.hpp>
+#include <unisono/launch/rendezvous_environment.hpp>
+#include <unisono/launch/rendezvous_rules.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -260,7 +260,7 @@ BOOST_AUTO_TEST_CASE(srun_starts_the_daemons_of_mpirun) {
             all = both(all, {{"MASTER_ADDR", "node03"},
                              {"MASTER_PORT", "29500"},
                              {"UNISONO_TOKEN", "0123456789abcdef0123456789abcdef"}});
-            const std::string found = un::meeting_point(all, un::identify(all)).token.text();
+            const std::string found = un::rendezvous_point(all, un::identify(all)).token.text();
             BOOST_CHECK(rank == 0 || found == secret);
             secret = found;
         }
@@ -272,8 +272,8 @@ BOOST_AUTO_TEST_CASE(srun_starts_the_daemons_of_mpirun) {
                                   {"UNISONO_TOKEN", "0123456789abcdef0123456789abcdef"}};
     const Environment here = both(both(batch_script(4, 2), openmpi({0, 4, 2})), openmpi_job);
     const Environment there = both(openmpi({2, 4, 2}), openmpi_job);
-    BOOST_CHECK(un::meeting_point(here, un::identify(here)).token ==
-                un::meeting_point(there, un::identify(there)).token);
+    BOOST_CHECK(un::rendezvous_point(here, un::identify(here)).token ==
+                un::rendezvous_point(there, un::identify(there)).token);
 }
 
 BOOST_AUTO_TEST_CASE(slurm_says_how_many_tasks_each_node_has) {
@@ -345,11 +345,11 @@ namespace {
 
 const std::string secret(32, 'a');
 
-un::MeetingPoint meeting(const Environment& environment) {
-    return un::meeting_point(environment, un::identify(environment), "parent");
+un::RendezvousPoint meeting(const Environment& environment) {
+    return un::rendezvous_point(environment, un::identify(environment), "parent");
 }
 /// The meeting point of a job whose ranks have a secret.
-un::MeetingPoint secret_meeting(const Environment& environment) {
+un::RendezvousPoint secret_meeting(const Environment& environment) {
     return meeting(with(environment, "UNISONO_TOKEN", secret));
 }
 void no_meeting(const Environment& environment, const std::vector<std::string>& words,
@@ -414,8 +414,8 @@ BOOST_AUTO_TEST_CASE(several_hosts_without_a_secret_are_refused) {
     // No variable gives the number of hosts, so rank 0 may be anywhere.
     const Environment bare{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}};
     no_meeting(bare, words, un::ErrorCode::refused);
-    test::fails(un::ErrorCode::refused, {"10.0.0.1:5", "MeetingPoint::token", words[1]}, [] {
-        un::MeetingPoint point;
+    test::fails(un::ErrorCode::refused, {"10.0.0.1:5", "RendezvousPoint::token", words[1]}, [] {
+        un::RendezvousPoint point;
         point.host = "10.0.0.1";
         point.port = 5;
         static_cast<void>(un::rendezvous(un::identity_of(0, 2), point));
@@ -466,7 +466,7 @@ BOOST_AUTO_TEST_CASE(one_host_without_an_address_meets_by_a_file) {
     const auto mine = meeting(openmpi({1, 2, 2}));
     BOOST_CHECK(!mine.folder.empty() && mine.host.empty() && mine.job == meeting(openmpi({0, 2, 2})).job);
     const Environment other = openmpi({1, 2, 2});
-    BOOST_CHECK(mine.job != un::meeting_point(other, un::identify(other), "another launcher").job);
+    BOOST_CHECK(mine.job != un::rendezvous_point(other, un::identify(other), "another launcher").job);
     // torchrun's own store listens at MASTER_PORT.
     const auto store = meeting(with(torchrun({1, 2, 2}), "TORCHELASTIC_USE_AGENT_STORE", "True"));
     BOOST_CHECK(!store.folder.empty());

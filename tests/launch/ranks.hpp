@@ -28,8 +28,8 @@ inline un::nanoseconds in(std::chrono::nanoseconds duration) { return un::deadli
 /// A port that was free just now.
 inline std::uint16_t free_port() { return un::detail::listen_at(true, 0).port; }
 
-inline un::MeetingPoint local_point(std::uint16_t port = free_port()) {
-    un::MeetingPoint point;
+inline un::RendezvousPoint local_point(std::uint16_t port = free_port()) {
+    un::RendezvousPoint point;
     point.host = "127.0.0.1";
     point.port = port;
     point.token = un::JobToken::random();

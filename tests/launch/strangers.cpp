@@ -70,7 +70,7 @@ BOOST_AUTO_TEST_CASE(who_has_just_come_is_not_pushed_out) {
 
 // Strangers hold silent connections, open others, send what is no hello, and connect again.
 BOOST_AUTO_TEST_CASE(a_flood_does_not_keep_ranks_from_their_hub) {
-    const un::MeetingPoint point = test::local_point();
+    const un::RendezvousPoint point = test::local_point();
     std::atomic<int> here{0};
     std::atomic<bool> done{false};
     std::thread flood([&] {
@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(a_flood_does_not_keep_ranks_from_their_hub) {
 
 // A job has failed before all ranks joined. A rank that joins a little later is told the reason.
 BOOST_AUTO_TEST_CASE(who_comes_after_the_fault_hears_of_it) {
-    const un::MeetingPoint point = test::local_point();
+    const un::RendezvousPoint point = test::local_point();
     const auto outcomes = test::run_ranks({0, 2, 1}, [&](int rank) {
         if (rank == 1) std::this_thread::sleep_for(500ms);
         static_cast<void>(un::rendezvous(un::identity_of(rank, rank == 2 ? 4 : 3), point, test::patience(5s)));

@@ -83,7 +83,7 @@ template <class Make, class Body>
 Ends on_strangers(int ranks, Make make, Body body) {
     static int number = 0;
     const unisono_test::Folder folder;
-    const un::MeetingPoint point{.folder = folder.path(), .job = "job" + std::to_string(number++)};
+    const un::RendezvousPoint point{.folder = folder.path(), .job = "job" + std::to_string(number++)};
     Ends ends(ranks);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {

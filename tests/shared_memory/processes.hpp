@@ -104,7 +104,7 @@ template <class Body>
 std::vector<int> run_strangers(int ranks, Body body, const unisono::RunOptions& options,
                                Meeting meeting = Meeting::noticeboard) {
     Noticeboard board;
-    unisono::MeetingPoint point;
+    unisono::RendezvousPoint point;
     point.host = "127.0.0.1";
     point.token = unisono::JobToken::random();
     // This port was free just now.

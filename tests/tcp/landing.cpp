@@ -80,7 +80,7 @@ bool lands(std::size_t bytes, std::size_t expected, std::uint64_t count) {
 
 BOOST_AUTO_TEST_SUITE(landing)
 
-BOOST_AUTO_TEST_CASE(what_is_expected_needs_no_staging) {
+BOOST_AUTO_TEST_CASE(what_is_expected_needs_no_bounce_buffer) {
     BOOST_TEST(landing_test::lands(131072, 131072, 3));
     BOOST_TEST(landing_test::lands(3 << 20, 3 << 20, 3));
 }

@@ -5,7 +5,7 @@
 #include "support.hpp"
 #include "support/heap.hpp"
 
-#include <unisono/launch/meeting_file.hpp>
+#include <unisono/launch/rendezvous_file.hpp>
 #include <unisono/launch/wire.hpp>
 
 #include <cstdlib>
@@ -194,9 +194,9 @@ void speak(Random& random, long frames, Counts& counts) {
 void read(Random& random, const std::string& address, Counts& counts) {
     d::TcpAddress found;
     if (found.read(mutated(address, random))) static_cast<void>(found.describe());
-    un::MeetingPoint point;
+    un::RendezvousPoint point;
     static_cast<void>(
-        d::parse_meeting_line(mutated("unisono1 5000 0123456789abcdef0123456789abcdef 127.0.0.1\n", random), point));
+        d::parse_rendezvous_line(mutated("unisono1 5000 0123456789abcdef0123456789abcdef 127.0.0.1\n", random), point));
     d::WireWriter out;
     d::write(out, un::Fault{.code = un::ErrorCode::timeout, .rank = 1, .operation = "o", .message = "m"});
     d::write(out, un::Wait{.operation = "o", .sequence = 1, .peers = {0, 1}});

@@ -59,17 +59,17 @@ public:
         const bool due = Base::after(verdict);
         if (fault_ != Fault::leaves_a_sum) return due;
         left_.wait();
-        this->make_image();
-        left_ = this->training().start_sum(this->image(), 1);
+        this->allocate_sum();
+        left_ = this->training().start_sum(this->sum(), 1);
         return due;
     }
-    void meet() {
+    void synchronise() {
         left_.wait();
         static int drift = 0;
         if (fault_ == Fault::never_meets) return;
         if (fault_ == Fault::throws && this->world().rank() == 1) un::refuse_input("does not want to meet");
         const bool some = this->own() != 0;
-        Base::meet();
+        Base::synchronise();
         if (fault_ == Fault::keeps_count && some) static_cast<void>(this->count_update());
         if (fault_ == Fault::drifts && this->world().rank() == 0) ++drift;
         if (fault_ == Fault::last_bit && this->world().rank() == 1)
@@ -77,9 +77,9 @@ public:
         if (fault_ == Fault::drifts)
             this->all([&](const auto& one) { one.parameters[0] += 1e-3 * (this->world().rank() == 0 ? drift : 1); });
     }
-    void restore(std::uint64_t met) {
+    void restore(std::uint64_t synchronisations) {
         if (fault_ == Fault::keeps_on_return) return;
-        Base::restore(met);
+        Base::restore(synchronisations);
         if (fault_ == Fault::forgets_state)
             for (double& value : this->state().array(0)) value = 0;
     }

@@ -43,7 +43,7 @@ void train(const On& on, const Policy& policy, const Clipping& clipping = {}) {
                       in(gradients).subspan(cut), step, clipping);
         on.cast(out(low).subspan(cut), in(parameters).subspan(cut));
         require_same(parameters, host, "parameters");
-        require_same(low, host_low, "the model's image");
+        require_same(low, host_low, "the model's 16-bit copy");
         for (std::size_t a = 0; a < state.size(); ++a) {
             const auto found = state.array(a);
             const auto wanted = host_state.array(a);

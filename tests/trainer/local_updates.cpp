@@ -230,7 +230,7 @@ BOOST_AUTO_TEST_CASE(a_report_is_of_the_rank_alone) {
              if (world.rank() == 0) trainer.step(); // a rank without data still takes part
              else trainer.step(7);
              trainer.verify_replicas();
-             if (trainer.describe() == before) throw std::runtime_error("the image of a meeting does not count");
+             if (trainer.describe() == before) throw std::runtime_error("the memory of a meeting does not count");
          }))
         BOOST_TEST(!one.failed, one.what);
 }

@@ -300,7 +300,7 @@ BOOST_AUTO_TEST_CASE(tied_weights_are_refused_where_they_would_become_two) {
 
 // Code that trains and then uses or saves the model, without a call of the wrapper, has the current
 // weights.
-BOOST_AUTO_TEST_CASE(the_image_is_current_when_a_call_of_the_trainer_returns) {
+BOOST_AUTO_TEST_CASE(the_copy_is_current_when_a_call_of_the_trainer_returns) {
     const auto check = [](const auto&... policies) {
         check_clean(outcomes(2, [&](auto& world) {
             constexpr float rate = 0.125;
@@ -310,7 +310,7 @@ BOOST_AUTO_TEST_CASE(the_image_is_current_when_a_call_of_the_trainer_returns) {
             Slope model;
             if (world.rank() != 0) model.weights = {un::bfloat16(7.0f), un::bfloat16(8.0f)};
             un::MasterWeights master(model);
-            // A held span: asking again renews the image.
+            // A held span: asking again renews the copy.
             const std::span<const float> trained = master.parameters()[0];
             const auto current = [&](const char* after, float weight) {
                 expect(trained[0] == weight && trained[1] == weight + 1, after);
@@ -364,7 +364,7 @@ BOOST_AUTO_TEST_CASE(the_image_is_current_when_a_call_of_the_trainer_returns) {
     check(un::StateSharding{});
 }
 
-BOOST_AUTO_TEST_CASE(the_image_is_current_after_an_exception) {
+BOOST_AUTO_TEST_CASE(the_copy_is_current_after_an_exception) {
     un::run<un::InProcess>(1, [&](auto& world) {
         const std::vector<float> rows(2 * 4);
         const un::RowData data(std::span<const float>(rows), 2);
@@ -386,7 +386,7 @@ BOOST_AUTO_TEST_CASE(the_image_is_current_after_an_exception) {
 }
 
 // Ranks that synchronise at times, or update one set of parameters.
-BOOST_AUTO_TEST_CASE(the_image_is_current_where_ranks_go_their_own_ways) {
+BOOST_AUTO_TEST_CASE(the_copy_is_current_where_ranks_go_their_own_ways) {
     const auto check = [](const auto& update) {
         check_clean(outcomes(2, [&](auto& world) {
             const std::vector<float> rows(2 * 4);

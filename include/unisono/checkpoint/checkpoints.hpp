@@ -172,8 +172,8 @@ public:
                       for (auto i = static_cast<std::size_t>(world.rank()); i < saved.files.size(); i += ranks)
                           detail::check_file(saved, saved.files[i], path);
                   }));
-            std::optional<detail::StagedState<Trainer>> staged;
-            agree(world, "resume", detail::attempt([&] { staged.emplace(trainer, saved, path); }));
+            std::optional<detail::PendingState<Trainer>> pending;
+            agree(world, "resume", detail::attempt([&] { pending.emplace(trainer, saved, path); }));
             if constexpr (requires {
                               trainer.restore_grid_exponents(saved.grid_exponents);
                           }) // else `agree` throws on all ranks
@@ -183,7 +183,7 @@ public:
                 if (saved.scales) scale = {saved.loss_scale, saved.good_updates};
                 trainer.restore_loss_scale(scale);
             }
-            staged->apply();
+            pending->apply();
             if constexpr (detail::goes_alone<Trainer>) trainer.update_run().restore(saved.meetings.value_or(0));
             const Position position{Epoch{saved.epoch}, saved.samples};
             trainer.restore({.updates = detail::updates_of_rank(trainer, saved),

@@ -42,11 +42,11 @@ void check_file(const Manifest& m, const SavedFile& saved, const std::string& fo
 
 /// The numbers of this rank's state: read from the files, and then written to the trainer.
 template <class Trainer>
-class StagedState {
+class PendingState {
 public:
     using T = typename Trainer::Element;
 
-    StagedState(Trainer& trainer, const Manifest& m, const std::string& folder)
+    PendingState(Trainer& trainer, const Manifest& m, const std::string& folder)
         : trainer_(&trainer), layout_(&trainer.layout()) {
         std::size_t owned = 0;
         for (const Slice& slice : trainer.owned()) owned += slice.count;

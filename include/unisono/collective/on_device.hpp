@@ -128,13 +128,13 @@ OnDevice<Family> on_device(const Group<Transport>&, const Family& family) {
 }
 
 template <floating_element T>
-void weigh_image(std::byte* image, std::size_t count, double by) {
-    const std::span<T> all(reinterpret_cast<T*>(image), count);
+void weigh_data(std::byte* data, std::size_t count, double by) {
+    const std::span<T> all(reinterpret_cast<T*>(data), count);
     weigh(all, std::span<const T>(all), by);
 }
 template <floating_element T>
-void divide_image(std::byte* image, std::size_t count, double by) {
-    if (by != 0.0) divide(std::span(reinterpret_cast<T*>(image), count), by);
+void divide_data(std::byte* data, std::size_t count, double by) {
+    if (by != 0.0) divide(std::span(reinterpret_cast<T*>(data), count), by);
 }
 
 template <streaming_transport Transport, element T, class Family>
@@ -150,8 +150,8 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
     } else {
         way.stream.weight = op.weight;
         way.stream.divisor = all;
-        way.stream.weigh = &weigh_image<T>;
-        way.stream.divide = &divide_image<T>;
+        way.stream.weigh = &weigh_data<T>;
+        way.stream.divide = &divide_data<T>;
     }
     OperationRequest request = request_for(input, output);
     request.partition = Partition::vector(count);

@@ -14,7 +14,7 @@
 #include "unisono/elastic/membership_messages.hpp"
 #include "unisono/launch/elastic_folder.hpp"
 #include "unisono/launch/entrance.hpp"
-#include "unisono/launch/meeting_file.hpp"
+#include "unisono/launch/rendezvous_file.hpp"
 #include "unisono/launch/sha256.hpp"
 #include "unisono/launch/waiting_notice.hpp"
 
@@ -118,13 +118,13 @@ inline Digest program_digest() {
 class AdmissionDesk {
 public:
     /// `secret`: goes into the file. `host`: the address at which others reach this process.
-    AdmissionDesk(MeetingPoint point, const JobToken& secret, std::string host, bool loopback,
+    AdmissionDesk(RendezvousPoint point, const JobToken& secret, std::string host, bool loopback,
                   const ElasticTerms& terms)
         : point_(std::move(point)), terms_(terms), listener_(listen_at(loopback, 0)) {
         point_.token = secret;
         point_.host = std::move(host);
         point_.port = listener_.port;
-        file_ = MeetingFile(point_);
+        file_ = RendezvousFile(point_);
     }
 
     /// Reads from applicants. True if a complete application waits.
@@ -176,9 +176,9 @@ private:
     /// Writes the file again if it was removed. If that fails, for instance on a full disk, no
     /// process is added until it succeeds; the training continues.
     void keep_file(nanoseconds now) {
-        if (now < write_at_ || ::access(meeting_path(point_).c_str(), F_OK) == 0) return;
+        if (now < write_at_ || ::access(rendezvous_path(point_).c_str(), F_OK) == 0) return;
         try {
-            file_ = MeetingFile(point_);
+            file_ = RendezvousFile(point_);
         } catch (const error& failed) {
             write_at_ = now + 1'000'000'000;
             if (std::exchange(has_warned_, true)) return;
@@ -290,10 +290,10 @@ private:
                        applicant.port, ": ", why});
     }
 
-    MeetingPoint point_;
+    RendezvousPoint point_;
     ElasticTerms terms_;
     Listener listener_;
-    MeetingFile file_;
+    RendezvousFile file_;
     std::vector<Visitor> visitors_;
     std::optional<Digest> program_;
     nanoseconds looked_ = steady_now();

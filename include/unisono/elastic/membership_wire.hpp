@@ -18,7 +18,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// The address of the next world's control plane, which its first rank sends to the others.
-struct NextMeeting {
+struct NextRendezvous {
     std::uint64_t epoch = 0;
     std::string host = {};
     std::uint16_t port = 0;
@@ -58,13 +58,13 @@ inline Blob encode(const MembershipMessage& message) {
     write(out, message.applicants);
     return out.take();
 }
-inline constexpr std::uint8_t next_meeting_word = 100;
-inline Blob encode(const NextMeeting& meeting) {
+inline constexpr std::uint8_t next_rendezvous_word = 100;
+inline Blob encode(const NextRendezvous& rendezvous) {
     WireWriter out;
-    out.u8(next_meeting_word);
-    out.u64(meeting.epoch);
-    out.u32(meeting.port);
-    out.text(meeting.host);
+    out.u8(next_rendezvous_word);
+    out.u64(rendezvous.epoch);
+    out.u32(rendezvous.port);
+    out.text(rendezvous.host);
     return out.take();
 }
 /// Reads ranges of members below `limit`. Refuses empty ranges, and more members than `limit`.
@@ -112,12 +112,12 @@ inline bool decode(std::span<const std::byte> bytes, MembershipMessage& message)
            read(in, next.elders, limit, false) && read(in, next.added) && read(in, message.applicants) &&
            in.finished() && next.added.size() <= next.members.size();
 }
-inline bool decode(std::span<const std::byte> bytes, NextMeeting& meeting) {
+inline bool decode(std::span<const std::byte> bytes, NextRendezvous& rendezvous) {
     WireReader in(bytes);
-    if (in.u8() != next_meeting_word) return false;
-    meeting.epoch = in.u64();
-    meeting.port = static_cast<std::uint16_t>(in.u32());
-    meeting.host = in.text();
+    if (in.u8() != next_rendezvous_word) return false;
+    rendezvous.epoch = in.u64();
+    rendezvous.port = static_cast<std::uint16_t>(in.u32());
+    rendezvous.host = in.text();
     return in.finished();
 }
 

@@ -78,9 +78,9 @@ public:
             until,
             [&](int from, const Blob& bytes) {
                 MembershipMessage message;
-                NextMeeting meeting;
+                NextRendezvous rendezvous;
                 if (decode(bytes, message)) heard(from, message);
-                else if (decode(bytes, meeting)) meeting_ = std::move(meeting);
+                else if (decode(bytes, rendezvous)) rendezvous_ = std::move(rendezvous);
             },
             [&](int peer, bool all_heard) {
                 lost_.push_back(peer);
@@ -99,19 +99,19 @@ public:
         const nanoseconds until = deadline_after(now(), std::chrono::nanoseconds(allowed));
         JoinOptions options = options_.join;
         options.rendezvous.notice_after = {};
-        MeetingPoint point;
+        RendezvousPoint point;
         point.token = mesh_->secret_of(epoch);
         point.further_ports = 7; // another process may take the first port
         if (rank == 0) {
             point.host = mesh_->host();
             point.port = listen_at(mesh_->is_on_loopback(), 0).port;
             if (point.port > 65535 - 7) point.port -= 7;
-            const NextMeeting meeting{epoch, point.host, point.port};
-            for (const int member : members) mesh_->send(member, encode(meeting));
+            const NextRendezvous rendezvous{epoch, point.host, point.port};
+            for (const int member : members) mesh_->send(member, encode(rendezvous));
         } else {
-            const NextMeeting meeting = await_meeting(members, epoch, until, wait_once);
-            point.host = meeting.host;
-            point.port = meeting.port;
+            const NextRendezvous rendezvous = await_rendezvous(members, epoch, until, wait_once);
+            point.host = rendezvous.host;
+            point.port = rendezvous.port;
         }
         options.rendezvous.timeout = left_until(until);
         ControlPlane plane = unisono::rendezvous(unisono::identity_of(rank, world), point, options.rendezvous);
@@ -162,8 +162,8 @@ public:
         if (entrance_ && hears_nothing_against(*entrance_)) return;
         entrance_.reset();
         check_not_ended(point_);
-        MeetingPoint desk = point_;
-        if (read_meeting_file(desk)) entrance_ = go_to(desk, deadline);
+        RendezvousPoint desk = point_;
+        if (read_rendezvous_file(desk)) entrance_ = go_to(desk, deadline);
         if (entrance_)
             why_ =
                 "the first rank has received the application of this process, and the ranks have not added it: there "
@@ -177,7 +177,7 @@ public:
                   .operation = "join",
                   .sequence = 0,
                   .message = concat({"this process waited ", options_.join.rendezvous.timeout.count() / 1'000'000,
-                                     " ms to be added to an elastic world (", meeting_path(point_), "): ", why_})});
+                                     " ms to be added to an elastic world (", rendezvous_path(point_), "): ", why_})});
     }
 
 private:
@@ -225,8 +225,8 @@ private:
         } else {
             const Identity me = identify(environment);
             if (me.world <= 1 && environment.find("UNISONO_FOLDER") == nullptr) return;
-            const MeetingPoint meeting = meeting_point(environment, me);
-            if (!meeting.folder.empty()) point_ = admission_point(meeting);
+            const RendezvousPoint rendezvous = rendezvous_point(environment, me);
+            if (!rendezvous.folder.empty()) point_ = admission_point(rendezvous);
         }
     }
     /// Looks for a world: its first rank has written a file, and proves at the address in the file
@@ -238,8 +238,8 @@ private:
             .claimant = draw_claimant(), .host = host_number(), .pid = static_cast<std::uint32_t>(::getpid())};
         for (const nanoseconds until = now() + 2 * options_.patience.count() + 1'000'000'000;;) {
             check_not_ended(point_);
-            MeetingPoint desk = point_;
-            if (!read_meeting_file(desk)) return false;
+            RendezvousPoint desk = point_;
+            if (!read_rendezvous_file(desk)) return false;
             std::string why;
             for (const SocketAddress& address : resolve(desk.host, desk.port, why))
                 if (enter(address, hello, desk.token, until, why)) return true;
@@ -247,7 +247,7 @@ private:
             std::this_thread::sleep_for(std::chrono::milliseconds(50));
         }
     }
-    std::optional<Entrance> go_to(const MeetingPoint& desk, nanoseconds deadline) {
+    std::optional<Entrance> go_to(const RendezvousPoint& desk, nanoseconds deadline) {
         const std::vector<SocketAddress> addresses = resolve(desk.host, desk.port, why_);
         const bool other_hosts = addresses.empty() || !is_loopback(addresses.front());
         if (!mesh_ || !(mesh_->secret() == desk.token)) mesh_ = std::make_unique<Mesh>(desk.token, other_hosts);
@@ -288,9 +288,9 @@ private:
         return std::chrono::nanoseconds(until - now());
     }
     template <class Wait>
-    NextMeeting await_meeting(const std::vector<int>& members, std::uint64_t epoch, nanoseconds deadline,
-                              Wait wait_once) {
-        while (!meeting_ || meeting_->epoch != epoch) {
+    NextRendezvous await_rendezvous(const std::vector<int>& members, std::uint64_t epoch, nanoseconds deadline,
+                                    Wait wait_once) {
+        while (!rendezvous_ || rendezvous_->epoch != epoch) {
             lost_.clear();
             if (now() >= deadline) throw error(ErrorCode::timeout, "the next world's first rank does not answer");
             wait_once(deadline);
@@ -298,7 +298,7 @@ private:
                 if (std::binary_search(members.begin(), members.end(), peer))
                     throw error(ErrorCode::peer_lost, "a rank of the next world has died");
         }
-        return *std::exchange(meeting_, std::nullopt);
+        return *std::exchange(rendezvous_, std::nullopt);
     }
 
     ElasticOptions options_;
@@ -308,11 +308,11 @@ private:
     std::optional<ControlPlane> control_; ///< until the first world has been formed
     nanoseconds begin_by_ = never;
     std::unique_ptr<Mesh> mesh_;
-    MeetingPoint point_; ///< where new processes find this world; no folder: nowhere
+    RendezvousPoint point_; ///< where new processes find this world; no folder: nowhere
     std::optional<AdmissionDesk> desk_;
     nanoseconds listen_at_ = never; ///< the time of the next attempt to listen, if this rank could not
     bool has_warned_ = false;
-    std::optional<NextMeeting> meeting_;
+    std::optional<NextRendezvous> rendezvous_;
     std::vector<int> lost_;
     Application application_ = {}; ///< of a process that waits to be added, as are the two members below
     std::optional<Entrance> entrance_;

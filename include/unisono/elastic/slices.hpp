@@ -48,7 +48,7 @@ inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
 
 /// Layout of the copy: slices, then parameters, then each array of optimizer state.
 template <class T>
-class SliceImage {
+class SliceRecord {
 public:
     /// The number of bytes of a copy of these slices.
     static std::size_t bytes(std::span<const Slice> slices, std::size_t arrays) {
@@ -81,7 +81,7 @@ public:
         }
     }
 
-    explicit SliceImage(std::span<const std::uint8_t> bytes) {
+    explicit SliceRecord(std::span<const std::uint8_t> bytes) {
         std::uint64_t count = 0;
         copy_bytes(&count, bytes.data(), sizeof count);
         slices_.resize(count);

@@ -62,7 +62,7 @@ public:
         mine_ = {};
         for (const Slice& one : trainer.owned()) mine_.push_back(one);
         const std::size_t arrays = trainer.optimizer_state().size(), all = trainer.layout().count();
-        const std::array<std::uint64_t, 2> own = {SliceImage<T>::bytes(mine_, arrays), starts_of(mine_)[mine_.size()]};
+        const std::array<std::uint64_t, 2> own = {SliceRecord<T>::bytes(mine_, arrays), starts_of(mine_)[mine_.size()]};
         List<std::uint64_t> of_ranks(own.size() * ranks);
         gather_words(world, own, of_ranks);
         const std::size_t before = (rank + ranks - 1) % ranks;
@@ -83,7 +83,7 @@ public:
         mine_ = {};
         mine_.push_back(part(rank));
         const Slice of_other = part(before);
-        before_bytes_ = SliceImage<T>::bytes({&of_other, 1}, arrays);
+        before_bytes_ = SliceRecord<T>::bytes({&of_other, 1}, arrays);
     }
 
     /// Takes a snapshot. Collective; a rank may return before others have theirs. `first`: the
@@ -102,7 +102,7 @@ public:
         next.rank = world.rank();
         next.arrived = false;
         next.numbers = std::move(numbers);
-        SliceImage<T>::write(trainer, mine_, next.own);
+        SliceRecord<T>::write(trainer, mine_, next.own);
         kept_.push_back(std::move(next));
         if (world.size() == 1) return;
         KeptSnapshot& now = kept_.back();
@@ -206,7 +206,7 @@ public:
 private:
     template <class Trainer>
     static void read(Trainer& trainer, std::span<const std::uint8_t> bytes) {
-        const SliceImage<T> slices(bytes);
+        const SliceRecord<T> slices(bytes);
         slices.read_parameters(trainer);
         slices.read_state(trainer);
     }

@@ -65,7 +65,7 @@ struct ElasticState {
 };
 
 /// Writes numbers one after another, and reads them back.
-class ByteImage {
+class StateRecord {
 public:
     template <class T>
     void put(std::span<const T> values) {
@@ -99,7 +99,7 @@ private:
 
 /// The state without parameters and the optimizer's arrays.
 template <class T>
-void put_numbers(ByteImage& image, const ElasticState<T>& state) {
+void put_numbers(StateRecord& record, const ElasticState<T>& state) {
     const TrainingProgress& p = state.progress;
     for (const std::uint64_t word :
          {state.made, state.passes, p.updates, static_cast<std::uint64_t>(p.position.epoch.number()),
@@ -109,75 +109,75 @@ void put_numbers(ByteImage& image, const ElasticState<T>& state) {
           std::uint64_t{state.has_optimizer}, std::uint64_t{state.grids.size()},
           std::uint64_t{state.sums.epochs.size()}, state.point.update, state.point.updates_total,
           state.point.global_batch, state.fits, static_cast<std::uint64_t>(state.fit_end)})
-        image.put_one(word);
-    image.put_one(state.loss_scale.scale);
-    image.put_one(state.sums.weighted_loss);
-    image.put_one(state.last);
-    image.put(std::span<const std::int32_t>(state.grids));
-    image.put(std::span<const EpochReport>(state.sums.epochs));
+        record.put_one(word);
+    record.put_one(state.loss_scale.scale);
+    record.put_one(state.sums.weighted_loss);
+    record.put_one(state.last);
+    record.put(std::span<const std::int32_t>(state.grids));
+    record.put(std::span<const EpochReport>(state.sums.epochs));
 }
 /// Writes the memory that a trainer changes: the parameters, and the optimizer's arrays, if given.
 template <class T, class Model>
-void put_memory(ByteImage& image, Model& model, const OptimizerState<T>* optimizer) {
-    for_each_span(model.parameters(), [&](auto one) { image.put(std::span<const T>(one)); });
+void put_memory(StateRecord& record, Model& model, const OptimizerState<T>* optimizer) {
+    for_each_span(model.parameters(), [&](auto one) { record.put(std::span<const T>(one)); });
     for (std::size_t a = 0; optimizer != nullptr && a < optimizer->size(); ++a)
-        image.put(std::span<const T>(optimizer->array(a)));
+        record.put(std::span<const T>(optimizer->array(a)));
 }
 template <class T, class Model>
-void take_memory(ByteImage& image, Model& model, OptimizerState<T>* optimizer) {
-    for_each_span(model.parameters(), [&](auto one) { image.take(one); });
-    for (std::size_t a = 0; optimizer != nullptr && a < optimizer->size(); ++a) image.take(optimizer->array(a));
+void take_memory(StateRecord& record, Model& model, OptimizerState<T>* optimizer) {
+    for_each_span(model.parameters(), [&](auto one) { record.take(one); });
+    for (std::size_t a = 0; optimizer != nullptr && a < optimizer->size(); ++a) record.take(optimizer->array(a));
 }
 template <class Model, class T>
-void put_state(ByteImage& image, Model& model, const ElasticState<T>& state) {
-    put_numbers(image, state);
-    put_memory(image, model, state.has_optimizer ? &state.optimizer : nullptr);
+void put_state(StateRecord& record, Model& model, const ElasticState<T>& state) {
+    put_numbers(record, state);
+    put_memory(record, model, state.has_optimizer ? &state.optimizer : nullptr);
 }
 
 template <class T>
-void take_numbers(ByteImage& image, ElasticState<T>& state) {
+void take_numbers(StateRecord& record, ElasticState<T>& state) {
     TrainingProgress& p = state.progress;
-    state.made = image.take_one<std::uint64_t>();
-    state.passes = image.take_one<std::uint64_t>();
-    p.updates = image.take_one<std::uint64_t>();
-    p.position.epoch = Epoch{image.take_one<std::int64_t>()};
-    p.position.samples = image.take_one<std::int64_t>();
-    p.epoch = Epoch{image.take_one<std::int64_t>()};
-    p.seed = image.take_one<std::uint64_t>();
-    p.data_size = image.take_one<std::int64_t>();
-    p.restored = image.take_one<std::uint64_t>() != 0;
+    state.made = record.take_one<std::uint64_t>();
+    state.passes = record.take_one<std::uint64_t>();
+    p.updates = record.take_one<std::uint64_t>();
+    p.position.epoch = Epoch{record.take_one<std::int64_t>()};
+    p.position.samples = record.take_one<std::int64_t>();
+    p.epoch = Epoch{record.take_one<std::int64_t>()};
+    p.seed = record.take_one<std::uint64_t>();
+    p.data_size = record.take_one<std::int64_t>();
+    p.restored = record.take_one<std::uint64_t>() != 0;
     state.loss_scale.good_updates =
-        static_cast<decltype(state.loss_scale.good_updates)>(image.take_one<std::uint64_t>());
-    state.sums.stopped = image.take_one<std::uint64_t>() != 0;
-    state.has_optimizer = image.take_one<std::uint64_t>() != 0;
-    state.grids.resize(image.take_one<std::uint64_t>());
-    state.sums.epochs.resize(image.take_one<std::uint64_t>());
+        static_cast<decltype(state.loss_scale.good_updates)>(record.take_one<std::uint64_t>());
+    state.sums.stopped = record.take_one<std::uint64_t>() != 0;
+    state.has_optimizer = record.take_one<std::uint64_t>() != 0;
+    state.grids.resize(record.take_one<std::uint64_t>());
+    state.sums.epochs.resize(record.take_one<std::uint64_t>());
     for (std::uint64_t* const word :
          {&state.point.update, &state.point.updates_total, &state.point.global_batch, &state.fits})
-        *word = image.take_one<std::uint64_t>();
-    state.fit_end = image.take_one<std::int64_t>();
-    state.loss_scale.scale = image.take_one<decltype(state.loss_scale.scale)>();
-    state.sums.weighted_loss = image.take_one<double>();
-    state.last = image.take_one<UpdateReport>();
-    image.take(std::span<std::int32_t>(state.grids));
-    image.take(std::span<EpochReport>(state.sums.epochs));
+        *word = record.take_one<std::uint64_t>();
+    state.fit_end = record.take_one<std::int64_t>();
+    state.loss_scale.scale = record.take_one<decltype(state.loss_scale.scale)>();
+    state.sums.weighted_loss = record.take_one<double>();
+    state.last = record.take_one<UpdateReport>();
+    record.take(std::span<std::int32_t>(state.grids));
+    record.take(std::span<EpochReport>(state.sums.epochs));
 }
 /// Restores the numbers of a snapshot. `is_set`: keeps the epoch and the schedule's point, which
 /// the user has set since the snapshot.
 template <class T>
-void go_back(ByteImage& image, ElasticState<T>& state, bool is_set) {
+void go_back(StateRecord& record, ElasticState<T>& state, bool is_set) {
     const Epoch epoch = state.progress.epoch;
     const RatePoint point = state.point;
-    take_numbers(image, state);
+    take_numbers(record, state);
     if (!is_set) return;
     state.progress.epoch = epoch;
     state.point = point;
 }
 /// Restores the state. Local; cannot fail after it has begun to write.
 template <class Model, class T>
-void take_state(ByteImage& image, Model& model, ElasticState<T>& state) {
-    take_numbers(image, state);
-    take_memory(image, model, state.has_optimizer ? &state.optimizer : nullptr);
+void take_state(StateRecord& record, Model& model, ElasticState<T>& state) {
+    take_numbers(record, state);
+    take_memory(record, model, state.has_optimizer ? &state.optimizer : nullptr);
 }
 
 /// Equal for models whose state fits each other.
@@ -229,13 +229,13 @@ std::uint64_t bring_forward(World& world, int source, bool new_here, std::uint64
                     ", whose training it joins and which has ", best[3], "; expected the same model"}));
     }
     if (!behind) return most;
-    ByteImage image;
-    if (world.rank() == source) put_state(image, model, state);
-    std::array<std::uint64_t, 1> bytes = {image.bytes().size()};
+    StateRecord record;
+    if (world.rank() == source) put_state(record, model, state);
+    std::array<std::uint64_t, 1> bytes = {record.bytes().size()};
     broadcast(world, bytes, source);
-    image.bytes().resize(bytes[0]);
-    broadcast(world, std::span<std::uint8_t>(image.bytes()), source);
-    if (new_here || state.passes != wanted) take_state(image, model, state);
+    record.bytes().resize(bytes[0]);
+    broadcast(world, std::span<std::uint8_t>(record.bytes()), source);
+    if (new_here || state.passes != wanted) take_state(record, model, state);
     return most;
 }
 

@@ -277,7 +277,7 @@ private:
         }
         snapshots_.enter(*inner_, world_->epoch(), world_->members());
         if (found) {
-            detail::ByteImage numbers;
+            detail::StateRecord numbers;
             numbers.bytes() = snapshots_.go_back(*inner_, *found, finished_ < most_finished_);
             detail::go_back(numbers, state_, is_set_);
             restore(*inner_);
@@ -294,7 +294,7 @@ private:
     }
     void copy_slices(bool first) {
         remember();
-        detail::ByteImage numbers;
+        detail::StateRecord numbers;
         detail::put_numbers(numbers, state_);
         snapshots_.take(*inner_, std::move(numbers.bytes()), first);
     }
@@ -302,7 +302,7 @@ private:
     /// may need this rank's state. The model stays unchanged.
     void end() noexcept {
         if (std::uncaught_exceptions() != 0) return world_->end_by_exception();
-        std::optional<detail::ByteImage> kept;
+        std::optional<detail::StateRecord> kept;
         try {
             surviving([&] { barrier(world_->group()); },
                       [&] {
@@ -320,7 +320,7 @@ private:
         Group<Transport> group;
         Inner trainer = make(group);
         trainer.set_done_by_others();
-        detail::ByteImage kept;
+        detail::StateRecord kept;
         if constexpr (has_owners) snapshots_.read_all(trainer);
         else {
             detail::put_memory<Element>(kept, *model_, &inner_->optimizer_state());

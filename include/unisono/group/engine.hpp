@@ -8,14 +8,14 @@
 /// steps of plans and contains no algorithm.
 
 #include "unisono/core/list.hpp"
+#include "unisono/group/bounce.hpp"
+#include "unisono/group/bounced_lanes.hpp"
 #include "unisono/group/engine_base.hpp"
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/mapped_steps.hpp"
 #include "unisono/group/message_steps.hpp"
 #include "unisono/group/operation_pool.hpp"
 #include "unisono/group/overlaps.hpp"
-#include "unisono/group/staged_lanes.hpp"
-#include "unisono/group/staging.hpp"
 #include "unisono/group/stream_runs.hpp"
 #include "unisono/group/suspicion.hpp"
 #include "unisono/group/thrown.hpp"
@@ -82,7 +82,7 @@ private:
     static_assert(whole_capabilities<Transport>,
                   "unisono: found a transport that offers part of a capability. Required: all members of it, as "
                   "transport/transport.hpp lists them. Why: the group would leave it unused.");
-    static constexpr bool stages = stages_memory<Transport>; ///< peers do not see all memory
+    static constexpr bool bounces = bounces_memory<Transport>; ///< peers do not see all memory
     static constexpr bool virtual_time = has_virtual_time<Transport>;
     static constexpr std::uint32_t looks_at_once =
         16; ///< reads of a peer's word per attempt, if there is a core for each rank
@@ -190,7 +190,7 @@ private:
 
     /// True if the peers see all memory of these buffers that they access.
     bool is_seen(const OperationState& operation, const void* input, const void* output) const {
-        if constexpr (stages) {
+        if constexpr (bounces) {
             const PeersView& view = operation.peers_view;
             return (view.input == 0 || transport_.reaches(input, view.input)) &&
                    (view.output == 0 || transport_.reaches(output, view.output));
@@ -200,8 +200,8 @@ private:
 
     std::uint32_t take(std::uint64_t group, const OperationRequest& request) {
         const std::uint32_t index = operations_.take(group, request);
-        if constexpr (stages)
-            if (stagings_.size() < operations_.size()) stagings_.resize(operations_.size());
+        if constexpr (bounces)
+            if (bounced_.size() < operations_.size()) bounced_.resize(operations_.size());
         return index;
     }
 
@@ -212,8 +212,8 @@ private:
         moved_ = true;
         if (!operation.point_to_point) tell_finished(transport_, operation);
         own_.end(transport_, operation);
-        if constexpr (stages) {
-            if (stagings_[index].used()) unstage(transport_, std::exchange(stagings_[index], {}), operation.request);
+        if constexpr (bounces) {
+            if (bounced_[index].used()) end_bounce(transport_, std::exchange(bounced_[index], {}), operation.request);
         }
     }
 
@@ -286,7 +286,7 @@ private:
 
     Transport transport_;
     OperationPool operations_;
-    List<Staging> stagings_; ///< per operation, if the transport stages memory
+    List<Bounced> bounced_; ///< per operation, if the transport bounces memory
     OwnRuns<Transport> own_;
     List<std::uint32_t> active_;
     AddressRoom room_;

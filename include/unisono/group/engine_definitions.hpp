@@ -13,11 +13,11 @@ template <transport Transport>
 std::uint32_t Engine<Transport>::start(GroupContext& group, OperationRequest& request) {
     check_overlap(group, request);
     const Entry entry = enter();
-    Staging staging;
-    if constexpr (stages) staging = stage(transport_, group, request);
+    Bounced bounced;
+    if constexpr (bounces) bounced = bounce(transport_, group, request);
     const std::uint32_t index = take(group.id, request);
     OperationState& operation = operations_[index];
-    if constexpr (stages) stagings_[index] = staging;
+    if constexpr (bounces) bounced_[index] = bounced;
     if (operation.is_cut_for(group, request)) operation.renew(request);
     else cut(group, operation, request, Transport::maps_peers);
     operation.sequence = ++group.sequence;

@@ -87,7 +87,7 @@ inline void begin_lane(OperationState& operation, LaneState& lane) {
 /// Assigns the first lanes to slots. Lane 0 is the largest, so scratch is sized for it.
 inline void begin_lanes(OperationState& operation) {
     operation.slots_used =
-        std::min(operation.lanes, operation.request.stream.through_host ? OperationState::images_at_once
+        std::min(operation.lanes, operation.request.stream.through_host ? OperationState::bounced_at_once
                                                                         : OperationState::lanes_at_once);
     if (operation.slots.size() < operation.slots_used) operation.slots.resize(operation.slots_used);
     if (!operation.point_to_point && operation.request.plan->scratch_slots() != 0) {

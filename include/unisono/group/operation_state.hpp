@@ -32,11 +32,11 @@ struct StreamRequest {
     double weight = 1.0;
     const void* graph = nullptr; ///< a graph to launch instead of all that
     /// Instead of all that: run the host's schedules, lane by lane through bounce buffers
-    /// (group/staged_lanes.hpp).
+    /// (group/bounced_lanes.hpp).
     bool through_host = false;
     double divisor = 1.0; ///< of a weighted mean: the sum of all weights
-    void (*weigh)(std::byte* image, std::size_t count, double by) = nullptr;  ///< multiplies arrived data,
-    void (*divide)(std::byte* image, std::size_t count, double by) = nullptr; ///< and divides data that leave
+    void (*weigh)(std::byte* data, std::size_t count, double by) = nullptr;  ///< multiplies arrived data,
+    void (*divide)(std::byte* data, std::size_t count, double by) = nullptr; ///< and divides data that leave
 };
 
 /// A collective's request to the executor. Small, since each call makes one.
@@ -139,12 +139,12 @@ struct LaneState {
 struct OperationState {
     static constexpr std::uint32_t most_lanes = 1024;
     static constexpr std::uint32_t lanes_at_once = 8;
-    static constexpr std::uint32_t images_at_once =
+    static constexpr std::uint32_t bounced_at_once =
         3; ///< lanes of device memory in flight: one arrives, one is summed, one leaves
 
     /// The bounce buffers of lanes of device memory: each slot has its range of the input's buffer,
     /// and of the output's.
-    struct Images {
+    struct BounceSizes {
         std::size_t input = 0;  ///< elements of a slot's range
         std::size_t output = 0; ///< as `input`
         std::size_t stride = 0; ///< from one block's range to the next one's, if blocks are cut
@@ -182,8 +182,8 @@ struct OperationState {
     PeersView peers_view;
     FlaggedMessages messages;          ///< set if it runs by small messages
     const std::byte* posted = nullptr; ///< the data of which this rank's small message is a copy
-    Images images;
-    bool direct = false;   ///< the network accesses device memory itself, without bounce buffers: see staged_lanes.hpp
+    BounceSizes bounce;
+    bool direct = false;   ///< the network accesses device memory itself, without bounce buffers: see bounced_lanes.hpp
     bool straight = false; ///< over mapped memory, in one lane whose steps are all kept
     std::array<schedule::Step, 1> single{}; ///< of a send or receive
     Tag single_tag;
@@ -252,7 +252,7 @@ struct OperationState {
         } else if (blocks.where == schedule::Buffer::posted) {
             found.begin = cut.extent(lane.lane, lane.split, blocks.first - blocks.ahead, blocks.ahead).count;
         } else if (request.stream.through_host && !direct) {
-            found.begin = found.count == 0 ? 0 : image_begin(lane, blocks, found.begin); // there may be no copy
+            found.begin = found.count == 0 ? 0 : bounce_begin(lane, blocks, found.begin); // there may be no copy
         } else if (holds_one_block(blocks.where)) {
             found.begin -= cut.block_begin(blocks.first);
         }
@@ -261,14 +261,14 @@ struct OperationState {
 
     /// The position of a lane's blocks in the bounce buffer; `begin` is their position in the
     /// program's buffer.
-    [[nodiscard]] std::size_t image_begin(const LaneState& lane, const schedule::Blocks& blocks,
-                                          std::size_t begin) const {
+    [[nodiscard]] std::size_t bounce_begin(const LaneState& lane, const schedule::Blocks& blocks,
+                                           std::size_t begin) const {
         const Partition& cut = partition(blocks.where);
         const auto slot = static_cast<std::size_t>(&lane - slots.data());
-        const std::size_t image = slot * (blocks.where == schedule::Buffer::output ? images.output : images.input);
-        if (cut.is_vector()) return image + begin - cut.vector_lane(lane.lane).begin;
-        if (holds_one_block(blocks.where)) return image;
-        return image + (lanes == 1 ? begin : blocks.first * images.stride);
+        const std::size_t slot_begin = slot * (blocks.where == schedule::Buffer::output ? bounce.output : bounce.input);
+        if (cut.is_vector()) return slot_begin + begin - cut.vector_lane(lane.lane).begin;
+        if (holds_one_block(blocks.where)) return slot_begin;
+        return slot_begin + (lanes == 1 ? begin : blocks.first * bounce.stride);
     }
 
     [[nodiscard]] StepExtent extents_of(const LaneState& lane, const schedule::Step& step) const {

@@ -2,8 +2,8 @@
 
 /// \file
 /// A transport's own collectives on device memory that its library can access (a CUDA-aware MPI),
-/// for transports that otherwise move device memory through the host (group/staged_lanes.hpp). Such
-/// a library knows no streams, so the host synchronises: a collective starts when the work on
+/// for transports that otherwise move device memory through the host (group/bounced_lanes.hpp).
+/// Such a library knows no streams, so the host synchronises: a collective starts when the work on
 /// `stream()` and on the streams that it waits for has finished, and all ranks have started it.
 /// Work that follows on a stream is enqueued when the collective is done.
 ///
@@ -90,7 +90,7 @@ public:
     /// has to wait for the library.
     [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
         if (operation.done) return true;
-        if (runs_[operation.number].stage != Stage::leaves) return false;
+        if (runs_[operation.number].phase != Phase::leaves) return false;
         transport.follow_puts(stream);
         return true;
     }
@@ -98,9 +98,9 @@ public:
     void end(const OperationState& operation) { runs_[operation.number] = {}; }
 
 private:
-    enum class Stage : std::uint8_t { follows, waits, comes, runs, leaves };
+    enum class Phase : std::uint8_t { follows, waits, comes, runs, leaves };
     struct Run {
-        Stage stage = Stage::follows;
+        Phase phase = Phase::follows;
         std::uint32_t mark = 0;
         WholePlaces places;
     };
@@ -109,25 +109,25 @@ private:
     bool advance(Transport& transport, const OperationState& operation, Run& run, May may_begin) {
         const std::uint32_t ticket = operation.own_ticket;
         const auto device = transport.on_its_device(); // the library uses the thread's current device
-        if (run.stage == Stage::follows) {
+        if (run.phase == Phase::follows) {
             if (!transport.passed(run.mark)) return false;
-            run.stage = Stage::waits;
+            run.phase = Phase::waits;
         }
-        if (run.stage == Stage::waits) {
+        if (run.phase == Phase::waits) {
             if (!transport.is_turn_of(ticket) || !may_begin()) return false;
             move(transport, run, run.places.entering);
-            run.stage = Stage::comes;
+            run.phase = Phase::comes;
         }
-        if (run.stage == Stage::comes) {
+        if (run.phase == Phase::comes) {
             if (run.places.entering.bytes != 0 && !transport.passed(run.mark)) return false;
-            run.stage = Stage::runs;
+            run.phase = Phase::runs;
             begin_own(transport, own_collective_of(operation), ticket, run.places);
         }
-        if (run.stage == Stage::runs) {
+        if (run.phase == Phase::runs) {
             if (!transport.own_done(ticket)) return false;
             if (run.places.leaving.bytes == 0) return true;
             move(transport, run, run.places.leaving);
-            run.stage = Stage::leaves;
+            run.phase = Phase::leaves;
         }
         return transport.passed(run.mark);
     }

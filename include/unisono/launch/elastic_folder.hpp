@@ -5,7 +5,7 @@
 
 #include "unisono/launch/environment.hpp"
 #include "unisono/launch/launcher_claims.hpp"
-#include "unisono/launch/meeting_file.hpp"
+#include "unisono/launch/rendezvous_file.hpp"
 #include "unisono/launch/socket.hpp"
 
 #include <cerrno>
@@ -27,19 +27,21 @@ public:
 namespace detail {
 
 /// The file in which the world's first rank writes its address: beside the file of the rendezvous.
-inline MeetingPoint admission_point(MeetingPoint meeting) {
-    meeting.job += ".elastic";
-    return meeting;
+inline RendezvousPoint admission_point(RendezvousPoint rendezvous) {
+    rendezvous.job += ".elastic";
+    return rendezvous;
 }
 
 /// A file that says that the training has ended, so that processes do not wait for it.
-inline std::string end_of_training_path(const MeetingPoint& admission) { return meeting_path(admission) + ".ended"; }
-inline void note_end_of_training(const MeetingPoint& admission) {
+inline std::string end_of_training_path(const RendezvousPoint& admission) {
+    return rendezvous_path(admission) + ".ended";
+}
+inline void note_end_of_training(const RendezvousPoint& admission) {
     const FileDescriptor file(
         ::open(end_of_training_path(admission).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
 }
 /// Errors: training_has_ended.
-inline void check_not_ended(const MeetingPoint& admission) {
+inline void check_not_ended(const RendezvousPoint& admission) {
     const std::string path = end_of_training_path(admission);
     if (::access(path.c_str(), F_OK) == 0)
         throw training_has_ended(ErrorCode::refused,
@@ -48,8 +50,8 @@ inline void check_not_ended(const MeetingPoint& admission) {
 
 /// A file that says that the process which unisono-run started as this number has become a rank of
 /// the world.
-inline std::string added_path(const MeetingPoint& admission, int number) {
-    return concat({meeting_path(admission), ".added.", number});
+inline std::string added_path(const RendezvousPoint& admission, int number) {
+    return concat({rendezvous_path(admission), ".added.", number});
 }
 /// Call it when this process has become a rank of a world. Does nothing unless unisono-run has
 /// started the process to be added.
@@ -82,7 +84,7 @@ public:
             path_ = made;
             own_ = true;
         } else { // files of an earlier job
-            ::unlink(meeting_path(point()).c_str());
+            ::unlink(rendezvous_path(point()).c_str());
             ::unlink(end_of_training_path(point()).c_str());
         }
     }
@@ -90,7 +92,7 @@ public:
     ElasticFolder& operator=(const ElasticFolder&) = delete;
     ~ElasticFolder() {
         if (!own_) return;
-        ::unlink(meeting_path(point()).c_str()); // the file of a first rank that was killed
+        ::unlink(rendezvous_path(point()).c_str()); // the file of a first rank that was killed
         ::unlink(end_of_training_path(point()).c_str());
         ::rmdir(path_.c_str());
     }
@@ -100,8 +102,8 @@ public:
     /// process listens there. (A rank that was killed leaves its file.)
     [[nodiscard]] bool has_world() const {
         try {
-            MeetingPoint desk = point();
-            if (!read_meeting_file(desk)) return false;
+            RendezvousPoint desk = point();
+            if (!read_rendezvous_file(desk)) return false;
             std::string why;
             const nanoseconds until = steady_now() + 200'000'000;
             for (const SocketAddress& address : resolve(desk.host, desk.port, why))
@@ -118,7 +120,7 @@ public:
     void end_training() const { note_end_of_training(point()); }
 
 private:
-    [[nodiscard]] MeetingPoint point() const { return admission_point({.folder = path_}); }
+    [[nodiscard]] RendezvousPoint point() const { return admission_point({.folder = path_}); }
 
     std::string path_;
     bool own_ = false;

@@ -224,7 +224,7 @@ UNISONO_DEFINITION void fork_ranks(int ranks, ForkedWork& work, const ForkOption
 
     Listener listener;
     if (work.connected) listener = listen_at(true, 0);
-    MeetingPoint point;
+    RendezvousPoint point;
     point.host = "127.0.0.1";
     point.port = listener.port;
     point.launcher_listens = true;

@@ -29,8 +29,8 @@
 /// Menu
 /// - identity.hpp: rank, world, local rank, ... from the variables of launchers, or from the
 ///   program.
-/// - meeting.hpp: the rendezvous point, from the same variables; rendezvous.hpp: the rendezvous
-///   there, which returns a ControlPlane.
+/// - rendezvous_environment.hpp: the rendezvous point, from the same variables; rendezvous.hpp:
+///   the rendezvous there, which returns a ControlPlane.
 /// - control_plane.hpp: the star that outlives the rendezvous. Its centre (hub.hpp) is a thread of
 ///   rank 0, or of a launcher, which then survives any rank. It is a thread so that it also answers
 ///   while its rank computes for minutes.

@@ -164,7 +164,7 @@ private:
             lose_start(rank, concat({options_.command.front(), ": ", errno_text(failed)}));
             return;
         } else if (enough) {
-            if (!hub_->complete()) return lose_before_meeting(end);
+            if (!hub_->complete()) return lose_before_rendezvous(end);
             say({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text(),
                  dismissed_[static_cast<std::size_t>(rank)] ? ", as SIGUSR2 asked; " : "; ", processes_.running(),
                  processes_.running() == 1 ? " rank continues" : " ranks continue"});
@@ -184,7 +184,7 @@ private:
         // write their state.
         const bool as_asked = asked_to_stop_ != 0 && end.signal == 0 && end.status == 128 + asked_to_stop_;
         if (!as_asked) report(end);
-        fail(lost_before_meeting_.value_or(end.exit_code()), true);
+        fail(lost_before_rendezvous_.value_or(end.exit_code()), true);
         if (!stopping_ && stop_at_ == never) stop_at_ = steady_now() + settle;
     }
 
@@ -197,9 +197,9 @@ private:
     }
     /// For an elastic job: there is no world yet that could continue without the rank. Ranks that
     /// wait for it get an error, and end. A rank that never takes part in the rendezvous continues.
-    void lose_before_meeting(const ProcessEnd& end) {
+    void lose_before_rendezvous(const ProcessEnd& end) {
         report(end);
-        if (!lost_before_meeting_) lost_before_meeting_ = end.exit_code();
+        if (!lost_before_rendezvous_) lost_before_rendezvous_ = end.exit_code();
         say({"rank ", end.index, " (pid ", processes_.pid(end.index), ") ", end.text(),
              " before all ranks had met; those that meet get an error"});
     }
@@ -401,7 +401,7 @@ private:
     nanoseconds wait_until_ = never; ///< when the ranks that still run are stopped
     int asked_to_stop_ = 0;          ///< the signal that asked to stop; 0: none
     nanoseconds asked_to_stop_at_ = 0;
-    std::optional<int> lost_before_meeting_; ///< the status of the first rank that was lost before the rendezvous
+    std::optional<int> lost_before_rendezvous_; ///< the status of the first rank that was lost before the rendezvous
     std::optional<int> status_;
     bool of_rank_ = false;                        ///< `status_` is the status of a rank
     std::vector<std::optional<ProcessEnd>> ends_; ///< the ends of the ranks that failed

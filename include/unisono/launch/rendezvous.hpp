@@ -6,7 +6,7 @@
 
 #include "unisono/launch/control_plane.hpp"
 #include "unisono/launch/identity.hpp"
-#include "unisono/launch/meeting.hpp"
+#include "unisono/launch/rendezvous_environment.hpp"
 #include "unisono/launch/rendezvous_options.hpp"
 
 UNISONO_NAMESPACE_BEGIN
@@ -18,7 +18,7 @@ UNISONO_NAMESPACE_BEGIN
 /// that never came; bad_input if ranks disagree about the world or two claim the same rank;
 /// peer_lost if a rank died meanwhile. On this rank alone: refused if rank 0 cannot listen, the
 /// file is not this user's, or the point has no secret; timeout if there is no answer.
-ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, const RendezvousOptions& options = {});
+ControlPlane rendezvous(const Identity& me, const RendezvousPoint& point, const RendezvousOptions& options = {});
 
 /// `rendezvous` with identity and point from the environment.
 ControlPlane rendezvous(const RendezvousOptions& options = {});
@@ -27,7 +27,7 @@ UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
 #include "unisono/launch/elastic_folder.hpp"
-#include "unisono/launch/meet.hpp"
+#include "unisono/launch/rendezvous_sides.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -37,14 +37,14 @@ UNISONO_NAMESPACE_END
 
 UNISONO_NAMESPACE_BEGIN
 
-UNISONO_DEFINITION ControlPlane rendezvous(const Identity& me, const MeetingPoint& point,
+UNISONO_DEFINITION ControlPlane rendezvous(const Identity& me, const RendezvousPoint& point,
                                            const RendezvousOptions& options) {
     detail::check_rendezvous(me, options);
     if (me.world == 1) return {};
     if (point.folder.empty() && point.token.is_none() && !options.trusted_network) {
         throw error(ErrorCode::refused,
-                    concat({"a meeting point at ", detail::place_of(point),
-                            " has no secret: give it MeetingPoint::token, or ", detail::how_to_give_a_secret}));
+                    concat({"a rendezvous point at ", detail::place_of(point),
+                            " has no secret: give it RendezvousPoint::token, or ", detail::how_to_give_a_secret}));
     }
 
     const nanoseconds deadline = deadline_after(steady_now(), options.timeout);
@@ -54,7 +54,7 @@ UNISONO_DEFINITION ControlPlane rendezvous(const Identity& me, const MeetingPoin
     const Environment environment = Environment::of_process();
     const std::chrono::nanoseconds notice_after = detail::notice_after(environment, options.notice_after);
     if (listens) own = detail::receive_ranks(me, point, claimant, notice_after);
-    ControlPlane met = detail::meet(me, options, deadline, std::move(own.hub), point, [&](std::string& why) {
+    ControlPlane met = detail::join_plane(me, options, deadline, std::move(own.hub), point, [&](std::string& why) {
         std::optional<detail::Entrance> entrance;
         detail::Search search(me, own.reached, claimant);
         if (listens) {
@@ -82,7 +82,7 @@ UNISONO_DEFINITION ControlPlane rendezvous(const RendezvousOptions& options) {
     const Identity me = identify(environment);
     if (me.world == 1) return {};
     if (options.trusted_network) environment.set("UNISONO_TRUSTED_NETWORK", "1");
-    return rendezvous(me, meeting_point(environment, me), options);
+    return rendezvous(me, rendezvous_point(environment, me), options);
 }
 
 UNISONO_NAMESPACE_END

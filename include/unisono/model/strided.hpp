@@ -131,8 +131,8 @@ bool elements_apart(const StridedTensor<T>& tensor) {
 /// Errors: bad_input (sizes and strides, or a parameter and its gradient, that do not match;
 /// overlapping elements of one tensor or of several).
 template <class M>
-class WithStrides : public detail::ImageOfModel<WithStrides<M>, M> {
-    using Frame = detail::ImageOfModel<WithStrides<M>, M>;
+class WithStrides : public detail::ConvertedModel<WithStrides<M>, M> {
+    using Frame = detail::ConvertedModel<WithStrides<M>, M>;
     friend Frame; // take, zero
     template <class Tensors>
     using element_of = typename std::remove_cvref_t<decltype(*std::begin(std::declval<Tensors&>()))>::Element;
@@ -140,7 +140,7 @@ class WithStrides : public detail::ImageOfModel<WithStrides<M>, M> {
 public:
     using Element = element_of<decltype(std::declval<M&>().parameter_tensors())>;
 
-    explicit WithStrides(M& model) : detail::ImageOfModel<WithStrides<M>, M>(model) {
+    explicit WithStrides(M& model) : detail::ConvertedModel<WithStrides<M>, M>(model) {
         for (const StridedTensor<Element>& one : model.parameter_tensors()) tensors_.push_back({one, {}, {}, {}});
         std::size_t at = 0;
         for (const StridedTensor<Element>& one : model.gradient_tensors()) {
@@ -156,7 +156,7 @@ public:
     }
 
     [[nodiscard]] std::span<const std::span<Element>> parameters() {
-        this->age_image();
+        this->age_copy();
         return parameter_spans_;
     }
     [[nodiscard]] std::span<const std::span<Element>> gradients() { return gradient_spans_; }

@@ -72,31 +72,31 @@ private:
 // ignore these calls.
 
 template <class M>
-void age_image(M& model) {
-    if constexpr (requires { model.age_image(); }) model.age_image();
-    else if constexpr (requires { model.wrapped(); }) age_image(model.wrapped());
+void age_copy(M& model) {
+    if constexpr (requires { model.age_copy(); }) model.age_copy();
+    else if constexpr (requires { model.wrapped(); }) age_copy(model.wrapped());
 }
 template <class M>
-void show_image(M& model) {
-    if constexpr (requires { model.show_image(); }) model.show_image();
-    else if constexpr (requires { model.wrapped(); }) show_image(model.wrapped());
+void write_copy(M& model) {
+    if constexpr (requires { model.write_copy(); }) model.write_copy();
+    else if constexpr (requires { model.wrapped(); }) write_copy(model.wrapped());
 }
 
 /// Its lifetime is a call of a trainer. At the start other code may have written parameters through
 /// a span, so the copy counts as out of date. At the end, also after an exception, the copy is
 /// current.
 template <class M>
-class ShowsImage {
+class WritesCopy {
 public:
-    explicit ShowsImage(M& model) : model_(&model), thrown_(std::uncaught_exceptions()) { age_image(model); }
-    ShowsImage(const ShowsImage&) = delete;
-    ShowsImage& operator=(const ShowsImage&) = delete;
-    ~ShowsImage() noexcept(false) {
+    explicit WritesCopy(M& model) : model_(&model), thrown_(std::uncaught_exceptions()) { age_copy(model); }
+    WritesCopy(const WritesCopy&) = delete;
+    WritesCopy& operator=(const WritesCopy&) = delete;
+    ~WritesCopy() noexcept(false) {
         if (std::uncaught_exceptions() == thrown_) {
-            show_image(*model_);
+            write_copy(*model_);
         } else {
             try {
-                show_image(*model_);
+                write_copy(*model_);
             } catch (...) { // the exception in flight is more informative
             }
         }
@@ -151,8 +151,8 @@ private:
 /// The base of a wrapper that has parameters and gradients of its own; the model's parameters are a
 /// converted copy of them. It writes the model's parameters before each call of the model. As soon
 /// as a gradient of the model is complete, it moves the gradient to the trainer's memory and zeroes
-/// it. A trainer writes the copy before each of its own calls returns (`show_image`), and tells
-/// when the copy is out of date (`age_image`); calls of the model write it again only then.
+/// it. A trainer writes the copy before each of its own calls returns (`write_copy`), and tells
+/// when the copy is out of date (`age_copy`); calls of the model write it again only then.
 /// `parameters()` of a wrapper gives write access, so it also marks the copy as out of date.
 ///
 /// `Wrapper` derives from this base. It has `refresh()`, which writes the model's parameters, and
@@ -160,11 +160,11 @@ private:
 /// `take(p)`, which adds the model's p-th gradient to the trainer's and zeroes the model's, and
 /// `zero(p)`, which only zeroes it. It calls `expect(parameters)` once.
 template <class Wrapper, class M>
-class ImageOfModel : public WrappedModel<M> {
+class ConvertedModel : public WrappedModel<M> {
 public:
-    explicit ImageOfModel(M& model) : WrappedModel<M>(model) {}
-    ImageOfModel(const ImageOfModel&) = delete;
-    ImageOfModel& operator=(const ImageOfModel&) = delete;
+    explicit ConvertedModel(M& model) : WrappedModel<M>(model) {}
+    ConvertedModel(const ConvertedModel&) = delete;
+    ConvertedModel& operator=(const ConvertedModel&) = delete;
 
     template <class Batch>
         requires requires(M& m, const Batch& batch, Pass& pass) {
@@ -195,16 +195,16 @@ public:
 
     /// Marks the model's copy as out of date: parameters may have changed since it was written.
     /// Called by trainers.
-    void age_image() {
+    void age_copy() {
         shown_ = false;
-        detail::age_image(this->wrapped());
+        detail::age_copy(this->wrapped());
     }
-    /// Writes the model's copy, and that of a wrapped model. They stay current until `age_image`.
+    /// Writes the model's copy, and that of a wrapped model. They stay current until `age_copy`.
     /// Called by trainers.
-    void show_image() {
+    void write_copy() {
         renew();
         shown_ = true;
-        detail::show_image(this->wrapped());
+        detail::write_copy(this->wrapped());
     }
 
 protected:
@@ -217,7 +217,7 @@ private:
             if (self().fresh()) return;
         }
         self().refresh();
-        detail::age_image(this->wrapped());
+        detail::age_copy(this->wrapped());
     }
     Wrapper& self() { return static_cast<Wrapper&>(*this); }
 

@@ -143,7 +143,7 @@ namespace detail {
 /// Blocks that a head passes between its subtree of heads and the root, those of its own host
 /// included.
 constexpr std::uint32_t passing_blocks(const Hosts& here) {
-    return here.blocks_of(static_cast<std::uint32_t>(here.host()), TreePlace{here.across()}.subtree());
+    return here.blocks_of(static_cast<std::uint32_t>(here.host()), TreePosition{here.across()}.subtree());
 }
 
 /// Rounds of the trees within and across hosts, in gather and scatter.

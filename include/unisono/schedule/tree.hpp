@@ -16,7 +16,7 @@ namespace schedule {
 namespace detail {
 
 /// A rank's position in the binomial tree.
-struct TreePlace {
+struct TreePosition {
     Shape shape;
 
     [[nodiscard]] constexpr std::uint32_t world() const { return world_of(shape); }
@@ -75,7 +75,7 @@ struct TreeBroadcast : ScheduleBase<Collective::broadcast> {
     }
 
 private:
-    [[nodiscard]] constexpr detail::TreePlace place() const { return {shape}; }
+    [[nodiscard]] constexpr detail::TreePosition place() const { return {shape}; }
 };
 UNISONO_CERTIFY(collective_schedule<TreeBroadcast>);
 
@@ -105,7 +105,7 @@ struct TreeReduce : ScheduleBase<Collective::reduce> {
     }
 
 private:
-    [[nodiscard]] constexpr detail::TreePlace place() const { return {shape}; }
+    [[nodiscard]] constexpr detail::TreePosition place() const { return {shape}; }
 };
 UNISONO_CERTIFY(collective_schedule<TreeReduce>);
 
@@ -143,7 +143,7 @@ struct TreeAllReduce : ScheduleBase<Collective::all_reduce> {
     }
 
 private:
-    [[nodiscard]] constexpr detail::TreePlace place() const { return {Shape{shape.world, shape.rank, 0}}; }
+    [[nodiscard]] constexpr detail::TreePosition place() const { return {Shape{shape.world, shape.rank, 0}}; }
 };
 UNISONO_CERTIFY(collective_schedule<TreeAllReduce>);
 
@@ -195,7 +195,7 @@ struct TreeGather : ScheduleBase<Collective::gather> {
     }
 
 private:
-    [[nodiscard]] constexpr detail::TreePlace place() const { return {shape}; }
+    [[nodiscard]] constexpr detail::TreePosition place() const { return {shape}; }
 };
 UNISONO_CERTIFY(collective_schedule<TreeGather>);
 
@@ -251,7 +251,7 @@ struct TreeScatter : ScheduleBase<Collective::scatter> {
     }
 
 private:
-    [[nodiscard]] constexpr detail::TreePlace place() const { return {shape}; }
+    [[nodiscard]] constexpr detail::TreePosition place() const { return {shape}; }
 };
 UNISONO_CERTIFY(collective_schedule<TreeScatter>);
 

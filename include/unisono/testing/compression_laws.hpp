@@ -76,7 +76,7 @@ template <compression_policy Policy>
 class CompressionWorld {
 public:
     CompressionWorld(const Policy& policy, const CompressionTrial& trial, int ranks, Violations& found)
-        : policy_(policy), trial_(trial), ranks_(ranks), found_(found), images_(static_cast<std::size_t>(ranks)) {
+        : policy_(policy), trial_(trial), ranks_(ranks), found_(found), results_(static_cast<std::size_t>(ranks)) {
         for (std::size_t at = 0, b = trial.counts.size(); b-- > 0; at += trial.counts[b])
             buckets_.insert(buckets_.begin(), {at, trial.counts[b]}); // the last elements are the first bucket
         count_ = buckets_.front().end();
@@ -131,12 +131,12 @@ private:
     template <class T>
     void same_bits(Group<InProcess>& world, const std::vector<T>& values, int update) {
         const auto rank = static_cast<std::size_t>(world.rank());
-        images_[rank].assign(values.begin(), values.end());
+        results_[rank].assign(values.begin(), values.end());
         barrier(world);
         for (std::size_t i = 0; i < count_; ++i)
-            if (images_[rank][i] != images_[0][i]) {
+            if (results_[rank][i] != results_[0][i]) {
                 add(concat({"update ", update, ": element ", i, " is ", values[i], " on rank ", world.rank(), " and ",
-                            images_[0][i], " on rank 0"}));
+                            results_[0][i], " on rank 0"}));
                 break;
             }
         barrier(world);
@@ -189,7 +189,7 @@ private:
     std::vector<Slice> buckets_;
     std::vector<ParameterMatrix> parameters_; ///< one per bucket, without a matrix's shape
     std::size_t count_ = 0;
-    std::vector<std::vector<double>> images_;
+    std::vector<std::vector<double>> results_;
     std::mutex mutex_;
 };
 

@@ -80,7 +80,7 @@ public:
     std::vector<T> operator()(const Policy& policy) {
         std::vector<T> parameters = values(count + 2 * margin, 1);
         OptimizerState<T> state = start<T>(policy, count + 2 * margin);
-        const std::vector<T> before = image(parameters, state);
+        const std::vector<T> before = all_values(parameters, state);
         for (unsigned number = 1; number <= updates; ++number) {
             std::vector<T> gradients = values(count + 2 * margin, 1 + number);
             if (prescaled)
@@ -94,7 +94,7 @@ public:
                 begin = end;
             }
         }
-        std::vector<T> after = image(parameters, state);
+        std::vector<T> after = all_values(parameters, state);
         const std::size_t row = count + 2 * margin;
         for (std::size_t i = 0; i < after.size(); ++i) {
             const bool outside = i % row < margin || i % row >= margin + count;
@@ -111,7 +111,7 @@ private:
         for (T& value : made) value = static_cast<T>(random.uniform() * 2 - 1);
         return made;
     }
-    static std::vector<T> image(const std::vector<T>& parameters, const OptimizerState<T>& state) {
+    static std::vector<T> all_values(const std::vector<T>& parameters, const OptimizerState<T>& state) {
         std::vector<T> all = parameters;
         for (std::size_t i = 0; i < state.size(); ++i)
             all.insert(all.end(), state.array(i).begin(), state.array(i).end());

@@ -89,7 +89,7 @@ template <reducer_policy<Group<InProcess>> Policy>
 class ReducerWorld {
 public:
     ReducerWorld(const Policy& policy, const ReducerTrial& trial, int ranks, Violations& found)
-        : policy_(policy), trial_(trial), ranks_(ranks), found_(found), images_(static_cast<std::size_t>(ranks)) {}
+        : policy_(policy), trial_(trial), ranks_(ranks), found_(found), results_(static_cast<std::size_t>(ranks)) {}
 
     void run() {
         try {
@@ -171,10 +171,10 @@ private:
         for (std::size_t i = 0; i < count; ++i)
             values[i] = static_cast<T>(1) / static_cast<T>(3 + 7 * rank + i) * (i % 2 == 0 ? T(1) : T(-1000));
         verbs.sum(world, std::span<T>(values)).wait();
-        images_[rank].resize(count * sizeof(T));
-        if (count != 0) std::memcpy(images_[rank].data(), values.data(), count * sizeof(T));
+        results_[rank].resize(count * sizeof(T));
+        if (count != 0) std::memcpy(results_[rank].data(), values.data(), count * sizeof(T));
         barrier(world);
-        if (rank != 0 && images_[rank] != images_[0])
+        if (rank != 0 && results_[rank] != results_[0])
             add(concat({"the sum of ", count, " elements has other bits on rank ", rank, " than on rank 0"}));
         barrier(world);
     }
@@ -234,7 +234,7 @@ private:
     const ReducerTrial& trial_;
     int ranks_;
     Violations& found_;
-    std::vector<std::vector<std::byte>> images_;
+    std::vector<std::vector<std::byte>> results_;
     std::mutex mutex_;
 };
 

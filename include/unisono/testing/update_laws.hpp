@@ -93,7 +93,7 @@ void train_update_law(TrainerType& trainer, int rank, std::uint64_t from, std::u
 }
 
 /// The continuation of a training after its first synchronisation.
-enum class AfterMeeting : std::uint8_t {
+enum class AfterSynchronisation : std::uint8_t {
     goes_on,
     is_made_anew, ///< a new trainer is restored from the run's `state()`
     goes_back,    ///< the same trainer makes some updates and is then restored
@@ -102,7 +102,7 @@ enum class AfterMeeting : std::uint8_t {
 /// Trains, synchronises, and continues to train.
 template <class Policy>
 std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTrial& trial,
-                                          AfterMeeting then = AfterMeeting::goes_on) {
+                                          AfterSynchronisation then = AfterSynchronisation::goes_on) {
     std::vector<UpdateLawFindings> found(static_cast<std::size_t>(trial.ranks));
     const auto train = [&](auto& world) {
         const int rank = world.rank();
@@ -113,53 +113,53 @@ std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTria
             trainer.emplace(world, model, policy, Sgd{.learning_rate = trial.learning_rate},
                             FiniteGuard{.action = OnOffence::skip});
         };
-        const auto meet = [&] {
+        const auto synchronise = [&] {
             trainer->synchronise();
             mine.weights.push_back(model.weights);
             if constexpr (requires { trainer->update_run().own(); }) mine.own.push_back(trainer->update_run().own());
         };
         make();
         train_update_law(*trainer, rank, 0, trial.updates);
-        meet();
-        if (then != AfterMeeting::goes_on) {
+        synchronise();
+        if (then != AfterSynchronisation::goes_on) {
             const auto weights = model.weights;
             const TrainingProgress progress = trainer->progress();
             std::vector<double> state;
-            std::uint64_t met = 0;
-            if constexpr (requires { trainer->update_run().restore(met); }) {
+            std::uint64_t synchronisations = 0;
+            if constexpr (requires { trainer->update_run().restore(synchronisations); }) {
                 auto& common = trainer->update_run().state();
-                met = trainer->update_run().met();
+                synchronisations = trainer->update_run().synchronisations();
                 if constexpr (requires { common.array(0); })
                     for (std::size_t a = 0; a < common.size(); ++a)
                         state.insert(state.end(), common.array(a).begin(), common.array(a).end());
             }
-            if (then == AfterMeeting::goes_back) {
+            if (then == AfterSynchronisation::goes_back) {
                 train_update_law(*trainer, rank, trial.updates, 2 * trial.updates - 1);
             } else {
                 trainer.reset();
                 make();
             }
             model.weights = weights;
-            if constexpr (requires { trainer->update_run().restore(met); }) {
+            if constexpr (requires { trainer->update_run().restore(synchronisations); }) {
                 auto& common = trainer->update_run().state();
                 std::size_t at = 0;
                 if constexpr (requires { common.array(0); })
                     for (std::size_t a = 0; a < common.size(); ++a)
                         for (double& value : common.array(a)) value = state[at++];
-                trainer->update_run().restore(met);
+                trainer->update_run().restore(synchronisations);
             }
             trainer->restore(progress);
         }
         train_update_law(*trainer, rank, trial.updates, 2 * trial.updates);
-        meet();
+        synchronise();
         const auto before = model.weights;
         trainer->step(std::array<double, 1>{std::numeric_limits<double>::infinity()});
-        bool met = false; // a synchronisation in this step: it moves parameters, and not the update
-        if constexpr (requires { trainer->update_run().own(); }) met = trainer->update_run().own() == 0;
-        mine.moved_by_skip = !met && model.weights != before;
+        bool synchronises = false; // a synchronisation in this step: it moves parameters, and not the update
+        if constexpr (requires { trainer->update_run().own(); }) synchronises = trainer->update_run().own() == 0;
+        mine.moved_by_skip = !synchronises && model.weights != before;
         trainer->synchronise();
         train_update_law(*trainer, rank, 2 * trial.updates, trial.most_updates);
-        meet();
+        synchronise();
     };
     run<InProcess>(trial.ranks, train, {.timeout = trial.timeout});
     return found;
@@ -223,8 +223,8 @@ void run_update_laws(const Policy& policy, const UpdateTrial& trial, Violations&
                     " within ", number_text(100 * trial.learned), in_lockstep ? " %" : " % of the mean"}));
     if constexpr (in_lockstep) {
         const auto again = try_update(policy, trial);
-        const auto anew = try_update(policy, trial, AfterMeeting::is_made_anew);
-        const auto back = try_update(policy, trial, AfterMeeting::goes_back);
+        const auto anew = try_update(policy, trial, AfterSynchronisation::is_made_anew);
+        const auto back = try_update(policy, trial, AfterSynchronisation::goes_back);
         for (std::size_t m = 0; m < first[0].weights.size(); ++m) {
             if (const auto other = difference(again[0].weights[m], first[0].weights[m]))
                 found.add(concat({"at synchronisation ", m + 1, " the next training holds ", other->found,

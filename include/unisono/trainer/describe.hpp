@@ -81,7 +81,7 @@ std::string session_text(const Session& session) {
     session.run().describe([&](std::string name, std::string text) { table.row({std::move(name), std::move(text)}); });
     table.row({"memory", concat({"parameters ", bytes_text(parameter_bytes), ", gradients ", bytes_text(gradient_bytes),
                                  ", optimizer ", bytes_text(exchange.state().bytes()), ", other ",
-                                 bytes_text(exchange.image_bytes() + session.run().bytes())})});
+                                 bytes_text(exchange.memory_bytes() + session.run().bytes())})});
     return concat({"trainer\n", table.text(2), "  ", exchange.flat().layout().describe()});
 }
 

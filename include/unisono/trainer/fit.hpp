@@ -281,7 +281,7 @@ public:
     }
     void restart(Epoch epoch, std::int64_t samples) override { loader_.restart(epoch, samples); }
     bool goes_on(const UpdateReport& report) override {
-        if constexpr (!std::is_same_v<OnUpdate, IgnoreUpdates>) show_image(session_.model());
+        if constexpr (!std::is_same_v<OnUpdate, IgnoreUpdates>) write_copy(session_.model());
         return detail::goes_on(on_update_, report);
     }
     bool stop() override { return stopping_.stop(session_.world()); }
@@ -343,7 +343,7 @@ FitReport fit(Session& session, Data& data, const FitOptions& options, TrainingP
         FitStepsOf steps(session, loader, observer, on_update, options);
         loop.run(steps, rounds, session.exchange().applied());
     }
-    session.meet();
+    session.synchronise();
     session.run().end_fit(position, loop.report);
     broadcast_buffers(world, session.model());
     loop.report.position = position;

@@ -163,7 +163,7 @@ private:
             at += one.size();
         });
         if (known) {
-            const detail::ShowsImage shows(*model_); // also the model's 16-bit copy, if it has one
+            const detail::WritesCopy shows(*model_); // also the model's 16-bit copy, if it has one
             return;
         }
         x_.clear(); // no result is valid until the evaluation is complete

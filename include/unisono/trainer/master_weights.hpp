@@ -36,7 +36,7 @@ namespace detail {
 /// parameters and gradients, and those of the floats, which are in the same kind of memory.
 /// `Wrapper` derives from it.
 template <class Wrapper, class M>
-class MasterWeightsBase : public ImageOfModel<Wrapper, M> {
+class MasterWeightsBase : public ConvertedModel<Wrapper, M> {
 public:
     using Low = parameter_element_t<M>;
     static_assert(sizeof(Low) == 2,
@@ -47,7 +47,7 @@ protected:
     using Floats = std::conditional_t<model_on_device<M>, DeviceSpan<float>, std::span<float>>;
 
     /// \throws error bad_input: spans that do not match, or share memory
-    explicit MasterWeightsBase(M& model) : ImageOfModel<Wrapper, M>(model) {
+    explicit MasterWeightsBase(M& model) : ConvertedModel<Wrapper, M>(model) {
         for_each_span(model.parameters(), [&](auto one) {
             low_.push_back({one.data(), one.size()});
             count_ += one.size();
@@ -110,7 +110,7 @@ template <model M>
     requires(!model_on_device<M>)
 class MasterWeights<M> : public detail::MasterWeightsBase<MasterWeights<M>, M> {
     using Base = detail::MasterWeightsBase<MasterWeights<M>, M>;
-    using Frame = detail::ImageOfModel<MasterWeights<M>, M>;
+    using Frame = detail::ConvertedModel<MasterWeights<M>, M>;
     friend Frame; // take, zero
 public:
     explicit MasterWeights(M& model) : Base(model), weights_(count_), gradients_(count_) {
@@ -122,7 +122,7 @@ public:
     }
 
     [[nodiscard]] std::span<const std::span<float>> parameters() {
-        this->age_image();
+        this->age_copy();
         return weight_spans_;
     }
     [[nodiscard]] std::span<const std::span<float>> gradients() { return gradient_spans_; }

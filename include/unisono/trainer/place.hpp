@@ -32,7 +32,7 @@
 #include "unisono/guard/guard.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/optimizer/optimizer.hpp"
-#include "unisono/trainer/device/weight_image.hpp"
+#include "unisono/trainer/device/low_weights.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -53,7 +53,7 @@ template <class World>
 class HostPlace {
 public:
     static constexpr bool on_device = false;
-    static constexpr bool has_image = false;
+    static constexpr bool has_low_weights = false;
     template <class T>
     static constexpr std::size_t chunk =
         16384 / sizeof(T); ///< elements that stay in the first-level cache between passes
@@ -162,7 +162,7 @@ private:
     World* world_;
 };
 
-template <class World, class Image = NoWeightImage>
+template <class World, class Low = NoLowWeights>
 class DevicePlace; // device/place.hpp
 
 template <class World, class Model>
@@ -171,7 +171,7 @@ struct PlaceFor {
 };
 template <class World, trained_on_device Model>
 struct PlaceFor<World, Model> {
-    using type = DevicePlace<World, typename WeightImageOf<Model>::type>;
+    using type = DevicePlace<World, typename LowWeightsOf<Model>::type>;
 };
 
 } // namespace detail

@@ -100,6 +100,10 @@ public:
         "unisono::Trainer: the update policy lacks what update/update.hpp asks of one: start(training) returns a run, "
         "for instance one that derives from UpdateRun");
     using Run = decltype(std::declval<const Update&>().start(std::declval<Exchanges&>()));
+    static_assert(
+        !requires(Run& run) { run.meet(); },
+        "unisono::Trainer: found an update whose run has `meet`. Required: `synchronise`. Why: the trainer calls "
+        "no `meet`, so ranks would never hold the same parameters");
     static_assert(Update::agrees || !Run::agrees() || std::is_same_v<Run, UpdateRun<Exchanges>>,
                   "unisono::Trainer: found an update that does not declare `agrees`, with a run that does. Required: a "
                   "run that derives from LocalRun (update/local.hpp). Why: the trainer asks the run whether ranks "
@@ -108,7 +112,7 @@ public:
     Session(World& world, Model& model, Policies policies)
         : world_(&world), model_(&model), policies_(std::move(policies)) {
         telling_all(world, "Trainer", [&] {
-            const ShowsImage shows(model);
+            const WritesCopy shows(model);
             if (world.size() < 1) refuse_input("Trainer: this rank is in no group");
             policies_.optimizer.check();
             tracer_.begin(policies_.trace);
@@ -134,12 +138,12 @@ public:
             else broadcast_parameters(world, exchange_->flat(), exchange_->place());
             broadcast_buffers(world, model);
             run_.reset(new Run(policies_.update.start(*exchange_)));
-            age_image(model);
+            age_copy(model);
         });
     }
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
-    ~Session() { age_image(*model_); }
+    ~Session() { age_copy(*model_); }
 
     [[nodiscard]] World& world() const { return *world_; }
     [[nodiscard]] Model& model() const { return *model_; }
@@ -173,17 +177,17 @@ public:
     }
 
     /// Synchronises ranks that update on their own. Collective.
-    void meet() {
+    void synchronise() {
         if (run_->agrees()) return;
-        age_image(*model_);
+        age_copy(*model_);
         [[maybe_unused]] const auto span = tracer_.span(Activity::exchange, exchange_->applied());
-        run_->meet();
+        run_->synchronise();
     }
 
     /// Called before collective work that is no synchronisation. Servers serve in it until all
     /// workers have called it.
     void assemble() {
-        if (workers() < world_->size()) meet();
+        if (workers() < world_->size()) synchronise();
     }
 
     /// The update's run, which has its own state.
@@ -206,7 +210,7 @@ public:
             [[maybe_unused]] const auto span = tracer_.span(what, number);
             return verb();
         };
-        age_image(*model_);
+        age_copy(*model_);
         point.update = number;
         const double rate = policies_.learning_rate.rate(policies_.optimizer.learning_rate, point);
         if (!(rate >= 0) || !detail::finite_value(rate))
@@ -228,7 +232,7 @@ public:
             verdict = run_->discard(verdict);
         }
 
-        if (alone && run_->after(verdict)) meet();
+        if (alone && run_->after(verdict)) synchronise();
         return report_of(verdict, alone, loss_scale, epoch);
     }
 

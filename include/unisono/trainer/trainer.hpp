@@ -158,7 +158,7 @@ public:
     /// (update/served.hpp) serves in this call until all workers have come; its `step` does
     /// nothing.
     void synchronise() {
-        calling("synchronise", [&] { session_.meet(); });
+        calling("synchronise", [&] { session_.synchronise(); });
     }
 
     /// Feeds metrics with each sample of a data set exactly once over all ranks, and merges them.
@@ -310,8 +310,8 @@ public:
     void restore(const TrainingProgress& saved) {
         if (in_fit_) detail::refuse_in_fit("restore");
         session_.exchange().restore_applied((progress_ = saved).updates);
-        detail::age_image(session_.model()); // before the parameters are restored
-        detail::show_image(session_.model());
+        detail::age_copy(session_.model()); // before the parameters are restored
+        detail::write_copy(session_.model());
     }
     [[nodiscard]] const Policies& policies() const { return session_.policies(); }
     [[nodiscard]] World& world() const { return session_.world(); }
@@ -394,7 +394,7 @@ private:
     auto calling(std::string_view name, Body&& body) -> decltype(body()) {
         return detail::telling_all(world(), name, [&] {
             check_memory();
-            const detail::ShowsImage shows(session_.model());
+            const detail::WritesCopy shows(session_.model());
             return body();
         });
     }
@@ -409,7 +409,7 @@ private:
 
     template <class Data>
     SamplerShape evaluation_shape(Data& data, const EvaluateOptions& options, const char* who) {
-        session_.meet();
+        session_.synchronise();
         const auto hosting = session_.run().evaluation_hosting(policies().hosting, ReplicasOfRanks{});
         const SamplerShape shape =
             detail::evaluation_shape(world(), hosting, static_cast<std::size_t>(data.size()), options, who);

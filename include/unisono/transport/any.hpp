@@ -80,8 +80,8 @@ public:
 
     [[nodiscard]] virtual bool reaches(const void* data, std::size_t bytes) const = 0;
     [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
-    [[nodiscard]] virtual std::byte* stage(std::size_t bytes) = 0;
-    virtual void unstage(const std::byte* block) noexcept = 0;
+    [[nodiscard]] virtual std::byte* allocate_bounce(std::size_t bytes) = 0;
+    virtual void release_bounce(const std::byte* block) noexcept = 0;
 
     [[nodiscard]] virtual bool has_left(int peer) const = 0;
     [[nodiscard]] virtual bool has_died(int peer) = 0;
@@ -132,19 +132,19 @@ public:
     void end_touching() override { endpoint_.end_touching(); }
 
     [[nodiscard]] bool reaches([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) const override {
-        if constexpr (stages_memory<Transport>) return endpoint_.reaches(data, bytes);
+        if constexpr (bounces_memory<Transport>) return endpoint_.reaches(data, bytes);
         else return true;
     }
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
         if constexpr (allocates<Transport>) return endpoint_.allocate(bytes);
         else return memory_for_rank(endpoint_.rank(), bytes);
     }
-    [[nodiscard]] std::byte* stage([[maybe_unused]] std::size_t bytes) override {
-        if constexpr (stages_memory<Transport>) return endpoint_.stage(bytes);
+    [[nodiscard]] std::byte* allocate_bounce([[maybe_unused]] std::size_t bytes) override {
+        if constexpr (bounces_memory<Transport>) return endpoint_.allocate_bounce(bytes);
         else return nullptr; // never called: the transport reaches all memory
     }
-    void unstage([[maybe_unused]] const std::byte* block) noexcept override {
-        if constexpr (stages_memory<Transport>) endpoint_.unstage(block);
+    void release_bounce([[maybe_unused]] const std::byte* block) noexcept override {
+        if constexpr (bounces_memory<Transport>) endpoint_.release_bounce(block);
     }
 
     [[nodiscard]] bool has_left(int peer) const override { return endpoint_.has_left(peer); }
@@ -247,7 +247,7 @@ class AnyTransport {
 public:
     static constexpr std::string_view name = "any";
     static constexpr bool maps_peers = true;
-    static constexpr bool stages = true; ///< if the transport that it holds does
+    static constexpr bool bounces = true; ///< if the transport that it holds does
     using World = AnyWorld;
 
     AnyTransport() : AnyTransport(InProcess()) {}
@@ -299,8 +299,8 @@ public:
 
     [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const { return endpoint_->reaches(data, bytes); }
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return endpoint_->allocate(bytes); }
-    [[nodiscard]] std::byte* stage(std::size_t bytes) { return endpoint_->stage(bytes); }
-    void unstage(const std::byte* block) noexcept { endpoint_->unstage(block); }
+    [[nodiscard]] std::byte* allocate_bounce(std::size_t bytes) { return endpoint_->allocate_bounce(bytes); }
+    void release_bounce(const std::byte* block) noexcept { endpoint_->release_bounce(block); }
 
     [[nodiscard]] bool has_left(int peer) const { return endpoint_->has_left(peer); }
     [[nodiscard]] bool has_died(int peer) { return endpoint_->has_died(peer); }

@@ -8,7 +8,7 @@
 ///
 /// It is a wrapper, not an option of each transport, since no transport needs to know devices.
 /// Device data pass through pinned host memory in chunks, which follow one another as lanes of the
-/// host's schedules (group/staged_lanes.hpp). Everything else is the network's own. One exception:
+/// host's schedules (group/bounced_lanes.hpp). Everything else is the network's own. One exception:
 /// MPI's own collectives get device memory itself, if the MPI of every rank accepts it
 /// (group/whole_runs.hpp, mpi/device.hpp).
 
@@ -43,7 +43,7 @@ class Cuda : public Network {
 public:
     static constexpr std::string_view name = "cuda";
     static constexpr bool streams = true;      ///< see transport/stream_call.hpp
-    static constexpr bool through_host = true; ///< see group/staged_lanes.hpp
+    static constexpr bool through_host = true; ///< see group/bounced_lanes.hpp
     using Options = CudaOptions<Network>;
 
     /// A rank of a world of threads, on the device with its number modulo the number of devices.
@@ -130,7 +130,8 @@ public:
         if (other != stream()) copies_->wait_for(static_cast<cudaStream_t>(other));
     }
 
-    // --- copies: see group/staged_lanes.hpp ------------------------------------------------------
+    // --- copies: see group/bounced_lanes.hpp
+    // ------------------------------------------------------
 
     [[nodiscard]] detail::PinnedBlock take_block(std::size_t bytes) { return copies_->take_block(bytes); }
     void give_block(const detail::PinnedBlock& block) { copies_->give_block(block); }
@@ -144,7 +145,7 @@ public:
     [[nodiscard]] bool reached(detail::CudaCopies::Awaited& awaited) { return copies_->reached(awaited); }
     void note(const Fault& fault) { copies_->note(fault); }
 
-    // --- direct transfers from and to the device: see group/staged_lanes.hpp ---
+    // --- direct transfers from and to the device: see group/bounced_lanes.hpp ---
 
     /// True if large data that are not combined are transferred directly: see
     /// CudaOptions::transfers.

@@ -36,7 +36,7 @@ UNISONO_NAMESPACE_BEGIN
 class SharedMemory : public detail::MemoryEndpoint<detail::SharedMemoryWorld> {
 public:
     static constexpr std::string_view name = "shared_memory";
-    static constexpr bool stages = true; ///< memory that peers do not see must be copied
+    static constexpr bool bounces = true; ///< memory that peers do not see must be copied
     using World = detail::SharedMemoryWorld;
 
     SharedMemory();
@@ -49,8 +49,8 @@ public:
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes);
 
     /// Memory that peers see, for one operation.
-    [[nodiscard]] std::byte* stage(std::size_t bytes) { return world().allocate(rank(), bytes); }
-    void unstage(const std::byte* block) noexcept { world().release(rank(), block); }
+    [[nodiscard]] std::byte* allocate_bounce(std::size_t bytes) { return world().allocate(rank(), bytes); }
+    void release_bounce(const std::byte* block) noexcept { world().release(rank(), block); }
 
     /// The number of bytes of this rank's arena that are in use now.
     [[nodiscard]] std::size_t arena_taken() const { return world().arena(rank()).taken(); }

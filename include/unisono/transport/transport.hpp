@@ -33,7 +33,8 @@
 /// | capability        | what the group does with it                                              |
 /// |-------------------|--------------------------------------------------------------------------|
 /// | `maps_peers`      | reads and writes peers' buffers: schedules of mapped steps               |
-/// | `stages_memory`   | copies data that peers do not see to memory that they see                |
+/// | `bounces_memory`   | copies data that peers do not see to memory that they see
+/// |
 /// | `allocates`       | gives programs memory that moves without a copy                          |
 /// | `wakes_peers`     | wakes ranks that sleep until this one has written                        |
 /// | `gives_boards`    | makes new groups on a limited number of boards                           |
@@ -185,12 +186,12 @@ concept reaches_memory = transport<T> && requires(const T& c, const void* data, 
     { c.reaches(data, bytes) } -> std::same_as<bool>;
 };
 
-/// Peers see memory that the transport `reaches`, and no other; `stage` allocates such memory for
-/// one operation.
+/// Peers see memory that the transport `reaches`, and no other; `allocate_bounce` allocates such
+/// memory for one operation.
 template <class T>
-concept stages_memory = reaches_memory<T> && T::stages && requires(T& t, std::size_t bytes, const std::byte* block) {
-    { t.stage(bytes) } -> std::same_as<std::byte*>;
-    t.unstage(block);
+concept bounces_memory = reaches_memory<T> && T::bounces && requires(T& t, std::size_t bytes, const std::byte* block) {
+    { t.allocate_bounce(bytes) } -> std::same_as<std::byte*>;
+    t.release_bounce(block);
 };
 
 /// A rank sleeps in `idle` until a peer wakes it. The group calls `one_sleeps()` after each write
@@ -338,14 +339,14 @@ inline constexpr std::size_t chunk_bytes<T> = T::chunk_bytes;
 /// without a message.
 template <class T>
 inline constexpr bool whole_capabilities = [] {
-    constexpr bool stages = requires { requires T::stages; };
+    constexpr bool bounces = requires { requires T::bounces; };
     constexpr bool virtual_time = requires { requires T::virtual_time; };
     constexpr bool sleeps = requires(const T& c) { c.one_sleeps(); };
     constexpr bool boards = requires(T& t) { t.offer_board(); };
     constexpr bool messages = requires(const T& c) { c.awaits(0); };
     constexpr bool waits = requires(T& t) { t.waits_no_more(); };
     constexpr bool lands = requires { T::lands_from; };
-    return (maps_peers<T> || !T::maps_peers) && (announces<T> || !T::maps_peers) && (stages_memory<T> || !stages) &&
+    return (maps_peers<T> || !T::maps_peers) && (announces<T> || !T::maps_peers) && (bounces_memory<T> || !bounces) &&
            (wakes_peers<T> || !sleeps) && (gives_boards<T> || !boards) && (sees_messages<T> || !messages) &&
            (has_virtual_time<T> || !virtual_time) && (reports_waits<T> || !waits) && (lands_messages<T> || !lands);
 }();

@@ -65,24 +65,25 @@ public:
     [[nodiscard]] bool after(Verdict) { return this->count_update() >= policy_.steps; }
 
     /// Does nothing if no rank has made an update of its own since the last synchronisation.
-    void meet() {
-        if (!this->begin_meeting() || (!has_outer && world().size() == 1)) return;
-        make_image();
+    void synchronise() {
+        if (!this->begin_synchronisation() || (!has_outer && world().size() == 1)) return;
+        allocate_sum();
         if constexpr (compresses) {
-            if (this->met() == 0) this->training().wire().forget(); // drops the remainder of the warm-up's gradients
+            if (this->synchronisations() == 0)
+                this->training().wire().forget(); // drops the remainder of the warm-up's gradients
         }
         for (std::size_t b = 0; b < flat().layout().buckets().size(); ++b) {
             const Slice& bucket = flat().bucket(b);
             flat().visit(bucket, [&](const auto& one) { set_out(one); });
             if (world().size() == 1) continue;
             if constexpr (compresses)
-                this->training().wire().begin(b, image_.data() + bucket.first, this->training().run());
-            else sums_.push_back(this->training().start_sum(image_.data() + bucket.first, bucket.count));
+                this->training().wire().begin(b, sum_memory_.data() + bucket.first, this->training().run());
+            else sums_.push_back(this->training().start_sum(sum_memory_.data() + bucket.first, bucket.count));
         }
         if constexpr (compresses) this->training().wire().finish();
         for (Operation& sum : sums_) sum.wait();
         sums_.clear();
-        this->count_meeting();
+        this->count_synchronisation();
         all([&](const auto& one) { arrive(one); });
     }
 
@@ -93,15 +94,17 @@ public:
         }
         return state_;
     }
-    void restore(std::uint64_t met) {
-        Base::restore(met);
+    void restore(std::uint64_t synchronisations) {
+        Base::restore(synchronisations);
         place().settle();
         common_ = typename Place::template OwnArray<T>();
     }
 
     /// Bytes of the copies of the parameters, which are made when they are first needed, and of the
     /// outer optimizer's state.
-    [[nodiscard]] std::size_t bytes() const { return (image_.size() + common_.size()) * sizeof(T) + state_.bytes(); }
+    [[nodiscard]] std::size_t bytes() const {
+        return (sum_memory_.size() + common_.size()) * sizeof(T) + state_.bytes();
+    }
 
 protected:
     [[nodiscard]] World& world() const { return this->training().world(); }
@@ -109,10 +112,10 @@ protected:
     [[nodiscard]] const Place& place() const { return this->training().place(); }
     [[nodiscard]] const Policy& policy() const { return policy_; }
     [[nodiscard]] const auto& common() const { return common_; }
-    [[nodiscard]] T* image() { return image_.data(); }
+    [[nodiscard]] T* sum() { return sum_memory_.data(); }
 
-    void make_image() {
-        if (image_.empty()) image_ = place().template allocate<T>(flat().count());
+    void allocate_sum() {
+        if (sum_memory_.empty()) sum_memory_ = place().template allocate<T>(flat().count());
     }
     template <class Visit>
     void all(Visit visit) const {
@@ -122,13 +125,13 @@ protected:
     /// its own.
     template <class Stretch>
     void set_out(const Stretch& one) {
-        T* const image = image_.data() + one.flat;
+        T* const sum = sum_memory_.data() + one.flat;
         if constexpr (has_common) {
-            place().arithmetic().apply(Difference<T>{}, std::span<T>(image, one.count),
+            place().arithmetic().apply(Difference<T>{}, std::span<T>(sum, one.count),
                                        std::span<const T>(common_.data() + one.flat, one.count),
                                        std::span<const T>(one.parameters, one.count));
         } else {
-            copy(image, one.parameters, one.count);
+            copy(sum, one.parameters, one.count);
         }
     }
     /// Makes the outer optimizer's step on the common parameters, with the mean of the ranks'
@@ -136,7 +139,7 @@ protected:
     template <class Stretch>
     void step_outside(const Stretch& one, std::uint64_t number) {
         place().update_other(policy_.outer, state_.slice(one.flat, one.count), common_.data() + one.flat,
-                             image_.data() + one.flat,
+                             sum_memory_.data() + one.flat,
                              OptimizerStep{policy_.outer.learning_rate, number, 1.0 / world().size()});
     }
     void copy(T* to, const T* from, std::size_t count) const {
@@ -147,18 +150,18 @@ private:
     template <class Stretch>
     void arrive(const Stretch& one) {
         const auto& on = place().arithmetic();
-        const std::span<T> image(image_.data() + one.flat, one.count);
-        if constexpr (has_outer) step_outside(one, this->met());
-        else on.divide(image, world().size());
+        const std::span<T> sum(sum_memory_.data() + one.flat, one.count);
+        if constexpr (has_outer) step_outside(one, this->synchronisations());
+        else on.divide(sum, world().size());
         if constexpr (has_common && !has_outer)
-            on.apply(Subtract<T>{}, std::span<T>(common_.data() + one.flat, one.count), std::span<const T>(image));
+            on.apply(Subtract<T>{}, std::span<T>(common_.data() + one.flat, one.count), std::span<const T>(sum));
         if constexpr (has_common) copy(one.parameters, common_.data() + one.flat, one.count);
-        else copy(one.parameters, image.data(), one.count);
+        else copy(one.parameters, sum.data(), one.count);
         place().follow(one.parameters, one.count);
     }
 
     Policy policy_;
-    typename Place::template Array<T> image_;
+    typename Place::template Array<T> sum_memory_;
     typename Place::template OwnArray<T> common_; ///< the parameters after the last synchronisation
     typename Place::template State<T> state_;     ///< state of the outer optimizer
     std::vector<Operation> sums_;

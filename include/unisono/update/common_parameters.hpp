@@ -76,9 +76,9 @@ public:
     }
 
     /// Waits for all ranks; then all read the same parameters. Collective.
-    void meet() {
-        static_cast<void>(this->begin_meeting());
-        this->count_meeting();
+    void synchronise() {
+        static_cast<void>(this->begin_synchronisation());
+        this->count_synchronisation();
         if (!common_) return;
         common_->counter_of(world_->rank()).store(none, std::memory_order_relaxed); // no rank is ahead of this one
         barrier(*world_);
@@ -86,14 +86,14 @@ public:
         version_ = number();
         clock_ = 0;
         common_->counter_of(world_->rank()).store(0, std::memory_order_relaxed);
-        count_.meet(
+        count_.synchronise(
             0, [&](auto& sums) { all_reduce(*world_, sums, Few<Sum>{}); },
             [&](auto& most) { all_reduce(*world_, most, Few<Max>{}); }); // no rank continues before all have read
     }
 
     /// Takes the parameters, which are the same on all ranks, as the common ones. Collective.
-    void restore(std::uint64_t met) {
-        Base::restore(met);
+    void restore(std::uint64_t synchronisations) {
+        Base::restore(synchronisations);
         count_.forget();
         if (!common_) return;
         barrier(*world_); // no rank reads or adds after this

@@ -43,35 +43,35 @@ public:
     /// 0.
     [[nodiscard]] std::uint64_t own() const { return own_; }
     /// Number of synchronisations so far.
-    [[nodiscard]] std::uint64_t met() const { return met_; }
+    [[nodiscard]] std::uint64_t synchronisations() const { return synchronisations_; }
     /// The common state beside the parameters: arrays that are the same on all ranks, with the
     /// interface of OptimizerState.
     [[nodiscard]] static detail::NoState& state() {
         static detail::NoState none;
         return none;
     }
-    /// Restores a run after `met` synchronisations. All ranks hold the same parameters and the same
-    /// `state()`, which the caller has written before.
-    void restore(std::uint64_t met) {
+    /// Restores a run after `synchronisations` of them. All ranks hold the same parameters and the
+    /// same `state()`, which the caller has written before.
+    void restore(std::uint64_t synchronisations) {
         own_ = 0;
-        met_ = met;
+        synchronisations_ = synchronisations;
     }
 
 protected:
     std::uint64_t count_update() { return ++own_; }
     /// True if a synchronisation has work to do: a rank has made an update since the last one.
-    [[nodiscard]] bool begin_meeting() {
+    [[nodiscard]] bool begin_synchronisation() {
         const bool some = own_ != 0;
         own_ = 0;
         return some;
     }
-    void count_meeting() { ++met_; }
-    void set_met(std::uint64_t met) { met_ = met; }
+    void count_synchronisation() { ++synchronisations_; }
+    void set_synchronisations(std::uint64_t synchronisations) { synchronisations_ = synchronisations; }
 
 private:
     std::uint64_t warm_up_;
     std::uint64_t own_ = 0;
-    std::uint64_t met_ = 0;
+    std::uint64_t synchronisations_ = 0;
 };
 
 UNISONO_NAMESPACE_END

@@ -55,7 +55,7 @@ public:
         for (std::size_t w = 0; w < clients_.size(); ++w) {
             Client& client = clients_[w];
             client.clock = 0;
-            client.met = client.waits = client.gradient_comes = false;
+            client.synchronises = client.waits = client.gradient_comes = false;
             client.version = version();
             client.round = round_;
             if constexpr (compensates) copy_parameters(client.read.data());
@@ -66,8 +66,8 @@ public:
             next = (w + 1) % clients_.size();
             if (!heard(w, timeout)) continue; // a gradient follows
             Client& client = clients_[w];
-            if (client.push.kind == PushKind::meets) {
-                client.met = true;
+            if (client.push.kind == PushKind::synchronises) {
+                client.synchronises = true;
                 --left;
             } else {
                 ++client.clock;
@@ -98,7 +98,7 @@ private:
         std::uint64_t version = 0; ///< the number of updates that the read parameters contain
         std::uint64_t round = 0;   ///< the round in which the worker read its parameters, if pushes are taken together
         std::uint64_t clock = 0;   ///< pushes of this worker since the last synchronisation
-        bool met = false;          ///< the worker has reached a synchronisation
+        bool synchronises = false; ///< the worker has reached a synchronisation
         bool waits = false;        ///< the worker waits for an answer
         bool gradient_comes = false; ///< the next message is a gradient, not a header
         Operation sent_head = {}, sent = {};
@@ -163,7 +163,7 @@ private:
     void take_if_enough() {
         std::size_t at_work = 0, waiting = 0, backups = 0;
         for (const Client& client : clients_) {
-            at_work += client.met ? 0 : 1;
+            at_work += client.synchronises ? 0 : 1;
             waiting += client.waits ? 1 : 0;
         }
         if constexpr (requires { policy_.backups; }) backups = static_cast<std::size_t>(policy_.backups);
@@ -235,7 +235,7 @@ private:
     [[nodiscard]] std::uint64_t slowest() const {
         std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
         for (const Client& client : clients_)
-            if (!client.met) least = std::min(least, client.clock);
+            if (!client.synchronises) least = std::min(least, client.clock);
         return least;
     }
     /// Answers the workers that may continue, in rank order.

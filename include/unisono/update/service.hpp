@@ -63,7 +63,7 @@ public:
             for (const Slice& slice : link.slices) link.count += slice.count;
             at += link.count;
         }
-        image_ = world_->template allocate<T>(at);
+        values_ = world_->template allocate<T>(at);
     }
 
     [[nodiscard]] int workers() const { return workers_; }
@@ -116,20 +116,20 @@ public:
 
     /// A worker tells the servers that it has arrived; a server serves until all workers have
     /// arrived. Then all ranks hold the same parameters. Collective.
-    void meet() {
+    void synchronise() {
         if (lone()) return;
         auto& training = this->training();
         if (serves()) {
             server_->serve(world_->timeout());
         } else {
-            say(PushKind::meets);
+            say(PushKind::synchronises);
             for (Link& link : links_) link.sent.wait(world_->timeout());
         }
         for (const auto& extent : training.extents().all())
             training.flat().visit_by_parameter(extent.slice, [&](std::size_t, const auto& one) {
                 broadcast(*world_, std::span<T>(one.parameters, one.count), extent.owner);
             });
-        const double updates = count_.meet(
+        const double updates = count_.synchronise(
             static_cast<double>(serves() ? training.applied() : 0),
             [&](auto& sums) { all_reduce(*world_, sums, Few<Sum>{}); },
             [&](auto& most) { all_reduce(*world_, most, Few<Max>{}); });
@@ -138,14 +138,14 @@ public:
     }
 
     /// Bytes of the messages' memory, and on servers of the waiting pushes.
-    [[nodiscard]] std::size_t bytes() const { return image_.size() * sizeof(T) + (server_ ? server_->bytes() : 0); }
+    [[nodiscard]] std::size_t bytes() const { return values_.size() * sizeof(T) + (server_ ? server_->bytes() : 0); }
 
 private:
     /// The state of this worker's exchange with one server.
     struct Link {
         int server = 0;
         List<Slice> slices = {};
-        std::size_t first = 0; ///< offset in `image_`
+        std::size_t first = 0; ///< offset in `values_`
         std::size_t count = 0;
         PushHead head = {};
         AnswerHead answer = {};
@@ -160,7 +160,7 @@ private:
     /// Calls visit(stretch, its offset in the message) for all elements that a server owns.
     template <class Visit>
     void visit(const Link& link, Visit visit) {
-        T* at = image_.data() + link.first;
+        T* at = values_.data() + link.first;
         for (const Slice& slice : link.slices)
             this->training().flat().visit(slice, [&](const auto& one) {
                 visit(one, at);
@@ -183,7 +183,7 @@ private:
         say(kind);
         ++clock_;
         for (Link& link : links_) {
-            const std::span<T> values(image_.data() + link.first, link.count);
+            const std::span<T> values(values_.data() + link.first, link.count);
             if (kind == PushKind::gradient && link.count != 0)
                 link.sent_values = start_send(*lane_, std::span<const T>(values), link.server, gradient_tag);
             link.received = start_receive(*lane_, link.answer, link.server, answer_tag);
@@ -191,7 +191,7 @@ private:
         for (Link& link : links_) link.sent.wait(timeout), link.sent_values.wait(timeout);
         for (Link& link : links_)
             if (link.count != 0)
-                link.received_values = start_receive(*lane_, std::span<T>(image_.data() + link.first, link.count),
+                link.received_values = start_receive(*lane_, std::span<T>(values_.data() + link.first, link.count),
                                                      link.server, parameters_tag);
         for (Link& link : links_) {
             link.received.wait(timeout);
@@ -227,8 +227,8 @@ private:
             });
         gradients.clean();
         if (!this->training().large()) return;
-        for (std::size_t i = 0; i < image_.size(); ++i)
-            largest_ = std::max(largest_, detail::absolute(static_cast<double>(image_[i]))); // NaN was refused before
+        for (std::size_t i = 0; i < values_.size(); ++i)
+            largest_ = std::max(largest_, detail::absolute(static_cast<double>(values_[i]))); // NaN was refused before
     }
 
     World* world_;
@@ -238,7 +238,7 @@ private:
     std::unique_ptr<Server<Training, Policy>> server_;
     /// Message memory, server by server: the gradient that is sent, then the parameters that are
     /// received.
-    Memory<T> image_;
+    Memory<T> values_;
     std::vector<Link> links_;
     double largest_ = 0;      ///< bound of the push's magnitudes, as its header says
     std::uint64_t clock_ = 0; ///< pushes since the last synchronisation

@@ -14,10 +14,10 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 enum class PushKind : std::uint8_t {
-    gradient, ///< a gradient follows
-    empty,    ///< no data this time
-    left_out, ///< a guard left the gradient out
-    meets     ///< the worker has reached a synchronisation; not answered
+    gradient,    ///< a gradient follows
+    empty,       ///< no data this time
+    left_out,    ///< a guard left the gradient out
+    synchronises ///< the worker has reached a synchronisation; not answered
 };
 
 /// The header of a push. `clock`: the worker's pushes before this one.

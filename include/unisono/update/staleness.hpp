@@ -45,26 +45,26 @@ public:
     /// Combines the counts of all ranks: `sum` and `most` reduce arrays of numbers over the ranks.
     /// Returns the maximum of `other` over the ranks.
     template <class Sum, class Most>
-    double meet(double other, Sum sum, Most most) {
+    double synchronise(double other, Sum sum, Most most) {
         std::array<double, 3> sums = {static_cast<double>(mine_.gradients), sum_, static_cast<double>(mine_.late)};
         std::array<double, 3> maxima = {static_cast<double>(mine_.most), static_cast<double>(mine_.most_ahead), other};
         sum(sums);
         most(maxima);
-        met_ = {static_cast<std::uint64_t>(sums[0]), sums[0] > 0 ? sums[1] / sums[0] : 0,
-                static_cast<std::uint64_t>(maxima[0]), static_cast<std::uint64_t>(maxima[1]),
-                static_cast<std::uint64_t>(sums[2])};
-        if (met_.gradients != 0) known_ = met_;
+        synchronisations_ = {static_cast<std::uint64_t>(sums[0]), sums[0] > 0 ? sums[1] / sums[0] : 0,
+                             static_cast<std::uint64_t>(maxima[0]), static_cast<std::uint64_t>(maxima[1]),
+                             static_cast<std::uint64_t>(sums[2])};
+        if (synchronisations_.gradients != 0) known_ = synchronisations_;
         forget();
         return maxima[2];
     }
 
     /// Counts between the last two synchronisations; the same on all ranks.
-    [[nodiscard]] const Staleness& last() const { return met_; }
+    [[nodiscard]] const Staleness& last() const { return synchronisations_; }
     /// Counts of the most recent interval between synchronisations in which a gradient was applied.
     [[nodiscard]] const Staleness& known() const { return known_; }
 
 private:
-    Staleness mine_, met_, known_;
+    Staleness mine_, synchronisations_, known_;
     double sum_ = 0;
 };
 

@@ -32,17 +32,17 @@ public:
         if (this->policy().sets_out_after(own)) set_out_after(own);
         return false;
     }
-    void meet() {
+    void synchronise() {
         land();
         if (this->own() == 0) return;
-        Base::meet();
-        std::fill(synchronised_.begin(), synchronised_.end(), this->met());
+        Base::synchronise();
+        std::fill(synchronised_.begin(), synchronised_.end(), this->synchronisations());
     }
-    void restore(std::uint64_t met) {
+    void restore(std::uint64_t synchronisations) {
         sum_.wait(); // the sum of a fragment in flight is not used any more
         under_way_ = {};
-        std::fill(synchronised_.begin(), synchronised_.end(), met);
-        Base::restore(met);
+        std::fill(synchronised_.begin(), synchronised_.end(), synchronisations);
+        Base::restore(synchronisations);
     }
 
 private:
@@ -53,9 +53,9 @@ private:
         const std::size_t begin = count * fragment_ / parts;
         under_way_ = {begin, count * (fragment_ + 1) / parts - begin};
         if (under_way_.count == 0) return; // there are fewer elements than fragments
-        this->make_image();
+        this->allocate_sum();
         this->flat().visit(under_way_, [&](const auto& one) { this->set_out(one); });
-        if (this->world().size() > 1) sum_ = this->training().start_sum(this->image() + begin, under_way_.count);
+        if (this->world().size() > 1) sum_ = this->training().start_sum(this->sum() + begin, under_way_.count);
         arrives_ = own + this->policy().overlap;
         if (this->policy().overlap == 0) land();
     }
@@ -64,7 +64,8 @@ private:
         if (under_way_.count == 0) return;
         if (this->world().size() > 1) sum_.wait();
         const std::uint64_t number = ++synchronised_[fragment_];
-        this->set_met(std::max(this->met(), number)); // all fragments count this as their next synchronisation
+        this->set_synchronisations(
+            std::max(this->synchronisations(), number)); // all fragments count this as their next synchronisation
         const double mix = this->policy().mix;
         this->flat().visit(under_way_, [&](const auto& one) {
             this->step_outside(one, number);

@@ -16,15 +16,15 @@
 ///   final verdict.
 /// - `after(verdict)` after an update for which `alone` was true, to exchange parameters. True: the
 ///   ranks must synchronise now.
-/// - `meet()` then, at the end of `fit`, in `synchronise` and before `evaluate`. Collective: the
-///   ranks synchronise, so that all hold the same parameters.
+/// - `synchronise()` then, at the end of `fit`, in the trainer's `synchronise` and before
+///   `evaluate`. Collective: afterwards all ranks hold the same parameters.
 ///
 /// A run also answers the trainer's questions (`agrees`, `reduces`, `optimizes`, `workers`, ...)
 /// and has functions for reports. `UpdateRun` has a default for each: the behaviour of
 /// `Synchronous`. A run derives from it and replaces the functions in which it differs. A run whose
 /// updates are alone derives from `LocalRun` (update/local.hpp), which adds `state()`, `own()`,
-/// `met()` and `restore(met)` for checkpoints. The run of an `asynchronous` policy derives from
-/// `AsynchronousRun` (update/asynchronous_run.hpp).
+/// `synchronisations()` and `restore(synchronisations)` for checkpoints. The run of an
+/// `asynchronous` policy derives from `AsynchronousRun` (update/asynchronous_run.hpp).
 ///
 /// The trainer calls the policy's `check()`, if it has one, before `start`.
 ///
@@ -50,11 +50,11 @@
 /// - `Sharding`: servers own the parameters, in the slices that `sharding(ranks)` returns
 ///   (update/served.hpp).
 ///
-/// Laws (testing/update_laws.hpp certifies them): after `meet` all ranks hold the same parameters,
-/// whatever each did before, and `own()` is 0. A run that is restored from `state()` and `met()`
-/// continues as the saved run, whatever it did before. A run may end between two synchronisations,
-/// and leaves the world usable: it holds its operations in flight as `OperationInFlight`
-/// (update/in_flight.hpp).
+/// Laws (testing/update_laws.hpp certifies them): after `synchronise` all ranks hold the same
+/// parameters, whatever each did before, and `own()` is 0. A run that is restored from `state()`
+/// and `synchronisations()` continues as the saved run, whatever it did before. A run may end
+/// between two synchronisations, and leaves the world usable: it holds its operations in flight as
+/// `OperationInFlight` (update/in_flight.hpp).
 ///
 /// Menu:
 /// - `Synchronous`: every update uses the gradients of all ranks.
@@ -104,9 +104,9 @@ public:
         return verdict;
     }
     [[nodiscard]] static constexpr bool after(Verdict) { return false; }
-    static constexpr void meet() {}
+    static constexpr void synchronise() {}
 
-    /// As the policy declares. False: `meet` has work to do, and a rank may fail by itself.
+    /// As the policy declares. False: `synchronise` has work to do, and a rank may fail by itself.
     [[nodiscard]] static constexpr bool agrees() { return true; }
     /// True if the run uses the trainer's reducer and sharding.
     [[nodiscard]] static constexpr bool reduces() { return true; }
@@ -121,8 +121,8 @@ public:
     }
     /// `fit` may stop after an update, on all ranks. \throws error bad_input if it cannot
     static constexpr void check_may_stop() {}
-    /// Called at the end of `fit`, after `meet`: `position` and `report` become the same on all
-    /// ranks.
+    /// Called at the end of `fit`, after `synchronise`: `position` and `report` become the same on
+    /// all ranks.
     template <class Position, class Report>
     static constexpr void end_fit(Position&, Report&) {}
 
@@ -153,7 +153,7 @@ concept update_run = requires(R& run, const R& seen, std::uint64_t updates, Verd
     run.publish();
     { run.discard(verdict) } -> std::same_as<Verdict>;
     { run.after(verdict) } -> std::same_as<bool>;
-    run.meet();
+    run.synchronise();
     { R::agrees() } -> std::same_as<bool>;
     { R::reduces() } -> std::same_as<bool>;
     { R::optimizes() } -> std::same_as<bool>;

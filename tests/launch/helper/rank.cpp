@@ -60,12 +60,12 @@ void sleep_until(un::nanoseconds moment) {
 /// Acts as the first rank of an elastic world, in a process of its own, which ends with its process
 /// group.
 int listen_for_newcomers() {
-    un::MeetingPoint point = un::detail::admission_point({.folder = std::getenv("UNISONO_ELASTIC_FOLDER")});
+    un::RendezvousPoint point = un::detail::admission_point({.folder = std::getenv("UNISONO_ELASTIC_FOLDER")});
     const un::detail::Listener listener = un::detail::listen_at(true, 0);
     point.host = "127.0.0.1";
     point.port = listener.port;
     point.token = un::JobToken::random();
-    un::detail::MeetingFile file(point);
+    un::detail::RendezvousFile file(point);
     if (::fork() != 0) {
         std::fflush(nullptr);
         ::_exit(0); // the file stays

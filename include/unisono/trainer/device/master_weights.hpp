@@ -14,7 +14,7 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/model/wrapped_model.hpp"
-#include "unisono/trainer/device/weight_image.hpp"
+#include "unisono/trainer/device/low_weights.hpp"
 #include "unisono/trainer/master_weights.hpp"
 
 #include <cstddef>
@@ -64,7 +64,7 @@ class MasterWeights<M> : public detail::MasterWeightsBase<MasterWeights<M>, M> {
                   "unisono::MasterWeights: found a model on a device without stream(). Required: the stream on which "
                   "it enqueues. Why: its gradients are added, and its weights rounded, behind that.");
     using Base = detail::MasterWeightsBase<MasterWeights<M>, M>;
-    using Frame = detail::ImageOfModel<MasterWeights<M>, M>;
+    using Frame = detail::ConvertedModel<MasterWeights<M>, M>;
     friend Frame; // take, zero
     using Stream = std::remove_cvref_t<decltype(std::declval<M&>().stream())>;
     static_assert(has_stream_arithmetic<Stream>,
@@ -74,17 +74,17 @@ class MasterWeights<M> : public detail::MasterWeightsBase<MasterWeights<M>, M> {
 
 public:
     using typename Base::Low;
-    using Image = detail::WeightImage<Low>; ///< for the trainer's place
+    using LowCopy = detail::LowWeights<Low>; ///< for the trainer's place
 
     template <streaming_transport Transport>
     MasterWeights(Group<Transport>& world, M& model)
         : Base(model), on_(model.stream()), endpoint_(&world.endpoint()),
           settle_([](void* endpoint, Stream stream) { static_cast<Transport*>(endpoint)->settle(stream); }),
           weights_(allocate_on_device<float>(world, count_)), gradients_(allocate_on_device<float>(world, count_)),
-          image_(weights_.data()) {
+          low_weights_(weights_.data()) {
         this->lay_out(weights_.data(), gradients_.data());
-        for (const std::span<Low> one : low_) image_.add(one.data(), one.size());
-        image_.visit(weights_.data(), count_, [&](std::size_t first, std::size_t n, Low* low) {
+        for (const std::span<Low> one : low_) low_weights_.add(one.data(), one.size());
+        low_weights_.visit(weights_.data(), count_, [&](std::size_t first, std::size_t n, Low* low) {
             on_.accumulate_first(std::span<float>(weights_.data() + first, n), std::span<const Low>(low, n), 1.0);
         });
         if (count_ != 0) on_.zero(std::span<float>(gradients_.data(), count_));
@@ -106,13 +106,13 @@ public:
     /// Writes the model's weights. Needed only after code other than a trainer wrote the float
     /// weights.
     void refresh() {
-        image_.visit(weights_.data(), weights_.size(), [&](std::size_t first, std::size_t n, Low* low) {
+        low_weights_.visit(weights_.data(), weights_.size(), [&](std::size_t first, std::size_t n, Low* low) {
             on_.accumulate_first(std::span<Low>(low, n), std::span<const float>(weights_.data() + first, n), 1.0);
         });
     }
     /// True if the model's weights are current. A trainer keeps them current.
-    [[nodiscard]] bool fresh() const { return image_.kept(); }
-    [[nodiscard]] Image& image() { return image_; } ///< for the trainer
+    [[nodiscard]] bool fresh() const { return low_weights_.kept(); }
+    [[nodiscard]] LowCopy& low_weights() { return low_weights_; } ///< for the trainer
 
 private:
     void take(std::size_t p) {
@@ -129,7 +129,7 @@ private:
     void* endpoint_ = nullptr;
     void (*settle_)(void* endpoint, Stream stream) = nullptr;
     DeviceMemory<float> weights_, gradients_;
-    Image image_;
+    LowCopy low_weights_;
 };
 
 UNISONO_NAMESPACE_END

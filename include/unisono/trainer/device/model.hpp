@@ -49,8 +49,8 @@ concept device_copies = requires(const C& copies, std::span<T> to, std::span<con
 /// \throws error bad_input: spans that do not match
 template <model M, class Copies>
     requires device_copies<Copies, parameter_element_t<M>>
-class DeviceModel : public detail::ImageOfModel<DeviceModel<M, Copies>, M> {
-    using Frame = detail::ImageOfModel<DeviceModel<M, Copies>, M>;
+class DeviceModel : public detail::ConvertedModel<DeviceModel<M, Copies>, M> {
+    using Frame = detail::ConvertedModel<DeviceModel<M, Copies>, M>;
     friend Frame; // take, zero
 public:
     using T = parameter_element_t<M>;
@@ -60,7 +60,7 @@ public:
         "in memory of the device.");
 
     explicit DeviceModel(M& model, const Copies& copies = {})
-        : detail::ImageOfModel<DeviceModel<M, Copies>, M>(model), copies_(copies) {
+        : detail::ConvertedModel<DeviceModel<M, Copies>, M>(model), copies_(copies) {
         std::size_t count = 0;
         std::size_t longest = 0;
         detail::for_each_span(model.parameters(), [&](auto one) { // spans of addresses, or DeviceSpans
@@ -93,7 +93,7 @@ public:
     }
 
     [[nodiscard]] std::span<const std::span<T>> parameters() {
-        this->age_image();
+        this->age_copy();
         return weight_spans_;
     }
     [[nodiscard]] std::span<const std::span<T>> gradients() { return gradient_spans_; }

@@ -61,13 +61,13 @@ private:
 
 namespace detail {
 
-/// `Image`: the model's 16-bit copy of its parameters (weight_image.hpp). It is always current.
-template <streaming_transport Transport, class Image>
-class DevicePlace<Group<Transport>, Image> {
+/// `Low`: the model's 16-bit copy of its parameters (low_weights.hpp). It is always current.
+template <streaming_transport Transport, class Low>
+class DevicePlace<Group<Transport>, Low> {
 public:
     using Stream = std::remove_cvref_t<decltype(std::declval<Transport&>().stream())>;
     static constexpr bool on_device = true;
-    static constexpr bool has_image = Image::present;
+    static constexpr bool has_low_weights = Low::present;
     template <class T>
     /// One kernel for each contiguous range.
     static constexpr std::size_t chunk = std::numeric_limits<std::size_t>::max();
@@ -81,16 +81,16 @@ public:
     template <class Model>
     DevicePlace(Group<Transport>& world, Model& model)
         : world_(&world), stream_(model.stream()), on_(stream_), inspected_(allocate<std::uint64_t>(2)) {
-        if constexpr (has_image) {
-            image_ = &model.image();
+        if constexpr (has_low_weights) {
+            low_weights_ = &model.low_weights();
             model.refresh();
-            image_->keep();
+            low_weights_->keep();
         }
     }
     DevicePlace(const DevicePlace&) = delete;
     DevicePlace& operator=(const DevicePlace&) = delete;
     ~DevicePlace() {
-        if constexpr (has_image) image_->let_go();
+        if constexpr (has_low_weights) low_weights_->let_go();
     }
 
     [[nodiscard]] const StreamArithmetic<Stream>& arithmetic() const { return on_; }
@@ -128,8 +128,8 @@ public:
     template <class Optimizer, class Clipping, class T>
     void update(const Optimizer& optimizer, const Clipping& clipping, const OptimizerSlice<T>& state, T* parameters,
                 T* gradients, const OptimizerStep& step) const {
-        if constexpr (has_image) {
-            image_->visit(parameters, state.count, [&](std::size_t first, std::size_t n, auto* low) {
+        if constexpr (has_low_weights) {
+            low_weights_->visit(parameters, state.count, [&](std::size_t first, std::size_t n, auto* low) {
                 OptimizerSlice<T> part{.arrays = state.arrays, .count = n};
                 for (T*& array : part.arrays) array += array == nullptr ? 0 : first;
                 update_on(on_, optimizer, part, std::span<T>(parameters + first, n),
@@ -148,8 +148,8 @@ public:
     }
     template <class T>
     void follow(const T* at, std::size_t count) const {
-        if constexpr (has_image)
-            image_->visit(at, count, [&](std::size_t first, std::size_t n, auto* low) {
+        if constexpr (has_low_weights)
+            low_weights_->visit(at, count, [&](std::size_t first, std::size_t n, auto* low) {
                 on_.accumulate_first(std::span(low, n), std::span<const T>(at + first, n), 1.0);
             });
     }
@@ -227,8 +227,8 @@ public:
     template <class T>
     void write(T* at, std::span<const T> values) const {
         world_->endpoint().copy_to_device(at, values.data(), values.size_bytes(), stream_);
-        if constexpr (has_image && std::is_same_v<T, float>)
-            if (image_->has(at)) follow(at, values.size());
+        if constexpr (has_low_weights && std::is_same_v<T, float>)
+            if (low_weights_->has(at)) follow(at, values.size());
     }
 
 private:
@@ -237,7 +237,7 @@ private:
     Group<Transport>* world_;
     Stream stream_;
     StreamArithmetic<Stream> on_;
-    Image* image_ = nullptr;
+    Low* low_weights_ = nullptr;
     DeviceMemory<std::uint64_t> squares_; ///< NotedSquares of each range whose norm is measured
     /// The lowest indices in flat order of a value that is not finite, and of one that is large.
     DeviceMemory<std::uint64_t> inspected_;

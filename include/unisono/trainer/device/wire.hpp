@@ -54,32 +54,32 @@ private:
 
 /// A compression that runs on the host, for gradients on a device.
 template <class World, class T, class Place, class Compression>
-class StagedWire {
+class BouncedWire {
     using Run = decltype(start_compression<T>(std::declval<const Compression&>(), std::declval<World&>(),
                                               std::span<const Slice>(), std::span<const ParameterMatrix>()));
 
 public:
-    StagedWire(const Place& place, const Compression& policy, World& world, std::span<const Slice> buckets,
-               std::span<const ParameterMatrix> parameters)
+    BouncedWire(const Place& place, const Compression& policy, World& world, std::span<const Slice> buckets,
+                std::span<const ParameterMatrix> parameters)
         : place_(&place), buckets_(buckets), begun_(buckets.size()),
-          staged_(world.template allocate<T>(end_of(buckets))),
+          bounced_(world.template allocate<T>(end_of(buckets))),
           run_(start_compression<T>(policy, world, buckets, parameters)) {}
-    StagedWire(const StagedWire&) = delete;
-    StagedWire& operator=(const StagedWire&) = delete;
+    BouncedWire(const BouncedWire&) = delete;
+    BouncedWire& operator=(const BouncedWire&) = delete;
 
     template <class Reduction>
     void begin(std::size_t b, T* values, Reduction& reduction) {
-        T* const staged = staged_.data() + buckets_[b].first;
-        place_->read_into(staged, values, buckets_[b].count);
+        T* const bounced = bounced_.data() + buckets_[b].first;
+        place_->read_into(bounced, values, buckets_[b].count);
         begun_[b] = values;
-        run_.begin(b, staged, reduction);
+        run_.begin(b, bounced, reduction);
     }
     void finish() {
         run_.finish();
         for (std::size_t b = 0; b < buckets_.size(); ++b) {
             const Slice& bucket = buckets_[b];
             if (T* const values = std::exchange(begun_[b], nullptr))
-                place_->write(values, std::span<const T>(staged_.data() + bucket.first, bucket.count));
+                place_->write(values, std::span<const T>(bounced_.data() + bucket.first, bucket.count));
         }
     }
     void rescale(double factor)
@@ -94,13 +94,13 @@ public:
     }
     void forget() { run_.forget(); }
     void restart() { restart_compression(run_); }
-    [[nodiscard]] std::size_t bytes() const { return staged_.size() * sizeof(T) + run_.bytes(); }
+    [[nodiscard]] std::size_t bytes() const { return bounced_.size() * sizeof(T) + run_.bytes(); }
 
 private:
     const Place* place_;
     List<Slice> buckets_;
     std::vector<T*> begun_; ///< device addresses
-    Memory<T> staged_;      ///< bounce buffer: pinned host memory
+    Memory<T> bounced_;     ///< bounce buffer: pinned host memory
     Run run_;
 };
 
@@ -119,7 +119,7 @@ template <class T, class Place, class C, class World>
         return start_compression<T>(policy, world, buckets, parameters);
     else if constexpr (compresses_on_device<C, T, World, Place>)
         return policy.template start_on<T>(WiresOnDevice<Place>(place), world, buckets);
-    else return StagedWire<World, T, Place, C>(place, policy, world, buckets, parameters);
+    else return BouncedWire<World, T, Place, C>(place, policy, world, buckets, parameters);
 }
 
 } // namespace detail

@@ -59,7 +59,7 @@ public:
 
     /// Call it when all operations are done.
     void finish(Part<const OwnedExtent> extents) {
-        if (Place::has_image || !flat_->contiguous()) {
+        if (Place::has_low_weights || !flat_->contiguous()) {
             for (const OwnedExtent& extent : extents) {
                 if (extent.owner == every_rank || extent.owner == world_->rank()) continue;
                 flat_->visit(extent.slice, [&](const Stretch<T>& to) {

@@ -86,7 +86,7 @@ public:
     [[nodiscard]] auto& sums_of_gradients() { return gradient_.sums(); }
     [[nodiscard]] const auto& sums_of_gradients() const { return gradient_.sums(); }
     /// Bytes beside the model's own and the optimizer's: arrays of gradients and parameters.
-    [[nodiscard]] std::size_t image_bytes() const { return gradient_.bytes() + publication_.bytes() + wire_.bytes(); }
+    [[nodiscard]] std::size_t memory_bytes() const { return gradient_.bytes() + publication_.bytes() + wire_.bytes(); }
 
     /// For sums on a grid: all ranks know that each of them hosts at most one micro-batch of this
     /// update.

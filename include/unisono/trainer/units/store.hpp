@@ -94,7 +94,7 @@ public:
     [[nodiscard]] std::size_t parameter_bytes() const { return memory_.bytes(); }
     [[nodiscard]] std::size_t gradient_bytes() const { return gradients_.bytes(); }
     /// Bytes of the units in use.
-    [[nodiscard]] std::size_t image_bytes() const {
+    [[nodiscard]] std::size_t memory_bytes() const {
         return memory_.room_bytes() + gradients_.room_bytes() + low_gradient_.size() * sizeof(Low);
     }
 

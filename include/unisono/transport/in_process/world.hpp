@@ -22,7 +22,7 @@ namespace detail {
 /// The common state of the ranks of an in-process world.
 class InProcessWorld {
 public:
-    static constexpr bool stages = false; ///< peers see all of each other's memory
+    static constexpr bool bounces = false; ///< peers see all of each other's memory
 
     explicit InProcessWorld(int size)
         : size_(size), more_ranks_than_cores_(size > available_cores()),

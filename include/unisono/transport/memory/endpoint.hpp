@@ -92,8 +92,8 @@ public:
             done.channel->known_taken = std::max(done.channel->known_taken, done.number); // so were all before it
             const Token token = done.token;
             free_.push_back(done.flag);
-            if constexpr (World::stages) {
-                if (done.staged != nullptr) world_->release(rank_, done.staged);
+            if constexpr (World::bounces) {
+                if (done.bounced != nullptr) world_->release(rank_, done.bounced);
             }
             waiting_[i] = waiting_.back();
             waiting_.pop_back();
@@ -195,8 +195,8 @@ private:
         Flag flag;
         Token token = 0;
         MemoryChannel* channel = nullptr;
-        std::uint64_t number = 0;    ///< in the channel
-        std::byte* staged = nullptr; ///< the copy that the peer reads, if it cannot see the sender's memory
+        std::uint64_t number = 0;     ///< in the channel
+        std::byte* bounced = nullptr; ///< the copy that the peer reads, if it cannot see the sender's memory
     };
     /// A message that came before its receive: only the descriptor is kept, and a small payload.
     struct Early {
@@ -247,12 +247,12 @@ private:
             else std::memcpy(slot.eager, data, envelope.bytes);
             slot.inside = static_cast<std::uint32_t>(envelope.bytes);
         } else {
-            std::byte* staged = nullptr;
-            if constexpr (World::stages) {
-                if (!world_->reaches(data, envelope.bytes)) data = staged = copied(data, envelope.bytes);
+            std::byte* bounced = nullptr;
+            if constexpr (World::bounces) {
+                if (!world_->reaches(data, envelope.bytes)) data = bounced = copied(data, envelope.bytes);
             }
             const Flag flag = take_flag();
-            waiting_.push_back({flag, token, &channel, channel.sent, staged});
+            waiting_.push_back({flag, token, &channel, channel.sent, bounced});
             const Channel::Outside outside{envelope.bytes, data, flag.consumed};
             std::memcpy(slot.tiny, &outside, sizeof outside);
             slot.inside = flag.use;
@@ -275,7 +275,7 @@ private:
 
     std::byte* copied(const std::byte* data, std::size_t bytes) {
         std::byte* copy = nullptr;
-        if constexpr (World::stages) {
+        if constexpr (World::bounces) {
             copy = world_->allocate(rank_, bytes);
             std::memcpy(copy, data, bytes);
         }

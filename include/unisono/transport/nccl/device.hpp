@@ -96,32 +96,32 @@ public:
         slot.program.clear();
         slot.program.group = group;
         slot.cursor = 0;
-        slot.stage = Stage::made;
+        slot.phase = Phase::made;
         slot.awaits.swap(awaited_);
         return number;
     }
     [[nodiscard]] StreamProgram& program(std::uint32_t number) { return slots_[number]->program; }
     void submit(std::uint32_t number) {
-        slots_[number]->stage = Stage::waits;
+        slots_[number]->phase = Phase::waits;
         waiting_.push_back(number);
         pump();
     }
     [[nodiscard]] bool program_done(std::uint32_t number) {
         Slot& slot = *slots_[number];
-        if (slot.stage == Stage::done) return true;
-        if (slot.stage != Stage::enqueued || !failure_.empty()) return false;
+        if (slot.phase == Phase::done) return true;
+        if (slot.phase != Phase::enqueued || !failure_.empty()) return false;
         const cudaError_t answer = cudaEventQuery(slot.event.get());
         if (answer == cudaErrorNotReady) return false;
         if (answer != cudaSuccess) {
             fail(concat({"cudaEventQuery: ", words_of(answer)}), false);
             return false;
         }
-        slot.stage = Stage::done;
+        slot.phase = Phase::done;
         --enqueued_;
         return true;
     }
     void release_program(std::uint32_t number) {
-        if (slots_[number]->stage == Stage::enqueued) --enqueued_;
+        if (slots_[number]->phase == Phase::enqueued) --enqueued_;
         free_.push_back(number);
     }
 
@@ -137,8 +137,8 @@ public:
     /// yet.
     [[nodiscard]] bool follow_program(std::uint32_t number, cudaStream_t stream) {
         Slot& slot = *slots_[number];
-        if (slot.stage == Stage::waits) pump();
-        if (slot.stage != Stage::enqueued && slot.stage != Stage::done) return false;
+        if (slot.phase == Phase::waits) pump();
+        if (slot.phase != Phase::enqueued && slot.phase != Phase::done) return false;
         const CudaDeviceGuard here(ordinal_);
         return expect(cudaStreamWaitEvent(stream, slot.event.get(), 0), "cudaStreamWaitEvent");
     }
@@ -260,13 +260,13 @@ private:
     static constexpr nanoseconds look_every = 1'000'000;
 
     using Events = std::vector<std::unique_ptr<CudaEvent>>;
-    enum class Stage : std::uint8_t { made, waits, enqueued, done };
+    enum class Phase : std::uint8_t { made, waits, enqueued, done };
     struct Slot {
         StreamProgram program;
         CudaEvent event;
         Events awaits; ///< before its first call
         std::size_t cursor = 0;
-        Stage stage = Stage::made;
+        Phase phase = Phase::made;
     };
     struct Member {
         std::uint64_t group = 0;
@@ -324,11 +324,11 @@ private:
             if (!expect(cudaEventRecord(slot.event.get(), stream_.get()), "cudaEventRecord")) return false;
             waiting_.erase(0);
             if (graphs_.capturing()) { // a captured event cannot be queried
-                slot.stage = Stage::done;
+                slot.phase = Phase::done;
                 graphs_.count();
                 return true;
             }
-            slot.stage = Stage::enqueued;
+            slot.phase = Phase::enqueued;
             ++enqueued_;
             return true;
         }

@@ -84,7 +84,7 @@ private:
 };
 
 /// The rendezvous of an adopted communicator: rank 0 sends its address over that communicator.
-inline MeetingPoint meet_over(NcclExchange& exchange, int rank, int ranks, const TcpOptions& options) {
+inline RendezvousPoint rendezvous_over(NcclExchange& exchange, int rank, int ranks, const TcpOptions& options) {
     struct Card {
         std::uint64_t network = 0;
         std::uint16_t port = 0;
@@ -159,7 +159,7 @@ inline Nccl Nccl::adopt(ncclComm_t communicator, cudaStream_t stream, std::chron
     try {
         NcclExchange exchange(own, stream, until);
         exchange.wait_ready();
-        const MeetingPoint point = meet_over(exchange, rank, ranks, all.network);
+        const RendezvousPoint point = rendezvous_over(exchange, rank, ranks, all.network);
         ControlPlane control = rendezvous(identity_of(rank, ranks), point, {.timeout = timeout, .linger = timeout});
         NcclCard mine{.host = host_number(),
                       .loaded = loaded_nccl(),

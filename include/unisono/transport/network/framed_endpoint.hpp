@@ -6,9 +6,9 @@
 /// of tcp and libfabric.
 
 #include "unisono/core/list.hpp"
+#include "unisono/transport/bounce_pool.hpp"
 #include "unisono/transport/network/frame_wire.hpp"
 #include "unisono/transport/network/world.hpp"
-#include "unisono/transport/staging_pool.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -172,7 +172,7 @@ private:
     struct Arrival {
         int peer = 0;
         Envelope envelope;
-        StagingPool::Block block;
+        BouncePool::Block block;
     };
     struct Box {
         List<Posted> posted;
@@ -207,19 +207,19 @@ private:
                 return to.new_arrival({peer, envelope, {target, 0}});
             const bool grows = wire_grows && !to.is_agreed(peer, envelope); // only the sender tells its size
             return to.new_arrival(
-                {peer, envelope, to.staging(peer, envelope, grows ? std::min(room, at_first) : room)});
+                {peer, envelope, to.bounce_buffer(peer, envelope, grows ? std::min(room, at_first) : room)});
         }
         std::byte* memory(std::uint32_t arrival) { return to.arrivals_[arrival].block.data; }
         /// The memory that is there; a target is complete.
         [[nodiscard]] std::size_t capacity(std::uint32_t arrival) const {
-            const std::size_t staged = to.arrivals_[arrival].block.capacity;
-            return staged != 0 ? staged : ~std::size_t{0};
+            const std::size_t bounced = to.arrivals_[arrival].block.capacity;
+            return bounced != 0 ? bounced : ~std::size_t{0};
         }
         /// Doubles the memory and copies its first `have` bytes.
         std::byte* grow(std::uint32_t arrival, std::size_t have, std::size_t room) {
             const Arrival before = to.arrivals_[arrival];
-            const StagingPool::Block more =
-                to.staging(before.peer, before.envelope, std::min(room, 2 * before.block.capacity));
+            const BouncePool::Block more =
+                to.bounce_buffer(before.peer, before.envelope, std::min(room, 2 * before.block.capacity));
             if (more.data != nullptr) std::memcpy(more.data, before.block.data, have);
             to.give_back(before.block);
             to.arrivals_[arrival].block = more;
@@ -306,7 +306,7 @@ private:
 
     /// A bounce buffer for a message; none, and a fault, if the message claims more bytes than the
     /// host has.
-    StagingPool::Block staging(int peer, const Envelope& envelope, std::size_t room) {
+    BouncePool::Block bounce_buffer(int peer, const Envelope& envelope, std::size_t room) {
         static const std::size_t host_has = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_PHYS_PAGES))) *
                                             static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
         try {
@@ -326,7 +326,7 @@ private:
     }
 
     /// Returns a bounce buffer to the pool; a target belongs to the group.
-    void give_back(const StagingPool::Block& block) { // an empty one has no capacity
+    void give_back(const BouncePool::Block& block) { // an empty one has no capacity
         if (block.capacity != 0) pool_.give(block);
     }
 
@@ -359,7 +359,7 @@ private:
     int rank_;
     Wire wire_;
     std::vector<std::unique_ptr<Box>> boxes_; ///< by peer; null until used
-    StagingPool pool_;
+    BouncePool pool_;
     List<Arrival> arrivals_;
     List<std::uint32_t> unused_; ///< free arrivals
     List<Ready> ready_;          ///< messages that came before their receive

@@ -30,7 +30,7 @@ namespace detail {
 
 class SharedMemoryWorld {
 public:
-    static constexpr bool stages = true;          ///< peers see only the segment
+    static constexpr bool bounces = true;         ///< peers see only the segment
     static constexpr bool spans_processes = true; ///< forks of a process that has a world may be its ranks
 
     /// A new world, for threads of this process and for processes forked from it. `arena_bytes`:

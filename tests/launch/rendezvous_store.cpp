@@ -4,7 +4,7 @@
 #include "ranks.hpp"
 
 #include <thread>
-#include <unisono/launch/meeting_store.hpp>
+#include <unisono/launch/rendezvous_store.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -121,10 +121,10 @@ BOOST_AUTO_TEST_CASE(what_the_store_is_told) {
     const auto outcomes = test::run_ranks({0, 1}, [&](int rank) {
         if (rank == 0) return meet(store, rank, 2);
         const auto card = un::detail::StoreCard::parse("job", store.get("job", test::in(20s)));
-        un::MeetingPoint file = un::detail::secret_file(un::Environment::of_process(), card.secret);
-        if (!un::detail::read_meeting_file(file)) throw un::error(un::ErrorCode::aborted, "no file");
+        un::RendezvousPoint file = un::detail::secret_file(un::Environment::of_process(), card.secret);
+        if (!un::detail::read_rendezvous_file(file)) throw un::error(un::ErrorCode::aborted, "no file");
         seen = store.get("job", test::in(1s)).find(file.token.text()) == std::string::npos;
-        un::MeetingPoint guessed; // of a reader of the store
+        un::RendezvousPoint guessed; // of a reader of the store
         guessed.host = "127.0.0.1";
         guessed.port = card.port;
         guessed.token = un::JobToken::derived_from(card.text());

@@ -5,8 +5,8 @@
 /// key, and the other ranks read them. For programs whose framework has such a store, for instance
 /// PyTorch.
 
-#include "unisono/launch/meet.hpp"
 #include "unisono/launch/rendezvous.hpp"
+#include "unisono/launch/rendezvous_sides.hpp"
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -46,7 +46,7 @@ struct StoreCard {
     static constexpr std::string_view given = "given";
 
     /// `given`: each rank has the secret; `public-<32 digits>`: the network is trusted; else the
-    /// name of a file in this user's meeting folder.
+    /// name of a file in this user's rendezvous folder.
     std::string secret = std::string(given);
     std::uint16_t port = 0;
     std::uint64_t network = 0; ///< see `network_space`
@@ -125,9 +125,9 @@ inline std::optional<JobToken> secret_for_key(const Environment& environment, co
     if (!secret) return std::nullopt;
     return secret->of_job(concat({job_of(environment), "key=", key}));
 }
-inline MeetingPoint secret_file(const Environment& environment, const std::string& name) {
-    MeetingPoint point;
-    point.folder = own_meeting_folder(environment);
+inline RendezvousPoint secret_file(const Environment& environment, const std::string& name) {
+    RendezvousPoint point;
+    point.folder = own_rendezvous_folder(environment);
     point.own_folder = true;
     point.job = name;
     return point;
@@ -145,7 +145,7 @@ Reception receive_by_store(const Identity& me, Store& store, const std::string& 
         const auto secret = secret_for_key(environment, key);
         const bool trusted = options.trusted_network || trusts_network(environment);
         const bool by_file = !secret && !trusted; // then all ranks are this user's and on this host
-        MeetingPoint& reached = made.reached;
+        RendezvousPoint& reached = made.reached;
         if (by_file) reached = secret_file(environment, JobToken::random().text());
         reached.token = secret ? *secret : JobToken::random();
         StoreCard card{.port = 0, .network = network_space(), .hosts = own_addresses()};
@@ -162,7 +162,7 @@ Reception receive_by_store(const Identity& me, Store& store, const std::string& 
                                             .waits = concat({"rank 0 of ", me.world, " is waiting for"}),
                                             .where = concat({" at port ", card.port, ", by the store's key ", key})});
         if (by_file) {
-            made.file = MeetingFile(reached);
+            made.file = RendezvousFile(reached);
             reached.folder.clear();
         }
         store.set(key, card.text());
@@ -193,10 +193,10 @@ inline bool find_secret(const StoreCard& card, const std::string& key, JobToken&
                                                 "rank's place: ",
                                                 how_to_give_a_secret}));
     } else {
-        MeetingPoint file = secret_file(environment, card.secret);
-        if (!read_meeting_file(file)) {
+        RendezvousPoint file = secret_file(environment, card.secret);
+        if (!read_rendezvous_file(file)) {
             why = concat(
-                {"no file ", meeting_path(file), " (ranks that do not all see it need a secret: UNISONO_TOKEN)"});
+                {"no file ", rendezvous_path(file), " (ranks that do not all see it need a secret: UNISONO_TOKEN)"});
             return false;
         }
         secret = file.token;
@@ -220,7 +220,7 @@ std::optional<Entrance> enter_by_store(const Identity& me, Store& store, const s
         else notice.note(why);
         if (!hosts.empty() && card.network == network_space()) hosts.insert(hosts.begin(), "127.0.0.1");
         for (const std::string& host : hosts) {
-            MeetingPoint point;
+            RendezvousPoint point;
             point.host = host;
             point.port = card.port;
             point.token = secret;
@@ -261,7 +261,7 @@ ControlPlane rendezvous(const Identity& me, Store& store, const std::string& key
     const std::chrono::nanoseconds notice_after = detail::notice_after(Environment::of_process(), options.notice_after);
     detail::Reception own{.hub = nullptr, .file = {}, .reached = {}};
     if (me.rank == 0) own = detail::receive_by_store(me, store, key, options, notice_after);
-    return detail::meet(me, options, deadline, std::move(own.hub), MeetingPoint{}, [&](std::string& why) {
+    return detail::join_plane(me, options, deadline, std::move(own.hub), RendezvousPoint{}, [&](std::string& why) {
         if (me.rank != 0) return detail::enter_by_store(me, store, key, claimant, deadline, notice_after, why);
         detail::Search search(me, own.reached, claimant);
         std::optional<detail::Entrance> entrance = search.until(deadline);

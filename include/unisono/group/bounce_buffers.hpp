@@ -2,7 +2,7 @@
 
 /// \file
 /// The bounce buffers of a few lanes, in pinned memory, through which a device's data travel
-/// (staged_lanes.hpp): their sizes, and the bytes of a lane in them and in the device's memory.
+/// (bounced_lanes.hpp): their sizes, and the bytes of a lane in them and in the device's memory.
 
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/operation_state.hpp"
@@ -19,9 +19,9 @@ inline std::size_t slot_of_lane(const OperationState& operation, const LaneState
 }
 
 /// The sizes of a lane's bounce buffers, in elements.
-inline OperationState::Images images_of(const OperationState& operation, const GroupContext& group) {
+inline OperationState::BounceSizes bounce_sizes_of(const OperationState& operation, const GroupContext& group) {
     const auto ranks = static_cast<std::uint32_t>(group.size());
-    OperationState::Images made;
+    OperationState::BounceSizes made;
     made.stride = std::max(operation.input_partition.largest_piece(), operation.output_partition.largest_piece());
     const auto size_of = [&](schedule::Buffer where) {
         const Partition& cut = operation.partition(where);
@@ -40,10 +40,10 @@ void for_each_piece(const OperationState& operation, const LaneState& lane, sche
     const std::size_t each = operation.request.element_bytes;
     const Partition& cut = operation.partition(where);
     const std::size_t slot = slot_of_lane(operation, lane);
-    const std::size_t image =
-        slot * (where == schedule::Buffer::output ? operation.images.output : operation.images.input);
+    const std::size_t slot_begin =
+        slot * (where == schedule::Buffer::output ? operation.bounce.output : operation.bounce.input);
     const auto give = [&](std::size_t at, const Extent& part) {
-        if (part.count != 0) visit((image + at) * each, part.begin * each, part.count * each);
+        if (part.count != 0) visit((slot_begin + at) * each, part.begin * each, part.count * each);
     };
     const auto ranks = static_cast<std::uint32_t>(operation.group->size());
     if (cut.is_vector()) return give(0, cut.vector_lane(lane.lane));
@@ -55,7 +55,7 @@ void for_each_piece(const OperationState& operation, const LaneState& lane, sche
     }
     if (operation.lanes == 1) return give(0, cut.extent(0, {}, 0, ranks));
     for (std::uint32_t block = 0; block < ranks; ++block)
-        give(block * operation.images.stride, cut.extent(lane.lane, lane.split, block, 1));
+        give(block * operation.bounce.stride, cut.extent(lane.lane, lane.split, block, 1));
 }
 
 /// Multiplies a lane of the output's bounce buffer by a number: for weighted means, whose data are
@@ -63,8 +63,8 @@ void for_each_piece(const OperationState& operation, const LaneState& lane, sche
 inline void weigh(const OperationState& operation, const LaneState& lane,
                   void (*change)(std::byte*, std::size_t, double), double by) {
     if (change == nullptr) return;
-    const std::size_t image = slot_of_lane(operation, lane) * operation.images.output;
-    change(operation.request.output + image * operation.request.element_bytes,
+    const std::size_t slot_begin = slot_of_lane(operation, lane) * operation.bounce.output;
+    change(operation.request.output + slot_begin * operation.request.element_bytes,
            operation.output_partition.vector_lane(lane.lane).count, by);
 }
 

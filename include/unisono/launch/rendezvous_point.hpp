@@ -12,7 +12,7 @@ UNISONO_NAMESPACE_BEGIN
 
 /// The listener is rank 0, or a launcher that outlives the ranks. The address is in `host` and
 /// `port`, or in the file `folder`/`job`.meet, which rank 0 writes.
-struct MeetingPoint {
+struct RendezvousPoint {
     std::string host = {};           ///< name or address; empty: it is in the file
     std::uint16_t port = 0;          ///< with a folder: the system chooses it
     std::uint16_t further_ports = 0; ///< further ports to try after `port` if it is taken
@@ -24,7 +24,7 @@ struct MeetingPoint {
     JobToken token = {};             ///< the job's secret; with a folder, rank 0 draws it and writes it to the file
     std::string listen_host = {};    ///< with a folder: the address at which others reach rank 0
 
-    friend bool operator==(const MeetingPoint&, const MeetingPoint&) = default;
+    friend bool operator==(const RendezvousPoint&, const RendezvousPoint&) = default;
 };
 
 UNISONO_NAMESPACE_END

@@ -33,7 +33,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
-#include "unisono/group/lane_images.hpp"
+#include "unisono/group/bounce_buffers.hpp"
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/own_collectives.hpp"
 #include "unisono/group/stream_steps.hpp"
@@ -78,7 +78,7 @@ public:
         }
         run.lanes = operation.lanes;
         run.awaited = transport.take_awaited();
-        operation.images = images_of(operation, group);
+        operation.bounce = bounce_sizes_of(operation, group);
         operation.direct = reach(transport, operation, run);
         if (operation.direct != was_direct) forget_cuts(operation);
         if (!operation.direct) {
@@ -111,24 +111,24 @@ public:
         if (!operation.request.stream.through_host) return true;
         Run& run = runs_[operation.number];
         Piece& piece = run.pieces[slot_of_lane(operation, lane)];
-        switch (piece.stage) {
-        case Stage::waits:
+        switch (piece.phase) {
+        case Phase::waits:
             if (!may_begin(transport, operation, run)) return false;
             fetch(transport, operation, run, lane, piece);
-            return piece.stage == Stage::here && is_here(transport, operation, lane);
-        case Stage::comes:
+            return piece.phase == Phase::here && is_here(transport, operation, lane);
+        case Phase::comes:
             if (!transport.passed(piece.mark)) return false;
             weigh(operation, lane, operation.request.stream.weigh, operation.request.stream.weight);
-            piece.stage = Stage::here;
+            piece.phase = Phase::here;
             return is_here(transport, operation, lane);
-        case Stage::here: return !operation.direct || may_send(transport, operation, lane, piece);
-        case Stage::goes: break;
+        case Phase::here: return !operation.direct || may_send(transport, operation, lane, piece);
+        case Phase::goes: break;
         }
         if (piece.marked && !transport.passed(piece.mark)) return false;
         give_bounces(transport, piece);
         piece.marked = false;
         piece.round_begun = 0;
-        piece.stage = Stage::waits;
+        piece.phase = Phase::waits;
         ++operation.lanes_done;
         lane.active = false;
         if (operation.next_lane < operation.lanes) begin_lane(operation, lane);
@@ -141,7 +141,7 @@ public:
         if (lane.round < operation.request.plan->rounds()) return load_round(operation, lane);
         Run& run = runs_[operation.number];
         Piece& piece = run.pieces[slot_of_lane(operation, lane)];
-        piece.stage = Stage::goes;
+        piece.phase = Phase::goes;
         piece.marked = operation.direct ? !piece.bounces.empty() : run.to.bytes != 0;
         if (operation.direct && run.to.bytes != 0) transport.see_arrivals();
         ++run.gone;
@@ -152,8 +152,8 @@ public:
         }
         weigh(operation, lane, operation.request.stream.divide, operation.request.stream.divisor);
         for_each_piece(operation, lane, schedule::Buffer::output,
-                       [&](std::size_t image, std::size_t at, std::size_t n) {
-                           transport.put(run.to.data + at, operation.request.output + image, n);
+                       [&](std::size_t bounced, std::size_t at, std::size_t n) {
+                           transport.put(run.to.data + at, operation.request.output + bounced, n);
                        });
         piece.mark = transport.mark(false);
     }
@@ -194,9 +194,9 @@ private:
     using Awaited = decltype(std::declval<Transport&>().take_awaited());
     using Block = decltype(std::declval<Transport&>().take_block(0));
 
-    enum class Stage : std::uint8_t { waits, comes, here, goes };
+    enum class Phase : std::uint8_t { waits, comes, here, goes };
     struct Piece {
-        Stage stage = Stage::waits;
+        Phase phase = Phase::waits;
         bool marked = false;
         std::uint32_t mark = 0;
         std::uint32_t round_begun = 0; ///< directly: the rounds whose copies are done
@@ -225,7 +225,7 @@ private:
         std::uint32_t lanes = 0;
         std::uint32_t fetched = 0; ///< of them
         std::uint32_t gone = 0;    ///< lanes whose copies back are enqueued
-        Piece pieces[OperationState::images_at_once];
+        Piece pieces[OperationState::bounced_at_once];
         Block blocks[2] = {};
         Awaited awaited = {};
 
@@ -259,9 +259,9 @@ private:
         const std::size_t slots = std::size_t{operation.slots_used} * operation.request.element_bytes;
         try {
             if (run.in_place || run.to.bytes != 0)
-                run.blocks[1] = transport.take_block(operation.images.output * slots);
+                run.blocks[1] = transport.take_block(operation.bounce.output * slots);
             if (!run.in_place && run.from.bytes != 0)
-                run.blocks[0] = transport.take_block(operation.images.input * slots);
+                run.blocks[0] = transport.take_block(operation.bounce.input * slots);
         } catch (const error& refused) {
             transport.note(refused.why());
             return false;
@@ -353,19 +353,19 @@ private:
     void fetch(Transport& transport, OperationState& operation, Run& run, const LaneState& lane, Piece& piece) {
         if (operation.direct) { // after the work that others have enqueued
             piece.mark = transport.mark(true);
-            piece.stage = Stage::comes;
+            piece.phase = Phase::comes;
             return;
         }
         ++run.fetched;
-        piece.stage = Stage::here;
+        piece.phase = Phase::here;
         if (run.from.bytes == 0) return;
-        auto* const images = const_cast<std::byte*>(operation.request.input); // pinned, and this rank's own
+        auto* const data = const_cast<std::byte*>(operation.request.input); // pinned, and this rank's own
         const Buffer where = run.fetches_output ? Buffer::output : Buffer::input;
-        for_each_piece(operation, lane, where, [&](std::size_t image, std::size_t at, std::size_t n) {
-            transport.fetch(images + image, run.from.data + at, n);
+        for_each_piece(operation, lane, where, [&](std::size_t bounced, std::size_t at, std::size_t n) {
+            transport.fetch(data + bounced, run.from.data + at, n);
         });
         piece.mark = transport.mark(true);
-        piece.stage = Stage::comes;
+        piece.phase = Phase::comes;
     }
 
     std::vector<Run> runs_; ///< by operation

@@ -5,7 +5,7 @@
 /// this user can read.
 
 #include "unisono/launch/environment.hpp"
-#include "unisono/launch/meeting_rules.hpp"
+#include "unisono/launch/rendezvous_rules.hpp"
 #include "unisono/launch/socket.hpp"
 
 #include <cerrno>
@@ -22,7 +22,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// Parses the line "unisono1 <port> <token> <host>". Returns false for anything else.
-inline bool parse_meeting_line(std::string_view line, MeetingPoint& point) {
+inline bool parse_rendezvous_line(std::string_view line, RendezvousPoint& point) {
     const auto word = [&] {
         const std::string_view taken = line.substr(0, line.find(' '));
         line.remove_prefix(std::min(line.size(), taken.size() + 1));
@@ -40,12 +40,14 @@ inline bool parse_meeting_line(std::string_view line, MeetingPoint& point) {
     return true;
 }
 
-inline std::string meeting_path(const MeetingPoint& point) { return concat({point.folder, "/", point.job, ".meet"}); }
+inline std::string rendezvous_path(const RendezvousPoint& point) {
+    return concat({point.folder, "/", point.job, ".meet"});
+}
 
 /// Reads address and token from the file. Returns false if the file does not exist yet. Errors:
 /// refused for a file of another user, or one that others may read or write.
-inline bool read_meeting_file(MeetingPoint& point) {
-    const std::string path = meeting_path(point);
+inline bool read_rendezvous_file(RendezvousPoint& point) {
+    const std::string path = rendezvous_path(point);
     const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (!file.valid()) {
         if (errno == ENOENT) return false;
@@ -58,11 +60,11 @@ inline bool read_meeting_file(MeetingPoint& point) {
     }
     char text[512];
     const ssize_t got = ::read(file.get(), text, sizeof text);
-    return got > 0 && parse_meeting_line(std::string_view(text, static_cast<std::size_t>(got)), point);
+    return got > 0 && parse_rendezvous_line(std::string_view(text, static_cast<std::size_t>(got)), point);
 }
 
 /// Makes the folder if it does not exist. A folder with a well-known name must belong to this user.
-inline void make_meeting_folder(const std::string& folder, bool own) {
+inline void make_rendezvous_folder(const std::string& folder, bool own) {
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
         throw error(ErrorCode::refused, concat({"cannot make the folder ", folder, ", where the ranks meet: ",
                                                 errno_text(errno), "; set UNISONO_FOLDER to another one"}));
@@ -78,7 +80,7 @@ inline void make_meeting_folder(const std::string& folder, bool own) {
 
 /// True for the name of a rendezvous file, "<job>.meet", or of its draft, which has the writer's
 /// pid appended. False for the file of an elastic world, which may live for long.
-inline bool is_meeting_file_name(std::string_view name) {
+inline bool is_rendezvous_file_name(std::string_view name) {
     const std::size_t dot = name.rfind('.');
     int pid = 0;
     if (dot != name.npos && parse_count(name.substr(dot + 1), 1 << 30, pid)) name = name.substr(0, dot);
@@ -89,7 +91,7 @@ inline bool is_meeting_file_name(std::string_view name) {
 }
 
 /// True if the file in the open folder begins as a rendezvous file does.
-inline bool begins_as_meeting_file(int folder, const char* name) {
+inline bool begins_as_rendezvous_file(int folder, const char* name) {
     const FileDescriptor file(::openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     constexpr std::string_view mark = "unisono1 ";
     char text[mark.size()];
@@ -100,7 +102,7 @@ inline bool begins_as_meeting_file(int folder, const char* name) {
 /// Removes files that rank 0 of killed jobs has left, since they contain tokens: this user's files
 /// that are a day old. No job waits for its ranks that long. Only in the library's own folder;
 /// files in a folder that the user has named are not touched.
-inline void sweep_meeting_folder(const std::string& folder) {
+inline void sweep_rendezvous_folder(const std::string& folder) {
     constexpr std::time_t old = 24 * 3600;
     DIR* const opened = ::opendir(folder.c_str());
     if (opened == nullptr) return;
@@ -110,10 +112,11 @@ inline void sweep_meeting_folder(const std::string& folder) {
         if (entry == nullptr) break;
         const std::string_view name = entry->d_name;
         struct stat about = {};
-        if (!is_meeting_file_name(name) || ::fstatat(::dirfd(opened), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) != 0)
+        if (!is_rendezvous_file_name(name) ||
+            ::fstatat(::dirfd(opened), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
         const bool left = S_ISREG(about.st_mode) && about.st_uid == ::geteuid() && about.st_mtime < now - old;
-        if (left && begins_as_meeting_file(::dirfd(opened), entry->d_name))
+        if (left && begins_as_rendezvous_file(::dirfd(opened), entry->d_name))
             ::unlinkat(::dirfd(opened), entry->d_name, 0);
     }
     ::closedir(opened);
@@ -122,16 +125,16 @@ inline void sweep_meeting_folder(const std::string& folder) {
 /// Rank 0's file during the rendezvous. It appears at once and complete, and is removed with this
 /// object, unless another process has replaced it. In a forked child of the process it does
 /// nothing.
-class MeetingFile {
+class RendezvousFile {
 public:
-    MeetingFile() = default;
-    explicit MeetingFile(const MeetingPoint& point)
-        : path_(meeting_path(point)), folder_(point.own_folder ? point.folder : ""),
+    RendezvousFile() = default;
+    explicit RendezvousFile(const RendezvousPoint& point)
+        : path_(rendezvous_path(point)), folder_(point.own_folder ? point.folder : ""),
           line_(concat({"unisono1 ", point.port, " ", point.token.text(), " ", point.host, "\n"})) {
         const std::string draft = concat({path_, ".", ::getpid()});
         for (int attempt = 0;; ++attempt) {
-            make_meeting_folder(point.folder, point.own_folder);
-            if (attempt == 0 && point.own_folder) sweep_meeting_folder(point.folder);
+            make_rendezvous_folder(point.folder, point.own_folder);
+            if (attempt == 0 && point.own_folder) sweep_rendezvous_folder(point.folder);
             ::unlink(draft.c_str());
             const FileDescriptor file(
                 ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -148,11 +151,11 @@ public:
             }
         }
     }
-    MeetingFile(MeetingFile&& other) noexcept
+    RendezvousFile(RendezvousFile&& other) noexcept
         : path_(std::exchange(other.path_, {})), folder_(std::exchange(other.folder_, {})),
           line_(std::exchange(other.line_, {})), owner_(other.owner_) {}
     /// Removes the former file, unless the new one has replaced it.
-    MeetingFile& operator=(MeetingFile&& other) noexcept {
+    RendezvousFile& operator=(RendezvousFile&& other) noexcept {
         if (this == &other) return *this;
         if (path_ != other.path_) remove();
         path_ = std::exchange(other.path_, {});
@@ -161,7 +164,7 @@ public:
         owner_ = other.owner_;
         return *this;
     }
-    ~MeetingFile() { remove(); }
+    ~RendezvousFile() { remove(); }
 
 private:
     void remove() const {

@@ -5,7 +5,7 @@
 
 #include "unisono/launch/environment.hpp"
 #include "unisono/launch/identity.hpp"
-#include "unisono/launch/meeting_point.hpp"
+#include "unisono/launch/rendezvous_point.hpp"
 
 #include <string>
 #include <string_view>
@@ -33,14 +33,14 @@ std::string parent_process();
 /// even if an address is given. With UNISONO_TRUSTED_NETWORK=1 there is no secret.
 /// Errors: bad_input for malformed variables; refused if there is no rendezvous point, or if ranks
 /// of several hosts have no secret.
-MeetingPoint meeting_point(const Environment& environment, const Identity& me,
-                           std::string_view parent = detail::parent_process());
+RendezvousPoint rendezvous_point(const Environment& environment, const Identity& me,
+                                 std::string_view parent = detail::parent_process());
 
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
 #include "unisono/launch/launcher_claims.hpp"
-#include "unisono/launch/meeting_rules.hpp"
+#include "unisono/launch/rendezvous_rules.hpp"
 
 #include <cstdint>
 #include <limits>
@@ -56,9 +56,9 @@ UNISONO_DEFINITION std::string parent_process() {
 }
 } // namespace detail
 
-UNISONO_DEFINITION MeetingPoint meeting_point(const Environment& environment, const Identity& me,
-                                              std::string_view parent) {
-    MeetingPoint point;
+UNISONO_DEFINITION RendezvousPoint rendezvous_point(const Environment& environment, const Identity& me,
+                                                    std::string_view parent) {
+    RendezvousPoint point;
     const std::string* host = environment.find("MASTER_ADDR");
     const std::string* port = environment.find("MASTER_PORT");
     if (host == nullptr && port == nullptr) {

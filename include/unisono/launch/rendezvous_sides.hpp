@@ -6,7 +6,7 @@
 #include "unisono/launch/control_plane.hpp"
 #include "unisono/launch/entrance.hpp"
 #include "unisono/launch/identity.hpp"
-#include "unisono/launch/meeting_file.hpp"
+#include "unisono/launch/rendezvous_file.hpp"
 #include "unisono/launch/rendezvous_options.hpp"
 #include "unisono/launch/spoke.hpp"
 #include "unisono/launch/waiting_notice.hpp"
@@ -25,14 +25,14 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// A text for messages: the address, or the file that contains it.
-inline std::string place_of(const MeetingPoint& point) {
-    return point.folder.empty() ? concat({point.host, ":", point.port}) : meeting_path(point);
+inline std::string place_of(const RendezvousPoint& point) {
+    return point.folder.empty() ? concat({point.host, ":", point.port}) : rendezvous_path(point);
 }
 
 /// Tries the possible addresses of the hub repeatedly until the deadline.
 class Search {
 public:
-    Search(const Identity& me, MeetingPoint point, std::uint64_t claimant)
+    Search(const Identity& me, RendezvousPoint point, std::uint64_t claimant)
         : point_(std::move(point)), hello_{.world = static_cast<std::uint32_t>(me.world),
                                            .rank = static_cast<std::uint32_t>(me.rank),
                                            .claimant = claimant,
@@ -55,9 +55,9 @@ public:
     /// all the time.
     std::optional<Entrance> once(nanoseconds deadline) {
         if (!point_.folder.empty()) {
-            if (!read_meeting_file(point_)) {
+            if (!read_rendezvous_file(point_)) {
                 why_ =
-                    concat({"no file ", meeting_path(point_),
+                    concat({"no file ", rendezvous_path(point_),
                             point_.own_folder ? " (ranks that do not all see it need a secret: UNISONO_TOKEN)" : ""});
                 return std::nullopt;
             }
@@ -92,7 +92,7 @@ private:
         }
     }
 
-    MeetingPoint point_;
+    RendezvousPoint point_;
     Hello hello_;
     std::string why_;
 };
@@ -100,8 +100,8 @@ private:
 /// Rank 0's part before it joins like the others: it listens, and writes its address to the file.
 struct Reception {
     std::unique_ptr<Hub> hub = {};
-    MeetingFile file = {};
-    MeetingPoint reached = {}; ///< the address at which this process itself reaches the hub
+    RendezvousFile file = {};
+    RendezvousPoint reached = {}; ///< the address at which this process itself reaches the hub
 };
 
 /// Another process listens as rank 0 of this job. When its own greeting arrives, both processes
@@ -126,10 +126,10 @@ inline bool listens_on_loopback(const std::string& host, const std::vector<Socke
                        [](const SocketAddress& each) { return each.storage.ss_family == AF_INET; });
 }
 
-inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, std::uint64_t claimant,
+inline Reception receive_ranks(const Identity& me, const RendezvousPoint& point, std::uint64_t claimant,
                                std::chrono::nanoseconds notice) {
     Reception made{.hub = nullptr, .file = {}, .reached = point};
-    MeetingPoint& reached = made.reached;
+    RendezvousPoint& reached = made.reached;
     Search others(me, point, claimant);
     bool loopback = false;
     if (point.folder.empty()) {
@@ -154,14 +154,14 @@ inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, st
         throw;
     }
     reached.port = listener.port;
-    MeetingPoint said = point; // the port may be one of several
+    RendezvousPoint said = point; // the port may be one of several
     said.port = reached.port;
     made.hub = std::make_unique<Hub>(std::move(listener), HubOptions{.world = me.world, .token = reached.token},
                                      HubNotice{.after = notice,
                                                .waits = concat({"rank 0 of ", me.world, " is waiting for"}),
                                                .where = concat({" at ", place_of(said)})});
     if (!point.folder.empty()) {
-        made.file = MeetingFile(reached);
+        made.file = RendezvousFile(reached);
         reached.folder.clear();
     }
     reached.further_ports = 0;
@@ -171,7 +171,7 @@ inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, st
 /// Waits until all ranks have come. Returns the others' hosts and pids. Errors: the fault with
 /// which the rendezvous ends.
 inline std::vector<Peer> await_all(Entrance& entrance, const Identity& me, const RendezvousOptions& options,
-                                   nanoseconds deadline, const MeetingPoint& point) {
+                                   nanoseconds deadline, const RendezvousPoint& point) {
     const auto world = static_cast<std::size_t>(me.world);
     const std::size_t most = 12 * world + 3 * most_text_bytes;
     constexpr nanoseconds suspicious_after = 250'000'000; // a launcher that is silent for this long may be stopped
@@ -244,8 +244,8 @@ inline void check_rendezvous(const Identity& me, const RendezvousOptions& option
 /// Joins by `enter(why)` and waits for the others. `hub` is this process's own, or null; `point`
 /// says whether a launcher has it.
 template <class Enter>
-ControlPlane meet(const Identity& me, const RendezvousOptions& options, nanoseconds deadline, std::unique_ptr<Hub> hub,
-                  const MeetingPoint& point, Enter enter) {
+ControlPlane join_plane(const Identity& me, const RendezvousOptions& options, nanoseconds deadline,
+                        std::unique_ptr<Hub> hub, const RendezvousPoint& point, Enter enter) {
     try {
         std::string why;
         std::optional<Entrance> entrance = enter(why);

@@ -15,17 +15,17 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// For models that compute with the trained weights directly.
-struct NoWeightImage {
+struct NoLowWeights {
     static constexpr bool present = false;
 };
 
 /// Device addresses. The weights are contiguous; the 16-bit copy is in the model's own spans.
 template <class Low>
-class WeightImage {
+class LowWeights {
 public:
     static constexpr bool present = true;
 
-    explicit WeightImage(const float* weights = nullptr) : weights_(weights) {}
+    explicit LowWeights(const float* weights = nullptr) : weights_(weights) {}
 
     /// Adds the memory for the copy of the next `count` weights.
     void add(Low* low, std::size_t count) {
@@ -77,13 +77,13 @@ private:
 };
 
 template <class Model>
-struct WeightImageOf {
-    using type = NoWeightImage;
+struct LowWeightsOf {
+    using type = NoLowWeights;
 };
 template <class Model>
-    requires requires { typename Model::Image; }
-struct WeightImageOf<Model> {
-    using type = typename Model::Image;
+    requires requires { typename Model::LowCopy; }
+struct LowWeightsOf<Model> {
+    using type = typename Model::LowCopy;
 };
 
 } // namespace detail

@@ -6,7 +6,7 @@
 #include "unisono/core/number.hpp"
 #include "unisono/launch/host.hpp"
 #include "unisono/launch/identity.hpp"
-#include "unisono/launch/meeting_point.hpp"
+#include "unisono/launch/rendezvous_point.hpp"
 #include "unisono/launch/secret.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// Parses "host:port" or "[v6]:port". Errors: bad_input, which names the variable.
-inline void parse_address(std::string_view variable, std::string_view text, MeetingPoint& point) {
+inline void parse_address(std::string_view variable, std::string_view text, RendezvousPoint& point) {
     const std::size_t colon = text.rfind(':');
     int port = 0;
     if (colon == std::string_view::npos || colon == 0 || !parse_count(text.substr(colon + 1), 65535, port) ||
@@ -83,7 +83,7 @@ inline bool is_file_name(std::string_view text) {
 /// The folder for the rendezvous of this user's processes on this host. It is below
 /// XDG_RUNTIME_DIR, which the system makes for one user alone and empties when the user has logged
 /// out, or else in /tmp.
-inline std::string own_meeting_folder(const Environment& environment) {
+inline std::string own_rendezvous_folder(const Environment& environment) {
     const std::string* const runtime = environment.find("XDG_RUNTIME_DIR");
     struct stat about = {};
     if (runtime != nullptr && runtime->starts_with('/') && ::stat(runtime->c_str(), &about) == 0 &&
@@ -94,8 +94,8 @@ inline std::string own_meeting_folder(const Environment& environment) {
 
 /// Sets a rendezvous by a file in a folder: the given folder, or this user's on this host.
 inline void meet_by_file(const Environment& environment, const std::string* folder, std::string_view parent,
-                         MeetingPoint& point) {
-    point.folder = folder != nullptr ? *folder : own_meeting_folder(environment);
+                         RendezvousPoint& point) {
+    point.folder = folder != nullptr ? *folder : own_rendezvous_folder(environment);
     point.own_folder = folder == nullptr;
     point.host.clear();
     point.port = 0;
@@ -136,7 +136,7 @@ inline bool is_loopback_name(std::string_view host) {
 /// Sets the secret of a job with a known address: the given one, or, if all ranks are on this host,
 /// one that rank 0 draws and writes to a file. Errors: refused if there is none, unless the network
 /// is trusted.
-inline void guard_address(const Environment& environment, const Identity& me, MeetingPoint& point) {
+inline void guard_address(const Environment& environment, const Identity& me, RendezvousPoint& point) {
     if (const auto secret = given_secret(environment)) {
         point.token = secret->of_job(job_of(environment));
     } else if (trusts_network(environment)) {

@@ -16,7 +16,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// Blocks in powers of two, aligned to cache lines. Keeps at most `most_kept` unused bytes.
-class StagingPool {
+class BouncePool {
 public:
     static constexpr std::size_t least = 2048;
     static constexpr std::size_t most_kept = std::size_t{256} << 20;
@@ -26,12 +26,12 @@ public:
         std::size_t capacity = 0;
     };
 
-    StagingPool() = default;
-    StagingPool(StagingPool&& other) noexcept : free_(std::move(other.free_)), kept_(std::exchange(other.kept_, 0)) {
+    BouncePool() = default;
+    BouncePool(BouncePool&& other) noexcept : free_(std::move(other.free_)), kept_(std::exchange(other.kept_, 0)) {
         other.free_.clear();
     }
-    StagingPool& operator=(StagingPool&&) = delete;
-    ~StagingPool() {
+    BouncePool& operator=(BouncePool&&) = delete;
+    ~BouncePool() {
         for (const Block& block : free_) destroy(block);
     }
 

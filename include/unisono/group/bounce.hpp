@@ -13,7 +13,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// The copies of one operation; none if its buffers are mapped.
-struct Staging {
+struct Bounced {
     std::byte* input = nullptr;
     std::byte* output = nullptr;
     const std::byte* user_input = nullptr;
@@ -25,22 +25,22 @@ struct Staging {
 
 /// Replaces buffers that peers cannot see by copies. Errors: refused; then nothing has changed.
 template <class Transport>
-Staging stage(Transport& transport, const GroupContext& group, OperationRequest& request) {
+Bounced bounce(Transport& transport, const GroupContext& group, OperationRequest& request) {
     const PeersView view = peers_view(group, request);
     const bool input = view.input != 0 && !transport.reaches(request.input, view.input);
     const bool output = view.output != 0 && !transport.reaches(request.output, view.output);
     if (!input && !output) return {};
-    Staging made{.user_input = request.input, .user_output = request.output};
-    if (output) made.output = transport.stage(view.output);
+    Bounced made{.user_input = request.input, .user_output = request.output};
+    if (output) made.output = transport.allocate_bounce(view.output);
     if (input && output && view.input == view.output) {
         // One copy for both: the operation then runs in place.
         std::memcpy(made.output, request.input, view.input);
         request.input = made.output;
     } else if (input) {
         try {
-            made.input = transport.stage(view.input);
+            made.input = transport.allocate_bounce(view.input);
         } catch (...) {
-            if (output) transport.unstage(made.output);
+            if (output) transport.release_bounce(made.output);
             throw;
         }
         std::memcpy(made.input, request.input, view.input);
@@ -56,10 +56,10 @@ Staging stage(Transport& transport, const GroupContext& group, OperationRequest&
 
 /// Ends an operation: copies results to the user's memory.
 template <class Transport>
-void unstage(Transport& transport, const Staging& made, OperationRequest& request) {
+void end_bounce(Transport& transport, const Bounced& made, OperationRequest& request) {
     if (made.copy_back != 0) std::memcpy(made.user_output, made.output, made.copy_back);
-    if (made.input != nullptr) transport.unstage(made.input);
-    if (made.output != nullptr) transport.unstage(made.output);
+    if (made.input != nullptr) transport.release_bounce(made.input);
+    if (made.output != nullptr) transport.release_bounce(made.output);
     request.input = made.user_input;
     request.output = made.user_output;
 }
