@@ -40,8 +40,6 @@ module;
 #include <limits>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
-#include <linux/sockios.h>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>

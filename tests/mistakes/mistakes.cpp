@@ -3,6 +3,7 @@
 // that the compiler finds. A sanitizer build shows that none is undefined behaviour.
 #include "unisono/checkpoint/checkpoints.hpp"
 #include "unisono/launch/launcher_options.hpp"
+#include "unisono/launch/unknown_variables.hpp"
 #include "unisono/observe/metric_files.hpp"
 #include "unisono/tcp.hpp"
 #include "unisono/unisono.hpp"
