@@ -67,6 +67,15 @@ THIRD_PARTY = {
     "trainer/device/thrust": r"thrust/",
 }
 
+# In compiled mode core/standard.hpp brings only a part of <algorithm>. A header that uses the rest outside of what only
+# the library compiles includes <algorithm>.
+ALGORITHM = re.compile(r"std::(adjacent_find|all_of|any_of|binary_search|clamp|copy_if|copy_n|count|count_if|equal_range|"
+                       r"find|find_if|find_if_not|for_each|generate|includes|inplace_merge|is_permutation|is_sorted|"
+                       r"lower_bound|max_element|merge|min_element|minmax|minmax_element|none_of|nth_element|partial_sort|"
+                       r"partition|partition_point|remove|remove_if|replace|replace_if|reverse|rotate|search|shuffle|"
+                       r"sort|stable_partition|stable_sort|transform|unique|upper_bound)(?=[(<])")
+INCLUDES_ALGORITHM = re.compile(r"^\s*#\s*include\s*<algorithm>")
+
 # Standard headers that cost too much to compile, or tie the library to one instruction set.
 COSTLY = {"filesystem", "random", "future", "ranges", "regex"}
 COSTLY_PATTERN = re.compile(r"^([a-z]*mmintrin|x86intrin|arm_neon|arm_sve)\.h$")
@@ -170,6 +179,7 @@ class Checker:
         for number, text in enumerate(lines, 1):
             if COMMENT.match(text) and len(text) > COMMENT_COLUMNS and not WIDE_COMMENT.match(text):
                 self.report(header, number, f"a comment of {len(text)} columns; at most {COMMENT_COLUMNS}")
+        self.check_algorithms(header, lines)
         targets = self.graph.setdefault(header, [])
         for number, text in enumerate(lines, 1):
             match = INCLUDE.match(text)
@@ -184,6 +194,25 @@ class Checker:
                 self.report(header, number, f'"{name}": our own headers are included as "unisono/..."')
             else:
                 self.check_foreign(header, number, name)
+
+    def check_algorithms(self, header, lines):
+        library_alone = []  # for each #if around a line: the library alone compiles what it encloses
+        used = []
+        for number, text in enumerate(lines, 1):
+            if re.match(r"\s*#\s*if", text):
+                library_alone.append(bool(re.search(r"(?<!!)UNISONO_DEFINES", text)))
+            elif re.match(r"\s*#\s*el(se|if)", text):
+                library_alone[-1] = False
+            elif re.match(r"\s*#\s*endif", text):
+                library_alone.pop()
+            elif any(library_alone) or COMMENT.match(text):
+                continue
+            elif INCLUDES_ALGORITHM.match(text):
+                return
+            elif match := ALGORITHM.search(text):
+                used.append((number, match[0]))
+        for number, name in used:
+            self.report(header, number, f"{name} without <algorithm>, of which core/standard.hpp brings a part")
 
     def check_comments(self):
         """The width of comments outside of include/; those of headers are checked with them."""

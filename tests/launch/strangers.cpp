@@ -3,6 +3,7 @@
 
 #include "ranks.hpp"
 
+#include <unisono/launch/hub.hpp>
 #include <unisono/launch/strangers.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -162,7 +162,7 @@ BOOST_AUTO_TEST_CASE(goes_back_to_fresh_parameters) {
         trainer.synchronise();
         const auto kept = model.pieces;
         const auto progress = trainer.progress();
-        const auto met = trainer.update_run().synchronisations();
+        const auto synchronisations = trainer.update_run().synchronisations();
         train(3 + 5 * world.rank());
         for (std::size_t i = 0; i < kept.size(); ++i) std::copy(kept[i].begin(), kept[i].end(), model.spans[i].begin());
         trainer.update_run().restore(synchronisations);

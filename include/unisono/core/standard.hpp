@@ -29,5 +29,19 @@ template <class T>
 constexpr T clamped(T value, T least, T most) {
     return std::min(std::max(value, least), most);
 }
+
+/// As std::partition_point, which is in `<algorithm>` alone: the first of [begin, end) for which
+/// `holds` is false. It is false for all behind that one.
+template <class T, class Holds>
+constexpr T* partition_point(T* begin, T* end, Holds holds) {
+    for (auto count = end - begin; count > 0;) {
+        const auto half = count / 2;
+        if (holds(begin[half])) {
+            begin += half + 1;
+            count -= half + 1;
+        } else count = half;
+    }
+    return begin;
+}
 } // namespace detail
 UNISONO_NAMESPACE_END

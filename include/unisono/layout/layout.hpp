@@ -144,10 +144,10 @@ public:
         }
         if (count == 0) return;
         const Piece* const begin = pieces_.data() + which.first_piece;
-        const Piece* piece = std::lower_bound(begin, begin + which.piece_count, first,
-                                              [this](const Piece& candidate, std::size_t position) {
-                                                  return places_[candidate.parameter].position <= position;
-                                              }) -
+        const Piece* piece = detail::partition_point(begin, begin + which.piece_count,
+                                                     [&](const Piece& candidate) {
+                                                         return places_[candidate.parameter].position <= first;
+                                                     }) -
                              1;
         for (const std::size_t end = first + count; first < end; ++piece) {
             const std::size_t skipped = first - places_[piece->parameter].position;

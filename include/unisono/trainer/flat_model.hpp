@@ -155,9 +155,8 @@ private:
 
 template <class T>
 const Stretch<T>* FlatModel<T>::stretch_at(std::size_t flat) const {
-    const Stretch<T>* const one =
-        std::lower_bound(stretches_.begin(), stretches_.end(), flat,
-                         [](const Stretch<T>& other, std::size_t wanted) { return other.flat <= wanted; });
+    const Stretch<T>* const one = partition_point(stretches_.begin(), stretches_.end(),
+                                                  [&](const Stretch<T>& other) { return other.flat <= flat; });
     return one == stretches_.begin() ? one : one - 1;
 }
 

@@ -49,9 +49,10 @@ public:
     void visit(const float* at, std::size_t count, Visit&& visit) const {
         const auto begin = static_cast<std::size_t>(at - weights_);
         const std::size_t end = begin + count;
-        auto one = std::lower_bound(pieces_.begin(), pieces_.end(), begin,
-                                    [](const Piece& other, std::size_t first) { return other.first <= first; });
-        for (one -= one == pieces_.begin() ? 0 : 1; one != pieces_.end() && one->first < end; ++one) {
+        const Piece* const pieces = pieces_.data();
+        const Piece* one =
+            partition_point(pieces, pieces + pieces_.size(), [&](const Piece& other) { return other.first <= begin; });
+        for (one -= one == pieces ? 0 : 1; one != pieces + pieces_.size() && one->first < end; ++one) {
             const std::size_t from = std::max(one->first, begin);
             const std::size_t to = std::min(one->first + one->count, end);
             if (from < to) visit(from - begin, to - from, one->low + (from - one->first));
