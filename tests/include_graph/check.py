@@ -67,8 +67,8 @@ THIRD_PARTY = {
     "trainer/device/thrust": r"thrust/",
 }
 
-# In compiled mode core/standard.hpp brings only a part of <algorithm>. A header that uses the rest outside of what only
-# the library compiles includes <algorithm>.
+# In compiled mode core/standard.hpp brings only a part of <algorithm>. A header that uses the rest
+# outside of what only the library compiles includes <algorithm>.
 ALGORITHM = re.compile(r"std::(adjacent_find|all_of|any_of|binary_search|clamp|copy_if|copy_n|count|count_if|equal_range|"
                        r"find|find_if|find_if_not|for_each|generate|includes|inplace_merge|is_permutation|is_sorted|"
                        r"lower_bound|max_element|merge|min_element|minmax|minmax_element|none_of|nth_element|partial_sort|"

@@ -36,6 +36,12 @@ class SelfTest(unittest.TestCase):
         self.assert_only(violations({"core/error.hpp": "fail({quoted(key)});\n"}), "core/error.hpp:1", "detail::quoted()")
         self.assertEqual(violations({"core/error.hpp": "fail({detail::quoted(key)});\nstd::string quoted(std::string_view text) {\n"}), [])
 
+    def test_algorithms_that_compiled_mode_lacks(self):
+        use = "auto* at = std::lower_bound(begin, end, x, less);\n"
+        self.assert_only(violations({"core/a.hpp": use}), "core/a.hpp:1", "std::lower_bound without <algorithm>")
+        self.assert_only(violations({"core/a.hpp": "#if !UNISONO_DEFINES\n" + use + "#endif\n"}), "core/a.hpp:2", "std::lower_bound")
+        self.assertEqual(violations({"core/a.hpp": "#include <algorithm>\n" + use, "core/b.hpp": "#if UNISONO_DEFINES\n" + use + "#endif\n"}), [])
+
     def test_a_clean_tree(self):
         self.assertEqual(violations({
             "core/error.hpp": "#include <string>\n#include <sys/mman.h>\n",
