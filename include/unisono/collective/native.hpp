@@ -26,10 +26,10 @@ UNISONO_NAMESPACE_BEGIN
 struct NativeSchedule {
     static constexpr std::string_view name = "native";
     std::size_t ring_bytes = 262144; ///< over messages: from this many bytes per rank on, all_reduce uses the ring
-    std::size_t across_bytes =
-        65536; ///< on hosts with several ranks: a ring between hosts from this size on, a tree below it
-    std::size_t transports_own_bytes =
-        65536; ///< from this size on a transport's own collectives run, if it has any: MPI's
+    /// On hosts with several ranks: a ring between hosts from this size on, a tree below it.
+    std::size_t across_bytes = 65536;
+    /// From this size on a transport's own collectives run, if it has any: MPI's.
+    std::size_t transports_own_bytes = 65536;
 
     friend bool operator==(const NativeSchedule&, const NativeSchedule&) = default;
 };

@@ -49,10 +49,10 @@ struct MessageTimes {
     TimeBySize
         shared; ///< between two messages in the resource that a host's ranks share: its network card in each direction,
                 ///< or its memory
-    double buffered_bytes =
-        std::numeric_limits<double>::infinity(); ///< a larger message occupies its sender until it is acknowledged
-    double eager_bytes =
-        std::numeric_limits<double>::infinity(); ///< a larger message leaves once its receiver waits for it
+    /// A larger message occupies its sender until it is acknowledged.
+    double buffered_bytes = std::numeric_limits<double>::infinity();
+    /// A larger message leaves once its receiver waits for it.
+    double eager_bytes = std::numeric_limits<double>::infinity();
 
     friend bool operator==(const MessageTimes&, const MessageTimes&) = default;
 };

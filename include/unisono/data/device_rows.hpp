@@ -60,8 +60,8 @@ struct BatchRoom {
     std::shared_ptr<std::byte> pinned = {}, device = {};
     std::size_t bytes = 0;
     typename Copier::Mark copied = {};
-    std::vector<std::pair<typename Copier::Stream, typename Copier::Mark>> users =
-        {}; ///< streams, and the position up to which each uses the memory
+    /// Streams, and the position up to which each uses the memory.
+    std::vector<std::pair<typename Copier::Stream, typename Copier::Mark>> users = {};
 };
 
 /// The rooms that are not in use, in the order in which they were returned.

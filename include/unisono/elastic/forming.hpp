@@ -25,10 +25,12 @@ UNISONO_NAMESPACE_BEGIN
 struct ElasticOptions {
     int least = 1; ///< least number of ranks with which the world continues; with fewer, all end with an error
     int most = detail::most_ranks; ///< greatest number of ranks
-    bool joins =
-        false; ///< add this process to a running world. Default: UNISONO_JOINS (1: yes; auto: yes, if a world is found)
-    std::string folder =
-        {}; ///< the folder through which new processes find the world. Empty: the rendezvous folder, if there is one
+    /// Add this process to a running world. Default: UNISONO_JOINS (1: yes; auto: yes, if a world
+    /// is found).
+    bool joins = false;
+    /// The folder through which new processes find the world. Empty: the rendezvous folder, if
+    /// there is one.
+    std::string folder = {};
     /// After a loss: the time after which a rank that is silent, and not known to be dead, counts
     /// as lost. It must be longer than a rank may compute without a call of the library, and
     /// several times as long as the ranks need to connect to each other. At least 10 ms.

@@ -84,8 +84,8 @@ private:
                   "transport/transport.hpp lists them. Why: the group would leave it unused.");
     static constexpr bool bounces = bounces_memory<Transport>; ///< peers do not see all memory
     static constexpr bool virtual_time = has_virtual_time<Transport>;
-    static constexpr std::uint32_t looks_at_once =
-        16; ///< reads of a peer's word per attempt, if there is a core for each rank
+    /// Reads of a peer's word per attempt, if there is a core for each rank.
+    static constexpr std::uint32_t looks_at_once = 16;
     static constexpr std::uint32_t spins = 512; ///< attempts of a wait that look at one operation only
 
     struct Sink {

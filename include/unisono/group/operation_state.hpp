@@ -139,8 +139,8 @@ struct LaneState {
 struct OperationState {
     static constexpr std::uint32_t most_lanes = 1024;
     static constexpr std::uint32_t lanes_at_once = 8;
-    static constexpr std::uint32_t bounced_at_once =
-        3; ///< lanes of device memory in flight: one arrives, one is summed, one leaves
+    /// Lanes of device memory in flight: one arrives, one is summed, one leaves.
+    static constexpr std::uint32_t bounced_at_once = 3;
 
     /// The bounce buffers of lanes of device memory: each slot has its range of the input's buffer,
     /// and of the output's.

@@ -21,8 +21,9 @@ UNISONO_NAMESPACE_BEGIN
 struct PipelineOptions {
     std::uint32_t micro_batches = 4; ///< per batch; a batch with fewer samples makes fewer
     bool recompute = false; ///< keep only a chunk's input, and repeat its forward pass before the backward pass
-    LayerPlacement placement =
-        {}; ///< number of layers of each part; empty: by numbers of parameters and outputs (see balanced_placement)
+    /// Number of layers of each part; empty: by numbers of parameters and outputs (see
+    /// balanced_placement).
+    LayerPlacement placement = {};
     friend bool operator==(const PipelineOptions&, const PipelineOptions&) = default;
 };
 

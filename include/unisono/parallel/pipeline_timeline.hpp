@@ -22,8 +22,9 @@ struct PartTimes {
 
 /// Durations in a simulated pipeline, in any unit.
 struct PipelineCosts {
-    std::vector<PartTimes> parts =
-        {}; ///< times of each part along the forward pass; empty: a stage's 1 and 2, divided evenly among its chunks
+    /// Times of each part along the forward pass; empty: a stage's 1 and 2, divided evenly among
+    /// its chunks.
+    std::vector<PartTimes> parts = {};
     double transfer = 0; ///< time from the end of a part's work until its neighbour has the data
 };
 

@@ -38,10 +38,11 @@ struct HierarchicalSchedule {
     static constexpr std::string_view name = "hierarchical";
     int ranks_per_host = 1;
     bool tree_across = false; ///< all_reduce between hosts by a tree instead of a ring: fewer rounds, more bytes
-    std::size_t chunk_bytes =
-        0; ///< size of a lane of all_reduce, broadcast and reduce, which lanes pipeline; 0: data travel whole
-    const HostMap* hosts =
-        nullptr; ///< the ranks of each host, used instead of ranks_per_host; must outlive the group's operations
+    /// Size of a lane of all_reduce, broadcast and reduce, which lanes pipeline; 0: data travel
+    /// whole.
+    std::size_t chunk_bytes = 0;
+    /// The ranks of each host, used instead of ranks_per_host; must outlive the group's operations.
+    const HostMap* hosts = nullptr;
 
     [[nodiscard]] constexpr schedule::HierarchicalAllReduce all_reduce(const schedule::Shape& shape) const {
         return {{{shape}, layout(shape)}, tree_across};

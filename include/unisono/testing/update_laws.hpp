@@ -48,8 +48,9 @@ struct UpdateTrial {
     std::uint64_t updates = 7;        ///< updates between two synchronisations
     double learning_rate = 0.1;       ///< learning rate of plain SGD
     std::uint64_t most_updates = 400; ///< updates after which the model must have learned
-    double learned =
-        0.05; ///< the remaining distance to the best parameters that is allowed, as a fraction of the initial one
+    /// The remaining distance to the best parameters that is allowed, as a fraction of the initial
+    /// one.
+    double learned = 0.05;
     std::chrono::nanoseconds timeout = std::chrono::seconds(30); ///< time limit of each wait; a hang is a violation
 };
 

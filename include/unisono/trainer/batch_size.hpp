@@ -93,8 +93,8 @@ struct BatchTrial {
 /// The result, the same on all ranks.
 struct BatchSize {
     std::int64_t micro_batch = 0;
-    std::int64_t accumulation =
-        0; ///< micro-batches per rank and update: micro_batch * accumulation * ranks = global_batch
+    /// Micro-batches per rank and update: micro_batch * accumulation * ranks = global_batch.
+    std::int64_t accumulation = 0;
     double samples_per_second = 0;       ///< samples per second of all ranks, without exchange and optimizer
     std::int64_t largest = 0;            ///< the largest micro-batch that fits, of those tried
     std::vector<BatchTrial> trials = {}; ///< from small to large, until one did not fit

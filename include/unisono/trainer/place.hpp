@@ -55,8 +55,8 @@ public:
     static constexpr bool on_device = false;
     static constexpr bool has_low_weights = false;
     template <class T>
-    static constexpr std::size_t chunk =
-        16384 / sizeof(T); ///< elements that stay in the first-level cache between passes
+    /// Elements that stay in the first-level cache between passes.
+    static constexpr std::size_t chunk = 16384 / sizeof(T);
     template <class T>
     using Array = Memory<T>;
     template <class T>

@@ -27,8 +27,9 @@ struct FitOptions {
     std::uint64_t seed = 0;             ///< seed of the random numbers that a pass offers to the model
     int read_ahead = 0;                 ///< batches that a thread of each rank reads ahead; 0: no thread
     bool progress = true;               ///< rank 0 shows progress, if the trainer has an observer that shows it
-    const StopOnSignal* stop_on =
-        nullptr; ///< a signal ends the call on all ranks after the same update (stop_on_signal.hpp); null: no signal
+    /// A signal ends the call on all ranks after the same update (stop_on_signal.hpp); null: no
+    /// signal.
+    const StopOnSignal* stop_on = nullptr;
 };
 
 /// The distribution of the micro-batches of an update.

@@ -32,15 +32,18 @@ struct UpdateReport {
     /// Its first such parameter; -1: its loss. If offender_rank is -1: the first parameter whose
     /// sum over all ranks is not finite.
     std::int64_t offender_parameter = -1;
-    std::uint64_t number =
-        0; ///< updates committed so far, including this one; with servers and Hogwild, the updates of all workers
+    /// Updates committed so far, including this one; with servers and Hogwild, the updates of all
+    /// workers.
+    std::uint64_t number = 0;
     std::uint64_t staleness = 0; ///< updates between reading this gradient's parameters and applying it
-    std::uint64_t ahead =
-        0; ///< clocks by which this worker was ahead of the slowest when it was answered or had updated
-    bool late =
-        false; ///< this worker's gradient was dropped, since enough others had arrived before it (BackupWorkers)
-    bool world_changed =
-        false; ///< only in elastic worlds (elastic/): ranks were lost, and this update did not happen on this rank
+    /// Clocks by which this worker was ahead of the slowest when it was answered or had updated.
+    std::uint64_t ahead = 0;
+    /// This worker's gradient was dropped, since enough others had arrived before it
+    /// (BackupWorkers).
+    bool late = false;
+    /// Only in elastic worlds (elastic/): ranks were lost, and this update did not happen on this
+    /// rank.
+    bool world_changed = false;
     std::int64_t epoch = 0;
     std::int64_t micro_batches = 0; ///< micro-batches of all ranks; 0: no rank had data, and there was no update
     std::int64_t samples = 0;       ///< samples of all ranks, including repeated ones

@@ -32,8 +32,9 @@ struct RankTime {
     double compute = 0;
     double exchange = 0; ///< time of exchanges that computing does not hide
     double apply = 0;
-    double waiting =
-        0; ///< part of `exchange` (of the recorded updates): this rank had arrived, and another rank had not
+    /// Part of `exchange` (of the recorded updates): this rank had arrived, and another rank had
+    /// not.
+    double waiting = 0;
     double awaited = 0;        ///< sum of the times for which the others waited for this rank
     std::uint64_t last = 0;    ///< updates to which this rank came last
     std::uint64_t dropped = 0; ///< events that were dropped for lack of memory

@@ -28,8 +28,9 @@ UNISONO_NAMESPACE_BEGIN
 /// Source: Niu et al. 2011 (Hogwild!), algorithm 1, whose addition to a component is atomic, as it
 /// is here.
 struct Hogwild {
-    bool loses_none =
-        true; ///< true: additions are atomic; false: faster, but one of two simultaneous additions may be lost
+    /// True: additions are atomic; false: faster, but one of two simultaneous additions may be
+    /// lost.
+    bool loses_none = true;
 
     static constexpr std::string_view name = "Hogwild";
     static constexpr Family family = Family::update;

@@ -22,8 +22,9 @@ concept has_options = requires { typename Network::Options; };
 
 /// The options of a network without options.
 struct NoOptions {
-    std::size_t arena_bytes =
-        0; ///< the most memory that a rank may allocate for sharing with its peers; 0: as much as the machine has
+    /// The most memory that a rank may allocate for sharing with its peers; 0: as much as the
+    /// machine has.
+    std::size_t arena_bytes = 0;
 
     friend bool operator==(const NoOptions&, const NoOptions&) = default;
 };
@@ -49,8 +50,9 @@ enum class DeviceTransfers : std::uint8_t {
 template <class Network>
 struct CudaOptions {
     typename detail::OptionsOf<Network>::type network = {};
-    int device =
-        -1; ///< as this process numbers them; -1: the rank's number on its host, modulo the number of devices here
+    /// As this process numbers them; -1: the rank's number on its host, modulo the number of
+    /// devices here.
+    int device = -1;
     /// The size of the chunks in which device data pass through the host. Up to three chunks of an
     /// operation are in flight: one comes from the device, one is on the network, one goes back.
     /// Equal on all ranks. 0: UNISONO_PIECE_BYTES; else the chunks of the network's native schedule

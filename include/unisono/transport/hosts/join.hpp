@@ -33,8 +33,8 @@ struct HostCard {
     static constexpr std::uint64_t expected = 0x3174736f68696e75;
 
     std::uint64_t version = expected;
-    std::uint64_t processes =
-        0; ///< equal for processes whose process numbers are comparable; else the number is not even tried
+    /// Equal for processes whose process numbers are comparable; else the number is not even tried.
+    std::uint64_t processes = 0;
     std::array<std::uint8_t, JobToken::bytes> token = {};
     std::int32_t process = 0;
     std::int32_t file = -1;

@@ -15,8 +15,9 @@ UNISONO_NAMESPACE_BEGIN
 
 /// The device of a rank, and the network over which ranks exchange messages.
 struct NcclOptions {
-    TcpOptions network =
-        {}; ///< for host messages; NCCL chooses a network of its own (NCCL_SOCKET_IFNAME, NCCL_IB_HCA) for device data
+    /// For host messages; NCCL chooses a network of its own (NCCL_SOCKET_IFNAME, NCCL_IB_HCA) for
+    /// device data.
+    TcpOptions network = {};
     int device = -1; ///< as this process numbers them; -1: the one with the rank's number on its host
     /// The size from which on native collectives on host memory pass through the device; smaller
     /// ones use messages. Equal on all ranks. 0: UNISONO_NCCL_STAGED_BYTES, else 65,536 (chosen,

@@ -34,8 +34,8 @@ namespace detail {
 class TcpWire {
 public:
     static constexpr bool grows = true;
-    static constexpr std::size_t lands_from =
-        TcpLink::inside_bytes + 1; ///< smaller messages are assembled in the link's buffer
+    /// Smaller messages are assembled in the link's buffer.
+    static constexpr std::size_t lands_from = TcpLink::inside_bytes + 1;
 
     TcpWire(std::shared_ptr<NetworkWorld> world, int rank, TcpEntrance entrance)
         : world_(std::move(world)), rank_(rank), entrance_(std::move(entrance)),
@@ -98,8 +98,8 @@ public:
 private:
     static constexpr std::uint32_t sweep_every = 32;  ///< polls of connections from which nothing is expected are rare
     static constexpr std::uint32_t few_attempts = 16; ///< each asks the system
-    static constexpr nanoseconds longest_sleep =
-        1'000'000;                                 ///< in a short wait: what the control plane learns wakes no rank
+    /// In a short wait: what the control plane learns wakes no rank.
+    static constexpr nanoseconds longest_sleep = 1'000'000;
     static constexpr int most_at_once = 64;        ///< visitors that one poll accepts
     static constexpr int greeting_may_wait_ms = 2; ///< for a connection to be made: some round trips of a local network
     static constexpr nanoseconds between_attempts = 20'000'000;
