@@ -17,9 +17,8 @@ namespace {
 [[gnu::constructor]] void refuse_both_modes() {
     if (&unisono_compiled_without_the_library == nullptr) return;
     std::fputs("unisono: found files of this program that include the library as headers alone, and files in compiled "
-               "mode. Required: one "
-               "mode for all. Why: both would have their own copies of the same functions. Link every target to "
-               "unisono::compiled, or none.\n",
+               "mode. Required: one mode for all. Why: both would have their own copies of the same functions. Link "
+               "every target to unisono::compiled, or none.\n",
                stderr);
     std::_Exit(1);
 }

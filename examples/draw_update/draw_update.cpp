@@ -134,8 +134,8 @@ constexpr const char* style =
     "<style>text{font-family:system-ui,sans-serif;font-size:12px;fill:#1f2328}.title{font-size:14px;font-weight:600}"
     ".faint{fill:#59636e}.tick{fill:#59636e;text-anchor:middle}.paper{fill:#fff}"
     ".grid{stroke:#d1d9e0}.end{stroke:#1f2328;stroke-dasharray:4 3}"
-    ".forward{fill:#8fb8de}.backward{fill:#1f6fb4}.message{fill:#c8461b}"
-    "@media (prefers-color-scheme:dark){text{fill:#f0f6fc}.faint,.tick{fill:#9198a1}.paper{fill:#0d1117}"
+    ".forward{fill:#8fb8de}.backward{fill:#1f6fb4}.message{fill:#c8461b}@media "
+    "(prefers-color-scheme:dark){text{fill:#f0f6fc}.faint,.tick{fill:#9198a1}.paper{fill:#0d1117}"
     ".grid{stroke:#3d444d}.end{stroke:#f0f6fc}}"
     ".in{font-size:11px;fill:#fff;text-anchor:middle}.dark{font-size:11px;fill:#1f2328;text-anchor:middle}</style>\n";
 

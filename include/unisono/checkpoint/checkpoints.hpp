@@ -212,9 +212,8 @@ private:
         static_assert(
             Update::agrees || !Compression::compresses,
             "unisono::Checkpoints: found a trainer whose update does not declare `agrees`, with a compression. "
-            "Required: none. "
-            "Why: each rank keeps its rounding errors from one synchronisation to the next, and a checkpoint does not "
-            "save them.");
+            "Required: none. Why: each rank keeps its rounding errors from one synchronisation to the next, and a "
+            "checkpoint does not save them.");
     }
 
     /// True if each rank has all of the optimizer's state of its stage of the model.

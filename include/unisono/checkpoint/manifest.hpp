@@ -198,8 +198,7 @@ UNISONO_DEFINITION void check_seal(std::string_view text, const std::string& whe
     if (text.size() < tail || text.substr(text.size() - tail, before_checksum.size()) != before_checksum ||
         text.substr(text.size() - 3) != "\"}\n")
         refuse_input({where, ": found ", text.size(),
-                      " bytes that do not end with a checksum; the file is cut short, or is "
-                      "not a manifest"});
+                      " bytes that do not end with a checksum; the file is cut short, or is not a manifest"});
     const std::string sum = checksum_text(xxh64(text.data(), text.size() - tail));
     if (const std::string_view found = text.substr(text.size() - 19, 16); found != sum)
         refuse_input({where, ": found the checksum ", found, "; expected ", sum,

@@ -298,9 +298,8 @@ void check_parts(Trainer& trainer, World& everyone, const Manifest& whole, bool 
             written[place_of(trainer.trained(), p)] += static_cast<std::int64_t>(part.count);
         });
     all_reduce(everyone, written);
-    constexpr std::string_view expected =
-        "; expected each once: by all ranks of the mesh, as save(trainer, mesh.world()), "
-        "and of no layer that is itself spread over ranks";
+    constexpr std::string_view expected = "; expected each once: by all ranks of the mesh, as save(trainer, "
+                                          "mesh.world()), and of no layer that is itself spread over ranks";
     for (std::size_t i = 0; i < written.size(); ++i) {
         if (static_cast<std::uint64_t>(written[i]) == element_count(whole.parameters[i])) continue;
         throw agreed_error(

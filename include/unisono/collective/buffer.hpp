@@ -117,9 +117,9 @@ template <class Data, bool Writes>
 struct CollectiveRefuses {
     using Bare = std::remove_cv_t<Data>;
     static constexpr bool memory = buffer<const Bare> || buffer<Bare>;
-    static_assert(memory || !std::is_pointer_v<Bare>, "unisono: found a pointer as the data of a collective. Required: "
-                                                      "std::span(pointer, count). Why: a pointer does "
-                                                      "not say how many elements there are.");
+    static_assert(memory || !std::is_pointer_v<Bare>,
+                  "unisono: found a pointer as the data of a collective. Required: std::span(pointer, count). Why: a "
+                  "pointer does not say how many elements there are.");
     static_assert(
         memory || std::is_pointer_v<Bare>,
         "unisono: found data of a collective that are neither contiguous nor one trivially copyable value. Required: a "
@@ -128,17 +128,15 @@ struct CollectiveRefuses {
     static_assert(
         !memory || !Writes,
         "unisono: found arguments that this collective does not take. Required: the group, data that can be written "
-        "(not "
-        "const, and no temporary whose result would be lost), of a type for which the operation is defined (Sum, "
+        "(not const, and no temporary whose result would be lost), of a type for which the operation is defined (Sum, "
         "Product, Min, Max: float, double, bfloat16, float16, 32 and 64 bit signed integers, unsigned char; of other "
         "types an operation of your own), and then what its declaration says, in its order. Why: every rank gets the "
         "result in its own memory.");
     static_assert(
         !memory || Writes,
         "unisono: found arguments that this collective does not take. Required: the group, the elements to send, "
-        "memory "
-        "of the same element type that can be written (with start_..., no temporaries), and then what its declaration "
-        "says, in its order.");
+        "memory of the same element type that can be written (with start_..., no temporaries), and then what its "
+        "declaration says, in its order.");
 };
 
 /// The data of an invalid call. A conversion to this type is a worse match than any other, so

@@ -132,8 +132,7 @@ auto choose_schedule(Group<Transport>& group, const Family& family, const Operat
         static_assert(Transport::maps_peers ||
                           !(std::same_as<Family, MappedSchedule> || std::same_as<Family, StagedSchedule>),
                       "found: MappedSchedule or StagedSchedule on a transport that does not map peers' memory; "
-                      "required: a transport with "
-                      "maps_peers, since its steps read and write the peers' buffers");
+                      "required: a transport with maps_peers, since its steps read and write the peers' buffers");
         return use(schedule_of<What>(family, shape));
     } else if constexpr (Transport::maps_peers) {
         if constexpr (What != Collective::barrier) {

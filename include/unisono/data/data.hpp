@@ -100,8 +100,7 @@ public:
         static_assert(
             detail::never_true<Values>,
             "unisono::RowData: found a temporary that owns its elements (a function's result, or std::move). Required: "
-            "a "
-            "container with a name that outlives the RowData, or a std::span of one. Why: a RowData refers to the "
+            "a container with a name that outlives the RowData, or a std::span of one. Why: a RowData refers to the "
             "numbers and labels, and does not copy them.");
     }
 

@@ -344,11 +344,11 @@ template <class E>
 template <class E>
     requires detail::is_elastic<E> && (!detail::elastic_transport<typename E::transport>)
 void join(const ElasticOptions& = {}) {
-    static_assert(detail::never_true<E>, "unisono::join: found Elastic of a transport that is not made by a control "
-                                         "plane. Required: SharedMemory, Tcp, or another "
-                                         "one whose ranks are processes that join. Why: the threads of InProcess die "
-                                         "together, and MPI and NCCL end a job, or cannot be used "
-                                         "further, when a rank is lost.");
+    static_assert(detail::never_true<E>,
+                  "unisono::join: found Elastic of a transport that is not made by a control plane. Required: "
+                  "SharedMemory, Tcp, or another one whose ranks are processes that join. Why: the threads of "
+                  "InProcess die together, and MPI and NCCL end a job, or cannot be used further, when a "
+                  "rank is lost.");
 }
 
 UNISONO_NAMESPACE_END

@@ -40,9 +40,8 @@ struct ProgressThreadOptions {
 template <transport Transport>
 class ProgressThread final : detail::Driver {
 public:
-    static_assert(!has_virtual_time<Transport>,
-                  "unisono::ProgressThread: found a transport in virtual time. Required: a real one. "
-                  "Why: virtual time passes only while a rank waits.");
+    static_assert(!has_virtual_time<Transport>, "unisono::ProgressThread: found a transport in virtual time. Required: "
+                                                "a real one. Why: virtual time passes only while a rank waits.");
 
     explicit ProgressThread(Group<Transport>& world, const ProgressThreadOptions& options = {})
         : engine_(world.engine()), options_(options) {

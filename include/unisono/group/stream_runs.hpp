@@ -98,8 +98,7 @@ private:
         }
         if (transport.is_capturing() && (request.stream.space != MemorySpace::device || request.stream.plan != nullptr))
             refuse_input("capture: found data on the host, or a schedule other than NativeSchedule; expected "
-                         "NativeSchedule on memory "
-                         "of a device, since a graph does not keep the library's buffers");
+                         "NativeSchedule on memory of a device, since a graph does not keep the library's buffers");
         if (request.stream.space == MemorySpace::device) {
             if (request.stream.plan == nullptr)
                 return write_native(program, StreamShape(group, request), request, request.input, request.output);

@@ -189,8 +189,7 @@ inline bool find_secret(const StoreCard& card, const std::string& key, JobToken&
         secret = JobToken::parse(std::string_view(card.secret).substr(public_secret.size()), "rank 0's token");
     } else if (card.network != network_space()) {
         throw error(ErrorCode::refused, concat({"rank 0 is on another host, and the ranks have no secret, so that "
-                                                "any process that reaches their ports could take a "
-                                                "rank's place: ",
+                                                "any process that reaches their ports could take a rank's place: ",
                                                 how_to_give_a_secret}));
     } else {
         RendezvousPoint file = secret_file(environment, card.secret);

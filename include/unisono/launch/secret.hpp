@@ -66,10 +66,8 @@ inline bool trusts_network(const Environment& environment) {
 /// The advice for jobs without a secret.
 inline constexpr std::string_view how_to_give_a_secret =
     "set UNISONO_TOKEN to the same 32 hexadecimal digits on all ranks (od -An -N16 -tx1 /dev/urandom | tr -d ' ' draws "
-    "some), or "
-    "UNISONO_TOKEN_FILE to a file of "
-    "mode 0600 that has them; or, where only machines that you trust reach this network, UNISONO_TRUSTED_NETWORK=1 "
-    "(RendezvousOptions::trusted_network in a program)";
+    "some), or UNISONO_TOKEN_FILE to a file of mode 0600 that has them; or, where only machines that you trust reach "
+    "this network, UNISONO_TRUSTED_NETWORK=1 (RendezvousOptions::trusted_network in a program)";
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -78,9 +78,8 @@ public:
                           .operation = "all_gather",
                           .sequence = round_,
                           .message = concat({"rank ", rank_, " gave ", blob.size(),
-                                             " bytes, and the process where the ranks "
-                                             "meet returned ",
-                                             own.size(), " other bytes as this rank's"})});
+                                             " bytes, and the process where the ranks meet returned ", own.size(),
+                                             " other bytes as this rank's"})});
             throw error(*first_fault());
         }
         if (!seen_.load() && hub_gone_) fail_locally(hub_is_gone());

@@ -31,8 +31,8 @@ class ResidentUnits : public detail::WrappedModel<M> {
                   "GradientSharding or ParameterSharding. Why: ResidentUnits holds memory of the host.");
     static_assert(std::same_as<T, pass_element_t<M>>,
                   "unisono::ResidentUnits: found a model that computes with another type than it is trained in. "
-                  "Required: MasterWeights of the ResidentUnits, and not the other way round. "
-                  "Why: ResidentUnits holds the elements that the model computes with.");
+                  "Required: MasterWeights of the ResidentUnits, and not the other way round. Why: ResidentUnits holds "
+                  "the elements that the model computes with.");
 
 public:
     using detail::WrappedModel<M>::wrapped;

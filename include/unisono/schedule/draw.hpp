@@ -81,8 +81,7 @@ private:
 
     static std::string style() {
         return concat(
-            {"<style>"
-             "text{font-family:sans-serif;font-size:11px;fill:#222}"
+            {"<style>text{font-family:sans-serif;font-size:11px;fill:#222}"
              ".title{font-size:15px;font-weight:bold}.round{fill:#777;text-anchor:middle}"
              ".label{text-anchor:middle;font-size:10px}.plate{fill:#fff;fill-opacity:0.9}"
              ".paper{fill:#fff}.rank{stroke:#999;stroke-width:1}.odd{fill:#f4f5f7}"

@@ -178,8 +178,8 @@ template <class T>
 void FlatModel<T>::refuse_moved(const std::string& parameter, std::string_view name, std::size_t found,
                                 std::size_t expected) {
     constexpr std::string_view advice = " elements at the address that they had when the trainer was made (a "
-                                        "std::vector that is resized or move-assigned gets "
-                                        "another address: copy elements into it, or do so before the trainer is made)";
+                                        "std::vector that is resized or move-assigned gets another address: copy "
+                                        "elements into it, or do so before the trainer is made)";
     const std::string_view moved = found == expected ? " at another address" : "";
     refuse_input({parameter, ": ", name, " has ", found, " elements", moved, "; expected the ", expected, advice});
 }

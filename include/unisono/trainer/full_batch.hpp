@@ -89,8 +89,7 @@ class FullBatch {
         "instance Replicated with RingReducer. Why: every rank's optimizer needs the whole gradient.");
     static_assert(detail::agrees<typename Policies::Update> && !Policies::Compression::compresses,
                   "unisono::FullBatch: found an update that does not declare `agrees`, or a compression. Required: "
-                  "Synchronous, and "
-                  "no compression. Why: its value must be a function of the parameters alone.");
+                  "Synchronous, and no compression. Why: its value must be a function of the parameters alone.");
     static_assert(
         !model_part<Model>,
         "unisono::FullBatch: found a model of which each rank has a part. Required: a whole model on every "

@@ -98,9 +98,9 @@ struct ModelRefusal {
         "must know what it trains; see model/model.hpp.");
     static_assert(
         looks_like_group || !has_parameters || has_gradients || without_const,
-        "unisono::Trainer: found a second argument that is no model: it has no gradients(). Required: "
-        "parameters() and gradients(), each a span or a range of spans of one floating type. Why: the trainer "
-        "sums the gradients of all ranks there; see model/model.hpp.");
+        "unisono::Trainer: found a second argument that is no model: it has no gradients(). Required: parameters() and "
+        "gradients(), each a span or a range of spans of one floating type. Why: the trainer sums the gradients of all "
+        "ranks there; see model/model.hpp.");
     static_assert(
         writable,
         "unisono::Trainer: found a model whose parameters() or gradients() are const. Required: spans of elements "
@@ -192,8 +192,7 @@ constexpr void tell_evaluate() {
     static_assert(never_true<Batch>,
                   "unisono::Trainer: found a model without evaluate(batch, metrics&...) for this data set and these "
                   "metrics. Required: that function, or a callable feed(model, batch, metrics&...) before the "
-                  "metrics. "
-                  "Why: only the model knows what to compare.");
+                  "metrics. Why: only the model knows what to compare.");
 }
 template <class Feed>
 constexpr void tell_feed() {

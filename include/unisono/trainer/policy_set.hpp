@@ -65,8 +65,8 @@ struct TrainerArgument {
         good,
         "unisono::Trainer: found an argument that is no policy (its type is the argument of TrainerArgument<...>). "
         "Required: after the group and the model only policies, that is copyable and comparable values with "
-        "`static constexpr std::string_view name` and `static constexpr unisono::Family family`. "
-        "Why: each argument fills the place of its family, so the trainer must know which that is.");
+        "`static constexpr std::string_view name` and `static constexpr unisono::Family family`. Why: each argument "
+        "fills the place of its family, so the trainer must know which that is.");
 };
 
 template <class... Given>

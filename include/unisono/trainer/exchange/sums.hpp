@@ -87,8 +87,8 @@ public:
         if constexpr (requires { compression.error_feedback; }) {
             if (compression.error_feedback && ranks > 1)
                 refuse_input({Compression::name,
-                              ".error_feedback is true, where gradients are sharded; expected false: "
-                              "what rounding leaves over would be a whole gradient on each rank"});
+                              ".error_feedback is true, where gradients are sharded; expected false: what "
+                              "rounding leaves over would be a whole gradient on each rank"});
         }
     }
     void encode(std::size_t, std::span<T> from, Sum* to, double weight) const {

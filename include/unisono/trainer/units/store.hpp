@@ -234,8 +234,7 @@ private:
             multiplier = this->weigh().multiplier;
             if (std::exchange(weighed_, true) && multiplier != multiplier_)
                 refuse_input({"unit ", unit,
-                              ": tokens were counted after the first gradient was complete; expected "
-                              "all before it"});
+                              ": tokens were counted after the first gradient was complete; expected all before it"});
             multiplier_ = multiplier;
             if constexpr (Base::inspects) {
                 const auto note = [&](std::size_t) { this->note_offender(unit); };

@@ -98,8 +98,7 @@ private:
         for (std::size_t rank = 0; rank < cards.size(); ++rank) {
             if (std::memcmp(cards[rank].host, cards[0].host, sizeof cards[0].host) != 0)
                 throw_refused(static_cast<int>(rank),
-                              "runs on another host than rank 0; shared memory is for processes "
-                              "of one host");
+                              "runs on another host than rank 0; shared memory is for processes of one host");
             if (cards[rank].failed[0] != '\0') throw_refused(static_cast<int>(rank), cards[rank].failed);
         }
         return cards;
