@@ -326,7 +326,7 @@ BOOST_AUTO_TEST_CASE(added_while_there_is_room) {
         for (const int who : {ranks, ranks + 1})
             processes.start([&, who] {
                 un::ElasticOptions later = options;
-                later.join.rendezvous.timeout = 3s;
+                later.join.rendezvous.timeout = 8s;
                 return be_rank<un::SharedMemory>(-1, 0, folder.path(), later, told[who], train_slowly);
             });
         await_end(processes);
