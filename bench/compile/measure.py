@@ -58,6 +58,17 @@ def programs(compiler):
     yield "own standard", "".join(f"#include <{name}>\n" for name in names) + "int main() {}\n"
     umbrella = include("unisono/unisono.hpp")
     yield "umbrella", umbrella
+    over_tcp = """#include <unisono/tcp.hpp>
+#include <unisono/unisono.hpp>
+#include <vector>
+int main() {
+    auto world = unisono::join<unisono::Tcp>();
+    std::vector<float> gradient(1000, 1.0f);
+    unisono::all_reduce(world, gradient);
+}
+"""
+    yield "all_reduce over Tcp", over_tcp
+    yield "all_reduce over Tcp" + COMPILED, "#define UNISONO_COMPILED\n" + over_tcp
     yield "all_reduce on 2 threads", """#include <unisono/unisono.hpp>
 #include <vector>
 int main() {
