@@ -203,6 +203,7 @@ std::pair<std::uint64_t, std::uint64_t> write_tensor_file(std::span<TensorData> 
     for (std::size_t i = 0; i < all.size(); ++i) order.emplace_back(~tensor_element_bytes(all[i].tensor.type), i);
     std::sort(order.begin(), order.end());
     std::vector<TensorData> sorted;
+    sorted.reserve(all.size());
     for (const auto& [bytes, i] : order) sorted.push_back(std::move(all[i]));
     std::move(sorted.begin(), sorted.end(), all.begin());
     std::uint64_t at = 0;

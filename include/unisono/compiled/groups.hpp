@@ -16,6 +16,7 @@
 #include "unisono/trainer/stop_on_signal.hpp"
 #include "unisono/trainer/summation.hpp"
 
+// NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types and keywords
 #define UNISONO_COMPILED_COLLECTIVE(Template, Transport, What)                         \
     Template std::uint32_t detail::start<Collective::What, Transport, NativeSchedule>( \
         Group<Transport>&, OperationRequest&, int, const NativeSchedule&);
@@ -44,3 +45,4 @@
     Template void detail::PlainTotals::agree(Group<Transport>&, UpdateSums&, bool);                                 \
     Template void detail::agree_on_fit(Group<Transport>&, const FitOptions&, const Position&, const TrainingPlan&); \
     Template bool detail::StopAgreement::stop(Group<Transport>&);
+// NOLINTEND(bugprone-macro-parentheses)
