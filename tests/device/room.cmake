@@ -17,7 +17,9 @@ endif()
 if(TARGET unisono::thrust AND UNISONO_BUILD_EXAMPLES AND NOT few)
     set(digits_source ${PROJECT_SOURCE_DIR}/examples/digits_on_gpu/digits_on_gpu.cu)
     set_source_files_properties(${digits_source} PROPERTIES LANGUAGE CXX)
-    add_executable(digits_on_stand_in ${digits_source} $<TARGET_OBJECTS:device_stand_in>)
+    add_executable(digits_on_stand_in ${digits_source} # header-only, so with a stand-in of its own
+                                      ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/cuda.cpp
+                                      ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/nccl.cpp)
     target_include_directories(digits_on_stand_in BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in)
     target_include_directories(digits_on_stand_in PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_compile_definitions(digits_on_stand_in PRIVATE DIGITS_KERNELS="device/digits_kernels.hpp")
