@@ -284,7 +284,7 @@ BOOST_AUTO_TEST_CASE(manifests) {
     m.order = {"DistributedSampler", 5, true, true};
     m.scales = true, m.loss_scale = 0x1.fffffffffffffp-14, m.good_updates = 2;
     m.grid_exponents = {-2147483647 - 1, 0, 12};
-    m.meetings = 3, m.own_updates = {~std::uint64_t{0}, 0, 5};
+    m.synchronisations = 3, m.own_updates = {~std::uint64_t{0}, 0, 5};
     m.policies = "several\nlines", m.note = "\xc3\xa4\"";
     m.parameters = {{.name = "w", .type = "F32", .shape = {2, 3}}, {.name = "b", .type = "F64", .shape = {}}};
     m.buffers = {{.name = "r", .type = "BF16", .shape = {0}}};

@@ -81,6 +81,19 @@ struct StrayUpdate : HastyUpdate {
         return Run<Training>(training);
     }
 };
+/// Its ranks are said to agree, and its run updates them one by one.
+struct DisagreeingUpdate : un::Synchronous {
+    friend bool operator==(const DisagreeingUpdate&, const DisagreeingUpdate&) = default;
+    template <class Training>
+    un::LocalRun<Training> start(Training& training) const {
+        return un::LocalRun<Training>(training);
+    }
+};
+/// Its ranks stop at different updates, which its run does not know.
+struct ForgetfulUpdate : un::LocalSteps {
+    static constexpr bool asynchronous = true;
+    friend bool operator==(const ForgetfulUpdate&, const ForgetfulUpdate&) = default;
+};
 /// Its run has the old name of `synchronise`.
 struct MeetingUpdate : un::Synchronous {
     friend bool operator==(const MeetingUpdate&, const MeetingUpdate&) = default;
@@ -239,6 +252,18 @@ int main() {
 // expect: unisono::Trainer: found an update that does not declare `agrees`, with a run that does. Required: a run that derives from LocalRun
 #ifdef CASE_local_update_with_a_run_of_all
     train(model, StrayUpdate{});
+#endif
+
+// case: update_of_all_with_a_local_run
+// expect: unisono::Trainer: found an update that declares `agrees`, with a run that does not. Required: a policy that does not declare it.
+#ifdef CASE_update_of_all_with_a_local_run
+    train(model, DisagreeingUpdate{});
+#endif
+
+// case: asynchronous_update_without_its_run
+// expect: unisono::Trainer: found an update that declares `asynchronous`, with a run that does not derive from AsynchronousRun.
+#ifdef CASE_asynchronous_update_without_its_run
+    train(model, ForgetfulUpdate{});
 #endif
 
 // case: update_with_a_run_that_meets

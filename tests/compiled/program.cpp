@@ -2,6 +2,8 @@
 // and an error's message.
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <numeric>
 #include <span>
 #include <string>
@@ -10,6 +12,10 @@
 #ifdef UNISONO_TEST_MODULE
 import unisono;
 #else
+#ifdef UNISONO_TEST_PARTS
+#include <unisono/checkpoint/checkpoints.hpp>
+#include <unisono/hosts.hpp>
+#endif
 #include <unisono/trainer/hashes.hpp>
 #include <unisono/trainer/reproducible.hpp>
 #include <unisono/unisono.hpp>
@@ -91,6 +97,31 @@ void all(int ranks) {
     }
 }
 
+#ifdef UNISONO_TEST_PARTS
+/// What the library has in parts of its own: groups over sockets, and checkpoints.
+void parts() {
+    un::run<un::Tcp>(2, [](auto& world) { reduce<float>(world, "over Tcp", un::Sum{}, world.rank() == 0); });
+    un::run<un::Hosts<un::Tcp>>(2, [](auto& world) { reduce<float>(world, "Hosts", un::Sum{}, world.rank() == 0); });
+    std::string folder = std::filesystem::temp_directory_path() / "unisono-XXXXXX";
+    if (::mkdtemp(folder.data()) == nullptr) std::exit(1);
+    const std::vector<float> values = un::torch_rand(0, 64 * 8);
+    const un::RowData data(values, 8);
+    un::run<un::InProcess>(2, [&](auto& world) {
+        un::Checkpoints checkpoints(folder);
+        for (const bool resumes : {false, true}) {
+            Linear model;
+            un::Trainer trainer{world, model, un::AdamW{.learning_rate = 0.01}};
+            if (resumes) static_cast<void>(checkpoints.resume(trainer));
+            static_cast<void>(trainer.fit(data, {.epochs = 1, .batch_size = 4}));
+            if (!resumes) checkpoints.save(trainer);
+            const std::string hash = un::hash_text(un::state_hash(trainer).parameters);
+            if (world.rank() == 0) std::printf("%s %s\n", resumes ? "resumed" : "saved", hash.c_str());
+        }
+    });
+    std::filesystem::remove_all(folder);
+}
+#endif
+
 } // namespace
 
 int main() {
@@ -105,4 +136,8 @@ int main() {
     all<un::InProcess>(3);
     std::fflush(stdout);
     all<un::SharedMemory>(2);
+#ifdef UNISONO_TEST_PARTS
+    parts();
+#endif
+    std::puts("end");
 }

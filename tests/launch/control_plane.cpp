@@ -257,7 +257,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_disagree_about_the_world_hear_it_all) {
     for (const Outcome& outcome : outcomes) {
         BOOST_CHECK_MESSAGE(outcome.code == un::ErrorCode::bad_input &&
                                 test::contains(outcome, "rank 2 expects a world of 4") &&
-                                test::contains(outcome, "meeting point is for a world of 3"),
+                                test::contains(outcome, "rendezvous point is for a world of 3"),
                             outcome.text);
     }
 }

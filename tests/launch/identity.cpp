@@ -348,7 +348,7 @@ const std::string secret(32, 'a');
 un::RendezvousPoint meeting(const Environment& environment) {
     return un::rendezvous_point(environment, un::identify(environment), "parent");
 }
-/// The meeting point of a job whose ranks have a secret.
+/// The rendezvous point of a job whose ranks have a secret.
 un::RendezvousPoint secret_meeting(const Environment& environment) {
     return meeting(with(environment, "UNISONO_TOKEN", secret));
 }

@@ -53,7 +53,7 @@ void meet(Store& store, int rank, int world, const std::string& key = "job") {
 
 } // namespace
 
-BOOST_AUTO_TEST_SUITE(launch_meeting_store)
+BOOST_AUTO_TEST_SUITE(launch_rendezvous_store)
 
 BOOST_AUTO_TEST_CASE(ranks_meet) {
     for (const int world : {1, 2, 5}) {

@@ -184,7 +184,7 @@ public:
                 trainer.restore_loss_scale(scale);
             }
             pending->apply();
-            if constexpr (detail::goes_alone<Trainer>) trainer.update_run().restore(saved.meetings.value_or(0));
+            if constexpr (detail::goes_alone<Trainer>) trainer.update_run().restore(saved.synchronisations.value_or(0));
             const Position position{Epoch{saved.epoch}, saved.samples};
             trainer.restore({.updates = detail::updates_of_rank(trainer, saved),
                              .position = position,

@@ -81,7 +81,8 @@ struct Manifest {
     double loss_scale = 1;
     std::int64_t good_updates = 0;
     std::vector<std::int32_t> grid_exponents = {};
-    std::optional<std::uint64_t> meetings = {};  ///< number of synchronisations, if ranks make updates of their own
+    std::optional<std::uint64_t> synchronisations =
+        {};                                      ///< number of synchronisations, if ranks make updates of their own
     std::vector<std::uint64_t> own_updates = {}; ///< updates of each of those ranks; empty: `updates`
     std::string policies = {};
     std::string note = {};
@@ -249,7 +250,7 @@ UNISONO_DEFINITION std::string manifest_text(const Manifest& m) {
          m.good_updates,
          "},\n\"grid_exponents\":",
          json_array(m.grid_exponents, integer),
-         m.meetings ? concat({",\n\"meetings\":", *m.meetings}) : std::string(),
+         m.synchronisations ? concat({",\n\"meetings\":", *m.synchronisations}) : std::string(),
          m.own_updates.empty() ? std::string() : concat({",\n\"own_updates\":", json_array(m.own_updates, integer)}),
          ",\n\"policies\":",
          json_text(m.policies),
@@ -337,7 +338,7 @@ UNISONO_DEFINITION Manifest manifest_of(std::string_view text, const std::string
                       " good updates; expected a finite scale above 0, and at least 0 good updates"});
     for (const Json& one : of(json, "grid_exponents").array(at("grid_exponents")))
         m.grid_exponents.push_back(one.integer<std::int32_t>(at("grid_exponents")));
-    if (json.has("meetings")) m.meetings = of(json, "meetings").integer<std::uint64_t>(at("meetings"));
+    if (json.has("meetings")) m.synchronisations = of(json, "meetings").integer<std::uint64_t>(at("meetings"));
     if (json.has("own_updates"))
         for (const Json& one : of(json, "own_updates").array(at("own_updates")))
             m.own_updates.push_back(one.integer<std::uint64_t>(at("own_updates")));

@@ -230,7 +230,7 @@ Manifest manifest_of_trainer(Trainer& trainer, int ranks) {
     }
     m.optimizer = trainer.policies().optimizer.name;
     m.arrays = array_names(trainer);
-    if constexpr (goes_alone<Trainer>) m.meetings = trainer.update_run().synchronisations();
+    if constexpr (goes_alone<Trainer>) m.synchronisations = trainer.update_run().synchronisations();
     return m;
 }
 

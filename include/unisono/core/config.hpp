@@ -32,9 +32,9 @@
 /// Without it, the default, every file compiles what it uses. The source is the same. A program
 /// with files of both modes ends at its start, with a message that says so.
 ///
-/// src/unisono.cpp is the library of what the umbrella includes. What it does not include is in
-/// parts of the library, each a source file beside it that is in compiled mode itself and defines
-/// UNISONO_BUILDS_PART: there `UNISONO_DEFINES_PART(part)` takes the place of `UNISONO_DEFINES`.
+/// src/unisono.cpp has the code of what the umbrella includes. The rest is in parts, each a source
+/// file beside it. A part is compiled as a program in compiled mode is, and defines
+/// UNISONO_BUILDS_PART: it has the code between `#if UNISONO_DEFINES_PART(part)` and its end.
 #define UNISONO_PART_NETWORK 1    // launch/, and groups over Tcp
 #define UNISONO_PART_HOSTS 2      // groups over Hosts<Tcp>
 #define UNISONO_PART_CHECKPOINT 3 // checkpoint/

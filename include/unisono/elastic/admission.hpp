@@ -7,7 +7,6 @@
 ///
 ///     applicant -> member   hello, and the proof that it has the job's secret (proof.hpp)
 ///     member -> applicant   accepted, or refused with the reason
-///     member -> applicant   accepted, or refused with the reason
 /// Then the applicant waits until members that have decided to add it connect to it
 /// (membership.hpp).
 

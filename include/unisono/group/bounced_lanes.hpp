@@ -29,7 +29,6 @@
 ///   network has written;
 /// - `note(fault)`: a missing resource. It becomes the world's fault with the next `progress`, as
 ///   CUDA's errors of copies do.
-///   do CUDA's errors of copies.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"

@@ -43,7 +43,7 @@ concept thread_transport = transport<T> && requires(std::shared_ptr<typename T::
 namespace detail {
 
 /// The result of `failed_rank`.
-inline thread_local constinit int rank_that_failed = -1;
+[[gnu::visibility("default")]] inline thread_local constinit int rank_that_failed = -1; // one with a shared library
 
 inline void note_failed_rank(const Fault& fault) noexcept {
     rank_that_failed = fault.code == ErrorCode::peer_lost ? fault.peer : fault.rank;

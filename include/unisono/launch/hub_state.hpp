@@ -198,7 +198,7 @@ private:
         if (fault_) return turn_away(*fault_);
         if (hello.world != static_cast<std::uint32_t>(options_.world)) {
             return contradict(concat({who, " expects a world of ", hello.world,
-                                      ", but the meeting point is for a world of ", options_.world}));
+                                      ", but the rendezvous point is for a world of ", options_.world}));
         }
         if (hello.rank >= hello.world) return contradict(concat({who, " is not one of a world of ", hello.world}));
         Member& own = place(static_cast<int>(hello.rank));

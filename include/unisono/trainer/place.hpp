@@ -54,8 +54,8 @@ class HostPlace {
 public:
     static constexpr bool on_device = false;
     static constexpr bool has_low_weights = false;
-    template <class T>
     /// Elements that stay in the first-level cache between passes.
+    template <class T>
     static constexpr std::size_t chunk = 16384 / sizeof(T);
     template <class T>
     using Array = Memory<T>;

@@ -106,8 +106,17 @@ public:
         "no `meet`, so ranks would never hold the same parameters");
     static_assert(Update::agrees || !Run::agrees() || std::is_same_v<Run, UpdateRun<Exchanges>>,
                   "unisono::Trainer: found an update that does not declare `agrees`, with a run that does. Required: a "
-                  "run that derives from LocalRun (update/local.hpp). Why: the trainer asks the run whether ranks "
-                  "must synchronise.");
+                  "run that derives from LocalRun or AsynchronousRun (update/local.hpp, update/asynchronous_run.hpp). "
+                  "Why: the trainer asks the run whether ranks must synchronise");
+    static_assert(!Update::agrees || Run::agrees(),
+                  "unisono::Trainer: found an update that declares `agrees`, with a run that does not. Required: a "
+                  "policy that does not declare it. Why: between two synchronisations its ranks have different "
+                  "parameters, which not every policy allows");
+    static_assert(
+        !asynchronous<Update> || !Run::reduces(),
+        "unisono::Trainer: found an update that declares `asynchronous`, with a run that does not derive from "
+        "AsynchronousRun. Required: one that does (update/asynchronous_run.hpp). Why: its ranks stop at "
+        "different updates, and that run gives all of them one position at the end of fit");
 
     Session(World& world, Model& model, Policies policies)
         : world_(&world), model_(&model), policies_(std::move(policies)) {
@@ -293,8 +302,8 @@ private:
         return report;
     }
 
-    /// Called after an update that did not happen on any rank. Returns true if it must be collected
-    /// again, on wider grids.
+    /// Called after each update on grids. Returns true if it happened on no rank, and must be
+    /// collected again, on wider grids.
     bool must_repeat() {
         const auto& range = exchange_->grids();
         if (range.fits()) {

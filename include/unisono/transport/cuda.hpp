@@ -130,8 +130,7 @@ public:
         if (other != stream()) copies_->wait_for(static_cast<cudaStream_t>(other));
     }
 
-    // --- copies: see group/bounced_lanes.hpp
-    // ------------------------------------------------------
+    // --- copies: see group/bounced_lanes.hpp -----------------------------------------------------
 
     [[nodiscard]] detail::PinnedBlock take_block(std::size_t bytes) { return copies_->take_block(bytes); }
     void give_block(const detail::PinnedBlock& block) { copies_->give_block(block); }

@@ -33,8 +33,7 @@
 /// | capability        | what the group does with it                                              |
 /// |-------------------|--------------------------------------------------------------------------|
 /// | `maps_peers`      | reads and writes peers' buffers: schedules of mapped steps               |
-/// | `bounces_memory`   | copies data that peers do not see to memory that they see
-/// |
+/// | `bounces_memory`  | copies data that peers do not see to memory that they see                |
 /// | `allocates`       | gives programs memory that moves without a copy                          |
 /// | `wakes_peers`     | wakes ranks that sleep until this one has written                        |
 /// | `gives_boards`    | makes new groups on a limited number of boards                           |

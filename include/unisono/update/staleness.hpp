@@ -50,21 +50,21 @@ public:
         std::array<double, 3> maxima = {static_cast<double>(mine_.most), static_cast<double>(mine_.most_ahead), other};
         sum(sums);
         most(maxima);
-        synchronisations_ = {static_cast<std::uint64_t>(sums[0]), sums[0] > 0 ? sums[1] / sums[0] : 0,
-                             static_cast<std::uint64_t>(maxima[0]), static_cast<std::uint64_t>(maxima[1]),
-                             static_cast<std::uint64_t>(sums[2])};
-        if (synchronisations_.gradients != 0) known_ = synchronisations_;
+        last_ = {static_cast<std::uint64_t>(sums[0]), sums[0] > 0 ? sums[1] / sums[0] : 0,
+                 static_cast<std::uint64_t>(maxima[0]), static_cast<std::uint64_t>(maxima[1]),
+                 static_cast<std::uint64_t>(sums[2])};
+        if (last_.gradients != 0) known_ = last_;
         forget();
         return maxima[2];
     }
 
     /// Counts between the last two synchronisations; the same on all ranks.
-    [[nodiscard]] const Staleness& last() const { return synchronisations_; }
+    [[nodiscard]] const Staleness& last() const { return last_; }
     /// Counts of the most recent interval between synchronisations in which a gradient was applied.
     [[nodiscard]] const Staleness& known() const { return known_; }
 
 private:
-    Staleness mine_, synchronisations_, known_;
+    Staleness mine_, last_, known_;
     double sum_ = 0;
 };
 

@@ -68,8 +68,8 @@ public:
     using Stream = std::remove_cvref_t<decltype(std::declval<Transport&>().stream())>;
     static constexpr bool on_device = true;
     static constexpr bool has_low_weights = Low::present;
-    template <class T>
     /// One kernel for each contiguous range.
+    template <class T>
     static constexpr std::size_t chunk = std::numeric_limits<std::size_t>::max();
     template <class T>
     using Array = DeviceMemory<T>;

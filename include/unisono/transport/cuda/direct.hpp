@@ -16,8 +16,8 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// A network that may send from device memory and receive into it. `reach_device_memory` lets it
-/// use memory as long as the returned object lives. It finds a wish in its options, as
-/// `device_memory`, unless it is `told_of_devices`.
+/// use memory as long as the returned object lives. Its options have `device_memory`, the request
+/// for direct transfers, unless it is `told_of_devices`.
 template <class T>
 concept reaches_device_memory = transport<T> && requires(T& t, const T& c, const std::byte* data, std::size_t bytes) {
     { c.moves_device_memory() } -> std::same_as<bool>;

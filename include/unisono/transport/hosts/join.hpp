@@ -7,7 +7,6 @@
 /// No name tells whether two processes share memory: containers of one machine may not, those of
 /// one pod may, and machines started from one image may have equal names. So each rank offers its
 /// peers a page that holds a random number; a rank that reads that number can share memory with it.
-/// memory with it.
 
 #include "unisono/launch/host.hpp"
 #include "unisono/transport/hosts.hpp"

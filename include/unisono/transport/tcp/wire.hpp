@@ -9,7 +9,6 @@
 /// used: it answers the other's hello with `taken`, and the higher rank drops its own when it
 /// receives the lower one's hello. Only the hello is sent before the answer, so nothing is lost,
 /// and there is never a second connection with the same number.
-/// second connection with the same number.
 
 #include "unisono/transport/network/world.hpp"
 #include "unisono/transport/patience.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The members of a rank's sockets, outside the class (wire.hpp). In compiled mode the library has
-/// them.
+/// The member functions of TcpWire (wire.hpp) that are no templates. In compiled mode the library
+/// has them.
 
 #include "unisono/core/text.hpp"
 #include "unisono/core/threads.hpp"
