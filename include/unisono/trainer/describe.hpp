@@ -12,6 +12,7 @@
 #include "unisono/trainer/plan.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/report.hpp"
+#include "unisono/transport/transport.hpp"
 
 #include <cstddef>
 #include <string>

@@ -106,8 +106,8 @@ public:
     [[nodiscard]] static constexpr bool after(Verdict) { return false; }
     static constexpr void synchronise() {}
 
-    /// As the policy declares it. False: ranks have parameters of their own until `synchronise`, and
-    /// a rank may fail alone.
+    /// As the policy declares it. False: ranks have parameters of their own until `synchronise`,
+    /// and a rank may fail alone.
     [[nodiscard]] static constexpr bool agrees() { return true; }
     /// True if the run uses the trainer's reducer and sharding.
     [[nodiscard]] static constexpr bool reduces() { return true; }
