@@ -63,17 +63,12 @@ public:
             return begin_whole(transport, group, operation);
         }
         if (!request.stream.through_host) return;
-        if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
-        Run& run = runs_[operation.number];
-        run = {};
-        const StreamExtents extents = StreamShape(group, request).extents();
-        run.from = {request.input, extents.input};
-        run.to = {request.output, extents.output};
+        Run& run = new_run(group, operation);
         run.fetches_output = request.plan->collective() == Collective::broadcast;
         run.in_place = request.plan->collective() == Collective::all_reduce || run.fetches_output;
         if (run.fetches_output) {
             run.from.data = request.output;
-            if (extents.input != 0) run.to.bytes = 0; // the root has its data
+            if (run.from.bytes != 0) run.to.bytes = 0; // the root has its data
         }
         run.lanes = operation.lanes;
         run.awaited = transport.take_awaited();
@@ -326,7 +321,8 @@ private:
         piece.bounces = {};
     }
 
-    void begin_whole(Transport& transport, GroupContext& group, OperationState& operation) {
+    /// The operation's run, which so far knows only where the data are.
+    Run& new_run(GroupContext& group, const OperationState& operation) {
         const OperationRequest& request = operation.request;
         if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
         Run& run = runs_[operation.number];
@@ -334,6 +330,10 @@ private:
         const StreamExtents extents = StreamShape(group, request).extents();
         run.from = {request.input, extents.input};
         run.to = {request.output, extents.output};
+        return run;
+    }
+    void begin_whole(Transport& transport, GroupContext& group, OperationState& operation) {
+        Run& run = new_run(group, operation);
         run.whole = true;
         run.awaited = transport.take_awaited();
         waiting_.push_back(operation.number);
