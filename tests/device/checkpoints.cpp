@@ -57,7 +57,7 @@ void train(const std::string& folder, bool resumes, Told& told) {
             told.hashes = {before, after};
             told.parameters = values();
         };
-        if constexpr (std::is_same_v<Transport, un::Nccl>) {
+        if constexpr (un::streaming_transport<Transport>) {
             test::OnDevice model(world, network, 1);
             with(model, [&] { return model.values(); });
         } else {
@@ -75,9 +75,9 @@ BOOST_AUTO_TEST_CASE(from_and_to_the_host) {
     const unisono_test::Folder on_host, on_device;
     Told host, device, host_goes_on, device_goes_on;
     train<un::InProcess>(on_host.path(), false, host);
-    train<un::Nccl>(on_device.path(), false, device);
+    train<test::Transport>(on_device.path(), false, device);
     train<un::InProcess>(on_device.path(), true, host_goes_on);
-    train<un::Nccl>(on_host.path(), true, device_goes_on);
+    train<test::Transport>(on_host.path(), true, device_goes_on);
     BOOST_TEST(host.parameters.size() == columns);
     BOOST_TEST(host.parameters[0] != 0.0f);
     for (const Told* other : {&device, &host_goes_on, &device_goes_on}) {

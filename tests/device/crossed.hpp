@@ -259,7 +259,7 @@ std::vector<Result> trained(const Row& row) {
                        [&](auto& world) {
                            Model network;
                            Result& mine = all[static_cast<std::size_t>(world.rank())];
-                           if constexpr (std::is_same_v<Transport, un::Nccl>) {
+                           if constexpr (un::streaming_transport<Transport>) {
                                // In pieces, or in one.
                                test::OnDevice model(world, network, row[pieces]);
                                mine = train<R>(world, model, row);
@@ -273,19 +273,37 @@ std::vector<Result> trained(const Row& row) {
 
 inline bool same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
+/// Whether all sums are made by one of our schedules, so that they have the host's bits on any
+/// transport.
+template <std::size_t R>
+bool sums_by_schedule(const Row& row) {
+    constexpr std::size_t native = 0, automatic = 5, servers = 2;
+    if constexpr (!std::is_same_v<typename Policies<R>::Reducer, ChosenReducer>) return false;
+    return row[reducer] != native && row[reducer] != automatic &&
+           !(Policies<R>::row[0] == owned && row[owner] == servers);
+}
+
 template <std::size_t R>
 void check(const Row& row) {
     constexpr TrainerRow compiled = trainers[R];
     ++unisono_matrix::counts().ran;
     const std::vector<Result> host = trained<R, un::InProcess>(row);
-    const std::vector<Result> device = trained<R, un::Nccl>(row);
+    const std::vector<Result> device = trained<R, test::Transport>(row);
     std::string text;
     for (const std::size_t one : compiled) text += std::to_string(one) + " ";
     text += "/";
     for (const std::size_t one : row) text += " " + std::to_string(one);
-    // A norm of plain sums is formed in another order than on the host.
-    const bool exact =
-        compiled[1] == reproducible || compiled[1] == narrow || compiled[3] == unclipped || row[clipping] != 1;
+    // A norm of plain sums is formed in another order than on the host, and NCCL itself sums more than
+    // two ranks in an order of its own. The stand-in sums them in the host's.
+    const bool on_grid = compiled[1] == reproducible || compiled[1] == narrow;
+    bool exact = on_grid || compiled[3] == unclipped || row[clipping] != 1;
+    double tolerance = 1e-11;
+#ifdef UNISONO_TEST_ON_GPU
+    if (!on_grid && compiled[1] != exchange && worlds[row[ranks]] > 2 && !sums_by_schedule<R>(row)) {
+        exact = false;
+        if (compiled[1] == cast) tolerance = 0.1; // sums of 8 or 11 bits
+    }
+#endif
     BOOST_TEST_CONTEXT(text) {
         BOOST_TEST(host[0].last.number > 0u);
         for (std::size_t rank = 0; rank < device.size(); ++rank) {
@@ -299,7 +317,7 @@ void check(const Row& row) {
             BOOST_REQUIRE(one.weights.size() == columns && other.weights.size() == columns);
             for (std::size_t i = 0; i < columns; ++i) {
                 const double a = one.weights[i], b = other.weights[i];
-                BOOST_TEST((exact ? same_bits(a, b) : std::abs(a - b) <= 1e-11 * std::max(1.0, std::abs(b))),
+                BOOST_TEST((exact ? same_bits(a, b) : std::abs(a - b) <= tolerance * std::max(1.0, std::abs(b))),
                            "rank " << rank << ", weight " << i << ": " << a << " on the device, " << b
                                    << " on the host");
             }

@@ -1,8 +1,7 @@
-// A model of the tests on a stand-in device. Only the stand-in may read and write its parameters
-// and gradients.
+// A model of the tests on a device, of which the host only gets copies.
 #pragma once
 
-#include "nccl/stand_in/arithmetic.hpp"
+#include "memory.hpp"
 #include "nccl/support.hpp"
 
 #include <unisono/model/wrapped_model.hpp>
@@ -40,9 +39,9 @@ public:
             at += one.size() + gap;
         }
         for (std::size_t p = 0; p < here_.size(); ++p) {
-            std::copy(here_[p].begin(), here_[p].end(), seen(parameters_[p]));
+            write_device(parameters_[p], std::vector<T>(here_[p].begin(), here_[p].end()));
             // The trainer must zero them first.
-            std::fill_n(seen(gradients_[p]), gradients_[p].size(), T(3));
+            write_device(gradients_[p], std::vector<T>(gradients_[p].size(), T(3)));
         }
         this->expect(here_.size());
     }
@@ -56,23 +55,24 @@ public:
     [[nodiscard]] std::vector<T> values() const {
         cudaStreamSynchronize(stream_.get());
         std::vector<T> all;
-        for (const auto one : parameters_) all.insert(all.end(), seen(one), seen(one) + one.size());
+        for (const auto one : parameters_) {
+            const std::vector<T> copied = read_device(one);
+            all.insert(all.end(), copied.begin(), copied.end());
+        }
         return all;
     }
     void refresh() {
         cudaStreamSynchronize(stream_.get());
-        for (std::size_t p = 0; p < here_.size(); ++p)
-            std::copy_n(seen(parameters_[p]), here_[p].size(), here_[p].data());
+        for (std::size_t p = 0; p < here_.size(); ++p) {
+            const std::vector<T> copied = read_device(parameters_[p]);
+            std::copy(copied.begin(), copied.end(), here_[p].data());
+        }
     }
 
 private:
-    static T* seen(un::DeviceSpan<T> one) { return reinterpret_cast<T*>(stand_in::seen_by_host(one.data())); }
     void take(std::size_t p) {
         const std::span<T> one = here_gradients_[p];
-        stand_in::launch(stream_.get(), [to = seen(gradients_[p]), add = std::vector<T>(one.begin(), one.end())] {
-            for (std::size_t i = 0; i < add.size(); ++i)
-                to[i] = static_cast<T>(un::detail::widen(to[i]) + un::detail::widen(add[i]));
-        });
+        enqueue_add(stream_.get(), gradients_[p], std::vector<T>(one.begin(), one.end()));
         zero(p);
     }
     void zero(std::size_t p) { std::fill(here_gradients_[p].begin(), here_gradients_[p].end(), T{}); }

@@ -68,7 +68,7 @@ Trained trained(int ranks, std::size_t gap, const Policies&... policies) {
     told.parameters.resize(static_cast<std::size_t>(ranks));
     told.last.resize(static_cast<std::size_t>(ranks));
     un::run<Transport>(ranks,
-                       [&](auto& world) { train<std::is_same_v<Transport, un::Nccl>>(world, told, gap, policies...); });
+                       [&](auto& world) { train<un::streaming_transport<Transport>>(world, told, gap, policies...); });
     return told;
 }
 
@@ -80,7 +80,7 @@ template <class... Policies>
 void same_as_on_the_host(int ranks, std::size_t gap, const Policies&... policies) {
     const Clean clean;
     const Trained host = trained<un::InProcess>(ranks, gap, policies...);
-    const Trained device = trained<un::Nccl>(ranks, gap, policies...);
+    const Trained device = trained<test::Transport>(ranks, gap, policies...);
     const digits::Network untrained(layers, 0);
     BOOST_TEST(host.parameters[0].size() > 500u);
     BOOST_TEST(!same_bits(host.parameters[0], {untrained.values().begin(), untrained.values().end()}));

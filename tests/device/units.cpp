@@ -47,7 +47,7 @@ public:
     void initialise(std::size_t unit, un::DeviceSpan<float> values) {
         std::vector<float> made(values.size());
         here_.initialise(unit, made);
-        stand_in::launch(stream_.get(), [to = seen(values.data()), made] { std::copy(made.begin(), made.end(), to); });
+        test::enqueue_write(stream_.get(), values, made);
     }
     double operator()(const Rows& batch, Pass& pass) {
         return with(pass, [&](un::UnitPass<float>& inner) { return here_(batch, inner); });
@@ -62,8 +62,6 @@ public:
     }
 
 private:
-    static float* seen(const float* at) { return reinterpret_cast<float*>(stand_in::seen_by_host(at)); }
-
     template <class Run>
     double with(Pass& pass, const Run& run) {
         un::UnitPass<float> inner(pass.facts(), *this);
@@ -81,13 +79,12 @@ private:
     std::span<const float> acquire(std::size_t unit) override {
         held_.emplace(outer_->parameters(unit));
         cudaStreamSynchronize(stream_.get());
-        values_.assign(seen(held_->data()), seen(held_->data()) + held_->size());
+        values_ = test::read_device(un::DeviceSpan<const float>(held_->data(), held_->size()));
         return values_;
     }
     void release() noexcept override {
-        stand_in::launch(stream_.get(), [this, at = seen(held_->data()), was = values_] {
-            if (std::memcmp(at, was.data(), was.size() * sizeof(float)) != 0) ++spoilt_;
-        });
+        test::enqueue_compare(stream_.get(), un::DeviceSpan<const float>(held_->data(), held_->size()), values_,
+                              spoilt_);
         held_.reset();
     }
     std::span<float> gradient(std::size_t unit) override {
@@ -97,9 +94,7 @@ private:
         return slopes_;
     }
     void complete(std::size_t unit) override {
-        stand_in::launch(stream_.get(), [to = seen(to_.data()), add = slopes_] {
-            for (std::size_t i = 0; i < add.size(); ++i) to[i] += add[i];
-        });
+        test::enqueue_add(stream_.get(), to_, slopes_);
         outer_->ready(unit);
     }
 
@@ -155,7 +150,7 @@ std::vector<Told> trained(int ranks, [[maybe_unused]] const Saved& saved, const 
                 }
             }
             un::barrier(world);
-            const stand_in::Counts before = stand_in::counts();
+            const auto before = test::crossed_the_bus();
             un::barrier(world);
             trainer.fit(data, {.epochs = Saves ? 2 : 3, .batch_size = 2, .progress = false},
                         [&](const un::UpdateReport& report) {
@@ -164,12 +159,16 @@ std::vector<Told> trained(int ranks, [[maybe_unused]] const Saved& saved, const 
                         });
             un::barrier(world);
             if (world.rank() == 0) {
-                mine.to_host = stand_in::counts().bytes_to_host - before.bytes_to_host;
-                mine.to_device = stand_in::counts().bytes_to_device - before.bytes_to_device;
+                mine.to_host = test::crossed_the_bus().bytes_to_host - before.bytes_to_host;
+                mine.to_device = test::crossed_the_bus().bytes_to_device - before.bytes_to_device;
             }
             un::barrier(world);
             trainer.verify_replicas();
-            const auto [distance] = trainer.evaluate(data, {.batch_size = 3}, un::MeanMetric{});
+            // nvcc 13.0 does not find the model's own `evaluate` by itself.
+            const auto judge = [](auto& of, const Rows& batch, auto& pass, un::MeanMetric& loss) {
+                of.evaluate(batch, pass, loss);
+            };
+            const auto [distance] = trainer.evaluate(data, {.batch_size = 3}, judge, un::MeanMetric{});
             mine.distance = distance.value();
             // Only on the last rank. No rank makes the update.
             un::RowBatch<float, float> batch = data.batch(std::vector<std::size_t>{0, 1});
@@ -181,7 +180,7 @@ std::vector<Told> trained(int ranks, [[maybe_unused]] const Saved& saved, const 
                 mine.held.insert(mine.held.end(), part.begin(), part.end());
             });
         };
-        if constexpr (std::is_same_v<Transport, un::Nccl>) {
+        if constexpr (un::streaming_transport<Transport>) {
             UnitsOnDevice model;
             with(model);
             mine.spoilt = model.spoilt();
@@ -200,13 +199,13 @@ void same_units(bool guarded, const Policies&... policies) {
     for (const int ranks : {1, 2, 4}) {
         const unisono_test::Folder on_host, on_device;
         const std::vector<Told> host = trained<un::InProcess, Saves>(ranks, {on_host.path()}, policies...);
-        const std::vector<Told> device = trained<un::Nccl, Saves>(ranks, {on_device.path()}, policies...);
+        const std::vector<Told> device = trained<test::Transport, Saves>(ranks, {on_device.path()}, policies...);
         BOOST_TEST(host[0].last.number > 2u);
         if constexpr (Saves) {
             const std::vector<Told> host_goes_on =
                 trained<un::InProcess, true>(ranks, {on_device.path(), true}, policies...);
             const std::vector<Told> device_goes_on =
-                trained<un::Nccl, true>(ranks, {on_host.path(), true}, policies...);
+                trained<test::Transport, true>(ranks, {on_host.path(), true}, policies...);
             for (std::size_t rank = 0; rank < host.size(); ++rank) {
                 BOOST_TEST((host_goes_on[rank].held == host[rank].held));
                 BOOST_TEST((device_goes_on[rank].held == host[rank].held));
@@ -229,7 +228,7 @@ void same_units(bool guarded, const Policies&... policies) {
                 BOOST_TEST(device[rank].to_device == 0u);
             }
         // The guard's result.
-        if (guarded) BOOST_TEST(device[0].to_host == 16 * host.size() * device[0].updates);
+        if (guarded && test::bytes_are_counted) BOOST_TEST(device[0].to_host == 16 * host.size() * device[0].updates);
     }
 }
 

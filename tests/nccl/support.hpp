@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,15 @@ namespace test {
 
 namespace un = unisono;
 
-/// The number of ranks that a test requests, or the number of devices if that is smaller.
-inline int at_most(int ranks) { return std::min(ranks, un::detail::visible_devices()); }
+/// The number of ranks that a test requests, or the number of devices if that is smaller and if ranks
+/// cannot share one.
+inline int at_most(int ranks) {
+#ifdef UNISONO_TEST_ON_GPU
+    const char* const said = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    if (said != nullptr && std::string(said) == "1" && un::detail::loaded_nccl() >= 23000) return ranks;
+#endif
+    return std::min(ranks, un::detail::visible_devices());
+}
 
 /// All data of the host go through the device in native schedules, unless a test sets another
 /// limit.
@@ -35,12 +43,21 @@ struct EverythingByDevice {
     Variable said{"UNISONO_NCCL_STAGED_BYTES", "1"};
 };
 
+/// A copy from memory that is not pinned may return before the device has the bytes, and no other
+/// stream waits for it.
+inline void has_arrived() {
+#ifdef UNISONO_TEST_ON_GPU
+    un::detail::check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+#endif
+}
+
 /// Works in any world with devices.
 template <class T, class World>
 un::DeviceMemory<T> upload(World& group, const std::vector<T>& values) {
     un::DeviceMemory<T> made = un::allocate_on_device<T>(group, values.size());
     un::detail::check_cuda(cudaMemcpy(made.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
                            "cudaMemcpy");
+    has_arrived();
     return made;
 }
 template <class T>

@@ -60,7 +60,7 @@ UNISONO_ON_DEVICE constexpr std::int32_t exponent_of_squares(std::int32_t needed
 /// magnitude, and the sum of the images in multiples of 1, 2^32, 2^64.
 struct NotedSquares {
     std::uint64_t largest = 0;
-    std::array<std::uint64_t, 3> sum = {};
+    std::uint64_t sum[3] = {}; // nvcc 13.0 can write std::array<std::uint64_t, 3> as no compiler reads it
     static constexpr std::size_t words = 4;
 };
 
