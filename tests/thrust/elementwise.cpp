@@ -3,7 +3,13 @@
 #include <unisono/arithmetic/kernels.hpp>
 #include <unisono/arithmetic/operations.hpp>
 
+#include <thrust/device_vector.h>
 #include <thrust/host_vector.h>
+
+#ifdef UNISONO_TEST_ON_GPU
+#include <cstdio>
+#include <cstdlib>
+#endif
 
 using namespace thrust_test;
 
@@ -11,9 +17,9 @@ namespace {
 
 /// Compares the host's kernel with Thrust's, on copies of the same arrays.
 template <class T, class Run>
-void compare(const char* what, const std::vector<T>& y, Run run) {
-    std::vector<T> wanted = y;
-    std::vector<T> found = y;
+void compare(const char* what, const Array<T>& y, Run run) {
+    Array<T> wanted = y;
+    Array<T> found = y;
     run(wanted, false);
     run(found, true);
     require_same(found, wanted, what);
@@ -21,12 +27,12 @@ void compare(const char* what, const std::vector<T>& y, Run run) {
 
 template <class T, class On>
 void combining(const On& on, std::size_t count) {
-    const std::vector<T> a = numbers<T>(11, count);
-    const std::vector<T> b = numbers<T>(12, count);
-    const std::vector<T> c = numbers<T>(13, count);
+    const Array<T> a = numbers<T>(11, count);
+    const Array<T> b = numbers<T>(12, count);
+    const Array<T> c = numbers<T>(13, count);
     const auto one = [&](const auto& op, std::size_t sources) {
-        std::vector<T> wanted[2] = {a, b};
-        std::vector<T> found[2] = {a, b};
+        Array<T> wanted[2] = {a, b};
+        Array<T> found[2] = {a, b};
         const T* const from[] = {found[0].data(), b.data(), c.data()}; // a target is a source
         T* const to[] = {found[0].data(), found[1].data()};
         const T* const host_from[] = {wanted[0].data(), b.data(), c.data()};
@@ -61,7 +67,37 @@ struct AddPairs { // contracted to an FMA it would have other bits
 
 UNISONO_NO_CONTRACTION_END
 
+template <class Vector>
+void scales_as_a_span() {
+    Vector vector(3, 2.0f);
+    First().scale(un::span_of(vector), 1.5);
+    BOOST_TEST(static_cast<float>(vector[2]) == 3.0f);
+    const Vector& constant = vector;
+    BOOST_TEST(un::span_of(constant).size() == 3u);
+}
+
 bool is_bad_input(const un::error& e) { return e.code() == un::ErrorCode::bad_input; }
+
+#ifdef UNISONO_TEST_ON_GPU
+/// Without a GPU nothing can be tested. This is reported once.
+struct NeedsGpu {
+    NeedsGpu() {
+        int found = 0;
+        cudaDeviceProp device{};
+        cudaError_t failed = cudaGetDeviceCount(&found);
+        if (failed == cudaSuccess && found == 0) failed = cudaErrorNoDevice;
+        if (failed == cudaSuccess) failed = cudaGetDeviceProperties(&device, 0);
+        if (failed != cudaSuccess) {
+            std::printf("nothing was tested: no GPU: %s\n", cudaGetErrorString(failed));
+            std::fflush(stdout);
+            std::_Exit(2);
+        }
+        std::printf("GPU: %s, sm_%d%d\n", device.name, device.major, device.minor);
+        std::fflush(stdout);
+    }
+};
+BOOST_TEST_GLOBAL_FIXTURE(NeedsGpu);
+#endif
 
 } // namespace
 
@@ -70,9 +106,9 @@ BOOST_AUTO_TEST_SUITE(elementwise)
 BOOST_AUTO_TEST_CASE_TEMPLATE(scales_and_accumulates_to_the_bits_of_the_host, On, Systems) {
     const On on;
     for (const std::size_t count : counts) {
-        const std::vector<float> y = numbers<float>(1, count);
-        const std::vector<float> x = numbers<float>(2, count);
-        const std::vector<un::bfloat16> half = numbers<un::bfloat16>(3, count);
+        const Array<float> y = numbers<float>(1, count);
+        const Array<float> x = numbers<float>(2, count);
+        const Array<un::bfloat16> half = numbers<un::bfloat16>(3, count);
         for (const double weight : {1.0, 0.3, -2.0}) {
             compare("scale", y, [&](auto& to, bool thrust) {
                 thrust ? on.scale(out(to), in(x), weight) : un::scale(out(to), in(x), weight);
@@ -103,7 +139,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(combines_to_the_bits_of_the_host, On, Systems) {
 }
 
 BOOST_AUTO_TEST_CASE(the_other_types_and_operations) {
-    const On<Cpp> on;
+    const First on;
     combining<double>(on, 5001);
     combining<un::bfloat16>(on, 5001);
     combining<std::int64_t>(on, 5001);
@@ -111,12 +147,12 @@ BOOST_AUTO_TEST_CASE(the_other_types_and_operations) {
 }
 
 BOOST_AUTO_TEST_CASE(a_users_operation_on_a_users_type) {
-    std::vector<Pair> a(5000, Pair{1.1f, 2}), b(5000, Pair{0.7f, 3});
+    Array<Pair> a(5000, Pair{1.1f, 2}), b(5000, Pair{0.7f, 3});
     b[7].second = 1;
     const Pair* const from[] = {a.data(), b.data()};
     Pair* const to[] = {a.data()};
     const AddPairs op{0.3f};
-    On<Cpp>().combine<Pair>(op, from, to, a.size());
+    First().combine<Pair>(op, from, to, a.size());
     volatile float product = 1.1f * 0.3f;
     BOOST_TEST(a[4999].first == product + 0.7f);
     BOOST_TEST(a[4999].second == 3);
@@ -124,16 +160,16 @@ BOOST_AUTO_TEST_CASE(a_users_operation_on_a_users_type) {
 }
 
 BOOST_AUTO_TEST_CASE(casts_round_once_and_back_is_exact) {
-    const On<Cpp> on;
+    const First on;
     const auto round_trip = [&]<class Half>(Half) {
-        const std::vector<float> x = numbers<float>(4, 9001);
-        std::vector<Half> half(x.size());
+        const Array<float> x = numbers<float>(4, 9001);
+        Array<Half> half(x.size());
         on.cast(out(half), in(x));
         for (std::size_t i = 0; i < x.size(); ++i)
             BOOST_REQUIRE(same_bits(half[i], un::detail::canonical(static_cast<Half>(x[i]))));
-        std::vector<float> back(x.size());
+        Array<float> back(x.size());
         on.cast(out(back), in(half));
-        std::vector<Half> again(x.size());
+        Array<Half> again(x.size());
         on.cast(out(again), in(back));
         require_same(again, half, "there and back");
     };
@@ -144,7 +180,7 @@ BOOST_AUTO_TEST_CASE(casts_round_once_and_back_is_exact) {
 BOOST_AUTO_TEST_CASE_TEMPLATE(finds_what_is_not_finite, On, Systems) {
     const On on;
     for (const std::size_t count : counts) {
-        std::vector<float> x = finite<float>(5, count);
+        Array<float> x = finite<float>(5, count);
         BOOST_TEST(on.first_non_finite(in(x)) == un::npos);
         for (const std::size_t at : {std::size_t{10000}, std::size_t{4096}, std::size_t{4094}, std::size_t{0}}) {
             if (at >= count) continue;
@@ -152,14 +188,14 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(finds_what_is_not_finite, On, Systems) {
             BOOST_TEST(on.first_non_finite(in(x)) == at);
         }
     }
-    std::vector<un::float16> half(5000);
+    Array<un::float16> half(5000);
     half[4999].bits = 0xfc00u;
     BOOST_TEST(on.first_non_finite(in(half)) == 4999u);
 }
 
 BOOST_AUTO_TEST_CASE(refuses_what_cannot_be) {
-    const On<Cpp> on;
-    std::vector<float> x(4), y(5);
+    const First on;
+    Array<float> x(4), y(5);
     BOOST_CHECK_EXCEPTION(on.accumulate(out(y), in(x)), un::error, is_bad_input);
     BOOST_CHECK_EXCEPTION(on.scale(out(y), in(x), 2), un::error, is_bad_input);
     const std::vector<const float*> many(33, x.data());
@@ -171,11 +207,10 @@ BOOST_AUTO_TEST_CASE(refuses_what_cannot_be) {
 }
 
 BOOST_AUTO_TEST_CASE(spans_of_thrusts_vectors) {
-    thrust::host_vector<float> vector(3, 2.0f);
-    On<Cpp>().scale(un::span_of(vector), 1.5);
-    BOOST_TEST(vector[2] == 3.0f);
-    const thrust::host_vector<float>& constant = vector;
-    BOOST_TEST(un::span_of(constant).size() == 3u);
+    scales_as_a_span<thrust::device_vector<float>>();
+#ifndef UNISONO_TEST_ON_GPU // a kernel of a GPU does not reach its memory
+    scales_as_a_span<thrust::host_vector<float>>();
+#endif
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -7,11 +7,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <thrust/device_vector.h>
 #include <tuple>
 
 using namespace thrust_test;
 
 namespace {
+
+/// What kernels note, in the device's memory.
+using Words = thrust::device_vector<std::uint64_t>;
+std::uint64_t* at(Words& words) { return thrust::raw_pointer_cast(words.data()); }
 
 template <class Test>
 void on_each_system(Test test) {
@@ -20,20 +25,20 @@ void on_each_system(Test test) {
 
 template <class T, class I, bool Add>
 void images_as_on_the_host(const auto& on, std::size_t count) {
-    const std::vector<T> x = finite<T>(count + 3, count);
+    const Array<T> x = finite<T>(count + 3, count);
     for (const double weight : {1.0, 0.75, -3.0}) {
         const double most = un::detail::magnitude_of<T>(0);
         double largest = most;
         for (const T& one : x) largest = std::max(largest, std::abs(static_cast<double>(one)));
         const std::int32_t needed = un::detail::needed_by(largest, weight);
         const un::Grid grid = un::Grid::above<T>(std::max(needed, -100) + (sizeof(I) == 4 ? 24 : 0), 2);
-        std::vector<I> wanted(count, 5), found(count, 5);
+        Array<I> wanted(count, 5), found(count, 5);
         un::detail::image_on<T, Add>(un::best_instruction_set(), wanted.data(), x.data(), count, weight, grid.exponent);
-        std::uint64_t noted = 0;
-        on.template note_images<Add>(out(found), in(x), weight, grid, &noted);
+        Words noted(1);
+        on.template note_images<Add>(out(found), in(x), weight, grid, at(noted));
         require_same(found, wanted, "images");
-        BOOST_TEST(on.template needed_by_bits<T>(noted, weight) == needed);
-        std::vector<T> numbers(count), other(count);
+        BOOST_TEST(on.template needed_by_bits<T>(noted[0], weight) == needed);
+        Array<T> numbers(count), other(count);
         un::detail::from_image_on<T>(un::best_instruction_set(), numbers.data(), wanted.data(), count, grid.exponent);
         on.numbers_of(out(other), in(found), grid);
         require_same(other, numbers, "numbers");
@@ -47,17 +52,17 @@ BOOST_AUTO_TEST_SUITE(notes)
 BOOST_AUTO_TEST_CASE(where_something_is_not_finite) {
     on_each_system([](const auto& on) {
         for (const std::size_t count : counts) {
-            std::vector<float> x = finite<float>(count + 1, count);
-            std::uint64_t noted[2] = {1'000'000, 1'000'000};
-            on.note_magnitudes(in(x), 100, 127, noted);
+            Array<float> x = finite<float>(count + 1, count);
+            Words noted(2, 1'000'000);
+            on.note_magnitudes(in(x), 100, 127, at(noted));
             BOOST_TEST((noted[0] == 1'000'000u && noted[1] == 1'000'000u));
             if (count < 31) continue;
             x[count - 1] = std::numeric_limits<float>::infinity();
             x[count / 2] = std::numeric_limits<float>::quiet_NaN();
-            on.note_magnitudes(in(x), 100, 127, noted);
+            on.note_magnitudes(in(x), 100, 127, at(noted));
             BOOST_TEST((noted[0] == 100 + count / 2 && noted[1] == 100 + count / 2));
             noted[0] = noted[1] = 7; // found before
-            on.note_magnitudes(in(x), 100, 127, noted);
+            on.note_magnitudes(in(x), 100, 127, at(noted));
             BOOST_TEST((noted[0] == 7u && noted[1] == 7u));
         }
     });
@@ -66,14 +71,14 @@ BOOST_AUTO_TEST_CASE(where_something_is_not_finite) {
 BOOST_AUTO_TEST_CASE(where_something_is_large) {
     on_each_system([](const auto& on) {
         for (const std::size_t count : counts) {
-            std::vector<float> x(count, -3.5f);
-            std::uint64_t noted[2] = {1'000'000, 1'000'000};
-            on.note_magnitudes(in(x), 100, 2, noted);
+            Array<float> x(count, -3.5f);
+            Words noted(2, 1'000'000);
+            on.note_magnitudes(in(x), 100, 2, at(noted));
             BOOST_TEST((noted[0] == 1'000'000u && noted[1] == 1'000'000u));
             if (count < 31) continue;
             x[count / 2] = 4;
             x[count - 1] = std::numeric_limits<float>::infinity();
-            on.note_magnitudes(in(x), 100, 2, noted);
+            on.note_magnitudes(in(x), 100, 2, at(noted));
             BOOST_TEST((noted[0] == 100 + count - 1 && noted[1] == 100 + count / 2));
         }
     });
@@ -94,23 +99,21 @@ BOOST_AUTO_TEST_CASE(images) {
 BOOST_AUTO_TEST_CASE(what_is_not_finite_needs_no_grid) {
     on_each_system([](const auto& on) {
         for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-            const std::vector<float> x = {1, -bad, 2};
-            std::vector<std::int64_t> image(3);
-            std::uint64_t noted = 0;
-            on.template note_images<false>(out(image), in(x), 1.0, un::Grid{0}, &noted);
-            BOOST_TEST(on.template needed_by_bits<float>(noted, 1.0) == un::Grid::not_finite);
+            const Array<float> x = {1, -bad, 2};
+            Array<std::int64_t> image(3);
+            Words noted(1);
+            on.template note_images<false>(out(image), in(x), 1.0, un::Grid{0}, at(noted));
+            BOOST_TEST(on.template needed_by_bits<float>(noted[0], 1.0) == un::Grid::not_finite);
         }
     });
 }
 
 template <class T>
 void squares_as_on_the_host(const auto& on, std::size_t count) {
-    const std::vector<T> x = finite<T>(count + 5, count), y = finite<T>(count + 6, count / 2);
-    const auto read = [](const std::vector<std::uint64_t>& words) {
-        return un::NotedSquares{words[0], {words[1], words[2], words[3]}};
-    };
-    std::vector<std::uint64_t> noted(un::NotedSquares::words);
-    on.note_squares(in(x), noted.data()); // on the grid that x needs
+    const Array<T> x = finite<T>(count + 5, count), y = finite<T>(count + 6, count / 2);
+    const auto read = [](const Words& words) { return un::NotedSquares{words[0], {words[1], words[2], words[3]}}; };
+    Words noted(un::NotedSquares::words);
+    on.note_squares(in(x), at(noted)); // on the grid that x needs
     un::SquareSum wanted(un::needed_exponent(in(x)));
     wanted.add(in(x));
     BOOST_TEST(un::SquareSum::needed_of<T>(read(noted)) == un::needed_exponent(in(x)));
@@ -120,8 +123,8 @@ void squares_as_on_the_host(const auto& on, std::size_t count) {
 
     noted.assign(noted.size(), 0); // two arrays on one grid
     un::SquareSum both(std::max(un::needed_exponent(in(x)), un::needed_exponent(in(y))) + 3);
-    on.note_squares(in(x), noted.data(), both.exponent());
-    on.note_squares(in(y), noted.data(), both.exponent());
+    on.note_squares(in(x), at(noted), both.exponent());
+    on.note_squares(in(y), at(noted), both.exponent());
     un::SquareSum told(both.exponent());
     told.add<T>(read(noted));
     both.add(in(x));
@@ -143,16 +146,16 @@ BOOST_AUTO_TEST_CASE(squares) {
 
 BOOST_AUTO_TEST_CASE(squares_of_what_is_not_finite) {
     on_each_system([](const auto& on) {
-        const std::vector<float> x = {1, std::numeric_limits<float>::infinity(), 2};
-        std::vector<std::uint64_t> noted(un::NotedSquares::words);
-        on.note_squares(in(x), noted.data());
+        const Array<float> x = {1, std::numeric_limits<float>::infinity(), 2};
+        Words noted(un::NotedSquares::words);
+        on.note_squares(in(x), at(noted));
         BOOST_TEST(un::SquareSum::needed_of<float>({noted[0], {}}) == un::Grid::not_finite);
     });
 }
 
 BOOST_AUTO_TEST_CASE(fills) {
     on_each_system([](const auto& on) {
-        std::vector<std::uint64_t> words(5000, 1);
+        Array<std::uint64_t> words(5000, 1);
         on.fill(out(words), 9);
         BOOST_TEST(std::count(words.begin(), words.end(), 9u) == 5000);
         on.zero(out(words));
