@@ -40,7 +40,7 @@ struct TakeElement {
 UNISONO_NO_CONTRACTION_END
 
 template <class M>
-concept enqueues = requires(M& m) { m.stream(); };
+concept works_on_a_stream = requires(M& m) { m.stream(); };
 
 } // namespace detail
 
@@ -60,7 +60,7 @@ MasterWeights(World&, M&) -> MasterWeights<M>;
 /// \throws error bad_input: spans that do not match; refused: no memory
 template <model_on_device M>
 class MasterWeights<M> : public detail::MasterWeightsBase<MasterWeights<M>, M> {
-    static_assert(detail::enqueues<M>,
+    static_assert(detail::works_on_a_stream<M>,
                   "unisono::MasterWeights: found a model on a device without stream(). Required: the stream on which "
                   "it enqueues. Why: its gradients are added, and its weights rounded, behind that.");
     using Base = detail::MasterWeightsBase<MasterWeights<M>, M>;
