@@ -3,7 +3,7 @@
 #include "support.hpp"
 
 #ifdef UNISONO_TEST_ON_GPU
-#include "needs_gpu.hpp"
+#include "support/needs_gpu.hpp"
 #endif
 
 #include <atomic>

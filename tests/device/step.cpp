@@ -1,5 +1,8 @@
 // One update at a time: what crosses the bus, what a guard finds, and the state after an error.
 #include "on_device.hpp"
+#ifdef UNISONO_TEST_ON_GPU
+#include "support/needs_gpu.hpp"
+#endif
 
 #include "trainer/models.hpp"
 

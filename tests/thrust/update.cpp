@@ -6,6 +6,7 @@
 #include <unisono/optimizer/rmsprop.hpp>
 #include <unisono/optimizer/sgd.hpp>
 
+#include <limits>
 #include <thrust/device_vector.h>
 
 using namespace thrust_test;
@@ -13,6 +14,18 @@ using namespace thrust_test;
 namespace {
 
 constexpr std::size_t count = 9001;
+
+/// Numbers for which there is no answer differ in their sign: x86 makes negative NaN, a GPU positive.
+template <class T>
+Array<T> without_signs_of_nan(Array<T> x) {
+#ifdef UNISONO_TEST_ON_GPU
+    for (T& one : x) {
+        const auto wide = un::detail::widen(one);
+        if (wide != wide) one = static_cast<T>(std::numeric_limits<float>::quiet_NaN());
+    }
+#endif
+    return x;
+}
 
 /// Three updates, on the host in separate passes and on Thrust in one pass, have the same bits.
 template <class T, class G = T, class Clipping = un::NoClipping, class On, class Policy>
@@ -42,11 +55,12 @@ void train(const On& on, const Policy& policy, const Clipping& clipping = {}) {
         un::update_on(on, policy, state.slice(cut, count - cut), out(parameters).subspan(cut),
                       in(gradients).subspan(cut), step, clipping);
         on.cast(out(low).subspan(cut), in(parameters).subspan(cut));
-        require_same(parameters, host, "parameters");
-        require_same(low, host_low, "the model's 16-bit copy");
+        require_same(without_signs_of_nan(parameters), without_signs_of_nan(host), "parameters");
+        require_same(without_signs_of_nan(low), without_signs_of_nan(host_low), "the model's 16-bit copy");
         for (std::size_t a = 0; a < state.size(); ++a) {
             const auto wanted = host_state.array(a);
-            require_same(download(state.array(a)), Array<T>(wanted.begin(), wanted.end()), "state");
+            require_same(without_signs_of_nan(download(state.array(a))),
+                         without_signs_of_nan(Array<T>(wanted.begin(), wanted.end())), "state");
         }
     }
 }

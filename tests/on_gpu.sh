@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# Tests on this machine's GPUs. One is enough:
+#     bash tests/on_gpu.sh [--build] [--sanitize] [ROOM ...]
+# Rooms, all by default:
+#     thrust   kernels, bit by bit beside the host's
+#     cuda     ranks that share the GPUs, over sockets and shared memory: Cuda<Tcp>, Cuda<SharedMemory>
+#     nccl     ranks over NCCL: collectives, laws, graphs, streams
+#     device   Trainers over Cuda<Tcp>, whose ranks share the GPUs, bit by bit beside the host's
+#     trainer  the same over NCCL
+#     digits   the example digits_on_gpu, to the accuracy of the host's
+# Ranks over NCCL have a GPU each. From NCCL 2.30 on they share one (NCCL_MULTI_RANK_GPU_ENABLE=1,
+# which this script sets unless it is set). --sanitize also trains the example for one epoch under
+# each tool of compute-sanitizer. --build compiles for sm_90, which needs no GPU. Needs a CUDA
+# toolkit with nvcc, NCCL 2.19 or newer and Boost.Test; tools/gpu.sh says where they are found.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. tools/gpu.sh
+
+build_only=no
+sanitize=no
+rooms=()
+for word in "$@"; do
+    case $word in
+    --build) build_only=yes ;;
+    --sanitize) sanitize=yes ;;
+    thrust | cuda | nccl | device | trainer | digits) rooms+=("$word") ;;
+    *) echo "usage: bash $0 [--build] [--sanitize] [thrust] [cuda] [nccl] [device] [trainer] [digits]; found '$word'" >&2; exit 2 ;;
+    esac
+done
+[ ${#rooms[@]} -gt 0 ] || rooms=(thrust cuda nccl device trainer digits)
+if [ $build_only = yes ]; then
+    need_nvcc sm_90
+else
+    need_gpu
+    need_nvcc native
+fi
+need_nccl
+
+# The sources of a room that make sense on a GPU.
+sources_of() {
+    case $1 in
+    thrust) echo tests/thrust/{elementwise,grid,notes,update}.cpp ;;
+    cuda) echo tests/cuda/*.cpp ;;
+    nccl) echo tests/nccl/{captured,collectives,laws,prefetch,training}.cpp ;;
+    device | trainer) echo tests/device/{bus,checkpoints,crossed_grids,crossed_numbers,local,master_weights,step,training,units}.cpp ;;
+    esac
+}
+
+build=build/on_gpu
+mkdir -p "$build"
+# The static library, if there is one: then the programs also run where Boost is not installed.
+boost=$("${CXX:-c++}" -print-file-name=libboost_unit_test_framework.a)
+flags=("${nvcc_flags[@]}" -O1 -Iinclude -Itests "$nccl_include" -DUNISONO_TEST_ON_GPU "-DUNISONO_TEST_DATA=\"tests/data\"")
+[ -e "$boost" ] || { boost=-lboost_unit_test_framework; flags+=(-DBOOST_TEST_DYN_LINK); }
+
+object_of() { # ROOM SOURCE
+    local name=${2//\//_}
+    echo "$build/$1_${name%.cpp}.o"
+}
+compile() { # ROOM SOURCE
+    local transport=()
+    [ "$1" != device ] || transport=(--pre-include unisono/cuda.hpp "-DUNISONO_TEST_TRANSPORT=unisono::Cuda<unisono::Tcp>")
+    echo "nvcc $2 ($1)"
+    "$nvcc" "${flags[@]}" "${transport[@]}" -x cu -c "$2" -o "$(object_of "$1" "$2")" || { echo "$0: $2 does not compile" >&2; return 1; }
+}
+main=tests/support/main.cpp
+jobs=$(nproc)
+running=0
+begin() { # as many at a time as there are processors
+    [ "$running" -lt "$jobs" ] || { wait -n; running=$((running - 1)); }
+    compile "$@" &
+    running=$((running + 1))
+}
+begin all "$main"
+for room in "${rooms[@]}"; do
+    for source in $(sources_of "$room"); do begin "$room" "$source"; done
+done
+while [ "$running" -gt 0 ]; do
+    wait -n
+    running=$((running - 1))
+done
+for room in "${rooms[@]}"; do
+    [ "$room" != digits ] || continue
+    objects=("$(object_of all "$main")")
+    for source in $(sources_of "$room"); do objects+=("$(object_of "$room" "$source")"); done
+    "$nvcc" -o "$build/test_$room" "${objects[@]}" "${nccl_library[@]}" "$boost"
+done
+if [ $build_only = yes ]; then
+    case " ${rooms[*]} " in *" digits "*) bash examples/digits_on_gpu/run.sh --build ;; esac
+    echo "$0: compiled for sm_90, nothing was run"
+    exit 0
+fi
+
+export NCCL_MULTI_RANK_GPU_ENABLE=${NCCL_MULTI_RANK_GPU_ENABLE-1}
+failed=()
+for room in "${rooms[@]}"; do
+    echo "--- $room"
+    if [ "$room" = digits ]; then
+        bash examples/digits_on_gpu/run.sh || failed+=(digits)
+        bash examples/digits_on_gpu/run.sh 1 || failed+=(digits)
+    else
+        "$build/test_$room" --log_level=test_suite || failed+=("$room")
+    fi
+done
+if [ $sanitize = yes ]; then
+    echo "--- compute-sanitizer"
+    bash examples/digits_on_gpu/run.sh --sanitize 1 || failed+=(compute-sanitizer)
+fi
+[ ${#failed[@]} -eq 0 ] || { echo "$0: failed: ${failed[*]}" >&2; exit 1; }
+echo "$0: passed: ${rooms[*]}"

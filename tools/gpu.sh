@@ -1,0 +1,41 @@
+# Sourced by the scripts that compile for GPUs: a CUDA toolkit, NCCL, and what to compile for. Each
+# function ends the script with the status 2 if something is missing. Environment:
+#     CUDA_HOME   the toolkit; default /usr/local/cuda
+#     NCCL_HOME   a folder with include/nccl.h and lib/libnccl.so.2; default: CUDA_HOME, then the
+#                 system, then the package nvidia-nccl of the Python in PATH
+# shellcheck shell=bash disable=SC2034 # its variables are read by the scripts that source it
+
+cuda=${CUDA_HOME:-/usr/local/cuda}
+nvcc=$cuda/bin/nvcc
+# nvcc's remarks on correct code: unreachable statements after `if constexpr`, and functions of the
+# host that a function for both instantiates without calling.
+nvcc_flags=(-std=c++20 --expt-relaxed-constexpr -diag-suppress "554,780,20011,20014")
+
+# no_gpu_here: sets `found_gpu`, or says that there is none.
+need_gpu() {
+    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2> /dev/null && return
+    echo "$0: there is no GPU here (nvidia-smi finds none), so nothing can be run; --build only compiles" >&2
+    exit 2
+}
+
+# need_nvcc TARGET: adds the target to `nvcc_flags`, sm_90 or native.
+need_nvcc() {
+    [ -x "$nvcc" ] || { echo "$0: no $nvcc; CUDA_HOME names the toolkit" >&2; exit 2; }
+    nvcc_flags+=("-arch=$1")
+}
+
+# need_nccl: sets `nccl_include` (flags of a compiler) and `nccl_library` (flags of a linker by nvcc).
+need_nccl() {
+    local folder header library
+    for folder in "${NCCL_HOME:-$cuda}" /usr "$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2> /dev/null)"; do
+        [ -n "$folder" ] && header=$folder/include/nccl.h && [ -e "$header" ] || continue
+        for library in "$folder"/{lib,lib64,lib/x86_64-linux-gnu,lib/aarch64-linux-gnu}/libnccl.so.2; do
+            [ -e "$library" ] || continue
+            nccl_include="-I$folder/include"
+            nccl_library=("$library" -Xlinker "-rpath,$(dirname "$library")")
+            return
+        done
+    done
+    echo "$0: found no include/nccl.h with a libnccl.so.2 (NCCL 2.19 or newer); NCCL_HOME names its folder" >&2
+    exit 2
+}
