@@ -210,8 +210,8 @@ BOOST_AUTO_TEST_CASE(a_replay_that_fails_or_does_not_end) {
 }
 #endif
 
-/// NCCL works on a communicator on threads of its own, while the program releases memory that is registered
-/// with it, and opens groups and windows.
+/// NCCL works on a communicator on threads of its own, while the program releases memory that is
+/// registered with it, and opens groups.
 BOOST_AUTO_TEST_CASE(memory_that_is_released_while_nccl_is_busy) {
     const Clean clean;
     test::Findings findings;
