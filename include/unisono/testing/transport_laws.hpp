@@ -332,7 +332,7 @@ private:
 } // namespace detail
 
 /// Checks matching by tag in any order, early messages, many messages in flight, one report per
-/// token with the data that were sent, clocks, faults, silence after an abort, and leaving (the last
+/// token with the data that were sent, clocks, faults, silence after an abort, and leaving (these
 /// two need 2 ranks). Each check has its own world of threads. A rank that cannot be made is a
 /// violation.
 template <thread_transport Transport>

@@ -2,9 +2,10 @@
 
 /// \file
 /// A communicator of NCCL. It never blocks, and is polled until it is ready. It ends in order
-/// (deregister, finalise, destroy), or it is aborted. Between a call and the moment when it is ready
-/// again, a thread of NCCL works for it, so that nothing else may touch it. Not all calls that begin
-/// such work say "in progress": ncclCommSplit and ncclCommWindowRegister answer "success".
+/// (deregister, finalise, destroy), or it is aborted. Between a call and the moment when it is
+/// ready again, a thread of NCCL works for it, so that nothing else may touch it. Not all calls
+/// that begin such work say "in progress": ncclCommSplit and ncclCommWindowRegister answer
+/// "success".
 
 #include "unisono/core/time.hpp"
 #include "unisono/transport/nccl/api.hpp"
@@ -165,9 +166,9 @@ public:
         return true;
     }
 
-    /// Aborts these communicators, in this order; those that a split had not finished, last, since
-    /// only their parents' abort ends NCCL's work on them. NCCL's abort has been seen to hang: after
-    /// `within` it continues on a thread of its own, and the result is false.
+    /// Aborts these communicators, in this order; last those that a split had not finished, since
+    /// only their parents' abort ends NCCL's work on them. NCCL's abort has been seen to hang:
+    /// after `within` it continues on a thread of its own, and the result is false.
     static bool abort(const std::vector<NcclCommunicator*>& these, std::chrono::nanoseconds within) {
         struct Done {
             std::mutex mutex;
