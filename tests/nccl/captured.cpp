@@ -3,6 +3,7 @@
 #include "small_kernels.hpp"
 
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -82,6 +83,8 @@ BOOST_AUTO_TEST_CASE(groups_streams_and_several_graphs) {
             const auto a = upload(world, std::vector<float>(50, 1.0f)), b = upload(world, std::vector<float>(50, 1.0f));
             auto first = un::capture(world, [&] {
                 un::Operation sum = un::start_all_reduce(*half, a.span());
+                if (world.rank() == 0)
+                    while (!sum.poll()) std::this_thread::yield(); // already complete: `mine` joins the capture, too
                 sum.then(mine);
                 launch(mine, a.span(), Affine{.factor = 10});
                 un::after(world, mine);
@@ -150,6 +153,12 @@ BOOST_AUTO_TEST_CASE(a_capture_begins_with_nothing_in_flight) {
         test::at_most(2),
         [&](Group& world) {
             const auto data = upload(world, std::vector<float>(100, 1.0f));
+            const OwnStream mine;
+            const auto open = std::make_shared<std::atomic<bool>>(false);
+            test::launch_on_host(mine, [open] {
+                for (int i = 0; i < 6000 && !*open; ++i) std::this_thread::sleep_for(10ms);
+            });
+            un::after(world, mine);
             un::Operation sum = un::start_all_reduce(world, data.span());
             try {
                 static_cast<void>(un::capture(world, [] {}));
@@ -157,6 +166,7 @@ BOOST_AUTO_TEST_CASE(a_capture_begins_with_nothing_in_flight) {
             } catch (const un::error& failed) {
                 findings.expect(failed.code() == un::ErrorCode::bad_input, failed.what());
             }
+            *open = true;
             sum.wait();
             auto empty = un::capture(world, [] {});
             empty.replay();
@@ -199,6 +209,37 @@ BOOST_AUTO_TEST_CASE(a_replay_that_fails_or_does_not_end) {
     expect_all(words, {"replay of a graph of 1 operations"});
 }
 #endif
+
+/// NCCL works on a communicator on threads of its own, while the program releases memory that is
+/// registered with it, and opens groups.
+BOOST_AUTO_TEST_CASE(memory_that_is_released_while_nccl_is_busy) {
+    const Clean clean;
+    test::Findings findings;
+    test::run(
+        test::at_most(3),
+        [&](Group& world) {
+            for (int i = 0; i < 20; ++i) {
+                auto other = upload(world, std::vector<float>(10, 1.0f));
+                const auto data = upload(world, std::vector<float>(100, 1.0f));
+                un::Operation sum = un::start_all_reduce(world, data.span());
+                other = {};
+                const auto third = upload(world, std::vector<float>(10, 1.0f)); // registered meanwhile
+                sum.wait();
+                un::all_reduce(world, third.span());
+                findings.expect(download(data.span())[99] == static_cast<float>(world.size()), "sum");
+                findings.expect(download(third.span())[9] == static_cast<float>(world.size()), "the other sum");
+            }
+            Group first = world.split(world.rank(), 0);
+            Group second = world.split(0, -world.rank()); // the first one's communicators are new
+            findings.expect(first.size() == 1 && second.rank() == world.size() - 1 - world.rank(), "groups");
+            const auto data = upload(world, std::vector<float>{1.0f});
+            un::all_reduce(first, data.span());
+            findings.expect(download(data.span())[0] == 1.0f, "a sum of one rank");
+            un::all_reduce(second, data.span());
+            findings.expect(download(data.span())[0] == static_cast<float>(world.size()), "a sum of all");
+        },
+        test::limit);
+}
 
 /// The host has enqueued everything before the first kernel may begin.
 BOOST_AUTO_TEST_CASE(streams_of_the_programs_own_meet_collectives_without_the_host) {

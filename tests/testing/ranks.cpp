@@ -214,6 +214,14 @@ struct Faithful : un::InProcess {
     [[nodiscard]] bool has_left(int) const { return false; }
 };
 
+/// Has no device for the second rank.
+struct Refused : un::InProcess {
+    static constexpr std::string_view name = "refused";
+    Refused(const std::shared_ptr<World>& world, int rank) : InProcess(world, rank) {
+        if (rank == 1) throw un::error(un::ErrorCode::refused, "no device");
+    }
+};
+
 const TransportTrial brief{.most_ranks = 2, .messages = 20};
 const TransportTrial impatient{
     .most_ranks = 2, .messages = 20, .timeout = std::chrono::seconds(1)}; // for mutants that hang
@@ -229,6 +237,8 @@ BOOST_AUTO_TEST_CASE(mutants) {
     expect_reported(transport_laws<Hasty>(brief), {"is not what was sent"});
     expect_reported(transport_laws<Impatient>(brief), {"abort() returned while a peer was reading"});
     expect_reported(transport_laws<Faithful>(impatient), {"has_left() stayed false"});
+    expect_reported(transport_laws<Refused>(impatient), {"2 ranks", "rank 1: could not be made", "no device"});
+    expect_lawful(transport_laws<Refused>({.most_ranks = 1, .messages = 20})); // no law then needs more
 }
 
 BOOST_AUTO_TEST_SUITE_END()

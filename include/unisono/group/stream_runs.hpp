@@ -51,7 +51,10 @@ public:
     [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
         if (!operation.is_transports_own() || operation.request.stream.space != MemorySpace::device)
             refuse_input("then: the operation's data are on the host; expected memory of a device");
-        if (operation.done) return true;
+        if (operation.done) {
+            if (transport.is_capturing()) transport.follow_all(stream); // the stream takes part in the capture
+            return true;
+        }
         return transport.follow_program(runs_[operation.number].program, stream);
     }
 

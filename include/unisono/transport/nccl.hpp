@@ -147,8 +147,8 @@ public:
         return {static_cast<std::byte*>(made),
                 [registration, device = std::weak_ptr<detail::NcclDevice>(device_)](std::byte* one) {
                     const std::shared_ptr<detail::NcclDevice> there = device.lock();
-                    if (there != nullptr && registration != nullptr) there->deregister(registration);
-                    static_cast<void>(ncclMemFree(one));
+                    if (there != nullptr && registration != nullptr) there->free_registered(registration, one);
+                    else static_cast<void>(ncclMemFree(one));
                 }};
     }
 
@@ -192,6 +192,7 @@ public:
     [[nodiscard]] bool follow_program(std::uint32_t number, void* stream) {
         return device_->follow_program(number, static_cast<cudaStream_t>(stream));
     }
+    void follow_all(void* stream) { device_->follow_all(static_cast<cudaStream_t>(stream)); }
     void begin_capture() { device_->begin_capture(); }
     [[nodiscard]] std::shared_ptr<detail::CudaGraph> end_capture() { return device_->end_capture(); }
     void drop_capture() { device_->drop_capture(); }

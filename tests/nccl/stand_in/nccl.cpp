@@ -92,14 +92,20 @@ struct StandInCommunicator {
     int captured = 0; ///< calls that graphs hold
     int splits = 0;
     bool splitting = false;
-    int windows = 0; ///< calls
+    ncclComm_t child = nullptr;        ///< of the split in progress
+    ncclComm_t* child_place = nullptr; ///< NCCL writes it at the end of the split
+    int windows = 0;                   ///< calls
     bool opens_window = false;
     bool finalised = false, destroyed = false, aborted = false;
     std::vector<void*> registered;
     std::vector<ncclWindow_t> open;
 
     [[nodiscard]] bool busy() const {
-        return !ready || !untaken.empty() || questions != 0 || splitting || opens_window;
+        return !ready || !untaken.empty() || questions != 0 || splitting || opens_window || child_place != nullptr;
+    }
+    /// As NCCL's thread does.
+    void tell_child() {
+        if (child_place != nullptr) *std::exchange(child_place, nullptr) = std::exchange(child, nullptr);
     }
 };
 
@@ -338,6 +344,7 @@ ncclResult_t answer(ncclComm_t one) {
     }
     for (StandInStream* const stream : one->streams) --stream->untaken;
     one->streams.clear();
+    one->tell_child();
     for (const auto& go : std::exchange(one->untaken, {})) go();
     return ncclSuccess;
 }
@@ -416,11 +423,12 @@ ncclResult_t ncclCommSplit(ncclComm_t from, int colour, int key, ncclComm_t* mad
     split.keys[me] = key;
     *made = nullptr;
     if (colour != NCCL_SPLIT_NOCOLOR) {
-        *made = new_communicator();
-        split.made[me] = *made;
+        from->child = split.made[me] = new_communicator();
+        from->child_place = made;
     }
     from->splitting = true;
-    if (++split.arrived < clique.ranks) return ncclInProgress;
+    from->questions = state().behaviour.questions;
+    if (++split.arrived < clique.ranks) return ncclSuccess; // as NCCL 2.28 and 2.30 say, though it goes on
     for (std::size_t first = 0; first < ranks; ++first) {
         if (split.made[first] == nullptr || split.made[first]->clique != nullptr) continue;
         std::vector<std::size_t> members;
@@ -439,7 +447,7 @@ ncclResult_t ncclCommSplit(ncclComm_t from, int colour, int key, ncclComm_t* mad
         }
     }
     for (const ncclComm_t one : clique.members) one->splitting = false;
-    return ncclInProgress;
+    return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t one) {
@@ -469,6 +477,7 @@ ncclResult_t ncclCommAbort(ncclComm_t one) {
     if (one->captured != 0) state().note("a communicator was aborted while a graph held calls on it");
     state().changed.wait(lock, [&] { return !state().behaviour.abort_hangs; });
     one->aborted = true;
+    one->tell_child();
     for (StandInStream* const stream : one->streams) --stream->untaken;
     one->streams.clear();
     one->untaken.clear();
@@ -530,6 +539,7 @@ ncclResult_t ncclCommRegister(ncclComm_t one, void* memory, std::size_t, void** 
 }
 ncclResult_t ncclCommDeregister(ncclComm_t one, void* registration) {
     const Lock lock(state().mutex);
+    if (one->busy()) state().note("memory was deregistered from a busy communicator");
     if (std::erase(one->registered, registration) == 0) state().note("what was not registered was deregistered");
     state().registered.erase(registration);
     --state().counts.registrations;
@@ -551,8 +561,9 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t one, void* memory, std::size_t by
     all.bytes = bytes;
     all.made[me] = made;
     all.memory[me] = memory;
+    *made = nullptr;
     one->opens_window = true;
-    if (++all.arrived < clique.ranks) return ncclInProgress;
+    if (++all.arrived < clique.ranks) return ncclSuccess; // as NCCL 2.28 and 2.30 say, though it goes on
     for (std::size_t rank = 0; rank < ranks; ++rank) {
         const ncclComm_t member = clique.members[rank];
         member->opens_window = false;
@@ -563,10 +574,11 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t one, void* memory, std::size_t by
         state().registered.insert(all.memory[rank]);
         ++state().counts.windows;
     }
-    return ncclInProgress;
+    return ncclSuccess;
 }
 ncclResult_t ncclCommWindowDeregister(ncclComm_t one, ncclWindow_t window) {
     const Lock lock(state().mutex);
+    if (one->busy()) state().note("a window was closed while the communicator was busy");
     if (std::erase(one->open, window) == 0) {
         state().note("what was no window was closed");
         return ncclInvalidArgument;

@@ -2,7 +2,10 @@
 
 /// \file
 /// A communicator of NCCL. It never blocks, and is polled until it is ready. It ends in order
-/// (deregister, finalise, destroy), or it is aborted.
+/// (deregister, finalise, destroy), or it is aborted. Between a call and the moment when it is
+/// ready again, a thread of NCCL works for it, so that nothing else may touch it. Not all calls
+/// that begin such work say "in progress": ncclCommSplit and ncclCommWindowRegister answer
+/// "success".
 
 #include "unisono/core/time.hpp"
 #include "unisono/transport/nccl/api.hpp"
@@ -30,7 +33,7 @@ public:
     static NcclCommunicator begin(int ranks, const ncclUniqueId& id, int rank) {
         NcclCommunicator made;
         ncclConfig_t config = configuration(false);
-        made.note(ncclCommInitRankConfig(&made.handle_, ranks, id, rank, &config), "ncclCommInitRankConfig");
+        made.begins(ncclCommInitRankConfig(made.place(), ranks, id, rank, &config), "ncclCommInitRankConfig");
         return made;
     }
     /// Begins a communicator of the ranks of `from` that pass the same colour (NCCL_SPLIT_NOCOLOR:
@@ -40,9 +43,13 @@ public:
         NcclCommunicator made;
         ncclConfig_t config = configuration(share);
         made.from_ = from;
-        made.note(ncclCommSplit(from, colour, key, &made.handle_, &config), "ncclCommSplit");
-        made.busy_ = true;
+        made.begins(ncclCommSplit(from, colour, key, made.place(), &config), "ncclCommSplit");
         return made;
+    }
+    /// Begins a split of this communicator, which must be ready, and is busy afterwards.
+    NcclCommunicator split(int colour, int key, bool share) {
+        busy_ = true;
+        return split(get(), colour, key, share);
     }
     NcclCommunicator(NcclCommunicator&& other) noexcept { swap(other); }
     NcclCommunicator& operator=(NcclCommunicator&& other) noexcept {
@@ -51,8 +58,8 @@ public:
     }
     ~NcclCommunicator() = default; // its owner closes or aborts it, since both take time
 
-    [[nodiscard]] ncclComm_t get() const { return handle_; }
-    [[nodiscard]] bool exists() const { return handle_ != nullptr; }
+    [[nodiscard]] ncclComm_t get() const { return kept_ != nullptr ? kept_->handle : nullptr; }
+    [[nodiscard]] bool exists() const { return get() != nullptr; }
     [[nodiscard]] bool is_aborted() const { return aborted_; }
     /// NCCL's text for why it failed.
     [[nodiscard]] const std::string& why() const { return why_; }
@@ -65,6 +72,12 @@ public:
         code_ = answer;
         why_ = concat({call, ": ", words_of(answer)});
         return false;
+    }
+
+    /// As `note`, for a call that begins work, whatever it answers.
+    bool begins(ncclResult_t answer, const char* call) {
+        busy_ = true;
+        return note(answer, call);
     }
 
     /// Whether it accepts calls. Asks NCCL only while it is busy.
@@ -81,7 +94,7 @@ public:
             const State old = ask(from_);
             if (old != State::ready) return old;
         }
-        const State now = handle_ == nullptr ? State::ready : ask(handle_);
+        const State now = exists() ? ask(get()) : State::ready;
         if (now == State::ready) {
             busy_ = false;
             from_ = nullptr;
@@ -90,18 +103,26 @@ public:
     }
 
     /// Registers memory that NCCL may then use without copying. Null if NCCL refuses, which is
-    /// slower but no error.
+    /// slower but no error. Waits a moment if NCCL is at work: it wants all ranks' memory to be
+    /// registered, or none's.
     void* register_memory(void* data, std::size_t bytes) {
+        const nanoseconds until = steady_now() + register_within;
+        while (state() == State::busy && steady_now() < until) std::this_thread::yield();
         void* made = nullptr;
-        if (state() != State::ready || ncclCommRegister(handle_, data, bytes, &made) != ncclSuccess) return nullptr;
+        if (state() != State::ready || ncclCommRegister(get(), data, bytes, &made) != ncclSuccess) return nullptr;
         registered_.push_back(made);
         return made;
     }
-    void deregister(void* registration) {
-        const auto known = std::find(registered_.begin(), registered_.end(), registration);
-        if (known == registered_.end()) return; // ended with the communicator
-        registered_.erase(known);
-        static_cast<void>(ncclCommDeregister(handle_, registration));
+    /// Ends a registration and frees its memory, of ncclMemAlloc; if NCCL is at work, a later
+    /// `free_released` does.
+    void free_registered(void* registration, void* memory) {
+        kept_->released.push_back({registration, memory});
+        free_released();
+    }
+    void free_released() {
+        if (kept_ == nullptr || kept_->released.empty() || state() == State::busy) return;
+        for (const Released& one : kept_->released) deregister(one.registration);
+        kept_->free_released();
     }
 
     /// Begins to register memory together with all ranks of the communicator, as windows if the
@@ -109,57 +130,71 @@ public:
     /// memory stays until the communicator has ended, even if all users release it.
     bool begin_window(const std::shared_ptr<std::byte>& memory, std::size_t bytes) {
 #if UNISONO_NCCL_WINDOWS
-        windows_.push_back(std::make_unique<Window>(Window{memory}));
-        return note(
-            ncclCommWindowRegister(handle_, memory.get(), bytes, &windows_.back()->handle, NCCL_WIN_COLL_SYMMETRIC),
-            "ncclCommWindowRegister");
+        Window& made = *kept_->windows.emplace_back(std::make_unique<Window>(Window{memory}));
+        return begins(ncclCommWindowRegister(get(), memory.get(), bytes, &made.handle, NCCL_WIN_COLL_SYMMETRIC),
+                      "ncclCommWindowRegister");
 #else
-        windows_.push_back(std::make_unique<Window>(Window{memory}));
+        kept_->windows.push_back(std::make_unique<Window>(Window{memory}));
         static_cast<void>(register_memory(memory.get(), bytes));
         return true;
 #endif
     }
     /// True if the last registration became a window. NCCL may offer none between these devices,
     /// and then works without it.
-    [[nodiscard]] bool has_window() const { return !windows_.empty() && windows_.back()->handle != nullptr; }
+    [[nodiscard]] bool has_window() const {
+        return kept_ != nullptr && !kept_->windows.empty() && kept_->windows.back()->handle != nullptr;
+    }
 
-    /// Begins to end the communicator, whose work is done. Poll `ended` next.
+    /// Begins to end the communicator, whose work is done, once it is ready. Call it again until
+    /// `ended`.
     void finalise() {
-        if (handle_ == nullptr || aborted_ || finalised_) return;
+        if (aborted_ || finalised_ || state() != State::ready || !exists()) return;
         while (!registered_.empty()) deregister(registered_.back());
 #if UNISONO_NCCL_WINDOWS
-        for (const auto& one : windows_)
-            if (one->handle != nullptr) static_cast<void>(ncclCommWindowDeregister(handle_, one->handle));
+        for (const auto& one : kept_->windows)
+            if (one->handle != nullptr) static_cast<void>(ncclCommWindowDeregister(get(), one->handle));
 #endif
         finalised_ = true;
-        note(ncclCommFinalize(handle_), "ncclCommFinalize");
+        begins(ncclCommFinalize(get()), "ncclCommFinalize");
     }
     /// True if the communicator has ended. One that fails meanwhile must be aborted.
     [[nodiscard]] bool ended() {
-        if (handle_ == nullptr || aborted_) return true;
-        if (!finalised_ || look() != State::ready) return false;
-        static_cast<void>(ncclCommDestroy(std::exchange(handle_, nullptr)));
+        if (aborted_) return true;
+        if (!finalised_) return !exists() && state() == State::ready; // no rank of the split's result
+        if (look() != State::ready) return false;
+        static_cast<void>(ncclCommDestroy(std::exchange(kept_->handle, nullptr)));
         return true;
     }
 
-    /// Aborts these communicators, in this order. NCCL's abort has been seen to hang: after
-    /// `within` it continues on a thread of its own, and the result is false.
+    /// Aborts these communicators, in this order; last those that a split had not finished, since
+    /// only their parents' abort ends NCCL's work on them. NCCL's abort has been seen to hang:
+    /// after `within` it continues on a thread of its own, and the result is false.
     static bool abort(const std::vector<NcclCommunicator*>& these, std::chrono::nanoseconds within) {
         struct Done {
             std::mutex mutex;
             std::condition_variable told;
             bool yes = false;
         };
-        std::vector<ncclComm_t> handles;
+        struct One {
+            std::shared_ptr<Kept> kept; ///< NCCL may still write to it
+            bool opens = false;         ///< a split had not finished
+        };
+        std::vector<One> all;
         for (NcclCommunicator* const one : these) {
-            if (one->handle_ == nullptr || std::exchange(one->aborted_, true)) continue;
+            if (one->kept_ == nullptr || std::exchange(one->aborted_, true)) continue;
             one->registered_.clear();
-            handles.push_back(one->handle_);
+            if (one->exists() || one->from_ != nullptr) all.push_back({one->kept_, one->from_ != nullptr});
         }
-        if (handles.empty()) return true;
+        if (all.empty()) return true;
         const auto done = std::make_shared<Done>();
-        std::thread worker([done, handles] {
-            for (const ncclComm_t handle : handles) static_cast<void>(ncclCommAbort(handle));
+        std::thread worker([done, all] {
+            for (int round = 0; round < 2; ++round) {
+                for (const One& one : all)
+                    if (one.kept->handle != nullptr)
+                        static_cast<void>(ncclCommAbort(std::exchange(one.kept->handle, nullptr)));
+            }
+            for (const One& one : all)
+                if (one.opens) keep_for_ever(one.kept); // a parent that goes on may still finish the split
             const std::lock_guard lock(done->mutex);
             done->yes = true;
             done->told.notify_all();
@@ -184,6 +219,45 @@ private:
 #endif
     };
 
+    struct Released {
+        void* registration = nullptr;
+        void* memory = nullptr;
+    };
+    /// What NCCL's threads use while calls are in progress: it stays where it is, until the
+    /// communicator has ended.
+    struct Kept {
+        Kept() = default;
+        Kept(const Kept&) = delete;
+        Kept& operator=(const Kept&) = delete;
+        ~Kept() { free_released(); }
+        void free_released() {
+            for (const Released& one : std::exchange(released, {})) static_cast<void>(ncclMemFree(one.memory));
+        }
+        ncclComm_t handle = nullptr;
+        std::vector<std::unique_ptr<Window>> windows = {};
+        std::vector<Released> released = {}; ///< by users, to be deregistered and freed
+    };
+    static constexpr nanoseconds register_within = 1'000'000'000;
+
+    void deregister(void* registration) {
+        const auto known = std::find(registered_.begin(), registered_.end(), registration);
+        if (known == registered_.end()) return; // ended with the communicator
+        registered_.erase(known);
+        if (exists() && !aborted_) static_cast<void>(ncclCommDeregister(get(), registration));
+    }
+
+    static void keep_for_ever(const std::shared_ptr<Kept>& one) {
+        static auto& all = *new std::vector<std::shared_ptr<Kept>>;
+        static std::mutex mutex;
+        const std::lock_guard lock(mutex);
+        all.push_back(one);
+    }
+
+    ncclComm_t* place() {
+        kept_ = std::make_shared<Kept>();
+        return &kept_->handle;
+    }
+
     static ncclConfig_t configuration(bool share) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
@@ -203,7 +277,7 @@ private:
     }
 
     void swap(NcclCommunicator& other) noexcept {
-        std::swap(handle_, other.handle_);
+        std::swap(kept_, other.kept_);
         std::swap(from_, other.from_);
         std::swap(busy_, other.busy_);
         std::swap(finalised_, other.finalised_);
@@ -211,10 +285,9 @@ private:
         std::swap(code_, other.code_);
         std::swap(why_, other.why_);
         std::swap(registered_, other.registered_);
-        std::swap(windows_, other.windows_);
     }
 
-    ncclComm_t handle_ = nullptr;
+    std::shared_ptr<Kept> kept_;
     ncclComm_t from_ = nullptr; ///< the communicator from which it is being split
     bool busy_ = false;
     bool finalised_ = false;
@@ -222,7 +295,6 @@ private:
     ncclResult_t code_ = ncclSuccess;
     std::string why_;
     std::vector<void*> registered_;
-    std::vector<std::unique_ptr<Window>> windows_;
 };
 
 } // namespace detail

@@ -59,15 +59,15 @@ public:
         pump();
         if (!failure_.empty()) return false;
         if (!opening_.begun) {
-            if (!is_quiet()) return false; // NCCL must have no other work meanwhile
-            const CudaDeviceGuard here(ordinal_);
             NcclCommunicator& parent = of(opening_.parent);
+            if (!is_quiet() || !ready(parent)) return false; // NCCL must have no other work meanwhile
+            const CudaDeviceGuard here(ordinal_);
             const bool share = opening_.parent == world_group;
-            communicators_.push_back(
-                {opening_.id, NcclCommunicator::split(parent.get(), opening_.colour, opening_.key, share)});
+            NcclCommunicator made = parent.split(opening_.colour, opening_.key, share);
+            communicators_.push_back({opening_.id, std::move(made)});
             opening_.begun = true;
         }
-        if (!ready(communicators_.back().communicator)) return false;
+        if (!ready(communicators_.back().communicator) || !ready(of(opening_.parent))) return false;
         if (!communicators_.back().communicator.exists()) communicators_.pop_back(); // this rank has no colour
         return true;
     }
@@ -143,6 +143,15 @@ public:
         return expect(cudaStreamWaitEvent(stream, slot.event.get(), 0), "cudaStreamWaitEvent");
     }
 
+    /// As `follow_program`, for all that was enqueued so far.
+    void follow_all(cudaStream_t stream) {
+        const CudaDeviceGuard here(ordinal_);
+        if (events_.empty()) events_.push_back(std::make_unique<CudaEvent>());
+        const cudaEvent_t now = events_.back()->get();
+        if (expect(cudaEventRecord(now, stream_.get()), "cudaEventRecord"))
+            static_cast<void>(expect(cudaStreamWaitEvent(stream, now, 0), "cudaStreamWaitEvent"));
+    }
+
     void begin_capture() {
         const CudaDeviceGuard here(ordinal_);
         graphs_.begin(stream_.get());
@@ -169,6 +178,7 @@ public:
     /// Enqueues what it can, and checks for errors and for groups that end.
     void pump() {
         if (!failure_.empty() || communicators_.empty()) return;
+        communicators_.front().communicator.free_released();
         if (!waiting_.empty()) {
             try {
                 const CudaDeviceGuard here(ordinal_);
@@ -211,8 +221,9 @@ public:
         return ready(communicator);
     }
     [[nodiscard]] bool has_window(std::uint64_t group) { return of(group).has_window(); }
-    void deregister(void* registration) {
-        if (!communicators_.empty()) communicators_.front().communicator.deregister(registration);
+    void free_registered(void* registration, void* memory) {
+        if (communicators_.empty()) static_cast<void>(ncclMemFree(memory));
+        else communicators_.front().communicator.free_registered(registration, memory);
     }
 
     // --- the end ---------------------------------------------------------------------------------
@@ -347,8 +358,11 @@ private:
             if (one.communicator.look() == NcclCommunicator::State::failed) static_cast<void>(ready(one.communicator));
         }
         if (!is_quiet() || graphs_.any()) return;
-        for (Member& one : closing_) one.communicator.finalise();
-        std::erase_if(closing_, [](Member& one) { return one.communicator.ended(); });
+        end_some(closing_);
+    }
+    static void end_some(std::vector<Member>& all) {
+        for (Member& one : all) one.communicator.finalise();
+        std::erase_if(all, [](Member& one) { return one.communicator.ended(); });
     }
 
     /// Waits until all enqueued work is done; false if it is not by `until`, or after an error.
@@ -362,10 +376,7 @@ private:
         return true;
     }
     bool end_all(std::vector<Member>& all, nanoseconds until) {
-        for (Member& one : all) one.communicator.finalise();
-        while (!all.empty()) {
-            std::erase_if(all, [](Member& one) { return one.communicator.ended(); });
-            if (all.empty()) break;
+        for (end_some(all); !all.empty(); end_some(all)) {
             for (Member& one : all)
                 if (one.communicator.look() == NcclCommunicator::State::failed) return false;
             if (steady_now() >= until) return false;

@@ -174,7 +174,7 @@ inline Nccl Nccl::adopt(ncclComm_t communicator, cudaStream_t stream, std::chron
         device->begin_world(std::move(own));
         return {std::move(messages), device, all};
     } catch (...) {
-        if (own.exists()) NcclCommunicator::abort({&own}, abort_within);
+        NcclCommunicator::abort({&own}, abort_within);
         throw;
     }
 }
