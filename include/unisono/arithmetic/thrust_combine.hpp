@@ -111,7 +111,8 @@ private:
     }
 
     template <std::size_t K, std::size_t... B>
-    UNISONO_INLINE void add_blocks(std::size_t i, Pack<typename Formula::Sum, K>& sum, std::index_sequence<B...>) const {
+    UNISONO_INLINE void add_blocks(std::size_t i, Pack<typename Formula::Sum, K>& sum,
+                                   std::index_sequence<B...>) const {
         ((B * block < source_count ? add_block<B * block>(i, sum) : void()), ...);
     }
     template <std::size_t First, std::size_t K>

@@ -161,9 +161,9 @@ struct MagnitudeBits {
 
 /// Elements on a grid, or a mark if one does not fit: `most` is the greatest magnitude that fits,
 /// as bits. A reduction to the greatest magnitude.
-template <class T, class I, bool Add>
+template <class T, class I, bool Add, std::size_t Elements = elements_of_pack<T, I>()>
 struct ImageElement {
-    static constexpr std::size_t pack = elements_of_pack<T, I>();
+    static constexpr std::size_t pack = Elements;
     I* image;
     const T* x;
     ImageMaker<Imaging::fused> image_of;
@@ -213,17 +213,18 @@ UNISONO_INLINE void raise_by_warp(std::uint64_t* word, std::uint64_t value) {
 }
 
 /// As ImageElement without marks; instead it notes the greatest magnitude, as bits.
-template <class T, class I, bool Add>
+template <class T, class I, bool Add, std::size_t Elements = elements_of_pack<T, I>()>
 struct NoteImages {
     using Bits = std::make_unsigned_t<I>;
     using Note = GridBits<T>;
-    static constexpr std::size_t pack = elements_of_pack<T, I>(), most_threads = std::size_t{1} << 19;
+    static constexpr std::size_t pack = Elements, most_threads = std::size_t{1} << 19;
     I* image;
     const T* x;
     ImageMaker<Imaging::fused> image_of;
     std::uint64_t* largest;
 
     [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x) && aligned_to_packs<pack>(image); }
+    UNISONO_INLINE Note start() const { return 0; }
     template <std::size_t K>
     UNISONO_INLINE void see(std::size_t i, const Pack<T, K>& own, Note& note) const {
         Pack<I, K> to;
@@ -271,7 +272,7 @@ struct SquareImage {
     std::uint64_t bits;
     double magic;
 
-    UNISONO_ON_DEVICE explicit SquareImage(std::int32_t exponent)
+    UNISONO_INLINE explicit SquareImage(std::int32_t exponent)
         : bits(magic_bits(2 * exponent)), magic(std::bit_cast<double>(bits)) {}
     template <class T>
     UNISONO_INLINE WideCount of(const T& x, std::size_t = 0) const {
@@ -288,6 +289,7 @@ struct NoteLargest {
     std::uint64_t* largest;
 
     [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x); }
+    UNISONO_INLINE Note start() const { return 0; }
     template <std::size_t K>
     UNISONO_INLINE void see(std::size_t, const Pack<T, K>& own, Note& note) const {
         for (std::size_t e = 0; e < K; ++e) note = Greater{}(note, MagnitudeBits{}.of(own.at[e]));
@@ -299,8 +301,10 @@ struct NoteLargest {
 template <class T>
 struct NoteSquares {
     struct Note {
-        WideCount sum;
+        SquareImage square; ///< meaningless unless `possible`
+        bool possible;      ///< there is a grid
         GridBits<T> largest = 0;
+        WideCount sum{};
     };
     static constexpr std::size_t pack = elements_of_pack<T>(), most_threads = std::size_t{1} << 17;
     static constexpr std::int32_t unknown = std::numeric_limits<std::int32_t>::min();
@@ -309,21 +313,22 @@ struct NoteSquares {
     std::uint64_t* noted;
 
     [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x); }
-    [[nodiscard]] UNISONO_ON_DEVICE std::int32_t grid() const {
-        if (exponent != unknown) return exponent;
-        return exponent_of_squares(needed_by(magnitude_of<T>(static_cast<GridBits<T>>(noted[0])), 1.0));
+    UNISONO_INLINE Note start() const {
+        std::int32_t on = exponent;
+        if (exponent == unknown)
+            on = exponent_of_squares(needed_by(magnitude_of<T>(static_cast<GridBits<T>>(noted[0])), 1.0));
+        const bool possible = on != Grid::not_finite;
+        return {SquareImage(possible ? on : 0), possible};
     }
     template <std::size_t K>
     UNISONO_INLINE void see(std::size_t, const Pack<T, K>& own, Note& note) const {
-        const std::int32_t on = grid();
-        if (on == Grid::not_finite) return;
-        const SquareImage square(on);
         for (std::size_t e = 0; e < K; ++e) {
-            note.sum = AddWideCounts{}(note.sum, square.of(own.at[e]));
+            note.sum = AddWideCounts{}(note.sum, note.square.of(own.at[e]));
             note.largest = Greater{}(note.largest, MagnitudeBits{}.of(own.at[e]));
         }
     }
     UNISONO_INLINE void tell(Note note) const {
+        if (!note.possible) return;
         if (in_whole_warp()) {
             for (unsigned apart = 16; apart != 0; apart /= 2) {
                 note.sum = AddWideCounts{}(note.sum, {from_warp(note.sum.high, apart), from_warp(note.sum.low, apart)});

@@ -91,7 +91,7 @@ struct TileShare {
     std::size_t end;
     UNISONO_INLINE void operator()() const {
         const Body body(each);
-        typename Body::Note note{};
+        auto note = body.start();
         for (std::size_t i = begin; i < end; ++i) body.see(i, read_pack<1>(body.x + i), note);
         body.tell(note);
     }
@@ -196,7 +196,7 @@ bool may_change(A* a, B* b) {
 }
 inline bool all_differ() { return true; }
 template <class First, class... Rest>
-bool all_differ(First* first, Rest*... rest) {
+bool all_differ([[maybe_unused]] First* first, Rest*... rest) {
     return !(may_change(first, rest) || ...) && all_differ(rest...);
 }
 

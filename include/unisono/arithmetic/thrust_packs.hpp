@@ -88,8 +88,7 @@ template <class Body, class Op, class Value>
 struct FoldPacks : RunPacks<Body> {
     Op op;
 
-    FoldPacks(const Body& b, const Op& o, std::size_t count, bool packed)
-        : RunPacks<Body>(b, count, packed), op(o) {}
+    FoldPacks(const Body& b, const Op& o, std::size_t count, bool packed) : RunPacks<Body>(b, count, packed), op(o) {}
     UNISONO_ON_DEVICE Value operator()(std::size_t i) const {
         const Body& body = this->body;
         if (i < this->packs) return body.template fold<Body::pack>(i * Body::pack, op);
@@ -97,8 +96,9 @@ struct FoldPacks : RunPacks<Body> {
     }
 };
 
-/// One of few threads that share an array's elements, each with a note of its own: `see<K>(i, x,
-/// note)` computes a pack x of `body.x`, and `tell(note)` is called once at the end.
+/// One of few threads that share an array's elements, each with a note of its own, at first
+/// `start()`: `see<K>(i, x, note)` computes a pack x of `body.x`, and `tell(note)` is called at the
+/// end.
 template <class Body>
 struct RunShare {
     Body body;
@@ -116,7 +116,7 @@ struct RunShare {
         constexpr std::size_t K = Body::pack;
         const auto* const x = body.x;
         const std::size_t apart = threads;
-        typename Body::Note note{};
+        auto note = body.start();
         std::size_t i = thread;
         for (; i + 3 * apart < packs; i += 4 * apart) { // four packs are in flight
             const auto a = read_pack<K>(x + i * K);
