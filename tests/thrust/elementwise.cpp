@@ -1,5 +1,6 @@
 #include "support.hpp"
 
+#include <unisono/arithmetic/grid_sum.hpp>
 #include <unisono/arithmetic/kernels.hpp>
 #include <unisono/arithmetic/operations.hpp>
 
@@ -74,6 +75,19 @@ void scales_as_a_span() {
     BOOST_TEST(static_cast<float>(vector[2]) == 3.0f);
     const Vector& constant = vector;
     BOOST_TEST(un::span_of(constant).size() == 3u);
+}
+
+/// Writes one argument and reads the other.
+struct Twice {
+    void operator()(float& y, float& x) const {
+        y = 1;
+        x += 2;
+    }
+};
+
+template <class Functor, class... T>
+auto on_arrays(const Functor& functor, T*... arrays) {
+    return un::detail::OnArrays<Functor, std::index_sequence_for<T...>, T...>(functor, arrays...);
 }
 
 bool is_bad_input(const un::error& e) { return e.code() == un::ErrorCode::bad_input; }
@@ -157,6 +171,68 @@ BOOST_AUTO_TEST_CASE(a_users_operation_on_a_users_type) {
     BOOST_TEST(a[4999].first == product + 0.7f);
     BOOST_TEST(a[4999].second == 3);
     BOOST_TEST(a[7].second == 2);
+}
+
+BOOST_AUTO_TEST_CASE(packs_have_the_bits_of_single_elements) {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{8}, std::size_t{1003}})
+        for (const std::size_t shift : {0, 1}) { // not aligned to packs if shifted
+            const Array<float> all = numbers<float>(6, count + shift), more = numbers<float>(7, count);
+            const float* const x = all.data() + shift;
+            Array<un::bfloat16> half(count);
+            by_packs(count, on_arrays(un::detail::CastElement<un::bfloat16, float>{}, half.data(), x));
+            for (std::size_t i = 0; i < count; ++i)
+                BOOST_REQUIRE(same_bits(half[i], un::detail::canonical(static_cast<un::bfloat16>(x[i]))));
+            Array<float> y = more, wanted = more;
+            by_packs(count, on_arrays(un::detail::AddWeighted<float, float>{0.3f}, y.data(), x));
+            un::accumulate(out(wanted), std::span(x, count), 0.3);
+            require_same(y, wanted, "accumulate by packs");
+            // An array that is there twice is not packed: what the functor writes, it reads.
+            float* const twice = y.data();
+            const auto again = on_arrays(Twice{}, twice, twice);
+            BOOST_TEST(!again.packed());
+            by_packs(count, again);
+            for (std::size_t i = 0; i < count; ++i) BOOST_REQUIRE(y[i] == 3.0f);
+        }
+}
+
+template <std::size_t Most>
+void combine_by_packs(std::size_t sources, std::size_t targets, std::size_t count) {
+    std::vector<Array<float>> x, y(targets, Array<float>(count));
+    std::vector<const float*> from;
+    std::vector<float*> to;
+    std::vector<const std::byte*> host_from;
+    for (std::size_t s = 0; s < sources; ++s) x.push_back(finite<float>(70 + s, count));
+    for (const Array<float>& one : x) {
+        from.push_back(one.data());
+        host_from.push_back(reinterpret_cast<const std::byte*>(one.data()));
+    }
+    for (Array<float>& one : y) to.push_back(one.data());
+    Array<float> wanted(count);
+    std::byte* const host_to[] = {reinterpret_cast<std::byte*>(wanted.data())};
+    const un::Reduction sum = un::make_reduction<un::Sum, float>(un::Sum{});
+    sum.combine(sum.state, host_from.data(), sources, host_to, 1, count);
+    by_packs(count, un::detail::CombineArrays<un::detail::FoldSources<un::Sum, float>, float, Most>({}, from, to));
+    for (const Array<float>& one : y) require_same(one, wanted, "a sum by packs");
+
+    const un::Grid grid{140};
+    const un::detail::GridStretch all{count, grid.exponent};
+    const un::detail::GridMap map{&all, 0, 0.2};
+    const un::Reduction on_grid = un::detail::grid_reduction<float>(map);
+    on_grid.combine_at(on_grid.state, host_from.data(), sources, host_to, 1, count, 0);
+    const un::detail::SumOnGrid<float> formula{{0.2, grid.exponent}, un::detail::ImageScale<false>(grid.exponent)};
+    by_packs(count, un::detail::CombineArrays<un::detail::SumOnGrid<float>, float, Most>(formula, from, to));
+    for (const Array<float>& one : y) require_same(one, wanted, "a sum on a grid by packs");
+}
+
+BOOST_AUTO_TEST_CASE(packs_of_any_number_of_sources_and_targets) {
+    for (const std::size_t count : {std::size_t{3}, std::size_t{403}}) {
+        for (const std::size_t sources : {1, 2})
+            for (const std::size_t targets : {1, 2}) combine_by_packs<2>(sources, targets, count);
+        for (const std::size_t sources : {1, 3, 4, 5, 8})
+            for (const std::size_t targets : {1, 5, 8}) combine_by_packs<8>(sources, targets, count);
+        for (const std::size_t sources : {9, 31, 32})
+            for (const std::size_t targets : {1, 32}) combine_by_packs<32>(sources, targets, count);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(casts_round_once_and_back_is_exact) {

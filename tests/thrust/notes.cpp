@@ -96,6 +96,48 @@ BOOST_AUTO_TEST_CASE(images) {
     });
 }
 
+/// What a GPU's threads run, on the host one after the other.
+template <class Body>
+void by_shares(std::size_t count, const Body& body) {
+    const un::detail::RunShare<Body> run(body, count, body.packed());
+    for (std::size_t thread = 0; thread < run.threads; ++thread) run(thread);
+}
+
+/// With few threads, so that each has several packs.
+template <class Body>
+struct FewThreads : Body {
+    static constexpr std::size_t most_threads = 7;
+};
+
+BOOST_AUTO_TEST_CASE(shares_of_packs) {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{5}, std::size_t{30}, std::size_t{1003}})
+        for (const std::size_t shift : {0, 1}) { // not aligned to packs if shifted
+            const Array<float> all = finite<float>(count + 9, count + shift);
+            const std::span<const float> x = in(all).subspan(shift);
+            const std::int32_t needed = un::needed_exponent(x);
+            std::uint32_t magnitude = 0;
+            for (const float one : x) magnitude = std::max(magnitude, un::detail::MagnitudeBits{}.of(one));
+            const un::Grid grid = un::Grid::above<float>(needed, 2);
+            Array<std::int64_t> wanted(count, 5), found(count, 5);
+            un::detail::image_on<float, true>(un::best_instruction_set(), wanted.data(), x.data(), count, 0.3,
+                                              grid.exponent);
+            std::uint64_t noted[4] = {};
+            by_shares(count, FewThreads<un::detail::NoteImages<float, std::int64_t, true>>{
+                                 {found.data(), x.data(), {0.3, grid.exponent}, noted}});
+            require_same(found, wanted, "images by shares");
+            BOOST_TEST(noted[0] == magnitude);
+            noted[0] = 0;
+            by_shares(count, FewThreads<un::detail::NoteLargest<float>>{{x.data(), noted}});
+            BOOST_TEST(noted[0] == magnitude);
+            by_shares(count, FewThreads<un::detail::NoteSquares<float>>{
+                                 {x.data(), un::detail::NoteSquares<float>::unknown, noted}});
+            un::SquareSum host(needed), sum(needed);
+            host.add(x);
+            sum.add<float>(un::NotedSquares{noted[0], {noted[1], noted[2], noted[3]}});
+            require_same<double>({sum.value()}, {host.value()}, "squares by shares");
+        }
+}
+
 BOOST_AUTO_TEST_CASE(what_is_not_finite_needs_no_grid) {
     on_each_system([](const auto& on) {
         for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {

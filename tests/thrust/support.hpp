@@ -81,6 +81,13 @@ using First = std::tuple_element_t<0, Systems>;
 /// Around the ends of tiles, and several tiles.
 inline constexpr std::size_t counts[] = {0, 1, 31, 4095, 4096, 4097, 12001};
 
+/// What a GPU runs of a body, on the host.
+template <class Body>
+void by_packs(std::size_t count, const Body& body) {
+    const un::detail::RunPacks<Body> run(body, count, body.packed());
+    for (std::size_t i = 0; i < run.indices(count); ++i) run(i);
+}
+
 template <class T>
 Array<T> numbers(std::uint64_t seed, std::size_t count) {
     Values<T> values(seed);

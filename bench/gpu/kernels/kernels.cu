@@ -15,8 +15,10 @@
 #include <thrust/transform.h>
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <new>
 
 namespace un = unisono;
 
@@ -87,6 +89,25 @@ void compare_bits(const thrust::device_vector<T>& found, const std::vector<T>& w
     std::exit(1);
 }
 
+/// Accumulates with a thread for each element.
+using Accumulating =
+    un::detail::OnArrays<un::detail::AddWeighted<float, float>, std::index_sequence<0, 1>, float, const float>;
+struct OneByOne : Accumulating {
+    OneByOne(float* y, const float* x) : Accumulating({0.3f}, y, x) {}
+    [[nodiscard]] bool packed() const { return false; }
+};
+
+/// Temporary memory that Thrust's reductions use again, instead of cudaMalloc and cudaFree.
+struct Scratch {
+    using value_type = char;
+    thrust::device_vector<char> memory = thrust::device_vector<char>(1 << 20);
+    char* allocate(std::ptrdiff_t bytes) {
+        if (bytes > static_cast<std::ptrdiff_t>(memory.size())) throw std::bad_alloc();
+        return thrust::raw_pointer_cast(memory.data());
+    }
+    void deallocate(char*, std::size_t) {}
+};
+
 /// A kernel: its name, the bytes that it must access per element, and the check of its result.
 struct Subject {
     const char* name;
@@ -102,9 +123,13 @@ void measure(std::size_t count, const bench::Options& options, bench::Report& re
     check(cudaStreamCreate(&stream), "cudaStreamCreate");
     const auto policy = thrust::cuda::par_nosync.on(stream);
     const un::ThrustArithmetic on(policy);
+    Scratch scratch;
+    const un::ThrustArithmetic with_scratch(thrust::cuda::par_nosync(scratch).on(stream));
     const un::ThrustArithmetic here(thrust::host);
     const std::size_t few = std::min(count, looked_at);
-    Floats x(count), y(count), z(count);
+    Floats x(count), y(count), z(count), more[3] = {Floats(count), Floats(count), Floats(count)};
+    thrust::device_vector<std::uint64_t> noted(un::NotedSquares::words);
+    std::uint64_t* const words = thrust::raw_pointer_cast(noted.data());
     thrust::device_vector<un::bfloat16> low(count);
     thrust::device_vector<std::int64_t> image(count);
     const auto in = [](Floats& of) { return std::span<const float>(un::span_of(of)); };
@@ -132,6 +157,45 @@ void measure(std::size_t count, const bench::Options& options, bench::Report& re
         compare_bits(low, image16, "an optimizer's image");
     };
     const auto two = [&](std::uint32_t salt) { fill(x, salt), fill(y, salt + 1); };
+    const auto start_notes = [&](std::uint32_t salt) { // no element is not finite, and none is 2 or more
+        two(salt);
+        noted.assign(noted.size(), 0);
+    };
+    const auto image_of_x = [&](std::uint32_t salt) {
+        const std::vector<float> from = numbers(few, salt);
+        std::vector<std::int64_t> wanted(few);
+        un::to_grid(std::span(wanted), std::span<const float>(from), 1.0, grid);
+        compare_bits(image, wanted, "an image");
+    };
+    const auto largest_is_noted = [&](std::uint32_t) {
+        const std::uint64_t found = noted[0];
+        if (found >= 0x3f700000u && found <= 0x3f800000u) return; // about 1
+        std::fprintf(stderr, "the noted magnitude is %llx\n", static_cast<unsigned long long>(found));
+        std::exit(1);
+    };
+    const auto squares_are_noted = [&](std::uint32_t) { // the mean of squares of uniform numbers is 1/3
+        const std::vector<std::uint64_t> all = [&] {
+            std::vector<std::uint64_t> host(noted.size());
+            thrust::copy(noted.begin(), noted.end(), host.begin());
+            return host;
+        }();
+        un::SquareSum sum(1);
+        sum.add<float>(un::NotedSquares{all[0], {all[1], all[2], all[3]}});
+        const double exponent_1 = on.sum_of_squares(in(x)); // on the grid that x needs
+        const double found = sum.value() / static_cast<double>(count);
+        if (std::abs(found - 1.0 / 3) < 0.01 && std::abs(sum.value() / exponent_1 - 1) < 1e-9) return;
+        std::fprintf(stderr, "the noted squares have the mean %g\n", found);
+        std::exit(1);
+    };
+    const auto numbers_are = [&](const char* who, float wanted) {
+        return [&z, few, who, wanted](std::uint32_t) { compare_bits(z, std::vector<float>(few, wanted), who); };
+    };
+    const auto raw = [](Floats& of) { return thrust::raw_pointer_cast(of.data()); };
+    const auto nothing_is_marked = [&](std::uint32_t) {
+        if (noted[0] == ~std::uint64_t{0} && noted[1] == ~std::uint64_t{0}) return;
+        std::fprintf(stderr, "note_magnitudes noted an element of a clean array\n");
+        std::exit(1);
+    };
     const std::vector<Subject> subjects{
         {"Sgd, unscale, cast", 4 + 2 * 4 + 2 * 4 + 2, 0.9, optimizer(sgd, sgd_state),
          [&] {
@@ -171,13 +235,106 @@ void measure(std::size_t count, const bench::Options& options, bench::Report& re
              for (std::size_t i = 0; i < few; ++i) wanted[i] = a[i] + b[i];
              compare_bits(z, wanted, "weighted mean");
          }},
-        {"to_grid", 2 * 4 + 8, 0.8, two, [&] { on.to_grid(un::span_of(image), in(x), 1.0, grid); },
+        {"to_grid", 4 + 8, 0.8, two, [&] { on.to_grid(un::span_of(image), in(x), 1.0, grid); },
          [&](std::uint32_t salt) {
              const std::vector<float> from = numbers(few, salt);
              std::vector<std::int64_t> wanted(few);
              un::to_grid(std::span(wanted), std::span<const float>(from), 1.0, grid);
              compare_bits(image, wanted, "to_grid");
          }},
+        {"to_grid, no cudaMalloc", 4 + 8, 0.8, two, [&] { with_scratch.to_grid(un::span_of(image), in(x), 1.0, grid); },
+         image_of_x},
+        {"(trial) to_grid by 4, no cudaMalloc", 4 + 8, 0.8, two,
+         [&] {
+             const un::detail::ImageElement<float, std::int64_t, false, 4> body{
+                 thrust::raw_pointer_cast(image.data()),
+                 raw(x),
+                 {1.0, grid.exponent},
+                 un::detail::most_that_fits<float>(1.0, grid.exponent)};
+             un::detail::thrust_fold(with_scratch.policy(), count, body, std::uint32_t{0}, un::detail::Greater{});
+         },
+         image_of_x},
+        {"note_images", 4 + 8, 0.8, start_notes,
+         [&] { on.note_images<false>(un::span_of(image), in(x), 1.0, grid, words); },
+         [&](std::uint32_t salt) { image_of_x(salt), largest_is_noted(salt); }},
+        {"(trial) note_images by 4", 4 + 8, 0.8, start_notes,
+         [&] {
+             un::detail::thrust_shares(
+                 policy, count,
+                 un::detail::NoteImages<float, std::int64_t, false, 4>{
+                     thrust::raw_pointer_cast(image.data()), raw(x), {1.0, grid.exponent}, words});
+         },
+         [&](std::uint32_t salt) { image_of_x(salt), largest_is_noted(salt); }},
+        {"note_images, 32 bits", 4 + 4, 0.8, start_notes,
+         [&] {
+             on.note_images<false>(std::span(reinterpret_cast<std::int32_t*>(raw(z)), count), in(x), 1.0, un::Grid{24},
+                                   words);
+         },
+         largest_is_noted},
+        {"numbers_of", 8 + 4, 0.8,
+         [&](std::uint32_t) { thrust::fill(image.begin(), image.end(), std::int64_t{1} << 50); },
+         [&] { on.numbers_of(un::span_of(z), std::span<const std::int64_t>(un::span_of(image)), un::Grid{1}); },
+         numbers_are("numbers_of", 1.0f)},
+        {"note_magnitudes", 4, 0.9,
+         [&](std::uint32_t salt) {
+             two(salt);
+             noted.assign(noted.size(), ~std::uint64_t{0});
+         },
+         [&] { on.note_magnitudes(in(x), 0, 1, words); }, nothing_is_marked},
+        {"note_squares", 4, 0.9, start_notes, [&] { on.note_squares(in(x), words, 1); },
+         [&](std::uint32_t salt) { largest_is_noted(salt), squares_are_noted(salt); }},
+        {"note_squares, two reads", 2 * 4, 0.9, start_notes, [&] { on.note_squares(in(x), words); }, largest_is_noted},
+        {"first_non_finite, no cudaMalloc", 4, 0.9, two,
+         [&] {
+             if (with_scratch.first_non_finite(in(x)) != un::npos) std::exit(1);
+         },
+         [](std::uint32_t) {}},
+        {"needed_exponent, no cudaMalloc", 4, 0.9, two,
+         [&] {
+             if (with_scratch.needed_exponent(in(x)) > 1) std::exit(1);
+         },
+         [](std::uint32_t) {}},
+        {"zero", 4, 0.9, two, [&] { on.zero(un::span_of(z)); }, numbers_are("zero", 0.0f)},
+        {"copy", 2 * 4, 0.9, two, [&] { on.copy(un::span_of(z), in(x)); },
+         [&](std::uint32_t salt) { compare_bits(z, numbers(few, salt), "copy"); }},
+        {"scale in place", 2 * 4, 0.9, two, [&] { on.scale(un::span_of(x), 0.3); },
+         [&](std::uint32_t salt) {
+             std::vector<float> wanted = numbers(few, salt);
+             un::scale(std::span(wanted), 0.3);
+             compare_bits(x, wanted, "scale");
+         }},
+        {"sum of 2", 3 * 4, 0.9, two,
+         [&] {
+             const std::array<const float*, 2> from{raw(x), raw(y)};
+             const std::array<float*, 1> to{raw(z)};
+             on.combine<float>(un::Sum{}, std::span<const float* const>(from), std::span<float* const>(to), count);
+         },
+         [&](std::uint32_t salt) {
+             const std::vector<float> a = numbers(few, salt), b = numbers(few, salt + 1);
+             std::vector<float> wanted(few);
+             for (std::size_t i = 0; i < few; ++i) wanted[i] = a[i] + b[i];
+             compare_bits(z, wanted, "sum of 2");
+         }},
+        {"sum of 5", 6 * 4, 0.9,
+         [&](std::uint32_t salt) {
+             two(salt);
+             for (std::uint32_t k = 0; k < 3; ++k) fill(more[k], salt + 2 + k);
+         },
+         [&] {
+             const std::array<const float*, 5> from{raw(x), raw(y), raw(more[0]), raw(more[1]), raw(more[2])};
+             const std::array<float*, 1> to{raw(z)};
+             on.combine<float>(un::Sum{}, std::span<const float* const>(from), std::span<float* const>(to), count);
+         },
+         [&](std::uint32_t salt) {
+             std::vector<float> wanted = numbers(few, salt);
+             for (std::uint32_t k = 1; k < 5; ++k) {
+                 const std::vector<float> one = numbers(few, salt + k);
+                 for (std::size_t i = 0; i < few; ++i) wanted[i] += one[i];
+             }
+             compare_bits(z, wanted, "sum of 5");
+         }},
+        {"(trial) accumulate singly", 3 * 4, 0.9, two,
+         [&] { un::detail::thrust_each(policy, count, OneByOne(raw(x), raw(y))); }, [](std::uint32_t) {}},
         {"reproducible sum of 2", 3 * 4, 0.8, two,
          [&] {
              const std::array<const float*, 2> from{thrust::raw_pointer_cast(x.data()),

@@ -24,6 +24,7 @@
 #include "unisono/arithmetic/narrow_grid.hpp"
 #include "unisono/arithmetic/scale.hpp"
 #include "unisono/arithmetic/square_sum.hpp"
+#include "unisono/arithmetic/thrust_combine.hpp"
 #include "unisono/arithmetic/thrust_elements.hpp"
 #include "unisono/arithmetic/thrust_loop.hpp"
 
@@ -93,7 +94,9 @@ public:
         detail::check_sizes("scale", x.size(), out.size());
         const auto rounded = static_cast<accumulator_t<T>>(factor);
         if (rounded == 1) return copy(out, x);
-        apply(detail::Multiply<T>{rounded}, out, x);
+        const detail::Multiply<T> multiply{rounded};
+        if (out.data() == x.data()) apply(detail::InPlace<detail::Multiply<T>>{multiply}, out);
+        else apply(multiply, out, x);
     }
     template <floating_element T>
     void scale(std::span<T> x, double factor) const {
@@ -102,7 +105,7 @@ public:
     template <floating_element T>
     void divide(std::span<T> x, double divisor) const {
         const auto rounded = static_cast<accumulator_t<T>>(divisor);
-        if (rounded != 1) apply(detail::Divide<T>{rounded}, x, std::span<const T>(x));
+        if (rounded != 1) apply(detail::InPlace<detail::Divide<T>>{{rounded}}, x);
     }
     template <floating_element To, class T>
         requires floating_element<std::remove_const_t<T>>
@@ -132,16 +135,15 @@ public:
             op.check(element_type_of<T>);
             combine<T>(Sum{}, sources, targets, count);
         } else {
-            detail::CombineElement<Op, T> body{op, 0, 0, {}, {}};
-            set_arrays(body, sources, targets);
-            detail::thrust_each(policy_, count, body);
+            combine_arrays<T>(detail::FoldSources<Op, T>{op}, sources, targets, count);
         }
     }
 
     template <class T>
         requires floating_element<std::remove_const_t<T>>
     [[nodiscard]] std::size_t first_non_finite(std::span<T> x) const {
-        return detail::thrust_fold(policy_, x.size(), detail::NonFiniteAt<std::remove_const_t<T>>{x.data()}, npos,
+        return detail::thrust_fold(policy_, x.size(),
+                                   detail::FoldElement<std::remove_const_t<T>, detail::NonFiniteAt>(x.data()), npos,
                                    detail::Lesser{});
     }
     /// The sum of squares in double, by `SquareSum`: its bits do not depend on the system and its
@@ -165,12 +167,13 @@ public:
         requires floating_element<std::remove_const_t<T>>
     [[nodiscard]] std::int32_t needed_exponent(std::span<T> x, double weight = 1.0) const {
         using E = std::remove_const_t<T>;
-        const auto largest = detail::thrust_fold(policy_, x.size(), detail::MagnitudeBits<E>{x.data()},
-                                                 detail::GridBits<E>{0}, detail::Greater{});
+        const auto largest =
+            detail::thrust_fold(policy_, x.size(), detail::FoldElement<E, detail::MagnitudeBits>(x.data()),
+                                detail::GridBits<E>{0}, detail::Greater{});
         return detail::needed_by(detail::magnitude_of<E>(largest), weight);
     }
     /// As on the host, for images of std::int64_t on a Grid and of std::int32_t on a NarrowGrid.
-    /// Two passes: one for the returned exponent, one for the images.
+    /// One pass.
     template <class I, class T, class G>
         requires floating_element<std::remove_const_t<T>>
     std::int32_t to_grid(std::span<I> image, std::span<T> x, double weight, const G& grid) const {
@@ -185,8 +188,8 @@ public:
     std::size_t from_grid(std::span<T> out, std::span<const I> image, const G& grid) const {
         const Grid wide = checked<I, T>("from_grid", grid, image.size(), out.size());
         apply(detail::ImageNumber<T, I>{detail::ImageScale<false>(wide.exponent)}, out, image);
-        const std::size_t first =
-            detail::thrust_fold(policy_, image.size(), detail::MarkedAt<I>{image.data()}, npos, detail::Lesser{});
+        const std::size_t first = detail::thrust_fold(
+            policy_, image.size(), detail::FoldElement<I, detail::MarkedAt>(image.data()), npos, detail::Lesser{});
         return first < image.size() ? first : image.size();
     }
     /// targets[t][i] = the sum of weight * sources[s][i] on the grid, as the kernel of sums
@@ -196,14 +199,9 @@ public:
                          double weight, const Grid& grid) const {
         detail::check_grid<T>("combine_on_grid", grid, count, count);
         detail::check_grid_weight("combine_on_grid", weight);
-        detail::CombineOnGridElement<T> body{detail::ImageMaker<detail::Imaging::fused>(weight, grid.exponent),
-                                             detail::ImageScale<false>(grid.exponent),
-                                             0,
-                                             0,
-                                             {},
-                                             {}};
-        set_arrays(body, sources, targets);
-        detail::thrust_each(policy_, count, body);
+        combine_arrays<T>(detail::SumOnGrid<T>{detail::ImageMaker<detail::Imaging::fused>(weight, grid.exponent),
+                                               detail::ImageScale<false>(grid.exponent)},
+                          sources, targets, count);
     }
 
     /// image[i] = or += weight * x[i] on the grid; nothing is marked. *largest, on the device,
@@ -216,7 +214,8 @@ public:
         using E = std::remove_const_t<T>;
         detail::check_grid<E>("note_images", grid, x.size(), image.size());
         detail::check_grid_weight("note_images", weight);
-        apply(detail::NotedImageElement<E, I, Add>{{weight, grid.exponent}, largest}, image, std::span<const E>(x));
+        detail::thrust_shares(policy_, x.size(),
+                              detail::NoteImages<E, I, Add>{image.data(), x.data(), {weight, grid.exponent}, largest});
     }
     template <floating_element T>
     [[nodiscard]] static std::int32_t needed_by_bits(std::uint64_t largest, double weight) {
@@ -246,19 +245,13 @@ public:
         requires floating_element<std::remove_const_t<T>>
     void note_squares(std::span<T> x, std::uint64_t* noted, std::int32_t exponent) const {
         using E = std::remove_const_t<T>;
-        constexpr bool gpu = detail::runs_on_gpu<Policy>;
-        constexpr std::size_t most_threads = 65536, tile = 4096;
-        // Threads of a GPU read adjacent elements; those of the host, a range each.
-        const std::size_t threads = gpu ? std::min(x.size(), most_threads) : (x.size() + tile - 1) / tile;
-        detail::thrust_each(policy_, threads,
-                            detail::NoteSquares<E>{x.data(), x.size(), gpu ? 1 : tile, gpu ? threads : 1,
-                                                   gpu ? x.size() : tile, exponent, noted});
+        detail::thrust_shares(policy_, x.size(), detail::NoteSquares<E>{x.data(), exponent, noted});
     }
     template <class T>
         requires floating_element<std::remove_const_t<T>>
     void note_squares(std::span<T> x, std::uint64_t* noted) const {
         using E = std::remove_const_t<T>;
-        detail::thrust_each(policy_, x.size(), detail::NoteLargest<E>{x.data(), noted});
+        detail::thrust_shares(policy_, x.size(), detail::NoteLargest<E>{x.data(), noted});
         note_squares(x, noted, detail::NoteSquares<E>::unknown);
     }
 
@@ -278,16 +271,21 @@ public:
     }
 
 private:
-    template <class Body, class T>
-    static void set_arrays(Body& body, std::span<const T* const> sources, std::span<T* const> targets) {
-        if (sources.empty() || sources.size() > detail::thrust_most_arrays)
-            detail::refuse_array_count("sources", sources.size());
-        if (targets.empty() || targets.size() > detail::thrust_most_arrays)
-            detail::refuse_array_count("targets", targets.size());
-        body.source_count = sources.size();
-        body.target_count = targets.size();
-        for (std::size_t s = 0; s < sources.size(); ++s) body.sources[s] = sources[s];
-        for (std::size_t t = 0; t < targets.size(); ++t) body.targets[t] = targets[t];
+    template <class T, class Formula>
+    void combine_arrays(const Formula& formula, std::span<const T* const> sources, std::span<T* const> targets,
+                        std::size_t count) const {
+        constexpr std::size_t most = detail::thrust_most_arrays;
+        if (sources.empty() || sources.size() > most) detail::refuse_array_count("sources", sources.size());
+        if (targets.empty() || targets.size() > most) detail::refuse_array_count("targets", targets.size());
+        const auto run = [&]<std::size_t Most>(std::integral_constant<std::size_t, Most>) {
+            detail::thrust_each(policy_, count, detail::CombineArrays<Formula, T, Most>(formula, sources, targets));
+        };
+        if constexpr (detail::runs_on_gpu<Policy>) { // the fewer arguments, the faster
+            const std::size_t arrays = std::max(sources.size(), targets.size());
+            if (arrays <= 2) return run(std::integral_constant<std::size_t, 2>());
+            if (arrays <= 8) return run(std::integral_constant<std::size_t, 8>());
+        }
+        run(std::integral_constant<std::size_t, most>());
     }
 
     template <class I, class T, class G>
@@ -308,11 +306,10 @@ private:
         using E = std::remove_const_t<T>;
         const Grid wide = checked<I, E>(who, grid, x.size(), image.size());
         detail::check_grid_weight(who, weight);
-        const detail::ImageElement<E, I, Add> element{detail::ImageMaker<detail::Imaging::fused>(weight, wide.exponent),
-                                                      detail::most_that_fits<E>(weight, grid.exponent)};
-        const std::int32_t needed = needed_exponent(x, weight);
-        apply(element, image, std::span<const E>(x));
-        return needed;
+        const detail::ImageElement<E, I, Add> body{
+            image.data(), x.data(), {weight, wide.exponent}, detail::most_that_fits<E>(weight, grid.exponent)};
+        const auto largest = detail::thrust_fold(policy_, x.size(), body, detail::GridBits<E>{0}, detail::Greater{});
+        return detail::needed_by(detail::magnitude_of<E>(largest), weight);
     }
 
     template <class T>
@@ -324,8 +321,7 @@ private:
             if (const std::int32_t found = needed_exponent(x); found > exponent)
                 refuse_input({"SquareSum: an element needs the exponent ", found, "; expected at most ", exponent});
         }
-        const std::uint64_t bits = detail::magic_bits(2 * exponent);
-        const detail::SquareImage<E> body{x.data(), bits, std::bit_cast<double>(bits)};
+        const detail::FoldElement<E, detail::SquareImage> body(x.data(), detail::SquareImage(exponent));
         const detail::WideCount all =
             detail::thrust_fold(policy_, x.size(), body, detail::WideCount{}, detail::AddWideCounts{});
         sum.add_part(all.high, all.low);

@@ -8,6 +8,7 @@
 #include "unisono/arithmetic/operations.hpp"
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/arithmetic/square_sum.hpp"
+#include "unisono/arithmetic/thrust_packs.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -16,9 +17,6 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-/// The most pointers among a kernel's arguments.
-inline constexpr std::size_t thrust_most_arrays = 32;
 
 UNISONO_NO_CONTRACTION_BEGIN
 
@@ -48,24 +46,14 @@ struct CastElement {
     }
 };
 
-/// n sources into m targets, as `Combine`.
-template <class Op, class T>
-struct CombineElement {
-    using Fold = Folding<Op, T>;
-    Op op;
-    std::size_t source_count;
-    std::size_t target_count;
-    const T* sources[thrust_most_arrays];
-    T* targets[thrust_most_arrays];
-
-    UNISONO_INLINE void operator()(std::size_t i) const {
-        if (source_count == 1) return store(i, sources[0][i]); // a copy changes no bits
-        typename Fold::Accumulator sum = Fold::in(sources[0][i]);
-        for (std::size_t s = 1; s < source_count; ++s) sum = op(sum, Fold::in(sources[s][i]));
-        store(i, Fold::out(sum));
-    }
-    UNISONO_INLINE void store(std::size_t i, const T& value) const {
-        for (std::size_t t = 0; t < target_count; ++t) targets[t][i] = value;
+/// A functor of y and x on one array: y is x.
+template <class Functor>
+struct InPlace {
+    Functor functor;
+    template <class T>
+    UNISONO_INLINE void operator()(T& x) const {
+        const T old = x;
+        functor(x, old);
     }
 };
 
@@ -75,12 +63,30 @@ UNISONO_INLINE GridBits<T> bits_of(const T& value) {
     else return std::bit_cast<GridBits<T>>(value);
 }
 
-template <class T>
-struct NonFiniteAt {
+/// Reductions of one array: `Value` has `of(x, i)`, the value of element i.
+template <class T, class Value>
+struct FoldElement : Value {
+    static constexpr std::size_t pack = elements_of_pack<T>();
     const T* x;
-    UNISONO_INLINE std::size_t operator()(std::size_t i) const {
+
+    explicit FoldElement(const T* from, const Value& value) : Value(value), x(from) {}
+    explicit FoldElement(const T* from) : Value{}, x(from) {}
+    [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x); }
+    UNISONO_INLINE auto operator()(std::size_t i) const { return this->of(x[i], i); }
+    template <std::size_t K, class Op>
+    UNISONO_INLINE auto fold(std::size_t i, const Op& op) const {
+        const Pack<T, K> own = read_pack<K>(x + i);
+        auto value = this->of(own.at[0], i);
+        for (std::size_t e = 1; e < K; ++e) value = op(value, this->of(own.at[e], i + e));
+        return value;
+    }
+};
+
+struct NonFiniteAt {
+    template <class T>
+    UNISONO_INLINE std::size_t of(const T& x, std::size_t i) const {
         constexpr auto mask = Exponent<T>::mask;
-        return (bits_of(x[i]) & mask) == mask ? i : npos;
+        return (bits_of(x) & mask) == mask ? i : npos;
     }
 };
 
@@ -125,56 +131,113 @@ UNISONO_INLINE void add_to(std::uint64_t* word, std::uint64_t value) {
 /// exponent. Element i is element first + i of a larger array.
 template <class T>
 struct NoteMagnitudes {
+    static constexpr std::size_t pack = elements_of_pack<T>();
     const T* x;
     std::uint64_t first;
     typename Exponent<T>::Bits exponent;
     std::uint64_t* noted;
-    UNISONO_INLINE void operator()(std::size_t i) const {
+
+    [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x); }
+    UNISONO_INLINE void operator()(std::size_t i) const { run<1>(i); }
+    template <std::size_t K>
+    UNISONO_INLINE void run(std::size_t i) const {
         constexpr auto mask = Exponent<T>::mask;
-        const auto found = bits_of(x[i]) & mask;
-        if (found < exponent) return;
-        lower_to(noted + 1, first + i);
-        if (found == mask) lower_to(noted, first + i);
+        const Pack<T, K> own = read_pack<K>(x + i);
+        for (std::size_t e = 0; e < K; ++e) {
+            const auto found = bits_of(own.at[e]) & mask;
+            if (found < exponent) continue;
+            lower_to(noted + 1, first + i + e);
+            if (found == mask) lower_to(noted, first + i + e);
+        }
     }
 };
 
-template <class T>
 struct MagnitudeBits {
-    const T* x;
-    UNISONO_INLINE GridBits<T> operator()(std::size_t i) const {
-        return static_cast<GridBits<T>>(bits_of(x[i]) & FindLargest<T>::magnitude);
+    template <class T>
+    UNISONO_INLINE GridBits<T> of(const T& x, std::size_t = 0) const {
+        return static_cast<GridBits<T>>(bits_of(x) & FindLargest<T>::magnitude);
     }
 };
 
-/// An element on a grid, or a mark if it does not fit: `most` is the greatest magnitude that fits,
-/// as bits.
-template <class T, class I, bool Add>
+/// Elements on a grid, or a mark if one does not fit: `most` is the greatest magnitude that fits,
+/// as bits. A reduction to the greatest magnitude.
+template <class T, class I, bool Add, std::size_t Elements = elements_of_pack<T, I>()>
 struct ImageElement {
+    static constexpr std::size_t pack = Elements;
+    I* image;
+    const T* x;
     ImageMaker<Imaging::fused> image_of;
     GridBits<T> most;
 
-    UNISONO_INLINE void operator()(I& image, const T& x) const {
-        const bool fits = (bits_of(x) & FindLargest<T>::magnitude) <= most;
-        const auto one = static_cast<I>(image_of(grid_wide(x)));
-        const I wanted = fits ? one : image_mark<I>;
-        if constexpr (Add) image = add_images(image, wanted);
-        else image = wanted;
+    [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x) && aligned_to_packs<pack>(image); }
+    UNISONO_INLINE GridBits<T> operator()(std::size_t i) const { return fold<1>(i, Greater{}); }
+    template <std::size_t K, class Op>
+    UNISONO_INLINE GridBits<T> fold(std::size_t i, const Op& greater) const {
+        const Pack<T, K> own = read_pack<K>(x + i);
+        Pack<I, K> to;
+        if constexpr (Add) to = read_pack<K>(image + i);
+        GridBits<T> largest = 0;
+        for (std::size_t e = 0; e < K; ++e) {
+            const GridBits<T> magnitude = MagnitudeBits{}.of(own.at[e]);
+            const auto one = static_cast<I>(image_of(grid_wide(own.at[e])));
+            const I wanted = magnitude <= most ? one : image_mark<I>;
+            if constexpr (Add) to.at[e] = add_images(to.at[e], wanted);
+            else to.at[e] = wanted;
+            largest = greater(largest, magnitude);
+        }
+        write_pack(image + i, to);
+        return largest;
     }
 };
 
+#if defined(__CUDA_ARCH__)
+/// True if all threads of the warp are here, and may exchange values.
+UNISONO_INLINE bool in_whole_warp() { return __activemask() == 0xffffffffu; }
+UNISONO_INLINE std::uint64_t from_warp(std::uint64_t value, unsigned apart) {
+    return __shfl_down_sync(0xffffffffu, value, apart);
+}
+UNISONO_INLINE bool is_first_of_warp() { return threadIdx.x % 32 == 0; }
+#else
+UNISONO_INLINE bool in_whole_warp() { return false; }
+UNISONO_INLINE std::uint64_t from_warp(std::uint64_t value, unsigned) { return value; }
+UNISONO_INLINE bool is_first_of_warp() { return true; }
+#endif
+
+/// Raises a word to the greatest value of a warp's threads, of which one writes.
+UNISONO_INLINE void raise_by_warp(std::uint64_t* word, std::uint64_t value) {
+    if (in_whole_warp()) {
+        for (unsigned apart = 16; apart != 0; apart /= 2) value = Greater{}(value, from_warp(value, apart));
+        if (!is_first_of_warp()) return;
+    }
+    raise_to(word, value);
+}
+
 /// As ImageElement without marks; instead it notes the greatest magnitude, as bits.
-template <class T, class I, bool Add>
-struct NotedImageElement {
+template <class T, class I, bool Add, std::size_t Elements = elements_of_pack<T, I>()>
+struct NoteImages {
     using Bits = std::make_unsigned_t<I>;
+    using Note = GridBits<T>;
+    static constexpr std::size_t pack = Elements, most_threads = std::size_t{1} << 19;
+    I* image;
+    const T* x;
     ImageMaker<Imaging::fused> image_of;
     std::uint64_t* largest;
 
-    UNISONO_INLINE void operator()(I& image, const T& x) const {
-        const auto one = static_cast<Bits>(image_of(grid_wide(x)));
-        if constexpr (Add) image = static_cast<I>(static_cast<Bits>(static_cast<Bits>(image) + one));
-        else image = static_cast<I>(one);
-        raise_to(largest, bits_of(x) & FindLargest<T>::magnitude);
+    [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x) && aligned_to_packs<pack>(image); }
+    UNISONO_INLINE Note start() const { return 0; }
+    template <std::size_t K>
+    UNISONO_INLINE void see(std::size_t i, const Pack<T, K>& own, Note& note) const {
+        Pack<I, K> to;
+        if constexpr (Add) to = read_pack<K>(image + i);
+        for (std::size_t e = 0; e < K; ++e) {
+            const auto one = static_cast<Bits>(image_of(grid_wide(own.at[e])));
+            if constexpr (Add) to.at[e] = static_cast<I>(static_cast<Bits>(static_cast<Bits>(to.at[e]) + one));
+            else to.at[e] = static_cast<I>(one);
+            note = Greater{}(note, MagnitudeBits{}.of(own.at[e]));
+        }
+        write_pack(image + i, to);
     }
+    UNISONO_INLINE void tell(const Note& note) const { raise_by_warp(largest, note); }
 };
 
 template <class T, class I>
@@ -186,27 +249,10 @@ struct ImageNumber {
     }
 };
 
-template <class I>
 struct MarkedAt {
-    const I* image;
-    UNISONO_INLINE std::size_t operator()(std::size_t i) const { return is_marked(image[i]) ? i : npos; }
-};
-
-/// The sum of all sources' images as a number, as `CombineOnGrid`.
-template <class T>
-struct CombineOnGridElement {
-    ImageMaker<Imaging::fused> image_of;
-    ImageScale<false> number;
-    std::size_t source_count;
-    std::size_t target_count;
-    const T* sources[thrust_most_arrays];
-    T* targets[thrust_most_arrays];
-
-    UNISONO_INLINE void operator()(std::size_t i) const {
-        std::uint64_t sum = 0;
-        for (std::size_t s = 0; s < source_count; ++s) sum += image_of(grid_wide(sources[s][i]));
-        const T value = grid_narrow<T>(number(sum));
-        for (std::size_t t = 0; t < target_count; ++t) targets[t][i] = value;
+    template <class I>
+    UNISONO_INLINE std::size_t of(const I& image, std::size_t i) const {
+        return is_marked(image) ? i : npos;
     }
 };
 
@@ -222,77 +268,78 @@ struct AddWideCounts {
     }
 };
 
-template <class T>
 struct SquareImage {
-    const T* x;
     std::uint64_t bits;
     double magic;
 
-    UNISONO_INLINE WideCount operator()(std::size_t i) const {
-        const double one = grid_wide(x[i]);
+    UNISONO_INLINE explicit SquareImage(std::int32_t exponent)
+        : bits(magic_bits(2 * exponent)), magic(std::bit_cast<double>(bits)) {}
+    template <class T>
+    UNISONO_INLINE WideCount of(const T& x, std::size_t = 0) const {
+        const double one = grid_wide(x);
         return {0, std::bit_cast<std::uint64_t>(__builtin_fma(one, one, magic)) - bits};
     }
 };
 
 template <class T>
 struct NoteLargest {
+    using Note = GridBits<T>;
+    static constexpr std::size_t pack = elements_of_pack<T>(), most_threads = std::size_t{1} << 17;
     const T* x;
     std::uint64_t* largest;
-    UNISONO_INLINE void operator()(std::size_t i) const {
-        raise_to(largest, bits_of(x[i]) & FindLargest<T>::magnitude);
+
+    [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x); }
+    UNISONO_INLINE Note start() const { return 0; }
+    template <std::size_t K>
+    UNISONO_INLINE void see(std::size_t, const Pack<T, K>& own, Note& note) const {
+        for (std::size_t e = 0; e < K; ++e) note = Greater{}(note, MagnitudeBits{}.of(own.at[e]));
     }
+    UNISONO_INLINE void tell(const Note& note) const { raise_by_warp(largest, note); }
 };
 
-/// On a GPU the warp's first thread gets the sum and the maximum over the warp, and is the only one
-/// to write them.
-template <class Bits>
-UNISONO_INLINE bool speaks_for_warp([[maybe_unused]] WideCount& sum, [[maybe_unused]] Bits& largest) {
-#if defined(__CUDA_ARCH__)
-    constexpr unsigned all = 0xffffffffu;
-    if (__activemask() != all) return true;
-    for (unsigned apart = 16; apart != 0; apart /= 2) {
-        const WideCount other{__shfl_down_sync(all, sum.high, apart), __shfl_down_sync(all, sum.low, apart)};
-        sum = AddWideCounts{}(sum, other);
-        largest = Greater{}(largest, static_cast<Bits>(__shfl_down_sync(all, std::uint64_t{largest}, apart)));
-    }
-    return threadIdx.x % 32 == 0;
-#else
-    return true;
-#endif
-}
-
-/// One of many threads that share an array's elements: its elements are `step` apart, at most `run`
-/// of them. `exponent`: of the grid; `unknown`: noted[0] determines it.
+/// Adds squares to noted ones. `exponent`: of the grid; `unknown`: noted[0] determines it.
 template <class T>
 struct NoteSquares {
+    struct Note {
+        SquareImage square; ///< meaningless unless `possible`
+        bool possible;      ///< there is a grid
+        GridBits<T> largest = 0;
+        WideCount sum{};
+    };
+    static constexpr std::size_t pack = elements_of_pack<T>(), most_threads = std::size_t{1} << 17;
     static constexpr std::int32_t unknown = std::numeric_limits<std::int32_t>::min();
     const T* x;
-    std::size_t count;
-    std::size_t apart; ///< distance between the first elements of two consecutive threads
-    std::size_t step;
-    std::size_t run;
     std::int32_t exponent;
     std::uint64_t* noted;
 
-    UNISONO_INLINE void operator()(std::size_t thread) const {
-        const std::int32_t on =
-            exponent != unknown
-                ? exponent
-                : exponent_of_squares(needed_by(magnitude_of<T>(static_cast<GridBits<T>>(noted[0])), 1.0));
-        if (on == Grid::not_finite) return;
-        const std::uint64_t bits = magic_bits(2 * on);
-        const SquareImage<T> image{x, bits, std::bit_cast<double>(bits)};
-        WideCount sum;
-        GridBits<T> largest = 0;
-        for (std::size_t i = thread * apart, n = 0; i < count && n < run; i += step, ++n) {
-            sum = AddWideCounts{}(sum, image(i));
-            largest = Greater{}(largest, MagnitudeBits<T>{x}(i));
+    [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x); }
+    UNISONO_INLINE Note start() const {
+        std::int32_t on = exponent;
+        if (exponent == unknown)
+            on = exponent_of_squares(needed_by(magnitude_of<T>(static_cast<GridBits<T>>(noted[0])), 1.0));
+        const bool possible = on != Grid::not_finite;
+        return {SquareImage(possible ? on : 0), possible};
+    }
+    template <std::size_t K>
+    UNISONO_INLINE void see(std::size_t, const Pack<T, K>& own, Note& note) const {
+        for (std::size_t e = 0; e < K; ++e) {
+            note.sum = AddWideCounts{}(note.sum, note.square.of(own.at[e]));
+            note.largest = Greater{}(note.largest, MagnitudeBits{}.of(own.at[e]));
         }
-        if (!speaks_for_warp(sum, largest)) return;
-        if (exponent != unknown) raise_to(noted, largest);
-        add_to(noted + 1, sum.low & 0xffffffffu);
-        add_to(noted + 2, sum.low >> 32);
-        add_to(noted + 3, sum.high); // below 2^32 for fewer than 2^44 elements
+    }
+    UNISONO_INLINE void tell(Note note) const {
+        if (!note.possible) return;
+        if (in_whole_warp()) {
+            for (unsigned apart = 16; apart != 0; apart /= 2) {
+                note.sum = AddWideCounts{}(note.sum, {from_warp(note.sum.high, apart), from_warp(note.sum.low, apart)});
+                note.largest = Greater{}(note.largest, static_cast<GridBits<T>>(from_warp(note.largest, apart)));
+            }
+            if (!is_first_of_warp()) return;
+        }
+        if (exponent != unknown) raise_to(noted, note.largest);
+        add_to(noted + 1, note.sum.low & 0xffffffffu);
+        add_to(noted + 2, note.sum.low >> 32);
+        add_to(noted + 3, note.sum.high); // below 2^32 for fewer than 2^44 elements
     }
 };
 
