@@ -49,7 +49,8 @@ struct SumOnGrid {
 /// A formula of sources, for at most `Most` of them and of targets.
 template <class Formula, class T, std::size_t Most>
 struct CombineArrays {
-    static constexpr std::size_t pack = elements_of_pack<T>();
+    /// Singly for many arrays: their code is long, and there are as many bytes in flight.
+    static constexpr std::size_t pack = Most > 8 ? 1 : elements_of_pack<T>();
     Formula formula;
     std::size_t source_count;
     std::size_t target_count;
