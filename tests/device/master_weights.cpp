@@ -222,9 +222,9 @@ BOOST_AUTO_TEST_CASE(checkpoints_from_and_to_the_host) {
     const unisono_test::Folder folder;
     const Told host = saved_or_resumed<un::InProcess>(folder / "host", false);
     BOOST_TEST(host.weights.size() == count);
-    for (const Told& other :
-         {saved_or_resumed<test::Transport>(folder / "device", false), saved_or_resumed<test::Transport>(folder / "host", true),
-          saved_or_resumed<un::InProcess>(folder / "device", true)}) {
+    for (const Told& other : {saved_or_resumed<test::Transport>(folder / "device", false),
+                              saved_or_resumed<test::Transport>(folder / "host", true),
+                              saved_or_resumed<un::InProcess>(folder / "device", true)}) {
         BOOST_TEST(same_bits(other.weights, host.weights));
         BOOST_TEST(same_bits(other.low, host.low));
     }

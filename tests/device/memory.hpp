@@ -43,8 +43,8 @@ void write_device(un::DeviceSpan<T> to, const std::vector<T>& values) {
 /// The host's memory need not live longer than the call: pageable memory is copied at once.
 template <class T>
 void enqueue_write(cudaStream_t stream, un::DeviceSpan<T> to, const std::vector<T>& values) {
-    un::detail::check_cuda(
-        cudaMemcpyAsync(to.data(), values.data(), to.size_bytes(), cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+    un::detail::check_cuda(cudaMemcpyAsync(to.data(), values.data(), to.size_bytes(), cudaMemcpyHostToDevice, stream),
+                           "cudaMemcpyAsync");
 }
 
 template <class T>

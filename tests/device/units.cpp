@@ -196,7 +196,12 @@ std::vector<Told> trained(int ranks, [[maybe_unused]] const Saved& saved, const 
 template <bool Saves = false, class... Policies>
 void same_units(bool guarded, const Policies&... policies) {
     const test::Clean clean;
-    for (const int ranks : {1, 2, 4}) {
+#ifdef UNISONO_TEST_ON_GPU // transports sum more ranks in orders of their own
+    const auto worlds = {1, 2};
+#else
+    const auto worlds = {1, 2, 4};
+#endif
+    for (const int ranks : worlds) {
         const unisono_test::Folder on_host, on_device;
         const std::vector<Told> host = trained<un::InProcess, Saves>(ranks, {on_host.path()}, policies...);
         const std::vector<Told> device = trained<test::Transport, Saves>(ranks, {on_device.path()}, policies...);

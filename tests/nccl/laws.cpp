@@ -5,16 +5,8 @@
 
 #include <unisono/testing/transport_laws.hpp>
 
-/// The faults are those of up to 4 ranks.
-static boost::test_tools::assertion_result has_four_ranks(boost::unit_test::test_unit_id) {
-    const int ranks = test::at_most(4);
-    boost::test_tools::assertion_result found(ranks == 4);
-    found.message() << "needs 4 ranks, but the devices here can have " << ranks;
-    return found;
-}
-
 #define UNISONO_TEST_RANDOM_FAULTS 6
-BOOST_TEST_DECORATOR(*boost::unit_test::precondition(has_four_ranks)) // of the suite that comes next
+BOOST_TEST_DECORATOR(*boost::unit_test::precondition(test::HasRanks{4})) // of the suite that comes next
 #include "../group/faults.cpp"
 
 #ifdef UNISONO_TEST_ON_GPU

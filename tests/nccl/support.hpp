@@ -27,15 +27,27 @@ namespace test {
 
 namespace un = unisono;
 
-/// The number of ranks that a test requests, or the number of devices if that is smaller and if ranks
-/// cannot share one.
+/// The number of ranks that a test requests, or a smaller one: NCCL has room for one rank on each
+/// device, or for two if ranks may share devices.
 inline int at_most(int ranks) {
+    int on_each = 1;
 #ifdef UNISONO_TEST_ON_GPU
     const char* const said = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-    if (said != nullptr && std::string(said) == "1" && un::detail::loaded_nccl() >= 23000) return ranks;
+    if (said != nullptr && std::string(said) == "1" && un::detail::loaded_nccl() >= 23000) on_each = 2;
 #endif
-    return std::min(ranks, un::detail::visible_devices());
+    return std::min(ranks, on_each * un::detail::visible_devices());
 }
+
+/// A precondition of tests whose number of ranks is fixed: the devices can have so many.
+struct HasRanks {
+    int ranks;
+    boost::test_tools::assertion_result operator()(boost::unit_test::test_unit_id) const {
+        const int possible = at_most(ranks);
+        boost::test_tools::assertion_result found(possible == ranks);
+        found.message() << "needs " << ranks << " ranks, but the devices here can have " << possible;
+        return found;
+    }
+};
 
 /// All data of the host go through the device in native schedules, unless a test sets another
 /// limit.

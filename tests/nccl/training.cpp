@@ -30,7 +30,7 @@ BOOST_AUTO_TEST_CASE(reproducible_sums_by_the_device_have_the_bits_of_threads) {
     BOOST_TEST((test::trained<un::Nccl>(ranks, images, un::NativeReducer{}, un::Reproducible{}) == threads));
 }
 
-BOOST_AUTO_TEST_CASE(some_of_the_matrix) {
+BOOST_AUTO_TEST_CASE(some_of_the_matrix, *boost::unit_test::precondition(test::HasRanks{2})) {
     using namespace unisono_matrix;
     const test::Clean clean;
     const un::Sgd sgd{.learning_rate = 0.1, .momentum = 0.9};

@@ -244,26 +244,8 @@ void measure(std::size_t count, const bench::Options& options, bench::Report& re
          }},
         {"to_grid, no cudaMalloc", 4 + 8, 0.8, two, [&] { with_scratch.to_grid(un::span_of(image), in(x), 1.0, grid); },
          image_of_x},
-        {"(trial) to_grid by 4, no cudaMalloc", 4 + 8, 0.8, two,
-         [&] {
-             const un::detail::ImageElement<float, std::int64_t, false, 4> body{
-                 thrust::raw_pointer_cast(image.data()),
-                 raw(x),
-                 {1.0, grid.exponent},
-                 un::detail::most_that_fits<float>(1.0, grid.exponent)};
-             un::detail::thrust_fold(with_scratch.policy(), count, body, std::uint32_t{0}, un::detail::Greater{});
-         },
-         image_of_x},
         {"note_images", 4 + 8, 0.8, start_notes,
          [&] { on.note_images<false>(un::span_of(image), in(x), 1.0, grid, words); },
-         [&](std::uint32_t salt) { image_of_x(salt), largest_is_noted(salt); }},
-        {"(trial) note_images by 4", 4 + 8, 0.8, start_notes,
-         [&] {
-             un::detail::thrust_shares(
-                 policy, count,
-                 un::detail::NoteImages<float, std::int64_t, false, 4>{
-                     thrust::raw_pointer_cast(image.data()), raw(x), {1.0, grid.exponent}, words});
-         },
          [&](std::uint32_t salt) { image_of_x(salt), largest_is_noted(salt); }},
         {"note_images, 32 bits", 4 + 4, 0.8, start_notes,
          [&] {
@@ -333,8 +315,6 @@ void measure(std::size_t count, const bench::Options& options, bench::Report& re
              }
              compare_bits(z, wanted, "sum of 5");
          }},
-        {"(trial) accumulate singly", 3 * 4, 0.9, two,
-         [&] { un::detail::thrust_each(policy, count, OneByOne(raw(x), raw(y))); }, [](std::uint32_t) {}},
         {"reproducible sum of 2", 3 * 4, 0.8, two,
          [&] {
              const std::array<const float*, 2> from{thrust::raw_pointer_cast(x.data()),

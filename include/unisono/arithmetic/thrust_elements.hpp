@@ -161,9 +161,9 @@ struct MagnitudeBits {
 
 /// Elements on a grid, or a mark if one does not fit: `most` is the greatest magnitude that fits,
 /// as bits. A reduction to the greatest magnitude.
-template <class T, class I, bool Add, std::size_t Elements = elements_of_pack<T, I>()>
+template <class T, class I, bool Add>
 struct ImageElement {
-    static constexpr std::size_t pack = Elements;
+    static constexpr std::size_t pack = elements_of_pack<T>() < 4 ? elements_of_pack<T>() : 4;
     I* image;
     const T* x;
     ImageMaker<Imaging::fused> image_of;
@@ -213,11 +213,11 @@ UNISONO_INLINE void raise_by_warp(std::uint64_t* word, std::uint64_t value) {
 }
 
 /// As ImageElement without marks; instead it notes the greatest magnitude, as bits.
-template <class T, class I, bool Add, std::size_t Elements = elements_of_pack<T, I>()>
+template <class T, class I, bool Add>
 struct NoteImages {
     using Bits = std::make_unsigned_t<I>;
     using Note = GridBits<T>;
-    static constexpr std::size_t pack = Elements, most_threads = std::size_t{1} << 19;
+    static constexpr std::size_t pack = elements_of_pack<T, I>(), most_threads = std::size_t{1} << 19;
     I* image;
     const T* x;
     ImageMaker<Imaging::fused> image_of;
