@@ -91,7 +91,10 @@ if [ $build_only = yes ]; then
     exit 0
 fi
 
+# Ranks that share a GPU: NCCL's kernels wait for one another there. So nothing else may wait for the
+# whole device, as the loading of a kernel does, and no stream for another in the same queue.
 export NCCL_MULTI_RANK_GPU_ENABLE=${NCCL_MULTI_RANK_GPU_ENABLE-1}
+export CUDA_MODULE_LOADING=EAGER CUDA_DEVICE_MAX_CONNECTIONS=32
 failed=()
 for room in "${rooms[@]}"; do
     echo "--- $room"

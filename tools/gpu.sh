@@ -11,7 +11,7 @@ nvcc=$cuda/bin/nvcc
 # host that a function for both instantiates without calling.
 nvcc_flags=(-std=c++20 --expt-relaxed-constexpr -diag-suppress "554,780,20011,20014")
 
-# no_gpu_here: sets `found_gpu`, or says that there is none.
+# need_gpu: lists this machine's GPUs.
 need_gpu() {
     nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2> /dev/null && return
     echo "$0: there is no GPU here (nvidia-smi finds none), so nothing can be run; --build only compiles" >&2
@@ -32,7 +32,7 @@ need_nccl() {
         for library in "$folder"/{lib,lib64,lib/x86_64-linux-gnu,lib/aarch64-linux-gnu}/libnccl.so.2; do
             [ -e "$library" ] || continue
             nccl_include="-I$folder/include"
-            nccl_library=("$library" -Xlinker "-rpath,$(dirname "$library")")
+            nccl_library=("-L$(dirname "$library")" -l:libnccl.so.2 -Xlinker "-rpath,$(dirname "$library")")
             return
         done
     done

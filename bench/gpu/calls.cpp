@@ -1,7 +1,7 @@
 // NCCL's collectives on memory of the device, raw and through Unisono (NativeSchedule), one rank
 // per GPU, each a thread.
 //
-// Both have communicators of their own over the same devices and the same registered memory, and
+// Both have communicators of their own over the same devices and the same memory, and
 // take turns. A call is timed from a moment that all ranks know until the last rank knows that its
 // device is done; the raw version asks an event. "in a row": several calls are started, then waited
 // for. Inputs are rewritten before each call, and all results are compared.
@@ -59,14 +59,8 @@ public:
     Raw& operator=(const Raw&) = delete;
     ~Raw() {
         static_cast<void>(cudaEventDestroy(event_));
-        for (void* const one : registered_) static_cast<void>(ncclCommDeregister(communicator_, one));
         static_cast<void>(ncclCommFinalize(communicator_));
         static_cast<void>(ncclCommDestroy(communicator_));
-    }
-    void register_memory(float* data, std::size_t bytes) {
-        void* made = nullptr;
-        check(ncclCommRegister(communicator_, data, bytes, &made), "ncclCommRegister");
-        if (made != nullptr) registered_.push_back(made);
     }
     void wait() {
         check(cudaEventRecord(event_, stream_), "cudaEventRecord");
@@ -82,7 +76,6 @@ private:
     ncclComm_t communicator_ = nullptr;
     cudaStream_t stream_;
     cudaEvent_t event_ = nullptr;
-    std::vector<void*> registered_;
 };
 
 /// Small integers, so that sums are exact in any order.
@@ -109,8 +102,6 @@ public:
           in_(un::allocate_on_device<float>(world, count)), out_(un::allocate_on_device<float>(world, count)),
           pattern_(world.allocate<float>(count + variants)), result_(world.allocate<float>(count)),
           wanted_(count + variants) {
-        raw.register_memory(in_.data(), count * sizeof(float));
-        raw.register_memory(out_.data(), count * sizeof(float));
         for (std::size_t i = 0; i < pattern_.size(); ++i) {
             pattern_[i] = value(world.rank(), i);
             for (int rank = 0; rank < world.size(); ++rank) wanted_[i] += value(rank, i);

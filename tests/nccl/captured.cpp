@@ -210,9 +210,9 @@ BOOST_AUTO_TEST_CASE(a_replay_that_fails_or_does_not_end) {
 }
 #endif
 
-/// NCCL works on a communicator on threads of its own, while the program releases memory that is
-/// registered with it, and opens groups.
-BOOST_AUTO_TEST_CASE(memory_that_is_released_while_nccl_is_busy) {
+/// NCCL works on a communicator on threads of its own, while the program releases memory and opens
+/// groups.
+BOOST_AUTO_TEST_CASE(memory_and_groups_while_nccl_is_busy) {
     const Clean clean;
     test::Findings findings;
     test::run(
@@ -223,7 +223,7 @@ BOOST_AUTO_TEST_CASE(memory_that_is_released_while_nccl_is_busy) {
                 const auto data = upload(world, std::vector<float>(100, 1.0f));
                 un::Operation sum = un::start_all_reduce(world, data.span());
                 other = {};
-                const auto third = upload(world, std::vector<float>(10, 1.0f)); // registered meanwhile
+                const auto third = upload(world, std::vector<float>(10, 1.0f)); // meanwhile
                 sum.wait();
                 un::all_reduce(world, third.span());
                 findings.expect(download(data.span())[99] == static_cast<float>(world.size()), "sum");
@@ -322,6 +322,12 @@ BOOST_AUTO_TEST_CASE(memory_that_all_ranks_register_together) {
         static_cast<void>(un::allocate_windows<float>(world, world.rank() == 2 ? 101u : 100u));
     });
     expect_all(differing, {"rank 2 asks for 404 bytes", "rank 0 for 400"});
+    // Between a window and the peer's other memory a message would hang.
+    const auto sent = told(2, [](Group& world) {
+        const auto all = un::allocate_windows<float>(world, 1000);
+        un::all_reduce(world, all.span(), un::Sum{}, un::RingSchedule{});
+    });
+    expect_all(sent, {"allocate_windows", "NativeSchedule"});
     const Scene scene({.memory = 1 << 20});
     const auto refused = told(2, [](Group& world) { static_cast<void>(un::allocate_windows<float>(world, 1 << 20)); });
     expect_all(refused, {"rank 0 has no memory for 4194304 bytes"});

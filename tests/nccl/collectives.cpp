@@ -111,6 +111,27 @@ BOOST_AUTO_TEST_CASE(our_own_schedules) {
 }
 
 /// Numbers that are rounded on the way get the same result as with the same schedule on threads.
+/// NCCL sends much data in another way than little, without buffers of its own if it can.
+BOOST_AUTO_TEST_CASE(much_data_by_our_own_schedules) {
+    const test::Clean clean;
+    test::Findings findings;
+    test::run(
+        test::at_most(3),
+        [&](Group& group) {
+            const auto mine = oracle::contribution<float>(group.rank(), 300'000);
+            const auto expected = oracle::reduced<float>(group.size(), mine.size(), un::Sum{});
+            const auto check = [&](const auto& family) {
+                const auto data = upload(group, mine);
+                un::all_reduce(group, data.span(), un::Sum{}, family);
+                findings.expect(oracle::equal(download(data.span()), expected), std::string(family.name));
+            };
+            check(un::RingSchedule{});
+            check(un::TreeSchedule{});
+            check(un::HalvingDoublingSchedule{});
+        },
+        test::limit);
+}
+
 BOOST_AUTO_TEST_CASE(our_own_schedules_have_the_bits_of_the_host) {
     const int world = test::at_most(4);
     const auto numbers = [](int rank) {

@@ -13,6 +13,9 @@ BOOST_TEST_DECORATOR(*boost::unit_test::precondition(test::HasRanks{4})) // of t
 #include <cstdio>
 #include <cstdlib>
 
+using test::EverythingByDevice;
+BOOST_TEST_GLOBAL_FIXTURE(EverythingByDevice);
+
 namespace {
 
 /// Without a GPU nothing can be tested. This is reported once.

@@ -196,7 +196,7 @@ template <element T, enqueues Transport>
     std::shared_ptr<std::byte> memory;
     std::string why;
     try {
-        memory = transport.allocate_for_window(bytes);
+        memory = transport.allocate_on_device(bytes);
     } catch (const error& refused) {
         mine.refused = 1;
         why = refused.why().message;

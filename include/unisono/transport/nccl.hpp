@@ -137,23 +137,10 @@ public:
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
         return detail::allocate_pinned(device_->ordinal(), device_->shared_pinned(), bytes);
     }
-    /// Memory of the device, from ncclMemAlloc, registered with the communicator. It is not
-    /// cleared. Freeing it waits for all work of the device. Errors: refused.
+    /// Memory of the device, from ncclMemAlloc. It is not cleared. It is not registered with a
+    /// communicator either: NCCL hangs if a rank's memory is and its peer's is not. Freeing it waits
+    /// for all work of the device. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
-        const detail::CudaDeviceGuard here(device_->ordinal());
-        void* made = nullptr;
-        detail::check_nccl(ncclMemAlloc(&made, bytes == 0 ? 1 : bytes), "ncclMemAlloc");
-        void* const registration = device_->register_memory(made, bytes == 0 ? 1 : bytes);
-        return {static_cast<std::byte*>(made),
-                [registration, device = std::weak_ptr<detail::NcclDevice>(device_)](std::byte* one) {
-                    const std::shared_ptr<detail::NcclDevice> there = device.lock();
-                    if (there != nullptr && registration != nullptr) there->free_registered(registration, one);
-                    else static_cast<void>(ncclMemFree(one));
-                }};
-    }
-
-    /// Memory of the device, not registered. Errors: refused.
-    [[nodiscard]] std::shared_ptr<std::byte> allocate_for_window(std::size_t bytes) {
         const detail::CudaDeviceGuard here(device_->ordinal());
         void* made = nullptr;
         detail::check_nccl(ncclMemAlloc(&made, bytes == 0 ? 1 : bytes), "ncclMemAlloc");

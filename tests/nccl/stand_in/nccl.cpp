@@ -33,6 +33,7 @@ const char* const names[] = {"all_reduce", "reduce", "broadcast", "all_gather", 
 struct Mail {
     const void* from = nullptr;
     std::size_t bytes = 0;
+    bool registered = false; ///< the sender's memory, with the communicator
     bool taken = false;
 };
 /// The ranks of a communicator.
@@ -76,6 +77,7 @@ std::vector<Weight>& weights() {
 
 struct StandInWindow {
     void* memory = nullptr;
+    std::size_t bytes = 0;
 };
 
 struct StandInCommunicator {
@@ -102,6 +104,11 @@ struct StandInCommunicator {
 
     [[nodiscard]] bool busy() const {
         return !ready || !untaken.empty() || questions != 0 || splitting || opens_window || child_place != nullptr;
+    }
+    [[nodiscard]] bool has_registered(const void* at) const {
+        for (const ncclWindow_t window : open)
+            if (at >= window->memory && at < static_cast<const std::byte*>(window->memory) + window->bytes) return true;
+        return false;
     }
     /// As NCCL's thread does.
     void tell_child() {
@@ -245,7 +252,8 @@ void run_group(ncclComm_t one, const std::vector<Call>& calls, Lock& lock) {
     for (const Call& call : calls) {
         state().calls.emplace_back(names[static_cast<int>(call.kind)]);
         if (call.kind != Call::Kind::send) continue;
-        sent.push_back(std::make_shared<Mail>(Mail{call.in, call.count * bytes_of(call.type), false}));
+        sent.push_back(
+            std::make_shared<Mail>(Mail{call.in, call.count * bytes_of(call.type), one->has_registered(call.in)}));
         clique.mail[{one->rank, call.peer}].push_back(sent.back());
     }
     state().changed.notify_all();
@@ -259,6 +267,8 @@ void run_group(ncclComm_t one, const std::vector<Call>& calls, Lock& lock) {
         box.pop_front();
         if (mail->bytes != call.count * bytes_of(call.type)) state().note("a receive's size is not its send's");
         else put(call.out, seen_by_host(mail->from), mail->bytes);
+        if (mail->registered != one->has_registered(call.out))
+            state().note("a message between registered and other memory, which hangs");
         mail->taken = true;
         state().changed.notify_all();
     }
@@ -569,7 +579,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t one, void* memory, std::size_t by
         member->opens_window = false;
         member->questions = state().behaviour.questions;
         if (!state().behaviour.windows) continue; // *made stays null
-        *all.made[rank] = new StandInWindow{all.memory[rank]};
+        *all.made[rank] = new StandInWindow{all.memory[rank], bytes};
         member->open.push_back(*all.made[rank]);
         state().registered.insert(all.memory[rank]);
         ++state().counts.windows;

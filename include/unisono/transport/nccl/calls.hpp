@@ -120,6 +120,16 @@ inline bool enqueue_calls(NcclCommunicator& communicator, const StreamProgram& p
         if (answer != cudaSuccess) why = concat({"CUDA: ", words_of(answer)});
         return answer == cudaSuccess;
     }
+    for (std::size_t i = first; i < end; ++i) {
+        const StreamCall& call = program.calls[i];
+        const void* const memory = call.verb == StreamVerb::send ? call.in : call.out;
+        if ((call.verb != StreamVerb::send && call.verb != StreamVerb::receive) || !communicator.in_window(memory))
+            continue;
+        why = "memory of allocate_windows was to be sent or received, and NCCL hangs unless the peer's is registered, "
+              "too; it is for NativeSchedule's all_reduce, reduce, reduce_scatter, all_gather of equal parts and "
+              "broadcast";
+        return false;
+    }
     const auto taken = [&](ncclResult_t answer, const char* call) {
         const bool good = communicator.note(answer, call);
         if (!good) why = concat({"NCCL: ", communicator.why()});

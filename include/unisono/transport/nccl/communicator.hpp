@@ -102,42 +102,29 @@ public:
         return now;
     }
 
-    /// Registers memory that NCCL may then use without copying. Null if NCCL refuses, which is
-    /// slower but no error. Waits a moment if NCCL is at work: it wants all ranks' memory to be
-    /// registered, or none's.
-    void* register_memory(void* data, std::size_t bytes) {
-        const nanoseconds until = steady_now() + register_within;
-        while (state() == State::busy && steady_now() < until) std::this_thread::yield();
-        void* made = nullptr;
-        if (state() != State::ready || ncclCommRegister(get(), data, bytes, &made) != ncclSuccess) return nullptr;
-        registered_.push_back(made);
-        return made;
-    }
-    /// Ends a registration and frees its memory, of ncclMemAlloc; if NCCL is at work, a later
-    /// `free_released` does.
-    void free_registered(void* registration, void* memory) {
-        kept_->released.push_back({registration, memory});
-        free_released();
-    }
-    void free_released() {
-        if (kept_ == nullptr || kept_->released.empty() || state() == State::busy) return;
-        for (const Released& one : kept_->released) deregister(one.registration);
-        kept_->free_released();
-    }
-
     /// Begins to register memory together with all ranks of the communicator, as windows if the
     /// version has them; `has_window` tells the result once the communicator is ready again. The
     /// memory stays until the communicator has ended, even if all users release it.
     bool begin_window(const std::shared_ptr<std::byte>& memory, std::size_t bytes) {
 #if UNISONO_NCCL_WINDOWS
-        Window& made = *kept_->windows.emplace_back(std::make_unique<Window>(Window{memory}));
+        Window& made = *kept_->windows.emplace_back(std::make_unique<Window>(Window{memory, bytes}));
         return begins(ncclCommWindowRegister(get(), memory.get(), bytes, &made.handle, NCCL_WIN_COLL_SYMMETRIC),
                       "ncclCommWindowRegister");
 #else
-        kept_->windows.push_back(std::make_unique<Window>(Window{memory}));
-        static_cast<void>(register_memory(memory.get(), bytes));
+        kept_->windows.push_back(std::make_unique<Window>(Window{memory, bytes}));
+        void* made = nullptr; // NCCL may refuse, which is slower but no error
+        if (ncclCommRegister(get(), memory.get(), bytes, &made) == ncclSuccess) registered_.push_back(made);
         return true;
 #endif
+    }
+    /// True if the address is in memory that was registered. NCCL must not send or receive it: a
+    /// message between such memory and other memory hangs, and the peer's is unknown.
+    [[nodiscard]] bool in_window(const void* address) const {
+        const auto at = reinterpret_cast<std::uintptr_t>(address);
+        return kept_ != nullptr && std::any_of(kept_->windows.begin(), kept_->windows.end(), [&](const auto& one) {
+                   const auto begin = reinterpret_cast<std::uintptr_t>(one->memory.get());
+                   return at >= begin && at - begin < one->bytes;
+               });
     }
     /// True if the last registration became a window. NCCL may offer none between these devices,
     /// and then works without it.
@@ -149,7 +136,7 @@ public:
     /// `ended`.
     void finalise() {
         if (aborted_ || finalised_ || state() != State::ready || !exists()) return;
-        while (!registered_.empty()) deregister(registered_.back());
+        for (void* const one : std::exchange(registered_, {})) static_cast<void>(ncclCommDeregister(get(), one));
 #if UNISONO_NCCL_WINDOWS
         for (const auto& one : kept_->windows)
             if (one->handle != nullptr) static_cast<void>(ncclCommWindowDeregister(get(), one->handle));
@@ -212,6 +199,7 @@ public:
 private:
     struct Window {
         std::shared_ptr<std::byte> memory;
+        std::size_t bytes = 0;
 #if UNISONO_NCCL_WINDOWS
         ncclWindow_t handle = nullptr; ///< NCCL writes it before the communicator is ready again
 #else
@@ -219,32 +207,16 @@ private:
 #endif
     };
 
-    struct Released {
-        void* registration = nullptr;
-        void* memory = nullptr;
-    };
     /// What NCCL's threads use while calls are in progress: it stays where it is, until the
     /// communicator has ended.
     struct Kept {
         Kept() = default;
         Kept(const Kept&) = delete;
         Kept& operator=(const Kept&) = delete;
-        ~Kept() { free_released(); }
-        void free_released() {
-            for (const Released& one : std::exchange(released, {})) static_cast<void>(ncclMemFree(one.memory));
-        }
+        ~Kept() = default;
         ncclComm_t handle = nullptr;
         std::vector<std::unique_ptr<Window>> windows = {};
-        std::vector<Released> released = {}; ///< by users, to be deregistered and freed
     };
-    static constexpr nanoseconds register_within = 1'000'000'000;
-
-    void deregister(void* registration) {
-        const auto known = std::find(registered_.begin(), registered_.end(), registration);
-        if (known == registered_.end()) return; // ended with the communicator
-        registered_.erase(known);
-        if (exists() && !aborted_) static_cast<void>(ncclCommDeregister(get(), registration));
-    }
 
     static void keep_for_ever(const std::shared_ptr<Kept>& one) {
         static auto& all = *new std::vector<std::shared_ptr<Kept>>;
@@ -294,7 +266,7 @@ private:
     bool aborted_ = false;
     ncclResult_t code_ = ncclSuccess;
     std::string why_;
-    std::vector<void*> registered_;
+    std::vector<void*> registered_; ///< where NCCL has no windows
 };
 
 } // namespace detail

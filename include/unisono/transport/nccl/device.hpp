@@ -178,7 +178,6 @@ public:
     /// Enqueues what it can, and checks for errors and for groups that end.
     void pump() {
         if (!failure_.empty() || communicators_.empty()) return;
-        communicators_.front().communicator.free_released();
         if (!waiting_.empty()) {
             try {
                 const CudaDeviceGuard here(ordinal_);
@@ -197,10 +196,6 @@ public:
 
     // --- memory ----------------------------------------------------------------------------------
 
-    /// Registers device memory with the world's communicator.
-    [[nodiscard]] void* register_memory(void* data, std::size_t bytes) {
-        return communicators_.front().communicator.register_memory(data, bytes);
-    }
     /// Begins to register memory together with all ranks of a group. `window_is_open` tells when
     /// that is done, and `has_window` whether NCCL made a window of it.
     void open_window(std::uint64_t group, std::shared_ptr<std::byte> memory, std::size_t bytes) {
@@ -221,10 +216,6 @@ public:
         return ready(communicator);
     }
     [[nodiscard]] bool has_window(std::uint64_t group) { return of(group).has_window(); }
-    void free_registered(void* registration, void* memory) {
-        if (communicators_.empty()) static_cast<void>(ncclMemFree(memory));
-        else communicators_.front().communicator.free_registered(registration, memory);
-    }
 
     // --- the end ---------------------------------------------------------------------------------
 
