@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Kernels for a CUDA stream, by Thrust: for sources that nvcc compiles. Never run yet: see
+/// Kernels for a CUDA stream, by Thrust: for sources that nvcc compiles. What has run on a GPU: see
 /// docs/device.md.
 
 #include "unisono/arithmetic/operations.hpp"
