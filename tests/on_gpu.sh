@@ -3,7 +3,7 @@
 #     bash tests/on_gpu.sh [--build] [--sanitize] [ROOM ...]
 # Rooms, all by default:
 #     thrust   kernels, bit by bit beside the host's
-#     cuda     ranks that share the GPUs, over sockets and shared memory: Cuda<Tcp>, Cuda<SharedMemory>
+#     cuda     ranks that share the GPUs, over sockets and shared memory
 #     nccl     ranks over NCCL: collectives, laws, graphs, streams
 #     device   Trainers over Cuda<Tcp>, whose ranks share the GPUs, bit by bit beside the host's
 #     trainer  the same over NCCL
@@ -91,8 +91,8 @@ if [ $build_only = yes ]; then
     exit 0
 fi
 
-# Ranks that share a GPU: NCCL's kernels wait for one another there. So nothing else may wait for the
-# whole device, as the loading of a kernel does, and no stream for another in the same queue.
+# Ranks that share a GPU: NCCL's kernels wait for one another there. So nothing else may wait for
+# the whole device, as the loading of a kernel does, and no stream for another in the same queue.
 export NCCL_MULTI_RANK_GPU_ENABLE=${NCCL_MULTI_RANK_GPU_ENABLE-1}
 export CUDA_MODULE_LOADING=EAGER CUDA_DEVICE_MAX_CONNECTIONS=32
 failed=()

@@ -24,7 +24,7 @@ need_nvcc() {
     nvcc_flags+=("-arch=$1")
 }
 
-# need_nccl: sets `nccl_include` (flags of a compiler) and `nccl_library` (flags of a linker by nvcc).
+# need_nccl: sets `nccl_include`, for a compiler, and `nccl_library`, for nvcc as a linker.
 need_nccl() {
     local folder header library
     for folder in "${NCCL_HOME:-$cuda}" /usr "$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2> /dev/null)"; do

@@ -150,7 +150,8 @@ public:
         }
     }
 
-    /// Else the ends of the result: a look at all of it would empty the caches before the next call.
+    /// Else the ends of the result: a look at all of it would empty the caches before the next
+    /// call.
     void verify(const char* who, bool everything) {
         const bool scatters = what_ == un::Collective::reduce_scatter;
         const bool sums = scatters || what_ == un::Collective::all_reduce;

@@ -310,7 +310,8 @@ BOOST_AUTO_TEST_CASE(what_is_on_the_librarys_stream_comes_first) {
             }
             if (world.rank() == 1) open = true;
             sent.wait();
-            // Rank 0 is done earlier. On a GPU the end of its memory would wait for rank 1's stream.
+            // Rank 0 is done earlier. On a GPU the end of its memory would wait for the other
+            // stream.
             for (int i = 0; i < 3000 && !open; ++i) std::this_thread::sleep_for(10ms);
             findings.expect(download(data.span()) == std::vector<float>(100, 0.0f), "broadcast");
             if (world.rank() == 1) findings.expect(download(kept.span()) == std::vector<float>(100, 1.0f), "kept");

@@ -22,8 +22,8 @@ inline std::vector<float> rough(int rank, std::size_t count) {
     return values;
 }
 
-/// Collective; called before a test lets a stream stand still. On a GPU the first launch of a kernel
-/// and the allocation and release of memory may wait for all streams. So the kernel and a copy have
+/// Collective; called before a test lets a stream stand still. On a GPU a kernel's first launch and
+/// the allocation and release of memory may wait for all streams. So the kernel and a copy have
 /// been used, two operations of `count` floats have left their pinned memory for later ones, and
 /// no rank allocates or frees memory afterwards.
 template <class World>

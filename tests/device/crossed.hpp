@@ -293,8 +293,8 @@ void check(const Row& row) {
     for (const std::size_t one : compiled) text += std::to_string(one) + " ";
     text += "/";
     for (const std::size_t one : row) text += " " + std::to_string(one);
-    // A norm of plain sums is formed in another order than on the host, and NCCL itself sums more than
-    // two ranks in an order of its own. The stand-in sums them in the host's.
+    // A norm of plain sums is formed in another order than on the host, and NCCL itself sums more
+    // than two ranks in an order of its own. The stand-in sums them in the host's.
     const bool on_grid = compiled[1] == reproducible || compiled[1] == narrow;
     bool exact = on_grid || compiled[3] == unclipped || row[clipping] != 1;
     double tolerance = 1e-11;

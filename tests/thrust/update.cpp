@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t count = 9001;
 
-/// Numbers for which there is no answer differ in their sign: x86 makes negative NaN, a GPU positive.
+/// NaN of infinities differs in its sign: x86 makes it negative, a GPU positive.
 template <class T>
 Array<T> without_signs_of_nan(Array<T> x) {
 #ifdef UNISONO_TEST_ON_GPU

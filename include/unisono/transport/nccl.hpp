@@ -138,8 +138,8 @@ public:
         return detail::allocate_pinned(device_->ordinal(), device_->shared_pinned(), bytes);
     }
     /// Memory of the device, from ncclMemAlloc. It is not cleared. It is not registered with a
-    /// communicator either: NCCL hangs if a rank's memory is and its peer's is not. Freeing it waits
-    /// for all work of the device. Errors: refused.
+    /// communicator either: NCCL hangs if a rank's memory is and its peer's is not. Freeing it
+    /// waits for all work of the device. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
         const detail::CudaDeviceGuard here(device_->ordinal());
         void* made = nullptr;

@@ -181,7 +181,7 @@ public:
                         static_cast<void>(ncclCommAbort(std::exchange(one.kept->handle, nullptr)));
             }
             for (const One& one : all)
-                if (one.opens) keep_for_ever(one.kept); // a parent that goes on may still finish the split
+                if (one.opens) keep_for_ever(one.kept); // a parent that remains may finish the split
             const std::lock_guard lock(done->mutex);
             done->yes = true;
             done->told.notify_all();
@@ -207,7 +207,7 @@ private:
 #endif
     };
 
-    /// What NCCL's threads use while calls are in progress: it stays where it is, until the
+    /// NCCL's threads use this while calls are in progress: it stays where it is, until the
     /// communicator has ended.
     struct Kept {
         Kept() = default;
