@@ -160,7 +160,8 @@ struct MagnitudeBits {
 };
 
 /// Elements on a grid, or a mark if one does not fit: `most` is the greatest magnitude that fits,
-/// as bits. A reduction to the greatest magnitude.
+/// as bits. A reduction to the greatest magnitude. It also writes: Thrust's reductions compute
+/// each element once.
 template <class T, class I, bool Add>
 struct ImageElement {
     static constexpr std::size_t pack = elements_of_pack<T>() < 4 ? elements_of_pack<T>() : 4;
