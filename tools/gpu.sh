@@ -1,7 +1,7 @@
 # Sourced by the scripts that compile for GPUs: a CUDA toolkit, NCCL, and what to compile for. Each
 # function ends the script with the status 2 if something is missing. Environment:
 #     CUDA_HOME   the toolkit; default /usr/local/cuda
-#     NCCL_HOME   a folder with include/nccl.h and lib/libnccl.so.2; default: CUDA_HOME, then the
+#     NCCL_HOME   a folder with include/nccl.h and lib/libnccl.so.2; without it: CUDA_HOME, then the
 #                 system, then the package nvidia-nccl of the Python in PATH
 # shellcheck shell=bash disable=SC2034 # its variables are read by the scripts that source it
 
@@ -27,7 +27,9 @@ need_nvcc() {
 # need_nccl: sets `nccl_include`, for a compiler, and `nccl_library`, for nvcc as a linker.
 need_nccl() {
     local folder header library
-    for folder in "${NCCL_HOME:-$cuda}" /usr "$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2> /dev/null)"; do
+    local folders=("${NCCL_HOME:-}")
+    [ -n "${NCCL_HOME:-}" ] || folders=("$cuda" /usr "$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2> /dev/null)")
+    for folder in "${folders[@]}"; do
         [ -n "$folder" ] && header=$folder/include/nccl.h && [ -e "$header" ] || continue
         for library in "$folder"/{lib,lib64,lib/x86_64-linux-gnu,lib/aarch64-linux-gnu}/libnccl.so.2; do
             [ -e "$library" ] || continue

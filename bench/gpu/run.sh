@@ -27,11 +27,15 @@ need_nccl
 
 build=build/gpu
 mkdir -p "$build"
+compilers=()
 set -x
 "$nvcc" "${nvcc_flags[@]}" -O3 -DNDEBUG -Iinclude -Ibench "$nccl_include" bench/gpu/calls.cpp -o "$build/calls" "${nccl_library[@]}" &
+compilers+=($!)
 "$nvcc" "${nvcc_flags[@]}" -O3 -DNDEBUG -Iinclude -Ibench bench/gpu/kernels/kernels.cu -o "$build/kernels" &
+compilers+=($!)
 "$nvcc" "${nvcc_flags[@]}" -O3 -DNDEBUG -Iinclude "$nccl_include" bench/gpu/step/step.cu -o "$build/step" "${nccl_library[@]}" &
-for job in $(jobs -p); do wait "$job"; done
+compilers+=($!)
+for job in "${compilers[@]}"; do wait "$job"; done
 { set +x; } 2> /dev/null
 [ $build_only = no ] || { echo "$0: compiled for sm_90, nothing was run"; exit 0; }
 "$build/kernels" "${quick[@]}" --json "$build/kernels.json"

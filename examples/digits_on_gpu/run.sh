@@ -11,11 +11,10 @@ cd "$(dirname "$0")/../.."
 
 mode=${1:-}
 case $mode in
---build) need_nvcc sm_90 ;;
+--build) shift; need_nvcc sm_90 ;;
+--sanitize) shift; need_gpu >&2; need_nvcc native ;;
+--*) echo "usage: bash $0 [--build | --sanitize] [RANKS [EPOCHS]]; found '$mode'" >&2; exit 2 ;;
 *) need_gpu >&2; need_nvcc native ;;
-esac
-case $mode in
---*) shift ;;
 esac
 need_nccl
 build=build/digits_on_gpu

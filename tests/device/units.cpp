@@ -164,11 +164,14 @@ std::vector<Told> trained(int ranks, [[maybe_unused]] const Saved& saved, const 
             }
             un::barrier(world);
             trainer.verify_replicas();
-            // nvcc 13.0 does not find the model's own `evaluate` by itself.
+#ifdef __CUDACC__ // nvcc 13.0 does not find the model's own `evaluate` by itself
             const auto judge = [](auto& of, const Rows& batch, auto& pass, un::MeanMetric& loss) {
                 of.evaluate(batch, pass, loss);
             };
             const auto [distance] = trainer.evaluate(data, {.batch_size = 3}, judge, un::MeanMetric{});
+#else
+            const auto [distance] = trainer.evaluate(data, {.batch_size = 3}, un::MeanMetric{});
+#endif
             mine.distance = distance.value();
             // Only on the last rank. No rank makes the update.
             un::RowBatch<float, float> batch = data.batch(std::vector<std::size_t>{0, 1});

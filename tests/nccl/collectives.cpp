@@ -110,7 +110,6 @@ BOOST_AUTO_TEST_CASE(our_own_schedules) {
     }
 }
 
-/// Numbers that are rounded on the way get the same result as with the same schedule on threads.
 /// NCCL sends much data in another way than little, without buffers of its own if it can.
 BOOST_AUTO_TEST_CASE(much_data_by_our_own_schedules) {
     const test::Clean clean;
@@ -132,6 +131,7 @@ BOOST_AUTO_TEST_CASE(much_data_by_our_own_schedules) {
         test::limit);
 }
 
+/// Numbers that are rounded on the way get the same result as with the same schedule on threads.
 BOOST_AUTO_TEST_CASE(our_own_schedules_have_the_bits_of_the_host) {
     const int world = test::at_most(4);
     const auto numbers = [](int rank) {

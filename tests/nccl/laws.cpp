@@ -10,30 +10,10 @@ BOOST_TEST_DECORATOR(*boost::unit_test::precondition(test::HasRanks{4})) // of t
 #include "../group/faults.cpp"
 
 #ifdef UNISONO_TEST_ON_GPU
-#include <cstdio>
-#include <cstdlib>
+#include "support/needs_gpu.hpp"
 
 using test::EverythingByDevice;
 BOOST_TEST_GLOBAL_FIXTURE(EverythingByDevice);
-
-namespace {
-
-/// Without a GPU nothing can be tested. This is reported once.
-struct NeedsGpu {
-    NeedsGpu() {
-        try {
-            std::printf("GPUs: %d, NCCL %s\n", unisono::detail::visible_devices(),
-                        unisono::detail::nccl_version_text(unisono::detail::loaded_nccl()).c_str());
-        } catch (const unisono::error& refused) {
-            std::printf("nothing was tested: %s\n", refused.what());
-            std::fflush(stdout);
-            std::_Exit(2);
-        }
-    }
-};
-BOOST_TEST_GLOBAL_FIXTURE(NeedsGpu);
-
-} // namespace
 #endif
 
 BOOST_AUTO_TEST_SUITE(nccl_laws)

@@ -1,5 +1,5 @@
 // Shared by the tests of ranks over NCCL. They run over the stand-in (stand_in/), or, with
-// UNISONO_TEST_ON_GPU (on_gpu.sh), over NCCL itself, one rank per GPU.
+// UNISONO_TEST_ON_GPU (on_gpu.sh), over NCCL itself.
 #pragma once
 
 #ifndef UNISONO_TEST_ON_GPU

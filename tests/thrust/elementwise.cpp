@@ -8,8 +8,7 @@
 #include <thrust/host_vector.h>
 
 #ifdef UNISONO_TEST_ON_GPU
-#include <cstdio>
-#include <cstdlib>
+#include "support/needs_gpu.hpp"
 #endif
 
 using namespace thrust_test;
@@ -91,27 +90,6 @@ auto on_arrays(const Functor& functor, T*... arrays) {
 }
 
 bool is_bad_input(const un::error& e) { return e.code() == un::ErrorCode::bad_input; }
-
-#ifdef UNISONO_TEST_ON_GPU
-/// Without a GPU nothing can be tested. This is reported once.
-struct NeedsGpu {
-    NeedsGpu() {
-        int found = 0;
-        cudaDeviceProp device{};
-        cudaError_t failed = cudaGetDeviceCount(&found);
-        if (failed == cudaSuccess && found == 0) failed = cudaErrorNoDevice;
-        if (failed == cudaSuccess) failed = cudaGetDeviceProperties(&device, 0);
-        if (failed != cudaSuccess) {
-            std::printf("nothing was tested: no GPU: %s\n", cudaGetErrorString(failed));
-            std::fflush(stdout);
-            std::_Exit(2);
-        }
-        std::printf("GPU: %s, sm_%d%d\n", device.name, device.major, device.minor);
-        std::fflush(stdout);
-    }
-};
-BOOST_TEST_GLOBAL_FIXTURE(NeedsGpu);
-#endif
 
 } // namespace
 

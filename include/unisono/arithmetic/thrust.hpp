@@ -74,7 +74,8 @@ public:
 
     [[nodiscard]] const Policy& policy() const { return policy_; }
 
-    /// As `apply`.
+    /// As `apply`. A GPU's functor gets references to copies, and spans of elements that are not
+    /// const are written back.
     template <class Functor, class First, class... Rest>
         requires std::invocable<const Functor&, First&, Rest&...>
     void apply(const Functor& functor, std::span<First> first, std::span<Rest>... rest) const {

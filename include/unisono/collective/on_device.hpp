@@ -178,9 +178,11 @@ template <element T, streaming_transport Transport>
 /// `count` elements of device memory on each rank of the group, which the transport's library knows
 /// on all ranks (NCCL 2.27 and newer: symmetric windows, its fastest memory if devices can access
 /// one another's; otherwise as allocate_on_device). Collective. Not cleared. Law: in a collective
-/// of this group all ranks pass the same range of it. Use it for memory that lives as long as the
-/// group: it is freed when the group ends, even if it is released earlier. Errors, on all ranks:
-/// bad_input (counts differ, too many bytes), refused (no memory); timeout.
+/// of this group all ranks pass the same range of it. The collective is NativeSchedule's
+/// all_reduce, reduce, reduce_scatter, all_gather of equal parts or broadcast; others send, and are
+/// refused. Use it for memory that lives as long as the group: it is freed when the group ends,
+/// even if it is released earlier. Errors, on all ranks: bad_input (counts differ, too many bytes),
+/// refused (no memory); timeout.
 template <element T, enqueues Transport>
 [[nodiscard]] DeviceMemory<T> allocate_windows(Group<Transport>& group, std::size_t count) {
     detail::check_member(group);

@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -32,24 +34,23 @@ public:
     /// refused.
     static NcclCommunicator begin(int ranks, const ncclUniqueId& id, int rank) {
         NcclCommunicator made;
-        ncclConfig_t config = configuration(false);
+        ncclConfig_t config = configuration();
         made.begins(ncclCommInitRankConfig(made.place(), ranks, id, rank, &config), "ncclCommInitRankConfig");
         return made;
     }
     /// Begins a communicator of the ranks of `from` that pass the same colour (NCCL_SPLIT_NOCOLOR:
-    /// none), in the order of their keys. `share`: it uses the resources of `from`, which must
-    /// outlive it. Collective. Errors: refused.
-    static NcclCommunicator split(ncclComm_t from, int colour, int key, bool share) {
+    /// none), in the order of their keys. Collective. Errors: refused.
+    static NcclCommunicator split(ncclComm_t from, int colour, int key) {
         NcclCommunicator made;
-        ncclConfig_t config = configuration(share);
+        ncclConfig_t config = configuration();
         made.from_ = from;
         made.begins(ncclCommSplit(from, colour, key, made.place(), &config), "ncclCommSplit");
         return made;
     }
     /// Begins a split of this communicator, which must be ready, and is busy afterwards.
-    NcclCommunicator split(int colour, int key, bool share) {
+    NcclCommunicator split(int colour, int key) {
         busy_ = true;
-        return split(get(), colour, key, share);
+        return split(get(), colour, key);
     }
     NcclCommunicator(NcclCommunicator&& other) noexcept { swap(other); }
     NcclCommunicator& operator=(NcclCommunicator&& other) noexcept {
@@ -117,8 +118,8 @@ public:
         return true;
 #endif
     }
-    /// True if the address is in memory that was registered. NCCL must not send or receive it: a
-    /// message between such memory and other memory hangs, and the peer's is unknown.
+    /// True if the address is in memory that all ranks were to register. NCCL must not send or
+    /// receive it: a message between such memory and other memory hangs, and the peer's is unknown.
     [[nodiscard]] bool in_window(const void* address) const {
         const auto at = reinterpret_cast<std::uintptr_t>(address);
         return kept_ != nullptr && std::any_of(kept_->windows.begin(), kept_->windows.end(), [&](const auto& one) {
@@ -151,6 +152,11 @@ public:
         if (look() != State::ready) return false;
         static_cast<void>(ncclCommDestroy(std::exchange(kept_->handle, nullptr)));
         return true;
+    }
+
+    /// Called if the device may still access memory that was registered: it is never freed.
+    void leak_memory() {
+        if (kept_ != nullptr) keep_for_ever(kept_);
     }
 
     /// Aborts these communicators, in this order; last those that a split had not finished, since
@@ -230,10 +236,9 @@ private:
         return &kept_->handle;
     }
 
-    static ncclConfig_t configuration(bool share) {
+    static ncclConfig_t configuration() {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
-        config.splitShare = share ? 1 : 0;
         return config;
     }
 

@@ -62,8 +62,7 @@ public:
             NcclCommunicator& parent = of(opening_.parent);
             if (!is_quiet() || !ready(parent)) return false; // NCCL must have no other work meanwhile
             const CudaDeviceGuard here(ordinal_);
-            const bool share = opening_.parent == world_group;
-            NcclCommunicator made = parent.split(opening_.colour, opening_.key, share);
+            NcclCommunicator made = parent.split(opening_.colour, opening_.key);
             communicators_.push_back({opening_.id, std::move(made)});
             opening_.begun = true;
         }
@@ -255,7 +254,9 @@ public:
         slots_.clear();
         events_.clear();
         awaited_.clear();
-        if (calm_) pool_.free_all(); // else it may still access them: leak them
+        if (calm_) return pool_.free_all();
+        for (auto* const all : {&communicators_, &closing_}) // the device may still access memory: leak it
+            for (Member& one : *all) one.communicator.leak_memory();
     }
 
 private:

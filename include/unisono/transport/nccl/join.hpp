@@ -154,7 +154,7 @@ inline Nccl Nccl::adopt(ncclComm_t communicator, cudaStream_t stream, std::chron
     check_nccl(ncclCommCuDevice(communicator, &ordinal), "ncclCommCuDevice");
     const nanoseconds until = deadline_after(steady_now(), timeout);
     const CudaDeviceGuard here(ordinal);
-    NcclCommunicator own = NcclCommunicator::split(communicator, 0, rank, false);
+    NcclCommunicator own = NcclCommunicator::split(communicator, 0, rank);
     const auto device = std::make_shared<NcclDevice>(ordinal, CudaStream(stream));
     try {
         NcclExchange exchange(own, stream, until);
