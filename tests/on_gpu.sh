@@ -28,12 +28,7 @@ for word in "$@"; do
     esac
 done
 [ ${#rooms[@]} -gt 0 ] || rooms=(thrust cuda nccl device trainer digits)
-if [ $build_only = yes ]; then
-    need_nvcc sm_90
-else
-    need_gpu
-    need_nvcc native
-fi
+need_nvcc $build_only
 need_nccl
 
 # The sources of a room that make sense on a GPU.

@@ -18,10 +18,13 @@ need_gpu() {
     exit 2
 }
 
-# need_nvcc TARGET: adds the target to `nvcc_flags`, sm_90 or native.
+# need_nvcc BUILD_ONLY: adds a target to `nvcc_flags`: sm_90 if BUILD_ONLY is "yes", else this
+# machine's GPUs, of which there must be one.
 need_nvcc() {
+    local target=native
+    if [ "$1" = yes ]; then target=sm_90; else need_gpu; fi
     [ -x "$nvcc" ] || { echo "$0: no $nvcc; CUDA_HOME names the toolkit" >&2; exit 2; }
-    nvcc_flags+=("-arch=$1")
+    nvcc_flags+=("-arch=$target")
 }
 
 # need_nccl: sets `nccl_include`, for a compiler, and `nccl_library`, for nvcc as a linker.

@@ -17,12 +17,7 @@ for word in "$@"; do
     *) echo "usage: bash $0 [--build] [--quick]; found '$word'" >&2; exit 2 ;;
     esac
 done
-if [ $build_only = yes ]; then
-    need_nvcc sm_90
-else
-    need_gpu
-    need_nvcc native
-fi
+need_nvcc $build_only
 need_nccl
 
 build=build/gpu

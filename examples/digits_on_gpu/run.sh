@@ -11,10 +11,10 @@ cd "$(dirname "$0")/../.."
 
 mode=${1:-}
 case $mode in
---build) shift; need_nvcc sm_90 ;;
---sanitize) shift; need_gpu >&2; need_nvcc native ;;
+--build) shift; need_nvcc yes ;;
+--sanitize) shift; need_nvcc no >&2 ;;
 --*) echo "usage: bash $0 [--build | --sanitize] [RANKS [EPOCHS]]; found '$mode'" >&2; exit 2 ;;
-*) need_gpu >&2; need_nvcc native ;;
+*) need_nvcc no >&2 ;;
 esac
 need_nccl
 build=build/digits_on_gpu

@@ -29,15 +29,11 @@ inline Crossed crossed_the_bus() { return {}; }
 
 template <class T>
 std::vector<std::remove_const_t<T>> read_device(un::DeviceSpan<T> from) {
-    std::vector<std::remove_const_t<T>> made(from.size());
-    un::detail::check_cuda(cudaMemcpy(made.data(), from.data(), from.size_bytes(), cudaMemcpyDeviceToHost),
-                           "cudaMemcpy");
-    return made;
+    return download(from);
 }
 template <class T>
 void write_device(un::DeviceSpan<T> to, const std::vector<T>& values) {
-    un::detail::check_cuda(cudaMemcpy(to.data(), values.data(), to.size_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
-    has_arrived();
+    copy_to_device(to, values);
 }
 
 /// The host's memory need not live longer than the call: pageable memory is copied at once.

@@ -305,8 +305,7 @@ BOOST_AUTO_TEST_CASE(memory_that_all_ranks_register_together) {
                 const auto some = un::allocate_windows<int>(half, 10);
                 static_cast<void>(un::allocate_windows<int>(half, 0)); // released immediately
                 const std::vector<float> ones(1000, 1.0f);
-                un::detail::check_cuda(cudaMemcpy(all.data(), ones.data(), 4000, cudaMemcpyHostToDevice), "cudaMemcpy");
-                test::has_arrived();
+                test::copy_to_device(all.span(), ones);
                 un::all_reduce(world, all.span().subspan(100, 500));
                 const auto now = download(all.span());
                 const auto sum = static_cast<float>(world.size());

@@ -21,6 +21,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace test {
@@ -55,9 +56,11 @@ struct EverythingByDevice {
     Variable said{"UNISONO_NCCL_STAGED_BYTES", "1"};
 };
 
-/// A copy from memory that is not pinned may return before the device has the bytes, and no other
-/// stream waits for it.
-inline void has_arrived() {
+/// Returns when the device has the bytes. A copy from memory that is not pinned may return earlier,
+/// and no other stream waits for it.
+template <class T>
+void copy_to_device(un::DeviceSpan<T> to, const std::vector<T>& values) {
+    un::detail::check_cuda(cudaMemcpy(to.data(), values.data(), to.size_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
 #ifdef UNISONO_TEST_ON_GPU
     un::detail::check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
 #endif
@@ -67,14 +70,12 @@ inline void has_arrived() {
 template <class T, class World>
 un::DeviceMemory<T> upload(World& group, const std::vector<T>& values) {
     un::DeviceMemory<T> made = un::allocate_on_device<T>(group, values.size());
-    un::detail::check_cuda(cudaMemcpy(made.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
-                           "cudaMemcpy");
-    has_arrived();
+    copy_to_device(made.span(), values);
     return made;
 }
 template <class T>
-std::vector<T> download(un::DeviceSpan<T> values) {
-    std::vector<T> made(values.size());
+std::vector<std::remove_const_t<T>> download(un::DeviceSpan<T> values) {
+    std::vector<std::remove_const_t<T>> made(values.size());
     un::detail::check_cuda(cudaMemcpy(made.data(), values.data(), values.size_bytes(), cudaMemcpyDeviceToHost),
                            "cudaMemcpy");
     return made;

@@ -89,14 +89,6 @@ void compare_bits(const thrust::device_vector<T>& found, const std::vector<T>& w
     std::exit(1);
 }
 
-/// Accumulates with a thread for each element.
-using Accumulating =
-    un::detail::OnArrays<un::detail::AddWeighted<float, float>, std::index_sequence<0, 1>, float, const float>;
-struct OneByOne : Accumulating {
-    OneByOne(float* y, const float* x) : Accumulating({0.3f}, y, x) {}
-    [[nodiscard]] bool packed() const { return false; }
-};
-
 /// Temporary memory that Thrust's reductions use again, instead of cudaMalloc and cudaFree.
 struct Scratch {
     using value_type = char;
