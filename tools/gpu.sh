@@ -31,7 +31,9 @@ need_nvcc() {
 need_nccl() {
     local folder header library
     local folders=("${NCCL_HOME:-}")
-    [ -n "${NCCL_HOME:-}" ] || folders=("$cuda" /usr "$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2> /dev/null)")
+    if [ -z "${NCCL_HOME:-}" ]; then
+        folders=("$cuda" /usr "$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2> /dev/null || true)")
+    fi
     for folder in "${folders[@]}"; do
         [ -n "$folder" ] && header=$folder/include/nccl.h && [ -e "$header" ] || continue
         for library in "$folder"/{lib,lib64,lib/x86_64-linux-gnu,lib/aarch64-linux-gnu}/libnccl.so.2; do
