@@ -5,11 +5,12 @@
 #include <unisono/simulate.hpp>
 #include <unisono/transport/in_process.hpp>
 
+#include "support/heap.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
 #include <cstddef>
-#include <malloc.h>
 
 namespace {
 
@@ -22,12 +23,12 @@ template <class World>
 std::size_t growth(World& world, std::size_t groups) {
     std::size_t before = 0;
     for (std::size_t i = 0; i < warm + groups; ++i) {
-        if (i == warm) before = ::mallinfo2().uordblks;
+        if (i == warm) before = test::heap_bytes();
         auto part = world.split(0, world.rank());
         un::barrier(part);
     }
     un::barrier(world);
-    const std::size_t after = ::mallinfo2().uordblks; // 0 with a sanitizer's malloc
+    const std::size_t after = test::heap_bytes();
     return after - std::min(before, after);
 }
 

@@ -12,8 +12,8 @@ extern "C" std::size_t __sanitizer_get_current_allocated_bytes();
 
 namespace test {
 
-/// Bytes of the heap that are in use. Sanitizers have heaps of their own, which mallinfo2 does not
-/// see.
+/// Bytes of the heap that are in use. A sanitizer has a heap of its own. There mallinfo2 sees
+/// nothing, and two threads whose calls of it are the first use of glibc's heap crash in it.
 inline std::size_t heap_bytes() {
 #if defined(UNISONO_TEST_SANITIZED)
     return __sanitizer_get_current_allocated_bytes();
