@@ -8,7 +8,8 @@ header includes all that those before it include, is one translation unit in whi
 precompiled base, if the chain's first header includes all of the base. Reads headers, one a line, relative to the folder; prints a
 chain a line: the number of its base, counted from 1 (the first that fits; 0: none), and its headers, with spaces between.
 
-An include that depends on #if counts as something that a header brings, and not as something that it includes by itself.
+Conditions that ask for the library's mode have the values of a header-only program. An include that depends on another #if counts as
+something that a header brings, and not as something that it includes by itself.
 """
 import argparse
 import re
@@ -16,18 +17,36 @@ import sys
 from pathlib import Path
 
 INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
-CONDITION = re.compile(r"\s*#\s*(if|endif)")
+CONDITION = re.compile(r"\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b(.*)")
+HEADER_ONLY = re.compile(r"UNISONO_DEFINES(_PART\(\w+\))?")  # true in a header-only program
+
+
+def value_of(condition):
+    """True or False if the library's mode decides it, otherwise None."""
+    if HEADER_ONLY.fullmatch(condition):
+        return True
+    if condition == "defined(UNISONO_COMPILED)" or re.match(r"!UNISONO_DEFINES( &&|$)", condition):
+        return False
+    return None
 
 
 def includes_of(text):
-    """(all includes, those that stand under no condition)"""
-    everything, certain, depth = [], [], 0
+    """(includes that may be seen, those that are seen in any case)"""
+    everything, certain, open_conditions = [], [], []
     for line in text.splitlines():
         if match := CONDITION.match(line):
-            depth += 1 if match[1] == "if" else -1
-        elif match := INCLUDE.match(line):
+            word, condition = match[1], match[2].split("//")[0].strip()
+            if word == "endif":
+                open_conditions.pop()
+            elif word == "else":
+                open_conditions[-1] = None if open_conditions[-1] is None else not open_conditions[-1]
+            elif word == "elif":
+                open_conditions[-1] = None
+            else:
+                open_conditions.append(value_of(condition) if word == "if" else None)
+        elif (match := INCLUDE.match(line)) and False not in open_conditions:
             everything.append(match[1])
-            if depth == 0:
+            if None not in open_conditions:
                 certain.append(match[1])
     return everything, certain
 

@@ -36,6 +36,15 @@ class SelfTest(unittest.TestCase):
         self.assertEqual(self.chains_of({"a": ["#ifdef X", "#include <vector>", "#else", "#endif"], "b": ['#include "a"']}),
                          [["a"], ["b"]])
 
+    def test_conditions_on_the_mode_have_the_values_of_a_header_only_program(self):
+        self.assertEqual(self.chains_of({"a": [], "b": ["#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK) // a remark", '#include "a"', "#endif"]}),
+                         [["a", "b"]])
+        self.assertEqual(self.chains_of({"a": [], "b": ["#if UNISONO_DEFINES", '#include "a"', "#else", "#include <vector>", "#endif"],
+                                         "c": ['#include "b"', "#if defined(X)", "#if UNISONO_DEFINES", "#include <list>", "#endif", "#endif"],
+                                         "d": ['#include "c"']}), [["a", "b", "c"], ["d"]])
+        self.assertEqual(self.chains_of({"a": [], "b": ["#if !UNISONO_DEFINES && defined(X)", "#include <vector>", "#else", '#include "a"', "#endif"]}),
+                         [["a", "b"]])
+
     def test_a_base_is_included_by_the_first(self):
         closures = self.closures({"e": ["#include <string>"], "a": ['#include "e"', "#include <span>"], "b": ["#include <span>"]})
         bases = [["span", "e"], ["span"]]
