@@ -96,10 +96,10 @@ consteval int position_of() {
     return found;
 }
 
-/// The policy at that index, or a default one.
-template <class Wanted, bool Given>
-Wanted take([[maybe_unused]] void* const* all, [[maybe_unused]] int at) {
-    if constexpr (Given) return std::move(*static_cast<Wanted*>(all[at]));
+/// The given policy at that index, or a default one if it is below 0.
+template <class Wanted, int Index>
+Wanted take([[maybe_unused]] void* const* given) {
+    if constexpr (Index >= 0) return std::move(*static_cast<Wanted*>(given[Index]));
     else return {};
 }
 

@@ -120,7 +120,7 @@ struct TrainerPolicies {
         else return false;
     }();
 
-    explicit TrainerPolicies(Given&... given) : TrainerPolicies(Places{std::addressof(given)..., nullptr}) {}
+    explicit TrainerPolicies(Given&... given) : TrainerPolicies(Places{std::addressof(given)..., nullptr}.data()) {}
 
     [[nodiscard]] std::vector<PolicyFacts> facts() const {
         std::vector<PolicyFacts> all;
@@ -156,18 +156,18 @@ private:
     using Places = std::array<void*, sizeof...(Given) + 1>;
 
     template <class Wanted>
-    static Wanted of(const Places& given) {
-        constexpr int at = position_of<Wanted, Given...>();
-        return take<Wanted, (at >= 0)>(given.data(), at);
-    }
+    static constexpr int index = position_of<Wanted, Given...>();
 
-    explicit TrainerPolicies(const Places& given)
-        : sampler(of<Sampler>(given)), accumulation(of<Accumulation>(given)), compression(of<Compression>(given)),
-          reducer(of<Reducer>(given)), guard(of<Guard>(given)), clipping(of<Clipping>(given)),
-          scaling(of<Scaling>(given)), update(of<Update>(given)), sharding(of<Sharding>(given)),
-          optimizer(of<Optimizer>(given)), learning_rate(of<LearningRate>(given)), weighing_policy(of<Weighing>(given)),
-          observer(of<Observer>(given)), summation(of<Summation>(given)), hosting(of<Hosting>(given)),
-          trace(of<Tracing>(given)), buckets(of<Buckets>(given)) {}
+    explicit TrainerPolicies(void* const* given)
+        : sampler(take<Sampler, index<Sampler>>(given)), accumulation(take<Accumulation, index<Accumulation>>(given)),
+          compression(take<Compression, index<Compression>>(given)), reducer(take<Reducer, index<Reducer>>(given)),
+          guard(take<Guard, index<Guard>>(given)), clipping(take<Clipping, index<Clipping>>(given)),
+          scaling(take<Scaling, index<Scaling>>(given)), update(take<Update, index<Update>>(given)),
+          sharding(take<Sharding, index<Sharding>>(given)), optimizer(take<Optimizer, index<Optimizer>>(given)),
+          learning_rate(take<LearningRate, index<LearningRate>>(given)),
+          weighing_policy(take<Weighing, index<Weighing>>(given)), observer(take<Observer, index<Observer>>(given)),
+          summation(take<Summation, index<Summation>>(given)), hosting(take<Hosting, index<Hosting>>(given)),
+          trace(take<Tracing, index<Tracing>>(given)), buckets(take<Buckets, index<Buckets>>(given)) {}
 };
 
 } // namespace detail

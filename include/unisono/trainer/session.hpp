@@ -6,6 +6,7 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/math.hpp"
+#include "unisono/core/owner.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/model/wrapped_model.hpp"
 #include "unisono/observe/trace.hpp"
@@ -20,7 +21,6 @@
 #include "unisono/trainer/sharding_costs.hpp"
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -141,12 +141,12 @@ public:
                     policies_.sharding.costs = measure_sharding(world, model, context, policies_.buckets);
                 context.sharding = policies_.sharding;
             }
-            exchange_ = std::make_unique<Exchanges>(world, model, context, policies_.buckets);
+            exchange_.take(new Exchanges(world, model, context, policies_.buckets));
             agree_on_shapes(world, model, exchange_->flat());
             if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->initialise(model);
             else broadcast_parameters(world, exchange_->flat(), exchange_->place());
             broadcast_buffers(world, model);
-            run_.reset(new Run(policies_.update.start(*exchange_)));
+            run_.take(new Run(policies_.update.start(*exchange_)));
             age_copy(model);
         });
     }
@@ -351,8 +351,8 @@ private:
     Model* model_;
     Policies policies_;
     [[no_unique_address]] Tracer<Policies::Tracing::traces> tracer_;
-    std::unique_ptr<Exchanges> exchange_;
-    std::unique_ptr<Run> run_; ///< the run of the update policy
+    Owner<Exchanges> exchange_;
+    Owner<Run> run_; ///< the run of the update policy
     int repeated_ = 0;
 };
 

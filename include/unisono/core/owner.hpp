@@ -1,0 +1,31 @@
+#pragma once
+
+/// \file
+/// An owner of one object, for members whose types differ from program to program.
+
+#include "unisono/core/config.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// As a std::unique_ptr that is neither moved nor released. That one is some forty functions for
+/// each type, a tenth of what a Trainer makes a compiler instantiate.
+template <class T>
+class Owner {
+public:
+    Owner() = default;
+    Owner(const Owner&) = delete;
+    Owner& operator=(const Owner&) = delete;
+    ~Owner() { delete object_; }
+
+    /// Takes an object that `new` has made. Call it once.
+    void take(T* object) { object_ = object; }
+    [[nodiscard]] T& operator*() const { return *object_; }
+    [[nodiscard]] T* operator->() const { return object_; }
+
+private:
+    T* object_ = nullptr;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
