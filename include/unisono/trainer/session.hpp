@@ -120,39 +120,11 @@ public:
 
     Session(World& world, Model& model, Policies policies)
         : world_(&world), model_(&model), policies_(std::move(policies)) {
-        telling_all(world, "Trainer", [&] {
-            const WritesCopy shows(model);
-            if (world.size() < 1) refuse_input("Trainer: this rank is in no group");
-            policies_.optimizer.check();
-            tracer_.begin(policies_.trace);
-            policies_.learning_rate.check();
-            policies_.clipping.check();
-            policies_.compression.check();
-            policies_.scaling.check();
-            if constexpr (requires { policies_.update.check(); }) policies_.update.check();
-            const std::vector<PolicyFacts> facts = policies_.facts();
-            agree_on_policies(world, Part<const PolicyFacts>(facts.data(), facts.size()));
-            const auto sharding = sharding_of(policies_.update, policies_.sharding, world.size());
-            Context context{policies_.reducer,   policies_.compression,     sharding,
-                            policies_.guard,     policies_.clipping,        policies_.scaling,
-                            policies_.optimizer, policies_.weighing_policy, policies_.summation};
-            if constexpr (measured_sharding<typename Policies::Sharding>) {
-                if (!policies_.sharding.costs.measured())
-                    policies_.sharding.costs = measure_sharding(world, model, context, policies_.buckets);
-                context.sharding = policies_.sharding;
-            }
-            exchange_.take(new Exchanges(world, model, context, policies_.buckets));
-            agree_on_shapes(world, model, exchange_->flat());
-            if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->initialise(model);
-            else broadcast_parameters(world, exchange_->flat(), exchange_->place());
-            broadcast_buffers(world, model);
-            run_.take(new Run(policies_.update.start(*exchange_)));
-            age_copy(model);
-        });
+        telling_all(world, "Trainer", [&] { set_up(world, model); });
     }
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
-    ~Session() { age_copy(*model_); }
+    [[gnu::cold]] ~Session() { age_copy(*model_); }
 
     [[nodiscard]] World& world() const { return *world_; }
     [[nodiscard]] Model& model() const { return *model_; }
@@ -279,6 +251,36 @@ public:
     }
 
 private:
+    [[gnu::cold]] void set_up(World& world, Model& model) {
+        const WritesCopy shows(model);
+        if (world.size() < 1) refuse_input("Trainer: this rank is in no group");
+        policies_.optimizer.check();
+        tracer_.begin(policies_.trace);
+        policies_.learning_rate.check();
+        policies_.clipping.check();
+        policies_.compression.check();
+        policies_.scaling.check();
+        if constexpr (requires { policies_.update.check(); }) policies_.update.check();
+        const std::vector<PolicyFacts> facts = policies_.facts();
+        agree_on_policies(world, Part<const PolicyFacts>(facts.data(), facts.size()));
+        const auto sharding = sharding_of(policies_.update, policies_.sharding, world.size());
+        Context context{policies_.reducer,   policies_.compression,     sharding,
+                        policies_.guard,     policies_.clipping,        policies_.scaling,
+                        policies_.optimizer, policies_.weighing_policy, policies_.summation};
+        if constexpr (measured_sharding<typename Policies::Sharding>) {
+            if (!policies_.sharding.costs.measured())
+                policies_.sharding.costs = measure_sharding(world, model, context, policies_.buckets);
+            context.sharding = policies_.sharding;
+        }
+        exchange_.take(new Exchanges(world, model, context, policies_.buckets));
+        agree_on_shapes(world, model, exchange_->flat());
+        if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->initialise(model);
+        else broadcast_parameters(world, exchange_->flat(), exchange_->place());
+        broadcast_buffers(world, model);
+        run_.take(new Run(policies_.update.start(*exchange_)));
+        age_copy(model);
+    }
+
     [[gnu::always_inline]] inline UpdateReport report_of(Verdict verdict, bool alone, double loss_scale,
                                                          std::int64_t epoch) const {
         const UpdateSums& sums = exchange_->sums();

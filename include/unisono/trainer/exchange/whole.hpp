@@ -115,7 +115,7 @@ protected:
     using Base::alone_, Base::place_, Base::policies_, Base::run_, Base::world_;
 
     template <class Model>
-    WholeStore(World& world, Model& model, const Context& policies, const Buckets& buckets)
+    [[gnu::cold]] WholeStore(World& world, Model& model, const Context& policies, const Buckets& buckets)
         : Base(world, model, policies), flat_(model, buckets), gradient_(world, flat_, place_, policies_.summation),
           kind_(gradient_kind_of<Model>), publication_(world, flat_, place_),
           wire_(start_wire<T>(place_, policies_.compression, world, flat_.buckets(),
@@ -132,7 +132,7 @@ protected:
         if constexpr (may_touch_peers)
             if (world.size() > 1 && extents_.all_cut()) peers_.agree(publication_.from_model());
     }
-    ~WholeStore() = default;
+    [[gnu::cold]] ~WholeStore() = default;
 
     void begin_update() {
         next_bucket_ = 0;
