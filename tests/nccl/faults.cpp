@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(an_old_library) {
 BOOST_AUTO_TEST_CASE(which_device_each_rank_has) { // of ranks with the devices that they may see
     using un::detail::NcclCard;
     const auto card = [](std::uint64_t host, std::vector<std::string> devices, int wanted = -1) {
-        return NcclCard{.host = host, .devices = std::move(devices), .wanted = wanted, .loaded = 22809};
+        return NcclCard{{.host = host, .devices = std::move(devices), .wanted = wanted}, 22809};
     };
     const auto places = [](const std::vector<NcclCard>& cards) { return un::detail::place_ranks(cards); };
     using Places = std::vector<int>;
