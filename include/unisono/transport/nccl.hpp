@@ -149,7 +149,7 @@ public:
     [[nodiscard]] std::uint32_t begin_program(std::uint64_t group) { return device_->begin_program(group); }
     [[nodiscard]] detail::StreamProgram& program(std::uint32_t number) { return device_->program(number); }
     void submit(std::uint32_t number) { device_->submit(number); }
-    [[nodiscard]] bool program_done(std::uint32_t number) { return device_->program_done(number); }
+    [[nodiscard]] bool program_done(std::uint32_t number) const { return device_->program_done(number); }
     void release_program(std::uint32_t number) { device_->release_program(number); }
 
     [[nodiscard]] bool follow_program(std::uint32_t number, void* stream) {

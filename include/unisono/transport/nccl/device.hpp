@@ -94,19 +94,16 @@ public:
     void submit(std::uint32_t number) {
         slots_[number]->phase = Phase::waits;
         waiting_.push_back(number);
-        pump();
+        enqueue_waiting();
     }
-    [[nodiscard]] bool program_done(std::uint32_t number) {
-        Slot& slot = *slots_[number];
-        if (slot.phase == Phase::done) return true;
-        if (slot.phase != Phase::enqueued || failed()) return false;
-        if (!has_passed(slot.event.get())) return false;
-        slot.phase = Phase::done;
-        --enqueued_;
-        return true;
-    }
+    /// As far as `pump` has seen.
+    [[nodiscard]] bool program_done(std::uint32_t number) const { return slots_[number]->phase == Phase::done; }
     void release_program(std::uint32_t number) {
-        if (slots_[number]->phase == Phase::enqueued) --enqueued_;
+        for (std::size_t i = 0; i < running_.size() && slots_[number]->phase == Phase::enqueued; ++i) {
+            if (running_[i] != number) continue;
+            running_.erase(i);
+            break;
+        }
         free_.push_back(number);
     }
 
@@ -114,7 +111,7 @@ public:
     /// yet.
     [[nodiscard]] bool follow_program(std::uint32_t number, cudaStream_t stream) {
         Slot& slot = *slots_[number];
-        if (slot.phase == Phase::waits) pump();
+        if (slot.phase == Phase::waits) enqueue_waiting();
         if (slot.phase != Phase::enqueued && slot.phase != Phase::done) return false;
         return follow(stream, slot.event.get());
     }
@@ -142,20 +139,14 @@ public:
     [[nodiscard]] bool is_capturing() const { return graphs_.capturing(); }
 
     /// True if no submitted program is in flight.
-    [[nodiscard]] bool is_quiet() const { return waiting_.empty() && enqueued_ == 0; }
+    [[nodiscard]] bool is_quiet() const { return waiting_.empty() && running_.empty(); }
 
-    /// Enqueues what it can, and checks for errors and for groups that end.
+    /// Enqueues what it can, looks which programs are done, and checks for errors and for groups
+    /// that end.
     void pump() {
+        enqueue_waiting();
         if (failed() || communicators_.empty()) return;
-        if (!waiting_.empty()) {
-            try {
-                const CudaDeviceGuard here(ordinal());
-                while (!waiting_.empty() && enqueue_some(*slots_[waiting_.front()])) {
-                }
-            } catch (const std::exception& thrown) { // by a kernel
-                note({.code = ErrorCode::aborted, .message = thrown.what()});
-            }
-        }
+        look_at_running();
         if (is_quiet() && closing_.empty()) return;
         if (const nanoseconds now = steady_now(); now >= next_look_) {
             next_look_ = now + look_every;
@@ -202,7 +193,7 @@ public:
         for (Member& one : closing_) all.push_back(&one.communicator);
         for (std::size_t i = communicators_.size(); i-- != 0;) all.push_back(&communicators_[i].communicator);
         calm_ = NcclCommunicator::abort(all, within);
-        while (calm_ && enqueued_ != 0 && cudaStreamQuery(stream_.get()) == cudaErrorNotReady) {
+        while (calm_ && !running_.empty() && cudaStreamQuery(stream_.get()) == cudaErrorNotReady) {
             if (steady_now() >= until) calm_ = false;
             else std::this_thread::yield();
         }
@@ -273,9 +264,36 @@ private:
         return state == NcclCommunicator::State::ready;
     }
 
+    void enqueue_waiting() {
+        if (failed() || communicators_.empty() || waiting_.empty()) return;
+        try {
+            const CudaDeviceGuard here(ordinal());
+            while (!waiting_.empty() && enqueue_some(waiting_.front())) {
+            }
+        } catch (const std::exception& thrown) { // by a kernel
+            note({.code = ErrorCode::aborted, .message = thrown.what()});
+        }
+    }
+
+    /// Programs end in the order of the stream: the first one that is not done answers for those
+    /// behind it, and the last one, once it is done, for all.
+    void look_at_running() {
+        const auto is_done = [&](std::uint32_t number) { return has_passed(slots_[number]->event.get()); };
+        if (running_.empty() || !is_done(running_.front())) return;
+        if (running_.size() > 1 && is_done(running_.back())) {
+            for (const std::uint32_t number : running_) slots_[number]->phase = Phase::done;
+            return running_.clear();
+        }
+        do {
+            slots_[running_.front()]->phase = Phase::done;
+            running_.erase(0);
+        } while (running_.size() > 1 && is_done(running_.front())); // the last one is not
+    }
+
     /// Enqueues one communication, or one call of the stream only; false if it has to wait, or
     /// failed.
-    bool enqueue_some(Slot& slot) {
+    bool enqueue_some(std::uint32_t number) {
+        Slot& slot = *slots_[number];
         NcclCommunicator& communicator = of(slot.program.group);
         if (!ready(communicator)) return false;
         weighted_.drop(communicator.get());
@@ -292,7 +310,7 @@ private:
                 return true;
             }
             slot.phase = Phase::enqueued;
-            ++enqueued_;
+            running_.push_back(number);
             return true;
         }
         std::size_t end = slot.cursor;
@@ -321,7 +339,6 @@ private:
     bool settle(nanoseconds until) {
         while (!is_quiet()) {
             pump();
-            for (std::uint32_t number = 0; number < slots_.size(); ++number) static_cast<void>(program_done(number));
             if (failed() || steady_now() >= until) return is_quiet();
             std::this_thread::yield();
         }
@@ -345,7 +362,7 @@ private:
     std::vector<std::unique_ptr<Slot>> slots_;
     List<std::uint32_t> free_;
     List<std::uint32_t> waiting_; ///< submitted programs, in order
-    std::uint32_t enqueued_ = 0;  ///< programs on the stream that are not known to be done
+    List<std::uint32_t> running_; ///< programs on the stream that are not known to be done, in order
     WeightedSumOperation weighted_;
     CudaGraphs graphs_;
     bool aborted_ = false;
