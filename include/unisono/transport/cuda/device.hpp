@@ -99,6 +99,7 @@ protected:
         if (expect(record(now, other), "cudaEventRecord")) static_cast<void>(follow(stream, event(now)));
         give_event(now);
     }
+
     void free_blocks() { pool_.free_all(); }
     void free_events() {
         events_.clear();

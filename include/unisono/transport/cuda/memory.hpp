@@ -91,7 +91,7 @@ public:
         }
         const CudaDeviceGuard here(device_);
         all_.push_back({.bytes = size}); // first: whatever it gets is freed
-        DeviceBlock& made = all_[all_.size() - 1];
+        DeviceBlock& made = all_.back();
         if (on_device) made.device = new_on_device(size);
         if (pinned) made.pinned = new_pinned(size);
         return made;

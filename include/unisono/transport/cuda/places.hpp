@@ -8,6 +8,7 @@
 #include "unisono/launch/wire.hpp"
 #include "unisono/transport/cuda/api.hpp"
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -48,7 +49,7 @@ inline CudaCard cuda_card(std::uint64_t host, int wanted) {
     return card;
 }
 
-inline void write(WireWriter& out, const CudaCard& card) {
+inline void write_card(WireWriter& out, const CudaCard& card) {
     out.u64(card.host);
     out.text(card.problem);
     out.u32(static_cast<std::uint32_t>(card.devices.size()));
@@ -56,7 +57,7 @@ inline void write(WireWriter& out, const CudaCard& card) {
     out.u32(static_cast<std::uint32_t>(card.wanted));
 }
 /// False if the bytes are none.
-inline bool read(WireReader& in, CudaCard& card) {
+inline bool read_card(WireReader& in, CudaCard& card) {
     card.host = in.u64();
     card.problem = in.text();
     const std::uint32_t devices = in.u32();
@@ -64,16 +65,16 @@ inline bool read(WireReader& in, CudaCard& card) {
     card.wanted = static_cast<std::int32_t>(in.u32());
     return in.good();
 }
-template <class Card>
+template <std::derived_from<CudaCard> Card>
 Blob blob_of(const Card& card) {
     WireWriter out;
-    write(out, card);
+    write_card(out, card);
     return out.take();
 }
-template <class Card>
+template <std::derived_from<CudaCard> Card>
 bool read(const Blob& blob, Card& card) {
     WireReader in(blob);
-    return read(in, card);
+    return read_card(in, card);
 }
 
 [[noreturn, gnu::cold]] inline void refuse_places(std::size_t rank, const std::string& why) {
@@ -86,7 +87,7 @@ bool read(const Blob& blob, Card& card) {
 }
 
 /// Gathers every rank's card on all ranks.
-template <class Card, control_plane Control>
+template <std::derived_from<CudaCard> Card, control_plane Control>
 std::vector<Card> gather_cards(Control& control, const Card& mine, nanoseconds deadline) {
     const Blob blob = blob_of(mine);
     const std::vector<Blob> blobs = control.all_gather(std::span<const std::byte>(blob), deadline);

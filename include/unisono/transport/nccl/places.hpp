@@ -44,16 +44,16 @@ inline NcclCard card_of_process(std::uint64_t host, const NcclOptions& options, 
     return card;
 }
 
-inline void write(WireWriter& out, const NcclCard& card) {
-    write(out, static_cast<const CudaCard&>(card));
+inline void write_card(WireWriter& out, const NcclCard& card) {
+    write_card(out, static_cast<const CudaCard&>(card));
     out.u32(static_cast<std::uint32_t>(card.loaded));
     out.u32(card.shares ? 1 : 0);
     out.u64(card.staged_bytes);
     out.u32(card.check_every);
     out.text(std::string_view(card.id.internal, sizeof card.id.internal));
 }
-inline bool read(WireReader& in, NcclCard& card) {
-    static_cast<void>(read(in, static_cast<CudaCard&>(card)));
+inline bool read_card(WireReader& in, NcclCard& card) {
+    static_cast<void>(read_card(in, static_cast<CudaCard&>(card)));
     card.loaded = static_cast<std::int32_t>(in.u32());
     card.shares = in.u32() != 0;
     card.staged_bytes = in.u64();
