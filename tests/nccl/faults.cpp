@@ -313,7 +313,9 @@ BOOST_AUTO_TEST_CASE(an_asynchronous_error_is_every_ranks_and_names_the_one) {
         const stand_in::Counts before = stand_in::counts();
         const Ends ends = on_threads(3, [](Group& world) {
             const auto data = upload(world, std::vector<float>(100, 1.0f));
-            un::all_reduce(world, data.span());
+            un::Operation sum = un::start_all_reduce(world, data.span());
+            std::this_thread::sleep_for(20ms); // rank 1's stream has nothing to do, and ends
+            sum.wait();
         });
         ends.expect_all(failure == ncclRemoteError ? un::ErrorCode::peer_lost : un::ErrorCode::aborted,
                         {"rank 1, device 1", ncclGetErrorString(failure)});

@@ -141,17 +141,16 @@ public:
     /// True if no submitted program is in flight.
     [[nodiscard]] bool is_quiet() const { return waiting_.empty() && running_.empty(); }
 
-    /// Enqueues what it can, looks which programs are done, and checks for errors and for groups
-    /// that end.
+    /// Enqueues what it can, checks for errors and for groups that end, and then looks which
+    /// programs are done: an error may end their events early.
     void pump() {
         enqueue_waiting();
-        if (failed() || communicators_.empty()) return;
-        look_at_running();
-        if (is_quiet() && closing_.empty()) return;
+        if (failed() || communicators_.empty() || (is_quiet() && closing_.empty())) return;
         if (const nanoseconds now = steady_now(); now >= next_look_) {
             next_look_ = now + look_every;
             look_around();
         }
+        if (!failed()) look_at_running();
     }
 
     // --- memory ----------------------------------------------------------------------------------
