@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// What a rank has on its device, whatever moves its bytes (copies.hpp, nccl/device.hpp), and the
-/// part of its transport that follows from it.
+/// The base of a rank's resources on its device (copies.hpp, nccl/device.hpp), and of its
+/// transport, whatever moves the bytes.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
@@ -66,7 +66,7 @@ protected:
         return false;
     }
 
-    /// An event that nobody else uses. Errors: refused.
+    /// An event, until `give_event`. Errors: refused.
     [[nodiscard]] std::uint32_t take_event() {
         if (free_events_.empty()) {
             const CudaDeviceGuard here(ordinal_);
