@@ -397,6 +397,20 @@ BOOST_AUTO_TEST_CASE(what_cuda_refuses_ends_the_world) {
         const Scene scene({.copies = false});
         expect_all(told(2, sum), {"device ", "cudaMemcpyAsync"});
     }
+    test::run( // a stream that CUDA refuses is the caller's error alone
+        1,
+        [&](Group& world) {
+            {
+                const Scene scene({.records = false});
+                BOOST_CHECK_EXCEPTION(un::after(world, cudaStream_t{}), un::error, [](const un::error& failed) {
+                    return failed.code() == un::ErrorCode::refused &&
+                           test::mentions(failed.what(), {"cudaEventRecord"});
+                });
+                BOOST_TEST(cudaGetLastError() == cudaSuccess);
+            }
+            sum(world);
+        },
+        test::limit);
     {
         const Scene scene({.devices = 0});
         BOOST_CHECK_EXCEPTION(un::run<test::Transport>(2, [](Group&) { BOOST_ERROR("a world without a device"); }),

@@ -187,12 +187,20 @@ BOOST_AUTO_TEST_CASE(a_replay_that_fails_or_does_not_end) {
     };
     {
         const Scene scene({.launches = false});
+        std::atomic<bool> left = false;
         expect_all(told(2,
                         [&](Group& world) {
                             const auto data = upload(world, std::vector<float>(100, 1.0f));
-                            un::capture(world, [&] { un::all_reduce(world, data.span()); }).replay();
+                            auto update = un::capture(world, [&] { un::all_reduce(world, data.span()); });
+                            try {
+                                update.replay();
+                            } catch (const un::error&) {
+                                if (cudaGetLastError() != cudaSuccess) left = true;
+                                throw;
+                            }
                         }),
                    {"cudaErrorLaunchFailure"});
+        BOOST_TEST(!left, "a later call of the program's would report the error");
     }
     const auto words = told(
         2,
@@ -284,6 +292,89 @@ BOOST_AUTO_TEST_CASE(streams_of_the_programs_own_meet_collectives_without_the_ho
         },
         test::limit);
 }
+
+/// An operation is done without the later ones: rank 1 starts its second one when it hears that
+/// rank 0 is done with the first.
+BOOST_AUTO_TEST_CASE(no_operation_waits_for_a_later_one) {
+    if (test::at_most(2) < 2) return;
+    const Clean clean;
+#ifndef UNISONO_TEST_ON_GPU
+    const Scene scene({.questions = 0}); // both are enqueued before anybody waits
+#endif
+    test::Findings findings;
+    test::run(
+        2,
+        [&](Group& world) {
+            const auto a = upload(world, std::vector<float>(100, 1.0f)),
+                       b = upload(world, std::vector<float>(100, 1.0f));
+            un::all_reduce(world, a.span()); // what is loaded by the first call is loaded
+            std::vector<int> news(1);
+            un::Operation first = un::start_all_reduce(world, a.span());
+            un::Operation second;
+            if (world.rank() == 0) second = un::start_all_reduce(world, b.span());
+            first.wait();
+            if (world.rank() == 0) un::send(world, news, 1);
+            else un::receive(world, news, 0);
+            if (world.rank() == 1) second = un::start_all_reduce(world, b.span());
+            second.wait();
+            findings.expect(download(a.span())[99] == 4.0f && download(b.span())[99] == 2.0f, "sums");
+        },
+        test::limit);
+}
+
+#ifndef UNISONO_TEST_ON_GPU
+/// The end of each operation is an event. One question to the first of them tells that none is
+/// done, and one more that all are.
+BOOST_AUTO_TEST_CASE(operations_in_a_row_ask_the_device_once) {
+    const Clean clean;
+    const Scene scene({.questions = 0});
+    test::run(
+        1,
+        [&](Group& world) {
+            const auto data = upload(world, std::vector<float>(100, 1.0f));
+            std::atomic<bool> open = false;
+            test::launch_on_host(world.endpoint().stream(), [&] {
+                for (int i = 0; i < 6000 && !open; ++i) std::this_thread::sleep_for(10ms);
+            });
+            const stand_in::Counts before = stand_in::counts();
+            std::vector<un::Operation> row;
+            for (int i = 0; i < 16; ++i) row.push_back(un::start_all_reduce(world, data.span()));
+            BOOST_TEST(stand_in::counts().records - before.records == 16);
+            BOOST_TEST(stand_in::counts().queries == before.queries);
+            for (int i = 0; i < 10; ++i) BOOST_TEST(!row[3].poll());
+            BOOST_TEST(stand_in::counts().queries - before.queries == 10);
+            open = true;
+            un::detail::check_cuda(cudaStreamSynchronize(world.endpoint().stream()), "cudaStreamSynchronize");
+            BOOST_TEST(row[15].poll());
+            for (un::Operation& one : row) one.wait();
+            BOOST_TEST(stand_in::counts().queries - before.queries == 12);
+        },
+        test::limit);
+}
+
+/// While the last one cannot end, the earlier ones do.
+BOOST_AUTO_TEST_CASE(operations_in_a_row_end_one_by_one) {
+    const Clean clean;
+    const Scene scene({.questions = 0});
+    test::run(
+        1,
+        [&](Group& world) {
+            const auto data = upload(world, std::vector<float>(100, 1.0f));
+            std::atomic<bool> open = false;
+            std::vector<un::Operation> row;
+            for (int i = 0; i < 4; ++i) row.push_back(un::start_all_reduce(world, data.span()));
+            test::launch_on_host(world.endpoint().stream(), [&] {
+                for (int i = 0; i < 6000 && !open; ++i) std::this_thread::sleep_for(10ms);
+            });
+            un::Operation last = un::start_all_reduce(world, data.span());
+            for (std::size_t i = row.size(); i-- != 0;) row[i].wait();
+            for (int i = 0; i < 10; ++i) BOOST_TEST(!last.poll());
+            open = true;
+            last.wait();
+        },
+        test::limit);
+}
+#endif
 
 BOOST_AUTO_TEST_CASE(memory_that_all_ranks_register_together) {
     for (const bool has_windows : {true, false}) {

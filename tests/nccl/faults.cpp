@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(an_old_library) {
 BOOST_AUTO_TEST_CASE(which_device_each_rank_has) { // of ranks with the devices that they may see
     using un::detail::NcclCard;
     const auto card = [](std::uint64_t host, std::vector<std::string> devices, int wanted = -1) {
-        return NcclCard{.host = host, .devices = std::move(devices), .wanted = wanted, .loaded = 22809};
+        return NcclCard{{.host = host, .devices = std::move(devices), .wanted = wanted}, 22809};
     };
     const auto places = [](const std::vector<NcclCard>& cards) { return un::detail::place_ranks(cards); };
     using Places = std::vector<int>;
@@ -313,7 +313,9 @@ BOOST_AUTO_TEST_CASE(an_asynchronous_error_is_every_ranks_and_names_the_one) {
         const stand_in::Counts before = stand_in::counts();
         const Ends ends = on_threads(3, [](Group& world) {
             const auto data = upload(world, std::vector<float>(100, 1.0f));
-            un::all_reduce(world, data.span());
+            un::Operation sum = un::start_all_reduce(world, data.span());
+            std::this_thread::sleep_for(20ms); // rank 1's stream has nothing to do, and ends
+            sum.wait();
         });
         ends.expect_all(failure == ncclRemoteError ? un::ErrorCode::peer_lost : un::ErrorCode::aborted,
                         {"rank 1, device 1", ncclGetErrorString(failure)});

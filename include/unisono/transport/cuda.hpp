@@ -17,10 +17,8 @@
 #include "unisono/transport/cuda/direct.hpp"
 #include "unisono/transport/cuda/options.hpp"
 #include "unisono/transport/cuda/places.hpp"
-#include "unisono/transport/patience.hpp"
 #include "unisono/transport/transport.hpp"
 
-#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -39,10 +37,12 @@ UNISONO_NAMESPACE_BEGIN
 /// Errors: refused if there is no device, or not the requested one; afterwards those of the
 /// network, and aborted for a CUDA error in a copy, which ends the world.
 template <transport Network>
-class Cuda : public Network {
+class Cuda : public detail::WithDevice<Network, detail::CudaCopies> {
+    using Base = detail::WithDevice<Network, detail::CudaCopies>;
+    using Base::device_;
+
 public:
     static constexpr std::string_view name = "cuda";
-    static constexpr bool streams = true;      ///< see transport/stream_call.hpp
     static constexpr bool through_host = true; ///< see group/bounced_lanes.hpp
     using Options = CudaOptions<Network>;
 
@@ -61,10 +61,8 @@ public:
     Cuda& operator=(Cuda&&) = delete;
     ~Cuda() = default;
 
-    /// The device, as this process numbers them.
-    [[nodiscard]] int device() const { return copies_->ordinal(); }
     /// A collective begins after the work that a program has enqueued on this stream before it.
-    [[nodiscard]] cudaStream_t stream() const { return copies_->stream(); }
+    [[nodiscard]] cudaStream_t stream() const { return device_->stream(); }
     /// The size of the chunks into which device data are cut, unless the schedule's family gives
     /// one.
     [[nodiscard]] std::size_t piece_bytes() const { return piece_bytes_; }
@@ -77,17 +75,12 @@ public:
         } else {
             Network::progress(sink);
         }
-        if (copies_->failure().code != ErrorCode::none && this->first_fault() == nullptr) [[unlikely]]
-            report_failure();
-    }
-    /// A finished copy wakes no rank: copies are polled.
-    void idle(std::uint32_t attempt, nanoseconds until) {
-        if (copies_->is_quiet()) Network::idle(attempt, until);
-        else detail::idle_on_host(patience_, attempt, until);
+        if (device_->failed() && this->first_fault() == nullptr) [[unlikely]]
+            abort(this->fault_of_device());
     }
     void abort(const Fault& fault) {
         Network::abort(fault);
-        static_cast<void>(copies_->settle(abort_within));
+        static_cast<void>(device_->settle(Base::abort_within));
     }
 
     // --- memory ----------------------------------------------------------------------------------
@@ -95,12 +88,12 @@ public:
     /// The network's memory, if it allocates, else pinned host memory. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
         if constexpr (allocates<Network>) return Network::allocate(bytes);
-        else return detail::allocate_pinned(device(), copies_->pinned(), bytes);
+        else return detail::allocate_pinned(this->device(), device_->pinned(), bytes);
     }
     /// Memory of the device. If transfers are direct, it is registered with the network once.
     /// Freeing it waits for all work of the device. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
-        auto memory = copies_->kept().allocate(device(), bytes);
+        auto memory = device_->kept().allocate(this->device(), bytes);
         if (!goes_directly() || bytes < direct_from) return memory;
         struct Kept {
             std::shared_ptr<std::byte> memory;
@@ -114,35 +107,18 @@ public:
         return {kept, kept->memory.get()};
     }
 
-    // --- the program's own streams: used by a trainer on the device ---
-
-    /// Waits, without a limit, for all work that `theirs` has got so far and for all that this work
-    /// depends on.
-    void settle(cudaStream_t theirs) noexcept { static_cast<void>(cudaStreamSynchronize(theirs)); }
-    /// Copies on `theirs`, after its earlier work, and waits as `settle` does. Errors: refused.
-    void copy_to_host(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
-        detail::copy_and_wait(device(), to, from, bytes, cudaMemcpyDeviceToHost, theirs);
-    }
-    void copy_to_device(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
-        detail::copy_and_wait(device(), to, from, bytes, cudaMemcpyHostToDevice, theirs);
-    }
-    void wait_for(void* other) {
-        if (other != stream()) copies_->wait_for(static_cast<cudaStream_t>(other));
-    }
-
     // --- copies: see group/bounced_lanes.hpp -----------------------------------------------------
 
-    [[nodiscard]] detail::PinnedBlock take_block(std::size_t bytes) { return copies_->take_block(bytes); }
-    void give_block(const detail::PinnedBlock& block) { copies_->give_block(block); }
-    void fetch(std::byte* to, const std::byte* from, std::size_t bytes) { copies_->fetch(to, from, bytes); }
-    void put(std::byte* to, const std::byte* from, std::size_t bytes) { copies_->put(to, from, bytes); }
-    [[nodiscard]] std::uint32_t mark(bool outward) { return copies_->mark(outward); }
-    [[nodiscard]] bool passed(std::uint32_t mark) { return copies_->passed(mark); }
-    void order_puts() { copies_->order_puts(); }
-    void follow_puts(void* other) { copies_->follow_puts(static_cast<cudaStream_t>(other)); }
-    [[nodiscard]] auto take_awaited() { return copies_->take_awaited(); }
-    [[nodiscard]] bool reached(detail::CudaCopies::Awaited& awaited) { return copies_->reached(awaited); }
-    void note(const Fault& fault) { copies_->note(fault); }
+    [[nodiscard]] detail::DeviceBlock take_block(std::size_t bytes) { return device_->take_block(bytes, false, true); }
+    void fetch(std::byte* to, const std::byte* from, std::size_t bytes) { device_->fetch(to, from, bytes); }
+    void put(std::byte* to, const std::byte* from, std::size_t bytes) { device_->put(to, from, bytes); }
+    [[nodiscard]] std::uint32_t mark(bool outward) { return device_->mark(outward); }
+    [[nodiscard]] bool passed(std::uint32_t mark) { return device_->passed(mark); }
+    void order_puts() { device_->order_puts(); }
+    void follow_puts(void* other) { device_->follow_puts(static_cast<cudaStream_t>(other)); }
+    [[nodiscard]] auto take_awaited() { return device_->take_awaited(); }
+    [[nodiscard]] bool reached(detail::CudaCopies::Awaited& awaited) { return device_->reached(awaited); }
+    void note(const Fault& fault) { device_->note(fault); }
 
     // --- direct transfers from and to the device: see group/bounced_lanes.hpp ---
 
@@ -161,20 +137,20 @@ public:
         if constexpr (detail::reaches_device_memory<Network>) return Network::reach_device_memory(data, bytes);
         else return nullptr;
     }
-    void move(std::byte* to, const std::byte* from, std::size_t bytes) { copies_->move(to, from, bytes); }
-    void see_arrivals() { copies_->see_arrivals(); }
+    void move(std::byte* to, const std::byte* from, std::size_t bytes) { device_->move(to, from, bytes); }
+    void see_arrivals() { device_->see_arrivals(); }
 
     // --- for a network's own collectives on device memory: see group/whole_runs.hpp ---
 
     /// A share of memory from `allocate_on_device`; null for other memory.
     [[nodiscard]] std::shared_ptr<std::byte> share_on_device(const std::byte* data, std::size_t bytes) const {
-        return copies_->kept().share_of(data, bytes);
+        return device_->kept().share_of(data, bytes);
     }
     /// Memory that has no other user while a share of it is held. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> room_on_device(std::size_t bytes) {
-        return copies_->kept().room(device(), bytes);
+        return device_->kept().room(this->device(), bytes);
     }
-    [[nodiscard]] detail::CudaDeviceGuard on_its_device() const { return detail::CudaDeviceGuard(device()); }
+    [[nodiscard]] detail::CudaDeviceGuard on_its_device() const { return detail::CudaDeviceGuard(this->device()); }
 
     /// The world of processes that share this control plane, which then belongs to the world.
     /// Collective. Errors, the same on all ranks: refused, as above; those of the network's `join`.
@@ -183,17 +159,16 @@ public:
     [[nodiscard]] static Cuda join(Control control, nanoseconds deadline, const Options& options);
 
 private:
-    static constexpr std::chrono::nanoseconds abort_within = std::chrono::seconds(5);
-
     template <class World>
     Cuda(const std::shared_ptr<World>& shared, int rank, const Options& options, int place)
         : Cuda(begin(place), detail::WithDeviceMemory(options, place).options.begin(shared, rank), options) {}
-    Cuda(std::unique_ptr<detail::CudaCopies> copies, Network&& network, const Options& options)
-        : Network(std::move(network)), piece_bytes_(options.with(Environment::of_process()).piece_bytes),
-          patience_(this->size() > detail::available_cores()), copies_(std::move(copies)) {
+    Cuda(std::shared_ptr<detail::CudaCopies> copies, Network&& network, const Options& options)
+        : Base(std::move(network), std::move(copies), // as if all ranks were on this host
+               [](const Network& all) { return all.size() > detail::available_cores(); }),
+          piece_bytes_(options.with(Environment::of_process()).piece_bytes) {
         const DeviceTransfers wanted = options.with(Environment::of_process()).transfers;
         if constexpr (detail::told_of_devices<Network>) {
-            if (wanted != DeviceTransfers::staged) this->move_device_memory(detail::wish_without_probe(device()));
+            if (wanted != DeviceTransfers::staged) this->move_device_memory(detail::wish_without_probe(this->device()));
         } else {
             if (wanted == DeviceTransfers::direct && this->size() != 1 && !goes_directly()) refuse_transfers();
         }
@@ -204,9 +179,9 @@ private:
         return detail::place_of(std::vector<detail::CudaCard>(static_cast<std::size_t>(rank) + 1, card),
                                 static_cast<std::size_t>(rank));
     }
-    static std::unique_ptr<detail::CudaCopies> begin(int device) {
+    static std::shared_ptr<detail::CudaCopies> begin(int device) {
         const detail::CudaDeviceGuard here(device);
-        return std::make_unique<detail::CudaCopies>(device);
+        return std::make_shared<detail::CudaCopies>(device);
     }
 
     [[noreturn, gnu::cold]] void refuse_transfers() const {
@@ -220,9 +195,9 @@ private:
 
     /// The ranks agree on whether the network gets their device memory, so they also learn of a
     /// rank without a device.
-    static std::unique_ptr<detail::CudaCopies> begin_with(Network& network, int device, const Options& options) {
+    static std::shared_ptr<detail::CudaCopies> begin_with(Network& network, int device, const Options& options) {
         if constexpr (detail::told_of_devices<Network>) {
-            std::unique_ptr<detail::CudaCopies> made;
+            std::shared_ptr<detail::CudaCopies> made;
             DeviceTransfers wish = DeviceTransfers::automatic;
             std::string problem;
             try {
@@ -238,16 +213,7 @@ private:
         }
     }
 
-    [[gnu::cold]] void report_failure() {
-        Fault fault = copies_->failure();
-        fault.rank = this->rank();
-        fault.message = concat({"rank ", fault.rank, ", device ", device(), ": ", fault.message});
-        abort(fault);
-    }
-
     std::size_t piece_bytes_;
-    detail::Patience patience_; ///< as if all ranks were on this host
-    std::unique_ptr<detail::CudaCopies> copies_;
 };
 
 UNISONO_NAMESPACE_END

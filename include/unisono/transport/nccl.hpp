@@ -19,7 +19,6 @@
 #include "unisono/transport/nccl/device.hpp"
 #include "unisono/transport/nccl/options.hpp"
 #include "unisono/transport/nccl/places.hpp"
-#include "unisono/transport/patience.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -66,12 +65,11 @@ inline bool devices_are_shared(const Environment& environment) {
 /// Errors: refused, within a second, if there are too few devices, NCCL is older than its headers,
 /// or ranks differ in its version or in their options. Afterwards those of Hosts<Tcp>, and NCCL's:
 /// peer_lost if it reports that another rank is the cause, else aborted.
-class Nccl : public Hosts<Tcp> {
-    using Base = Hosts<Tcp>;
+class Nccl : public detail::WithDevice<Hosts<Tcp>, detail::NcclDevice> {
+    using Base = detail::WithDevice<Hosts<Tcp>, detail::NcclDevice>;
 
 public:
     static constexpr std::string_view name = "nccl";
-    static constexpr bool streams = true; ///< see transport/stream_call.hpp
     using Options = NcclOptions;
     using World = detail::NcclWorld;
 
@@ -82,8 +80,9 @@ public:
         : Nccl(shared, rank, options.with(Environment::of_process()), Threads{}) {}
     /// A rank that exchanges messages already, and whose device and communicator are ready.
     Nccl(Hosts<Tcp> messages, std::shared_ptr<detail::NcclDevice> device, const NcclOptions& all)
-        : Hosts(std::move(messages)), device_(std::move(device)), staged_bytes_(all.staged_bytes),
-          check_every_(all.check_every) {}
+        : Base(std::move(messages), std::move(device),
+               [](const Hosts<Tcp>& hosts) { return hosts.network().shared_world()->more_ranks_than_cores(); }),
+          staged_bytes_(all.staged_bytes), check_every_(all.check_every) {}
     Nccl(Nccl&&) noexcept = default;
     Nccl& operator=(Nccl&&) = delete;
     ~Nccl() {
@@ -93,8 +92,6 @@ public:
         else device_->close(close_within);
     }
 
-    /// The device, as this process numbers them.
-    [[nodiscard]] int device() const { return device_->ordinal(); }
     /// The stream to which everything is enqueued. A collective begins after the work that the
     /// program enqueued there before it. Work that the program enqueues there after it has waited
     /// for the collective runs after the collective.
@@ -112,13 +109,8 @@ public:
     void progress(Sink& sink) {
         Base::progress(sink);
         device_->pump();
-        if (!device_->failure().empty() && first_fault() == nullptr) [[unlikely]]
+        if (device_->failed() && first_fault() == nullptr) [[unlikely]]
             report_failure();
-    }
-    /// Work on the device wakes no thread: it is polled.
-    void idle(std::uint32_t attempt, nanoseconds until) {
-        if (device_->is_quiet()) Base::idle(attempt, until);
-        else detail::idle_on_host(patience_, attempt, until);
     }
     void abort(const Fault& fault) {
         Base::abort(fault);
@@ -129,19 +121,19 @@ public:
 
     [[nodiscard]] std::string describe(int peer) const {
         const std::string where = Base::describe(peer);
-        const std::string& why = device_->failure();
+        const std::string& why = device_->failure().message;
         return why.empty() || why == "aborted" ? where : concat({where, "; here NCCL says: ", why});
     }
 
     /// Pinned host memory: collectives on it need no further copy. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
-        return detail::allocate_pinned(device_->ordinal(), device_->shared_pinned(), bytes);
+        return detail::allocate_pinned(device(), device_->pinned(), bytes);
     }
     /// Memory of the device, from ncclMemAlloc. It is not cleared. It is not registered with a
     /// communicator either: NCCL hangs if a rank's memory is and its peer's is not. Freeing it
     /// waits for all work of the device. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
-        const detail::CudaDeviceGuard here(device_->ordinal());
+        const detail::CudaDeviceGuard here(device());
         void* made = nullptr;
         detail::check_nccl(ncclMemAlloc(&made, bytes == 0 ? 1 : bytes), "ncclMemAlloc");
         return {static_cast<std::byte*>(made), [](std::byte* one) { static_cast<void>(ncclMemFree(one)); }};
@@ -152,30 +144,14 @@ public:
     [[nodiscard]] bool window_is_open() { return device_->window_is_open(); }
     [[nodiscard]] bool has_window(std::uint64_t group) { return device_->has_window(group); }
 
-    // --- the program's own streams: used by a trainer on the device ---
-
-    /// Waits, without a limit, for all work that `theirs` has got so far and for all that this work
-    /// depends on.
-    void settle(cudaStream_t theirs) noexcept { static_cast<void>(cudaStreamSynchronize(theirs)); }
-    /// Copies on `theirs`, after its earlier work, and waits as `settle` does. Errors: refused.
-    void copy_to_host(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
-        detail::copy_and_wait(device(), to, from, bytes, cudaMemcpyDeviceToHost, theirs);
-    }
-    void copy_to_device(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
-        detail::copy_and_wait(device(), to, from, bytes, cudaMemcpyHostToDevice, theirs);
-    }
-
     // --- programs and groups: see transport/stream_call.hpp --------------------------------------
 
     [[nodiscard]] std::uint32_t begin_program(std::uint64_t group) { return device_->begin_program(group); }
     [[nodiscard]] detail::StreamProgram& program(std::uint32_t number) { return device_->program(number); }
     void submit(std::uint32_t number) { device_->submit(number); }
-    [[nodiscard]] bool program_done(std::uint32_t number) { return device_->program_done(number); }
+    [[nodiscard]] bool program_done(std::uint32_t number) const { return device_->program_done(number); }
     void release_program(std::uint32_t number) { device_->release_program(number); }
 
-    void wait_for(void* other) {
-        if (other != stream()) device_->wait_for(static_cast<cudaStream_t>(other));
-    }
     [[nodiscard]] bool follow_program(std::uint32_t number, void* stream) {
         return device_->follow_program(number, static_cast<cudaStream_t>(stream));
     }
@@ -188,13 +164,11 @@ public:
     /// Buffers of this transport: on the device, and also pinned on the host if `with_pinned`.
     /// Errors: refused.
     [[nodiscard]] detail::DeviceBlock take_block(std::size_t bytes, bool with_pinned) {
-        const detail::CudaDeviceGuard here(device_->ordinal());
-        return device_->pool().take(bytes, with_pinned);
+        return device_->take_block(bytes, true, with_pinned);
     }
-    void give_block(const detail::DeviceBlock& block) { device_->pool().give(block); }
     /// True if the device copies directly from and to this memory.
     [[nodiscard]] bool is_pinned(const std::byte* data, std::size_t bytes) const {
-        return device_->pinned().holds(data, bytes);
+        return device_->pinned()->holds(data, bytes);
     }
 
     void open_group(std::uint64_t parent, std::uint64_t id, int colour, int key) {
@@ -214,7 +188,6 @@ public:
 
 private:
     struct Threads {};
-    static constexpr std::chrono::nanoseconds abort_within = std::chrono::seconds(5);
     static constexpr std::chrono::nanoseconds close_within = std::chrono::seconds(10);
     static constexpr nanoseconds begins_within = 120'000'000'000; ///< limit for threads that begin
     static constexpr nanoseconds told_within = 1'000'000'000;     ///< limit for the control plane to name a lost rank
@@ -256,9 +229,9 @@ private:
         Fault mine{
             .code = ErrorCode::none, .rank = rank, .peer = -1, .operation = "join", .sequence = 0, .message = {}};
         for (std::uint32_t attempt = 0; !device.world_is_ready(); ++attempt) {
-            if (!device.failure().empty()) {
+            if (device.failed()) {
                 mine.code = ErrorCode::refused;
-                mine.message = concat({"rank ", rank, ": ", device.failure()});
+                mine.message = concat({"rank ", rank, ": ", device.failure().message});
             } else if (steady_now() >= until) {
                 mine.code = ErrorCode::timeout;
                 mine.message = concat({"rank ", rank, " waited for NCCL's communicator of ", world.size(), " ranks"});
@@ -277,25 +250,18 @@ private:
     /// Reports an error of NCCL or CUDA. If another rank's end caused it, the control plane soon
     /// names that rank, and this function waits for that.
     void report_failure() {
-        const nanoseconds until = steady_now() + (device_->failed_remotely() ? told_within : 0);
-        int lost = -1;
-        while (first_fault() == nullptr && lost < 0 && steady_now() < until) {
-            for (int peer = 0; peer < size() && lost < 0; ++peer)
-                if (peer != rank() && has_died(peer)) lost = peer;
+        Fault fault = fault_of_device();
+        const nanoseconds until = steady_now() + (fault.code == ErrorCode::peer_lost ? told_within : 0);
+        while (first_fault() == nullptr && fault.peer < 0 && steady_now() < until) {
+            for (int peer = 0; peer < size() && fault.peer < 0; ++peer)
+                if (peer != rank() && has_died(peer)) fault.peer = peer;
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
-        abort({.code = device_->failed_remotely() ? ErrorCode::peer_lost : ErrorCode::aborted,
-               .rank = rank(),
-               .peer = lost,
-               .operation = {},
-               .sequence = 0,
-               .message = concat({"rank ", rank(), ", device ", device_->ordinal(), ": ", device_->failure()})});
+        abort(fault);
     }
 
-    std::shared_ptr<detail::NcclDevice> device_;
     std::size_t staged_bytes_ = 0;
     int check_every_ = 1;
-    detail::Patience patience_{this->world().more_ranks_than_cores()};
 };
 
 static_assert(transport<Nccl>);

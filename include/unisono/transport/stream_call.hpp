@@ -9,8 +9,8 @@
 /// - `begin_program(group)` returns a number and `program(number)` the empty list to fill;
 ///   `submit(number)` hands it over. Programs of all groups run one after the other, in the order
 ///   of submission.
-/// - `program_done(number)`: its last call has finished. `release_program(number)` returns the
-///   number, after the program is done or aborted.
+/// - `program_done(number)`: the latest `progress` has seen that its last call has finished.
+///   `release_program(number)` returns the number, after the program is done or aborted.
 /// - A call with `open` set belongs to one communication with the next one: their sends and
 ///   receives proceed at the same time.
 /// - `follow_program(number, stream)`: work that is enqueued afterwards on another stream of the

@@ -87,6 +87,9 @@ Arena& arena() {
 }
 
 thread_local int current_device = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t fails(cudaError_t code) { return last_error = code; }
 
 void work(StandInStream* stream) {
     State& all = state();
@@ -184,7 +187,7 @@ const char* cudaGetErrorString(cudaError_t code) {
            : code == cudaErrorMemoryAllocation ? "out of memory (stand-in)"
                                                : "an error (stand-in)";
 }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 
 cudaError_t cudaGetDeviceCount(int* count) {
     const Lock lock(state().mutex);
@@ -249,7 +252,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
     const Lock lock(state().mutex);
-    if (!state().behaviour.copies) return cudaErrorInvalidValue;
+    if (!state().behaviour.copies) return fails(cudaErrorInvalidValue);
     state().count_copy(bytes, kind);
     if (stream->untaken != 0) state().note("a copy was enqueued while NCCL had not taken a call before it");
     state().enqueue(stream, [=](Lock&) { std::memmove(arena().seen(to), arena().seen(from), bytes); });
@@ -304,6 +307,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     const Lock lock(state().mutex);
+    if (!state().behaviour.records) return fails(cudaErrorInvalidValue);
+    ++state().counts.records;
     if (stream->untaken != 0) state().note("an event was recorded while NCCL had not taken a call before it");
     event->capture = stream->capture;
     event->done = std::make_shared<bool>(false);
@@ -313,6 +318,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     const Lock lock(state().mutex);
+    ++state().counts.queries;
     if (asks_a_capture(event->capture)) return cudaErrorStreamCaptureUnsupported;
     return *event->done ? cudaSuccess : cudaErrorNotReady;
 }
@@ -367,7 +373,7 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t gra
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
     const Lock lock(state().mutex);
     if (graph == nullptr) return cudaErrorInvalidValue;
-    if (!state().behaviour.launches) return cudaErrorLaunchFailure;
+    if (!state().behaviour.launches) return fails(cudaErrorLaunchFailure);
     if (stream->untaken != 0) state().note("a graph was launched while NCCL had not taken a call before it");
     for (const auto& one : graph->recording->at_launch) one();
     for (const Task& one : graph->recording->tasks) state().enqueue(stream, one);

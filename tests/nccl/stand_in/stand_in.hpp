@@ -35,6 +35,7 @@ struct Behaviour {
     bool copies = true;                        ///< enqueued ones; false: an error
     bool launches = true;                      ///< of graphs; false: an error
     bool windows = true;                       ///< false: no windows, as on machines without NVLink
+    bool records = true;                       ///< of events; false: an error
 };
 /// For the time of a test.
 class Scene {
@@ -55,6 +56,7 @@ struct Counts {
     std::size_t bytes_to_host = 0, bytes_to_device = 0; ///< copied so far, by all ranks
     int copies_to_host = 0;                             ///< copied so far, by all ranks
     std::size_t bytes_within = 0;                       ///< copied from device to device so far
+    int records = 0, queries = 0;                       ///< of events so far
     friend bool operator==(const Counts&, const Counts&) = default;
 };
 Counts counts();

@@ -9,32 +9,34 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// "cudaErrorNoDevice, no CUDA-capable device is detected"
+/// "cudaErrorNoDevice, no CUDA-capable device is detected". The thread forgets the error, else a
+/// later call in another place would report it.
 inline std::string words_of(cudaError_t code) {
+    static_cast<void>(cudaGetLastError());
     return concat({cudaGetErrorName(code), ", ", cudaGetErrorString(code)});
+}
+inline std::string words_of(cudaError_t code, const char* call) {
+    return concat({"CUDA: ", call, ": ", words_of(code)});
 }
 
 inline void check_cuda(cudaError_t code, const char* call) {
-    if (code == cudaSuccess) return;
-    static_cast<void>(cudaGetLastError()); // else a later call in another place would report it
-    throw error(ErrorCode::refused, concat({"CUDA: ", call, ": ", words_of(code)}));
+    if (code != cudaSuccess) throw error(ErrorCode::refused, words_of(code, call));
 }
 
 /// The number of devices that this process sees. Errors: refused if there is none, or no driver.
 inline int visible_devices() {
     int count = 0;
     const cudaError_t code = cudaGetDeviceCount(&count);
-    if (code != cudaSuccess) {
-        static_cast<void>(cudaGetLastError());
+    if (code != cudaSuccess)
         throw error(ErrorCode::refused,
                     concat({"each rank needs a GPU, but cudaGetDeviceCount says: ", words_of(code)}));
-    }
     if (count == 0) throw error(ErrorCode::refused, "each rank needs a GPU, but this process sees none");
     return count;
 }
@@ -43,10 +45,14 @@ inline int visible_devices() {
 class CudaDeviceGuard {
 public:
     explicit CudaDeviceGuard(int device) {
+        if (device < 0) return;
         if (cudaGetDevice(&before_) != cudaSuccess) before_ = -1;
         if (before_ == device) before_ = -1;
         else check_cuda(cudaSetDevice(device), "cudaSetDevice");
     }
+    /// Only for a stream that is the current device's: the default ones.
+    CudaDeviceGuard(int device, cudaStream_t stream)
+        : CudaDeviceGuard(reinterpret_cast<std::uintptr_t>(stream) <= 2 ? device : -1) {}
     CudaDeviceGuard(const CudaDeviceGuard&) = delete;
     CudaDeviceGuard& operator=(const CudaDeviceGuard&) = delete;
     ~CudaDeviceGuard() {

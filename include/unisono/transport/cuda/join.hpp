@@ -8,9 +8,7 @@
 #include "unisono/transport/cuda.hpp"
 
 #include <cstddef>
-#include <span>
 #include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -19,14 +17,8 @@ template <control_plane Control>
 Cuda<Network> Cuda<Network>::join(Control control, nanoseconds deadline, const Options& options) {
     const auto rank = static_cast<std::size_t>(control.rank());
     const Options told = options.with(Environment::of_process()); // reports errors in the options before anything else
-    const Blob mine = detail::blob_of(detail::cuda_card(detail::host_number(), options.device));
-    const std::vector<Blob> blobs = control.all_gather(std::span<const std::byte>(mine), deadline);
-    std::vector<detail::CudaCard> cards(blobs.size());
-    for (std::size_t one = 0; one < blobs.size(); ++one) {
-        if (!detail::read(blobs[one], cards[one]))
-            detail::refuse_places(one, concat({"rank ", one, " runs another version of the library"}));
-    }
-    const int place = detail::place_of(cards, rank);
+    const detail::CudaCard mine = detail::cuda_card(detail::host_number(), options.device);
+    const int place = detail::place_of(detail::gather_cards(control, mine, deadline), rank);
     auto network = [&] {
         const detail::WithDeviceMemory wish(told, place);
         if constexpr (detail::has_options<Network>)

@@ -5,6 +5,7 @@
 /// reused.
 
 #include "unisono/core/lent_memory.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/transport/cuda/api.hpp"
 
 #include <bit>
@@ -18,7 +19,26 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A buffer on the device, on the host (pinned), or both; sizes are powers of two.
+inline void check_allocation(cudaError_t code, const char* call, std::size_t bytes) {
+    if (code != cudaSuccess) throw error(ErrorCode::refused, concat({words_of(code, call), " (", bytes, " bytes)"}));
+}
+/// Memory of the thread's current device. Errors: refused, with the size.
+inline std::byte* new_on_device(std::size_t bytes) {
+    void* made = nullptr;
+    check_allocation(cudaMalloc(&made, bytes == 0 ? 1 : bytes), "cudaMalloc", bytes);
+    return static_cast<std::byte*>(made);
+}
+/// Pinned host memory. Errors: refused, with the size.
+inline std::byte* new_pinned(std::size_t bytes) {
+    void* made = nullptr;
+    check_allocation(cudaMallocHost(&made, bytes == 0 ? 1 : bytes), "cudaMallocHost", bytes);
+    return static_cast<std::byte*>(made);
+}
+
+/// The size of a buffer that is kept: there are few sizes, so that it is found again.
+inline std::size_t kept_bytes(std::size_t bytes) { return std::bit_ceil(bytes < 4096 ? 4096 : bytes); }
+
+/// A buffer on the device, on the host (pinned), or both.
 struct DeviceBlock {
     std::byte* pinned = nullptr;
     std::byte* device = nullptr;
@@ -50,86 +70,65 @@ private:
     std::vector<std::pair<const std::byte*, std::size_t>> ranges_;
 };
 
-/// Buffers of one device. Nothing is freed before `free_all`, since freeing waits for all work of
-/// the device.
+/// Buffers of one device, kept and reused. Nothing is freed before `free_all`, since freeing waits
+/// for all work of the device.
 class DevicePool {
 public:
-    DevicePool() = default;
+    explicit DevicePool(int device) : device_(device) {}
     DevicePool(const DevicePool&) = delete;
     DevicePool& operator=(const DevicePool&) = delete;
 
-    /// A block of at least `bytes` bytes. Errors: refused, with the size.
-    DeviceBlock take(std::size_t bytes, bool with_pinned) {
+    /// A block of at least `bytes` bytes; an empty one for 0. Errors: refused, with the size.
+    [[nodiscard]] DeviceBlock take(std::size_t bytes, bool on_device, bool pinned) {
         if (bytes == 0) return {};
-        const std::size_t size = std::bit_ceil(bytes < least ? least : bytes);
-        std::vector<DeviceBlock>& kept = with_pinned ? with_ : without_;
-        for (std::size_t i = kept.size(); i-- != 0;) {
-            if (kept[i].bytes != size) continue;
-            const DeviceBlock found = kept[i];
-            kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(i));
+        const std::size_t size = kept_bytes(bytes);
+        for (std::size_t i = free_.size(); i-- != 0;) {
+            const DeviceBlock found = free_[i];
+            if (found.bytes != size || (found.device != nullptr) != on_device || (found.pinned != nullptr) != pinned)
+                continue;
+            free_.erase(i);
             return found;
         }
-        DeviceBlock made{.pinned = nullptr, .device = nullptr, .bytes = size};
-        all_.reserve(all_.size() + 1);
-        void* memory = nullptr;
-        check(cudaMalloc(&memory, size), "cudaMalloc", size);
-        made.device = static_cast<std::byte*>(memory);
-        if (with_pinned) {
-            if (const cudaError_t code = cudaMallocHost(&memory, size); code != cudaSuccess) {
-                static_cast<void>(cudaFree(made.device));
-                check(code, "cudaMallocHost", size);
-            }
-            made.pinned = static_cast<std::byte*>(memory);
-        }
-        all_.push_back(made);
+        const CudaDeviceGuard here(device_);
+        all_.push_back({.bytes = size}); // first: whatever it gets is freed
+        DeviceBlock& made = all_.back();
+        if (on_device) made.device = new_on_device(size);
+        if (pinned) made.pinned = new_pinned(size);
         return made;
     }
     void give(const DeviceBlock& block) {
-        if (block.bytes != 0) (block.pinned != nullptr ? with_ : without_).push_back(block);
+        if (block.bytes != 0) free_.push_back(block);
     }
     /// Frees all buffers. The device must no longer use them.
     void free_all() {
         for (const DeviceBlock& one : all_) {
-            static_cast<void>(cudaFree(one.device));
+            if (one.device != nullptr) static_cast<void>(cudaFree(one.device));
             if (one.pinned != nullptr) static_cast<void>(cudaFreeHost(one.pinned));
         }
         all_.clear();
-        with_.clear();
-        without_.clear();
+        free_.clear();
     }
 
 private:
-    static constexpr std::size_t least = 4096;
-
-    static void check(cudaError_t code, const char* call, std::size_t bytes) {
-        if (code == cudaSuccess) return;
-        static_cast<void>(cudaGetLastError());
-        throw error(ErrorCode::refused, concat({"CUDA: ", call, ": ", words_of(code), " (", bytes, " bytes)"}));
-    }
-
-    std::vector<DeviceBlock> all_, with_, without_;
+    int device_;
+    List<DeviceBlock> all_, free_;
 };
-
-/// Allocates pinned host memory (`Transport::allocate`). Errors: refused.
-inline std::shared_ptr<std::byte> allocate_pinned(int device, const std::shared_ptr<PinnedRanges>& ranges,
-                                                  std::size_t bytes) {
-    const CudaDeviceGuard here(device);
-    void* made = nullptr;
-    check_cuda(cudaMallocHost(&made, bytes == 0 ? 1 : bytes), "cudaMallocHost");
-    auto* const data = static_cast<std::byte*>(made);
-    ranges->add(data, bytes);
-    return {data, [ranges](std::byte* one) {
-                ranges->drop(one);
-                static_cast<void>(cudaFreeHost(one));
-            }};
-}
 
 /// Allocates memory of a device. Freeing it waits for all work of the device. Errors: refused.
 inline std::shared_ptr<std::byte> allocate_device(int device, std::size_t bytes) {
     const CudaDeviceGuard here(device);
-    void* made = nullptr;
-    check_cuda(cudaMalloc(&made, bytes == 0 ? 1 : bytes), "cudaMalloc");
-    return {static_cast<std::byte*>(made), [](std::byte* one) { static_cast<void>(cudaFree(one)); }};
+    return {new_on_device(bytes), [](std::byte* one) { static_cast<void>(cudaFree(one)); }};
+}
+/// Allocates pinned host memory. `ranges` has it as long as it exists; null: none. Errors: refused.
+inline std::shared_ptr<std::byte> allocate_pinned(int device, const std::shared_ptr<PinnedRanges>& ranges,
+                                                  std::size_t bytes) {
+    const CudaDeviceGuard here(device);
+    std::byte* const made = new_pinned(bytes);
+    if (ranges != nullptr) ranges->add(made, bytes);
+    return {made, [ranges](std::byte* one) {
+                if (ranges != nullptr) ranges->drop(one);
+                static_cast<void>(cudaFreeHost(one));
+            }};
 }
 
 /// Memory of a device for a library that cannot be made to release it: the library holds shares.
@@ -146,7 +145,7 @@ public:
     /// Memory of at least this size that has no other user. It is reused when no share of it is
     /// held. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> room(int device, std::size_t bytes) {
-        const std::size_t size = std::bit_ceil(bytes < 4096 ? 4096 : bytes);
+        const std::size_t size = kept_bytes(bytes);
         for (const Room& one : rooms_)
             if (one.bytes == size && one.memory.use_count() == 1) return one.memory;
         rooms_.push_back({allocate_device(device, size), size});

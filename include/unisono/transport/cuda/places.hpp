@@ -4,11 +4,14 @@
 /// Assigns a device to each rank: pure functions of the ranks' descriptions of their machines. So
 /// all ranks get the same result, or the same error.
 
+#include "unisono/launch/launch.hpp"
 #include "unisono/launch/wire.hpp"
 #include "unisono/transport/cuda/api.hpp"
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,25 +49,32 @@ inline CudaCard cuda_card(std::uint64_t host, int wanted) {
     return card;
 }
 
-inline Blob blob_of(const CudaCard& card) {
-    WireWriter out;
+inline void write_card(WireWriter& out, const CudaCard& card) {
     out.u64(card.host);
     out.text(card.problem);
     out.u32(static_cast<std::uint32_t>(card.devices.size()));
     for (const std::string& one : card.devices) out.text(one);
     out.u32(static_cast<std::uint32_t>(card.wanted));
-    return out.take();
 }
-
-/// Reads a card; false if the bytes are none.
-inline bool read(const Blob& blob, CudaCard& card) {
-    WireReader in(blob);
+/// False if the bytes are none.
+inline bool read_card(WireReader& in, CudaCard& card) {
     card.host = in.u64();
     card.problem = in.text();
     const std::uint32_t devices = in.u32();
     for (std::uint32_t i = 0; i < devices && in.good(); ++i) card.devices.push_back(in.text());
     card.wanted = static_cast<std::int32_t>(in.u32());
     return in.good();
+}
+template <std::derived_from<CudaCard> Card>
+Blob blob_of(const Card& card) {
+    WireWriter out;
+    write_card(out, card);
+    return out.take();
+}
+template <std::derived_from<CudaCard> Card>
+bool read(const Blob& blob, Card& card) {
+    WireReader in(blob);
+    return read_card(in, card);
 }
 
 [[noreturn, gnu::cold]] inline void refuse_places(std::size_t rank, const std::string& why) {
@@ -74,6 +84,36 @@ inline bool read(const Blob& blob, CudaCard& card) {
                       .operation = "join",
                       .sequence = 0,
                       .message = why});
+}
+
+/// Gathers every rank's card on all ranks.
+template <std::derived_from<CudaCard> Card, control_plane Control>
+std::vector<Card> gather_cards(Control& control, const Card& mine, nanoseconds deadline) {
+    const Blob blob = blob_of(mine);
+    const std::vector<Blob> blobs = control.all_gather(std::span<const std::byte>(blob), deadline);
+    std::vector<Card> cards(blobs.size());
+    for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
+        if (!read(blobs[rank], cards[rank]))
+            refuse_places(rank, concat({"rank ", rank, " runs another version of the library"}));
+    }
+    return cards;
+}
+
+inline void check_problem(const CudaCard& card, std::size_t rank) {
+    if (!card.problem.empty()) refuse_places(rank, concat({"rank ", rank, ": ", card.problem}));
+}
+inline void check_wanted(const CudaCard& card, std::size_t rank) {
+    if (card.wanted >= 0 && static_cast<std::size_t>(card.wanted) >= card.devices.size())
+        refuse_places(rank,
+                      concat({"rank ", rank, " asks for device ", card.wanted, ", but sees ", card.devices.size()}));
+}
+
+/// The number of ranks on this host among the first `ranks` ranks.
+template <class Card>
+std::size_t count_on_host(const std::vector<Card>& cards, std::uint64_t host, std::size_t ranks) {
+    std::size_t count = 0;
+    for (std::size_t rank = 0; rank < ranks; ++rank) count += cards[rank].host == host ? 1 : 0;
+    return count;
 }
 
 /// True if each rank of a host sees one device, and each a different one: some launchers arrange
@@ -97,18 +137,12 @@ bool each_sees_its_own(const std::vector<Card>& cards, std::uint64_t host) {
 /// does not see.
 inline int place_of(const std::vector<CudaCard>& cards, std::size_t rank) {
     for (std::size_t one = 0; one < cards.size(); ++one) {
-        const CudaCard& card = cards[one];
-        if (!card.problem.empty()) refuse_places(one, concat({"rank ", one, ": ", card.problem}));
-        if (card.wanted >= 0 && static_cast<std::size_t>(card.wanted) >= card.devices.size())
-            refuse_places(one,
-                          concat({"rank ", one, " asks for device ", card.wanted, ", but sees ", card.devices.size()}));
+        check_problem(cards[one], one);
+        check_wanted(cards[one], one);
     }
     const CudaCard& mine = cards[rank];
     if (mine.wanted >= 0) return mine.wanted;
-    std::size_t local = 0;
-    for (std::size_t other = 0; other < rank; ++other)
-        if (cards[other].host == mine.host) ++local;
-    return static_cast<int>(local % mine.devices.size());
+    return static_cast<int>(count_on_host(cards, mine.host, rank) % mine.devices.size());
 }
 
 } // namespace detail

@@ -31,10 +31,7 @@ public:
     }
 
     [[nodiscard]] std::shared_ptr<std::byte> pinned(std::size_t bytes) const {
-        const detail::CudaDeviceGuard here(device_);
-        void* made = nullptr;
-        detail::check_cuda(cudaMallocHost(&made, bytes == 0 ? 1 : bytes), "cudaMallocHost");
-        return {static_cast<std::byte*>(made), [](std::byte* memory) { static_cast<void>(cudaFreeHost(memory)); }};
+        return detail::allocate_pinned(device_, nullptr, bytes);
     }
     [[nodiscard]] std::shared_ptr<std::byte> on_device(std::size_t bytes) const {
         return detail::allocate_device(device_, bytes);

@@ -6,7 +6,7 @@
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/time.hpp"
-#include "unisono/transport/cuda/memory.hpp"
+#include "unisono/transport/cuda/device.hpp"
 #include "unisono/transport/nccl/calls.hpp"
 #include "unisono/transport/nccl/communicator.hpp"
 #include "unisono/transport/nccl/graph.hpp"
@@ -24,26 +24,17 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-class NcclDevice {
+class NcclDevice : public CudaDevice {
 public:
     static constexpr std::uint64_t world_group = 1; ///< the id of every world
 
     /// `stream`: one of its own, or the caller's.
-    NcclDevice(int ordinal, CudaStream stream) : ordinal_(ordinal), stream_(std::move(stream)) {}
+    NcclDevice(int ordinal, CudaStream stream) : CudaDevice(ordinal), stream_(std::move(stream)) {}
     NcclDevice(const NcclDevice&) = delete;
     NcclDevice& operator=(const NcclDevice&) = delete;
     ~NcclDevice() { close(std::chrono::nanoseconds(0)); }
 
-    [[nodiscard]] int ordinal() const { return ordinal_; }
     [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
-    [[nodiscard]] DevicePool& pool() { return pool_; }
-    [[nodiscard]] PinnedRanges& pinned() { return *pinned_; }
-    [[nodiscard]] const std::shared_ptr<PinnedRanges>& shared_pinned() const { return pinned_; }
-
-    /// The first error, in NCCL's or CUDA's text; empty: none.
-    [[nodiscard]] const std::string& failure() const { return failure_; }
-    /// True if the error is reported to come from another rank.
-    [[nodiscard]] bool failed_remotely() const { return failed_remotely_; }
 
     // --- communicators ---------------------------------------------------------------------------
 
@@ -57,11 +48,11 @@ public:
     }
     [[nodiscard]] bool group_is_open() {
         pump();
-        if (!failure_.empty()) return false;
+        if (failed()) return false;
         if (!opening_.begun) {
             NcclCommunicator& parent = of(opening_.parent);
             if (!is_quiet() || !ready(parent)) return false; // NCCL must have no other work meanwhile
-            const CudaDeviceGuard here(ordinal_);
+            const CudaDeviceGuard here(ordinal());
             NcclCommunicator made = parent.split(opening_.colour, opening_.key);
             communicators_.push_back({opening_.id, std::move(made)});
             opening_.begun = true;
@@ -85,7 +76,7 @@ public:
 
     std::uint32_t begin_program(std::uint64_t group) {
         if (free_.empty()) {
-            const CudaDeviceGuard here(ordinal_);
+            const CudaDeviceGuard here(ordinal());
             slots_.push_back(std::make_unique<Slot>());
             free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
         }
@@ -96,67 +87,43 @@ public:
         slot.program.group = group;
         slot.cursor = 0;
         slot.phase = Phase::made;
-        slot.awaits.swap(awaited_);
+        std::swap(slot.awaits, awaited_);
         return number;
     }
     [[nodiscard]] StreamProgram& program(std::uint32_t number) { return slots_[number]->program; }
     void submit(std::uint32_t number) {
         slots_[number]->phase = Phase::waits;
         waiting_.push_back(number);
-        pump();
+        enqueue_waiting();
     }
-    [[nodiscard]] bool program_done(std::uint32_t number) {
-        Slot& slot = *slots_[number];
-        if (slot.phase == Phase::done) return true;
-        if (slot.phase != Phase::enqueued || !failure_.empty()) return false;
-        const cudaError_t answer = cudaEventQuery(slot.event.get());
-        if (answer == cudaErrorNotReady) return false;
-        if (answer != cudaSuccess) {
-            fail(concat({"cudaEventQuery: ", words_of(answer)}), false);
-            return false;
-        }
-        slot.phase = Phase::done;
-        --enqueued_;
-        return true;
-    }
+    /// As far as `pump` has seen.
+    [[nodiscard]] bool program_done(std::uint32_t number) const { return slots_[number]->phase == Phase::done; }
     void release_program(std::uint32_t number) {
-        if (slots_[number]->phase == Phase::enqueued) --enqueued_;
+        for (std::size_t i = 0; i < running_.size() && slots_[number]->phase == Phase::enqueued; ++i) {
+            if (running_[i] != number) continue;
+            running_.erase(i);
+            break;
+        }
         free_.push_back(number);
     }
 
-    /// Makes later programs wait for the work on this stream. Errors: refused.
-    void wait_for(cudaStream_t stream) {
-        const CudaDeviceGuard here(ordinal_);
-        if (events_.empty()) events_.push_back(std::make_unique<CudaEvent>());
-        check_cuda(cudaEventRecord(events_.back()->get(), stream), "cudaEventRecord");
-        awaited_.push_back(std::move(events_.back()));
-        events_.pop_back();
-    }
     /// Makes later work on this stream wait for the program; false if the program is not enqueued
     /// yet.
     [[nodiscard]] bool follow_program(std::uint32_t number, cudaStream_t stream) {
         Slot& slot = *slots_[number];
-        if (slot.phase == Phase::waits) pump();
+        if (slot.phase == Phase::waits) enqueue_waiting();
         if (slot.phase != Phase::enqueued && slot.phase != Phase::done) return false;
-        const CudaDeviceGuard here(ordinal_);
-        return expect(cudaStreamWaitEvent(stream, slot.event.get(), 0), "cudaStreamWaitEvent");
+        return follow(stream, slot.event.get());
     }
-
     /// As `follow_program`, for all that was enqueued so far.
-    void follow_all(cudaStream_t stream) {
-        const CudaDeviceGuard here(ordinal_);
-        if (events_.empty()) events_.push_back(std::make_unique<CudaEvent>());
-        const cudaEvent_t now = events_.back()->get();
-        if (expect(cudaEventRecord(now, stream_.get()), "cudaEventRecord"))
-            static_cast<void>(expect(cudaStreamWaitEvent(stream, now, 0), "cudaStreamWaitEvent"));
-    }
+    void follow_all(cudaStream_t stream) { follow_all_of(stream_.get(), stream); }
 
     void begin_capture() {
-        const CudaDeviceGuard here(ordinal_);
+        const CudaDeviceGuard here(ordinal());
         graphs_.begin(stream_.get());
     }
     [[nodiscard]] std::shared_ptr<CudaGraph> end_capture() {
-        const CudaDeviceGuard here(ordinal_);
+        const CudaDeviceGuard here(ordinal());
         return graphs_.end();
     }
     /// NCCL enqueues from its own threads. They must have finished before a capture ends.
@@ -172,25 +139,18 @@ public:
     [[nodiscard]] bool is_capturing() const { return graphs_.capturing(); }
 
     /// True if no submitted program is in flight.
-    [[nodiscard]] bool is_quiet() const { return waiting_.empty() && enqueued_ == 0; }
+    [[nodiscard]] bool is_quiet() const { return waiting_.empty() && running_.empty(); }
 
-    /// Enqueues what it can, and checks for errors and for groups that end.
+    /// Enqueues what it can, checks for errors and for groups that end, and then looks which
+    /// programs are done: an error may end their events early.
     void pump() {
-        if (!failure_.empty() || communicators_.empty()) return;
-        if (!waiting_.empty()) {
-            try {
-                const CudaDeviceGuard here(ordinal_);
-                while (!waiting_.empty() && enqueue_some(*slots_[waiting_.front()])) {
-                }
-            } catch (const std::exception& thrown) { // by a kernel
-                fail(thrown.what(), false);
-            }
-        }
-        if (is_quiet() && closing_.empty()) return;
+        enqueue_waiting();
+        if (failed() || communicators_.empty() || (is_quiet() && closing_.empty())) return;
         if (const nanoseconds now = steady_now(); now >= next_look_) {
             next_look_ = now + look_every;
             look_around();
         }
+        if (!failed()) look_at_running();
     }
 
     // --- memory ----------------------------------------------------------------------------------
@@ -202,13 +162,13 @@ public:
     }
     [[nodiscard]] bool window_is_open() {
         pump();
-        if (!failure_.empty()) return false;
+        if (failed()) return false;
         NcclCommunicator& communicator = of(window_.group);
         if (window_.memory != nullptr) {
             if (!is_quiet() || !ready(communicator)) return false;
-            const CudaDeviceGuard here(ordinal_);
+            const CudaDeviceGuard here(ordinal());
             if (!communicator.begin_window(std::exchange(window_.memory, nullptr), window_.bytes)) {
-                fail(concat({"NCCL: ", communicator.why()}), communicator.code() == ncclRemoteError);
+                fail(concat({"NCCL: ", communicator.why()}), communicator);
                 return false;
             }
         }
@@ -224,7 +184,7 @@ public:
         if (aborted_) return calm_;
         aborted_ = true;
         const nanoseconds until = deadline_after(steady_now(), within);
-        if (failure_.empty()) failure_ = "aborted";
+        note({.code = ErrorCode::aborted, .message = "aborted"});
         waiting_.clear();
         drop_capture();
         graphs_.drop_all();
@@ -232,7 +192,7 @@ public:
         for (Member& one : closing_) all.push_back(&one.communicator);
         for (std::size_t i = communicators_.size(); i-- != 0;) all.push_back(&communicators_[i].communicator);
         calm_ = NcclCommunicator::abort(all, within);
-        while (calm_ && enqueued_ != 0 && cudaStreamQuery(stream_.get()) == cudaErrorNotReady) {
+        while (calm_ && !running_.empty() && cudaStreamQuery(stream_.get()) == cudaErrorNotReady) {
             if (steady_now() >= until) calm_ = false;
             else std::this_thread::yield();
         }
@@ -247,14 +207,13 @@ public:
         const nanoseconds until = deadline_after(steady_now(), within);
         for (std::size_t i = communicators_.size(); i-- > 1;) closing_.push_back(std::move(communicators_[i]));
         if (communicators_.size() > 1) communicators_.resize(1);
-        bool good = failure_.empty() && settle(until);
+        bool good = !failed() && settle(until);
         graphs_.drop_all();
         good = good && end_all(closing_, until) && end_all(communicators_, until);
         if (!good) abort(std::max<std::chrono::nanoseconds>(within, std::chrono::seconds(1)));
         slots_.clear();
-        events_.clear();
-        awaited_.clear();
-        if (calm_) return pool_.free_all();
+        free_events();
+        if (calm_) return free_blocks();
         for (auto* const all : {&communicators_, &closing_}) // the device may still access memory: leak it
             for (Member& one : *all) one.communicator.leak_memory();
     }
@@ -262,12 +221,11 @@ public:
 private:
     static constexpr nanoseconds look_every = 1'000'000;
 
-    using Events = std::vector<std::unique_ptr<CudaEvent>>;
     enum class Phase : std::uint8_t { made, waits, enqueued, done };
     struct Slot {
         StreamProgram program;
         CudaEvent event;
-        Events awaits; ///< before its first call
+        Awaited awaits; ///< before its first call
         std::size_t cursor = 0;
         Phase phase = Phase::made;
     };
@@ -296,32 +254,51 @@ private:
         return communicators_.front().communicator;
     }
 
-    void fail(const std::string& why, bool remotely) {
-        if (!failure_.empty()) return;
-        failure_ = why;
-        failed_remotely_ = remotely;
-    }
-    bool expect(cudaError_t answer, const char* call) {
-        if (answer != cudaSuccess) fail(concat({call, ": ", words_of(answer)}), false);
-        return answer == cudaSuccess;
+    void fail(const std::string& why, const NcclCommunicator& by) {
+        note({.code = by.code() == ncclRemoteError ? ErrorCode::peer_lost : ErrorCode::aborted, .message = why});
     }
     bool ready(NcclCommunicator& one) {
         const auto state = one.state();
-        if (state == NcclCommunicator::State::failed)
-            fail(concat({"NCCL: ", one.why()}), one.code() == ncclRemoteError);
+        if (state == NcclCommunicator::State::failed) fail(concat({"NCCL: ", one.why()}), one);
         return state == NcclCommunicator::State::ready;
+    }
+
+    void enqueue_waiting() {
+        if (failed() || communicators_.empty() || waiting_.empty()) return;
+        try {
+            const CudaDeviceGuard here(ordinal());
+            while (!waiting_.empty() && enqueue_some(waiting_.front())) {
+            }
+        } catch (const std::exception& thrown) { // by a kernel
+            note({.code = ErrorCode::aborted, .message = thrown.what()});
+        }
+    }
+
+    /// Programs end in the order of the stream: the first one that is not done answers for those
+    /// behind it, and the last one, once it is done, for all.
+    void look_at_running() {
+        const auto is_done = [&](std::uint32_t number) { return has_passed(slots_[number]->event.get()); };
+        if (running_.empty() || !is_done(running_.front())) return;
+        if (running_.size() > 1 && is_done(running_.back())) {
+            for (const std::uint32_t number : running_) slots_[number]->phase = Phase::done;
+            return running_.clear();
+        }
+        do {
+            slots_[running_.front()]->phase = Phase::done;
+            running_.erase(0);
+        } while (running_.size() > 1 && is_done(running_.front())); // the last one is not
     }
 
     /// Enqueues one communication, or one call of the stream only; false if it has to wait, or
     /// failed.
-    bool enqueue_some(Slot& slot) {
+    bool enqueue_some(std::uint32_t number) {
+        Slot& slot = *slots_[number];
         NcclCommunicator& communicator = of(slot.program.group);
         if (!ready(communicator)) return false;
         weighted_.drop(communicator.get());
         for (; !slot.awaits.empty(); slot.awaits.pop_back()) {
-            if (!expect(cudaStreamWaitEvent(stream_.get(), slot.awaits.back()->get(), 0), "cudaStreamWaitEvent"))
-                return false;
-            events_.push_back(std::move(slot.awaits.back()));
+            if (!follow(stream_.get(), event(slot.awaits.back()))) return false;
+            give_event(slot.awaits.back());
         }
         if (slot.cursor == slot.program.calls.size()) {
             if (!expect(cudaEventRecord(slot.event.get(), stream_.get()), "cudaEventRecord")) return false;
@@ -332,7 +309,7 @@ private:
                 return true;
             }
             slot.phase = Phase::enqueued;
-            ++enqueued_;
+            running_.push_back(number);
             return true;
         }
         std::size_t end = slot.cursor;
@@ -341,7 +318,7 @@ private:
         std::string why;
         const bool good = enqueue_calls(communicator, slot.program, slot.cursor, end, stream_.get(), weighted_, why);
         slot.cursor = end;
-        if (!good) fail(why, communicator.code() == ncclRemoteError);
+        if (!good) fail(why, communicator);
         return good;
     }
 
@@ -361,8 +338,7 @@ private:
     bool settle(nanoseconds until) {
         while (!is_quiet()) {
             pump();
-            for (std::uint32_t number = 0; number < slots_.size(); ++number) static_cast<void>(program_done(number));
-            if (!failure_.empty() || steady_now() >= until) return is_quiet();
+            if (failed() || steady_now() >= until) return is_quiet();
             std::this_thread::yield();
         }
         return true;
@@ -377,7 +353,6 @@ private:
         return true;
     }
 
-    int ordinal_;
     CudaStream stream_;
     std::vector<Member> communicators_; ///< the world's is the first
     std::vector<Member> closing_;
@@ -386,15 +361,9 @@ private:
     std::vector<std::unique_ptr<Slot>> slots_;
     List<std::uint32_t> free_;
     List<std::uint32_t> waiting_; ///< submitted programs, in order
-    std::uint32_t enqueued_ = 0;  ///< programs on the stream that are not known to be done
+    List<std::uint32_t> running_; ///< programs on the stream that are not known to be done, in order
     WeightedSumOperation weighted_;
     CudaGraphs graphs_;
-    Events events_;  ///< the free ones
-    Events awaited_; ///< events that the next program waits for
-    DevicePool pool_;
-    std::shared_ptr<PinnedRanges> pinned_ = std::make_shared<PinnedRanges>();
-    std::string failure_;
-    bool failed_remotely_ = false;
     bool aborted_ = false;
     bool closed_ = false;
     bool calm_ = true; ///< no enqueued work is running any more

@@ -11,7 +11,6 @@
 
 #include <cstring>
 #include <memory>
-#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -19,32 +18,20 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Gathers every rank's card on all ranks.
-template <control_plane Control>
-std::vector<NcclCard> gather_cards(Control& control, const NcclCard& mine, nanoseconds deadline) {
-    const Blob blob = blob_of(mine);
-    const std::vector<Blob> blobs = control.all_gather(std::span<const std::byte>(blob), deadline);
-    std::vector<NcclCard> cards(blobs.size());
-    for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
-        if (!read(blobs[rank], cards[rank]))
-            refuse_places(rank, concat({"rank ", rank, " runs another version of the library"}));
-    }
-    return cards;
-}
-
 /// Exchanges a few bytes between ranks that share only a communicator.
 class NcclExchange {
 public:
-    NcclExchange(NcclCommunicator& communicator, cudaStream_t stream, nanoseconds until)
-        : communicator_(&communicator), stream_(stream), until_(until) {}
+    /// On the thread's current device, `device`.
+    NcclExchange(NcclCommunicator& communicator, int device, cudaStream_t stream, nanoseconds until)
+        : communicator_(&communicator), device_(device), stream_(stream), until_(until) {}
 
     /// Gathers `bytes` bytes of each rank, from `mine`, into `all` in rank order. Errors: refused,
     /// timeout.
     void all_gather(const void* mine, void* all, std::size_t bytes, int ranks) {
         const std::size_t total = bytes * static_cast<std::size_t>(ranks);
-        DevicePool pool;
-        const DeviceBlock from = pool.take(bytes, true);
-        const DeviceBlock to = pool.take(total, true);
+        DevicePool pool(device_);
+        const DeviceBlock from = pool.take(bytes, true, true);
+        const DeviceBlock to = pool.take(total, true, true);
         std::memcpy(from.pinned, mine, bytes);
         check_cuda(cudaMemcpyAsync(from.device, from.pinned, bytes, cudaMemcpyHostToDevice, stream_),
                    "cudaMemcpyAsync");
@@ -79,6 +66,7 @@ private:
     }
 
     NcclCommunicator* communicator_;
+    int device_;
     cudaStream_t stream_;
     nanoseconds until_;
 };
@@ -157,14 +145,14 @@ inline Nccl Nccl::adopt(ncclComm_t communicator, cudaStream_t stream, std::chron
     NcclCommunicator own = NcclCommunicator::split(communicator, 0, rank);
     const auto device = std::make_shared<NcclDevice>(ordinal, CudaStream(stream));
     try {
-        NcclExchange exchange(own, stream, until);
+        NcclExchange exchange(own, ordinal, stream, until);
         exchange.wait_ready();
         const RendezvousPoint point = rendezvous_over(exchange, rank, ranks, all.network);
         ControlPlane control = rendezvous(identity_of(rank, ranks), point, {.timeout = timeout, .linger = timeout});
-        NcclCard mine{.host = host_number(),
-                      .loaded = loaded_nccl(),
-                      .staged_bytes = all.staged_bytes,
-                      .check_every = static_cast<std::uint32_t>(all.check_every)};
+        NcclCard mine{{.host = host_number()}};
+        mine.loaded = loaded_nccl();
+        mine.staged_bytes = all.staged_bytes;
+        mine.check_every = static_cast<std::uint32_t>(all.check_every);
         for (const NcclCard& card : gather_cards(control, mine, until)) {
             if (card.staged_bytes != mine.staged_bytes || card.check_every != mine.check_every)
                 throw error(ErrorCode::refused,

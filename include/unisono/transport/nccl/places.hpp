@@ -8,22 +8,20 @@
 #include "unisono/transport/nccl/api.hpp"
 #include "unisono/transport/nccl/options.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// A rank's message to its peers before there is a communicator.
-struct NcclCard {
-    std::uint64_t host = 0;
-    std::string problem = {};              ///< why this rank can't take part; empty: it can
-    std::vector<std::string> devices = {}; ///< those that its process sees, by PCI bus id
-    int wanted = -1;                       ///< the device that the program names; -1: by the rank's number on the host
-    int loaded = 0;                        ///< NCCL's version
-    bool shares = false;                   ///< NCCL_MULTI_RANK_GPU_ENABLE=1
+struct NcclCard : CudaCard {
+    int loaded = 0;      ///< NCCL's version
+    bool shares = false; ///< NCCL_MULTI_RANK_GPU_ENABLE=1
     std::uint64_t staged_bytes = 0;
     std::uint32_t check_every = 0;
     ncclUniqueId id = {}; ///< rank 0's is used
@@ -32,14 +30,13 @@ struct NcclCard {
 /// The card of this process; `options` are completed from the environment. Problems are recorded,
 /// not thrown, since the peers must learn of them.
 inline NcclCard card_of_process(std::uint64_t host, const NcclOptions& options, bool shares) {
-    NcclCard card{.host = host,
-                  .wanted = options.device,
-                  .shares = shares,
-                  .staged_bytes = options.staged_bytes,
-                  .check_every = static_cast<std::uint32_t>(options.check_every)};
+    NcclCard card{cuda_card(host, options.device)};
+    card.shares = shares;
+    card.staged_bytes = options.staged_bytes;
+    card.check_every = static_cast<std::uint32_t>(options.check_every);
+    if (!card.problem.empty()) return card;
     try {
         card.loaded = loaded_nccl();
-        card.devices = devices_of_process();
         check_nccl(ncclGetUniqueId(&card.id), "ncclGetUniqueId");
     } catch (const error& failed) {
         card.problem = failed.why().message;
@@ -47,29 +44,16 @@ inline NcclCard card_of_process(std::uint64_t host, const NcclOptions& options, 
     return card;
 }
 
-inline Blob blob_of(const NcclCard& card) {
-    WireWriter out;
-    out.u64(card.host);
-    out.text(card.problem);
-    out.u32(static_cast<std::uint32_t>(card.devices.size()));
-    for (const std::string& one : card.devices) out.text(one);
-    out.u32(static_cast<std::uint32_t>(card.wanted));
+inline void write_card(WireWriter& out, const NcclCard& card) {
+    write_card(out, static_cast<const CudaCard&>(card));
     out.u32(static_cast<std::uint32_t>(card.loaded));
     out.u32(card.shares ? 1 : 0);
     out.u64(card.staged_bytes);
     out.u32(card.check_every);
     out.text(std::string_view(card.id.internal, sizeof card.id.internal));
-    return out.take();
 }
-
-/// Reads a card; false if the bytes are none.
-inline bool read(const Blob& blob, NcclCard& card) {
-    WireReader in(blob);
-    card.host = in.u64();
-    card.problem = in.text();
-    const std::uint32_t devices = in.u32();
-    for (std::uint32_t i = 0; i < devices && in.good(); ++i) card.devices.push_back(in.text());
-    card.wanted = static_cast<std::int32_t>(in.u32());
+inline bool read_card(WireReader& in, NcclCard& card) {
+    static_cast<void>(read_card(in, static_cast<CudaCard&>(card)));
     card.loaded = static_cast<std::int32_t>(in.u32());
     card.shares = in.u32() != 0;
     card.staged_bytes = in.u64();
@@ -88,7 +72,7 @@ inline std::vector<int> place_ranks(const std::vector<NcclCard>& cards) {
     std::vector<int> places;
     for (std::size_t rank = 0; rank < cards.size(); ++rank) {
         const NcclCard& card = cards[rank];
-        if (!card.problem.empty()) refuse_places(rank, concat({"rank ", rank, ": ", card.problem}));
+        check_problem(card, rank);
         if (card.loaded != cards[0].loaded)
             refuse_places(rank, concat({"rank ", rank, " has loaded NCCL ", nccl_version_text(card.loaded), ", rank 0 ",
                                         nccl_version_text(cards[0].loaded)}));
@@ -98,26 +82,19 @@ inline std::vector<int> place_ranks(const std::vector<NcclCard>& cards) {
         if (card.check_every != cards[0].check_every)
             refuse_places(rank, concat({"rank ", rank, " has NcclOptions::check_every ", card.check_every, ", rank 0 ",
                                         cards[0].check_every}));
-        std::size_t local = 0;
-        std::size_t on_host = 0;
-        for (std::size_t other = 0; other < cards.size(); ++other) {
-            if (cards[other].host != card.host) continue;
-            ++on_host;
-            local += other < rank ? 1 : 0;
-        }
+        check_wanted(card, rank);
+        const std::size_t local = count_on_host(cards, card.host, rank);
         const bool shares = card.shares && card.loaded >= sharing_since;
         std::size_t place = card.wanted >= 0                      ? static_cast<std::size_t>(card.wanted)
                             : each_sees_its_own(cards, card.host) ? 0
                                                                   : local;
         if (card.wanted < 0 && shares) place %= card.devices.size();
-        if (place >= card.devices.size() && card.wanted >= 0)
-            refuse_places(rank,
-                          concat({"rank ", rank, " asks for device ", place, ", but sees ", card.devices.size()}));
         if (place >= card.devices.size()) {
             refuse_places(
                 rank,
-                concat({"rank ", rank, " is number ", local, " of ", on_host, " ranks on its host, but sees ",
-                        card.devices.size(), card.devices.size() == 1 ? " device" : " devices",
+                concat({"rank ", rank, " is number ", local, " of ", count_on_host(cards, card.host, cards.size()),
+                        " ranks on its host, but sees ", card.devices.size(),
+                        card.devices.size() == 1 ? " device" : " devices",
                         "; start at most one rank for each, or show it more of them by CUDA_VISIBLE_DEVICES; with "
                         "NCCL 2.30 or newer several ranks may share one: NCCL_MULTI_RANK_GPU_ENABLE=1 (found: NCCL ",
                         nccl_version_text(card.loaded), card.shares ? ", which ignores that variable" : "", ")"}));
