@@ -123,7 +123,7 @@ BOOST_AUTO_TEST_CASE(what_is_in_it) {
     BOOST_TEST(count(ring, "<line class=\"combine\"") == 3u * 2u + 1u);
     BOOST_TEST(count(ring, "<line class=\"send\"") == 3u * 2u + 1u);
     BOOST_TEST(count(ring, "class=\"label\"") == 12u);
-    const std::string mapped = draw<MappedAllReduce>(3);
+    const std::string mapped = draw<Mapped<un::Collective::all_reduce>>(3);
     BOOST_TEST(count(mapped, "class=\"flag\"") == 3u * 2u + 1u);
     BOOST_TEST(count(mapped, "<line class=\"wait\"") == 3u * 2u + 1u);
     BOOST_TEST(count(mapped, "<line class=\"read\"") == 3u * 2u + 1u);

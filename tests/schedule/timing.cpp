@@ -33,6 +33,13 @@ un::Prediction all_reduce(const Family& family, int world, std::uint64_t bytes, 
                    bytes, model, stand_for_all);
 }
 
+template <class... Schedules>
+struct Listing {
+    static constexpr std::string_view name = "listing";
+    using schedules = List<Schedules...>;
+    [[maybe_unused]] friend bool operator==(const Listing&, const Listing&) = default;
+};
+
 auto says(const std::string& words) {
     return [=](const un::error& e) {
         return e.code() == un::ErrorCode::bad_input && std::string(e.what()).find(words) != std::string::npos;
@@ -192,6 +199,9 @@ BOOST_AUTO_TEST_CASE(families_as_values) {
                   !offers<un::RingSchedule, un::Collective::gather>);
     static_assert(!offers<un::HalvingDoublingSchedule, un::Collective::broadcast>);
     static_assert(!offers<un::RingSchedule, un::Collective::send_receive>);
+    static_assert(un::schedule_family<Listing<RingAllReduce, TreeBroadcast>>);
+    static_assert(!un::schedule_family<Listing<RingAllReduce, TreeAllReduce>>); // two for one collective
+    static_assert(!un::schedule_family<Listing<>> && !offers<Listing<>, un::Collective::all_reduce>);
     static_assert(std::is_trivially_copyable_v<RingAllReduce> && std::is_trivially_copyable_v<TreeGather>);
     static_assert(RingAllReduce{{4, 0, 0}} == RingAllReduce{{4, 0, 0}} &&
                   !(RingAllReduce{{4, 0, 0}} == RingAllReduce{{4, 1, 0}}));

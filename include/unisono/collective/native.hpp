@@ -99,7 +99,7 @@ bool goes_by_stream(const Transport& transport, const OperationRequest& request)
 template <transport Transport, class Family>
 consteval bool reads_peers_for_all_to_all() {
     if constexpr (std::same_as<Family, NativeSchedule>) return Transport::maps_peers;
-    else return schedule::ScheduleIn<Family, Collective::all_to_all>::mapped;
+    else return requires { requires schedule::ScheduleIn<Family, Collective::all_to_all>::mapped; };
 }
 
 /// Calls `use(schedule)` with the schedule for this collective. The choice depends only on values

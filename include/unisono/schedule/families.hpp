@@ -11,6 +11,7 @@
 ///         using schedules = un::schedule::List<MyAllReduce, un::schedule::TreeBroadcast>;
 ///         friend bool operator==(const MySchedule&, const MySchedule&) = default;
 ///     };
+///     un::all_reduce(world, gradient, un::Sum{}, MySchedule{});
 ///
 /// A schedule is made of a shape alone, as `MyAllReduce{shape}`. A family whose schedules need more
 /// makes them itself: `template <class Schedule> Schedule make(const Shape&) const`
@@ -46,12 +47,20 @@ template <Collective What, class First, class... Rest>
 struct Find<What, List<First, Rest...>>
     : std::conditional_t<First::collective == What, std::type_identity<First>, Find<What, List<Rest...>>> {};
 
+/// The list of `Of<What>` for each collective that moves data, and a barrier.
+template <template <Collective> class Of, class Barrier>
+using OfAllData = List<Of<Collective::all_reduce>, Of<Collective::reduce_scatter>, Of<Collective::all_gather>,
+                       Of<Collective::broadcast>, Of<Collective::reduce>, Of<Collective::gather>,
+                       Of<Collective::scatter>, Of<Collective::all_to_all>, Barrier>;
+
+/// True for a list of schedules, at most one for each collective.
 template <class Schedules>
-inline constexpr bool one_for_each = false;
+inline constexpr bool lists_schedules = false;
 template <class... Schedules>
-inline constexpr bool one_for_each<List<Schedules...>> =
-    (std::same_as<Schedules, typename Find<Schedules::collective, List<Schedules...>>::type> && ... &&
-     (sizeof...(Schedules) != 0));
+inline constexpr bool lists_schedules<List<Schedules...>> =
+    ((sizeof...(Schedules) != 0) && ... &&
+     (collective_schedule<Schedules> &&
+      std::same_as<Schedules, typename Find<Schedules::collective, List<Schedules...>>::type>));
 
 } // namespace detail
 
@@ -61,17 +70,20 @@ using ScheduleIn = typename detail::Find<What, typename Family::schedules>::type
 
 /// True if a family has a schedule for a collective, and the schedule satisfies the concept.
 template <class Family, Collective What>
-concept offers = collective_schedule<ScheduleIn<Family, What>>;
+concept offers = !std::is_void_v<ScheduleIn<Family, What>> && collective_schedule<ScheduleIn<Family, What>>;
 
 /// The schedule of one rank for `What` in a family that offers it.
 template <Collective What, class Family>
 constexpr auto schedule_of(const Family& family, const Shape& shape) {
-    static_assert(offers<Family, What>,
-                  "found: a schedule family without this collective; required: a schedule of this collective in the "
-                  "family's list `schedules`; schedule/families.hpp shows what each family offers");
-    using Schedule = ScheduleIn<Family, What>;
-    if constexpr (requires { family.template make<Schedule>(shape); }) return family.template make<Schedule>(shape);
-    else return Schedule{shape};
+    if constexpr (offers<Family, What>) {
+        using Schedule = ScheduleIn<Family, What>;
+        if constexpr (requires { family.template make<Schedule>(shape); }) return family.template make<Schedule>(shape);
+        else return Schedule{shape};
+    } else {
+        static_assert(offers<Family, What>,
+                      "found: a schedule family without this collective; required: a schedule of this collective in "
+                      "the family's list `schedules`; schedule/families.hpp shows what each family offers");
+    }
 }
 
 /// Calls `visit(What)` for each collective that a family offers, with What as a
@@ -89,7 +101,7 @@ constexpr void for_each_collective(Visit visit) {
 template <class F>
 concept schedule_family = detail::copyable_value<F> && detail::comparable_value<F> && requires {
     { F::name } -> detail::converts_to<std::string_view>;
-    requires schedule::detail::one_for_each<typename F::schedules>;
+    requires schedule::detail::lists_schedules<typename F::schedules>;
 };
 
 /// Neighbours only, fewest bytes: for large data over messages. Chunks pipeline broadcast and
@@ -154,10 +166,7 @@ UNISONO_CERTIFY(schedule_family<ExchangeSchedule>);
 struct MappedSchedule {
     static constexpr std::string_view name = "mapped";
 
-    using schedules =
-        schedule::List<schedule::MappedAllReduce, schedule::MappedReduceScatter, schedule::MappedAllGather,
-                       schedule::MappedBroadcast, schedule::MappedReduce, schedule::MappedGather,
-                       schedule::MappedScatter, schedule::MappedAllToAll, schedule::MappedBarrier>;
+    using schedules = schedule::detail::OfAllData<schedule::Mapped, schedule::MappedBarrier>;
     friend bool operator==(const MappedSchedule&, const MappedSchedule&) = default;
 };
 UNISONO_CERTIFY(schedule_family<MappedSchedule>);
@@ -167,10 +176,7 @@ UNISONO_CERTIFY(schedule_family<MappedSchedule>);
 struct StagedSchedule {
     static constexpr std::string_view name = "staged";
 
-    using schedules =
-        schedule::List<schedule::StagedAllReduce, schedule::StagedReduceScatter, schedule::StagedAllGather,
-                       schedule::StagedBroadcast, schedule::StagedReduce, schedule::StagedGather,
-                       schedule::StagedScatter, schedule::StagedAllToAll, schedule::MappedBarrier>;
+    using schedules = schedule::detail::OfAllData<schedule::Staged, schedule::MappedBarrier>;
     friend bool operator==(const StagedSchedule&, const StagedSchedule&) = default;
 };
 UNISONO_CERTIFY(schedule_family<StagedSchedule>);
