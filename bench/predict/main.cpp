@@ -190,7 +190,9 @@ un::ClusterModel fit_all(const json& table) {
 
 template <class Family>
 un::Prediction by(const Family& family, int ranks, std::uint64_t bytes, const un::ClusterModel& model, int fold = 0) {
-    return sc::predict([&](const sc::Shape& shape) { return family.all_reduce(shape); }, ranks, bytes, model, fold);
+    return sc::predict(
+        [&](const sc::Shape& shape) { return sc::schedule_of<un::Collective::all_reduce>(family, shape); }, ranks,
+        bytes, model, fold);
 }
 
 /// A ring, within hosts or across them, is the same on each host if blocks are equal, so bytes are
@@ -209,15 +211,16 @@ un::Prediction by_name(const std::string& name, int ranks, std::uint64_t bytes, 
     if (name == "recursive_doubling") return play(recursive(false));
     // MPICH's has a block for each rank of a power of two. Otherwise it uses recursive doubling.
     if (name == "rabenseifner") return play(recursive(bytes / element_bytes >= std::bit_floor(unsigned(ranks))));
-    if (name == "ring") return play([](const sc::Shape& shape) { return un::RingSchedule{}.all_reduce(shape); });
-    if (name == "tree") return play([](const sc::Shape& shape) { return un::TreeSchedule{}.all_reduce(shape); });
+    if (name == "ring") return play([](const sc::Shape& shape) { return sc::RingAllReduce{{shape}}; });
+    if (name == "tree") return play([](const sc::Shape& shape) { return sc::TreeAllReduce{{shape}}; });
     if (name == "halving_doubling")
-        return play([](const sc::Shape& shape) { return un::HalvingDoublingSchedule{}.all_reduce(shape); });
+        return play([](const sc::Shape& shape) { return sc::HalvingDoublingAllReduce{{shape}}; });
     if (name == "two_levels")
         return play([&](const sc::Shape& shape) { return TwoLevels{shape, model.ranks_per_host}; });
     if (name == "hierarchical")
         return play([&](const sc::Shape& shape) {
-            return un::HierarchicalSchedule{.ranks_per_host = model.ranks_per_host}.all_reduce(shape);
+            const un::HierarchicalSchedule levels{.ranks_per_host = model.ranks_per_host};
+            return sc::schedule_of<un::Collective::all_reduce>(levels, shape);
         });
     if (name == "default") { // a library that chooses well
         un::Prediction best{.mean_seconds = 1e300};

@@ -34,29 +34,19 @@ using Menu = std::map<std::string, Painter>; ///< by "family collective"
 
 template <class Family, un::Collective What>
 void add(Menu& menu) {
-    if constexpr (un::schedule::offers<Family, What>) {
-        menu[std::string(Family::name) + " " + std::string(un::name_of(What))] = [](int ranks, int root) {
-            const auto make = [](const un::schedule::Shape& shape) {
-                return un::schedule::schedule_of<What>(Family{}, shape);
-            };
-            return Picture{un::schedule::draw(ranks, root, make), un::schedule::verify(ranks, root, make),
-                           make({ranks, 0, root}).cost()};
+    menu[std::string(Family::name) + " " + std::string(un::name_of(What))] = [](int ranks, int root) {
+        const auto make = [](const un::schedule::Shape& shape) {
+            return un::schedule::schedule_of<What>(Family{}, shape);
         };
-    }
+        return Picture{un::schedule::draw(ranks, root, make), un::schedule::verify(ranks, root, make),
+                       make({ranks, 0, root}).cost()};
+    };
 }
 
 template <class... Families>
 Menu make_menu() {
     Menu menu;
-    (add<Families, un::Collective::all_reduce>(menu), ...);
-    (add<Families, un::Collective::reduce_scatter>(menu), ...);
-    (add<Families, un::Collective::all_gather>(menu), ...);
-    (add<Families, un::Collective::broadcast>(menu), ...);
-    (add<Families, un::Collective::reduce>(menu), ...);
-    (add<Families, un::Collective::gather>(menu), ...);
-    (add<Families, un::Collective::scatter>(menu), ...);
-    (add<Families, un::Collective::all_to_all>(menu), ...);
-    (add<Families, un::Collective::barrier>(menu), ...);
+    (un::schedule::for_each_collective<Families>([&](auto what) { add<Families, what>(menu); }), ...);
     return menu;
 }
 

@@ -31,10 +31,8 @@ struct TwoWayRingAllReduce : unisono::schedule::ScheduleBase<unisono::Collective
 
 struct TwoWayRingSchedule {
     static constexpr std::string_view name = "two-way ring";
+    using schedules = unisono::schedule::List<TwoWayRingAllReduce>;
     friend bool operator==(const TwoWayRingSchedule&, const TwoWayRingSchedule&) = default;
-    [[nodiscard]] constexpr TwoWayRingAllReduce all_reduce(const unisono::schedule::Shape& shape) const {
-        return {{shape}};
-    }
 };
 static_assert(unisono::schedule_family<TwoWayRingSchedule>);
 

@@ -83,7 +83,7 @@ void check_blocks(int world, std::size_t scale, bool with_counts, const Family& 
             const std::string where = std::string(Family::name) + " world " + std::to_string(world) + " scale " +
                                       std::to_string(scale) + (with_counts ? " uneven" : "");
             const auto mine = oracle::contribution<float>(rank, own);
-            if constexpr (requires { family.all_gather(un::schedule::Shape{}); } ||
+            if constexpr (un::schedule::offers<Family, un::Collective::all_gather> ||
                           std::same_as<Family, un::NativeSchedule>) {
                 std::vector<float> all(all_count);
                 un::all_gather(group, mine, all, given, family);
@@ -94,7 +94,7 @@ void check_blocks(int world, std::size_t scale, bool with_counts, const Family& 
                 un::all_gather(group, own_block, place, given, family);
                 findings.expect(place == everything, "all_gather in place " + where);
             }
-            if constexpr (requires { family.reduce_scatter(un::schedule::Shape{}); } ||
+            if constexpr (un::schedule::offers<Family, un::Collective::reduce_scatter> ||
                           std::same_as<Family, un::NativeSchedule>) {
                 const auto in = oracle::contribution<float>(rank, all_count);
                 const auto expected =
@@ -108,20 +108,20 @@ void check_blocks(int world, std::size_t scale, bool with_counts, const Family& 
                 findings.expect(part(place, before(counts, rank), own) == expected, "reduce_scatter in place " + where);
             }
             for (int root = 0; root < world; root += 2) {
-                if constexpr (requires { family.gather(un::schedule::Shape{}); } ||
+                if constexpr (un::schedule::offers<Family, un::Collective::gather> ||
                               std::same_as<Family, un::NativeSchedule>) {
                     std::vector<float> all(rank == root ? all_count : 0);
                     un::gather(group, mine, all, root, given, family);
                     if (rank == root) findings.expect(all == everything, "gather " + where);
                 }
-                if constexpr (requires { family.scatter(un::schedule::Shape{}); } ||
+                if constexpr (un::schedule::offers<Family, un::Collective::scatter> ||
                               std::same_as<Family, un::NativeSchedule>) {
                     std::vector<float> out(own);
                     un::scatter(group, rank == root ? everything : std::vector<float>(), out, root, given, family);
                     findings.expect(out == mine, "scatter " + where);
                 }
             }
-            if constexpr (requires { family.all_to_all(un::schedule::Shape{}); } ||
+            if constexpr (un::schedule::offers<Family, un::Collective::all_to_all> ||
                           std::same_as<Family, un::NativeSchedule>) {
                 // Rank i sends (i + j) % 3 * scale elements to rank j, or `scale` to each.
                 std::vector<std::size_t> sends(static_cast<std::size_t>(world), scale);

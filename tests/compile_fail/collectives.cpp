@@ -20,6 +20,23 @@ void f(Group& group, std::list<float>& data) { un::broadcast(group, data, 0); }
 void f(Group& group) { un::all_reduce(group, 1.0); }
 #endif
 
+// case: family_without_the_collective
+// expect: found: a schedule family without this collective; required: a schedule of this collective in the family's list
+#ifdef CASE_family_without_the_collective
+void f(Group& group, std::vector<float>& data) { un::all_to_all(group, data, data, {}, {}, un::RingSchedule{}); }
+#endif
+
+// case: family_without_a_list
+// expect: found: a schedule family without this collective; required: a schedule of this collective in the family's list
+#ifdef CASE_family_without_a_list
+struct Accessors {
+    static constexpr std::string_view name = "accessors";
+    friend bool operator==(const Accessors&, const Accessors&) = default;
+    un::schedule::RingAllReduce all_reduce(const un::schedule::Shape& shape) const { return {shape}; }
+};
+void f(Group& group, std::vector<float>& data) { un::all_reduce(group, data, un::Sum{}, Accessors{}); }
+#endif
+
 // case: views_and_own_functions
 // expect-success
 #ifdef CASE_views_and_own_functions

@@ -28,7 +28,7 @@ int main() {
     un::RowData<double> doubles{std::span<const double>(), 2};
 
 // case: checkpoint_of_compressed_local_updates
-// expect: unisono::Checkpoints: found a trainer whose update does not declare `agrees`, with a compression. Required: none.
+// expect: unisono::Checkpoints: found a trainer whose update does not declare `agrees`, with a compression that declares `compresses`. Required: no compression.
 #ifdef CASE_checkpoint_of_compressed_local_updates
     {
         Model local;
@@ -55,6 +55,15 @@ int main() {
     }
 #endif
 
+// case: objective_of_compressed_sums
+// expect: unisono::FullBatch: found a compression that declares `compresses`. Required: no compression.
+#ifdef CASE_objective_of_compressed_sums
+    {
+        Model whole;
+        un::FullBatch objective{world, whole, data, {}, un::OneBit{}};
+    }
+#endif
+
 // case: objective_of_a_part
 // expect: unisono::FullBatch: found a model of which each rank has a part
 #ifdef CASE_objective_of_a_part
@@ -73,6 +82,20 @@ int main() {
         Model served;
         un::Trainer stale{world, served, un::Asynchronous{}};
         un::Checkpoints("folder").save(stale);
+    }
+#endif
+
+// case: checkpoint_of_a_part_with_buffers
+// expect: unisono::Checkpoints: found a model of which each rank has a part, with buffers(). Required: a model without
+#ifdef CASE_checkpoint_of_a_part_with_buffers
+    {
+        struct Stage : Model {
+            std::vector<std::pair<std::string, std::size_t>> whole_parameters() { return {}; }
+            std::vector<std::size_t> places() { return {}; }
+            std::vector<std::span<float>> buffers() { return {}; }
+        } stage;
+        un::Trainer trainer{world, stage};
+        un::Checkpoints("folder").save(trainer);
     }
 #endif
 

@@ -187,7 +187,7 @@ BOOST_AUTO_TEST_CASE(costs_are_predicted_from_a_model) {
     BOOST_TEST(few.seconds[0].back() == few.seconds[1].back());
     // The predicted time of one of them.
     const auto tree = un::schedule::predict(
-        [](const un::schedule::Shape& shape) { return un::TreeSchedule{}.all_reduce(shape); }, 64, 1024, model);
+        [](const un::schedule::Shape& shape) { return un::schedule::TreeAllReduce{{shape}}; }, 64, 1024, model);
     BOOST_TEST(costs.estimate(un::ReducerChoice::tree, 1024) == tree.seconds);
     // Hosts with free places.
     BOOST_CHECK_NO_THROW(static_cast<void>(un::predicted_reducer_costs(model, 63)));

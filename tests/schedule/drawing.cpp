@@ -74,30 +74,20 @@ std::size_t count(std::string_view text, std::string_view word) {
 
 template <class Family, un::Collective What>
 void draw_one(int world, int root) {
-    if constexpr (offers<Family, What>) {
-        const auto make = [](const Shape& shape) { return schedule_of<What>(Family{}, shape); };
-        const std::string svg = draw(world, root, make);
-        BOOST_TEST(fault_in_xml(svg) == "", make({}).name << " on " << world << ": " << fault_in_xml(svg));
-        BOOST_TEST(svg == draw(world, root, make));
-        BOOST_TEST(svg.find("NaN") == std::string::npos);
-        std::size_t messages = 0;
-        for (int rank = 0; rank < world; ++rank) messages += make({world, rank, root}).cost().messages;
-        if (!decltype(make(Shape{}))::mapped) // two arrows are in the legend
-            BOOST_TEST(count(svg, "marker-end") == messages + 2, make({}).name << " on " << world << " ranks");
-    }
+    const auto make = [](const Shape& shape) { return schedule_of<What>(Family{}, shape); };
+    const std::string svg = draw(world, root, make);
+    BOOST_TEST(fault_in_xml(svg) == "", make({}).name << " on " << world << ": " << fault_in_xml(svg));
+    BOOST_TEST(svg == draw(world, root, make));
+    BOOST_TEST(svg.find("NaN") == std::string::npos);
+    std::size_t messages = 0;
+    for (int rank = 0; rank < world; ++rank) messages += make({world, rank, root}).cost().messages;
+    if (!ScheduleIn<Family, What>::mapped) // two arrows are in the legend
+        BOOST_TEST(count(svg, "marker-end") == messages + 2, make({}).name << " on " << world << " ranks");
 }
 
 template <class... Families>
 void draw_all(int world, int root) {
-    (draw_one<Families, un::Collective::all_reduce>(world, root), ...);
-    (draw_one<Families, un::Collective::reduce_scatter>(world, root), ...);
-    (draw_one<Families, un::Collective::all_gather>(world, root), ...);
-    (draw_one<Families, un::Collective::broadcast>(world, root), ...);
-    (draw_one<Families, un::Collective::reduce>(world, root), ...);
-    (draw_one<Families, un::Collective::gather>(world, root), ...);
-    (draw_one<Families, un::Collective::scatter>(world, root), ...);
-    (draw_one<Families, un::Collective::all_to_all>(world, root), ...);
-    (draw_one<Families, un::Collective::barrier>(world, root), ...);
+    (for_each_collective<Families>([&](auto what) { draw_one<Families, what>(world, root); }), ...);
 }
 
 /// A schedule whose name would break a drawing without escapes.
@@ -133,7 +123,7 @@ BOOST_AUTO_TEST_CASE(what_is_in_it) {
     BOOST_TEST(count(ring, "<line class=\"combine\"") == 3u * 2u + 1u);
     BOOST_TEST(count(ring, "<line class=\"send\"") == 3u * 2u + 1u);
     BOOST_TEST(count(ring, "class=\"label\"") == 12u);
-    const std::string mapped = draw<MappedAllReduce>(3);
+    const std::string mapped = draw<Mapped<un::Collective::all_reduce>>(3);
     BOOST_TEST(count(mapped, "class=\"flag\"") == 3u * 2u + 1u);
     BOOST_TEST(count(mapped, "<line class=\"wait\"") == 3u * 2u + 1u);
     BOOST_TEST(count(mapped, "<line class=\"read\"") == 3u * 2u + 1u);

@@ -21,11 +21,11 @@ struct Crossing {
 };
 
 /// The blocks that all ranks send from one host to others.
-template <class Make>
-Crossing crossing(int world, int per_host, const Make& make) {
+template <un::Collective What, class Family>
+Crossing crossing(int world, int per_host, const Family& family) {
     Crossing found;
     for (int rank = 0; rank < world; ++rank) {
-        const auto schedule = make(un::schedule::Shape{world, rank, 0});
+        const auto schedule = un::schedule::schedule_of<What>(family, {world, rank, 0});
         found.of = schedule.blocks();
         for (std::uint32_t r = 0; r < schedule.rounds(); ++r) {
             schedule.round(r, [&](const un::schedule::Step& step) {
@@ -112,57 +112,44 @@ BOOST_AUTO_TEST_CASE(a_map_of_hosts) {
     BOOST_TEST(map.hash() == un::HostMap(std::vector<int>{1, 0, 1, 3, 0, 1}).hash());
     BOOST_TEST(map.hash() != un::HostMap(std::vector<int>{1, 0, 1, 3, 0, 0}).hash());
     const un::HierarchicalSchedule other{.hosts = &map};
-    BOOST_CHECK_THROW(static_cast<void>(other.all_reduce({5, 0, 0})), un::error);
+    BOOST_CHECK_THROW(static_cast<void>(un::schedule::schedule_of<un::Collective::all_reduce>(other, {5, 0, 0})),
+                      un::error);
 }
 
 BOOST_AUTO_TEST_CASE(two_hosts_of_two_send_what_a_ring_of_two_sends) {
-    const auto hosts = crossing(4, 2, [](const auto& shape) { return unisono_test::OnHosts<2>{}.all_reduce(shape); });
-    const auto ring = crossing(2, 1, [](const auto& shape) { return un::RingSchedule{}.all_reduce(shape); });
+    const auto hosts = crossing<un::Collective::all_reduce>(4, 2, unisono_test::OnHosts<2>{});
+    const auto ring = crossing<un::Collective::all_reduce>(2, 1, un::RingSchedule{});
     BOOST_TEST(hosts.of == ring.of);
     BOOST_TEST(hosts.blocks == ring.blocks);
     BOOST_TEST(hosts.messages == ring.messages);
     // Of half a vector. Each of the two sends a whole one.
     BOOST_TEST(ring.blocks == 4u);
-    const auto flat = crossing(4, 2, [](const auto& shape) { return un::RingSchedule{}.all_reduce(shape); });
+    const auto flat = crossing<un::Collective::all_reduce>(4, 2, un::RingSchedule{});
     BOOST_TEST(flat.blocks * hosts.of > hosts.blocks * flat.of); // a ring of all sends more
 }
 
 BOOST_AUTO_TEST_CASE(no_more_crosses_than_between_as_many_ranks_as_hosts) {
     for (const int hosts : {2, 3, 5}) {
         const int world = 4 * hosts;
-        const auto same = [&](const char* what, const auto& many, const auto& few, std::uint64_t blocks_of_host) {
-            const auto found = crossing(world, 4, many);
-            const auto wanted = crossing(hosts, 1, few);
-            BOOST_TEST(found.blocks == wanted.blocks * blocks_of_host, what << " on " << hosts << " hosts");
-            BOOST_TEST(found.messages == wanted.messages, what << " on " << hosts << " hosts");
+        const auto same = [&](auto each, const auto& many, const auto& few, std::uint64_t blocks_of_host) {
+            constexpr un::Collective what = each;
+            const auto found = crossing<what>(world, 4, many);
+            const auto wanted = crossing<what>(hosts, 1, few);
+            BOOST_TEST(found.blocks == wanted.blocks * blocks_of_host, un::name_of(what)
+                                                                           << " on " << hosts << " hosts");
+            BOOST_TEST(found.messages == wanted.messages, un::name_of(what) << " on " << hosts << " hosts");
         };
-        const unisono_test::OnHosts<4> family;
-        const un::RingSchedule ring;
-        const un::TreeSchedule tree;
-        using Shape = un::schedule::Shape;
-        same(
-            "all_reduce", [&](Shape s) { return family.all_reduce(s); }, [&](Shape s) { return ring.all_reduce(s); },
-            1);
         const unisono_test::OnHosts<4, true> by_tree;
-        same(
-            "all_reduce by a tree", [&](Shape s) { return by_tree.all_reduce(s); },
-            [&](Shape s) { return tree.all_reduce(s); }, 1);
-        same(
-            "broadcast", [&](Shape s) { return family.broadcast(s); }, [&](Shape s) { return tree.broadcast(s); }, 1);
-        same(
-            "reduce", [&](Shape s) { return family.reduce(s); }, [&](Shape s) { return tree.reduce(s); }, 1);
-        same(
-            "barrier", [&](Shape s) { return family.barrier(s); }, [&](Shape s) { return tree.barrier(s); }, 1);
-        same(
-            "all_gather", [&](Shape s) { return family.all_gather(s); }, [&](Shape s) { return ring.all_gather(s); },
-            4);
-        same(
-            "reduce_scatter", [&](Shape s) { return family.reduce_scatter(s); },
-            [&](Shape s) { return ring.reduce_scatter(s); }, 4);
-        same(
-            "gather", [&](Shape s) { return family.gather(s); }, [&](Shape s) { return tree.gather(s); }, 4);
-        same(
-            "scatter", [&](Shape s) { return family.scatter(s); }, [&](Shape s) { return tree.scatter(s); }, 4);
+        same(std::integral_constant<un::Collective, un::Collective::all_reduce>{}, by_tree, un::TreeSchedule{}, 1);
+        un::schedule::for_each_collective<un::HierarchicalSchedule>([&](auto each) {
+            constexpr un::Collective what = each;
+            const unisono_test::OnHosts<4> family;
+            const std::uint64_t blocks_of_host = un::moves_vectors(what) || what == un::Collective::barrier ? 1 : 4;
+            if constexpr (what == un::Collective::all_to_all) return; // each block goes straight to its rank
+            else if constexpr (un::schedule::offers<un::RingSchedule, what> && !un::has_root(what))
+                same(each, family, un::RingSchedule{}, blocks_of_host);
+            else same(each, family, un::TreeSchedule{}, blocks_of_host);
+        });
     }
 }
 

@@ -137,7 +137,7 @@ BOOST_AUTO_TEST_SUITE(schedule_mutants)
 BOOST_AUTO_TEST_CASE(unedited_copies_are_proven) {
     BOOST_TEST(verify_edited<RingAllReduce>(5, 0, no_edit).proven());
     BOOST_TEST(verify_edited<TreeGather>(7, 3, no_edit).proven());
-    BOOST_TEST(verify_edited<MappedAllReduce>(4, 0, no_edit).proven());
+    BOOST_TEST(verify_edited<Mapped<un::Collective::all_reduce>>(4, 0, no_edit).proven());
     BOOST_TEST(verify<NaiveDoubling<false>>(4).proven());
 }
 
@@ -202,21 +202,21 @@ BOOST_AUTO_TEST_CASE(wrong_block_on_both_sides) {
 }
 
 BOOST_AUTO_TEST_CASE(missing_result) {
-    const auto report = verify_edited<MappedAllGather>(3, 0, [](int rank, Edited& s) {
+    const auto report = verify_edited<Mapped<un::Collective::all_gather>>(3, 0, [](int rank, Edited& s) {
         if (rank == 2) s.all[1].erase(s.all[1].begin());
     });
     check_first(report, {"rank 2: output[0] was never written"});
 }
 
 BOOST_AUTO_TEST_CASE(result_in_the_wrong_place) {
-    const auto report = verify_edited<MappedAllToAll>(3, 0, [](int rank, Edited& s) {
+    const auto report = verify_edited<Mapped<un::Collective::all_to_all>>(3, 0, [](int rank, Edited& s) {
         if (rank == 2) std::swap(s.all[1][0].target, s.all[1][1].target);
     });
     check_first(report, {"rank 2: output[0]", "holds that of rank 1"});
 }
 
 BOOST_AUTO_TEST_CASE(wrong_rank_order_of_blocks) {
-    const auto report = verify_edited<MappedScatter>(3, 0, [](int rank, Edited& s) {
+    const auto report = verify_edited<Mapped<un::Collective::scatter>>(3, 0, [](int rank, Edited& s) {
         if (rank == 2) s.all[1][0].source.first = 1;
     });
     check_first(report, {"rank 2", "output[2] holds block 1, expected block 2"});
@@ -260,7 +260,8 @@ BOOST_AUTO_TEST_CASE(wrong_cost) {
     check_first(wrong([](Cost& c) { --c.blocks_sent; }), {"claims 3 blocks sent, counted 4"});
     check_first(wrong([](Cost& c) { ++c.blocks_combined; }), {"claims 3 blocks combined, counted 2"});
     check_first(wrong([](Cost& c) { ++c.rounds; }), {"claims 5 rounds, counted 4"});
-    const auto mapped = verify_edited<MappedAllReduce>(3, 0, [](int, Edited& s) { s.claim.rounds = 1; });
+    const auto mapped =
+        verify_edited<Mapped<un::Collective::all_reduce>>(3, 0, [](int, Edited& s) { s.claim.rounds = 1; });
     check_first(mapped, {"claims 1 rounds, counted 2"});
 }
 
@@ -367,16 +368,19 @@ BOOST_AUTO_TEST_CASE(barrier_that_lets_go_too_early) {
 }
 
 BOOST_AUTO_TEST_CASE(mapped_races) {
-    const auto no_entry = verify_edited<MappedAllReduce>(3, 0, [](int, Edited& s) { s.all.erase(s.all.begin()); });
+    const auto no_entry =
+        verify_edited<Mapped<un::Collective::all_reduce>>(3, 0, [](int, Edited& s) { s.all.erase(s.all.begin()); });
     check_first(no_entry, {"data race", "rank 0, round 0", "input[0] of rank 1 while rank 1 may write it"});
-    const auto no_exit = verify_edited<MappedAllReduce>(3, 0, [](int, Edited& s) { s.all[1].resize(1); });
+    const auto no_exit =
+        verify_edited<Mapped<un::Collective::all_reduce>>(3, 0, [](int, Edited& s) { s.all[1].resize(1); });
     check_any(no_exit, "data race: the caller reads output[2] of rank 0 while rank 2 may write it");
     check_any(no_exit, "data race: the caller writes input[2] of rank 0 while rank 2 may read it");
-    const auto others_block = verify_edited<MappedAllReduce>(3, 0, [](int rank, Edited& s) {
+    const auto others_block = verify_edited<Mapped<un::Collective::all_reduce>>(3, 0, [](int rank, Edited& s) {
         if (rank == 1) s.all[1][0].source.first = 2, s.all[1][0].target.first = 2;
     });
     check_first(others_block, {"data race", "output[2] of rank 0 while rank 2 may write it"});
-    const auto gather = verify_edited<MappedGather>(3, 0, [](int, Edited& s) { s.all[1].resize(s.all[1].size() - 2); });
+    const auto gather = verify_edited<Mapped<un::Collective::gather>>(
+        3, 0, [](int, Edited& s) { s.all[1].resize(s.all[1].size() - 2); });
     check_any(gather, "data race: the caller writes input[1] of rank 1 while rank 0 may read it");
     const auto barrier = verify_edited<MappedBarrier>(3, 0, [](int rank, Edited& s) {
         if (rank == 1) s.all[0].clear(), s.claim.rounds = 0;
@@ -391,9 +395,10 @@ BOOST_AUTO_TEST_CASE(mapped_reads_behind_the_last_flag) {
         for (int root = 0; root < world; ++root) {
             for (int late = 0; late < world; ++late) {
                 if (late == root) continue;
-                const auto report = verify_edited<MappedBroadcast>(world, root, [&](int rank, Edited& s) {
-                    if (rank == late) std::swap(s.all[1][0], s.all[1][1]);
-                });
+                const auto report =
+                    verify_edited<Mapped<un::Collective::broadcast>>(world, root, [&](int rank, Edited& s) {
+                        if (rank == late) std::swap(s.all[1][0], s.all[1][1]);
+                    });
                 BOOST_TEST_CONTEXT(world << " ranks, root " << root << ", rank " << late << " late")
                 check_any(report, "data race: the caller writes output[0] of rank " + std::to_string(root) +
                                       " while rank " + std::to_string(late) + " may read it");
@@ -403,21 +408,21 @@ BOOST_AUTO_TEST_CASE(mapped_reads_behind_the_last_flag) {
 }
 
 BOOST_AUTO_TEST_CASE(staged_copies_are_left_alone_but_inputs_are_not) {
-    const auto report =
-        verify_edited<StagedAllReduce>(3, 0, [](int, Edited& s) { s.all[1][0].source.where = Buffer::input; });
+    const auto report = verify_edited<Staged<un::Collective::all_reduce>>(
+        3, 0, [](int, Edited& s) { s.all[1][0].source.where = Buffer::input; });
     check_first(report, {"touches another's buffer although staged is claimed"});
-    const auto not_posted = verify_edited<StagedAllReduce>(3, 0, [](int rank, Edited& s) {
+    const auto not_posted = verify_edited<Staged<un::Collective::all_reduce>>(3, 0, [](int rank, Edited& s) {
         if (rank == 1) s.all[0][0].source = {};
     });
     check_first(not_posted, {"reads posted[0] of rank 1 before it is written"});
-    const auto misplaced = verify_edited<StagedAllToAll>(3, 0, [](int rank, Edited& s) {
+    const auto misplaced = verify_edited<Staged<un::Collective::all_to_all>>(3, 0, [](int rank, Edited& s) {
         if (rank == 2) s.all[1][0].source.ahead = 1;
     });
     check_first(misplaced, {"looks for posted[2] of rank 0 behind 1 blocks of a copy that begins with block 0"});
 }
 
 BOOST_AUTO_TEST_CASE(mapped_deadlock) {
-    const auto report = verify_edited<MappedReduce>(4, 0, [](int rank, Edited& s) {
+    const auto report = verify_edited<Mapped<un::Collective::reduce>>(4, 0, [](int rank, Edited& s) {
         if (rank == 2) s.all[1].erase(s.all[1].begin() + 1);
     });
     check_first(report, {"rank 2, round 1", "awaits without having posted"});

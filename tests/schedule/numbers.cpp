@@ -107,15 +107,12 @@ void compute_written(const Case& which, const std::vector<Written>& schedules, s
 }
 template <class Family, un::Collective What>
 void compute(int world, int root, bool in_place, unsigned seed) {
-    if constexpr (un::schedule::offers<Family, What>) {
-        if (in_place && (What == un::Collective::broadcast || What == un::Collective::all_to_all)) return;
-        std::vector<Written> schedules;
-        for (int rank = 0; rank < world; ++rank)
-            schedules.push_back(
-                unisono_test::write_out(un::schedule::schedule_of<What>(Family{}, {world, rank, root})));
-        const auto first = un::schedule::schedule_of<What>(Family{}, {world, 0, root});
-        compute_written({What, first.name, world, root, in_place, seed}, schedules, first.blocks());
-    }
+    if (in_place && (What == un::Collective::broadcast || What == un::Collective::all_to_all)) return;
+    std::vector<Written> schedules;
+    for (int rank = 0; rank < world; ++rank)
+        schedules.push_back(unisono_test::write_out(un::schedule::schedule_of<What>(Family{}, {world, rank, root})));
+    const auto first = un::schedule::schedule_of<What>(Family{}, {world, 0, root});
+    compute_written({What, first.name, world, root, in_place, seed}, schedules, first.blocks());
 }
 
 template <class Family>
@@ -124,14 +121,9 @@ void compute_all() {
         for (const int root : {0, world / 2, world - 1}) {
             for (const bool in_place : {false, true}) {
                 const auto seed = static_cast<unsigned>(100 * world + 10 * root + (in_place ? 1 : 0));
-                compute<Family, un::Collective::all_reduce>(world, root, in_place, seed);
-                compute<Family, un::Collective::reduce_scatter>(world, root, in_place, seed);
-                compute<Family, un::Collective::all_gather>(world, root, in_place, seed);
-                compute<Family, un::Collective::broadcast>(world, root, in_place, seed);
-                compute<Family, un::Collective::reduce>(world, root, in_place, seed);
-                compute<Family, un::Collective::gather>(world, root, in_place, seed);
-                compute<Family, un::Collective::scatter>(world, root, in_place, seed);
-                compute<Family, un::Collective::all_to_all>(world, root, in_place, seed);
+                un::schedule::for_each_collective<Family>([&](auto what) {
+                    if constexpr (what != un::Collective::barrier) compute<Family, what>(world, root, in_place, seed);
+                });
             }
         }
     }

@@ -43,38 +43,28 @@ constexpr bool is_rooted(un::Collective what) {
 
 template <class Family, un::Collective What>
 void prove() {
-    if constexpr (un::schedule::offers<Family, What>) {
-        std::uint64_t steps = 0;
-        for (const int world : worlds()) {
-            for (const int root : roots(world, is_rooted(What))) {
-                const auto report = un::schedule::verify(
-                    world, root,
-                    [](const un::schedule::Shape& shape) { return un::schedule::schedule_of<What>(Family{}, shape); },
-                    {.lanes = world <= 12 ? 3u : 1u});
-                for (const auto& violation : report.violations) BOOST_TEST_ERROR(violation);
-                if (!report.proven()) return;
-                steps += report.steps;
-                const auto claimed = un::schedule::schedule_of<What>(Family{}, {world, 0, root}).channel_depth();
-                BOOST_TEST(report.least_depth == claimed, Family::name << " " << un::name_of(What) << " on " << world
-                                                                       << " ranks needs depth " << report.least_depth
-                                                                       << ", claims " << claimed);
-            }
+    std::uint64_t steps = 0;
+    for (const int world : worlds()) {
+        for (const int root : roots(world, is_rooted(What))) {
+            const auto report = un::schedule::verify(
+                world, root,
+                [](const un::schedule::Shape& shape) { return un::schedule::schedule_of<What>(Family{}, shape); },
+                {.lanes = world <= 12 ? 3u : 1u});
+            for (const auto& violation : report.violations) BOOST_TEST_ERROR(violation);
+            if (!report.proven()) return;
+            steps += report.steps;
+            const auto claimed = un::schedule::schedule_of<What>(Family{}, {world, 0, root}).channel_depth();
+            BOOST_TEST(report.least_depth == claimed, Family::name << " " << un::name_of(What) << " on " << world
+                                                                   << " ranks needs depth " << report.least_depth
+                                                                   << ", claims " << claimed);
         }
-        BOOST_TEST(steps > 0u);
     }
+    BOOST_TEST(steps > 0u);
 }
 
 template <class Family>
 void prove_all() {
-    prove<Family, un::Collective::all_reduce>();
-    prove<Family, un::Collective::reduce_scatter>();
-    prove<Family, un::Collective::all_gather>();
-    prove<Family, un::Collective::broadcast>();
-    prove<Family, un::Collective::reduce>();
-    prove<Family, un::Collective::gather>();
-    prove<Family, un::Collective::scatter>();
-    prove<Family, un::Collective::all_to_all>();
-    prove<Family, un::Collective::barrier>();
+    un::schedule::for_each_collective<Family>([](auto what) { prove<Family, what>(); });
 }
 
 } // namespace

@@ -33,7 +33,6 @@ un::SimulationOptions network(std::uint64_t seed) {
 template <class Family>
 void all_collectives(Group& group, std::size_t count, const Family& family, test::Findings& findings,
                      const std::string& where) {
-    using un::schedule::Shape;
     constexpr bool native = std::same_as<Family, un::NativeSchedule>;
     const int world = group.size(), rank = group.rank();
     const auto ranks = static_cast<std::size_t>(world);
@@ -42,7 +41,7 @@ void all_collectives(Group& group, std::size_t count, const Family& family, test
     un::all_reduce(group, data, un::Sum{}, family);
     findings.expect(oracle::equal(data, oracle::reduced<float>(world, count, un::Sum{})), name("all_reduce"));
     for (const int root : {0, world - 1}) {
-        if constexpr (native || requires { family.broadcast(Shape{}); }) {
+        if constexpr (native || un::schedule::offers<Family, un::Collective::broadcast>) {
             std::vector<int> sent = oracle::contribution<int>(rank, count);
             un::broadcast(group, sent, root, family);
             findings.expect(sent == oracle::contribution<int>(root, count), name("broadcast"));
@@ -52,7 +51,7 @@ void all_collectives(Group& group, std::size_t count, const Family& family, test
                 findings.expect(sum == oracle::reduced<int>(world, count, un::Sum{}), name("reduce"));
             }
         }
-        if constexpr (native || requires { family.gather(Shape{}); }) {
+        if constexpr (native || un::schedule::offers<Family, un::Collective::gather>) {
             const auto mine = oracle::contribution<int>(rank, count);
             std::vector<int> all(rank == root ? count * ranks : 0), back(count);
             un::gather(group, mine, all, root, {}, family);
@@ -60,14 +59,14 @@ void all_collectives(Group& group, std::size_t count, const Family& family, test
             findings.expect(back == mine, name("gather and scatter"));
         }
     }
-    if constexpr (native || requires { family.all_gather(Shape{}); }) {
+    if constexpr (native || un::schedule::offers<Family, un::Collective::all_gather>) {
         const auto in = oracle::contribution<int>(rank, count * ranks);
         std::vector<int> mine(count), all(count * ranks);
         un::reduce_scatter(group, in, mine, un::Sum{}, {}, family);
         un::all_gather(group, mine, all, {}, family);
         findings.expect(all == oracle::reduced<int>(world, count * ranks, un::Sum{}), name("scatter and gather"));
     }
-    if constexpr (native || requires { family.all_to_all(Shape{}); }) {
+    if constexpr (native || un::schedule::offers<Family, un::Collective::all_to_all>) {
         std::vector<int> in(count * ranks), out(count * ranks), expected;
         for (std::size_t i = 0; i < in.size(); ++i)
             in[i] = rank * 1000 + static_cast<int>(i / std::max<std::size_t>(count, 1));
@@ -75,7 +74,7 @@ void all_collectives(Group& group, std::size_t count, const Family& family, test
         un::all_to_all(group, in, out, {}, {}, family);
         findings.expect(out == expected, name("all_to_all"));
     }
-    if constexpr (native || requires { family.barrier(Shape{}); }) un::barrier(group, family);
+    if constexpr (native || un::schedule::offers<Family, un::Collective::barrier>) un::barrier(group, family);
 }
 
 void everything(Group& group, std::size_t count, test::Findings& findings, const std::string& where) {

@@ -89,7 +89,9 @@ BOOST_AUTO_TEST_CASE(a_model_of_a_cluster_gives_the_times_of_schedule_predict) {
                 simulation.run([&](Group& group) {
                     return un::start_all_reduce(group, data[static_cast<std::size_t>(group.rank())], un::Sum{}, family);
                 });
-                const auto make = [&](const un::schedule::Shape& shape) { return family.all_reduce(shape); };
+                const auto make = [&](const un::schedule::Shape& shape) {
+                    return un::schedule::schedule_of<un::Collective::all_reduce>(family, shape);
+                };
                 const un::Prediction predicted = un::schedule::predict(make, p, bytes, model, 0, sizeof(float));
                 BOOST_TEST_CONTEXT(family.name << ", " << bytes << " bytes, " << per_host << " a host, buffered up to "
                                                << buffered) {

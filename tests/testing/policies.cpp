@@ -330,7 +330,7 @@ struct ForgetfulBroadcast : ArchetypeBroadcast {
 struct ForgetfulSchedule {
     static constexpr std::string_view name = "mutant schedule";
     friend bool operator==(const ForgetfulSchedule&, const ForgetfulSchedule&) = default;
-    [[nodiscard]] ForgetfulBroadcast broadcast(const un::schedule::Shape& shape) const { return {{shape}}; }
+    using schedules = un::schedule::List<ForgetfulBroadcast>;
 };
 
 } // namespace mutants

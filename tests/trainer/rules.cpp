@@ -1,9 +1,13 @@
 // The tables of docs/rules.md are the rows of the rules themselves.
 #include "unisono/trainer/rules.hpp"
+#include "unisono/checkpoint/rules.hpp"
+#include "unisono/compression/one_bit.hpp"
 #include "unisono/compression/top_k.hpp"
 #include "unisono/elastic/rules.hpp"
+#include "unisono/trainer/full_batch.hpp"
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/transport/in_process.hpp"
+#include "unisono/update/local_steps.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <fstream>
@@ -29,7 +33,10 @@ std::string tables() {
     return markdown<un::detail::PolicyRules>("Among policies") + "\n" +
            markdown<un::detail::ModelRules>("With the model and the transport") + "\n" +
            markdown<un::detail::DeviceRules>("With a model on a device") + "\n" +
-           markdown<un::detail::ElasticRules>("With an elastic world");
+           markdown<un::detail::ElasticRules>("With an elastic world") + "\n" +
+           markdown<un::detail::JoinRules>("For join()") + "\n" +
+           markdown<un::detail::FullBatchRules>("For FullBatch") + "\n" +
+           markdown<un::detail::CheckpointRules>("For Checkpoints");
 }
 
 struct Model {
@@ -43,6 +50,19 @@ static_assert(un::refusal<World, Model>.empty());
 static_assert(un::refusal<World, Model, un::Sgd, un::Reproducible>.empty());
 static_assert(un::refusal<World, Model, un::TopK, un::Reproducible> ==
               "a compression rounds, and the sums are reproducible");
+
+/// A training's refusal by the rules of one use of it.
+template <class Table, class... Policies>
+constexpr std::string_view refusal_by =
+    Table::template refusal<un::detail::ChosenTraining<World, Model, un::detail::ChosenPolicies<Policies...>>>;
+static_assert(refusal_by<un::detail::JoinRules, un::OneBit>.empty() &&
+              refusal_by<un::detail::FullBatchRules, un::Reproducible>.empty() &&
+              refusal_by<un::detail::CheckpointRules, un::OneBit>.empty() &&
+              refusal_by<un::detail::CheckpointRules, un::LocalSteps>.empty());
+static_assert(refusal_by<un::detail::JoinRules, un::LocalSteps> == un::detail::JoinRules::texts[0].summary);
+static_assert(refusal_by<un::detail::FullBatchRules, un::OneBit> == "FullBatch has a compression");
+static_assert(refusal_by<un::detail::CheckpointRules, un::LocalSteps, un::OneBit> ==
+              "a checkpoint has no rounding errors, and each rank keeps its own");
 
 } // namespace
 
@@ -73,6 +93,9 @@ BOOST_AUTO_TEST_CASE(every_row_has_words_of_its_own) {
     check(un::detail::ModelRules::texts);
     check(un::detail::DeviceRules::texts);
     check(un::detail::ElasticRules::texts);
+    check(un::detail::JoinRules::texts);
+    check(un::detail::FullBatchRules::texts);
+    check(un::detail::CheckpointRules::texts);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -18,6 +18,7 @@
 #include "unisono/checkpoint/folder.hpp"
 #include "unisono/checkpoint/manifest.hpp"
 #include "unisono/checkpoint/reading.hpp"
+#include "unisono/checkpoint/rules.hpp"
 #include "unisono/checkpoint/state.hpp"
 #include "unisono/checkpoint/writing.hpp"
 #include "unisono/core/list.hpp"
@@ -67,7 +68,8 @@ public:
     template <class Trainer, class World>
         requires requires(World& group) { group.rank(); }
     std::string save(Trainer& trainer, World& everyone, const SaveOptions& options = {}) {
-        check_update<Trainer>();
+        static_assert(detail::CheckpointRules::asserted<detail::SavedTraining<Trainer>>,
+                      "unisono::Checkpoints: no checkpoint of this trainer; the message above says why");
         World& world = everyone;
         return detail::telling_all(world, "save", [&] {
             if (trainer.done_by_others()) return newest();
@@ -146,7 +148,8 @@ public:
     template <class Trainer, class World>
         requires requires(World& group) { group.rank(); }
     std::optional<Resumed> resume(Trainer& trainer, World& everyone, std::string name = {}) {
-        check_update<Trainer>();
+        static_assert(detail::CheckpointRules::asserted<detail::SavedTraining<Trainer>>,
+                      "unisono::Checkpoints: no checkpoint of this trainer; the message above says why");
         World& world = everyone;
         return detail::telling_all(world, "resume", [&]() -> std::optional<Resumed> {
             if (!trainer.done_by_others()) finish(world, "resume");
@@ -201,21 +204,6 @@ public:
     [[nodiscard]] std::vector<std::string> list() const;
 
 private:
-    template <class Trainer>
-    static void check_update() {
-        using Update = std::remove_cvref_t<decltype(std::declval<Trainer&>().policies().update)>;
-        static_assert(
-            !detail::has_servers<Update>,
-            "unisono::Checkpoints: found a trainer whose update has servers. Required: one that has none. "
-            "Why: workers and servers are at different updates, which a checkpoint of one position cannot hold.");
-        using Compression = std::remove_cvref_t<decltype(std::declval<Trainer&>().policies().compression)>;
-        static_assert(
-            Update::agrees || !Compression::compresses,
-            "unisono::Checkpoints: found a trainer whose update does not declare `agrees`, with a compression. "
-            "Required: none. Why: each rank keeps its rounding errors from one synchronisation to the next, and a "
-            "checkpoint does not save them.");
-    }
-
     /// True if each rank has all of the optimizer's state of its stage of the model.
     template <class Trainer, class World>
     bool shared_by_all(Trainer& trainer, World& world, std::vector<std::uint64_t>& own_updates) {

@@ -209,8 +209,6 @@ Manifest manifest_of_trainer(Trainer& trainer, int ranks) {
     m.policies = trainer.describe();
     using T = typename std::remove_cvref_t<Trainer>::Element;
     if constexpr (part_of_whole<Model>) {
-        static_assert(
-            !requires { model.buffers(); }, "parts of a model with buffers: a checkpoint could not say whose they are");
         for (const auto& [name, count] : model.whole_parameters())
             m.parameters.push_back(
                 {.name = name, .type = std::string(tensor_type(element_type_of<T>)), .shape = {count}});

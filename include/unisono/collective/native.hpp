@@ -36,15 +36,7 @@ struct NativeSchedule {
 
 namespace detail {
 
-/// The schedule of `family` for a collective; refuses readably if there is none.
-template <Collective What, class Family>
-auto schedule_of(const Family& family, const schedule::Shape& shape) {
-    static_assert(
-        schedule::offers<Family, What>,
-        "found: a schedule family without this collective; required: a member function of the collective's name "
-        "that takes a schedule::Shape and returns a schedule; schedule/families.hpp shows what each family offers");
-    return schedule::schedule_of<What>(family, shape);
-}
+using schedule::schedule_of;
 
 /// The native schedules over messages on hosts with several ranks. Defined in
 /// collective/native_on_hosts.hpp, which the headers of transports that know hosts include.
@@ -107,7 +99,7 @@ bool goes_by_stream(const Transport& transport, const OperationRequest& request)
 template <transport Transport, class Family>
 consteval bool reads_peers_for_all_to_all() {
     if constexpr (std::same_as<Family, NativeSchedule>) return Transport::maps_peers;
-    else return decltype(schedule_of<Collective::all_to_all>(std::declval<Family>(), schedule::Shape{}))::mapped;
+    else return requires { requires schedule::ScheduleIn<Family, Collective::all_to_all>::mapped; };
 }
 
 /// Calls `use(schedule)` with the schedule for this collective. The choice depends only on values

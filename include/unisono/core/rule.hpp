@@ -26,18 +26,20 @@ struct RuleText {
 
 /// Defines a row: a type with the rule's `text()`, and with `holds<P>` for a bundle P of types. The
 /// condition comes last, in terms of P. `Asserted<P>` is instantiated for the first row of a table
-/// that does not hold, so that a compiler prints one message. A row is a macro because static
-/// assertions accept only literals.
-#define UNISONO_RULE(rule, summary, found, required, why, ...)                                                   \
-    struct rule {                                                                                                \
-        static constexpr ::unisono::detail::RuleText text() { return {#rule, summary, found, required, why}; }   \
-        template <class P>                                                                                       \
-        static constexpr bool holds = (__VA_ARGS__);                                                             \
-        template <class P>                                                                                       \
-        struct Asserted {                                                                                        \
-            static_assert(holds<P>, "unisono::Trainer: found " found ". Required: " required ". Why: " why "."); \
-        };                                                                                                       \
+/// that does not hold, so that a compiler prints one message, which begins with the name of `user`,
+/// the class that asks. A row is a macro because static assertions accept only literals.
+#define UNISONO_RULE_OF(user, rule, summary, found, required, why, ...)                                           \
+    struct rule {                                                                                                 \
+        static constexpr ::unisono::detail::RuleText text() { return {#rule, summary, found, required, why}; }    \
+        template <class P>                                                                                        \
+        static constexpr bool holds = (__VA_ARGS__);                                                              \
+        template <class P>                                                                                        \
+        struct Asserted {                                                                                         \
+            static_assert(holds<P>, "unisono::" user ": found " found ". Required: " required ". Why: " why "."); \
+        };                                                                                                        \
     }
+/// A row about what makes a trainer.
+#define UNISONO_RULE(rule, ...) UNISONO_RULE_OF("Trainer", rule, __VA_ARGS__)
 
 template <class... Rows>
 class RuleTable {

@@ -28,7 +28,9 @@ inline ReducerCosts predicted_reducer_costs(const ClusterModel& model, int world
     for (std::size_t i = 0; i < ReducerCosts::exponents.size(); ++i) {
         const std::uint64_t bytes = std::uint64_t{1} << ReducerCosts::exponents[i];
         const auto seconds = [&](const auto& family, std::uint64_t of, int stand_for_all) {
-            const auto make = [&](const schedule::Shape& shape) { return family.all_reduce(shape); };
+            const auto make = [&](const schedule::Shape& shape) {
+                return schedule::schedule_of<Collective::all_reduce>(family, shape);
+            };
             return std::max(1e-12, schedule::predict(make, world, of, model, stand_for_all).seconds);
         };
         const auto p = static_cast<std::uint64_t>(world);

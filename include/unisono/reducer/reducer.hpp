@@ -104,8 +104,7 @@ namespace detail {
 
 template <class Schedules>
 concept scatters_sums =
-    std::same_as<Schedules, NativeSchedule> ||
-    requires(const Schedules& family, const schedule::Shape& shape) { family.reduce_scatter(shape); };
+    std::same_as<Schedules, NativeSchedule> || schedule::offers<Schedules, Collective::reduce_scatter>;
 
 /// The run of a reducer that uses one family of schedules for sums over all ranks, and one for sums
 /// to an owner.

@@ -17,11 +17,8 @@ namespace schedule {
 struct DisseminationBarrier : ScheduleBase<Collective::barrier> {
     static constexpr std::string_view name = "dissemination barrier";
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return 0; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return detail::ceil_log2(detail::world_of(shape)); }
-    [[nodiscard]] constexpr Cost cost() const {
-        return {.messages = rounds(), .blocks_sent = 0, .blocks_combined = 0, .rounds = rounds()};
-    }
+    [[nodiscard]] constexpr Cost cost() const { return {rounds(), 0, 0, rounds()}; }
 
     template <class Visit>
     constexpr void round(std::uint32_t r, Visit&& visit) const {

@@ -61,14 +61,8 @@ struct DirectAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "direct all_reduce";
 
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : 2; }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return blocks() - 1; }
-    [[nodiscard]] constexpr Cost cost() const {
-        const std::uint64_t others = blocks() - 1;
-        return {.messages = 2 * others,
-                .blocks_sent = 2 * others,
-                .blocks_combined = others,
-                .rounds = others == 0 ? 0u : 2u};
-    }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return others(); }
+    [[nodiscard]] constexpr Cost cost() const { return cost_of(2 * others(), others(), shape.world == 1 ? 0 : 2); }
 
     template <class Visit>
     constexpr void round(std::uint32_t r, Visit&& visit) const {
@@ -90,11 +84,8 @@ struct ExchangeAllReduce : ScheduleBase<Collective::all_reduce> {
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : 2; }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return detail::world_of(shape) - 1; }
-    [[nodiscard]] constexpr Cost cost() const {
-        const std::uint64_t others = detail::world_of(shape) - 1;
-        return {.messages = others, .blocks_sent = others, .blocks_combined = others, .rounds = others == 0 ? 0u : 1u};
-    }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return others(); }
+    [[nodiscard]] constexpr Cost cost() const { return cost_of(others(), others(), shape.world == 1 ? 0 : 1); }
 
     template <class Visit>
     constexpr void round(std::uint32_t r, Visit&& visit) const {
@@ -113,11 +104,8 @@ struct DirectReduceScatter : ScheduleBase<Collective::reduce_scatter> {
     static constexpr std::string_view name = "direct reduce_scatter";
 
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : 2; }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return blocks() - 1; }
-    [[nodiscard]] constexpr Cost cost() const {
-        const std::uint64_t others = blocks() - 1;
-        return {.messages = others, .blocks_sent = others, .blocks_combined = others, .rounds = others == 0 ? 0u : 1u};
-    }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return others(); }
+    [[nodiscard]] constexpr Cost cost() const { return cost_of(others(), others(), shape.world == 1 ? 0 : 1); }
 
     template <class Visit>
     constexpr void round(std::uint32_t r, Visit&& visit) const {
@@ -133,10 +121,7 @@ struct DirectAllGather : ScheduleBase<Collective::all_gather> {
     static constexpr std::string_view name = "direct all_gather";
 
     [[nodiscard]] constexpr std::uint32_t rounds() const { return 1; }
-    [[nodiscard]] constexpr Cost cost() const {
-        const std::uint64_t others = blocks() - 1;
-        return {.messages = others, .blocks_sent = others, .blocks_combined = 0, .rounds = others == 0 ? 0u : 1u};
-    }
+    [[nodiscard]] constexpr Cost cost() const { return cost_of(others(), 0, shape.world == 1 ? 0 : 1); }
 
     template <class Visit>
     constexpr void round(std::uint32_t, Visit&& visit) const {
@@ -152,16 +137,12 @@ UNISONO_CERTIFY(collective_schedule<DirectAllGather>);
 struct DirectBroadcast : ScheduleBase<Collective::broadcast> {
     static constexpr std::string_view name = "direct broadcast";
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 0 : 1; }
-    [[nodiscard]] constexpr Cost cost() const {
-        const std::uint64_t sends = shape.rank == shape.root ? detail::world_of(shape) - 1 : 0;
-        return {.messages = sends, .blocks_sent = sends, .blocks_combined = 0, .rounds = rounds()};
-    }
+    [[nodiscard]] constexpr Cost cost() const { return cost_of(is_root() ? others() : 0, 0, rounds()); }
 
     template <class Visit>
     constexpr void round(std::uint32_t, Visit&& visit) const {
-        if (shape.rank != shape.root) return visit(receive_from(shape.root, output_blocks(0)));
+        if (!is_root()) return visit(receive_from(shape.root, output_blocks(0)));
         detail::for_each_peer(shape, [&](int peer) { visit(send_to(peer, output_blocks(0))); });
     }
 };
@@ -173,25 +154,16 @@ UNISONO_CERTIFY(collective_schedule<DirectBroadcast>);
 struct DirectReduce : ScheduleBase<Collective::reduce> {
     static constexpr std::string_view name = "direct reduce";
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
-    [[nodiscard]] constexpr std::uint32_t rounds() const {
-        return shape.world == 1 || shape.rank != shape.root ? 1 : 2;
-    }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const {
-        return shape.rank == shape.root ? detail::world_of(shape) - 1 : 0;
-    }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 || !is_root() ? 1 : 2; }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return is_root() ? others() : 0; }
     [[nodiscard]] constexpr Cost cost() const {
-        const std::uint64_t sends = shape.rank == shape.root ? 0 : 1;
-        return {.messages = sends,
-                .blocks_sent = sends,
-                .blocks_combined = scratch_slots(),
-                .rounds = shape.world == 1 ? 0u : 1u};
+        return cost_of(is_root() ? 0 : 1, scratch_slots(), shape.world == 1 ? 0 : 1);
     }
 
     template <class Visit>
     constexpr void round(std::uint32_t r, Visit&& visit) const {
         if (shape.world == 1) return detail::copy_through(0, visit);
-        if (shape.rank != shape.root) return visit(send_to(shape.root, input_blocks(0)));
+        if (!is_root()) return visit(send_to(shape.root, input_blocks(0)));
         if (r == 1) return detail::combine_collected(0, visit);
         detail::for_each_peer(
             shape, [&](int peer) { visit(receive_from(peer, scratch_blocks(0, 1, detail::slot_of(shape, peer)))); });
@@ -204,15 +176,12 @@ struct DirectGather : ScheduleBase<Collective::gather> {
     static constexpr std::string_view name = "direct gather";
 
     [[nodiscard]] constexpr std::uint32_t rounds() const { return 1; }
-    [[nodiscard]] constexpr Cost cost() const {
-        const std::uint64_t sends = shape.rank == shape.root ? 0 : 1;
-        return {.messages = sends, .blocks_sent = sends, .blocks_combined = 0, .rounds = shape.world == 1 ? 0u : 1u};
-    }
+    [[nodiscard]] constexpr Cost cost() const { return cost_of(is_root() ? 0 : 1, 0, shape.world == 1 ? 0 : 1); }
 
     template <class Visit>
     constexpr void round(std::uint32_t, Visit&& visit) const {
         const std::uint32_t own = detail::rank_of(shape);
-        if (shape.rank != shape.root) return visit(send_to(shape.root, input_blocks(own)));
+        if (!is_root()) return visit(send_to(shape.root, input_blocks(own)));
         detail::copy_through(own, visit);
         detail::for_each_peer(
             shape, [&](int peer) { visit(receive_from(peer, output_blocks(static_cast<std::uint32_t>(peer)))); });
@@ -225,15 +194,12 @@ struct DirectScatter : ScheduleBase<Collective::scatter> {
     static constexpr std::string_view name = "direct scatter";
 
     [[nodiscard]] constexpr std::uint32_t rounds() const { return 1; }
-    [[nodiscard]] constexpr Cost cost() const {
-        const std::uint64_t sends = shape.rank == shape.root ? blocks() - 1 : 0;
-        return {.messages = sends, .blocks_sent = sends, .blocks_combined = 0, .rounds = shape.world == 1 ? 0u : 1u};
-    }
+    [[nodiscard]] constexpr Cost cost() const { return cost_of(is_root() ? others() : 0, 0, shape.world == 1 ? 0 : 1); }
 
     template <class Visit>
     constexpr void round(std::uint32_t, Visit&& visit) const {
         const std::uint32_t own = detail::rank_of(shape);
-        if (shape.rank != shape.root) return visit(receive_from(shape.root, output_blocks(own)));
+        if (!is_root()) return visit(receive_from(shape.root, output_blocks(own)));
         detail::copy_through(own, visit);
         detail::for_each_peer(shape,
                               [&](int peer) { visit(send_to(peer, input_blocks(static_cast<std::uint32_t>(peer)))); });
@@ -246,11 +212,8 @@ UNISONO_CERTIFY(collective_schedule<DirectScatter>);
 struct DirectAllToAll : ScheduleBase<Collective::all_to_all> {
     static constexpr std::string_view name = "direct all_to_all";
 
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : blocks() - 1; }
-    [[nodiscard]] constexpr Cost cost() const {
-        const std::uint64_t others = blocks() - 1;
-        return {.messages = others, .blocks_sent = others, .blocks_combined = 0, .rounds = others};
-    }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : others(); }
+    [[nodiscard]] constexpr Cost cost() const { return cost_of(others(), 0, others()); }
 
     template <class Visit>
     constexpr void round(std::uint32_t r, Visit&& visit) const {

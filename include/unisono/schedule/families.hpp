@@ -1,10 +1,21 @@
 #pragma once
 
 /// \file
-/// Families of schedules as plain values: `RingSchedule{.chunk_bytes = 1 << 20}`. A family has a
-/// member for each collective that it offers, which returns the schedule of one rank. For a
-/// collective without a member, the caller uses another family. `chunk_bytes` asks the executor to
-/// cut data into lanes of about that size (0: one lane).
+/// Families of schedules as plain values: `RingSchedule{.chunk_bytes = 1 << 20}`. A family lists
+/// its schedules, at most one for each collective. For a collective that is not in the list, the
+/// caller uses another family. `chunk_bytes` asks the executor to cut data into lanes of about that
+/// size (0: one lane).
+///
+///     struct MySchedule {
+///         static constexpr std::string_view name = "mine";
+///         using schedules = un::schedule::List<MyAllReduce, un::schedule::TreeBroadcast>;
+///         friend bool operator==(const MySchedule&, const MySchedule&) = default;
+///     };
+///     un::all_reduce(world, gradient, un::Sum{}, MySchedule{});
+///
+/// A schedule is made of a shape alone, as `MyAllReduce{shape}`. A family whose schedules need more
+/// makes them itself: `template <class Schedule> Schedule make(const Shape&) const`
+/// (HierarchicalSchedule has an example).
 
 #include "unisono/core/value.hpp"
 #include "unisono/schedule/barrier.hpp"
@@ -15,68 +26,83 @@
 #include "unisono/schedule/staged.hpp"
 #include "unisono/schedule/tree.hpp"
 
+#include <concepts>
 #include <cstddef>
+#include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// The schedule of one rank for `What` in a family. Ill-formed if the family does not offer it.
-template <Collective What, class Family>
-constexpr auto schedule_of(const Family& family, const Shape& shape)
-    requires(What == Collective::all_reduce && requires { family.all_reduce(shape); }) ||
-            (What == Collective::reduce_scatter && requires { family.reduce_scatter(shape); }) ||
-            (What == Collective::all_gather && requires { family.all_gather(shape); }) ||
-            (What == Collective::broadcast && requires { family.broadcast(shape); }) ||
-            (What == Collective::reduce && requires { family.reduce(shape); }) ||
-            (What == Collective::gather && requires { family.gather(shape); }) ||
-            (What == Collective::scatter && requires { family.scatter(shape); }) ||
-            (What == Collective::all_to_all && requires { family.all_to_all(shape); }) ||
-            (What == Collective::barrier && requires { family.barrier(shape); })
-{
-    if constexpr (What == Collective::all_reduce) return family.all_reduce(shape);
-    else if constexpr (What == Collective::reduce_scatter) return family.reduce_scatter(shape);
-    else if constexpr (What == Collective::all_gather) return family.all_gather(shape);
-    else if constexpr (What == Collective::broadcast) return family.broadcast(shape);
-    else if constexpr (What == Collective::reduce) return family.reduce(shape);
-    else if constexpr (What == Collective::gather) return family.gather(shape);
-    else if constexpr (What == Collective::scatter) return family.scatter(shape);
-    else if constexpr (What == Collective::all_to_all) return family.all_to_all(shape);
-    else return family.barrier(shape);
-}
+/// The schedules of a family, at most one for each collective.
+template <class... Schedules>
+struct List {};
+
+namespace detail {
+
+/// The schedule for a collective in a list; void if there is none.
+template <Collective What, class Schedules>
+struct Find : std::type_identity<void> {};
+template <Collective What, class First, class... Rest>
+struct Find<What, List<First, Rest...>>
+    : std::conditional_t<First::collective == What, std::type_identity<First>, Find<What, List<Rest...>>> {};
+
+/// The list of `Of<What>` for each collective that moves data, and a barrier.
+template <template <Collective> class Of, class Barrier>
+using OfAllData = List<Of<Collective::all_reduce>, Of<Collective::reduce_scatter>, Of<Collective::all_gather>,
+                       Of<Collective::broadcast>, Of<Collective::reduce>, Of<Collective::gather>,
+                       Of<Collective::scatter>, Of<Collective::all_to_all>, Barrier>;
+
+/// True for a list of schedules, at most one for each collective.
+template <class Schedules>
+inline constexpr bool lists_schedules = false;
+template <class... Schedules>
+inline constexpr bool lists_schedules<List<Schedules...>> =
+    ((sizeof...(Schedules) != 0) && ... &&
+     (collective_schedule<Schedules> &&
+      std::same_as<Schedules, typename Find<Schedules::collective, List<Schedules...>>::type>));
+
+} // namespace detail
+
+/// The type of a family's schedule for a collective; void if the family has none.
+template <class Family, Collective What>
+using ScheduleIn = typename detail::Find<What, typename Family::schedules>::type;
 
 /// True if a family has a schedule for a collective, and the schedule satisfies the concept.
 template <class Family, Collective What>
-concept offers = requires(const Family& family, const Shape& shape) {
-    { schedule_of<What>(family, shape) } -> collective_schedule;
-    requires decltype(schedule_of<What>(family, shape))::collective == What;
-};
+concept offers = !std::is_void_v<ScheduleIn<Family, What>> && collective_schedule<ScheduleIn<Family, What>>;
 
-} // namespace schedule
+/// The schedule of one rank for `What` in a family that offers it.
+template <Collective What, class Family>
+constexpr auto schedule_of(const Family& family, const Shape& shape) {
+    if constexpr (offers<Family, What>) {
+        using Schedule = ScheduleIn<Family, What>;
+        if constexpr (requires { family.template make<Schedule>(shape); }) return family.template make<Schedule>(shape);
+        else return Schedule{shape};
+    } else {
+        static_assert(offers<Family, What>,
+                      "found: a schedule family without this collective; required: a schedule of this collective in "
+                      "the family's list `schedules`; schedule/families.hpp shows what each family offers");
+    }
+}
 
-/// A plain value with a name that offers at least one collective.
-template <class F>
-concept schedule_family =
-    detail::copyable_value<F> && detail::comparable_value<F> &&
-    requires {
-        { F::name } -> detail::converts_to<std::string_view>;
-    } &&
-    (schedule::offers<F, Collective::all_reduce> || schedule::offers<F, Collective::reduce_scatter> ||
-     schedule::offers<F, Collective::all_gather> || schedule::offers<F, Collective::broadcast> ||
-     schedule::offers<F, Collective::reduce> || schedule::offers<F, Collective::gather> ||
-     schedule::offers<F, Collective::scatter> || schedule::offers<F, Collective::all_to_all> ||
-     schedule::offers<F, Collective::barrier>);
-
-namespace schedule {
-
-/// The lane size that a family asks for, in bytes; 0 if it does not cut data.
-template <schedule_family Family>
-constexpr std::size_t chunk_bytes_of(const Family& family) {
-    if constexpr (requires { family.chunk_bytes; }) return family.chunk_bytes;
-    else return 0;
+/// Calls `visit(What)` for each collective that a family offers, with What as a
+/// std::integral_constant.
+template <class Family, class Visit>
+constexpr void for_each_collective(Visit visit) {
+    [&]<class... Schedules>(List<Schedules...>) {
+        (visit(std::integral_constant<Collective, Schedules::collective>{}), ...);
+    }(typename Family::schedules{});
 }
 
 } // namespace schedule
+
+/// A plain value with a name and a list of schedules.
+template <class F>
+concept schedule_family = detail::copyable_value<F> && detail::comparable_value<F> && requires {
+    { F::name } -> detail::converts_to<std::string_view>;
+    requires schedule::detail::lists_schedules<typename F::schedules>;
+};
 
 /// Neighbours only, fewest bytes: for large data over messages. Chunks pipeline broadcast and
 /// reduce.
@@ -84,13 +110,8 @@ struct RingSchedule {
     static constexpr std::string_view name = "ring";
     std::size_t chunk_bytes = 0; ///< of a lane; 0: data travel whole
 
-    [[nodiscard]] constexpr schedule::RingAllReduce all_reduce(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::RingReduceScatter reduce_scatter(const schedule::Shape& shape) const {
-        return {shape};
-    }
-    [[nodiscard]] constexpr schedule::RingAllGather all_gather(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::RingBroadcast broadcast(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::RingReduce reduce(const schedule::Shape& shape) const { return {shape}; }
+    using schedules = schedule::List<schedule::RingAllReduce, schedule::RingReduceScatter, schedule::RingAllGather,
+                                     schedule::RingBroadcast, schedule::RingReduce>;
     friend bool operator==(const RingSchedule&, const RingSchedule&) = default;
 };
 UNISONO_CERTIFY(schedule_family<RingSchedule>);
@@ -101,14 +122,8 @@ struct TreeSchedule {
     static constexpr std::string_view name = "tree";
     std::size_t chunk_bytes = 0; ///< of a lane; 0: data travel whole
 
-    [[nodiscard]] constexpr schedule::TreeAllReduce all_reduce(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::TreeBroadcast broadcast(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::TreeReduce reduce(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::TreeGather gather(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::TreeScatter scatter(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::DisseminationBarrier barrier(const schedule::Shape& shape) const {
-        return {shape};
-    }
+    using schedules = schedule::List<schedule::TreeAllReduce, schedule::TreeBroadcast, schedule::TreeReduce,
+                                     schedule::TreeGather, schedule::TreeScatter, schedule::DisseminationBarrier>;
     friend bool operator==(const TreeSchedule&, const TreeSchedule&) = default;
 };
 UNISONO_CERTIFY(schedule_family<TreeSchedule>);
@@ -118,15 +133,8 @@ struct HalvingDoublingSchedule {
     static constexpr std::string_view name = "halving_doubling";
     std::size_t chunk_bytes = 0; ///< of a lane of all_reduce, 0: whole; the others move several blocks per message
 
-    [[nodiscard]] constexpr schedule::HalvingDoublingAllReduce all_reduce(const schedule::Shape& shape) const {
-        return {shape};
-    }
-    [[nodiscard]] constexpr schedule::HalvingReduceScatter reduce_scatter(const schedule::Shape& shape) const {
-        return {shape};
-    }
-    [[nodiscard]] constexpr schedule::DoublingAllGather all_gather(const schedule::Shape& shape) const {
-        return {shape};
-    }
+    using schedules =
+        schedule::List<schedule::HalvingDoublingAllReduce, schedule::HalvingReduceScatter, schedule::DoublingAllGather>;
     friend bool operator==(const HalvingDoublingSchedule&, const HalvingDoublingSchedule&) = default;
 };
 UNISONO_CERTIFY(schedule_family<HalvingDoublingSchedule>);
@@ -136,19 +144,10 @@ struct DirectSchedule {
     static constexpr std::string_view name = "direct";
     std::size_t chunk_bytes = 0; ///< of a lane; 0: data travel whole
 
-    [[nodiscard]] constexpr schedule::DirectAllReduce all_reduce(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::DirectReduceScatter reduce_scatter(const schedule::Shape& shape) const {
-        return {shape};
-    }
-    [[nodiscard]] constexpr schedule::DirectAllGather all_gather(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::DirectBroadcast broadcast(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::DirectReduce reduce(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::DirectGather gather(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::DirectScatter scatter(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::DirectAllToAll all_to_all(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::DisseminationBarrier barrier(const schedule::Shape& shape) const {
-        return {shape};
-    }
+    using schedules =
+        schedule::List<schedule::DirectAllReduce, schedule::DirectReduceScatter, schedule::DirectAllGather,
+                       schedule::DirectBroadcast, schedule::DirectReduce, schedule::DirectGather,
+                       schedule::DirectScatter, schedule::DirectAllToAll, schedule::DisseminationBarrier>;
     friend bool operator==(const DirectSchedule&, const DirectSchedule&) = default;
 };
 UNISONO_CERTIFY(schedule_family<DirectSchedule>);
@@ -157,9 +156,7 @@ UNISONO_CERTIFY(schedule_family<DirectSchedule>);
 struct ExchangeSchedule {
     static constexpr std::string_view name = "exchange";
 
-    [[nodiscard]] constexpr schedule::ExchangeAllReduce all_reduce(const schedule::Shape& shape) const {
-        return {shape};
-    }
+    using schedules = schedule::List<schedule::ExchangeAllReduce>;
     friend bool operator==(const ExchangeSchedule&, const ExchangeSchedule&) = default;
 };
 UNISONO_CERTIFY(schedule_family<ExchangeSchedule>);
@@ -169,17 +166,7 @@ UNISONO_CERTIFY(schedule_family<ExchangeSchedule>);
 struct MappedSchedule {
     static constexpr std::string_view name = "mapped";
 
-    [[nodiscard]] constexpr schedule::MappedAllReduce all_reduce(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::MappedReduceScatter reduce_scatter(const schedule::Shape& shape) const {
-        return {shape};
-    }
-    [[nodiscard]] constexpr schedule::MappedAllGather all_gather(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::MappedBroadcast broadcast(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::MappedReduce reduce(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::MappedGather gather(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::MappedScatter scatter(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::MappedAllToAll all_to_all(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::MappedBarrier barrier(const schedule::Shape& shape) const { return {shape}; }
+    using schedules = schedule::detail::OfAllData<schedule::Mapped, schedule::MappedBarrier>;
     friend bool operator==(const MappedSchedule&, const MappedSchedule&) = default;
 };
 UNISONO_CERTIFY(schedule_family<MappedSchedule>);
@@ -189,17 +176,7 @@ UNISONO_CERTIFY(schedule_family<MappedSchedule>);
 struct StagedSchedule {
     static constexpr std::string_view name = "staged";
 
-    [[nodiscard]] constexpr schedule::StagedAllReduce all_reduce(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::StagedReduceScatter reduce_scatter(const schedule::Shape& shape) const {
-        return {shape};
-    }
-    [[nodiscard]] constexpr schedule::StagedAllGather all_gather(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::StagedBroadcast broadcast(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::StagedReduce reduce(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::StagedGather gather(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::StagedScatter scatter(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::StagedAllToAll all_to_all(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::MappedBarrier barrier(const schedule::Shape& shape) const { return {shape}; }
+    using schedules = schedule::detail::OfAllData<schedule::Staged, schedule::MappedBarrier>;
     friend bool operator==(const StagedSchedule&, const StagedSchedule&) = default;
 };
 UNISONO_CERTIFY(schedule_family<StagedSchedule>);

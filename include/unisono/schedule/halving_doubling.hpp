@@ -100,11 +100,7 @@ struct HalvingReduceScatter : ScheduleBase<Collective::reduce_scatter> {
         return shape.world < 3 ? 0 : detail::Halving(blocks(), 0).narrow;
     }
     [[nodiscard]] constexpr Cost cost() const {
-        const std::uint64_t others = blocks() - 1;
-        return {.messages = detail::halving_messages(shape, true),
-                .blocks_sent = others,
-                .blocks_combined = others,
-                .rounds = detail::ceil_log2(blocks())};
+        return {detail::halving_messages(shape, true), others(), others(), detail::ceil_log2(blocks())};
     }
 
     template <class Visit>
@@ -127,10 +123,7 @@ struct DoublingAllGather : ScheduleBase<Collective::all_gather> {
 
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : detail::ceil_log2(blocks()); }
     [[nodiscard]] constexpr Cost cost() const {
-        return {.messages = detail::halving_messages(shape, false),
-                .blocks_sent = blocks() - 1,
-                .blocks_combined = 0,
-                .rounds = detail::ceil_log2(blocks())};
+        return {detail::halving_messages(shape, false), others(), 0, detail::ceil_log2(blocks())};
     }
 
     template <class Visit>

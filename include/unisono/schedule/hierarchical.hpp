@@ -44,30 +44,17 @@ struct HierarchicalSchedule {
     /// The ranks of each host, used instead of ranks_per_host; must outlive the group's operations.
     const HostMap* hosts = nullptr;
 
-    [[nodiscard]] constexpr schedule::HierarchicalAllReduce all_reduce(const schedule::Shape& shape) const {
-        return {{{shape}, layout(shape)}, tree_across};
-    }
-    [[nodiscard]] constexpr schedule::HierarchicalReduceScatter reduce_scatter(const schedule::Shape& shape) const {
-        return {{{shape}, layout(shape)}};
-    }
-    [[nodiscard]] constexpr schedule::HierarchicalAllGather all_gather(const schedule::Shape& shape) const {
-        return {{{shape}, layout(shape)}};
-    }
-    [[nodiscard]] constexpr schedule::HierarchicalBroadcast broadcast(const schedule::Shape& shape) const {
-        return {{{shape}, layout(shape)}};
-    }
-    [[nodiscard]] constexpr schedule::HierarchicalReduce reduce(const schedule::Shape& shape) const {
-        return {{{shape}, layout(shape)}};
-    }
-    [[nodiscard]] constexpr schedule::HierarchicalGather gather(const schedule::Shape& shape) const {
-        return {{{shape}, layout(shape)}};
-    }
-    [[nodiscard]] constexpr schedule::HierarchicalScatter scatter(const schedule::Shape& shape) const {
-        return {{{shape}, layout(shape)}};
-    }
-    [[nodiscard]] constexpr schedule::DirectAllToAll all_to_all(const schedule::Shape& shape) const { return {shape}; }
-    [[nodiscard]] constexpr schedule::HierarchicalBarrier barrier(const schedule::Shape& shape) const {
-        return {{{shape}, layout(shape)}};
+    using schedules =
+        schedule::List<schedule::HierarchicalAllReduce, schedule::HierarchicalReduceScatter,
+                       schedule::HierarchicalAllGather, schedule::HierarchicalBroadcast, schedule::HierarchicalReduce,
+                       schedule::HierarchicalGather, schedule::HierarchicalScatter, schedule::DirectAllToAll,
+                       schedule::HierarchicalBarrier>;
+    template <class Schedule>
+    [[nodiscard]] constexpr Schedule make(const schedule::Shape& shape) const {
+        if constexpr (std::same_as<Schedule, schedule::DirectAllToAll>) return {{shape}};
+        else if constexpr (std::same_as<Schedule, schedule::HierarchicalAllReduce>)
+            return {{{shape}, layout(shape)}, tree_across};
+        else return {{{shape}, layout(shape)}};
     }
     friend bool operator==(const HierarchicalSchedule&, const HierarchicalSchedule&) = default;
 

@@ -24,18 +24,20 @@ struct HierarchicalAllGather : detail::OnHosts<Collective::all_gather> {
 
     [[nodiscard]] constexpr std::uint32_t rounds() const { return up() + ring() + at().levels_within(); }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return TreeGather{at().within()}.scratch_slots(); }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return others() == 0 ? 0 : at().most_together(); }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const {
+        return other_hosts() == 0 ? 0 : at().most_together();
+    }
     [[nodiscard]] constexpr Cost cost() const {
         const auto here = at();
         if (!here.in_rank_order()) return detail::counted(*this);
         const Cost within =
             detail::plus(TreeGather{here.within()}.cost(), TreeBroadcast{here.within()}.cost(), blocks());
-        if (!here.is_head() || others() == 0) return within;
+        if (!here.is_head() || other_hosts() == 0) return within;
         const auto next = detail::block_at(here.across(), 1);
-        return detail::plus(within, {.messages = others(),
+        return detail::plus(within, {.messages = other_hosts(),
                                      .blocks_sent = blocks() - here.blocks_of(next, 1),
                                      .blocks_combined = 0,
-                                     .rounds = others()});
+                                     .rounds = other_hosts()});
     }
 
     template <class Visit>
@@ -63,8 +65,8 @@ private:
     [[nodiscard]] constexpr std::uint32_t up() const {
         return std::max(1u, at().levels_within()) * at().turns_of_host();
     }
-    [[nodiscard]] constexpr std::uint32_t others() const { return static_cast<std::uint32_t>(at().hosts() - 1); }
-    [[nodiscard]] constexpr std::uint32_t ring() const { return others() * at().turns_of_host(); }
+    [[nodiscard]] constexpr std::uint32_t other_hosts() const { return static_cast<std::uint32_t>(at().hosts() - 1); }
+    [[nodiscard]] constexpr std::uint32_t ring() const { return other_hosts() * at().turns_of_host(); }
 };
 static_assert(collective_schedule<HierarchicalAllGather>);
 
@@ -86,17 +88,19 @@ struct HierarchicalReduceScatter : detail::OnHosts<Collective::reduce_scatter> {
                             TreeScatter{here.within()}.scratch_slots());
         return sums() + RingReduceScatter{here.across()}.scratch_slots() * partial();
     }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return others() == 0 ? 0 : at().most_together(); }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const {
+        return other_hosts() == 0 ? 0 : at().most_together();
+    }
     [[nodiscard]] constexpr Cost cost() const {
         const auto here = at();
         if (!here.in_rank_order()) return detail::counted(*this);
         const Cost within = detail::plus(TreeScatter{here.within()}.cost(), TreeReduce{here.within()}.cost(), blocks());
-        if (!here.is_head() || others() == 0) return within;
+        if (!here.is_head() || other_hosts() == 0) return within;
         const auto previous = detail::block_at(here.across(), -1);
-        return detail::plus(within, {.messages = others(),
+        return detail::plus(within, {.messages = other_hosts(),
                                      .blocks_sent = blocks() - static_cast<std::uint32_t>(here.size()),
                                      .blocks_combined = blocks() - here.blocks_of(previous, 1),
-                                     .rounds = others()});
+                                     .rounds = other_hosts()});
     }
 
     template <class Visit>
@@ -129,8 +133,8 @@ struct HierarchicalReduceScatter : detail::OnHosts<Collective::reduce_scatter> {
     }
 
 private:
-    [[nodiscard]] constexpr std::uint32_t others() const { return static_cast<std::uint32_t>(at().hosts() - 1); }
-    [[nodiscard]] constexpr std::uint32_t ring() const { return others() * at().turns_of_host(); }
+    [[nodiscard]] constexpr std::uint32_t other_hosts() const { return static_cast<std::uint32_t>(at().hosts() - 1); }
+    [[nodiscard]] constexpr std::uint32_t ring() const { return other_hosts() * at().turns_of_host(); }
     /// Slots at a head: for the sums of its host, and for a sum of another host's blocks that
     /// passes through.
     [[nodiscard]] constexpr std::uint32_t sums() const { return at().size() == 1 ? 0 : blocks(); }

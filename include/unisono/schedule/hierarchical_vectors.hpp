@@ -72,7 +72,6 @@ static_assert(collective_schedule<HierarchicalAllReduce>);
 struct HierarchicalBroadcast : detail::OnHosts<Collective::broadcast> {
     static constexpr std::string_view name = "hierarchical broadcast";
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return at().levels_across() + at().levels_within(); }
     [[nodiscard]] constexpr Cost cost() const {
         const Cost within = TreeBroadcast{at().within()}.cost();
@@ -96,7 +95,6 @@ static_assert(collective_schedule<HierarchicalBroadcast>);
 struct HierarchicalReduce : detail::OnHosts<Collective::reduce> {
     static constexpr std::string_view name = "hierarchical reduce";
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
         return shape.world == 1 ? 1 : at().levels_within() + at().levels_across();
     }
@@ -134,7 +132,6 @@ static_assert(collective_schedule<HierarchicalReduce>);
 struct HierarchicalBarrier : detail::OnHosts<Collective::barrier> {
     static constexpr std::string_view name = "hierarchical barrier";
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return 0; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return 2 * at().levels_within() + at().levels_across(); }
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return at().hosts() == 1 ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {

@@ -114,14 +114,7 @@ private:
         }
     }
 };
-using MappedAllReduce = Mapped<Collective::all_reduce>;         ///< `Collective::all_reduce`
-using MappedReduceScatter = Mapped<Collective::reduce_scatter>; ///< `Collective::reduce_scatter`
-using MappedAllGather = Mapped<Collective::all_gather>;         ///< `Collective::all_gather`
-using MappedBroadcast = Mapped<Collective::broadcast>;          ///< `Collective::broadcast`
-using MappedReduce = Mapped<Collective::reduce>;                ///< `Collective::reduce`
-using MappedGather = Mapped<Collective::gather>;                ///< `Collective::gather`
-using MappedScatter = Mapped<Collective::scatter>;              ///< `Collective::scatter`
-using MappedAllToAll = Mapped<Collective::all_to_all>;          ///< `Collective::all_to_all`
+UNISONO_CERTIFY(collective_schedule<Mapped<Collective::all_reduce>>);
 
 /// One flag. Cost per rank: one round.
 struct MappedBarrier : ScheduleBase<Collective::barrier> {
@@ -129,7 +122,6 @@ struct MappedBarrier : ScheduleBase<Collective::barrier> {
     static constexpr bool mapped = true;
     static constexpr bool staged = true;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return 0; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world > 1 ? 1 : 0; }
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const { return {.rounds = rounds()}; }
@@ -139,7 +131,6 @@ struct MappedBarrier : ScheduleBase<Collective::barrier> {
         detail::meet(visit);
     }
 };
-UNISONO_CERTIFY(collective_schedule<MappedAllReduce>);
 UNISONO_CERTIFY(collective_schedule<MappedBarrier>);
 
 } // namespace schedule

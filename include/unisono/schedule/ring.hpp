@@ -20,11 +20,8 @@ namespace schedule {
 struct RingAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "ring all_reduce";
 
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : 2 * (blocks() - 1); }
-    [[nodiscard]] constexpr Cost cost() const {
-        const std::uint64_t others = blocks() - 1;
-        return {.messages = 2 * others, .blocks_sent = 2 * others, .blocks_combined = others, .rounds = 2 * others};
-    }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : 2 * others(); }
+    [[nodiscard]] constexpr Cost cost() const { return cost_of(2 * others(), others(), 2 * others()); }
 
     template <class Visit>
     constexpr void round(std::uint32_t r, Visit&& visit) const {
@@ -49,14 +46,11 @@ UNISONO_CERTIFY(collective_schedule<RingAllReduce>);
 struct RingReduceScatter : ScheduleBase<Collective::reduce_scatter> {
     static constexpr std::string_view name = "ring reduce_scatter";
 
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : blocks() - 1; }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : others(); }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const {
         return shape.world < 3 ? 0 : shape.world == 3 ? 1 : 2; // one partial sum leaves while the next one grows
     }
-    [[nodiscard]] constexpr Cost cost() const {
-        const std::uint64_t others = blocks() - 1;
-        return {.messages = others, .blocks_sent = others, .blocks_combined = others, .rounds = others};
-    }
+    [[nodiscard]] constexpr Cost cost() const { return cost_of(others(), others(), others()); }
 
     template <class Visit>
     constexpr void round(std::uint32_t r, Visit&& visit) const {
@@ -76,11 +70,8 @@ UNISONO_CERTIFY(collective_schedule<RingReduceScatter>);
 struct RingAllGather : ScheduleBase<Collective::all_gather> {
     static constexpr std::string_view name = "ring all_gather";
 
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : blocks() - 1; }
-    [[nodiscard]] constexpr Cost cost() const {
-        const std::uint64_t others = blocks() - 1;
-        return {.messages = others, .blocks_sent = others, .blocks_combined = 0, .rounds = others};
-    }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : others(); }
+    [[nodiscard]] constexpr Cost cost() const { return cost_of(others(), 0, others()); }
 
     template <class Visit>
     constexpr void round(std::uint32_t r, Visit&& visit) const {
@@ -94,17 +85,26 @@ struct RingAllGather : ScheduleBase<Collective::all_gather> {
 };
 UNISONO_CERTIFY(collective_schedule<RingAllGather>);
 
+namespace detail {
+/// A chain of ranks that begins at the root.
+template <Collective What>
+struct OnChain : ScheduleBase<What> {
+protected:
+    [[nodiscard]] constexpr std::uint32_t position() const { return from_root(this->shape); }
+    [[nodiscard]] constexpr bool is_last() const { return position() == this->others(); }
+};
+} // namespace detail
+
 /// A chain away from the root; lanes pipeline it. Cost per rank: one message of the whole vector
 /// (none at the end of the chain). With L lanes the last rank ends after p - 2 + L messages of n /
 /// L. Scratch: none.
-struct RingBroadcast : ScheduleBase<Collective::broadcast> {
+struct RingBroadcast : detail::OnChain<Collective::broadcast> {
     static constexpr std::string_view name = "ring broadcast";
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return position() + (is_last() ? 0 : 1); }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t sends = is_last() ? 0 : 1, receives = position() == 0 ? 0 : 1;
-        return {.messages = sends, .blocks_sent = sends, .blocks_combined = 0, .rounds = sends + receives};
+        return cost_of(sends, 0, sends + receives);
     }
 
     template <class Visit>
@@ -112,43 +112,34 @@ struct RingBroadcast : ScheduleBase<Collective::broadcast> {
         if (r + 1 == position()) visit(receive_from(detail::rank_at(shape, -1), output_blocks(0)));
         if (r == position() && !is_last()) visit(send_to(detail::rank_at(shape, 1), output_blocks(0)));
     }
-
-private:
-    [[nodiscard]] constexpr std::uint32_t position() const { return detail::from_root(shape); }
-    [[nodiscard]] constexpr bool is_last() const { return position() + 1 == detail::world_of(shape); }
 };
 UNISONO_CERTIFY(collective_schedule<RingBroadcast>);
 
 /// A chain towards the root, in which each rank adds its input; lanes pipeline it. Cost per rank:
 /// one message of the whole vector (none at the root), one combination (none at the far end).
 /// Scratch: one vector at ranks between the two ends of the chain.
-struct RingReduce : ScheduleBase<Collective::reduce> {
+struct RingReduce : detail::OnChain<Collective::reduce> {
     static constexpr std::string_view name = "ring reduce";
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
         return shape.world == 1 ? 1 : detail::world_of(shape) - (position() == 0 ? 1 : position());
     }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return position() == 0 || is_last() ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t sends = position() == 0 ? 0 : 1, receives = is_last() ? 0 : 1;
-        return {.messages = sends, .blocks_sent = sends, .blocks_combined = receives, .rounds = sends + receives};
+        return cost_of(sends, receives, sends + receives);
     }
 
     template <class Visit>
     constexpr void round(std::uint32_t r, Visit&& visit) const {
         if (shape.world == 1) return detail::copy_through(0, visit);
-        const std::uint32_t turns_left = detail::world_of(shape) - 1 - r;
+        const std::uint32_t turns_left = others() - r;
         if (turns_left == position() + 1)
             visit(combine_from(detail::rank_at(shape, 1), input_blocks(0),
                                position() == 0 ? output_blocks(0) : scratch_blocks(0, 1, 0)));
         if (turns_left == position() && position() != 0)
             visit(send_to(detail::rank_at(shape, -1), is_last() ? input_blocks(0) : scratch_blocks(0, 1, 0)));
     }
-
-private:
-    [[nodiscard]] constexpr std::uint32_t position() const { return detail::from_root(shape); }
-    [[nodiscard]] constexpr bool is_last() const { return position() + 1 == detail::world_of(shape); }
 };
 UNISONO_CERTIFY(collective_schedule<RingReduce>);
 

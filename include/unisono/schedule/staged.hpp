@@ -32,7 +32,7 @@ struct Staged : ScheduleBase<What> {
     static constexpr bool staged = true;
     static constexpr bool single_blocks =
         What != Collective::reduce_scatter && What != Collective::scatter && What != Collective::all_to_all;
-    using ScheduleBase<What>::shape;
+    using ScheduleBase<What>::shape, ScheduleBase<What>::is_root, ScheduleBase<What>::others;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return moves_vectors(What) ? 1 : detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
@@ -41,7 +41,7 @@ struct Staged : ScheduleBase<What> {
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const bool adds = detail::combines(What) && (What != Collective::reduce || is_root());
-        return {.blocks_combined = adds ? detail::world_of(shape) - 1 : 0, .rounds = shape.world > 1 ? 1u : 0u};
+        return {.blocks_combined = adds ? others() : 0, .rounds = shape.world > 1 ? 1u : 0u};
     }
 
     template <class Visit>
@@ -59,7 +59,6 @@ struct Staged : ScheduleBase<What> {
     }
 
 private:
-    [[nodiscard]] constexpr bool is_root() const { return shape.rank == shape.root; }
     /// The blocks that this rank posts beside its flag.
     [[nodiscard]] constexpr Blocks payload(std::uint32_t own) const {
         if ((What == Collective::broadcast || What == Collective::scatter) && !is_root()) return {};
@@ -67,15 +66,7 @@ private:
         return single_blocks ? input_blocks(own) : input_blocks(0, blocks());
     }
 };
-using StagedAllReduce = Staged<Collective::all_reduce>;         ///< `Collective::all_reduce`
-using StagedReduceScatter = Staged<Collective::reduce_scatter>; ///< `Collective::reduce_scatter`
-using StagedAllGather = Staged<Collective::all_gather>;         ///< `Collective::all_gather`
-using StagedBroadcast = Staged<Collective::broadcast>;          ///< `Collective::broadcast`
-using StagedReduce = Staged<Collective::reduce>;                ///< `Collective::reduce`
-using StagedGather = Staged<Collective::gather>;                ///< `Collective::gather`
-using StagedScatter = Staged<Collective::scatter>;              ///< `Collective::scatter`
-using StagedAllToAll = Staged<Collective::all_to_all>;          ///< `Collective::all_to_all`
-UNISONO_CERTIFY(collective_schedule<StagedAllReduce>);
+UNISONO_CERTIFY(collective_schedule<Staged<Collective::all_reduce>>);
 
 } // namespace schedule
 

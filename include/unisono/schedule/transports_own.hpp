@@ -17,26 +17,14 @@ namespace schedule {
 /// collectives can run it; verify and cost see no data in it. `way` selects the transport's
 /// algorithm if it has several.
 template <Collective What>
-struct TransportsOwn : ScheduleBase<What> {
+struct TransportsOwn : DisseminationBarrier {
+    static constexpr Collective collective = What;
     static constexpr std::string_view name = "transport's own";
     static constexpr bool transports_own = true;
     std::uint32_t way = 0;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return barrier().rounds(); }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return barrier().channel_depth(); }
     [[nodiscard]] constexpr std::uint32_t variant() const { return way; }
-    [[nodiscard]] constexpr Cost cost() const { return barrier().cost(); }
-
-    template <class Visit>
-    constexpr void round(std::uint32_t r, Visit&& visit) const {
-        barrier().round(r, visit);
-    }
-
     friend constexpr bool operator==(const TransportsOwn&, const TransportsOwn&) = default;
-
-private:
-    [[nodiscard]] constexpr DisseminationBarrier barrier() const { return {this->shape}; }
 };
 UNISONO_CERTIFY(collective_schedule<TransportsOwn<Collective::all_reduce>>);
 

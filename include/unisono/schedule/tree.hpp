@@ -50,20 +50,25 @@ struct TreePosition {
     }
 };
 
+/// The base of schedules on the tree: of the root, or of rank 0 if the collective has none.
+template <Collective What>
+struct OnTree : ScheduleBase<What> {
+protected:
+    [[nodiscard]] constexpr TreePosition place() const {
+        return {Shape{this->shape.world, this->shape.rank, has_root(What) ? this->shape.root : 0}};
+    }
+};
+
 } // namespace detail
 
 /// Cost per rank: a message of the whole vector to each child, at most ceil(log2 p). Scratch: none.
-struct TreeBroadcast : ScheduleBase<Collective::broadcast> {
+struct TreeBroadcast : detail::OnTree<Collective::broadcast> {
     static constexpr std::string_view name = "tree broadcast";
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return place().levels(); }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t sends = place().children();
-        return {.messages = sends,
-                .blocks_sent = sends,
-                .blocks_combined = 0,
-                .rounds = sends + (place().is_root() ? 0 : 1)};
+        return cost_of(sends, 0, sends + (place().is_root() ? 0 : 1));
     }
 
     template <class Visit>
@@ -73,25 +78,21 @@ struct TreeBroadcast : ScheduleBase<Collective::broadcast> {
         if (here.has_child(at)) visit(send_to(here.child(at), output_blocks(0)));
         if (!here.is_root() && at == here.level()) visit(receive_from(here.parent(), output_blocks(0)));
     }
-
-private:
-    [[nodiscard]] constexpr detail::TreePosition place() const { return {shape}; }
 };
 UNISONO_CERTIFY(collective_schedule<TreeBroadcast>);
 
 /// Cost per rank: one message of the whole vector to its parent, one combination for each child.
 /// Scratch: one vector at ranks between root and leaves.
-struct TreeReduce : ScheduleBase<Collective::reduce> {
+struct TreeReduce : detail::OnTree<Collective::reduce> {
     static constexpr std::string_view name = "tree reduce";
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : place().levels(); }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const {
         return place().is_root() || place().children() == 0 ? 0 : 1;
     }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t sends = place().is_root() ? 0 : 1, receives = place().children();
-        return {.messages = sends, .blocks_sent = sends, .blocks_combined = receives, .rounds = sends + receives};
+        return cost_of(sends, receives, sends + receives);
     }
 
     template <class Visit>
@@ -103,16 +104,13 @@ struct TreeReduce : ScheduleBase<Collective::reduce> {
         if (!here.is_root() && r == here.level())
             visit(send_to(here.parent(), here.children() == 0 ? input_blocks(0) : sum));
     }
-
-private:
-    [[nodiscard]] constexpr detail::TreePosition place() const { return {shape}; }
 };
 UNISONO_CERTIFY(collective_schedule<TreeReduce>);
 
 /// Up the tree of rank 0 and down again. Cost per rank: a message of the whole vector to its parent
 /// and to each child, a combination for each child, 2 ceil(log2 p) rounds at rank 0. Scratch: none;
 /// sums grow in the output.
-struct TreeAllReduce : ScheduleBase<Collective::all_reduce> {
+struct TreeAllReduce : detail::OnTree<Collective::all_reduce> {
     static constexpr std::string_view name = "tree all_reduce";
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
@@ -120,10 +118,7 @@ struct TreeAllReduce : ScheduleBase<Collective::all_reduce> {
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t parents = place().is_root() ? 0 : 1, children = place().children();
-        return {.messages = parents + children,
-                .blocks_sent = parents + children,
-                .blocks_combined = children,
-                .rounds = 2 * (parents + children)};
+        return cost_of(parents + children, children, 2 * (parents + children));
     }
 
     template <class Visit>
@@ -141,16 +136,13 @@ struct TreeAllReduce : ScheduleBase<Collective::all_reduce> {
             visit(send_to(here.parent(), here.children() == 0 ? input_blocks(0) : output_blocks(0)));
         if (meets_parent && !up) visit(receive_from(here.parent(), output_blocks(0)));
     }
-
-private:
-    [[nodiscard]] constexpr detail::TreePosition place() const { return {Shape{shape.world, shape.rank, 0}}; }
 };
 UNISONO_CERTIFY(collective_schedule<TreeAllReduce>);
 
 /// Each rank sends all blocks of its subtree to its parent. Cost per rank: one message (two if its
 /// blocks wrap around the end), at most p / 2 blocks; the root receives p - 1. Scratch: the
 /// subtree's blocks at ranks between root and leaves.
-struct TreeGather : ScheduleBase<Collective::gather> {
+struct TreeGather : detail::OnTree<Collective::gather> {
     static constexpr std::string_view name = "tree gather";
     static constexpr bool single_blocks = false;
 
@@ -193,16 +185,13 @@ struct TreeGather : ScheduleBase<Collective::gather> {
                                    });
         }
     }
-
-private:
-    [[nodiscard]] constexpr detail::TreePosition place() const { return {shape}; }
 };
 UNISONO_CERTIFY(collective_schedule<TreeGather>);
 
 /// Each rank sends each child the blocks of the child's subtree. Cost per rank: a message to each
 /// child (two if its blocks wrap around the end); the root sends p - 1 blocks. Scratch: the
 /// subtree's blocks at ranks between root and leaves.
-struct TreeScatter : ScheduleBase<Collective::scatter> {
+struct TreeScatter : detail::OnTree<Collective::scatter> {
     static constexpr std::string_view name = "tree scatter";
     static constexpr bool single_blocks = false;
 
@@ -249,9 +238,6 @@ struct TreeScatter : ScheduleBase<Collective::scatter> {
                                    });
         }
     }
-
-private:
-    [[nodiscard]] constexpr detail::TreePosition place() const { return {shape}; }
 };
 UNISONO_CERTIFY(collective_schedule<TreeScatter>);
 

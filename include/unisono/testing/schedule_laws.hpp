@@ -50,7 +50,7 @@ static_assert(collective_schedule<ArchetypeBroadcast>);
 struct ArchetypeSchedule {
     static constexpr std::string_view name = "archetype schedule";
     friend bool operator==(const ArchetypeSchedule&, const ArchetypeSchedule&) = default;
-    [[nodiscard]] ArchetypeBroadcast broadcast(const schedule::Shape& shape) const { return {shape}; }
+    using schedules = schedule::List<ArchetypeBroadcast>;
 };
 static_assert(schedule_family<ArchetypeSchedule>);
 
@@ -60,43 +60,25 @@ struct ScheduleTrial {
     std::vector<int> worlds = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 31, 32, 33};
 };
 
-namespace detail {
-
-template <Collective What, class F>
-void schedule_laws_of(const F& family, const ScheduleTrial& trial, Violations& found) {
-    if constexpr (schedule::offers<F, What>) {
-        for (const int world : trial.worlds) {
-            for (const int root : {0, world / 2, world - 1}) {
-                if (found.full()) continue;
-                const auto make = [&](const schedule::Shape& shape) {
-                    return schedule::schedule_of<What>(family, shape);
-                };
-                try {
-                    for (const std::string& one : schedule::verify(world, root, make).violations) found.add(one);
-                } catch (const std::exception& thrown) {
-                    found.add(concat({name_of(What), " on ", world, " ranks threw ", thrown.what()}));
-                }
-            }
-        }
-    }
-}
-
-} // namespace detail
-
 /// Proves every collective of the family, for each world, and for the first, a middle and the last
 /// root.
 template <schedule_family F>
 Violations schedule_laws(const F& family, const ScheduleTrial& trial = {}) {
     Violations found{std::string(F::name)};
-    detail::schedule_laws_of<Collective::all_reduce>(family, trial, found);
-    detail::schedule_laws_of<Collective::reduce_scatter>(family, trial, found);
-    detail::schedule_laws_of<Collective::all_gather>(family, trial, found);
-    detail::schedule_laws_of<Collective::broadcast>(family, trial, found);
-    detail::schedule_laws_of<Collective::reduce>(family, trial, found);
-    detail::schedule_laws_of<Collective::gather>(family, trial, found);
-    detail::schedule_laws_of<Collective::scatter>(family, trial, found);
-    detail::schedule_laws_of<Collective::all_to_all>(family, trial, found);
-    detail::schedule_laws_of<Collective::barrier>(family, trial, found);
+    schedule::for_each_collective<F>([&](auto each) {
+        constexpr Collective what = each;
+        const auto make = [&](const schedule::Shape& shape) { return schedule::schedule_of<what>(family, shape); };
+        for (const int world : trial.worlds) {
+            for (const int root : {0, world / 2, world - 1}) {
+                if (found.full()) continue;
+                try {
+                    for (const std::string& one : schedule::verify(world, root, make).violations) found.add(one);
+                } catch (const std::exception& thrown) {
+                    found.add(concat({name_of(what), " on ", world, " ranks threw ", thrown.what()}));
+                }
+            }
+        }
+    });
     return found;
 }
 

@@ -62,6 +62,29 @@ struct GradientCapture {
 };
 static_assert(optimizer_policy<GradientCapture>);
 
+namespace full_batch_rule {
+
+UNISONO_RULE_OF("FullBatch", whole_gradient, "FullBatch has a policy that gives owners",
+                "a policy that declares `gives_owners`",
+                "every rank owns everything, for instance Replicated with RingReducer",
+                "every rank's optimizer needs the whole gradient", !rule::has_owners<P>);
+UNISONO_RULE_OF("FullBatch", in_step, "FullBatch has an update that does not agree",
+                "an update that does not declare `agrees`", "one that does, for instance Synchronous",
+                "the value must be a function of the parameters alone", agrees<typename P::Update>);
+UNISONO_RULE_OF("FullBatch", nothing_kept, "FullBatch has a compression", "a compression that declares `compresses`",
+                "no compression", "the value must be a function of the parameters alone",
+                !compresses<typename P::Compression>);
+UNISONO_RULE_OF("FullBatch", whole_model, "FullBatch has a part of a model", "a model of which each rank has a part",
+                "a whole model on every rank",
+                "each part's optimizer would search on its own, and wait for parts that know their point",
+                !model_part<typename P::Model>);
+
+} // namespace full_batch_rule
+
+/// The trainings of which FullBatch is a function.
+using FullBatchRules = RuleTable<full_batch_rule::whole_gradient, full_batch_rule::in_step,
+                                 full_batch_rule::nothing_kept, full_batch_rule::whole_model>;
+
 } // namespace detail
 
 /// f(x) is the mean of the model's loss over all samples, where x are the model's parameters in
@@ -83,17 +106,8 @@ static_assert(optimizer_policy<GradientCapture>);
 template <class World, class Model, class Data, class... Given>
 class FullBatch {
     using Policies = detail::TrainerPolicies<Given...>;
-    static_assert(
-        !detail::may_give_owners<typename Policies::Sharding> && !detail::gives_owners<typename Policies::Reducer>,
-        "unisono::FullBatch: found a policy that declares `gives_owners`. Required: every rank owns everything, for "
-        "instance Replicated with RingReducer. Why: every rank's optimizer needs the whole gradient.");
-    static_assert(detail::agrees<typename Policies::Update> && !Policies::Compression::compresses,
-                  "unisono::FullBatch: found an update that does not declare `agrees`, or a compression. Required: "
-                  "Synchronous, and no compression. Why: its value must be a function of the parameters alone.");
-    static_assert(
-        !model_part<Model>,
-        "unisono::FullBatch: found a model of which each rank has a part. Required: a whole model on every "
-        "rank. Why: each part's optimizer would search on its own, and wait for parts that know their point.");
+    static_assert(detail::FullBatchRules::asserted<detail::ChosenTraining<World, Model, typename Policies::Chosen>>,
+                  "unisono::FullBatch: the model and the policies do not go with it; the message above says why");
 
 public:
     using Element = parameter_element_t<Model>;

@@ -4,7 +4,8 @@
 /// Which policies work together, as a table of rules. A row has a name, a condition in terms of
 /// declared properties (policies.hpp), and a sentence. docs/rules.md shows the same table to users.
 /// A user's own policy takes part through the properties that it declares. To add a rule, add a row
-/// here and its name to `PolicyRules`. a name in `PolicyRules`.
+/// here and its name to `PolicyRules`. Rows about one use of a trainer have tables of their own:
+/// `JoinRules`, `FullBatchRules` (full_batch.hpp), `CheckpointRules` (checkpoint/rules.hpp).
 
 #include "unisono/core/rule.hpp"
 #include "unisono/trainer/policies.hpp"
@@ -125,6 +126,10 @@ UNISONO_RULE(scaling_agrees, "the loss is scaled and the update does not agree",
              "an update that does, for instance Synchronous", "all ranks must lower the scale together",
              !scales_loss<typename P::Scaling> || agrees<typename P::Update>);
 
+UNISONO_RULE(joined_in_step, "a rank joins the others' updates, and the update does not agree",
+             "join() with an update that does not declare `agrees`", "one that does, for instance Synchronous",
+             "a rank that goes its own way does not hear of the others' updates", agrees<typename P::Update>);
+
 } // namespace rule
 
 using PolicyRules = RuleTable<
@@ -135,6 +140,9 @@ using PolicyRules = RuleTable<
     rule::parameters_stay_whole, rule::grids_agree, rule::clipping_agrees, rule::compression_without_owners,
     rule::compression_without_grids, rule::compression_of_buckets, rule::compression_has_its_way,
     rule::asynchronous_without_reducer, rule::asynchronous_counts_alone, rule::scaling_is_told, rule::scaling_agrees>;
+
+/// The rule of Trainer::join.
+using JoinRules = RuleTable<rule::joined_in_step>;
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -143,10 +143,8 @@ public:
     /// with weight zero until all ranks have called `join`. Returns the number of updates in which
     /// it took part.
     std::int64_t join() {
-        static_assert(
-            detail::agrees<typename Policies::Update>,
-            "unisono::Trainer: found join() with an update that does not declare `agrees`. Required: one that does. "
-            "Why: a rank that goes its own way does not hear of the others' updates.");
+        static_assert(detail::JoinRules::asserted<typename Policies::Chosen>,
+                      "unisono::Trainer: no join() with these policies; the message above says why");
         std::int64_t updates = 0;
         while (step().micro_batches != 0) ++updates;
         return updates;
