@@ -46,7 +46,7 @@ export BOOST_TEST_COLOR_OUTPUT=0
 run_tests() { # REMARK
     local log status=0
     log=$(mktemp)
-    ctest --preset "$preset" --parallel $((2 * jobs + 1)) | tee "$log" || status=$?
+    ctest --preset "$preset" --parallel $((jobs + 2)) | tee "$log" || status=$?
     awk '/ Test +#[0-9]+: / { if (/ Passed /) passed++; else if (/\*\*\*Skipped/) skipped++; else failed++ }
          END { printf "%d passed, %d failed, %d skipped%s\n", passed, failed, skipped, rest }' rest="$1" "$log"
     rm -f "$log"

@@ -241,7 +241,7 @@ void try_seed(unsigned seed, bool may_stop, const Place& place, StruckSums& sums
     int survivors = 0, ended_early = 0;
     bool changed = false;
     Waker waker(processes, all);
-    const un::nanoseconds until = un::steady_now() + 40'000'000'000;
+    const un::nanoseconds until = un::steady_now() + (test::sanitized ? 120 : 40) * 1'000'000'000LL;
     while (processes.running() > 0 && un::steady_now() < until) {
         const auto end = processes.wait_any(un::steady_now() + 10'000'000);
         if (p.stops) waker.look(p.stopped_for);
