@@ -24,11 +24,10 @@ UNISONO_RULE_OF("Checkpoints", errors_saved, "a checkpoint has no rounding error
                 "each rank keeps its rounding errors from one synchronisation to the next, and a checkpoint does not "
                 "save them",
                 agrees<typename P::Update> || !compresses<typename P::Compression>);
-UNISONO_RULE_OF(
-    "Checkpoints", buffers_of_all, "a checkpoint is of a whole model, and a part of it has buffers",
-    "a model of which each rank has a part, with buffers()", "a model without buffers()",
-    "a checkpoint could not say whose they are",
-    !(part_of_whole<typename P::Model> && requires(typename P::Model& model) { model.buffers(); }));
+UNISONO_RULE_OF("Checkpoints", buffers_of_all, "a checkpoint is of a whole model, and a part of it has buffers",
+                "a model of which each rank has a part, with buffers()", "a model without buffers()",
+                "a checkpoint could not say whose they are",
+                !(part_of_whole<typename P::Model> && requires(typename P::Model& model) { model.buffers(); }));
 
 } // namespace checkpoint_rule
 
