@@ -198,7 +198,7 @@ BOOST_AUTO_TEST_CASE(a_trace_goes_on) {
         ++spans[who][name];
         if (name == "compute") computed[who].push_back(one["args"]["update"].get<std::uint64_t>());
         if (name == "change") whole[who] += one["dur"].get<double>();
-        if (name == "ending" || name == "agreeing" || name == "meeting" || name == "starting")
+        if (name == "ending" || name == "agreeing" || name == "forming" || name == "starting")
             phases[who] += one["dur"].get<double>();
         if (name == "exchange" && one["args"].contains("came last"))
             BOOST_TEST((one["args"]["came last"] == "rank 2" || one["args"]["came last"] == "rank 3"));
@@ -212,7 +212,7 @@ BOOST_AUTO_TEST_CASE(a_trace_goes_on) {
     BOOST_TEST(computed[3].front() > 0u);
     BOOST_TEST(computed[3].back() == updates_in_all - 1);
     BOOST_TEST(spans[2]["change"] == static_cast<int>(reports[2].result.changes));
-    for (const char* const name : {"ending", "agreeing", "meeting", "starting"})
+    for (const char* const name : {"ending", "agreeing", "forming", "starting"})
         BOOST_TEST(spans[2][name] == spans[2]["change"], name);
     BOOST_TEST(spans[3]["starting"] == spans[3]["change"]);
     BOOST_TEST(phases[2] <= whole[2] * 1.001);
@@ -240,7 +240,7 @@ BOOST_AUTO_TEST_CASE(a_trace_goes_on) {
                text);
     const std::string changes_text = reports[2].result.change_text;
     for (const char* const words : {"membership 1, after update ", "lost rank 1", "added rank 3", ": lost rank 0; ",
-                                    " ms (ending ", ", agreeing ", ", meeting ", ", starting "})
+                                    " ms (ending ", ", agreeing ", ", forming ", ", starting "})
         BOOST_TEST(changes_text.find(words) != changes_text.npos, words << " is not in " << changes_text);
 }
 
@@ -276,7 +276,7 @@ BOOST_AUTO_TEST_CASE(lines_go_on) {
                 const double recovery = all[i]["recovery_seconds"];
                 double parts = 0;
                 for (const char* const part :
-                     {"ending_seconds", "agreeing_seconds", "meeting_seconds", "starting_seconds"})
+                     {"ending_seconds", "agreeing_seconds", "forming_seconds", "starting_seconds"})
                     parts += all[i][part].get<double>();
                 BOOST_TEST(recovery > 0);
                 BOOST_TEST(std::abs(parts - recovery) < 1e-6);

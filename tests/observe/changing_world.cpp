@@ -246,7 +246,7 @@ BOOST_AUTO_TEST_CASE(a_change_is_told_once) {
     BOOST_TEST(found[3]["membership_epoch"] == 2);
     BOOST_TEST(found[3]["ending_seconds"] == 0.001);
     BOOST_TEST(found[3]["agreeing_seconds"] == 0.002);
-    BOOST_TEST(found[3]["meeting_seconds"] == 0.003);
+    BOOST_TEST(found[3]["forming_seconds"] == 0.003);
     BOOST_TEST(found[3]["starting_seconds"] == 0.004);
     BOOST_TEST(!found[4].contains("world_size"));
 }

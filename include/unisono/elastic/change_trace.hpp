@@ -36,7 +36,7 @@ public:
         const nanoseconds ended = began + change.ending.count(), agreed = ended + change.agreeing.count();
         add(Activity::ending, began, ended);
         add(Activity::agreeing, ended, agreed);
-        add(Activity::meeting, agreed, starting_);
+        add(Activity::forming, agreed, starting_);
     }
     /// Called when this rank was added as `number` and its trainer begins.
     void added(std::uint64_t epoch, int number) {

@@ -42,7 +42,7 @@ struct WorldChange {
     /// Time from the fault until the training continued.
     [[nodiscard]] std::chrono::nanoseconds recovery() const { return took + starting; }
     /// One line without its end: "membership 2, after update 40: lost rank 0, added rank 5; 34.5 ms
-    /// (ending 0.1, agreeing 1.9, meeting 30.0, starting 2.5)".
+    /// (ending 0.1, agreeing 1.9, forming 30.0, starting 2.5)".
     [[nodiscard]] std::string text() const {
         const auto ms = [](std::chrono::nanoseconds time) {
             return fixed_text(static_cast<double>(time.count()) * 1e-6, 1);
@@ -66,7 +66,7 @@ struct WorldChange {
                        ms(ending),
                        ", agreeing ",
                        ms(agreeing),
-                       ", meeting ",
+                       ", forming ",
                        ms(took - ending - agreeing),
                        ", starting ",
                        ms(starting),

@@ -39,7 +39,7 @@ namespace detail {
 struct ChangeSums {
     std::size_t count = 0;
     double lost = 0, added = 0;                                               ///< number of ranks
-    double recovery = 0, ending = 0, agreeing = 0, meeting = 0, starting = 0; ///< seconds
+    double recovery = 0, ending = 0, agreeing = 0, forming = 0, starting = 0; ///< seconds
 };
 
 /// A view of an elastic world without its type.
@@ -73,7 +73,7 @@ private:
             sums.recovery += seconds(all[i].recovery());
             sums.ending += seconds(all[i].ending);
             sums.agreeing += seconds(all[i].agreeing);
-            sums.meeting += seconds(all[i].took - all[i].ending - all[i].agreeing);
+            sums.forming += seconds(all[i].took - all[i].ending - all[i].agreeing);
             sums.starting += seconds(all[i].starting);
         }
         return sums;

@@ -27,7 +27,7 @@
 /// - lines after a change, if a call just before the change returned to an earlier checkpoint.
 /// The first line, and the next line after a change, also have world_size and membership_epoch.
 /// After a change they have ranks_lost, ranks_added, and recovery_seconds with its parts
-/// ending_seconds, agreeing_seconds, meeting_seconds and starting_seconds. The world must not move,
+/// ending_seconds, agreeing_seconds, forming_seconds and starting_seconds. The world must not move,
 /// and must outlive the file object. `TensorBoardFile` makes a file for each rank that writes.
 
 #include "unisono/core/descriptor.hpp"
@@ -269,7 +269,7 @@ private:
         add("recovery_seconds", sums.recovery);
         add("ending_seconds", sums.ending);
         add("agreeing_seconds", sums.agreeing);
-        add("meeting_seconds", sums.meeting);
+        add("forming_seconds", sums.forming);
         add("starting_seconds", sums.starting);
     }
     Derived& derived() { return static_cast<Derived&>(*this); }

@@ -32,7 +32,7 @@ enum class Activity : std::uint8_t {
     change,   ///< of an elastic world: from a fault until the training continues; the activities below are its phases
     ending,   ///< the old group ends
     agreeing, ///< its members agree on the members of the next world
-    meeting,  ///< the new members form a group
+    forming,  ///< the new members form a group
     starting, ///< ranks that are behind get the state, and the trainer starts
 };
 /// The number of activities.
@@ -40,7 +40,7 @@ inline constexpr std::size_t activity_count = 8;
 
 constexpr std::string_view name_of(Activity what) {
     constexpr std::string_view names[] = {"compute", "exchange", "apply",   "change",
-                                          "ending",  "agreeing", "meeting", "starting"};
+                                          "ending",  "agreeing", "forming", "starting"};
     return names[static_cast<std::size_t>(what)];
 }
 

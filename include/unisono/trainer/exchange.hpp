@@ -13,7 +13,7 @@
 ///   have them;
 /// - `sums_of_gradients()` (exchange/sums.hpp), `each_gradient` for norms, `each_owned` for the
 ///   optimizer, `publish_owned`;
-/// - `flat()`, the parameters, and `extents()`, their owners; `begin_update` and `forget`;
+/// - `flat()`, the parameters, and `owned_slices()`, their owners; `begin_update` and `forget`;
 /// - `restart`, which drops what a compression has left over, because another training continues
 ///   here.
 
@@ -61,7 +61,7 @@ public:
     template <class Model>
     Exchange(World& world, Model& model, const Context& policies, const Buckets& buckets)
         : Store(world, model, policies, buckets), parts_(model), loss_scale_(policies.scaling),
-          state_(place_.template state<T>(policies.optimizer.state(), this->extents().owned_count())) {}
+          state_(place_.template state<T>(policies.optimizer.state(), this->owned_slices().owned_count())) {}
     ~Exchange() { place_.settle(); } // before the memory is released
 
     // --- collecting ---
@@ -205,7 +205,7 @@ public:
         this->restart();
     }
     /// The elements that this rank updates, in flat order.
-    [[nodiscard]] std::span<const Slice> owned() const { return this->extents().owned(); }
+    [[nodiscard]] std::span<const Slice> owned() const { return this->owned_slices().owned(); }
     [[nodiscard]] const Parts& parts() const { return parts_; }
     [[nodiscard]] const auto& loss_scale() const { return loss_scale_; }
     [[nodiscard]] auto& loss_scale() { return loss_scale_; }
@@ -271,7 +271,7 @@ private:
         });
         if (const std::size_t found = place_.findings().offender; found != no_offender)
             first = this->flat().layout().element_at(found).parameter;
-        if (this->extents().cut() && !alone_) first = agree_on_sums(*world_, first);
+        if (this->owned_slices().cut() && !alone_) first = agree_on_sums(*world_, first);
         const bool here = first != no_offender;
         if (parts_.sum(std::array{here ? 1.0 : 0.0})[0] == 0) return true;
         note_sum(here ? first : 0);
@@ -288,7 +288,7 @@ private:
             measured.add(std::span<const T>(values, n));
         });
         measured.finish();
-        if (this->extents().cut()) squares.agree(*world_);
+        if (this->owned_slices().cut()) squares.agree(*world_);
         return detail::root_of(parts_.sum(std::array{squares.value()})[0]) * scale;
     }
 

@@ -40,7 +40,7 @@ struct RankTime {
     std::uint64_t dropped = 0; ///< events that were dropped for lack of memory
     int number = 0;            ///< the rank; in an elastic world its permanent number
     std::uint64_t changes = 0; ///< changes of an elastic world that this rank has recorded; their times follow
-    double change = 0, ending = 0, agreeing = 0, meeting = 0, starting = 0;
+    double change = 0, ending = 0, agreeing = 0, forming = 0, starting = 0;
     [[nodiscard]] double rest() const { return std::max(0.0, elapsed - compute - exchange - apply - change); }
 };
 
@@ -107,7 +107,7 @@ struct TraceReport {
             const RankTime& one = ranks[most];
             all += concat({one.changes, (one.changes == 1 ? " change" : " changes"), " of the world took rank ",
                            one.number, " ", seconds(one.change), " s: ending ", seconds(one.ending), ", agreeing ",
-                           seconds(one.agreeing), ", meeting ", seconds(one.meeting), ", starting ",
+                           seconds(one.agreeing), ", forming ", seconds(one.forming), ", starting ",
                            seconds(one.starting), "\n"});
         }
         if (dropped != 0) all += concat({dropped, " events were not kept (Trace.events)\n"});
@@ -182,7 +182,7 @@ TraceReport report_of(World& world, const TraceLog& log) {
                                 seconds(Activity::change),
                                 seconds(Activity::ending),
                                 seconds(Activity::agreeing),
-                                seconds(Activity::meeting),
+                                seconds(Activity::forming),
                                 seconds(Activity::starting)};
     const std::size_t head = mine.size();
     std::vector<UpdateExchange> exchanges = exchanges_of(log.events());
@@ -206,7 +206,7 @@ TraceReport report_of(World& world, const TraceLog& log) {
                                 .change = one[7],
                                 .ending = one[8],
                                 .agreeing = one[9],
-                                .meeting = one[10],
+                                .forming = one[10],
                                 .starting = one[11]});
         auto& found = ranks.emplace_back();
         for (std::size_t i = head; i < count; i += 2)

@@ -56,8 +56,8 @@ public:
         for (int rank = workers_; rank < world_->size(); ++rank) links_.push_back(Link{.server = rank});
         std::size_t at = 0;
         for (Link& link : links_) {
-            for (const auto& extent : training.extents().all())
-                if (extent.owner == link.server) link.slices.push_back(extent.slice);
+            for (const auto& owned : training.owned_slices().all())
+                if (owned.owner == link.server) link.slices.push_back(owned.slice);
             insertion_sort(link.slices, [](const Slice& a, const Slice& b) { return a.first < b.first; });
             link.first = at;
             for (const Slice& slice : link.slices) link.count += slice.count;
@@ -125,9 +125,9 @@ public:
             say(PushKind::synchronises);
             for (Link& link : links_) link.sent.wait(world_->timeout());
         }
-        for (const auto& extent : training.extents().all())
-            training.flat().visit_by_parameter(extent.slice, [&](std::size_t, const auto& one) {
-                broadcast(*world_, std::span<T>(one.parameters, one.count), extent.owner);
+        for (const auto& owned : training.owned_slices().all())
+            training.flat().visit_by_parameter(owned.slice, [&](std::size_t, const auto& one) {
+                broadcast(*world_, std::span<T>(one.parameters, one.count), owned.owner);
             });
         const double updates = count_.synchronise(
             static_cast<double>(serves() ? training.applied() : 0),

@@ -6,7 +6,7 @@
 
 #include "unisono/group/operation.hpp"
 #include "unisono/reducer/reducer.hpp"
-#include "unisono/trainer/exchange/extents.hpp"
+#include "unisono/trainer/exchange/owned_slices.hpp"
 
 #include <cstddef>
 #include <span>
@@ -19,27 +19,27 @@ namespace detail {
 /// Starts to sum bucket b over the ranks. `Owned`: slices may have owners. `values`, a std::span or
 /// DeviceSpan, are the bucket's elements; the first one has index `first` in the flat order.
 template <bool Owned, class Run, class World, class Values>
-void start_bucket_sums(Run& run, World& world, const Extents& extents, std::size_t b, std::size_t first, Values values,
-                       std::vector<Operation>& operations) {
+void start_bucket_sums(Run& run, World& world, const OwnedSlices& slices, std::size_t b, std::size_t first,
+                       Values values, std::vector<Operation>& operations) {
     if constexpr (Owned && sums_slices<Run, World>) {
-        const std::span<const std::size_t> counts = extents.slice_counts(b);
+        const std::span<const std::size_t> counts = slices.slice_counts(b);
         if (!counts.empty() && sums_slices_at_once<World>(run)) {
             keep(operations, run.sum_slices(world, values, counts));
             return;
         }
     }
-    for (const OwnedExtent& extent : extents.of_bucket(b)) {
-        const Values slice = values.subspan(extent.slice.first - first, extent.slice.count);
+    for (const OwnedSlice& owned : slices.of_bucket(b)) {
+        const Values slice = values.subspan(owned.slice.first - first, owned.slice.count);
         if constexpr (!Owned) {
             keep(operations, run.sum(world, slice));
         } else {
             if constexpr (sums_to_all<Run, World>) {
-                if (extent.owner == every_rank) {
+                if (owned.owner == every_rank) {
                     keep(operations, run.sum(world, slice));
                     continue;
                 }
             }
-            keep(operations, run.sum_to(world, slice, extent.owner));
+            keep(operations, run.sum_to(world, slice, owned.owner));
         }
     }
 }
@@ -49,13 +49,13 @@ void start_bucket_sums(Run& run, World& world, const Extents& extents, std::size
 template <bool Owned, class Run>
 struct BucketReduction {
     Run& run;
-    const Extents& extents;
+    const OwnedSlices& slices;
     std::size_t bucket;
     std::size_t first;                  ///< index of the bucket's first element in the flat order
     std::vector<Operation>& operations; ///< the operations of all slices but the last
     template <class World, class Values>
     Operation sum(World& world, Values wire) {
-        start_bucket_sums<Owned>(run, world, extents, bucket, first, wire, operations);
+        start_bucket_sums<Owned>(run, world, slices, bucket, first, wire, operations);
         Operation last = std::move(operations.back());
         operations.pop_back();
         return last;

@@ -4,7 +4,7 @@
 /// Sends the parameters that each owner has updated to all ranks.
 
 #include "unisono/group/operation.hpp"
-#include "unisono/trainer/exchange/extents.hpp"
+#include "unisono/trainer/exchange/owned_slices.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/place.hpp"
 
@@ -45,24 +45,24 @@ public:
     }
 
     template <class Run>
-    void start(Run& run, Part<const OwnedExtent> extents, std::vector<Operation>& operations) {
+    void start(Run& run, Part<const OwnedSlice> slices, std::vector<Operation>& operations) {
         T* const model = flat_->contiguous() ? flat_->stretches().front().parameters : nullptr;
         place_->order();
-        for (const OwnedExtent& extent : extents) {
-            if (extent.owner == every_rank) continue;
-            const bool own = extent.owner == world_->rank();
+        for (const OwnedSlice& owned : slices) {
+            if (owned.owner == every_rank) continue;
+            const bool own = owned.owner == world_->rank();
             T* const values = (own && array_ != nullptr) || model == nullptr ? array_ : model;
             keep(operations,
-                 run.publish(*world_, place_->view(values + extent.slice.first, extent.slice.count), extent.owner));
+                 run.publish(*world_, place_->view(values + owned.slice.first, owned.slice.count), owned.owner));
         }
     }
 
     /// Call it when all operations are done.
-    void finish(Part<const OwnedExtent> extents) {
+    void finish(Part<const OwnedSlice> slices) {
         if (Place::has_low_weights || !flat_->contiguous()) {
-            for (const OwnedExtent& extent : extents) {
-                if (extent.owner == every_rank || extent.owner == world_->rank()) continue;
-                flat_->visit(extent.slice, [&](const Stretch<T>& to) {
+            for (const OwnedSlice& owned : slices) {
+                if (owned.owner == every_rank || owned.owner == world_->rank()) continue;
+                flat_->visit(owned.slice, [&](const Stretch<T>& to) {
                     if (!flat_->contiguous()) copy(to.parameters, array_ + to.flat, to.count);
                     place_->follow(to.parameters, to.count);
                 });

@@ -16,9 +16,9 @@
 #include "unisono/trainer/device/wire.hpp"
 #include "unisono/trainer/exchange/base.hpp"
 #include "unisono/trainer/exchange/bucket_sums.hpp"
-#include "unisono/trainer/exchange/extents.hpp"
 #include "unisono/trainer/exchange/gradient_sum.hpp"
 #include "unisono/trainer/exchange/left_over.hpp"
+#include "unisono/trainer/exchange/owned_slices.hpp"
 #include "unisono/trainer/exchange/peers_memory.hpp"
 #include "unisono/trainer/exchange/publication.hpp"
 #include "unisono/trainer/flat_model.hpp"
@@ -68,7 +68,7 @@ public:
     using typename Base::World;
 
     [[nodiscard]] const FlatModel<T>& flat() const { return flat_; }
-    [[nodiscard]] const Extents& extents() const { return extents_; }
+    [[nodiscard]] const OwnedSlices& owned_slices() const { return owned_slices_; }
     /// Starts to sum elements over all ranks. Their memory comes from `place().allocate`.
     [[nodiscard]] Operation start_sum(T* values, std::size_t count) {
         place_.order();
@@ -120,17 +120,17 @@ protected:
           kind_(gradient_kind_of<Model>), publication_(world, flat_, place_),
           wire_(start_wire<T>(place_, policies_.compression, world, flat_.buckets(),
                               parameter_matrices(model, flat_.layout()))),
-          extents_(world.rank(), world.size()), peers_(world), readiness_(flat_.layout()) {
+          owned_slices_(world.rank(), world.size()), peers_(world), readiness_(flat_.layout()) {
         for (std::size_t b = 0; b < bucket_count(); ++b) {
             const Slice bucket = flat_.bucket(b);
             const BucketFacts facts{b, bucket.count, sizeof(T), world.size()};
-            if constexpr (Context::Reducer::gives_owners) extents_.add(bucket, policies_.reducer.owners(facts));
-            else extents_.add(bucket, policies_.sharding.owners(facts));
+            if constexpr (Context::Reducer::gives_owners) owned_slices_.add(bucket, policies_.reducer.owners(facts));
+            else owned_slices_.add(bucket, policies_.sharding.owners(facts));
         }
-        extents_.close();
-        reserve(operations_, extents_.all().size());
+        owned_slices_.close();
+        reserve(operations_, owned_slices_.all().size());
         if constexpr (may_touch_peers)
-            if (world.size() > 1 && extents_.all_cut()) peers_.agree(publication_.from_model());
+            if (world.size() > 1 && owned_slices_.all_cut()) peers_.agree(publication_.from_model());
     }
     [[gnu::cold]] ~WholeStore() = default;
 
@@ -172,10 +172,10 @@ protected:
     template <class Visit>
     void each_gradient(Visit&& visit) {
         const bool touches = open_peers();
-        for (const OwnedExtent& extent : extents_.all()) {
-            if (!extents_.is_mine(extent)) continue;
-            const bool counts = extents_.counts_here(extent);
-            flat_.visit_by_parameter(extent.slice, [&](std::size_t p, const Stretch<T>& one) {
+        for (const OwnedSlice& owned : owned_slices_.all()) {
+            if (!owned_slices_.is_mine(owned)) continue;
+            const bool counts = owned_slices_.counts_here(owned);
+            flat_.visit_by_parameter(owned.slice, [&](std::size_t p, const Stretch<T>& one) {
                 T* const gradients = gradient_.at(one);
                 for (std::size_t at = 0, n = 0; at < one.count; at += n) {
                     n = std::min(Place::template chunk<T>, one.count - at);
@@ -187,7 +187,9 @@ protected:
         prepared_ = true;
     }
     /// An upper bound of the number of calls of `visit` on a device.
-    [[nodiscard]] std::size_t most_gradients() const { return flat_.layout().parameters() + extents_.all().size(); }
+    [[nodiscard]] std::size_t most_gradients() const {
+        return flat_.layout().parameters() + owned_slices_.all().size();
+    }
 
     /// Calls visit(state, n, parameters, gradients) for the elements that this rank updates.
     /// `state`: index among owned elements. Works in chunks that stay in the first-level cache
@@ -197,11 +199,11 @@ protected:
         const bool in_place = gradient_.in_place();
         const bool touches = open_peers();
         if constexpr (Context::owned) {
-            if (extents_.cut() && !touches) publication_.begin(gradient_.numbers_in_use());
+            if (owned_slices_.cut() && !touches) publication_.begin(gradient_.numbers_in_use());
         }
-        const bool zero_all = in_place && extents_.cut(); // other ranks' slices hold values that are not used
+        const bool zero_all = in_place && owned_slices_.cut(); // other ranks' slices hold values that are not used
         std::size_t state = 0;
-        for (const Slice& slice : extents_.owned()) {
+        for (const Slice& slice : owned_slices_.owned()) {
             flat_.visit(slice, [&](const Stretch<T>& stretch) {
                 T* const gradients = gradient_.at(stretch);
                 Place::in_chunks(stretch.parameters, stretch.count, [&](std::size_t at, std::size_t n) {
@@ -221,15 +223,15 @@ protected:
     }
     void publish_owned() {
         if constexpr (Context::owned) {
-            if (!extents_.cut()) return;
+            if (!owned_slices_.cut()) return;
             if (touches_peers()) {
                 peers_.close();
                 if (gradient_.in_place()) flat_.zero_gradients(place_.arithmetic());
                 return gradient_.clean();
             }
-            publication_.start(run_, extents_.all(), operations_);
+            publication_.start(run_, owned_slices_.all(), operations_);
             finish();
-            publication_.finish(extents_.all());
+            publication_.finish(owned_slices_.all());
         }
     }
     void forget() {
@@ -307,7 +309,7 @@ private:
         if constexpr (Base::compresses) {
             if (b == 0) rescale_left_over();
             if constexpr (Context::owned) {
-                BucketReduction<true, ReducerRun> to_owners{run_, extents_, b, bucket.first, operations_};
+                BucketReduction<true, ReducerRun> to_owners{run_, owned_slices_, b, bucket.first, operations_};
                 wire_.begin(b, values + bucket.first, to_owners);
             } else {
                 wire_.begin(b, values + bucket.first, run_);
@@ -317,8 +319,8 @@ private:
         } else if (values == nullptr) {
             start_sums(b, gradient_.array());
         } else if constexpr (straight) {
-            for (const OwnedExtent& extent : extents_.of_bucket(b))
-                detail::keep(operations_, gradient_.sum_straight(values, extent.slice, extent.owner));
+            for (const OwnedSlice& owned : owned_slices_.of_bucket(b))
+                detail::keep(operations_, gradient_.sum_straight(values, owned.slice, owned.owner));
         }
     }
 
@@ -341,7 +343,7 @@ private:
     void start_sums(std::size_t b, E* values) {
         place_.order();
         const Slice bucket = flat_.bucket(b);
-        start_bucket_sums<Context::owned>(run_, *world_, extents_, b, bucket.first,
+        start_bucket_sums<Context::owned>(run_, *world_, owned_slices_, b, bucket.first,
                                           place_.view(values + bucket.first, bucket.count), operations_);
     }
 
@@ -377,7 +379,7 @@ private:
     Publication<World, T, Place> publication_;
     Wire wire_;
     LeftOverUnit left_over_;
-    Extents extents_;
+    OwnedSlices owned_slices_;
     PeersMemory<World, T> peers_;
     std::vector<Operation> operations_;
     std::size_t next_bucket_ = 0;

@@ -80,7 +80,7 @@ public:
         else if constexpr (!Sums::in_place) place_->clear(sums.data(), sums.size());
         if (world_->size() == 1) return;
         place_->order();
-        start_bucket_sums<true>(run, *world_, slices_->extents(), u, slices_->unit(u).first,
+        start_bucket_sums<true>(run, *world_, slices_->owned_slices(), u, slices_->unit(u).first,
                                 place_->view(sums.data(), sums.size()), travel.operations);
     }
 

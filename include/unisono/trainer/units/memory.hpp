@@ -14,7 +14,7 @@
 #include "unisono/layout/bucket_facts.hpp"
 #include "unisono/layout/layout.hpp"
 #include "unisono/model/unit_pass.hpp"
-#include "unisono/trainer/exchange/extents.hpp"
+#include "unisono/trainer/exchange/owned_slices.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/place.hpp"
 
@@ -34,7 +34,7 @@ namespace detail {
 class UnitSlices {
 public:
     template <class T, class Model, class Sharding>
-    UnitSlices(T, Model& model, const Sharding& sharding, int rank, int world) : extents_(rank, world) {
+    UnitSlices(T, Model& model, const Sharding& sharding, int rank, int world) : owned_slices_(rank, world) {
         List<ParameterShape> shapes;
         for (const auto& one : model.units()) {
             const auto count = static_cast<std::size_t>(one);
@@ -48,15 +48,15 @@ public:
         for (std::size_t u = 0; u < layout_.parameters(); ++u) {
             const Slice unit{layout_.start_of(u), layout_.shapes()[u].count};
             const Owners owners = sharding.owners(BucketFacts{u, unit.count, sizeof(T), world});
-            extents_.add(unit, owners);
-            if (extents_.slice_counts(u).size() != static_cast<std::size_t>(world))
+            owned_slices_.add(unit, owners);
+            if (owned_slices_.slice_counts(u).size() != static_cast<std::size_t>(world))
                 refuse_input({Sharding::name, ": not every rank owns a slice of unit ", u, " of ", unit.count,
                               " elements, or not in the order of ranks; expected that of a model in units"});
             const Slice slice = owners.slice(rank);
             own_.push_back({unit.first + slice.first, slice.count});
             own_at_.push_back(own_at_.back() + slice.count);
         }
-        extents_.close();
+        owned_slices_.close();
     }
 
     [[nodiscard]] const Layout& layout() const { return layout_; }
@@ -73,12 +73,12 @@ public:
     [[nodiscard]] std::size_t own_at(std::size_t u) const { return own_at_[u]; }
     [[nodiscard]] std::size_t own_count() const { return own_at_.back(); }
     /// The elements of a unit that each rank owns.
-    [[nodiscard]] std::span<const std::size_t> counts(std::size_t u) const { return extents_.slice_counts(u); }
-    [[nodiscard]] const Extents& extents() const { return extents_; }
+    [[nodiscard]] std::span<const std::size_t> counts(std::size_t u) const { return owned_slices_.slice_counts(u); }
+    [[nodiscard]] const OwnedSlices& owned_slices() const { return owned_slices_; }
 
 private:
     Layout layout_;
-    Extents extents_;
+    OwnedSlices owned_slices_;
     std::size_t largest_ = 0;
     List<Slice> own_;
     List<std::size_t> own_at_; ///< one more entry for the end

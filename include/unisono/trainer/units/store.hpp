@@ -71,7 +71,7 @@ public:
     }
 
     [[nodiscard]] const auto& flat() const { return memory_; }
-    [[nodiscard]] const Extents& extents() const { return slices_.extents(); }
+    [[nodiscard]] const OwnedSlices& owned_slices() const { return slices_.owned_slices(); }
     [[nodiscard]] auto& sums_of_gradients() { return gradients_.sums(); }
     [[nodiscard]] const auto& sums_of_gradients() const { return gradients_.sums(); }
     static constexpr void expect_one() {}

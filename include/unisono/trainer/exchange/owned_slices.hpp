@@ -16,41 +16,39 @@ namespace detail {
 inline constexpr int every_rank = -1;
 
 /// A slice of a bucket and its owner.
-struct OwnedExtent {
+struct OwnedSlice {
     Slice slice = {};
     int owner = every_rank;
 };
 
 /// The slices of all buckets, computed once. Add buckets in their order.
-class Extents {
+class OwnedSlices {
 public:
-    Extents(int rank, int world) : rank_(rank), world_(world) { begin_.push_back(0); }
+    OwnedSlices(int rank, int world) : rank_(rank), world_(world) { begin_.push_back(0); }
 
     void add(const Slice& bucket, const Owners& owners);
 
     /// Call it after the last bucket.
     void close();
 
-    [[nodiscard]] const List<OwnedExtent>& all() const { return all_; }
-    [[nodiscard]] Part<const OwnedExtent> of_bucket(std::size_t b) const {
+    [[nodiscard]] const List<OwnedSlice>& all() const { return all_; }
+    [[nodiscard]] Part<const OwnedSlice> of_bucket(std::size_t b) const {
         return {all_.data() + begin_[b], begin_[b + 1] - begin_[b]};
     }
     /// True if some elements have an owner.
     [[nodiscard]] bool cut() const { return cut_; }
     /// True if every element has one owner.
     [[nodiscard]] bool all_cut() const {
-        for (const OwnedExtent& extent : all_)
-            if (extent.owner == every_rank) return false;
+        for (const OwnedSlice& one : all_)
+            if (one.owner == every_rank) return false;
         return !all_.empty();
     }
     /// True if this rank updates the slice.
-    [[nodiscard]] bool is_mine(const OwnedExtent& extent) const {
-        return extent.owner == every_rank || extent.owner == rank_;
-    }
+    [[nodiscard]] bool is_mine(const OwnedSlice& one) const { return one.owner == every_rank || one.owner == rank_; }
     /// True if this rank adds the slice to a sum over the ranks. An element with one owner must be
     /// counted once.
-    [[nodiscard]] bool counts_here(const OwnedExtent& extent) const {
-        return extent.owner == rank_ || (extent.owner == every_rank && (!cut_ || rank_ == 0));
+    [[nodiscard]] bool counts_here(const OwnedSlice& one) const {
+        return one.owner == rank_ || (one.owner == every_rank && (!cut_ || rank_ == 0));
     }
     /// The elements that this rank updates, in flat order. The optimizer's state has the same
     /// order.
@@ -70,7 +68,7 @@ private:
 
     int rank_;
     int world_;
-    List<OwnedExtent> all_;
+    List<OwnedSlice> all_;
     List<std::size_t> begin_; ///< index of each bucket's first slice; one more entry for the end
     bool cut_ = false;
     List<Slice> owned_;
@@ -85,7 +83,7 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION void Extents::add(const Slice& bucket, const Owners& owners) {
+UNISONO_DEFINITION void OwnedSlices::add(const Slice& bucket, const Owners& owners) {
     if (owners.replicated()) {
         all_.push_back({bucket, every_rank});
     } else {
@@ -98,21 +96,21 @@ UNISONO_DEFINITION void Extents::add(const Slice& bucket, const Owners& owners) 
     note_slices(owners);
 }
 
-UNISONO_DEFINITION void Extents::close() {
-    for (const OwnedExtent& extent : all_) {
-        cut_ = cut_ || (extent.owner != every_rank && world_ > 1);
-        if (is_mine(extent)) owned_.push_back(extent.slice);
+UNISONO_DEFINITION void OwnedSlices::close() {
+    for (const OwnedSlice& one : all_) {
+        cut_ = cut_ || (one.owner != every_rank && world_ > 1);
+        if (is_mine(one)) owned_.push_back(one.slice);
     }
     insertion_sort(owned_, [](const Slice& a, const Slice& b) { return a.first < b.first; }); // one per bucket
     join_owned();
 }
 
-UNISONO_DEFINITION std::span<const std::size_t> Extents::slice_counts(std::size_t b) const {
+UNISONO_DEFINITION std::span<const std::size_t> OwnedSlices::slice_counts(std::size_t b) const {
     const std::size_t begin = b == 0 ? 0 : slices_end_[b - 1];
     return {slice_counts_.data() + begin, slices_end_[b] - begin};
 }
 
-UNISONO_DEFINITION void Extents::note_slices(const Owners& owners) {
+UNISONO_DEFINITION void OwnedSlices::note_slices(const Owners& owners) {
     const auto ranks = static_cast<std::size_t>(owners.replicated() ? 0 : world_);
     bool all = ranks != 0 && owners.ranks().size() == ranks;
     for (std::size_t r = 0; all && r < ranks; ++r) all = owners.ranks()[r] == static_cast<int>(r);
@@ -120,7 +118,7 @@ UNISONO_DEFINITION void Extents::note_slices(const Owners& owners) {
     slices_end_.push_back(slice_counts_.size());
 }
 
-UNISONO_DEFINITION void Extents::join_owned() {
+UNISONO_DEFINITION void OwnedSlices::join_owned() {
     std::size_t kept = 0;
     for (std::size_t i = 1; i < owned_.size(); ++i) {
         if (owned_[kept].end() == owned_[i].first) owned_[kept].count += owned_[i].count;
