@@ -37,6 +37,21 @@ struct Accessors {
 void f(Group& group, std::vector<float>& data) { un::all_reduce(group, data, un::Sum{}, Accessors{}); }
 #endif
 
+// case: family_that_cannot_make
+// expect: found: a schedule family with a member `make`; required: `template <class Schedule> Schedule make(const Shape&) const`
+#ifdef CASE_family_that_cannot_make
+struct Unmade {
+    static constexpr std::string_view name = "unmade";
+    using schedules = un::schedule::List<un::schedule::RingAllReduce>;
+    friend bool operator==(const Unmade&, const Unmade&) = default;
+    template <class Schedule>
+    Schedule make(const un::schedule::Shape& shape) { // not const
+        return {{shape}};
+    }
+};
+void f(Group& group, std::vector<float>& data) { un::all_reduce(group, data, un::Sum{}, Unmade{}); }
+#endif
+
 // case: views_and_own_functions
 // expect-success
 #ifdef CASE_views_and_own_functions

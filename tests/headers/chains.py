@@ -8,7 +8,7 @@ header includes all that those before it include, is one translation unit in whi
 precompiled base, if the chain's first header includes all of the base. Reads headers, one a line, relative to the folder; prints a
 chain a line: the number of its base, counted from 1 (the first that fits; 0: none), and its headers, with spaces between.
 
-Conditions that ask for the library's mode have the values of a header-only program. An include that depends on another #if counts as
+What a header includes behind its code, its own code does not see. Conditions that ask for the library's mode have the values of a header-only program. An include that depends on another #if counts as
 something that a header brings, and not as something that it includes by itself.
 """
 import argparse
@@ -18,6 +18,7 @@ from pathlib import Path
 
 INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
 CONDITION = re.compile(r"\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b(.*)")
+NO_CODE = re.compile(r"\s*(#|//)|UNISONO_NAMESPACE_(BEGIN|END)")
 HEADER_ONLY = re.compile(r"UNISONO_DEFINES(_PART\(\w+\))?")  # true in a header-only program
 
 
@@ -25,14 +26,14 @@ def value_of(condition):
     """True or False if the library's mode decides it, otherwise None."""
     if HEADER_ONLY.fullmatch(condition):
         return True
-    if condition == "defined(UNISONO_COMPILED)" or re.match(r"!UNISONO_DEFINES( &&|$)", condition):
+    if "||" not in condition and re.match(r"defined\(UNISONO_COMPILED\)|!UNISONO_DEFINES( &&|$)", condition):
         return False
     return None
 
 
 def includes_of(text):
-    """(includes that may be seen, those that are seen in any case)"""
-    everything, certain, open_conditions = [], [], []
+    """(includes that may be seen, those that are seen in any case, those of the latter that stand before all code)"""
+    everything, certain, early, open_conditions, code = [], [], [], [], False
     for line in text.splitlines():
         if match := CONDITION.match(line):
             word, condition = match[1], match[2].split("//")[0].strip()
@@ -48,24 +49,31 @@ def includes_of(text):
             everything.append(match[1])
             if None not in open_conditions:
                 certain.append(match[1])
-    return everything, certain
+                if not code:
+                    early.append(match[1])
+        elif line.strip() and not NO_CODE.match(line):
+            code = True
+    return everything, certain, early
 
 
 class Closures:
-    """What a header brings into a translation unit, and what it includes for certain; both hold the header itself."""
+    """What a header brings into a translation unit, and what it sees for certain before its own code; both hold the header itself."""
 
     def __init__(self, folder):
         self.folder = folder
         self.includes = {}
         self.known = {}
 
+    def includes_in(self, header):
+        if header not in self.includes:
+            file = self.folder / header
+            self.includes[header] = includes_of(file.read_text()) if file.is_file() else ([], [], [])
+        return self.includes[header]
+
     def of(self, header, which):
         if (header, which) not in self.known:
-            if header not in self.includes:
-                file = self.folder / header
-                self.includes[header] = includes_of(file.read_text()) if file.is_file() else ([], [])
             found = self.known[header, which] = {header}
-            for each in self.includes[header][which]:
+            for each in self.includes_in(header)[which]:
                 found |= self.of(each, which)
         return self.known[header, which]
 
@@ -73,7 +81,7 @@ class Closures:
         return self.of(header, 0)
 
     def included(self, header):
-        return self.of(header, 1)
+        return {header}.union(*(self.of(each, 1) for each in self.includes_in(header)[2]))
 
 
 def chains(headers, closures):

@@ -45,6 +45,9 @@ class SelfTest(unittest.TestCase):
         self.assertEqual(self.chains_of({"a": [], "b": ["#if !UNISONO_DEFINES && defined(X)", "#include <vector>", "#else", '#include "a"', "#endif"]}),
                          [["a", "b"]])
 
+    def test_what_is_included_behind_code_is_not_seen_by_it(self):
+        self.assertEqual(self.chains_of({"a": [], "b": ["struct B;", '#include "a"'], "c": ['#include "b"']}), [["a"], ["b", "c"]])
+
     def test_a_base_is_included_by_the_first(self):
         closures = self.closures({"e": ["#include <string>"], "a": ['#include "e"', "#include <span>"], "b": ["#include <span>"]})
         bases = [["span", "e"], ["span"]]

@@ -10,6 +10,7 @@ BOOST_TEST_GLOBAL_FIXTURE(EverythingByDevice);
 
 #include <unisono/launch/rendezvous.hpp>
 
+#include <atomic>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -322,6 +323,37 @@ BOOST_AUTO_TEST_CASE(an_asynchronous_error_is_every_ranks_and_names_the_one) {
         for (const int rank : ends.ranks) BOOST_TEST(rank == 1);
         BOOST_TEST(stand_in::counts().aborted - before.aborted == 3);
     }
+}
+
+// The event of a call that has failed ends early. Between two looks at the communicators, too, that
+// is no end of the operation.
+BOOST_AUTO_TEST_CASE(a_call_that_fails_soon_after_a_good_one_has_not_ended) {
+    const Clean clean;
+    constexpr int good = 20;
+    const Scene scene({.failing_rank = 1, .good_calls = good});
+    std::atomic<int> ended = 0;
+    on_threads(3, [&](Group& world) {
+        const auto data = upload(world, std::vector<float>(100, 1.0f));
+        for (;;) {
+            un::all_reduce(world, data.span());
+            if (world.rank() == 1) ++ended;
+        }
+    }).expect_all(un::ErrorCode::aborted, {"rank 1, device 1"});
+    BOOST_TEST(ended == good);
+}
+
+BOOST_AUTO_TEST_CASE(a_question_about_work_that_goes_on_is_no_error) {
+    const Clean clean;
+    std::atomic<int> left = 0;
+    const int before = stand_in::counts().queries;
+    on_threads(2, [&](Group& world) {
+        const auto data = upload(world, std::vector<float>(100, 1.0f));
+        if (world.rank() == 0) std::this_thread::sleep_for(5ms); // the other one asks meanwhile
+        un::all_reduce(world, data.span());
+        left += cudaGetLastError() != cudaSuccess ? 1 : 0;
+    }).expect_all(un::ErrorCode::none, {});
+    BOOST_TEST(left == 0);
+    BOOST_TEST(stand_in::counts().queries - before > 2);
 }
 
 BOOST_AUTO_TEST_CASE(a_silent_device_is_aborted_at_the_deadline) {

@@ -38,7 +38,7 @@ struct RuleText {
             static_assert(holds<P>, "unisono::" user ": found " found ". Required: " required ". Why: " why "."); \
         };                                                                                                        \
     }
-/// A row about what makes a trainer.
+/// A row about the types of a trainer.
 #define UNISONO_RULE(rule, ...) UNISONO_RULE_OF("Trainer", rule, __VA_ARGS__)
 
 template <class... Rows>

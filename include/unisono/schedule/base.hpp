@@ -33,7 +33,8 @@ struct ScheduleBase {
     friend constexpr bool operator==(const ScheduleBase&, const ScheduleBase&) = default;
 
 protected:
-    [[nodiscard]] constexpr std::uint32_t others() const { return detail::world_of(shape) - 1; } ///< ranks
+    /// The number of other ranks.
+    [[nodiscard]] constexpr std::uint32_t others() const { return detail::world_of(shape) - 1; }
     [[nodiscard]] constexpr bool is_root() const { return shape.rank == shape.root; }
     /// The cost of `messages` that have one block each.
     static constexpr Cost cost_of(std::uint64_t messages, std::uint64_t combined, std::uint64_t rounds) {

@@ -62,6 +62,10 @@ inline constexpr bool lists_schedules<List<Schedules...>> =
      (collective_schedule<Schedules> &&
       std::same_as<Schedules, typename Find<Schedules::collective, List<Schedules...>>::type>));
 
+/// True if the family makes its schedules itself, whether `make` can be called or not.
+template <class Family, class Schedule>
+concept makes = requires { &Family::template make<Schedule>; };
+
 } // namespace detail
 
 /// The type of a family's schedule for a collective; void if the family has none.
@@ -77,8 +81,16 @@ template <Collective What, class Family>
 constexpr auto schedule_of(const Family& family, const Shape& shape) {
     if constexpr (offers<Family, What>) {
         using Schedule = ScheduleIn<Family, What>;
-        if constexpr (requires { family.template make<Schedule>(shape); }) return family.template make<Schedule>(shape);
-        else return Schedule{shape};
+        if constexpr (detail::makes<Family, Schedule>) {
+            static_assert(
+                requires {
+                    { family.template make<Schedule>(shape) } -> std::same_as<Schedule>;
+                }, "found: a schedule family with a member `make`; required: `template <class Schedule> "
+                   "Schedule make(const Shape&) const`, which returns that type");
+            return family.template make<Schedule>(shape);
+        } else {
+            return Schedule{shape};
+        }
     } else {
         static_assert(offers<Family, What>,
                       "found: a schedule family without this collective; required: a schedule of this collective in "

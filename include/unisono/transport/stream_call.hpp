@@ -16,7 +16,7 @@
 /// - `follow_program(number, stream)`: work that is enqueued afterwards on another stream of the
 ///   device waits for the program; false while the program is not enqueued. `follow_all(stream)`:
 ///   it waits for all that was enqueued so far. `wait_for(stream)` is the opposite, for programs
-///   that begin after it.
+///   that begin after it. It throws `refused` if the device's library refuses the stream.
 /// - Between `begin_capture` and `end_capture`, which returns a graph, programs are done once they
 ///   are enqueued: the device is not queried. `drop_capture` discards the captured work, if there
 ///   is any. The owner of the graph may launch it in programs.

@@ -188,6 +188,7 @@ const char* cudaGetErrorString(cudaError_t code) {
                                                : "an error (stand-in)";
 }
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return last_error; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
     const Lock lock(state().mutex);
@@ -284,7 +285,7 @@ static bool asks_a_capture(const std::shared_ptr<Capture>& capture) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     const Lock lock(state().mutex);
     if (asks_a_capture(stream->capture)) return cudaErrorStreamCaptureUnsupported;
-    return stream->tasks.empty() && !stream->busy ? cudaSuccess : cudaErrorNotReady;
+    return stream->tasks.empty() && !stream->busy ? cudaSuccess : fails(cudaErrorNotReady);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     Lock lock(state().mutex);
@@ -320,7 +321,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     const Lock lock(state().mutex);
     ++state().counts.queries;
     if (asks_a_capture(event->capture)) return cudaErrorStreamCaptureUnsupported;
-    return *event->done ? cudaSuccess : cudaErrorNotReady;
+    return *event->done ? cudaSuccess : fails(cudaErrorNotReady);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     const Lock lock(state().mutex);

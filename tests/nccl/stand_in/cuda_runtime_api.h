@@ -32,6 +32,7 @@ enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeT
 const char* cudaGetErrorName(cudaError_t code);
 const char* cudaGetErrorString(cudaError_t code);
 cudaError_t cudaGetLastError();
+cudaError_t cudaPeekAtLastError();
 
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);

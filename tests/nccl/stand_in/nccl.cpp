@@ -89,6 +89,7 @@ struct StandInCommunicator {
     std::vector<std::function<void()>> untaken;
     std::vector<StandInStream*> streams; ///< of the calls that were not taken
     ncclResult_t error = ncclSuccess;
+    int good_calls = 0; ///< before the one that fails, see Behaviour
     std::uint64_t collectives = 0;
     int running = 0;  ///< enqueued tasks that are not done
     int captured = 0; ///< calls that graphs hold
@@ -291,7 +292,7 @@ ncclResult_t take(const std::vector<std::pair<ncclComm_t, Call>>& calls) {
         state().note("a communicator was used while it was busy");
         return ncclInvalidUsage;
     }
-    if (one->rank == state().behaviour.failing_rank) {
+    if (one->rank == state().behaviour.failing_rank && one->good_calls++ >= state().behaviour.good_calls) {
         one->error = state().behaviour.failure;
         return ncclSuccess;
     }

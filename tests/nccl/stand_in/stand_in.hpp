@@ -27,7 +27,8 @@ struct Behaviour {
     int questions = 3;     ///< queries before a call that was taken runs
     int silent_rank = -1;  ///< its stream runs nothing more
     int absent_rank = -1;  ///< it never joins new communicators
-    int failing_rank = -1; ///< its communicators report an error after the first collective
+    int failing_rank = -1; ///< its communicators report an error instead of a call
+    int good_calls = 0;    ///< of each of them before that one
     ncclResult_t failure = ncclSystemError;
     bool abort_hangs = false;
     std::size_t memory = std::size_t{1} << 40; ///< per device: larger requests are refused

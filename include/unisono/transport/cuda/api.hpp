@@ -26,6 +26,14 @@ inline std::string words_of(cudaError_t code, const char* call) {
     return concat({"CUDA: ", call, ": ", words_of(code)});
 }
 
+/// True if the work that a query asks about has not ended. CUDA notes this answer as the thread's
+/// last error; the thread forgets it.
+inline bool goes_on(cudaError_t answer) {
+    if (answer != cudaErrorNotReady) return false;
+    if (cudaPeekAtLastError() == cudaErrorNotReady) static_cast<void>(cudaGetLastError());
+    return true;
+}
+
 inline void check_cuda(cudaError_t code, const char* call) {
     if (code != cudaSuccess) throw error(ErrorCode::refused, words_of(code, call));
 }
@@ -50,7 +58,8 @@ public:
         if (before_ == device) before_ = -1;
         else check_cuda(cudaSetDevice(device), "cudaSetDevice");
     }
-    /// Only for a stream that is the current device's: the default ones.
+    /// Acts only for the default streams, which belong to the device that is current. Other streams
+    /// know their device.
     CudaDeviceGuard(int device, cudaStream_t stream)
         : CudaDeviceGuard(reinterpret_cast<std::uintptr_t>(stream) <= 2 ? device : -1) {}
     CudaDeviceGuard(const CudaDeviceGuard&) = delete;

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A rank's resources on its device if another transport moves its bytes: two streams of copies,
-/// one in each direction, events in them, and pinned memory. Only `settle` waits.
+/// A rank's resources on its device if another transport moves its bytes: beside those of
+/// CudaDevice two streams of copies, one in each direction. Only `settle` waits.
 
 #include "unisono/core/time.hpp"
 #include "unisono/transport/cuda/device.hpp"
@@ -93,7 +93,7 @@ public:
     /// Waits until no copy is in flight; false if some still are after `within`.
     bool settle(std::chrono::nanoseconds within) {
         const nanoseconds until = deadline_after(steady_now(), within);
-        while (cudaStreamQuery(out_.get()) == cudaErrorNotReady || cudaStreamQuery(back_.get()) == cudaErrorNotReady) {
+        while (goes_on(cudaStreamQuery(out_.get())) || goes_on(cudaStreamQuery(back_.get()))) {
             if (steady_now() >= until) return false;
             std::this_thread::yield();
         }

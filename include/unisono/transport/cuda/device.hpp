@@ -86,7 +86,7 @@ protected:
     /// False if the work before the event has not finished, or after an error.
     bool has_passed(cudaEvent_t event) {
         const cudaError_t answer = cudaEventQuery(event);
-        return answer != cudaErrorNotReady && expect(answer, "cudaEventQuery");
+        return !goes_on(answer) && expect(answer, "cudaEventQuery");
     }
     /// Makes later work on a stream wait for an event. False after an error.
     bool follow(cudaStream_t stream, cudaEvent_t event) {
@@ -118,7 +118,7 @@ private:
     Fault failure_;
 };
 
-/// A transport `Base`, which moves bytes of the host, whose rank also has a device.
+/// The transport of a rank that has a device. `Base` is a transport that moves bytes of the host.
 template <class Base, class Device>
 class WithDevice : public Base {
 public:

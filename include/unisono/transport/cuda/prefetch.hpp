@@ -57,7 +57,7 @@ public:
         const nanoseconds until = deadline_after(steady_now(), timeout_);
         for (;;) {
             const cudaError_t code = cudaEventQuery(mark->get());
-            if (code != cudaErrorNotReady) return detail::check_cuda(code, "cudaEventQuery");
+            if (!detail::goes_on(code)) return detail::check_cuda(code, "cudaEventQuery");
             if (steady_now() >= until)
                 throw error(ErrorCode::timeout,
                             concat({"device ", device_, " has not copied a batch, or not finished using one, within ",

@@ -145,6 +145,8 @@ public:
         finalised_ = true;
         begins(ncclCommFinalize(get()), "ncclCommFinalize");
     }
+    /// True once NCCL was told to end it.
+    [[nodiscard]] bool ends() const { return finalised_; }
     /// True if the communicator has ended. One that fails meanwhile must be aborted.
     [[nodiscard]] bool ended() {
         if (aborted_) return true;

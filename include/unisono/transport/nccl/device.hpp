@@ -141,16 +141,17 @@ public:
     /// True if no submitted program is in flight.
     [[nodiscard]] bool is_quiet() const { return waiting_.empty() && running_.empty(); }
 
-    /// Enqueues what it can, checks for errors and for groups that end, and then looks which
-    /// programs are done: an error may end their events early.
+    /// Enqueues what it can, checks for errors and for groups that end, and notes which programs
+    /// are done. An error may end their events early, so it is looked for in between.
     void pump() {
         enqueue_waiting();
         if (failed() || communicators_.empty() || (is_quiet() && closing_.empty())) return;
-        if (const nanoseconds now = steady_now(); now >= next_look_) {
+        const bool some_are_done = !running_.empty() && is_done(running_.front());
+        if (const nanoseconds now = steady_now(); some_are_done || now >= next_look_) {
             next_look_ = now + look_every;
             look_around();
         }
-        if (!failed()) look_at_running();
+        if (some_are_done && !failed()) note_done();
     }
 
     // --- memory ----------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ public:
         for (Member& one : closing_) all.push_back(&one.communicator);
         for (std::size_t i = communicators_.size(); i-- != 0;) all.push_back(&communicators_[i].communicator);
         calm_ = NcclCommunicator::abort(all, within);
-        while (calm_ && !running_.empty() && cudaStreamQuery(stream_.get()) == cudaErrorNotReady) {
+        while (calm_ && !running_.empty() && goes_on(cudaStreamQuery(stream_.get()))) {
             if (steady_now() >= until) calm_ = false;
             else std::this_thread::yield();
         }
@@ -274,11 +275,11 @@ private:
         }
     }
 
-    /// Programs end in the order of the stream: the first one that is not done answers for those
-    /// behind it, and the last one, once it is done, for all.
-    void look_at_running() {
-        const auto is_done = [&](std::uint32_t number) { return has_passed(slots_[number]->event.get()); };
-        if (running_.empty() || !is_done(running_.front())) return;
+    /// True if the work of an enqueued program has ended; false also after an error.
+    [[nodiscard]] bool is_done(std::uint32_t number) { return has_passed(slots_[number]->event.get()); }
+    /// Programs end in the order of the stream. The first one is done: if the last one is, too, all
+    /// are; otherwise those between are asked until one is not.
+    void note_done() {
         if (running_.size() > 1 && is_done(running_.back())) {
             for (const std::uint32_t number : running_) slots_[number]->phase = Phase::done;
             return running_.clear();
@@ -323,9 +324,11 @@ private:
     }
 
     void look_around() {
-        for (Member& one : communicators_) {
-            if (one.communicator.look() == NcclCommunicator::State::failed) static_cast<void>(ready(one.communicator));
-        }
+        for (auto* const all : {&communicators_, &closing_}) // closing ones may still have work
+            for (Member& one : *all) {
+                if (!one.communicator.ends() && one.communicator.look() == NcclCommunicator::State::failed)
+                    static_cast<void>(ready(one.communicator));
+            }
         if (!is_quiet() || graphs_.any()) return;
         end_some(closing_);
     }

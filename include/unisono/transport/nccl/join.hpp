@@ -42,11 +42,9 @@ public:
         check_cuda(cudaMemcpyAsync(to.pinned, to.device, total, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
         const CudaEvent done;
         check_cuda(cudaEventRecord(done.get(), stream_), "cudaEventRecord");
-        for (cudaError_t state = cudaErrorNotReady; state == cudaErrorNotReady;) {
-            state = cudaEventQuery(done.get());
-            if (state != cudaSuccess && state != cudaErrorNotReady) check_cuda(state, "cudaEventQuery");
-            pause("for the other ranks' options");
-        }
+        cudaError_t state = cudaEventQuery(done.get());
+        for (; goes_on(state); state = cudaEventQuery(done.get())) pause("for the other ranks' options");
+        check_cuda(state, "cudaEventQuery");
         std::memcpy(all, to.pinned, total);
         pool.free_all();
     }
