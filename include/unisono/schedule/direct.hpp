@@ -62,7 +62,9 @@ struct DirectAllReduce : ScheduleBase<Collective::all_reduce> {
 
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : 2; }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return others(); }
-    [[nodiscard]] constexpr Cost cost() const { return cost_of(2 * others(), others(), shape.world == 1 ? 0 : 2); }
+    [[nodiscard]] constexpr Cost cost() const {
+        return cost_of(std::uint64_t{2} * others(), others(), shape.world == 1 ? 0 : 2);
+    }
 
     template <class Visit>
     constexpr void round(std::uint32_t r, Visit&& visit) const {

@@ -21,7 +21,9 @@ struct RingAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "ring all_reduce";
 
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : 2 * others(); }
-    [[nodiscard]] constexpr Cost cost() const { return cost_of(2 * others(), others(), 2 * others()); }
+    [[nodiscard]] constexpr Cost cost() const {
+        return cost_of(std::uint64_t{2} * others(), others(), std::uint64_t{2} * others());
+    }
 
     template <class Visit>
     constexpr void round(std::uint32_t r, Visit&& visit) const {
