@@ -22,8 +22,8 @@ using test::Clean;
 using test::download;
 using test::expect_all;
 using test::Group;
+using test::hold_back;
 using test::launch;
-using test::launch_on_host;
 using test::rough;
 using test::SmallPieces;
 using test::told;
@@ -250,9 +250,7 @@ BOOST_AUTO_TEST_CASE(groups_streams_and_what_overlaps) {
             const auto data = upload(world, std::vector<float>(2000, 1.0f));
             const auto other = upload(world, std::vector<float>(2000, 1.0f));
             before_a_stream_stands_still(world, 2000);
-            launch_on_host(mine.get(), [&open] {
-                for (int i = 0; i < 6000 && !open; ++i) std::this_thread::sleep_for(10ms);
-            });
+            hold_back(mine.get(), open);
             launch(mine.get(), data.span(), Affine{.summand = 2});
             un::Operation before = un::start_all_reduce(world, other.span());
             un::after(world, mine.get());
@@ -296,9 +294,7 @@ BOOST_AUTO_TEST_CASE(what_is_on_the_librarys_stream_comes_first) {
             before_a_stream_stands_still(world, 100);
             if (world.rank() == 1) {
                 const cudaStream_t stream = world.endpoint().stream();
-                launch_on_host(stream, [&open] {
-                    for (int i = 0; i < 3000 && !open; ++i) std::this_thread::sleep_for(10ms);
-                });
+                hold_back(stream, open, 30s);
                 un::detail::check_cuda(
                     cudaMemcpyAsync(kept.data(), data.data(), data.size() * 4, cudaMemcpyDeviceToDevice, stream),
                     "cudaMemcpyAsync");
@@ -367,9 +363,7 @@ BOOST_AUTO_TEST_CASE(a_device_that_is_stuck) {
             const auto data = upload(world, std::vector<float>(2000, 1.0f));
             before_a_stream_stands_still(world, 2000);
             if (world.rank() == 1) {
-                launch_on_host(world.endpoint().stream(), [&open] {
-                    for (int i = 0; i < 3000 && !open; ++i) std::this_thread::sleep_for(10ms);
-                });
+                hold_back(world.endpoint().stream(), open, 30s);
             }
             try {
                 un::all_reduce(world, data.span());

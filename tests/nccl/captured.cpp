@@ -262,9 +262,7 @@ BOOST_AUTO_TEST_CASE(streams_of_the_programs_own_meet_collectives_without_the_ho
             const OwnStream mine;
             const auto data = upload(world, std::vector<float>(100, 1.0f));
             const auto other = upload(world, std::vector<float>(100, 1.0f));
-            test::launch_on_host(mine, [&] {
-                for (int i = 0; i < 6000 && !open; ++i) std::this_thread::sleep_for(10ms);
-            });
+            test::hold_back(mine, open);
             launch(mine, data.span(), Affine{.factor = 3});
             un::after(world, mine);
             un::Operation sum = un::start_all_reduce(world, data.span());
@@ -333,9 +331,7 @@ BOOST_AUTO_TEST_CASE(operations_in_a_row_ask_the_device_once) {
         [&](Group& world) {
             const auto data = upload(world, std::vector<float>(100, 1.0f));
             std::atomic<bool> open = false;
-            test::launch_on_host(world.endpoint().stream(), [&] {
-                for (int i = 0; i < 6000 && !open; ++i) std::this_thread::sleep_for(10ms);
-            });
+            test::hold_back(world.endpoint().stream(), open);
             const stand_in::Counts before = stand_in::counts();
             std::vector<un::Operation> row;
             for (int i = 0; i < 16; ++i) row.push_back(un::start_all_reduce(world, data.span()));
@@ -363,9 +359,7 @@ BOOST_AUTO_TEST_CASE(operations_in_a_row_end_one_by_one) {
             std::atomic<bool> open = false;
             std::vector<un::Operation> row;
             for (int i = 0; i < 4; ++i) row.push_back(un::start_all_reduce(world, data.span()));
-            test::launch_on_host(world.endpoint().stream(), [&] {
-                for (int i = 0; i < 6000 && !open; ++i) std::this_thread::sleep_for(10ms);
-            });
+            test::hold_back(world.endpoint().stream(), open);
             un::Operation last = un::start_all_reduce(world, data.span());
             for (std::size_t i = row.size(); i-- != 0;) row[i].wait();
             for (int i = 0; i < 10; ++i) BOOST_TEST(!last.poll());

@@ -4,9 +4,12 @@
 
 #include "support.hpp"
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <utility>
 
 namespace test {
@@ -52,5 +55,16 @@ inline void launch_on_host(cudaStream_t stream, std::function<void()> work) {
 }
 
 #endif
+
+/// Later work on the stream waits until `open`, but no longer than `longest`. `open` must outlive
+/// that.
+inline void hold_back(cudaStream_t stream, const std::atomic<bool>& open,
+                      std::chrono::seconds longest = std::chrono::minutes(1)) {
+    launch_on_host(stream, [&open, longest] {
+        const auto until = std::chrono::steady_clock::now() + longest;
+        while (!open && std::chrono::steady_clock::now() < until)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    });
+}
 
 } // namespace test

@@ -68,8 +68,7 @@ public:
     template <class Trainer, class World>
         requires requires(World& group) { group.rank(); }
     std::string save(Trainer& trainer, World& everyone, const SaveOptions& options = {}) {
-        static_assert(detail::CheckpointRules::asserted<detail::SavedTraining<Trainer>>,
-                      "unisono::Checkpoints: no checkpoint of this trainer; the message above says why");
+        assert_rules<Trainer>();
         World& world = everyone;
         return detail::telling_all(world, "save", [&] {
             if (trainer.done_by_others()) return newest();
@@ -148,8 +147,7 @@ public:
     template <class Trainer, class World>
         requires requires(World& group) { group.rank(); }
     std::optional<Resumed> resume(Trainer& trainer, World& everyone, std::string name = {}) {
-        static_assert(detail::CheckpointRules::asserted<detail::SavedTraining<Trainer>>,
-                      "unisono::Checkpoints: no checkpoint of this trainer; the message above says why");
+        assert_rules<Trainer>();
         World& world = everyone;
         return detail::telling_all(world, "resume", [&]() -> std::optional<Resumed> {
             if (!trainer.done_by_others()) finish(world, "resume");
@@ -204,6 +202,12 @@ public:
     [[nodiscard]] std::vector<std::string> list() const;
 
 private:
+    template <class Trainer>
+    static void assert_rules() {
+        static_assert(detail::CheckpointRules::asserted<detail::SavedTraining<Trainer>>,
+                      "unisono::Checkpoints: no checkpoint of this trainer; the message above says why");
+    }
+
     /// True if each rank has all of the optimizer's state of its stage of the model.
     template <class Trainer, class World>
     bool shared_by_all(Trainer& trainer, World& world, std::vector<std::uint64_t>& own_updates) {
