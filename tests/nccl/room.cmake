@@ -9,6 +9,8 @@ if(few)
     leave_out("/(collectives|laws|training)[.]cpp$")
 endif()
 
+add_test(NAME nccl/stand_ins COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/stand_in/check.py ${PROJECT_SOURCE_DIR})
+
 # NCCL itself, if it is installed: compiled, linked and run as far as a machine without a GPU can.
 if(NOT few)
     if(TARGET unisono::nccl)
