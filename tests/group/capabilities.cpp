@@ -8,6 +8,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <concepts>
+
 namespace un = unisono;
 
 namespace {
@@ -15,6 +17,14 @@ namespace {
 template <class T>
 constexpr bool in_memory = un::maps_peers<T> && un::announces<T> && un::wakes_peers<T> && un::sees_leaving<T> &&
                            un::sends_at_once<T> && !un::sees_messages<T> && !un::lands_messages<T>;
+// Whether a group needs an endpoint is a question, not an error: std::optional asks it.
+struct AtAddress : un::InProcess {
+    explicit AtAddress(int address);
+};
+static_assert(un::transport<AtAddress>);
+static_assert(std::default_initializable<un::Group<un::InProcess>>);
+static_assert(!std::default_initializable<un::Group<AtAddress>>);
+
 static_assert(in_memory<un::InProcess> && un::knows_cores<un::InProcess>);
 static_assert(!un::bounces_memory<un::InProcess> && !un::allocates<un::InProcess> && !un::gives_boards<un::InProcess>);
 static_assert(in_memory<un::SharedMemory> && un::knows_cores<un::SharedMemory> &&

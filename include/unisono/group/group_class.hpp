@@ -13,6 +13,7 @@
 #include "unisono/group/operation_state.hpp"
 #include "unisono/group/transport_kinds.hpp"
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -39,7 +40,11 @@ public:
     using transport_type = Transport;
 
     /// The world of an endpoint.
-    explicit Group(Transport endpoint = Transport());
+    explicit Group(Transport endpoint);
+    /// The world of an endpoint that needs no arguments.
+    Group()
+        requires std::default_initializable<Transport>
+        : Group(Transport()) {}
     Group(Group&&) noexcept = default;
     Group& operator=(Group&&) noexcept = default;
 
