@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
     if (options.only.empty() || options.only == "small") {
         report.header({"us, 2 ranks", "unisono", "spread", "barrier 1 line", "2 lines", "ratio", "paired",
                        "best quarter", "more", "goal"});
-        for (const std::size_t bytes : {8, 64, 512, 2048, 32768}) {
+        for (const std::size_t bytes : {8u, 64u, 512u, 2048u, 32768u}) {
             if (options.quick && bytes > 512) continue;
             Shared shared;
             Times times;
@@ -115,7 +115,7 @@ int main(int argc, char** argv) {
     if (options.only.empty() || options.only == "large") {
         report.header({"us, 2 ranks", "unisono", "spread", "memcpy", "streaming", "ratio", "paired", "best quarter",
                        "more", "goal"});
-        for (const std::size_t mebibytes : {1, 4, 16, 32, 64, 128}) {
+        for (const std::size_t mebibytes : {1u, 4u, 16u, 32u, 64u, 128u}) {
             if (options.quick && mebibytes > 16) continue;
             Shared shared;
             Times times;

@@ -65,7 +65,7 @@ void measure(bench::Report& report, const bench::Options& options, int ranks, in
         sharing > 0 && sharing < ranks ? sharing : static_cast<int>(std::sqrt(static_cast<double>(ranks)));
     report.header({std::to_string(ranks) + " ranks, us", "native", "spread", "ring", "by " + std::to_string(group),
                    "native/best", "paired", "best quarter", "more", "goal"});
-    for (const std::size_t bytes : {8, 512, 8192, 65536, 1048576}) {
+    for (const std::size_t bytes : {8u, 512u, 8192u, 65536u, 1048576u}) {
         const std::uint32_t rounds = options.quick ? 6 : bytes > 65536 ? 60 : 300;
         bench::Series native{"native", {}}, ring{"ring", {}}, levels{"two levels", {}};
         bench::Meeting meeting(ranks);

@@ -158,7 +158,8 @@ int main(int argc, char** argv) {
         if (!options.only.empty() && options.only != std::to_string(ranks)) continue;
         report.header({"us, " + std::to_string(ranks) + " ranks, ring", "unisono", "spread", "by hand", "ratio",
                        "paired", "best quarter", "more", "goal"});
-        for (const std::size_t bytes : {8, 64, 512, 1024, 2048, 4096, 16384, 65536, 262144, 1048576, 4194304}) {
+        for (const std::size_t bytes :
+             {8u, 64u, 512u, 1024u, 2048u, 4096u, 16384u, 65536u, 262144u, 1048576u, 4194304u}) {
             if (options.quick && bytes > 65536) continue;
             bench::Meeting meeting(ranks);
             HandWrittenRing ring(ranks);

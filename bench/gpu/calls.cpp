@@ -237,7 +237,7 @@ void measure(World& world, Raw& raw, bench::Meeting& meeting, const Case& one, s
 void compare(int ranks, const bench::Options& options, bench::Report& report) {
     std::vector<std::size_t> sizes{8, 64, 1024, 8192, 65536};
     if (!instant)
-        for (const std::size_t mebibytes : {1, 4, 16, 64, 256}) sizes.push_back(mebibytes * 1048576);
+        for (const std::size_t mebibytes : {1u, 4u, 16u, 64u, 256u}) sizes.push_back(mebibytes * 1048576);
     report.header({std::to_string(ranks) + (ranks == 1 ? " rank, us" : " ranks, us"), "unisono", "spread", "raw NCCL",
                    "ratio", "paired", "best quarter", "more", "goal"});
     for (const Case& one : cases) {

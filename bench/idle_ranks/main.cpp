@@ -188,7 +188,7 @@ void latency(bench::Report& report, bool quick) {
     const int ranks = static_cast<int>(bench::cores().size());
     report.header(
         {"us, all_reduce", "sleeping", "spread", "spinning", "ratio", "paired", "best quarter", "more", "goal"});
-    for (const std::size_t bytes : {8, 512, 2048, 32768, 524288, 2097152, 33554432}) {
+    for (const std::size_t bytes : {8u, 512u, 2048u, 32768u, 524288u, 2097152u, 33554432u}) {
         if (quick && bytes > 2097152) continue;
         const Common<Latencies> times;
         const Common<std::array<std::byte, bench::Meeting::page_bytes>> page;

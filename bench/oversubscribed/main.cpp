@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
     const int few = static_cast<int>(bench::cores().size());
     report.header({"us, bytes a rank of " + std::to_string(many), std::to_string(many) + " ranks", "spread",
                    std::to_string(few) + " ranks", "ratio", "paired", "best quarter", "more", "goal"});
-    for (const std::size_t bytes : {8, 65536, 1048576, 4194304, 16777216}) {
+    for (const std::size_t bytes : {8u, 65536u, 1048576u, 4194304u, 16777216u}) {
         if (options.quick && bytes > 1048576) continue;
         const std::size_t count = bytes / sizeof(float);
         Crew crowd(many, count, std::to_string(many) + " ranks");

@@ -154,7 +154,7 @@ int main(int argc, char** argv) {
     const auto part = [&](const char* name) { return options.only.empty() || options.only == name; };
     if (part("all_reduce")) {
         header("us, all_reduce, 2 ranks");
-        for (const std::size_t kibibytes : {32, 256, 1024, 4096, 16384, 65536, 131072}) {
+        for (const std::size_t kibibytes : {32u, 256u, 1024u, 4096u, 16384u, 65536u, 131072u}) {
             if (options.quick && kibibytes > 1024) continue;
             const int rounds = options.quick ? 5 : kibibytes > 16384 ? 25 : 60;
             bench::Meeting meeting(ranks);
@@ -173,10 +173,10 @@ int main(int argc, char** argv) {
     }
     if (part("step")) {
         header("us, step, batch 32");
-        for (const std::size_t hidden : {64, 500, 2000}) {
+        for (const std::size_t hidden : {64u, 500u, 2000u}) {
             if (options.quick && hidden > 64) continue;
             const std::size_t count = 64 * hidden + hidden + hidden * hidden + hidden + 10 * hidden + 10;
-            for (const std::size_t hosted : {1, 4}) {
+            for (const std::size_t hosted : {1u, 4u}) {
                 bench::Meeting meeting(ranks);
                 Times times("Reproducible");
                 const int rounds = options.quick ? 5 : hidden > 1000 ? 30 : 150;
@@ -188,7 +188,7 @@ int main(int argc, char** argv) {
     }
     if (part("accumulate")) {
         header("us, 1 micro-batch");
-        for (const std::size_t count : {4096, 65536, 1048576, 16777216}) {
+        for (const std::size_t count : {4096u, 65536u, 1048576u, 16777216u}) {
             if (options.quick && count > 65536) continue;
             const int in_a_row = count <= 65536 ? 100 : 1;
             const int rounds = options.quick ? 5 : 60;

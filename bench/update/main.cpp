@@ -66,7 +66,11 @@ struct LinearModel {
 
 sgd_by_hand(float* __restrict weights, const float* __restrict gradient, float* __restrict velocity,
             std::size_t count) {
+#if defined(__clang__)
+#pragma clang loop vectorize(assume_safety)
+#else
 #pragma GCC ivdep
+#endif
     for (std::size_t i = 0; i < count; ++i) {
         const float weight = weights[i];
         const float v = momentum * velocity[i] + gradient[i];
@@ -143,7 +147,7 @@ int main(int argc, char** argv) {
     bench::bind_to(bench::cores(), 0);
     report.header(
         {"us, 1 rank, parameters", "Trainer", "spread", "by hand", "ratio", "paired", "best quarter", "more", "goal"});
-    for (const std::size_t width : {8, 1000, 30000, 300000, 4300000}) {
+    for (const std::size_t width : {8u, 1000u, 30000u, 300000u, 4300000u}) {
         if (options.quick && width > 300000) continue;
         Times times;
         const int rounds = options.quick ? 5 : width > 1000000 ? 40 : 150;

@@ -17,7 +17,7 @@ namespace {
 /// A connection to each other rank. Files in `place` say at which address each rank listens.
 class Sockets {
 public:
-    Sockets(const std::string& place, int rank, int ranks) : rank_(rank), to_(static_cast<std::size_t>(ranks), -1) {
+    Sockets(const std::string& place, int rank, int ranks) : to_(static_cast<std::size_t>(ranks), -1) {
         namespace net = unisono::detail;
         const bool loopback = bench::host_of(rank, ranks).space.empty();
         const net::Listener listener = net::listen_at(loopback, 0);
@@ -65,7 +65,6 @@ private:
         to_[static_cast<std::size_t>(peer)] = socket;
     }
 
-    int rank_;
     std::vector<int> to_;
 };
 
