@@ -66,15 +66,15 @@ needed=(compiler build python boost_test json cli11)
 case $preset in *clang* | asan) needed+=(clang) ;; esac
 options=(-D UNISONO_TEST_ALL=OFF -D UNISONO_EXAMPLES=data_parallel)
 if [ -n "$all" ]; then
-    options=(-D UNISONO_TEST_ALL=ON -D UNISONO_EXAMPLES=)
+    options=(-D UNISONO_TEST_ALL=ON -D UNISONO_EXAMPLES="${rooms:+digits}") # with which the room device compares
     optional+=(yaml thrust tbb)
-    if [ "$preset" = dev ]; then optional+=(openmpi mpich eigen dlib doxygen codespell clang19); fi
+    case $preset in dev*) optional+=(openmpi mpich eigen dlib doxygen codespell clang19) ;; esac
 fi
 if [ -n "$precompiled" ]; then options+=(-D UNISONO_TEST_PRECOMPILED=ON); fi
 install_missing "${needed[@]}"
 install_optional "${optional[@]}"
 
-if [ -n "$all" ] && [ "$preset" = dev ]; then
+if [ -n "$all" ] && [ "${preset#dev}" != "$preset" ]; then
     install_optional_python build/python numpy lightgbm safetensors xxhash tensorboard matplotlib kubernetes_validate boto3
     install_optional_python build/python mlflow=mlflow-skinny # by itself: it has many dependencies
 fi

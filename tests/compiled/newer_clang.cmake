@@ -1,6 +1,6 @@
 # clang 19, once: the header-only mode, the compiled mode, and the module over it, which neither g++
 # 12 nor clang 14 can compile. CMake 3.25 knows no modules, so these are the commands of
-# docs/how_to/compile_time.md.
+# docs/how_to/compile_time.md, without optimisation.
 find_program(UNISONO_NEWER_CLANG clang++-19)
 if(few OR NOT UNISONO_NEWER_CLANG)
     set(why "clang++-19 is not here (Debian: clang-19)")
@@ -12,7 +12,7 @@ if(few OR NOT UNISONO_NEWER_CLANG)
     return()
 endif()
 
-set(newer_clang ${UNISONO_NEWER_CLANG} -std=c++20 -O2 -Wall -Wextra -Werror -I${PROJECT_SOURCE_DIR}/include)
+set(newer_clang ${UNISONO_NEWER_CLANG} -std=c++20 -O0 -Wall -Wextra -Werror -I${PROJECT_SOURCE_DIR}/include)
 set(built ${CMAKE_CURRENT_BINARY_DIR}/newer_clang)
 file(MAKE_DIRECTORY ${built})
 function(newer_clang output depends) # OPTION... SOURCE

@@ -153,7 +153,7 @@ BOOST_AUTO_TEST_CASE(a_users_operation_on_a_users_type) {
 
 BOOST_AUTO_TEST_CASE(packs_have_the_bits_of_single_elements) {
     for (const std::size_t count : {std::size_t{1}, std::size_t{8}, std::size_t{1003}})
-        for (const std::size_t shift : {0, 1}) { // not aligned to packs if shifted
+        for (const std::size_t shift : {0u, 1u}) { // not aligned to packs if shifted
             const Array<float> all = numbers<float>(6, count + shift), more = numbers<float>(7, count);
             const float* const x = all.data() + shift;
             Array<un::bfloat16> half(count);

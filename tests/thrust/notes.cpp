@@ -111,7 +111,7 @@ struct FewThreads : Body {
 
 BOOST_AUTO_TEST_CASE(shares_of_packs) {
     for (const std::size_t count : {std::size_t{1}, std::size_t{5}, std::size_t{30}, std::size_t{1003}})
-        for (const std::size_t shift : {0, 1}) { // not aligned to packs if shifted
+        for (const std::size_t shift : {0u, 1u}) { // not aligned to packs if shifted
             const Array<float> all = finite<float>(count + 9, count + shift);
             const std::span<const float> x = in(all).subspan(shift);
             const std::int32_t needed = un::needed_exponent(x);
