@@ -27,7 +27,8 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// The transports among which a program chooses, in the order of its preference. The word for each
-/// is its `name`: "in_process", "shared_memory", "tcp", "libfabric", "hosts", "cuda", "nccl".
+/// is its `name`: "in_process", "shared_memory", "tcp", "libfabric", "hosts",
+/// "hosts_libfabric", "cuda", "nccl".
 template <class... Each>
 struct Transports {
     static_assert(sizeof...(Each) > 0,
@@ -44,8 +45,8 @@ struct Transports {
                     if (one == *other) return false;
             return true;
         }(),
-        "unisono::Transports: found two transports with the same name, as Hosts<Tcp> and Hosts<Libfabric> have. "
-        "Required: one of them. Why: their name is the word by which the program chooses.");
+        "unisono::Transports: found two transports with the same name. Required: one of them. Why: their name is the "
+        "word by which the program chooses.");
 
     /// The names, for messages and the program's help: "in_process, shared_memory or tcp".
     [[nodiscard]] static std::string words() {

@@ -2,6 +2,7 @@
 #include "support.hpp"
 
 #include <unisono/hosts.hpp>
+#include <unisono/transports.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -115,6 +116,12 @@ BOOST_AUTO_TEST_CASE(memory_that_is_registered) { // as verbs and efa require; n
         });
     }
     for (std::thread& thread : threads) thread.join();
+}
+
+// Their names differ, so that one program may choose, and ranks of both form no elastic world.
+BOOST_AUTO_TEST_CASE(hosts_are_named_after_their_network) {
+    using Choice = un::Transports<un::Hosts<un::Tcp>, un::Hosts<un::Libfabric>>;
+    BOOST_TEST(Choice::words() == "hosts or hosts_libfabric");
 }
 
 BOOST_AUTO_TEST_CASE(memory_that_a_host_shares_is_registered_once) {

@@ -128,6 +128,9 @@ BOOST_AUTO_TEST_CASE(saved_models_are_loaded_to_the_bit) {
     refused("1000:200", "1000:x", "is 'x'");
     refused("0:100", "9000:100", "ascending order");
     BOOST_CHECK_EXCEPTION((void)un::ClusterModel::load(""), un::error, says("line 1: found ''"));
+    BOOST_TEST((un::ClusterModel::load(saved + "\n") == model));
+    BOOST_CHECK_EXCEPTION((void)un::ClusterModel::load(saved + saved), un::error,
+                          says("line 16: found 'unisono cluster model 1', expected no more lines"));
 }
 
 BOOST_AUTO_TEST_CASE(one_host_stands_for_all) {
@@ -201,6 +204,7 @@ BOOST_AUTO_TEST_CASE(families_as_values) {
     static_assert(!offers<un::RingSchedule, un::Collective::send_receive>);
     static_assert(un::schedule_family<Listing<RingAllReduce, TreeBroadcast>>);
     static_assert(!un::schedule_family<Listing<RingAllReduce, TreeAllReduce>>); // two for one collective
+    static_assert(!un::schedule_family<Listing<RingAllReduce, int>>);           // no schedule
     static_assert(!un::schedule_family<Listing<>> && !offers<Listing<>, un::Collective::all_reduce>);
     static_assert(std::is_trivially_copyable_v<RingAllReduce> && std::is_trivially_copyable_v<TreeGather>);
     static_assert(RingAllReduce{{4, 0, 0}} == RingAllReduce{{4, 0, 0}} &&

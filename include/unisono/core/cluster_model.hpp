@@ -149,6 +149,11 @@ struct ClusterModel {
                 table.points.emplace_back(bytes, number(point));
             }
         });
+        if (text.find_first_not_of(" \r\n") != text.npos) {
+            const std::string_view found = cut(text, '\n');
+            refuse_input({"cluster model, line ", line_number + 1, ": found ", detail::quoted(found),
+                          ", expected no more lines"});
+        }
         model.check();
         return model;
     }

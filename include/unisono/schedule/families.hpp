@@ -57,10 +57,9 @@ using OfAllData = List<Of<Collective::all_reduce>, Of<Collective::reduce_scatter
 template <class Schedules>
 inline constexpr bool lists_schedules = false;
 template <class... Schedules>
+    requires(sizeof...(Schedules) != 0 && (collective_schedule<Schedules> && ...))
 inline constexpr bool lists_schedules<List<Schedules...>> =
-    ((sizeof...(Schedules) != 0) && ... &&
-     (collective_schedule<Schedules> &&
-      std::same_as<Schedules, typename Find<Schedules::collective, List<Schedules...>>::type>));
+    (std::same_as<Schedules, typename Find<Schedules::collective, List<Schedules...>>::type> && ...);
 
 /// True if the family makes its schedules itself, whether `make` can be called or not.
 template <class Family, class Schedule>

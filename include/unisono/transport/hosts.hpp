@@ -16,6 +16,7 @@
 #include "unisono/transport/shared_memory.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -41,6 +42,19 @@ concept registers_memory = transport<T> && requires(T& t, std::shared_ptr<std::b
     { t.register_once(std::move(memory), bytes) } -> std::same_as<std::shared_ptr<std::byte>>;
 };
 
+namespace detail {
+
+/// "hosts_" and the name of the network, for example hosts_libfabric.
+template <class Network>
+inline constexpr auto hosts_name = [] {
+    constexpr std::string_view before = "hosts_";
+    std::array<char, before.size() + Network::name.size() + 1> text{}; // ends with 0
+    std::copy(Network::name.begin(), Network::name.end(), std::copy(before.begin(), before.end(), text.begin()));
+    return text;
+}();
+
+} // namespace detail
+
 /// The transport of one rank on one of several hosts. It is made by `join<Hosts<Tcp>>` (join.hpp)
 /// for processes that a launcher has started, or by `run<Hosts<Tcp>>` (group/run.hpp) for threads
 /// of this process, which are on one host unless UNISONO_HOSTS says otherwise.
@@ -54,7 +68,8 @@ concept registers_memory = transport<T> && requires(T& t, std::shared_ptr<std::b
 template <network_between_hosts Network>
 class Hosts {
 public:
-    static constexpr std::string_view name = "hosts";
+    /// "hosts" over Tcp; "hosts_libfabric" over Libfabric.
+    static constexpr std::string_view name = Network::name == "tcp" ? "hosts" : detail::hosts_name<Network>.data();
     static constexpr bool maps_peers = false;
     using World = detail::HostsWorld;
     using Options = HostsOptions<Network>;
