@@ -66,7 +66,7 @@ needed=(compiler build python boost_test json cli11)
 case $preset in *clang* | asan) needed+=(clang) ;; esac
 options=(-D UNISONO_TEST_ALL=OFF -D UNISONO_EXAMPLES=data_parallel)
 if [ -n "$all" ]; then
-    options=(-D UNISONO_TEST_ALL=ON -D UNISONO_EXAMPLES="${rooms:+digits}") # with which the room device compares
+    options=(-D UNISONO_TEST_ALL=ON -D UNISONO_EXAMPLES="${rooms:+none}") # but those that the rooms need
     optional+=(yaml thrust tbb)
     case $preset in dev*) optional+=(openmpi mpich eigen dlib doxygen codespell clang19) ;; esac
 fi

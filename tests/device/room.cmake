@@ -15,6 +15,7 @@ endif()
 # examples/digits_on_gpu with Thrust's kernels on the stand-in: accuracy and bits are those of the
 # example on the host.
 if(TARGET unisono::thrust AND UNISONO_BUILD_EXAMPLES AND NOT few)
+    set_property(GLOBAL APPEND PROPERTY UNISONO_NEEDED_EXAMPLES digits)
     set(digits_source ${PROJECT_SOURCE_DIR}/examples/digits_on_gpu/digits_on_gpu.cu)
     set_source_files_properties(${digits_source} PROPERTIES LANGUAGE CXX)
     add_executable(digits_on_stand_in ${digits_source} # header-only, so with a stand-in of its own

@@ -10,6 +10,7 @@ if(TARGET unisono::libfabric AND UNISONO_TEST_ALL AND NOT CMAKE_CXX_FLAGS MATCHE
     target_link_libraries(host_rank PRIVATE unisono::libfabric)
 endif()
 if(UNISONO_BUILD_EXAMPLES AND UNISONO_TEST_ALL) # docs/parallel.md's
+    set_property(GLOBAL APPEND PROPERTY UNISONO_NEEDED_EXAMPLES parallel_digits)
     add_dependencies(${room_target} parallel_digits)
     target_compile_definitions(${room_target} PRIVATE UNISONO_PARALLEL_DIGITS="$<TARGET_FILE:parallel_digits>")
 endif()
