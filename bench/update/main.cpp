@@ -66,11 +66,7 @@ struct LinearModel {
 
 sgd_by_hand(float* __restrict weights, const float* __restrict gradient, float* __restrict velocity,
             std::size_t count) {
-#if defined(__clang__)
-#pragma clang loop vectorize(assume_safety)
-#else
-#pragma GCC ivdep
-#endif
+    UNISONO_ELEMENTWISE
     for (std::size_t i = 0; i < count; ++i) {
         const float weight = weights[i];
         const float v = momentum * velocity[i] + gradient[i];
