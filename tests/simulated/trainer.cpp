@@ -149,4 +149,35 @@ BOOST_AUTO_TEST_CASE(a_rank_that_crashes_ends_the_training_of_all) {
     BOOST_TEST(heard == ranks - 1);
 }
 
+/// The messages with which trainers begin that have this many parameters and as many buffers.
+std::uint64_t messages_at_start(std::size_t tensors, std::size_t elements) {
+    struct Pieces {
+        std::vector<float> values, gradient, statistics;
+        std::vector<std::span<float>> spans, gradient_spans, statistics_spans;
+        auto& parameters() { return spans; }
+        auto& gradients() { return gradient_spans; }
+        auto& buffers() { return statistics_spans; }
+        double operator()(int, un::Pass&) { return 0; }
+    };
+    return un::simulate(4, {},
+                        [&](auto& world) {
+                            Pieces model;
+                            const auto cut = [&](std::vector<float>& all, std::vector<std::span<float>>& into) {
+                                all.assign(tensors * elements, static_cast<float>(world.rank()));
+                                for (std::size_t i = 0; i < tensors; ++i)
+                                    into.push_back(std::span(all).subspan(i * elements, elements));
+                            };
+                            cut(model.values, model.spans);
+                            cut(model.gradient, model.gradient_spans);
+                            cut(model.statistics, model.statistics_spans);
+                            un::Trainer trainer{world, model, un::Buckets{.bytes = 1u << 20}};
+                        })
+        .messages;
+}
+
+/// A broadcast for each of 100,000 parameters would take seconds.
+BOOST_AUTO_TEST_CASE(many_parameters_and_buffers_are_broadcast_in_few_messages) {
+    BOOST_TEST(messages_at_start(3000, 5) == messages_at_start(2, 7500));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -297,6 +297,76 @@ BOOST_AUTO_TEST_CASE(parameters_and_buffers_begin_as_rank_0s) {
     }));
 }
 
+/// Small ones travel together: also those that are adjacent in memory on one rank alone, empty ones,
+/// and those beside one that is larger than a message.
+BOOST_AUTO_TEST_CASE(many_parameters_and_buffers_begin_as_rank_0s) {
+    struct Many {
+        std::vector<std::vector<float>> values, gradient;
+        std::vector<std::span<float>> spans, gradient_spans;
+        std::vector<std::span<double>> statistics_spans;
+        std::vector<double> statistics;
+        auto& parameters() { return spans; }
+        auto& gradients() { return gradient_spans; }
+        auto& buffers() { return statistics_spans; }
+        double operator()(int, un::Pass&) { return 0; }
+    };
+    const std::vector<std::size_t> sizes = {3, 0, 70'000, 200'000, 300'000, 1, 0, 262'144, 2, 5, 262'143, 1, 1};
+    const auto at_rank = [&](int rank, std::size_t i) {
+        return static_cast<float>(i * 7 % 1009 + 10'000 * static_cast<std::size_t>(rank));
+    };
+    check_clean(outcomes(3, [&](auto& world) {
+        Many model;
+        const bool adjacent = world.rank() == 1;
+        std::size_t all = 0, number = 0;
+        for (const std::size_t one : sizes) all += one;
+        for (auto* memory : {&model.values, &model.gradient}) {
+            if (adjacent) memory->emplace_back(all);
+            else
+                for (const std::size_t one : sizes) memory->emplace_back(one);
+        }
+        model.statistics.resize(all);
+        std::size_t at = 0;
+        for (std::size_t i = 0; i < sizes.size(); at += sizes[i++]) {
+            const auto piece = [&](auto& memory) {
+                return adjacent ? std::span(memory[0]).subspan(at, sizes[i]) : std::span(memory[i]);
+            };
+            model.spans.push_back(piece(model.values));
+            model.gradient_spans.push_back(piece(model.gradient));
+            model.statistics_spans.push_back(std::span(model.statistics).subspan(at, sizes[i]));
+            for (float& one : model.spans.back()) one = at_rank(world.rank(), number++);
+        }
+        for (std::size_t i = 0; i < all; ++i) model.statistics[i] = at_rank(world.rank(), i) + 0.5;
+        un::Trainer trainer{world, model};
+        number = 0;
+        for (const std::span<float> one : model.spans)
+            for (const float found : one)
+                if (found != at_rank(0, number++)) throw std::runtime_error("parameters differ");
+        for (std::size_t i = 0; i < all; ++i)
+            if (model.statistics[i] != at_rank(0, i) + 0.5) throw std::runtime_error("buffers differ");
+    }));
+}
+
+BOOST_AUTO_TEST_CASE(buffers_of_other_sizes_but_equal_bytes_are_refused) {
+    struct Buffered : Mean {
+        std::vector<std::vector<double>> statistics;
+        using Mean::Mean;
+        auto& buffers() { return statistics; }
+    };
+    const auto all = outcomes(2, [&](auto& world) {
+        Buffered model(columns, 4);
+        model.statistics = {std::vector<double>(2), std::vector<double>(3)};
+        un::Trainer trainer{world, model};
+        if (world.rank() == 1) std::swap(model.statistics[0], model.statistics[1]);
+        trainer.evaluate(
+            data(), {}, [](auto&, const auto&, un::SumMetric&) {}, un::SumMetric{});
+    });
+    for (const auto& outcome : all) {
+        BOOST_TEST(name_of(outcome.code) == "mismatch");
+        BOOST_TEST(outcome.says("the model's buffers() on rank 1 have other sizes or element types than on rank 0"),
+                   outcome.what);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(diverged_replicas_are_named) {
     const auto all = outcomes(3, [&](auto& world) {
         Mean model(columns, 4);

@@ -13,6 +13,7 @@
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -137,25 +138,92 @@ void agree_on_shapes(World& world, Model& model, const Flat& flat) {
     agree_on_shapes(world, flat.layout(), element_type_of<typename Flat::Element>, ParameterLabels(model));
 }
 
-/// Broadcasts rank 0's parameters, one by one, since parameters that are adjacent on one rank may
-/// not be on another.
+/// What is small is broadcast together, in messages of at most this many bytes.
+inline constexpr std::size_t bytes_together = std::size_t{1} << 20;
+
+/// Calls visit(begin, end, elements) for one range of `count` things after another. A range of more
+/// than one thing has at most `most` elements.
+template <class Size, class Visit>
+void visit_together(std::size_t count, std::size_t most, Size size, Visit visit) {
+    for (std::size_t begin = 0, end = 0; begin < count; begin = end) {
+        std::size_t elements = size(end++);
+        while (end < count && elements <= most && size(end) <= most - elements) elements += size(end++);
+        visit(begin, end, elements);
+    }
+}
+
+/// Broadcasts rank 0's parameters. Small ones are packed, since parameters that are adjacent on one
+/// rank may not be on another.
 template <class World, class T, class Place>
 void broadcast_parameters(World& world, const FlatModel<T>& flat, const Place& place) {
     if (world.size() == 1) return;
-    place.order();
-    for (std::size_t i = 0; i < flat.layout().parameters(); ++i)
-        flat.visit({flat.layout().start_of(i), flat.layout().shapes()[i].count},
-                   [&](const Stretch<T>& one) { broadcast(world, place.view(one.parameters, one.count), 0); });
+    const Layout& layout = flat.layout();
+    const std::size_t most = std::min(flat.count(), bytes_together / sizeof(T));
+    auto packed = place.template allocate_own<T>(layout.parameters() == 1 ? 0 : most);
+    const auto copy = [&](const Slice& slice, bool pack) {
+        flat.visit(slice, [&](const Stretch<T>& one) {
+            const std::span<T> own(one.parameters, one.count);
+            const std::span<T> room(packed.data() + (one.flat - slice.first), one.count);
+            place.arithmetic().copy(pack ? room : own, pack ? own : room);
+        });
+    };
+    const auto size = [&](std::size_t p) { return layout.shapes()[p].count; };
+    visit_together(layout.parameters(), most, size, [&](std::size_t begin, std::size_t end, std::size_t count) {
+        const Slice slice{layout.start_of(begin), count};
+        const bool together = end - begin > 1;
+        if (together && world.rank() == 0) copy(slice, true);
+        place.order();
+        if (together) broadcast(world, place.view(packed.data(), count), 0);
+        else flat.visit(slice, [&](const Stretch<T>& one) { broadcast(world, place.view(one.parameters, count), 0); });
+        if (together && world.rank() != 0) copy(slice, false);
+    });
     for (const Stretch<T>& one : flat.stretches()) place.follow(one.parameters, one.count);
+    place.settle(); // the packed numbers are about to go
 }
 
-/// Broadcasts rank 0's buffers (running statistics).
+/// Broadcasts rank 0's memory, which has the same sizes on all ranks.
+template <class World>
+void broadcast_memory(World& world, const List<std::span<unsigned char>>& all) {
+    List<unsigned char> packed;
+    const auto size = [&](std::size_t i) { return all[i].size(); };
+    visit_together(all.size(), bytes_together, size, [&](std::size_t begin, std::size_t end, std::size_t bytes) {
+        if (end - begin == 1) return broadcast(world, all[begin], 0);
+        packed.resize(bytes);
+        unsigned char* to = packed.data();
+        for (std::size_t i = begin; i < end; ++i) to = std::copy_n(all[i].data(), all[i].size(), to);
+        broadcast(world, std::span(packed.data(), bytes), 0);
+        const unsigned char* from = packed.data();
+        for (std::size_t i = begin; i < end; from += all[i++].size()) std::copy_n(from, all[i].size(), all[i].data());
+    });
+}
+
+/// Broadcasts rank 0's buffers (running statistics). \throws error mismatch: this rank's have other
+/// sizes or types
 template <class World, class Model>
 void broadcast_buffers(World& world, Model& model) {
     if constexpr (requires { model.buffers(); }) {
         if (world.size() == 1) return;
-        if constexpr (trained_on_device<Model>) world.endpoint().follow(model.stream());
-        for_each_span(model.buffers(), [&](auto one) { broadcast(world, one, 0); });
+        if constexpr (trained_on_device<Model>) {
+            world.endpoint().follow(model.stream());
+            for_each_span(model.buffers(), [&](auto one) { broadcast(world, one, 0); });
+        } else {
+            std::uint64_t hash = fnv_basis;
+            List<std::span<unsigned char>> all = {{reinterpret_cast<unsigned char*>(&hash), sizeof hash}};
+            for_each_span(model.buffers(), [&]<class T>(std::span<T> one) {
+                hash = fnv1a(fnv1a(hash, std::uint64_t{one.size()}), static_cast<std::uint64_t>(element_type_of<T>));
+                all.push_back({reinterpret_cast<unsigned char*>(one.data()), one.size_bytes()});
+            });
+            const std::uint64_t own = hash;
+            broadcast_memory(world, all);
+            if (hash != own)
+                throw error(Fault{.code = ErrorCode::mismatch,
+                                  .rank = world.world_rank(),
+                                  .peer = world.world_rank(0),
+                                  .operation = "Trainer",
+                                  .message = concat({"the model's buffers() on rank ", world.world_rank(),
+                                                     " have other sizes or element types than on rank ",
+                                                     world.world_rank(0), "; expected the same on all ranks"})});
+        }
     }
 }
 
