@@ -48,7 +48,7 @@ def all(unisono_run, ranks, command):
         if shutil.which(program):
             runs[program] = lambda program=program: by_mpirun(program, ranks, command)
         else:
-            print("skipped: there is no", program)
+            print("skipped in part: there is no", program)
     for launcher, start in runs.items():
         out, err, status = start()
         assert status == 0, f"{launcher}: status {status}\n{out}{err}"

@@ -43,10 +43,8 @@ sources_of() {
 
 build=build/on_gpu
 mkdir -p "$build"
-# The static library, if there is one: then the programs also run where Boost is not installed.
-boost=$("${CXX:-c++}" -print-file-name=libboost_unit_test_framework.a)
+# main.cpp contains Boost.Test, so that the programs also run where Boost is not installed.
 flags=("${nvcc_flags[@]}" -O1 -Iinclude -Itests "$nccl_include" -DUNISONO_TEST_ON_GPU "-DUNISONO_TEST_DATA=\"tests/data\"")
-[ -e "$boost" ] || { boost=-lboost_unit_test_framework; flags+=(-DBOOST_TEST_DYN_LINK); }
 
 object_of() { # ROOM SOURCE
     local name=${2//\//_}
@@ -58,7 +56,7 @@ compile() { # ROOM SOURCE
     echo "nvcc $2 ($1)"
     "$nvcc" "${flags[@]}" "${transport[@]}" -x cu -c "$2" -o "$(object_of "$1" "$2")" || { echo "$0: $2 does not compile" >&2; return 1; }
 }
-main=tests/support/main.cpp
+main=$build/main.o
 jobs=$(nproc)
 running=0
 begin() { # as many at a time as there are processors
@@ -66,7 +64,7 @@ begin() { # as many at a time as there are processors
     compile "$@" &
     running=$((running + 1))
 }
-begin all "$main"
+"${CXX:-c++}" -std=c++20 -O1 -Itests -DUNISONO_TEST_INCLUDED_BOOST -c tests/support/main.cpp -o "$main"
 for room in "${rooms[@]}"; do
     for source in $(sources_of "$room"); do begin "$room" "$source"; done
 done
@@ -76,9 +74,9 @@ while [ "$running" -gt 0 ]; do
 done
 for room in "${rooms[@]}"; do
     [ "$room" != digits ] || continue
-    objects=("$(object_of all "$main")")
+    objects=("$main")
     for source in $(sources_of "$room"); do objects+=("$(object_of "$room" "$source")"); done
-    "$nvcc" -o "$build/test_$room" "${objects[@]}" "${nccl_library[@]}" "$boost"
+    "$nvcc" -o "$build/test_$room" "${objects[@]}" "${nccl_library[@]}"
 done
 if [ $build_only = yes ]; then
     case " ${rooms[*]} " in *" digits "*) bash examples/digits_on_gpu/run.sh --build ;; esac

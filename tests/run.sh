@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and runs tests: bash tests/run.sh [--all]
 # Without --all: laws and refusals of rooms, main example, pairwise matrix, faults with few seeds.
-# The last line counts passed, failed and skipped tests. Lines above it say what was left out.
+# The last line counts passed, failed and skipped tests. Lines above it say what was skipped.
 #   --all           every test: also full matrix, slow cases, headers, docs, MPI, packages, examples
 #   --rooms 'A;B'   all tests of these folders of tests/
 #   --without 'A;B' all tests but those of these folders
@@ -42,11 +42,19 @@ if [ -z "$all" ]; then quick=ON precompiled=ON; fi
 jobs=$(nproc)
 export BOOST_TEST_COLOR_OUTPUT=0
 
-# Prints ctest's output, then one line with the numbers of passed, failed and skipped tests.
+# Prints ctest's output, then what was skipped and why (in build/PRESET/skipped.txt, too), then one
+# line with the numbers of passed, failed and skipped tests.
 run_tests() { # REMARK
-    local log status=0
+    local log status=0 skipped=build/$preset/skipped.txt
     log=$(mktemp)
     ctest --preset "$preset" --parallel $((jobs + 2)) | tee "$log" || status=$?
+    awk '/^[0-9]+\/[0-9]+ Test: / { name = $3 }
+         /(^|: )skipped( in part)?: / { sub(/skipped( in part)?: /, (/skipped in part: /) ? "(in part) " : ""); print name ": " $0 }' \
+        "build/$preset/Testing/Temporary/LastTest.log" | sort -u >"$skipped"
+    if [ -s "$skipped" ]; then
+        echo 'Skipped:'
+        sed 's/^/  /' "$skipped"
+    fi
     awk '/ Test +#[0-9]+: / { if (/ Passed /) passed++; else if (/\*\*\*Skipped/) skipped++; else failed++ }
          END { printf "%d passed, %d failed, %d skipped%s\n", passed, failed, skipped, rest }' rest="$1" "$log"
     rm -f "$log"

@@ -6,33 +6,81 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <string>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace test {
 
 using Group = unisono::Group<Transport>;
 
 /// Failures on ranks, which the test itself reports: Boost.Test does not support several threads,
-/// nor processes.
+/// nor processes. It is a failure, too, if too few ranks have checked something, or if one died
+/// before it had written what it found.
 class Findings {
 public:
+    /// `ranks`: how many ranks, threads or processes, must check something.
+    explicit Findings(int ranks = 1) : ranks_(static_cast<std::uint32_t>(ranks)) {
+        static std::atomic<std::uint32_t> made{0};
+        text_->number = ++made;
+    }
+    Findings(const Findings&) = delete;
+    Findings& operator=(const Findings&) = delete;
+
     void expect(bool good, const std::string& what) {
+        count_this_rank();
         if (good) return;
         const std::string line = what + "; ";
-        const std::size_t at = text_->used.fetch_add(line.size());
-        if (at + line.size() < sizeof text_->text) std::memcpy(text_->text + at, line.data(), line.size());
+        text_->begun.fetch_add(1);
+        const std::size_t at = std::min(text_->used.fetch_add(line.size()), room);
+        std::memcpy(text_->text + at, line.data(), std::min(line.size(), room - at));
+        text_->written.fetch_add(1);
     }
-    ~Findings() { BOOST_TEST(std::string(text_->text) == ""); }
+
+    ~Findings() {
+        BOOST_TEST(text_->begun.load() == 0u, found());
+        BOOST_TEST(text_->begun.load() == text_->written.load(), "a rank died before it had written what it found");
+        BOOST_TEST(text_->reported.load() >= ranks_, text_->reported.load()
+                                                         << " ranks have checked something, expected " << ranks_);
+    }
 
 private:
+    static constexpr std::size_t room = 16'384;
     struct Text {
+        std::uint32_t number = 0; ///< of the object: later ones may have the same address
+        std::atomic<std::uint32_t> reported{0}, begun{0}, written{0};
         std::atomic<std::size_t> used{0};
-        char text[4096] = {};
+        char text[room] = {};
     };
+
+    /// What was found, as far as there was room.
+    [[nodiscard]] std::string found() const {
+        const std::size_t used = text_->used.load();
+        std::string all(text_->text, std::min(used, room));
+        all.erase(std::remove(all.begin(), all.end(), '\0'), all.end()); // never written
+        if (used > room) all += "...";
+        return all;
+    }
+
+    void count_this_rank() {
+        struct Last {
+            std::uint32_t number;
+            ::pid_t thread;
+        };
+        thread_local Last last{0, 0}; // a forked rank has its parent's
+        const auto thread = static_cast<::pid_t>(::syscall(SYS_gettid));
+        if (last.number == text_->number && last.thread == thread) return;
+        last = {text_->number, thread};
+        text_->reported.fetch_add(1);
+    }
+
     Shared<Text> text_;
+    std::uint32_t ranks_;
 };
 
 inline const unisono::RunOptions limit{.timeout = std::chrono::seconds(30), .bind_to_cores = false};

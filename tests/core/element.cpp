@@ -1,3 +1,5 @@
+#include "support/skip.hpp"
+
 #include <unisono/core/element.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -168,10 +170,7 @@ __attribute__((target("f16c"))) std::uint64_t count_differences_from_the_process
 
 BOOST_AUTO_TEST_CASE(float16_agrees_with_the_processor) {
     // Each processor with AVX2 has F16C. g++ 12 cannot ask for the latter.
-    if (!__builtin_cpu_supports("avx2")) {
-        BOOST_TEST_MESSAGE("skipped: no F16C here");
-        return;
-    }
+    if (!__builtin_cpu_supports("avx2")) return test::skip("this processor has no F16C");
     BOOST_TEST(count_differences_from_the_processor() == 0u);
 }
 #endif

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../support/sanitizers.hpp"
+#include "../support/skip.hpp"
 
 #include <unisono/elastic.hpp>
 #include <unisono/launch/processes.hpp>
@@ -24,8 +25,8 @@ using namespace std::chrono_literals;
 
 /// A sanitizer slows ranks down so much that training ends before a new process or a stranger gets
 /// anywhere.
-inline bool too_slow() {
-    if (test::sanitized) BOOST_TEST_MESSAGE("skipped: under a sanitizer");
+inline bool too_slow() { // and skips the case
+    if (test::sanitized) test::skip("ranks under a sanitizer are too slow for it");
     return test::sanitized;
 }
 

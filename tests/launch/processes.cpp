@@ -4,6 +4,7 @@
 #include "command.hpp"
 #include "ranks.hpp"
 #include "support/folder.hpp"
+#include "support/skip.hpp"
 
 #include <thread>
 #include <unisono/core/random.hpp>
@@ -86,10 +87,7 @@ BOOST_AUTO_TEST_CASE(ranks_meet_by_a_file) {
 
 // Another user of this host, who knows everything public about the job, comes first.
 BOOST_AUTO_TEST_CASE(another_user_takes_no_place) {
-    if (::geteuid() != 0) {
-        BOOST_TEST_MESSAGE("skipped: only root can be another user");
-        return;
-    }
+    if (::geteuid() != 0) return test::skip("only root can be another user");
     for (const bool given : {false, true}) {
         std::map<std::string, std::string> known{{"MASTER_ADDR", "127.0.0.1"},
                                                  {"MASTER_PORT", std::to_string(test::free_port())}};
@@ -127,10 +125,7 @@ BOOST_AUTO_TEST_CASE(an_early_exit_is_a_death) {
 }
 
 BOOST_AUTO_TEST_CASE(a_child_that_keeps_the_connection_open_hides_no_death) {
-    if (!un::detail::open_process(::getpid()).valid()) {
-        BOOST_TEST_MESSAGE("skipped: this system has no pidfd");
-        return;
-    }
+    if (!un::detail::open_process(::getpid()).valid()) return test::skip("this system has no pidfd");
     const auto results = Job(3, {"signal", "1", std::to_string(SIGKILL), "6000"}).end();
     for (const std::size_t rank : {0u, 2u}) {
         expect(results[rank], 1, "fault peer_lost peer 1");

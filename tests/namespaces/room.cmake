@@ -1,5 +1,5 @@
 # Hosts are network namespaces that the tests make, which requires root and iproute2. If the machine
-# does not support them, all tests are skipped.
+# does not support them, all cases are skipped.
 room_program(host_rank helper/rank.cpp)
 target_include_directories(host_rank PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 target_compile_definitions(host_rank PRIVATE UNISONO_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
@@ -16,4 +16,3 @@ if(UNISONO_BUILD_EXAMPLES AND UNISONO_TEST_ALL) # docs/parallel.md's
 endif()
 target_compile_definitions(${room_target} PRIVATE UNISONO_HOST_RANK="$<TARGET_FILE:host_rank>")
 set_target_properties(${room_target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
-set(room_skips "skipped: ")

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../launch/command.hpp"
+#include "../support/skip.hpp"
 #include "lab.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -77,11 +78,10 @@ private:
     std::vector<std::unique_ptr<Command>> commands_;
 };
 
-/// If the machine supports no labs, prints why and returns true. ctest then shows the room as
-/// skipped.
+/// If the machine supports no labs: skips the case, with the reason, and returns true.
 inline bool skipped() {
     static const std::string why = Lab::why_not();
-    if (!why.empty()) std::printf("skipped: hosts that are name spaces: %s\n", why.c_str());
+    if (!why.empty()) test::skip("hosts that are name spaces: " + why);
     return !why.empty();
 }
 

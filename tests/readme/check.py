@@ -130,7 +130,7 @@ def main():
             compiled = subprocess.run(command, capture_output=True, text=True)
             if compiled.returncode:
                 absent = ABSENT.search(compiled.stderr)
-                return Skipped(f"skipped: no {absent[1]}") if absent else f"the block does not compile\n{compiled.stderr}"
+                return Skipped(f"skipped in part: no {absent[1]}") if absent else f"the block does not compile\n{compiled.stderr}"
             if output is None:
                 return None
             ran = subprocess.run([program], capture_output=True, text=True, timeout=120, cwd=folder)

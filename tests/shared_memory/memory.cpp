@@ -1,6 +1,7 @@
 // The segment, its arenas, and the cost of buffers from elsewhere.
 #define UNISONO_TEST_TRANSPORT unisono::SharedMemory
 #include "processes.hpp"
+#include "support/skip.hpp"
 
 #include <unisono/testing/transport_laws.hpp>
 
@@ -217,7 +218,7 @@ BOOST_AUTO_TEST_CASE(addresses_that_are_short_give_smaller_arenas, *boost::unit_
 }
 
 BOOST_AUTO_TEST_CASE(nobody_else_can_open_it) {
-    if (::geteuid() != 0) return; // only root can become another user
+    if (::geteuid() != 0) return test::skip("only root can become another user");
     const un::detail::SharedMemoryWorld world(2);
     struct stat facts {};
     BOOST_REQUIRE(::fstat(world.segment().file(), &facts) == 0);
@@ -321,8 +322,7 @@ BOOST_AUTO_TEST_CASE(without_standard_streams_the_segment_is_none_of_them) {
 // address.
 BOOST_AUTO_TEST_CASE(facts_that_were_changed_on_their_way) {
 #if defined(UNISONO_TEST_UNDER_UBSAN)
-    BOOST_TEST_MESSAGE("skipped: the sanitizer looks at memory by a pipe, and this case leaves no descriptor for one");
-    return;
+    return test::skip("the sanitizer looks at memory by a pipe, and this case leaves no descriptor for one");
 #endif
     struct Limit { // no descriptor is left, so rank 0 has no segment, and reports it
         rlimit before{};

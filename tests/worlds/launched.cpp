@@ -3,6 +3,7 @@
 
 #include "../launch/command.hpp"
 #include "../support/folder.hpp"
+#include "support/skip.hpp"
 
 #include <unisono/launch/socket.hpp>
 
@@ -110,7 +111,7 @@ void expect_soon(const Result& result) {
 
 bool installed(const std::string& program) {
     const bool found = test::run_command({"sh", "-c", "command -v " + program}).status == 0;
-    if (!found) BOOST_TEST_MESSAGE("skipped: there is no " << program);
+    if (!found) test::skip_part("there is no " + program);
     return found;
 }
 

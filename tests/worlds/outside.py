@@ -400,7 +400,7 @@ def main():
                 complaints.append(text)
                 print(text, flush=True)
             elif result == "skipped" and results[case][result] == 1:
-                print(f"skipped: {case[0]}: {text}")
+                print(f"skipped in part: {case[0]}: {text}")
 
     left = {each for each in set(os.listdir("/dev/shm")) - before if "unisono" in each}
     if left:

@@ -1,7 +1,7 @@
 """What is written here is read by the Python library `safetensors`, and what that writes by us; both refuse the same files.
 The checksums of a checkpoint's files are what `xxhash` makes of them.
 
-    python3 check.py TENSORS      (the helper program; prints "skipped: ..." where the libraries are not there)
+    python3 check.py TENSORS      (the helper program; status 77 where the libraries are not there)
 """
 import json
 import struct
@@ -17,7 +17,7 @@ try:
     from safetensors.numpy import load_file, save_file
 except ImportError as missing:
     print("skipped:", missing)
-    sys.exit(0)
+    sys.exit(77)
 
 TENSORS = sys.argv[1]
 

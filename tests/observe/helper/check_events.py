@@ -6,7 +6,7 @@ try:
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 except ImportError:
     print("skipped: TensorBoard is not installed")
-    sys.exit(0)
+    sys.exit(77)
 
 with tempfile.TemporaryDirectory() as folder:
     subprocess.run([sys.argv[1], folder + "/runs"], check=True, timeout=60)

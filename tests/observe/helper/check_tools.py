@@ -1,5 +1,5 @@
 """tools/plot_metrics.py draws curves and scaling from files as un::JsonLinesFile writes them, tools/log_to_mlflow.py gives all of it to
-MLflow; both say what is wrong with a bad file. Without matplotlib or MLflow's client that part is left out, and said."""
+MLflow; both say what is wrong with a bad file. check_tools.py ROOT plots|mlflow; status 77 without matplotlib, or MLflow's client."""
 import json, os, pathlib, subprocess, sys, tempfile
 
 TOOLS = pathlib.Path(sys.argv[1], "tools")
@@ -52,12 +52,10 @@ with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     write(folder / "one.jsonl", 1000)
     write(folder / "two.jsonl", 1800)
-    absent = []
-    for module, part in ("matplotlib", plots), ("mlflow", mlflow):
-        try:
-            __import__(module)
-        except ImportError:
-            absent.append(module)
-        else:
-            part(folder)
-print("skipped: neither matplotlib nor mlflow is installed" if len(absent) == 2 else f"good; left out, not installed: {absent}")
+    module, part = {"plots": ("matplotlib", plots), "mlflow": ("mlflow", mlflow)}[sys.argv[2]]
+    try:
+        __import__(module)
+    except ImportError:
+        print(f"skipped: {module} is not installed")
+        sys.exit(77)
+    part(folder)
