@@ -10,6 +10,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <deque>
@@ -82,8 +83,8 @@ BOOST_AUTO_TEST_CASE(campaign) {
 
 BOOST_AUTO_TEST_CASE(faulty_variants_are_found) {
     const std::uint64_t epochs = first_found<NoEpochCheck>(0), quorum = first_found<NoQuorum>(210),
-                        updates = first_found<OwnUpdates>(0), elders = first_found<NoElders>(280, true),
-                        hasty = first_found<HastyNewcomers>(0, true);
+                        updates = first_found<OwnUpdates>(0), elders = first_found<NoElders>(530, true),
+                        hasty = first_found<HastyNewcomers>(240, true);
     BOOST_TEST_MESSAGE("found at seed: no epoch check "
                        << epochs << ", no quorum " << quorum << ", no agreement on the update " << updates
                        << ", no elders asked " << elders << ", newcomers that do not wait " << hasty);
@@ -126,7 +127,8 @@ BOOST_AUTO_TEST_CASE(false_members_are_refused) {
         out.u8(static_cast<std::uint8_t>(un::detail::MembershipWord::accept));
         for (int i = 0; i < 5; ++i) out.u64(0);
         for (const std::uint32_t number : {0u, 0u, next_number}) out.u32(number);
-        for (int i = 0; i < 3; ++i) {
+        out.u8(0);
+        for (int i = 0; i < 4; ++i) {
             out.u32(i == list ? static_cast<std::uint32_t>(runs.size() / 2) : 0);
             if (i == list)
                 for (const std::uint32_t number : runs) out.u32(number);
@@ -213,10 +215,13 @@ public:
         un::detail::MembershipMessage message;
     };
 
-    explicit ByHand(int count) : dead_(static_cast<std::size_t>(count)) {
+    /// `hosts`: the host of each member. By default all are on one.
+    explicit ByHand(int count, const std::vector<std::uint64_t>& hosts = {}) : dead_(static_cast<std::size_t>(count)) {
         std::vector<int> all;
         for (int one = 0; one < count; ++one) all.push_back(one);
         for (const int one : all) members_.emplace_back(one, all, un::detail::MembershipTimes{});
+        for (std::size_t i = 0; i < hosts.size(); ++i)
+            for (Member& one : members_) one.place(static_cast<int>(i), hosts[i]);
     }
     Member& at(int member) { return members_[static_cast<std::size_t>(member)]; }
     void begin() {
@@ -225,6 +230,32 @@ public:
             collect(one);
         }
     }
+    /// So much time passes that nobody waits any longer for members that are silent.
+    void let_patience_end(int member) {
+        const un::nanoseconds now = at(member).next_tick();
+        at(member).tick(now);
+        collect(member);
+    }
+    void suspect(int member, int other) {
+        at(member).suspect(other, 0);
+        collect(member);
+    }
+    void leave(int member) {
+        at(member).leave();
+        collect(member);
+        dead_[static_cast<std::size_t>(member)] = true;
+    }
+    /// The connection of two members is made again.
+    void introduce(int one, int other) {
+        at(one).introduce(other);
+        at(other).introduce(one);
+        collect(one);
+        collect(other);
+    }
+    void work(const std::vector<int>& members) {
+        for (const int one : members) at(one).work();
+    }
+    void expect(int member, un::detail::MembershipPhase phase) { BOOST_TEST((at(member).phase() == phase)); }
     /// The member sends nothing more. Its messages in flight are lost.
     void die(int member) {
         dead_[static_cast<std::size_t>(member)] = true;
@@ -380,6 +411,151 @@ BOOST_AUTO_TEST_CASE(a_decision_that_the_first_member_alone_has_heard) {
     world.all_hear_of_death(0);
     world.deliver_all();
     world.expect_formed({1, 2, 3});
+}
+
+using Phase = un::detail::MembershipPhase;
+
+/// The network is cut into two halves: the one with the lowest member continues, whatever its number
+/// of members, and the other one does not.
+BOOST_AUTO_TEST_CASE(the_half_with_the_lowest_member) {
+    for (const int count : {2, 4, 6}) {
+        BOOST_TEST_CONTEXT(count << " members") {
+            ByHand world(count);
+            const auto side = [&](int one) { return one % 2; };
+            const auto within = [&](const ByHand::Letter& one) { return side(one.from) == side(one.to); };
+            std::vector<int> even;
+            for (int one = 0; one < count; one += 2) even.push_back(one);
+            world.begin();
+            world.deliver(within);
+            for (int again = 0; again < 4; ++again) // to propose, and to do without those that are silent
+                for (const int one : {0, 1}) {
+                    world.let_patience_end(one);
+                    world.deliver(within);
+                }
+            world.expect_formed(even);
+            world.expect(1, Phase::voting);
+        }
+    }
+}
+
+/// Members of one host see each other's deaths. The first one tells the other hosts, if it lives.
+BOOST_AUTO_TEST_CASE(a_death_is_told_to_other_hosts) {
+    ByHand world(6, {7, 8, 7, 8, 7, 8});
+    world.begin();
+    world.die(0);
+    world.die(2);
+    for (const int seen : {2, 0}) world.hear_of_death(4, seen);
+    world.deliver_all();
+    world.expect_formed({1, 3, 4, 5});
+    // Also if no majority is left, and the first member of a host dies while it tells.
+    world.work({1, 3, 4, 5});
+    for (const int one : {4, 5}) {
+        world.at(one).begin(6, 0);
+        world.collect(one);
+    }
+    world.die(1);
+    world.hear_of_death(3, 1);
+    world.deliver([](const ByHand::Letter& one) { return one.to == 4; });
+    world.die(3);
+    world.hear_of_death(5, 1);
+    world.hear_of_death(5, 3);
+    world.deliver_all();
+    world.expect_formed({4, 5});
+}
+
+/// A host that refuses proves nothing. A majority does not wait for its members; a minority waits.
+BOOST_AUTO_TEST_CASE(a_host_that_refuses) {
+    ByHand world(3, {1, 2, 3});
+    world.begin();
+    const auto among = [](const ByHand::Letter& one) { return one.from != 0 && one.to != 0; };
+    for (const int other : {1, 2}) world.suspect(0, other);
+    world.deliver(among);
+    world.expect(0, Phase::voting);
+    for (const int one : {1, 2}) world.suspect(one, 0);
+    world.deliver(among);
+    world.expect_formed({1, 2});
+    world.let_patience_end(0);
+    world.expect(0, Phase::voting);
+    // A message shows that it lives, and the connection is made again.
+    world.work({1, 2});
+    world.introduce(0, 1);
+    world.deliver_all();
+    world.expect(0, Phase::left_behind);
+}
+
+/// Members that leave tell the members that were left behind, and answer what these have asked
+/// meanwhile.
+BOOST_AUTO_TEST_CASE(goodbye_to_those_left_behind) {
+    for (const bool asks : {true, false}) {
+        BOOST_TEST_CONTEXT("the member that was left behind asks: " << asks) {
+            ByHand world(4);
+            world.begin();
+            const auto without_0 = [](const ByHand::Letter& one) { return one.from != 0 && one.to != 0; };
+            for (int again = 0; again < 2; ++again) {
+                world.let_patience_end(1);
+                world.deliver(without_0);
+            }
+            world.expect_formed({1, 2, 3});
+            world.work({1, 2, 3});
+            BOOST_TEST(world.at(2).left_behind() == std::vector<int>{0}, boost::test_tools::per_element());
+            world.take([](const ByHand::Letter& one) { return one.from == 0 || one.to == 0; }); // lost
+            if (asks) {
+                world.at(2).leave();
+                world.let_patience_end(0);
+                world.deliver([](const ByHand::Letter& one) { return one.to == 2 || one.from == 2; });
+            } else world.leave(2), world.deliver_all();
+            world.expect(0, Phase::left_behind);
+            BOOST_TEST(world.at(0).decision().members == (std::vector<int>{1, 2, 3}), boost::test_tools::per_element());
+            world.leave(0);
+            world.deliver_all();
+            for (const int one : {1, 3}) BOOST_TEST(world.at(one).left_behind().empty());
+        }
+    }
+}
+
+/// All others are known to be dead, and could have continued without this member before they died:
+/// it has not heard their last words.
+BOOST_AUTO_TEST_CASE(last_words_that_were_not_heard) {
+    for (const int me : {0, 1}) {
+        BOOST_TEST_CONTEXT("member " << me << " is left") {
+            ByHand world(2);
+            world.begin();
+            world.take([](const ByHand::Letter&) { return true; });
+            world.die(1 - me);
+            world.at(me).lost(1 - me, 0, false);
+            world.expect(me, me == 0 ? Phase::formed : Phase::no_quorum); // 0 alone would be a half with 0
+        }
+    }
+    // Another member has heard them.
+    ByHand world(4, {1, 1, 2, 1});
+    world.begin();
+    world.take([](const ByHand::Letter& one) { return one.from < 2; });
+    for (const int dead : {0, 1}) world.die(dead);
+    for (const int dead : {0, 1}) world.hear_of_death(3, dead);
+    world.deliver_all();
+    world.expect_formed({2, 3});
+}
+
+/// A member that the others cannot connect to is left out, if the rest is a majority of those that
+/// live. The one that most others cannot reach is it.
+BOOST_AUTO_TEST_CASE(who_never_comes) {
+    const auto formed_without = [](int count, const std::vector<std::pair<int, std::vector<int>>>& missed,
+                                   const std::vector<int>& expected) {
+        ByHand world(count);
+        for (const auto& [member, others] : missed) world.at(member).miss(others);
+        world.begin();
+        world.deliver_all();
+        world.expect_formed(expected);
+        for (int one = 0; one < count; ++one)
+            if (std::find(expected.begin(), expected.end(), one) == expected.end())
+                world.expect(one, Phase::left_behind);
+    };
+    formed_without(4, {{0, {3}}, {3, {0}}}, {0, 1, 2});
+    formed_without(4, {{1, {3}}, {3, {0}}}, {0, 1, 2});
+    formed_without(4, {{1, {0}}, {2, {0}}, {3, {0}}}, {1, 2, 3});
+    formed_without(2, {{1, {0}}}, {0});
+    formed_without(3, {{0, {1, 2}}, {1, {0, 2}}, {2, {0, 1}}}, {0, 1, 2}); // no majority is connected
+    formed_without(3, {{0, {7}}}, {0, 1, 2});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

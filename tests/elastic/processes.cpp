@@ -385,16 +385,27 @@ BOOST_AUTO_TEST_CASE(stopped_rank_is_left_behind) {
 }
 
 BOOST_AUTO_TEST_CASE(no_majority_ends) {
-    const std::vector<Strike> strikes = {{1, SIGSTOP, 5, 0}};
+    const std::vector<Strike> strikes = {{0, SIGSTOP, 5, 0}};
     const Shared told;
     run_ranks<un::SharedMemory>(
         2, impatient(), told, [&](int rank) { return struck(rank, strikes); }, wake_at_the_end(1));
-    BOOST_TEST(!told[0].done);
-    // Rank 0 said goodbye, and there was no other world, so rank 1 continues alone.
-    BOOST_TEST(told[1].done, told[1].text);
-    BOOST_TEST((told[1].result == undisturbed()));
-    BOOST_TEST(told[0].code == static_cast<int>(un::ErrorCode::timeout));
-    BOOST_TEST(std::string(told[0].text).find("not two worlds") != std::string::npos, told[0].text);
+    BOOST_TEST(!told[1].done);
+    // Rank 1 said goodbye, and there was no other world, so rank 0 continues alone.
+    BOOST_TEST(told[0].done, told[0].text);
+    BOOST_TEST((told[0].result == undisturbed()));
+    BOOST_TEST(told[1].code == static_cast<int>(un::ErrorCode::timeout));
+    BOOST_TEST(std::string(told[1].text).find("not two worlds") != std::string::npos, told[1].text);
+}
+
+/// A half with the lowest rank counts as a majority.
+BOOST_AUTO_TEST_CASE(half_with_the_lowest_rank_continues) {
+    const std::vector<Strike> strikes = {{1, SIGSTOP, 5, 0}};
+    const Shared told;
+    run_ranks<un::Tcp>(
+        2, impatient(), told, [&](int rank) { return struck(rank, strikes); }, wake_at_the_end(1));
+    BOOST_TEST(told[0].done, told[0].text);
+    BOOST_TEST((told[0].result == undisturbed()));
+    BOOST_TEST(told[1].code == static_cast<int>(un::ErrorCode::aborted), told[1].text);
 }
 
 BOOST_AUTO_TEST_CASE(fewer_than_least_end) {

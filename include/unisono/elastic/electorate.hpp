@@ -3,16 +3,25 @@
 /// \file
 /// The members that decide on the next membership, and their proposal.
 ///
-/// A *quorum* is either a majority of the membership, or all of its members that are not gone. A
-/// member is *gone* when its death is proven, or when it has sent a goodbye in this epoch. So after
-/// proven deaths any number of members can continue; after mere silence only a majority can.
+/// A *quorum* is a majority of the membership, or a half of it that has its lowest member, or all of
+/// its members that are not gone. A member is *gone* when its death is proven, or when it has sent a
+/// goodbye. So after proven deaths any number of members can continue; after mere silence only a
+/// majority, or the half with the lowest member, can.
+///
+/// *Proof.* Only a death that was seen on the member's own host is proven: by this process, or by
+/// another member there, which tells the others (`gone`). Nothing that comes from another host
+/// proves anything. A member whose host refuses connections is *suspected*: a majority does not wait
+/// for its answer.
 ///
 /// Why there are never two worlds: two quorums have a member in common, which reports what it has
 /// accepted, unless all members of one quorum are gone. In that case a late `decided` of theirs
 /// must not count: a member acts on it only if it has not promised a higher ballot since. (Paxos
 /// alone does not require that.) A member that has acted on a decision answers older messages with
 /// `joined`, which counts as its promise and its acceptance in every ballot. So while it lives, no
-/// member that must hear all living members can choose otherwise.
+/// member that must hear all living members can choose otherwise. When it ends, its goodbye says in
+/// which membership it was. If its last messages did not arrive (it is *unheard*), and the members
+/// that are gone could have been a quorum, then the others cannot know whether these have continued
+/// without them: all members that are left are no quorum.
 ///
 /// *Adding.* A successor may contain added members: processes that wait at a member. A member that
 /// did not hear the decision does not know the added members. If all members that it knows die, it
@@ -34,7 +43,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -48,7 +59,10 @@ struct MembershipRules {
     static constexpr bool needs_quorum = true;
     static constexpr bool agrees_on_updates = true;
     static constexpr bool needs_elders = true;
-    static constexpr bool added_members_wait = true; ///< until the kept members have acted on the decision
+    static constexpr bool needs_last_words = true;        ///< of members that could have been a quorum
+    static constexpr bool needs_lowest_of_halves = true;  ///< otherwise any half continues
+    static constexpr bool tells_those_left_behind = true; ///< when a member leaves
+    static constexpr bool added_members_wait = true;      ///< until the kept members have acted on the decision
 };
 
 /// The state of a member in the protocol.
@@ -83,16 +97,27 @@ protected:
     }
     /// Notes that a member is gone. `heard`: its last messages have arrived.
     void note_gone(int member, bool heard) {
+        const bool is_new = !is_gone(member);
         gone_[member] = true;
-        if (!heard) unheard_[member] = true;
+        suspected_.erase(member);
+        if (heard) unheard_.erase(member);
+        else if (is_new) unheard_[member] = never_vouched;
+    }
+    /// Another member of this epoch has heard the last messages of a member that is gone.
+    void note_vouched(int member) {
+        const auto found = unheard_.find(member);
+        if (found != unheard_.end()) found->second = epoch_;
+    }
+    [[nodiscard]] bool is_unheard(int member) const {
+        const auto found = unheard_.find(member);
+        return found != unheard_.end() && found->second != epoch_;
     }
     /// True if a member is not gone, or its last messages have not arrived.
-    [[nodiscard]] bool says_nothing(int member) const {
-        return !is_gone(member) || unheard_.find(member) != unheard_.end();
-    }
+    [[nodiscard]] bool says_nothing(int member) const { return !is_gone(member) || is_unheard(member); }
+    [[nodiscard]] bool is_suspected(int member) const { return suspected_.find(member) != suspected_.end(); }
     [[nodiscard]] int first_here() const {
         for (const int member : members_)
-            if (!is_gone(member)) return member;
+            if (!is_gone(member) && !is_suspected(member)) return member;
         return me_;
     }
 
@@ -101,7 +126,7 @@ protected:
         nanoseconds before = 0;
         for (const int member : members_) {
             if (member == me_) break;
-            if (!is_gone(member)) ++before;
+            if (!is_gone(member) && !is_suspected(member)) ++before;
         }
         return before;
     }
@@ -110,21 +135,28 @@ protected:
         return message.word == MembershipWord::decided &&
                !std::binary_search(message.successor.members.begin(), message.successor.members.end(), me_);
     }
-    /// True for a majority, or for all members that are not gone.
+    /// True if these are a majority of the kept members, or a half with the lowest one.
+    template <class Among>
+    [[nodiscard]] bool is_majority(Among is_among) const {
+        const auto kept = static_cast<std::ptrdiff_t>(kept_members());
+        const auto found = std::count_if(members_.begin(), members_.begin() + kept, is_among);
+        return 2 * found > kept ||
+               (2 * found == kept && kept != 0 && (!Rules::needs_lowest_of_halves || is_among(members_.front())));
+    }
+    /// True for a majority, a half with the lowest member, or all members that are not gone.
     [[nodiscard]] bool has_quorum(const std::map<int, bool>& by) const {
         if (!Rules::needs_quorum) return true;
-        // A cheap test first: too few for a majority, and not all that are left.
-        if (2 * by.size() <= kept_members() && by.size() + gone_.size() < members_.size()) return false;
-        const auto kept = members_.begin() + static_cast<std::ptrdiff_t>(kept_members());
-        const auto heard =
-            std::count_if(members_.begin(), kept, [&](int member) { return by.find(member) != by.end(); });
-        return (2 * heard > kept - members_.begin() || (has_all(by) && !may_be_left_behind())) && has_elder(by);
+        // A cheap test first: too few for a half, and not all that are left.
+        if (2 * by.size() < kept_members() && by.size() + gone_.size() < members_.size()) return false;
+        const auto has_answered = [&](int member) { return by.find(member) != by.end(); };
+        return (is_majority(has_answered) || (has_all(by) && !may_be_left_behind())) && has_elder(by);
     }
-    /// Members have ended whose last words this one did not hear. They may have gone on without it,
-    /// with members that have died since, and may have finished.
+    /// Members that are gone could have been a quorum, and this member did not hear the last words
+    /// of one of them. They may have continued without it.
     [[nodiscard]] bool may_be_left_behind() const {
-        return kept_members() > 2 && std::any_of(members_.begin(), members_.end(),
-                                                 [&](int member) { return unheard_.find(member) != unheard_.end(); });
+        return Rules::needs_last_words &&
+               std::any_of(members_.begin(), members_.end(), [&](int one) { return is_unheard(one); }) &&
+               is_majority([&](int one) { return is_gone(one); });
     }
     /// No membership can follow: `may_be_left_behind`, and no other member lives.
     [[nodiscard]] bool is_alone_in_doubt() const {
@@ -156,40 +188,82 @@ protected:
                            [&](int member) { return is_gone(member) || by.find(member) != by.end(); });
     }
 
+    /// True if each member has answered, is gone, or is suspected.
+    [[nodiscard]] bool awaits_none(const std::map<int, bool>& by) const {
+        return by.size() + gone_.size() + suspected_.size() >= members_.size() && // a cheap test first
+               std::all_of(members_.begin(), members_.end(), [&](int member) {
+                   return is_gone(member) || is_suspected(member) || by.find(member) != by.end();
+               });
+    }
+
     /// The proposal of a proposer that is free to choose: the members that have promised, and the
     /// applicants that wait at them.
     [[nodiscard]] Successor successor_of(const Promises& promises) const {
         Successor proposed;
-        for (const auto& [from, promise] : promises) {
-            if (is_unwanted(from)) continue;
-            proposed.members.push_back(from);
+        for (const auto& one : promises)
+            if (!is_unwanted(one.first)) proposed.members.push_back(one.first);
+        leave_out_unreachable(promises, proposed.members);
+        for (const int from : proposed.members) {
+            const MembershipMessage& promise = promises.at(from);
             if (promise.updates == no_state_yet) continue;
             if (proposed.source >= 0 && promise.updates <= proposed.updates) continue;
             proposed.source = from;
             proposed.updates = promise.updates;
         }
         proposed.next_number = next_number_;
-        note_doubtful(promises, proposed);
+        note_doubtful(proposed);
         add_applicants(promises, proposed);
         return proposed;
     }
 
     int me_;
     std::vector<int> members_;
+    std::uint64_t epoch_ = 0;
     Successor decision_; ///< the decision that has made `members_`
     int next_number_;
     std::size_t most_ = ~std::size_t{0};
     std::map<int, bool> gone_;
-    std::map<int, bool> unheard_; ///< gone members whose connections to this member were cut before
-    std::vector<int> unwanted_;   ///< members that live, but that this member leaves out of its proposals
+    /// Gone members whose last messages did not arrive, with the epoch in which another member has
+    /// vouched for them.
+    std::map<int, std::uint64_t> unheard_;
+    std::set<int> suspected_;   ///< members whose hosts refuse this one; not gone
+    std::vector<int> unwanted_; ///< members that live, but that this member leaves out of its proposals
 
 private:
+    static constexpr std::uint64_t never_vouched = ~std::uint64_t{0};
+
     [[nodiscard]] bool is_unwanted(int member) const {
         return std::find(unwanted_.begin(), unwanted_.end(), member) != unwanted_.end();
     }
-    void note_doubtful(const Promises& promises, Successor& proposed) const {
+    /// Leaves out members that could not connect to others when the next world was to be formed:
+    /// first those with the most such others. Leaves out none if the rest is not a majority of the
+    /// members that are not gone, or a half of them with the lowest one.
+    void leave_out_unreachable(const Promises& promises, std::vector<int>& members) const {
+        std::set<std::pair<int, int>> apart;
+        for (const int one : members)
+            for (const int other : promises.at(one).missed)
+                if (one != other && std::binary_search(members.begin(), members.end(), other))
+                    apart.insert({std::min(one, other), std::max(one, other)});
+        std::vector<int> rest = members;
+        while (!apart.empty()) {
+            std::map<int, int> missed;
+            for (const auto& [one, other] : apart) ++missed[one], ++missed[other];
+            const int worst =
+                std::max_element(missed.begin(), missed.end(), [](const auto& one, const auto& other) {
+                    return one.second != other.second ? one.second < other.second : one.first < other.first;
+                })->first;
+            std::erase(rest, worst);
+            std::erase_if(apart, [&](const auto& pair) { return pair.first == worst || pair.second == worst; });
+        }
+        std::vector<int> here;
+        std::copy_if(members_.begin(), members_.end(), std::back_inserter(here),
+                     [&](int one) { return !is_gone(one); });
+        const bool is_half = !rest.empty() && 2 * rest.size() == here.size() && rest.front() == here.front();
+        if (2 * rest.size() > here.size() || is_half) members = std::move(rest);
+    }
+    void note_doubtful(Successor& proposed) const {
         const auto note = [&](int member) {
-            if (!is_gone(member) && (promises.find(member) == promises.end() || is_unwanted(member)))
+            if (!is_gone(member) && !std::binary_search(proposed.members.begin(), proposed.members.end(), member))
                 proposed.doubtful.push_back(member);
         };
         std::for_each(decision_.doubtful.begin(), decision_.doubtful.end(), note);

@@ -19,6 +19,8 @@
 ///     member that was added      ready                       -> all
 ///     first member, with all     whole                       -> the others of the successor
 ///     member that is behind      ask                         -> the sender of a later epoch
+///     first member on a host     gone(member of that host)   -> members on other hosts
+///     member that leaves         goodbye(its membership)     -> all, also those left behind
 ///
 /// A change costs each member a few messages. The proposer sends three messages to each member, and
 /// the first member one. If another member proposes, the first member sends two.
@@ -35,6 +37,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -46,8 +49,9 @@ template <class Rules = MembershipRules>
 class Membership : MembershipOutbox<Rules> {
     using Base = MembershipOutbox<Rules>;
     using Base::is_member, Base::is_gone, Base::first_here, Base::has_all, Base::has_quorum, Base::has_no_elders,
-        Base::successor_of, Base::turn, Base::is_end_for_me;
-    using Base::me_, Base::members_, Base::decision_, Base::gone_, Base::next_number_, Base::most_, Base::unwanted_;
+        Base::successor_of, Base::turn, Base::is_end_for_me, Base::awaits_none;
+    using Base::me_, Base::members_, Base::epoch_, Base::decision_, Base::gone_, Base::next_number_, Base::most_,
+        Base::unwanted_, Base::suspected_;
     using Base::send, Base::send_as, Base::send_all, Base::send_added_as;
 
 public:
@@ -61,8 +65,9 @@ public:
     /// A member that the message `decided` adds as number `me`.
     Membership(int me, const MembershipMessage& decided, Times times, nanoseconds now)
         : Base(me, decided.successor.members, decided.successor, decided.successor.next_number), times_(times),
-          phase_(Phase::gathering), epoch_(decided.epoch + 1), updates_(no_state_yet),
-          awaits_kept_(Rules::added_members_wait), started_(now), due_(now + 2 * times.patience) {
+          phase_(Phase::gathering), updates_(no_state_yet), awaits_kept_(Rules::added_members_wait), started_(now),
+          due_(now + 2 * times.patience) {
+        epoch_ = decided.epoch + 1;
         past_[decided.epoch] = decided;
         past_[decided.epoch].word = MembershipWord::decided;
     }
@@ -85,12 +90,25 @@ public:
     void take_in_at_most(std::size_t members) { most_ = members; }
     /// Leaves these members out of this member's proposals. They live, so they become doubtful.
     void leave_out(std::vector<int> members) { unwanted_ = std::move(members); }
-    /// Called when another member of this membership can be reached for the first time. Tells it
-    /// that this member is there.
+    /// Sets the host of a member. Members on one host see each other's deaths.
+    void place(int member, std::uint64_t host) { place_[member] = host; }
+    /// Sets the members to which this one could not connect, when the next world was to be formed.
+    void miss(std::vector<int> members) { missed_ = std::move(members); }
+    /// Called when another member can be reached for the first time, or again. Tells it that this
+    /// member is there, and repeats what it may not have heard.
     void introduce(int other) {
+        suspected_.erase(other);
+        send(other, {.word = MembershipWord::ask, .epoch = epoch_});
+        for (const int gone : told_) send(other, gone_message(gone));
+        if (has_left_) return send(other, goodbye());
+        if (!is_member(other)) return tell_that_it_was_left_behind(other);
         const auto past = past_.find(epoch_ - 1);
-        if (epoch_ == 0 || past == past_.end()) return;
-        send_as(MembershipWord::ready, other, past->second);
+        if (epoch_ != 0 && past != past_.end()) send_as(MembershipWord::ready, other, past->second);
+        if (phase_ != Phase::voting) return;
+        if (proposing_ == Proposing::prepares)
+            send(other, {.word = MembershipWord::prepare, .epoch = epoch_, .ballot = ballot_});
+        if (proposing_ == Proposing::accepts)
+            send(other, {.word = MembershipWord::accept, .epoch = epoch_, .ballot = ballot_, .successor = proposed_});
     }
 
     /// Called when this member's world has failed after `updates` committed updates. The member
@@ -103,40 +121,62 @@ public:
     /// Called when the next world has been formed.
     void work() {
         unwanted_.clear();
+        missed_.clear();
         have_been_added_.clear();
         phase_ = Phase::member;
         started_ = never;
         // No member asks for these any more.
         if (epoch_ != 0 && !Base::has_doubtful()) past_.erase(past_.begin(), past_.find(epoch_ - 1));
     }
-    /// Called when this member ends: says goodbye.
+    /// Called when this member ends: says goodbye to all members, and to those that were left
+    /// behind. After it the member answers messages only.
     void leave() {
-        for (const int other : members_) send(other, {.word = MembershipWord::goodbye, .epoch = epoch_});
+        has_left_ = true;
+        for (const int other : members_) send(other, goodbye());
+        for (const int other : decision_.doubtful)
+            if (Rules::tells_those_left_behind && !is_member(other)) send(other, goodbye());
+    }
+    /// Members that were left behind, and may still wait for a majority: they have not said
+    /// goodbye. Empty if this member has ended with an error.
+    [[nodiscard]] std::vector<int> left_behind() const {
+        std::vector<int> found;
+        if (phase_ != Phase::member || !Rules::tells_those_left_behind) return found;
+        for (const int other : decision_.doubtful)
+            if (!is_gone(other) && other != me_) found.push_back(other);
+        return found;
+    }
+
+    /// Called when a member's host refuses this one, which proves nothing.
+    void suspect(int member, nanoseconds now) {
+        if (is_gone(member) || !is_member(member) || member == me_ || !suspected_.insert(member).second) return;
+        if (phase_ == Phase::gathering && !awaits_kept_) {
+            start_vote(now);
+            return replay(now);
+        }
+        if (phase_ != Phase::voting) return;
+        step_voting(now);
+        if (phase_ == Phase::voting && proposing_ == Proposing::nothing && first_here() == me_) propose(now);
     }
 
     /// Called when a member's process is known to have ended. `heard`: its last messages have
     /// arrived.
     void lost(int member, nanoseconds now, bool heard = true) {
-        if (!is_gone(member)) tell_added(member);
+        if (member == me_) return;
+        const bool is_new = !is_gone(member);
         Base::note_gone(member, heard);
-        if (awaits_kept_) return begin_if_kept_are_there(now);
-        if (phase_ == Phase::voting) {
-            step_voting(now);
-            if (phase_ != Phase::voting) return;
-            const bool is_next = proposing_ == Proposing::nothing && first_here() == me_;
-            const bool others_have_decided = !later_.empty();
-            if (is_next || is_outbid_by_one_that_is_gone() || (others_have_decided && follows_one_that_is_gone()))
-                propose(now);
-        } else if (phase_ == Phase::gathering && is_member(member)) {
-            start_vote(now);
-            replay(now);
-        }
+        act_on_loss(member, is_new, now);
     }
 
     void receive(int from, const MembershipMessage& message, nanoseconds now) {
-        if (message.word == MembershipWord::goodbye) return hear_goodbye(from, message.epoch, now);
+        suspected_.erase(from);
+        if (message.word == MembershipWord::goodbye) return hear_goodbye(from, message, now);
+        if (message.word == MembershipWord::gone) return hear_of_death(message, now);
+        if (has_left_) {
+            if (message.epoch < epoch_) answer_late(from, message, now);
+            return send(from, goodbye());
+        }
+        if (message.word == MembershipWord::ask && message.epoch == epoch_) return;
         if (awaits_kept_ && message.epoch >= epoch_) {
-            if (message.epoch == epoch_ && message.word == MembershipWord::gone) return lost(message.member, now);
             if (message.epoch == epoch_ && is_end_for_me(message))
                 return decide(message.successor, message.ballot, now, false);
             later_.emplace_back(from, message);
@@ -144,7 +184,6 @@ public:
         }
         if (Rules::checks_epochs) {
             if (message.epoch < epoch_) return answer_late(from, message, now);
-            if (message.epoch == epoch_ && message.word == MembershipWord::gone) return lost(message.member, now);
             if (message.epoch > epoch_ || (phase_ == Phase::member || phase_ == Phase::formed)) {
                 if (message.epoch > epoch_ && phase_ == Phase::voting)
                     send(from, {.word = MembershipWord::ask, .epoch = epoch_});
@@ -202,10 +241,83 @@ private:
         else see_who_is_ready();
         replay(now);
     }
+    void act_on_loss(int member, bool is_new, nanoseconds now) {
+        if (is_new) tell_added(member);
+        tell_other_hosts();
+        if (has_left_) return;
+        if (awaits_kept_) return begin_if_kept_are_there(now);
+        if (phase_ == Phase::voting) {
+            step_voting(now);
+            if (phase_ != Phase::voting) return;
+            const bool is_next = proposing_ == Proposing::nothing && first_here() == me_;
+            const bool others_have_decided = !later_.empty();
+            if (is_next || is_outbid_by_one_that_is_gone() || (others_have_decided && follows_one_that_is_gone()))
+                propose(now);
+        } else if (phase_ == Phase::gathering && is_new && is_member(member)) {
+            start_vote(now);
+            replay(now);
+        }
+    }
+
+    [[nodiscard]] MembershipMessage gone_message(int member) const {
+        return {.word = MembershipWord::gone, .epoch = epoch_, .member = member, .heard = !Base::is_unheard(member)};
+    }
     /// Tells the added members that a member is gone. They have no connection to it, or not yet.
-    void tell_added(int member) { send_added_as(MembershipWord::gone, {.epoch = epoch_, .member = member}); }
+    void tell_added(int member) { send_added_as(MembershipWord::gone, gone_message(member)); }
+    [[nodiscard]] std::uint64_t place_of(int member) const {
+        const auto found = place_.find(member);
+        return found == place_.end() ? 0 : found->second;
+    }
+    /// The first member that lives on this host tells those on other hosts which members of this
+    /// host are gone. No other host can prove it.
+    void tell_other_hosts() {
+        const std::uint64_t here = place_of(me_);
+        for (const int one : members_) {
+            if (place_of(one) != here || is_gone(one)) continue;
+            if (one == me_) break;
+            return;
+        }
+        for (const auto& [member, gone] : gone_) {
+            if (!gone || place_of(member) != here || !told_.insert(member).second) continue;
+            for (const int other : members_)
+                if (place_of(other) != here) send(other, gone_message(member));
+        }
+    }
+    /// Another member knows that a member is gone.
+    void hear_of_death(const MembershipMessage& message, nanoseconds now) {
+        if (message.member == me_) return;
+        const bool is_new = !is_gone(message.member);
+        Base::note_gone(message.member, false);
+        if (message.heard && message.epoch == epoch_) Base::note_vouched(message.member);
+        act_on_loss(message.member, is_new, now);
+    }
+
+    /// The last message of this member. A receiver that the membership does not contain was left
+    /// behind.
+    [[nodiscard]] MembershipMessage goodbye() const {
+        return {.word = MembershipWord::goodbye,
+                .epoch = phase_ == Phase::left_behind ? later_epoch_ : epoch_,
+                .successor = {.members = decision_.members, .next_number = decision_.next_number}};
+    }
+    /// `next`: a later membership, which does not contain this member.
+    void be_left_behind(const Successor& next, std::uint64_t epoch) {
+        is_left_out_ = true;
+        later_epoch_ = epoch;
+        decision_ = {.members = next.members, .next_number = next.next_number};
+        if (phase_ != Phase::member && phase_ != Phase::formed) phase_ = Phase::left_behind;
+    }
+    void tell_that_it_was_left_behind(int other) {
+        for (const auto& [epoch, told] : past_) {
+            if (std::binary_search(told.successor.members.begin(), told.successor.members.end(), other)) continue;
+            return send_as(MembershipWord::joined, other, told);
+        }
+    }
 
     void start_vote(nanoseconds now) {
+        if (is_left_out_) {
+            phase_ = Phase::left_behind;
+            return;
+        }
         phase_ = Phase::voting;
         if (started_ == never) started_ = now;
         proposing_ = Proposing::nothing;
@@ -229,7 +341,8 @@ private:
         note_promise(me_, {.updates = updates_,
                            .accepted_ballot = accepted_ballot_,
                            .successor = accepted_,
-                           .applicants = applicants_});
+                           .applicants = applicants_,
+                           .missed = missed_});
         due_ = now + times_.patience;
         send_all({.word = MembershipWord::prepare, .epoch = epoch_, .ballot = ballot_});
         step_voting(now);
@@ -243,7 +356,7 @@ private:
     /// Called after a promise, an acceptance or a death.
     void step_voting(nanoseconds now) {
         if (has_no_elders() || Base::is_alone_in_doubt()) phase_ = Phase::no_quorum;
-        else if (proposing_ == Proposing::prepares && has_all(promised_by_) && has_quorum(promised_by_))
+        else if (proposing_ == Proposing::prepares && awaits_none(promised_by_) && has_quorum(promised_by_))
             ask_to_accept(now);
         else if (proposing_ == Proposing::accepts && has_quorum(accepted_by_)) decide(proposed_, ballot_, now, true);
     }
@@ -284,7 +397,8 @@ private:
                                .updates = updates_,
                                .accepted_ballot = accepted_ballot_,
                                .successor = accepted_,
-                               .applicants = applicants_});
+                               .applicants = applicants_,
+                               .missed = missed_});
         case MembershipWord::promise:
             if (is_outbid_by_one_that_is_gone()) return propose(now);
             if (proposing_ != Proposing::prepares || message.ballot != ballot_) return;
@@ -301,6 +415,9 @@ private:
             accepted_by_[from] = true;
             return step_voting(now);
         case MembershipWord::joined:
+            // The sender has acted on it, so it is final.
+            if (!std::binary_search(message.successor.members.begin(), message.successor.members.end(), me_))
+                return be_left_behind(message.successor, epoch_ + 1);
             if (proposing_ == Proposing::prepares) {
                 note_promise(from, {.accepted_ballot = joined_ballot, .successor = message.successor});
                 return step_voting(now);
@@ -321,7 +438,7 @@ private:
             if (follows_one_that_is_gone()) return propose(now);
             later_.emplace_back(from, message); // tells `lost` that others have decided
             return;
-        case MembershipWord::gone: return lost(message.member, now);
+        case MembershipWord::gone:
         case MembershipWord::whole:
         case MembershipWord::ask:
         case MembershipWord::goodbye: return;
@@ -359,13 +476,11 @@ private:
             .word = MembershipWord::decided, .epoch = epoch_, .ballot = ballot, .successor = successor};
         const int first = successor.members.empty() ? -1 : successor.members.front();
         if (mine || first == me_) send_all(told);
+        if (!std::binary_search(successor.members.begin(), successor.members.end(), me_))
+            return be_left_behind(Successor(successor), epoch_ + 1);
         decision_ = successor;
         have_been_added_.insert(have_been_added_.end(), successor.added.begin(), successor.added.end());
         proposing_ = Proposing::nothing;
-        if (!std::binary_search(successor.members.begin(), successor.members.end(), me_)) {
-            phase_ = Phase::left_behind;
-            return;
-        }
         if (successor.source < 0) {
             phase_ = Phase::no_state;
             return;
@@ -405,8 +520,12 @@ private:
             whole_ = epoch_;
             if (phase_ == Phase::gathering && !awaits_kept_) see_who_is_ready();
         }
-        if (message.word == MembershipWord::ask) return send_as(MembershipWord::ready, from, past->second);
-        if (message.word == MembershipWord::prepare || message.word == MembershipWord::accept)
+        const std::vector<int>& next = past->second.successor.members;
+        const bool is_left_out = !std::binary_search(next.begin(), next.end(), from);
+        if (message.word == MembershipWord::ask && !is_left_out)
+            return send_as(MembershipWord::ready, from, past->second);
+        if (message.word == MembershipWord::ask || message.word == MembershipWord::prepare ||
+            message.word == MembershipWord::accept)
             send_as(MembershipWord::joined, from, past->second);
     }
 
@@ -428,23 +547,30 @@ private:
         if (whole_ == epoch_ && are_ready(was_added ? 0 : kept)) phase_ = Phase::formed;
     }
 
-    /// A member that has left in this epoch takes part in no other. A member that has left in a
-    /// later epoch was in a membership without this member.
-    void hear_goodbye(int from, std::uint64_t epoch, nanoseconds now) {
-        if (epoch <= epoch_) return lost(from, now);
-        if (phase_ == Phase::voting || awaits_kept_) phase_ = Phase::left_behind;
+    /// A member that has left takes part in no membership any more. If it has left in a later one,
+    /// which does not contain this member, then this member was left behind.
+    void hear_goodbye(int from, const MembershipMessage& message, nanoseconds now) {
+        const std::vector<int>& members = message.successor.members;
+        if (message.epoch <= epoch_ || std::binary_search(members.begin(), members.end(), me_)) return lost(from, now);
+        Base::note_gone(from, true);
+        if (!has_left_) be_left_behind(message.successor, message.epoch);
     }
 
     static constexpr std::uint64_t joined_ballot = ~std::uint64_t{0}; ///< ballot of a final decision
 
     Times times_;
     Phase phase_ = Phase::member;
-    std::uint64_t epoch_ = 0;
     std::uint64_t updates_ = 0;
-    bool awaits_kept_ = false; ///< this member was added, and does not take part yet
+    std::uint64_t later_epoch_ = 0; ///< of the membership without this member
+    bool is_left_out_ = false;      ///< there is such a membership
+    bool has_left_ = false;         ///< this member has said goodbye
+    bool awaits_kept_ = false;      ///< this member was added, and does not take part yet
     std::vector<Applicant> applicants_;
     std::vector<Applicant> have_been_added_;
     std::map<int, bool> heard_;
+    std::map<int, std::uint64_t> place_; ///< host of each member; those without are on one host
+    std::set<int> told_;                 ///< gone members of this host of which other hosts were told
+    std::vector<int> missed_;            ///< members to which this one could not connect
     std::uint64_t promised_ = 0;
     std::uint64_t highest_ = 0; ///< highest ballot in any message
     std::uint64_t accepted_ballot_ = 0;

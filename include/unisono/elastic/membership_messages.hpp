@@ -59,8 +59,11 @@ struct MembershipMessage {
     std::uint64_t updates = 0;         ///< promise: updates that the sender has committed
     std::uint64_t accepted_ballot = 0; ///< promise: ballot of `successor`; 0: the sender has accepted none
     int member = -1;                   ///< gone: the member that is gone
+    bool heard = false;                ///< gone: the sender has got its last messages
     Successor successor = {};
     std::vector<Applicant> applicants = {}; ///< promise: the applicants at the sender
+    /// promise: members to which the sender could not connect, when the next world was to be formed
+    std::vector<int> missed = {};
 };
 
 } // namespace detail

@@ -53,7 +53,9 @@ inline Blob encode(const MembershipMessage& message) {
         out.u64(number);
     for (const int number : {message.member, next.source, next.next_number})
         out.u32(static_cast<std::uint32_t>(number));
-    for (const std::vector<int>* members : {&next.members, &next.doubtful, &next.elders}) write(out, *members);
+    out.u8(message.heard ? 1 : 0);
+    for (const std::vector<int>* members : {&next.members, &next.doubtful, &next.elders, &message.missed})
+        write(out, *members);
     write(out, next.added);
     write(out, message.applicants);
     return out.take();
@@ -107,10 +109,13 @@ inline bool decode(std::span<const std::byte> bytes, MembershipMessage& message)
         *number = static_cast<int>(in.u32());
         if (*number < -1 || *number > most_numbers) return false;
     }
+    const std::uint8_t heard = in.u8();
+    message.heard = heard == 1;
     const auto limit = static_cast<std::uint32_t>(std::max(next.next_number, 0));
-    return read(in, next.members, limit, true) && read(in, next.doubtful, limit, false) &&
-           read(in, next.elders, limit, false) && read(in, next.added) && read(in, message.applicants) &&
-           in.finished() && next.added.size() <= next.members.size();
+    return heard <= 1 && read(in, next.members, limit, true) && read(in, next.doubtful, limit, false) &&
+           read(in, next.elders, limit, false) && read(in, message.missed, most_numbers, true) &&
+           read(in, next.added) && read(in, message.applicants) && in.finished() &&
+           next.added.size() <= next.members.size();
 }
 inline bool decode(std::span<const std::byte> bytes, NextRendezvous& rendezvous) {
     WireReader in(bytes);
