@@ -18,7 +18,7 @@ namespace {
 
 template <class T, class Family, class Op>
 void check(int world, std::size_t count, const Family& family, const Op& op, const std::string& what) {
-    test::Findings findings;
+    test::Findings findings{world};
     test::run(
         world,
         [&](test::Group& group) {
@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(every_operation) {
 }
 
 BOOST_AUTO_TEST_CASE(a_users_type_and_operation) {
-    test::Findings findings;
+    test::Findings findings{3};
     test::run(3, [&](test::Group& group) {
         std::vector<Pair> pairs(10, Pair{static_cast<float>(group.rank() % 2), group.rank()});
         un::all_reduce(group, pairs, LargestPair{}, un::TreeSchedule{});
@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(large_data) {
 }
 
 BOOST_AUTO_TEST_CASE(a_weighted_mean) {
-    test::Findings findings;
+    test::Findings findings{4};
     test::run(4, [&](test::Group& group) {
         // Weights 0, 1, 2, 3 of values rank + i: the mean is sum(r (r + i)) / 6 = 14 / 6 + i.
         for (const std::size_t count : {1u, 5u, 1000u}) {
@@ -131,7 +131,7 @@ BOOST_AUTO_TEST_CASE(a_weighted_mean) {
 }
 
 BOOST_AUTO_TEST_CASE(a_mean_that_nobody_waited_for_is_left_alone) {
-    test::Findings findings;
+    test::Findings findings{2};
     test::run(
         2,
         [&](test::Group& group) {
@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(a_mean_that_nobody_waited_for_is_left_alone) {
 BOOST_AUTO_TEST_CASE(weights_of_a_mean) {
     constexpr float infinity = std::numeric_limits<float>::infinity();
     constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-    test::Findings findings;
+    test::Findings findings{2};
     test::run(
         2,
         [&](test::Group& group) {
@@ -196,7 +196,7 @@ BOOST_AUTO_TEST_CASE(weights_of_a_mean) {
 
 BOOST_AUTO_TEST_CASE(all_ranks_get_the_same_bits) {
     for (int world = 2; world <= 7; ++world) {
-        test::Findings findings;
+        test::Findings findings{world};
         const auto collect = [&](const auto& family) {
             test::run(world, [&](test::Group& group) {
                 std::vector<float> data(999);
@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(all_ranks_get_the_same_bits) {
 }
 
 BOOST_AUTO_TEST_CASE(several_in_flight_waited_for_in_different_orders) {
-    test::Findings findings;
+    test::Findings findings{3};
     test::run(
         3,
         [&](test::Group& group) {

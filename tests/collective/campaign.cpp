@@ -27,7 +27,7 @@ BOOST_AUTO_TEST_CASE(random_cases_against_what_a_rank_computes_alone) {
         const campaign::Life life{.seed = seed, .batches = batches, .ends_by_throw = ranks > 1};
         const std::string name = "the world of seed " + std::to_string(seed);
         const campaign::Watchdog watchdog(name.c_str(), 120);
-        test::Findings findings;
+        test::Findings findings{ranks};
         try {
             test::run(
                 ranks, [&](Group& world) { campaign::live(world, findings, life); }, test::limit);
@@ -42,7 +42,7 @@ BOOST_AUTO_TEST_CASE(random_cases_against_what_a_rank_computes_alone) {
 
 BOOST_AUTO_TEST_CASE(overlaps_are_refused_or_right) {
     for (const int ranks : {1, 2, 3, 4}) {
-        test::Findings findings;
+        test::Findings findings{ranks};
         const campaign::Watchdog watchdog("overlaps", 120);
         test::run(
             ranks,
@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(overlaps_are_refused_or_right) {
 }
 
 BOOST_AUTO_TEST_CASE(overlaps_of_collectives_with_a_root_and_of_counts) {
-    test::Findings findings;
+    test::Findings findings{3};
     test::run(
         3,
         [&](Group& world) {
@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(overlaps_of_collectives_with_a_root_and_of_counts) {
 }
 
 BOOST_AUTO_TEST_CASE(all_to_all_of_different_amounts) {
-    test::Findings findings;
+    test::Findings findings{3};
     const campaign::Watchdog watchdog("all_to_all", 120);
     test::run(
         3,
@@ -119,6 +119,7 @@ BOOST_AUTO_TEST_CASE(all_to_all_of_different_amounts) {
                     const float from = i < each ? 0.0f : i < 3 * each ? 1.0f : 2.0f;
                     if (out[i] != from) return findings.expect(false, "element " + std::to_string(i));
                 }
+                findings.expect(true, "elements");
             };
             check(1000, un::DirectSchedule{.chunk_bytes = 1024});
             check(100'000, un::NativeSchedule{});
@@ -159,7 +160,7 @@ BOOST_AUTO_TEST_CASE(all_to_all_of_amounts_that_do_not_match) {
 BOOST_AUTO_TEST_CASE(an_operation_that_throws_ends_all_ranks) {
     const auto check = [](std::size_t count, const auto& family, bool nonblocking) {
         const campaign::Watchdog watchdog("an operation that throws", 60);
-        test::Findings findings;
+        test::Findings findings{3};
         try {
             test::run(3,
                       [&](Group& world) {
@@ -222,7 +223,7 @@ BOOST_AUTO_TEST_CASE(more_than_two_gigabytes,
     if (test::sanitized) return test::skip("it takes too long under a sanitizer");
     if (available_memory() < 8) return test::skip("it needs 8 GiB of free memory");
     const campaign::Watchdog watchdog("gigabytes", 500);
-    test::Findings findings;
+    test::Findings findings{2};
     test::run(2,
               [&](Group& world) {
                   const std::size_t count = (std::size_t{1} << 31) + 4099;

@@ -36,7 +36,7 @@ std::vector<T> part(const std::vector<T>& all, std::size_t begin, std::size_t co
 
 template <class Family>
 void check_broadcast_and_reduce(int world, std::size_t count, const Family& family) {
-    test::Findings findings;
+    test::Findings findings{world};
     test::run(
         world,
         [&](Group& group) {
@@ -64,7 +64,7 @@ void check_broadcast_and_reduce(int world, std::size_t count, const Family& fami
 
 template <class Family>
 void check_blocks(int world, std::size_t scale, bool with_counts, const Family& family) {
-    test::Findings findings;
+    test::Findings findings{world};
     const std::vector<std::size_t> counts =
         with_counts ? uneven(world, scale) : std::vector<std::size_t>(static_cast<std::size_t>(world), scale);
     const std::span<const std::size_t> given =
@@ -179,7 +179,7 @@ BOOST_AUTO_TEST_CASE(blocks) {
 }
 
 BOOST_AUTO_TEST_CASE(barrier_holds_everybody) {
-    test::Findings findings;
+    test::Findings findings{5};
     test::Shared<std::atomic<int>> arrived;
     test::run(
         5,
@@ -196,7 +196,7 @@ BOOST_AUTO_TEST_CASE(barrier_holds_everybody) {
 }
 
 BOOST_AUTO_TEST_CASE(send_and_receive) {
-    test::Findings findings;
+    test::Findings findings{3};
     test::run(
         3,
         [&](Group& group) {
@@ -226,7 +226,7 @@ BOOST_AUTO_TEST_CASE(send_and_receive) {
 }
 
 BOOST_AUTO_TEST_CASE(many_messages_to_a_rank_that_looks_elsewhere) {
-    test::Findings findings;
+    test::Findings findings{3};
     test::run(
         3,
         [&](Group& group) {
@@ -258,7 +258,7 @@ BOOST_AUTO_TEST_CASE(many_messages_to_a_rank_that_looks_elsewhere) {
 }
 
 BOOST_AUTO_TEST_CASE(groups_by_colour_and_key) {
-    test::Findings findings;
+    test::Findings findings{7};
     test::run(
         7,
         [&](Group& group) {
@@ -301,7 +301,7 @@ BOOST_AUTO_TEST_CASE(groups_by_colour_and_key) {
 // Copies that bypass the caches (from 16 MiB on), at unaligned addresses.
 BOOST_AUTO_TEST_CASE(large_copies) {
     constexpr std::size_t each = (std::size_t{9} << 20) + 5;
-    test::Findings findings;
+    test::Findings findings{2};
     test::run(
         2,
         [&](Group& group) {

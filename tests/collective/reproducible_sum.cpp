@@ -59,7 +59,7 @@ std::vector<T> alone(int addends, std::size_t count, bool weighted) {
 
 template <class T, class Family>
 void check_one_each(int world, std::size_t count, const Family& family, const std::string& what) {
-    test::Findings findings;
+    test::Findings findings{world};
     test::run(
         world,
         [&](test::Group& group) {
@@ -85,7 +85,7 @@ void check_one_each(int world, std::size_t count, const Family& family, const st
 template <class T, class Family>
 void check_hosted(int world, int addends, std::size_t count, const Family& family, const std::string& what) {
     const auto expected = alone<T>(addends, count, true);
-    test::Findings findings;
+    test::Findings findings{world};
     test::run(
         world,
         [&](test::Group& group) {
@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(who_hosts_which_addend_does_not_matter) {
 
 BOOST_AUTO_TEST_CASE(what_is_not_finite_is_an_error_of_all_ranks_and_the_group_goes_on) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
-        test::Findings findings;
+        test::Findings findings{3};
         test::run(
             3,
             [&](test::Group& group) {
@@ -201,7 +201,7 @@ BOOST_AUTO_TEST_CASE(other_counts_are_a_mismatch_on_all_ranks) {
     for (const auto& counts : {std::pair{2, 3}, {0, 3}, {3, 0}}) {
         const int first = counts.first, second = counts.second; // clang 14 captures no bindings
         for (const bool equal_weights : {true, false}) {        // from their memory, or by images
-            test::Findings findings;
+            test::Findings findings{2};
             const auto sum = [&](test::Group& group) {
                 std::vector<float> data(static_cast<std::size_t>(group.rank() == 0 ? first : second), 1.0f);
                 un::reproducible_sum(group, data, equal_weights ? 1.0 : 1.0 + group.rank());

@@ -128,7 +128,7 @@ BOOST_AUTO_TEST_SUITE(short_collectives)
 
 BOOST_AUTO_TEST_CASE(any_in_any_order) {
     for (const int world : {1, 2, 3, 4, 5}) {
-        test::Findings findings;
+        test::Findings findings{world};
         test::run(
             world,
             [&](Group& group) {
@@ -150,7 +150,7 @@ BOOST_AUTO_TEST_CASE(any_in_any_order) {
 /// Then the short call is repeated.
 BOOST_AUTO_TEST_CASE(long_after_short) {
     for (const int world : {2, 4}) {
-        test::Findings findings;
+        test::Findings findings{world};
         test::run(
             world,
             [&](Group& group) {
@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE(long_after_short) {
 /// Ranks lag in turn, so that each side of a shared line is first now and then.
 BOOST_AUTO_TEST_CASE(with_ranks_that_lag) {
     for (const int world : {2, 4}) {
-        test::Findings findings;
+        test::Findings findings{world};
         test::run(
             world,
             [&](Group& group) {
@@ -197,7 +197,7 @@ BOOST_AUTO_TEST_CASE(with_ranks_that_lag) {
 /// A repeated call beside operations in flight, of the same plan and of others, on the group and on
 /// a part of it.
 BOOST_AUTO_TEST_CASE(beside_operations_in_flight) {
-    test::Findings findings;
+    test::Findings findings{3};
     test::run(
         3,
         [&](Group& group) {
@@ -228,7 +228,7 @@ BOOST_AUTO_TEST_CASE(beside_operations_in_flight) {
 
 /// Calls of one kind and size, several in flight at once, each with memory of its own.
 BOOST_AUTO_TEST_CASE(repeated_calls_in_flight) {
-    test::Findings findings;
+    test::Findings findings{3};
     test::run(
         3,
         [&](Group& group) {
@@ -267,7 +267,7 @@ struct Product : un::Sum {
 
 BOOST_AUTO_TEST_CASE(an_operation_that_derives_from_another_is_not_repeated_for_it) {
     static_assert(un::reduction_operation<Product, float>);
-    test::Findings findings;
+    test::Findings findings{2};
     test::run(
         2,
         [&](Group& group) {
@@ -285,7 +285,7 @@ BOOST_AUTO_TEST_CASE(an_operation_that_derives_from_another_is_not_repeated_for_
 /// Calls that gather the same bytes for different callers are distinguished, whatever ran before.
 BOOST_AUTO_TEST_CASE(callers_are_compared_in_every_call) {
     for (const bool differ : {false, true}) {
-        test::Findings findings;
+        test::Findings findings{2};
         const auto body = [&](Group& group) {
             const auto agree = [&](std::string_view who) {
                 un::detail::agree_on(group, who, std::array<std::string_view, 2>{"a", "b"},
@@ -312,7 +312,7 @@ BOOST_AUTO_TEST_CASE(callers_are_compared_in_every_call) {
 /// Overlapping memory is refused after any number of calls without an overlap. Then these calls
 /// work again.
 BOOST_AUTO_TEST_CASE(an_overlap_is_found_in_a_repeated_call) {
-    test::Findings findings;
+    test::Findings findings{2};
     test::run(
         2,
         [&](Group& group) {
@@ -345,7 +345,7 @@ BOOST_AUTO_TEST_CASE(an_overlap_is_found_in_a_repeated_call) {
 BOOST_AUTO_TEST_CASE(differences_are_found) {
     const auto both_fail = [](const std::vector<std::string>& words, auto last) {
         for (const int world : {2, 3}) {
-            test::Findings findings;
+            test::Findings findings{world};
             BOOST_CHECK_THROW(test::run(
                                   world,
                                   [&](Group& group) {
@@ -402,7 +402,7 @@ BOOST_AUTO_TEST_CASE(differences_are_found) {
 }
 
 BOOST_AUTO_TEST_CASE(more_than_goes_beside_a_flag_is_refused_by_name) {
-    test::Findings findings;
+    test::Findings findings{2};
     test::run(
         2,
         [&](Group& group) {

@@ -143,7 +143,6 @@ BOOST_AUTO_TEST_CASE(several_in_flight_in_several_groups) {
 /// Bytes that all ranks send to other hosts in `body`.
 template <class Body>
 std::uint64_t crossing(int ranks, Body body) {
-    Findings findings;
     std::atomic<std::uint64_t> crossed = 0;
     test::run(
         ranks,
