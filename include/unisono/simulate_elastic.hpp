@@ -68,13 +68,16 @@ public:
         processes_->send(process_, to, encode(message), message.word == MembershipWord::goodbye);
     }
     [[nodiscard]] bool knows(int member) const { return processes_->knows(process_, member); }
-    bool reach(int member, const Applicant& added) {
-        return processes_->reach(process_, member, SimulatedProcesses::process_of(added));
+    [[nodiscard]] bool is_connected(int member) const { return processes_->is_connected(process_, member); }
+    [[nodiscard]] std::uint64_t host_of(int) const { return 0; }
+    Conclusion reach(int member, const Applicant& added) {
+        return processes_->reach(process_, member, SimulatedProcesses::process_of(added)) ? Conclusion::none
+                                                                                          : Conclusion::ended;
     }
     void all_are_here() const {}
 
-    template <class Heard, class Lost, class Came>
-    void wait(nanoseconds until, Heard heard, Lost lost, Came came) {
+    template <class Heard, class Lost, class Refused, class Came>
+    void wait(nanoseconds until, Heard heard, Lost lost, Refused, Came came) {
         if (now() > longest_) throw error(ErrorCode::timeout, "the simulation has reached ElasticSimulation::longest");
         processes_->wait(process_, std::min(until, longest_ + 1));
         auto& letters = processes_->letters(process_);

@@ -33,16 +33,19 @@ namespace detail {
 struct ElasticTerms {
     std::int64_t least = 1, most = 0;       ///< numbers of ranks
     std::int64_t patience = 0, give_up = 0; ///< in nanoseconds
-    std::string transport = {};             ///< name of the transport
+    std::int64_t trust_resets = 0;
+    std::string transport = {}; ///< name of the transport
 
     /// The first difference, as "ElasticOptions::most is 8 here and 4 there"; empty if there is
     /// none.
     [[nodiscard]] std::string difference(const ElasticTerms& others, std::string_view here,
                                          std::string_view there) const {
-        const std::pair<std::string_view, std::int64_t ElasticTerms::*> all[] = {{"least", &ElasticTerms::least},
-                                                                                 {"most", &ElasticTerms::most},
-                                                                                 {"patience", &ElasticTerms::patience},
-                                                                                 {"give_up", &ElasticTerms::give_up}};
+        const std::pair<std::string_view, std::int64_t ElasticTerms::*> all[] = {
+            {"least", &ElasticTerms::least},
+            {"most", &ElasticTerms::most},
+            {"patience", &ElasticTerms::patience},
+            {"give_up", &ElasticTerms::give_up},
+            {"trust_resets", &ElasticTerms::trust_resets}};
         for (const auto& [name, term] : all) {
             if (this->*term == others.*term) continue;
             const std::string_view unit =
@@ -57,12 +60,12 @@ struct ElasticTerms {
     }
 };
 inline void write(WireWriter& out, const ElasticTerms& terms) {
-    for (const std::int64_t term : {terms.least, terms.most, terms.patience, terms.give_up})
+    for (const std::int64_t term : {terms.least, terms.most, terms.patience, terms.give_up, terms.trust_resets})
         out.u64(static_cast<std::uint64_t>(term));
     out.text(terms.transport);
 }
 inline void read(WireReader& in, ElasticTerms& terms) {
-    for (std::int64_t* const term : {&terms.least, &terms.most, &terms.patience, &terms.give_up})
+    for (std::int64_t* const term : {&terms.least, &terms.most, &terms.patience, &terms.give_up, &terms.trust_resets})
         *term = static_cast<std::int64_t>(in.u64());
     terms.transport = in.text();
 }

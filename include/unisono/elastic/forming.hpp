@@ -5,6 +5,7 @@
 /// loss and when ranks are added. A medium carries the messages between members: sockets
 /// (network_medium.hpp), or virtual time (unisono/simulate_elastic.hpp).
 
+#include "unisono/elastic/evidence.hpp"
 #include "unisono/elastic/membership.hpp"
 #include "unisono/join.hpp"
 
@@ -13,7 +14,6 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <new>
 #include <string>
 #include <unistd.h>
 #include <utility>
@@ -35,8 +35,14 @@ struct ElasticOptions {
     /// as lost. It must be longer than a rank may compute without a call of the library, and
     /// several times as long as the ranks need to connect to each other. At least 10 ms.
     std::chrono::nanoseconds patience = std::chrono::seconds(30);
-    std::chrono::nanoseconds give_up = std::chrono::minutes(10); ///< time to wait for a majority that does not answer
-    JoinOptions join = {};                                       ///< options of each world
+    /// After a loss: the time after which a rank ends with an error, if it is not in a world by then.
+    std::chrono::nanoseconds give_up = std::chrono::minutes(10);
+    /// Take the refusal of a connection by another host for the proof that the rank there has ended.
+    /// By default only a rank's own host can prove that. Then any number of ranks continues, each
+    /// alone on its host if need be. But a firewall, a router or another machine that refuses in the
+    /// name of ranks that live makes two worlds. The same on all ranks.
+    bool trust_resets = false;
+    JoinOptions join = {}; ///< options of each world
 
     friend bool operator==(const ElasticOptions&, const ElasticOptions&) = default;
 };
@@ -104,7 +110,7 @@ inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<
     if (phase == Phase::left_behind) {
         fault.code = ErrorCode::aborted;
         fault.message =
-            concat({"rank ", me, " was silent for too long, and has been left behind: ",
+            concat({"rank ", me, " was silent for too long or could not be reached, and has been left behind: ",
                     decision.members.empty() ? std::string("the others")
                                              : concat({"members ", members_text(decision.members)}),
                     " continue without it as membership ", epoch + 1, ". A new process can be added in its place"});
@@ -118,9 +124,28 @@ inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<
         fault.message = concat(
             {"rank ", me, " found neither a majority of membership ", epoch, " nor a proof that all others are gone",
              silent.empty() ? std::string() : concat({"; no answer from members ", members_text(silent)}),
-             ". This rank ends, so that there are not two worlds"});
+             ". This rank ends, so that there are not two worlds. If they live and only answer late, set "
+             "ElasticOptions::patience to more"});
     }
     return error(fault);
+}
+/// The ranks agree, but cannot connect to each other.
+inline error not_connected(const Fault& last, int me, std::uint64_t epoch, int attempts,
+                           const ElasticOptions& options) {
+    const auto ms = [](std::chrono::nanoseconds time) { return time.count() / 1'000'000; };
+    return error(Fault{
+        .code = ErrorCode::timeout,
+        .rank = me,
+        .peer = -1,
+        .operation = "elastic",
+        .sequence = epoch,
+        .message = concat({"rank ", me, " was in no world for ", ms(options.give_up),
+                           " ms (ElasticOptions::give_up): the ranks agreed ", attempts,
+                           " times on the members of the next one, and did not connect to each other within ",
+                           ms(options.patience) / 2,
+                           " ms, which is half of ElasticOptions::patience (the last time: ", last.message,
+                           "). If the network is slow, set ElasticOptions::patience to several times what connecting "
+                           "takes; otherwise open the ports of all ranks to all others"})});
 }
 
 /// A formation over a medium. The medium connects members, makes a group of the next world's ranks,
@@ -133,9 +158,12 @@ inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<
 ///     Group<Transport> first_group();        a group of all of them. Collective.
 ///     void send(int to, const MembershipMessage&);
 ///     bool knows(int member) const;          whether there is or was a connection
-///     bool reach(int member, Applicant);     connects; false: its process has ended
-///     void wait(until, heard, lost, came);   calls heard(from, message), came(member), and
-///                                            lost(member, whether its last messages have arrived)
+///     bool is_connected(int member) const;   whether messages to it leave this process
+///     std::uint64_t host_of(int member) const;   0: unknown
+///     Conclusion reach(int member, Applicant);   connects
+///     void wait(until, heard, lost, refused, came);   calls heard(from, message), came(member),
+///                                            lost(member, whether its last messages have arrived),
+///                                            refused(member)
 ///     Group<Transport> meet(members, epoch, allowed, wait(until));
 ///     void all_are_here();                   no process connects until the next change
 ///     void listen(first, in_first_world);    `first`: this member listens for applicants
@@ -157,9 +185,8 @@ public:
         if (this->is_complete() && std::uncaught_exceptions() == 0 && membership_->phase() == Phase::member)
             medium_.end_training();
         try {
-            membership_->leave();
-            send();
-        } catch (const std::bad_alloc&) { // the end of the process tells the others as well
+            leave();
+        } catch (const std::exception&) { // the others wait for a majority then
         }
     }
 
@@ -180,6 +207,7 @@ public:
     [[nodiscard]] FormedWorld<Transport> next(std::uint64_t updates) override {
         membership_->take_in_at_most(most_members());
         if (medium_.look()) membership_->expect(medium_.applicants());
+        for (const int member : membership_->members()) membership_->place(member, medium_.host_of(member));
         membership_->begin(updates, medium_.now());
         return form(updates);
     }
@@ -187,6 +215,7 @@ public:
         const nanoseconds now = medium_.now();
         if (now < look_at_) return false;
         look_at_ = now + 10'000'000;
+        if (!membership_->left_behind().empty()) wait(now); // they may ask
         return medium_.look() && membership_->members().size() < most_members();
     }
     void take_in_at_most(int ranks) override { busy_ = ranks; }
@@ -194,7 +223,9 @@ public:
 
 private:
     using Phase = MembershipPhase;
-    static constexpr int most_attempts = 100;
+    /// The number of attempts to form a world after which a rank no longer says which others it
+    /// could not reach. If the network is slow for all, the ranks must not leave out one another.
+    static constexpr int most_complaints = 3;
 
     [[nodiscard]] std::size_t most_members() const { return static_cast<std::size_t>(std::min(options_.most, busy_)); }
     [[nodiscard]] MembershipTimes times() const {
@@ -210,6 +241,20 @@ private:
                     concat({"an elastic world of ", ranks, ranks == 1 ? " rank" : " ranks", "; expected at least ",
                             options_.least, ", as ElasticOptions::least says"}));
     }
+    /// Says goodbye, and answers ranks that were left behind and wait for a majority, at most for
+    /// `patience`. They end with an error then, and leave too.
+    void leave() {
+        const std::vector<int> behind = membership_->left_behind();
+        membership_->leave();
+        send();
+        const auto may_wait = [&](int member) {
+            const std::vector<int> left = membership_->left_behind();
+            return medium_.is_connected(member) && std::find(left.begin(), left.end(), member) != left.end();
+        };
+        for (const nanoseconds until = medium_.now() + options_.patience.count();
+             medium_.now() < until && std::any_of(behind.begin(), behind.end(), may_wait);)
+            wait(until);
+    }
     void listen(bool in_first_world) { medium_.listen(membership_->members().front() == medium_.me(), in_first_world); }
 
     /// Completes the choice of the next membership, and forms its world.
@@ -220,7 +265,9 @@ private:
         const nanoseconds patience = options_.patience.count();
         nanoseconds allowed = std::min<nanoseconds>(
             300'000'000 + 5'000'000 * static_cast<nanoseconds>(membership_->members().size()), patience / 4);
-        for (int attempt = 0;; ++attempt) {
+        const nanoseconds began = medium_.now();
+        int complaints = 0;
+        for (int attempt = 1;; ++attempt) {
             settle();
             const nanoseconds agreed = medium_.now();
             check_least(membership_->members().size());
@@ -237,7 +284,13 @@ private:
                         decision.members, static_cast<int>(source - decision.members.begin()),
                         agreed,           updates == no_state_yet};
             } catch (const error& failed) {
-                if (attempt == most_attempts || !(is_loss(failed) || leave_out_added(failed))) throw;
+                if (!(is_loss(failed) || leave_out_added(failed))) throw;
+                if (medium_.now() - began >= options_.give_up.count())
+                    throw not_connected(failed.why(), medium_.me(), membership_->epoch(), attempt, options_);
+                if (allowed >= patience / 2 && complaints < most_complaints) {
+                    membership_->miss(missed(failed));
+                    ++complaints;
+                } else membership_->miss({});
             }
             allowed = std::min(2 * allowed, patience / 2);
             membership_->begin(updates, medium_.now());
@@ -254,6 +307,17 @@ private:
                        concat({"the elastic world could not be formed with this process: ", failed.why().message}));
         membership_->leave_out({added, decision.members.end()});
         return true;
+    }
+    /// The member to which this one could not connect, according to the fault.
+    [[nodiscard]] std::vector<int> missed(const error& failed) const {
+        const std::vector<int>& members = membership_->members();
+        const auto is_rank = [&](int rank) { return rank >= 0 && rank < static_cast<int>(members.size()); };
+        const Fault& why = failed.why();
+        if (!is_rank(why.rank) || !is_rank(why.peer) || why.rank == why.peer) return {};
+        const int one = members[static_cast<std::size_t>(why.rank)],
+                  other = members[static_cast<std::size_t>(why.peer)];
+        if (one == medium_.me()) return {other};
+        return {};
     }
     /// Waits until members of a running world have added this process.
     FormedWorld<Transport> added() {
@@ -285,7 +349,9 @@ private:
         for (std::size_t i = 0; i < decision.added.size(); ++i) {
             const int number = decision.members[decision.kept() + i];
             if (medium_.knows(number) || number == medium_.me() || (me_too && number > medium_.me())) continue;
-            if (!medium_.reach(number, decision.added[i])) membership_->lost(number, medium_.now());
+            const Conclusion found = medium_.reach(number, decision.added[i]);
+            if (found == Conclusion::ended) membership_->lost(number, medium_.now());
+            else if (found == Conclusion::refuses) membership_->suspect(number, medium_.now());
             else if (me_too) membership_->introduce(number);
         }
     }
@@ -305,6 +371,9 @@ private:
             },
             [&](int member, bool all_heard) {
                 if (membership_) membership_->lost(member, medium_.now(), all_heard);
+            },
+            [&](int member) {
+                if (membership_) membership_->suspect(member, medium_.now());
             },
             [&](int member) {
                 if (membership_) membership_->introduce(member);

@@ -2,9 +2,9 @@
 
 /// \file
 /// One connection between any two members while both live. While ranks train, no member reads it,
-/// so it costs nothing. The end of a connection without a goodbye is only a suspicion;
-/// process_watch.hpp defines the proofs of a death. A connection that has ended is not made again:
-/// until its other end is known to be dead, it counts as silent.
+/// so it costs nothing. The end of a connection without a goodbye is only a suspicion; evidence.hpp
+/// defines the proofs of a death. A connection that has ended is not made again: until its other end
+/// is known to be dead, it counts as silent.
 
 #include "unisono/elastic/membership_wire.hpp"
 #include "unisono/elastic/process_watch.hpp"
@@ -71,7 +71,18 @@ public:
         if (owner_ == ::getpid()) flush(steady_now() + 500'000'000);
     }
 
+    /// ElasticOptions::trust_resets.
+    void trust_resets(bool trusts) { rules_.trust_resets = trusts; }
     [[nodiscard]] int me() const { return me_; }
+    /// The host of a member; 0: unknown. Processes on one host see each other's ends.
+    [[nodiscard]] std::uint64_t host_of(int member) const {
+        if (member == me_) return host_number_;
+        return knows(member) ? peers_[static_cast<std::size_t>(member)].watch.host() : 0;
+    }
+    /// True if messages to a member leave this process.
+    [[nodiscard]] bool is_connected(int member) const {
+        return knows(member) && peers_[static_cast<std::size_t>(member)].socket.valid();
+    }
     /// The number of members' numbers that were given, as far as this member knows.
     [[nodiscard]] int members() const { return static_cast<int>(peers_.size()); }
     [[nodiscard]] const JobToken& secret() const { return secret_; }
@@ -81,9 +92,8 @@ public:
     [[nodiscard]] bool knows(int member) const {
         return member < members() && peers_[static_cast<std::size_t>(member)].known;
     }
-    /// Connects to an added member. Returns false if no process listens at its address any more: it
-    /// has ended.
-    bool reach(int member, const Applicant& added) {
+    /// Connects to an added member.
+    Conclusion reach(int member, const Applicant& added) {
         if (!listener_.socket.valid()) listen_alone();
         Peer& peer = peer_at(member);
         peer.known = true;
@@ -92,17 +102,20 @@ public:
         for (const SocketAddress& address : resolve(added.host, added.port, why)) {
             FileDescriptor socket = connect_to(address, steady_now() + 2'000'000'000, why);
             if (!socket.valid() && why == errno_text(ECONNREFUSED)) {
+                peer.watch.suspect();
+                const bool is_here = is_loopback(address) || added.host == host_;
+                if (!is_here && !rules_.trust_resets) return Conclusion::refuses;
                 peer.is_gone = true;
-                return false;
+                return Conclusion::ended;
             }
             const JobToken key = secret_.of_job("mesh");
             if (!socket.valid() || !send_all(socket.get(), greeting(me_, member, key), steady_now())) continue;
             begin(member, key, std::move(socket));
             introduce(member);
-            return true;
+            return Conclusion::none;
         }
         peer.watch.suspect(); // no answer, which proves nothing
-        return true;
+        return Conclusion::none;
     }
     /// Called when all other members of the world are there. The system still answers connections
     /// in this process's name: from that others know that it lives.
@@ -130,10 +143,11 @@ public:
     }
 
     /// Waits for messages, at most until the given time. Calls heard(from, bytes) for each message,
-    /// and lost(from, whether its last messages have arrived) for each death. If this process was
-    /// added, calls came(from) for each member that connects.
-    template <class Heard, class Lost, class Came>
-    void wait(nanoseconds until, Heard heard, Lost lost, Came came) {
+    /// lost(from, whether its last messages have arrived) for each death, and refused(from) for a
+    /// member whose host refuses connections. If this process was added, calls came(from) for each
+    /// member that connects.
+    template <class Heard, class Lost, class Refused, class Came>
+    void wait(nanoseconds until, Heard heard, Lost lost, Refused refused, Came came) {
         std::vector<pollfd> polled; // for each peer, its connection and its watch
         std::vector<int> who;
         for (int number = 0; number < members(); ++number) {
@@ -153,12 +167,16 @@ public:
             if ((said & POLLOUT) != 0) write(peer);
             if ((said & ~POLLOUT) != 0 || watched != 0) hear(who[i], heard); // before its death is reported
             Peer& left = peers_[static_cast<std::size_t>(who[i])];
-            if (left.is_gone || !left.watch.has_ended(watched, steady_now())) continue;
+            if (left.is_gone) continue;
+            const nanoseconds now = steady_now();
+            const Conclusion found = left.watch.look(watched, rules_, now);
+            if (found == Conclusion::refuses) refused(who[i]);
+            if (found != Conclusion::ended) continue;
             left.is_gone = true;
             left.socket.close();
-            const bool was_cut = left.watch.was_cut(steady_now());
+            const bool was_heard = left.watch.evidence().was_heard(now);
             left.watch = {};
-            if (!left.said_goodbye) lost(who[i], !was_cut);
+            if (!left.said_goodbye) lost(who[i], was_heard);
         }
     }
 
@@ -211,6 +229,7 @@ private:
         listener_ = std::move(entrance.listener);
         host_ = host_text(entrance.interface.address);
         loopback_ = is_loopback(entrance.interface.address);
+        rules_.own_address = host_;
         card_ = ProcessCard::of_this(host_, listener_.port);
     }
     /// Listens although this member was alone, so that others can distinguish it from one that has
@@ -402,6 +421,8 @@ private:
 
     int me_;
     int owner_ = ::getpid();
+    std::uint64_t host_number_ = host_number();
+    ProofRules rules_;
     std::string host_ = "127.0.0.1";
     bool loopback_ = true;
     JobToken secret_;

@@ -55,6 +55,7 @@ public:
         begin_by_ = deadline_after(now(), options_.join.rendezvous.timeout);
         compare_terms();
         mesh_ = std::make_unique<Mesh>(*control_, begin_by_);
+        mesh_->trust_resets(options_.trust_resets);
         return all;
     }
     /// After this a member that fails has all its connections, and so have the others if they
@@ -67,11 +68,13 @@ public:
 
     void send(int to, const MembershipMessage& message) { mesh_->send(to, encode(message)); }
     [[nodiscard]] bool knows(int member) const { return mesh_->knows(member); }
-    bool reach(int member, const Applicant& added) { return mesh_->reach(member, added); }
+    Conclusion reach(int member, const Applicant& added) { return mesh_->reach(member, added); }
+    [[nodiscard]] std::uint64_t host_of(int member) const { return mesh_->host_of(member); }
+    [[nodiscard]] bool is_connected(int member) const { return mesh_->is_connected(member); }
     void all_are_here() { mesh_->stop_listening(); }
 
-    template <class Heard, class Lost, class Came>
-    void wait(nanoseconds until, Heard heard, Lost lost, Came came) {
+    template <class Heard, class Lost, class Refused, class Came>
+    void wait(nanoseconds until, Heard heard, Lost lost, Refused refused, Came came) {
         if (!mesh_)
             return std::this_thread::sleep_for(std::chrono::nanoseconds(std::max<nanoseconds>(0, until - now())));
         mesh_->wait(
@@ -86,7 +89,7 @@ public:
                 lost_.push_back(peer);
                 lost(peer, all_heard);
             },
-            came);
+            refused, came);
     }
 
     /// The rendezvous of the next world's members, as its ranks.
@@ -109,7 +112,7 @@ public:
             const NextRendezvous rendezvous{epoch, point.host, point.port};
             for (const int member : members) mesh_->send(member, encode(rendezvous));
         } else {
-            const NextRendezvous rendezvous = await_rendezvous(members, epoch, until, wait_once);
+            const NextRendezvous rendezvous = await_rendezvous(members, rank, epoch, until, wait_once);
             point.host = rendezvous.host;
             point.port = rendezvous.port;
         }
@@ -182,8 +185,8 @@ public:
 
 private:
     [[nodiscard]] ElasticTerms terms() const {
-        return {options_.least, options_.most, options_.patience.count(), options_.give_up.count(),
-                std::string(Transport::name)};
+        return {options_.least,           options_.most,         options_.patience.count(),
+                options_.give_up.count(), options_.trust_resets, std::string(Transport::name)};
     }
     /// Compares the options of all ranks. Errors, the same on all ranks: mismatch.
     void compare_terms() {
@@ -250,7 +253,10 @@ private:
     std::optional<Entrance> go_to(const RendezvousPoint& desk, nanoseconds deadline) {
         const std::vector<SocketAddress> addresses = resolve(desk.host, desk.port, why_);
         const bool other_hosts = addresses.empty() || !is_loopback(addresses.front());
-        if (!mesh_ || !(mesh_->secret() == desk.token)) mesh_ = std::make_unique<Mesh>(desk.token, other_hosts);
+        if (!mesh_ || !(mesh_->secret() == desk.token)) {
+            mesh_ = std::make_unique<Mesh>(desk.token, other_hosts);
+            mesh_->trust_resets(options_.trust_resets);
+        }
         if (application_.program == Digest{}) {
             application_.program = program_digest();
             application_.terms = terms();
@@ -284,15 +290,23 @@ private:
         return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
     }
     [[nodiscard]] std::chrono::nanoseconds left_until(nanoseconds until) const {
-        if (now() >= until) throw error(ErrorCode::timeout, "the next world's ranks have not connected in time");
+        if (now() >= until) throw_late("the next world's ranks have not connected in time", -1);
         return std::chrono::nanoseconds(until - now());
     }
+    [[noreturn]] static void throw_late(const std::string& why, int rank, int peer = -1) {
+        throw error(Fault{.code = ErrorCode::timeout,
+                          .rank = rank,
+                          .peer = peer,
+                          .operation = "elastic",
+                          .sequence = 0,
+                          .message = why});
+    }
     template <class Wait>
-    NextRendezvous await_rendezvous(const std::vector<int>& members, std::uint64_t epoch, nanoseconds deadline,
-                                    Wait wait_once) {
+    NextRendezvous await_rendezvous(const std::vector<int>& members, int rank, std::uint64_t epoch,
+                                    nanoseconds deadline, Wait wait_once) {
         while (!rendezvous_ || rendezvous_->epoch != epoch) {
             lost_.clear();
-            if (now() >= deadline) throw error(ErrorCode::timeout, "the next world's first rank does not answer");
+            if (now() >= deadline) throw_late("the next world's first rank does not answer", rank, 0);
             wait_once(deadline);
             for (const int peer : lost_)
                 if (std::binary_search(members.begin(), members.end(), peer))

@@ -1,15 +1,14 @@
 #pragma once
 
 /// \file
-/// The proof that another process has ended. The end of its connection is no proof: a router that
-/// forgets connections, or one forged packet in each direction, ends the connections of processes
-/// that live. Proofs are:
+/// Observes another process. evidence.hpp says what follows.
 ///
 /// - On this host: the system reports the end through a descriptor of the process. It does so at
 ///   once, even if a child of the process still holds its connections.
-/// - On another host: the system there refuses a connection to the port on which the process
-///   listens as long as it lives. An answer proves nothing, and neither does silence.
+/// - Otherwise: the watch connects to the port on which the process listens as long as it lives.
+///   If the address is one of this host, a refusal comes from this kernel.
 
+#include "unisono/elastic/evidence.hpp"
 #include "unisono/launch/host.hpp"
 #include "unisono/launch/socket.hpp"
 #include "unisono/launch/wire.hpp"
@@ -60,6 +59,12 @@ struct ProcessCard {
     }
 };
 
+/// What counts as a proof besides the observations of this host.
+struct ProofRules {
+    std::string own_address = {}; ///< at which others reach this process
+    bool trust_resets = false;    ///< ElasticOptions::trust_resets
+};
+
 /// Watches one other process. One thread uses it. No function waits.
 class ProcessWatch {
 public:
@@ -67,6 +72,7 @@ public:
     void know(const ProcessCard& card) {
         address_ = card.address;
         port_ = card.port;
+        host_ = card.space;
         if (card.space != host_number() || card.pid == 0 || card.pid > most_pid || card.born == 0) return;
         const int pid = static_cast<int>(card.pid);
         process_ = open_process(pid);
@@ -77,53 +83,56 @@ public:
         address_ = std::move(address);
         port_ = port;
     }
+    /// Equal for processes that see each other's ends; 0: unknown.
+    [[nodiscard]] std::uint64_t host() const { return host_; }
     /// Called when the connection has ended without a goodbye.
-    void suspect() {
-        suspected_ = true;
-        since_ = steady_now();
-    }
-    /// For a process that has ended: true if it had lived on without its connection, so that its
-    /// last messages have not arrived. When a process ends, the system closes its connections
-    /// first, and needs a moment for the rest.
-    [[nodiscard]] bool was_cut(nanoseconds now) const { return suspected_ && now - since_ > longest_end; }
+    void suspect() { evidence_.connection_ended(steady_now()); }
+    [[nodiscard]] const Evidence& evidence() const { return evidence_; }
 
     /// For a poll; no descriptor: there is nothing to poll.
     [[nodiscard]] pollfd polled() const {
         if (process_.valid()) return {process_.get(), POLLIN, 0};
         return {asked_.get(), static_cast<short>(connects_ ? POLLOUT : POLLIN), 0};
     }
-    /// The time at which `has_ended` must be called even without a result of a poll.
+    /// The time at which `look` must be called even without a result of a poll.
     [[nodiscard]] nanoseconds due() const {
-        return suspected_ && !process_.valid() && !asked_.valid() && port_ != 0 ? due_ : never;
+        return evidence_.is_suspected() && !process_.valid() && !asked_.valid() && port_ != 0 ? due_ : never;
     }
-    /// True if there is a proof. `revents`: the result of a poll of `polled`, or 0.
-    [[nodiscard]] bool has_ended(short revents, nanoseconds now) {
-        if (process_.valid()) return revents != 0;
-        if (!suspected_ || port_ == 0) return false;
-        if (!asked_.valid()) return now >= due_ && ask(now);
-        if (revents == 0) return false;
-        if (!connects_) { // the process has ended, or closes connections on which nothing is sent
-            asked_.close();
-            return due_ <= now && ask(now);
+    /// `revents`: the result of a poll of `polled`, or 0.
+    Conclusion look(short revents, const ProofRules& rules, nanoseconds now) {
+        if (process_.valid()) {
+            if (revents != 0) evidence_.ended_here();
+        } else if (evidence_.is_suspected() && port_ != 0) {
+            observe(revents, rules, now);
         }
-        int failed = 0;
-        socklen_t length = sizeof failed;
-        ::getsockopt(asked_.get(), SOL_SOCKET, SO_ERROR, &failed, &length);
-        return judge(failed);
+        return evidence_.conclusion();
     }
 
 private:
     static constexpr std::uint64_t most_pid = std::uint64_t{1} << 30;
-    static constexpr nanoseconds first_pause = 5'000'000, longest_pause = 1'000'000'000, longest_end = 1'000'000'000;
+    static constexpr nanoseconds first_pause = 5'000'000, longest_pause = 1'000'000'000;
 
-    /// Connects to the process, and keeps the connection: its end is the next suspicion.
-    bool ask(nanoseconds now) {
+    void observe(short revents, const ProofRules& rules, nanoseconds now) {
+        if (!asked_.valid()) {
+            if (now >= due_) ask(rules, now);
+        } else if (revents != 0 && !connects_) { // it has ended, or closes connections on which nothing is sent
+            asked_.close();
+            if (due_ <= now) ask(rules, now);
+        } else if (revents != 0) {
+            int failed = 0;
+            socklen_t length = sizeof failed;
+            ::getsockopt(asked_.get(), SOL_SOCKET, SO_ERROR, &failed, &length);
+            judge(failed, rules, now);
+        }
+    }
+    /// Connects to the process, and keeps the connection: its end is the next observation.
+    void ask(const ProofRules& rules, nanoseconds now) {
         due_ = now + pause_;
         pause_ = std::min(2 * pause_, longest_pause);
         std::string why;
         for (const SocketAddress& address : resolve(address_, port_, why)) {
             FileDescriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-            if (!socket.valid()) return false;
+            if (!socket.valid()) return;
             const int on = 1; // distinguishes a firewall's refusal from that of the host
             if (address.storage.ss_family == AF_INET) setsockopt(socket.get(), IPPROTO_IP, IP_RECVERR, &on, sizeof on);
             else setsockopt(socket.get(), IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof on);
@@ -131,24 +140,25 @@ private:
                 ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) == 0
                     ? 0
                     : errno;
+            is_here_ = is_loopback(address) || address_ == rules.own_address;
             asked_ = std::move(socket);
             connects_ = failed == EINPROGRESS || failed == EINTR;
-            return !connects_ && judge(failed);
+            if (!connects_) judge(failed, rules, now);
+            return;
         }
-        return false;
     }
     /// Evaluates a connection that was made, or has failed with this error.
-    bool judge(int failed) {
+    void judge(int failed, const ProofRules& rules, nanoseconds now) {
         connects_ = false;
-        // Connected, which proves nothing: watches this connection.
         if (failed == 0 && !has_met_itself(asked_.get())) {
             set_up_connection(asked_.get());
-            return false;
+            return evidence_.answered();
         }
         std::byte one{};
         const bool by_a_router = ::recv(asked_.get(), &one, 1, MSG_ERRQUEUE | MSG_DONTWAIT) >= 0;
         asked_.close();
-        return failed == 0 || (failed == ECONNREFUSED && !by_a_router);
+        if (failed == 0 || (failed == ECONNREFUSED && !by_a_router))
+            evidence_.refused(is_here_ || rules.trust_resets, now);
     }
 
     std::string address_;
@@ -156,8 +166,10 @@ private:
     FileDescriptor process_; ///< of a process on this host
     FileDescriptor asked_;   ///< a connection to a suspected process on another host
     bool connects_ = false;  ///< the connection is not made yet
-    bool suspected_ = false;
-    nanoseconds since_ = 0, due_ = 0, pause_ = first_pause;
+    bool is_here_ = false;   ///< the address of `asked_` is one of this host
+    Evidence evidence_;
+    std::uint64_t host_ = 0;
+    nanoseconds due_ = 0, pause_ = first_pause;
 };
 
 } // namespace detail
