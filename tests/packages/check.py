@@ -82,11 +82,12 @@ def package():
 
 
 def pkg_config():
-    files = {path.stem: path.parent for path in prefix.rglob("*.pc")}
-    environment = {**os.environ, "PKG_CONFIG_PATH": os.pathsep.join(map(str, files.values()))}
+    folders = {path.parent for path in prefix.rglob("*.pc")}
+    assert len(folders) == 1, f"files for pkg-config in {folders}: expected one folder"
+    environment = {**os.environ, "PKG_CONFIG_PATH": str(*folders)}
     assert run("pkg-config", "--modversion", "unisono", env=environment).strip() == version
     flags = run("pkg-config", "--cflags", "--libs", "unisono", env=environment).split()
-    assert f"-I{prefix}/include" in [re.sub(r"/share/pkgconfig/\.\./\.\./", "/", flag) for flag in flags], flags
+    assert f"-I{prefix}/include" in [os.path.normpath(flag) for flag in flags], flags
     program = work / "by_pkg_config"
     run(compiler, "-std=c++20", here / "consumer/main.cpp", "-o", program, *flags)
     told = run(program)

@@ -135,7 +135,7 @@ BOOST_AUTO_TEST_CASE(the_proof_finds_slots_that_are_still_needed) {
         for (const std::uint32_t v : {2u, 3u, 5u}) {
             un::PipelineProgram program = un::pipeline_program(un::Interleaved{v}, stages, 6);
             BOOST_TEST(un::verify_pipeline(program).proven());
-            std::size_t& slots = program.slots[0][v - 1];
+            std::size_t& slots = program.slot_counts[0][v - 1];
             BOOST_TEST(slots >= 1u);
             --slots;
             BOOST_TEST(
@@ -143,7 +143,7 @@ BOOST_AUTO_TEST_CASE(the_proof_finds_slots_that_are_still_needed) {
         }
     // A stage computes an input of the second chunk before the micro-batch ahead of it is through.
     const un::PipelineProgram one = un::pipeline_program(un::Interleaved{3}, 1, 6);
-    BOOST_TEST((one.slots[0] == std::vector<std::size_t>{2, 2, 1}));
+    BOOST_TEST((one.slot_counts[0] == std::vector<std::size_t>{2, 2, 1}));
 }
 
 BOOST_AUTO_TEST_CASE(the_proof_finds_what_is_wrong_on_a_single_stage) {

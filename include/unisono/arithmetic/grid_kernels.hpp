@@ -18,27 +18,27 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// The mark of an image type: 64-bit integers, or 32-bit ones (narrow_grid.hpp).
-template <class I>
-inline constexpr I image_mark = std::numeric_limits<I>::min();
+template <class Integer>
+inline constexpr Integer image_mark = std::numeric_limits<Integer>::min();
 inline constexpr std::int64_t grid_mark = image_mark<std::int64_t>;
 
 /// Images and their sums are in [-2^62, 2^62) (or 2^30), where the upper two bits are equal. Any
 /// other value is a mark, or an overflow.
-template <class I>
-UNISONO_ON_DEVICE constexpr bool is_marked(I image) {
-    const auto bits = static_cast<std::make_unsigned_t<I>>(image);
-    return ((bits ^ (bits << 1)) >> (8 * sizeof(I) - 1)) != 0;
+template <class Integer>
+UNISONO_ON_DEVICE constexpr bool is_marked(Integer image) {
+    const auto bits = static_cast<std::make_unsigned_t<Integer>>(image);
+    return ((bits ^ (bits << 1)) >> (8 * sizeof(Integer) - 1)) != 0;
 }
 /// The sum of two images. A mark stays a mark, and a sum out of range becomes one.
-template <class I>
-UNISONO_INLINE constexpr I add_images(I a, I b) {
-    using Bits = std::make_unsigned_t<I>;
+template <class Integer>
+UNISONO_INLINE constexpr Integer add_images(Integer a, Integer b) {
+    using Bits = std::make_unsigned_t<Integer>;
     const Bits x = static_cast<Bits>(a);
     const Bits y = static_cast<Bits>(b);
     const Bits sum = x + y;
-    const Bits bad = ((x ^ (x << 1)) | (y ^ (y << 1)) | (sum ^ (sum << 1))) >> (8 * sizeof(I) - 1);
+    const Bits bad = ((x ^ (x << 1)) | (y ^ (y << 1)) | (sum ^ (sum << 1))) >> (8 * sizeof(Integer) - 1);
     const Bits mask = Bits{0} - bad; // all ones if it is bad
-    return static_cast<I>((sum & ~mask) | (static_cast<Bits>(image_mark<I>) & mask));
+    return static_cast<Integer>((sum & ~mask) | (static_cast<Bits>(image_mark<Integer>) & mask));
 }
 
 /// The bits of M = 1.5 * 2^(exponent + 1).
@@ -189,11 +189,11 @@ struct ImageMaker {
 };
 
 /// image[i] = or += weight * x[i] on the grid; also finds the greatest magnitude.
-template <class T, class I, bool Add, Imaging How>
+template <class T, class Integer, bool Add, Imaging How>
 struct MakeImage {
     using Bits = GridBits<T>;
     static constexpr Bits magnitude = FindLargest<T>::magnitude;
-    I* image;
+    Integer* image;
     const T* from;
     std::size_t count;
     double weight;
@@ -209,14 +209,14 @@ struct MakeImage {
         for (std::size_t begin = 0; begin < count; begin += block) {
             const std::size_t n = count - begin < block ? count - begin : block;
             const T* const x = from + begin;
-            I* const to = image + begin;
+            Integer* const to = image + begin;
             UNISONO_ELEMENTWISE
             for (std::size_t i = 0; i < n; ++i) {
                 const std::uint64_t one = image_of(grid_wide(grid_load(x, i)));
                 if constexpr (Add)
-                    to[i] = static_cast<I>(static_cast<std::make_unsigned_t<I>>(to[i]) +
-                                           static_cast<std::make_unsigned_t<I>>(one));
-                else to[i] = static_cast<I>(one);
+                    to[i] = static_cast<Integer>(static_cast<std::make_unsigned_t<Integer>>(to[i]) +
+                                                 static_cast<std::make_unsigned_t<Integer>>(one));
+                else to[i] = static_cast<Integer>(one);
             }
             for (std::size_t i = 0; i < n; ++i) {
                 Bits own;
@@ -258,26 +258,26 @@ UNISONO_INLINE T grid_narrow(double value) {
     else return static_cast<T>(value);
 }
 
-template <class T, class I, bool Fused>
+template <class T, class Integer, bool Fused>
 struct ReadImage {
     T* out;
-    const I* image;
+    const Integer* image;
     std::size_t count;
     std::int32_t exponent;
     bool* clean;
 
     UNISONO_INLINE void operator()() const {
         const ImageScale<Fused> number(exponent);
-        const I* const from = image;
+        const Integer* const from = image;
         T* const to = out;
-        std::make_unsigned_t<I> any = 0;
+        std::make_unsigned_t<Integer> any = 0;
         UNISONO_ELEMENTWISE
         for (std::size_t i = 0; i < count; ++i) {
-            const auto bits = static_cast<std::make_unsigned_t<I>>(from[i]);
+            const auto bits = static_cast<std::make_unsigned_t<Integer>>(from[i]);
             any |= bits ^ (bits << 1);
             to[i] = grid_narrow<T>(number(static_cast<std::uint64_t>(std::int64_t{from[i]})));
         }
-        *clean = any >> (8 * sizeof(I) - 1) == 0;
+        *clean = any >> (8 * sizeof(Integer) - 1) == 0;
     }
 };
 
@@ -316,30 +316,32 @@ double largest_on(InstructionSet set, std::span<const T> x) {
     return magnitude_of<T>(found);
 }
 
-template <class T, class I, bool Add>
+template <class T, class Integer, bool Add>
 struct ImageBody {
     template <Imaging How>
-    using Body = MakeImage<T, I, Add, How>;
+    using Body = MakeImage<T, Integer, Add, How>;
 };
 
-template <class T, bool Add, class I>
-double image_on(InstructionSet set, I* image, const T* from, std::size_t count, double weight, std::int32_t exponent) {
+template <class T, bool Add, class Integer>
+double image_on(InstructionSet set, Integer* image, const T* from, std::size_t count, double weight,
+                std::int32_t exponent) {
     GridBits<T> found = 0;
-    make_images<ImageBody<T, I, Add>::template Body, T>(set, weight, image, from, count, weight, exponent, &found);
+    make_images<ImageBody<T, Integer, Add>::template Body, T>(set, weight, image, from, count, weight, exponent,
+                                                              &found);
     return magnitude_of<T>(found);
 }
 
 /// Converts images to numbers; false if one is marked.
-template <class T, class I>
-bool from_image_on(InstructionSet set, T* out, const I* image, std::size_t count, std::int32_t exponent) {
+template <class T, class Integer>
+bool from_image_on(InstructionSet set, T* out, const Integer* image, std::size_t count, std::int32_t exponent) {
     bool clean = true;
 #if defined(__x86_64__)
     if (set == InstructionSet::portable) {
-        run_portable(ReadImage<T, I, false>{out, image, count, exponent, &clean});
+        run_portable(ReadImage<T, Integer, false>{out, image, count, exponent, &clean});
         return clean;
     }
 #endif
-    vectorised(set, ReadImage<T, I, true>{out, image, count, exponent, &clean});
+    vectorised(set, ReadImage<T, Integer, true>{out, image, count, exponent, &clean});
     return clean;
 }
 

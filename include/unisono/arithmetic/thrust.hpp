@@ -175,22 +175,23 @@ public:
     }
     /// As on the host, for images of std::int64_t on a Grid and of std::int32_t on a NarrowGrid.
     /// One pass.
-    template <class I, class T, class G>
+    template <class Integer, class T, class G>
         requires floating_element<std::remove_const_t<T>>
-    std::int32_t to_grid(std::span<I> image, std::span<T> x, double weight, const G& grid) const {
+    std::int32_t to_grid(std::span<Integer> image, std::span<T> x, double weight, const G& grid) const {
         return make_images<false>("to_grid", image, x, weight, grid);
     }
-    template <class I, class T, class G>
+    template <class Integer, class T, class G>
         requires floating_element<std::remove_const_t<T>>
-    std::int32_t add_to_grid(std::span<I> image, std::span<T> x, double weight, const G& grid) const {
+    std::int32_t add_to_grid(std::span<Integer> image, std::span<T> x, double weight, const G& grid) const {
         return make_images<true>("add_to_grid", image, x, weight, grid);
     }
-    template <floating_element T, class I, class G>
-    std::size_t from_grid(std::span<T> out, std::span<const I> image, const G& grid) const {
-        const Grid wide = checked<I, T>("from_grid", grid, image.size(), out.size());
-        apply(detail::ImageNumber<T, I>{detail::ImageScale<false>(wide.exponent)}, out, image);
-        const std::size_t first = detail::thrust_fold(
-            policy_, image.size(), detail::FoldElement<I, detail::MarkedAt>(image.data()), npos, detail::Lesser{});
+    template <floating_element T, class Integer, class G>
+    std::size_t from_grid(std::span<T> out, std::span<const Integer> image, const G& grid) const {
+        const Grid wide = checked<Integer, T>("from_grid", grid, image.size(), out.size());
+        apply(detail::ImageNumber<T, Integer>{detail::ImageScale<false>(wide.exponent)}, out, image);
+        const std::size_t first =
+            detail::thrust_fold(policy_, image.size(), detail::FoldElement<Integer, detail::MarkedAt>(image.data()),
+                                npos, detail::Lesser{});
         return first < image.size() ? first : image.size();
     }
     /// targets[t][i] = the sum of weight * sources[s][i] on the grid, as the kernel of sums
@@ -208,25 +209,26 @@ public:
     /// image[i] = or += weight * x[i] on the grid; nothing is marked. *largest, on the device,
     /// becomes the maximum of itself and the bits of |x[i]|; `needed_by_bits` converts it to the
     /// needed exponent. One pass; does not wait.
-    template <bool Add, class I, class T>
+    template <bool Add, class Integer, class T>
         requires floating_element<std::remove_const_t<T>>
-    void note_images(std::span<I> image, std::span<T> x, double weight, const Grid& grid,
+    void note_images(std::span<Integer> image, std::span<T> x, double weight, const Grid& grid,
                      std::uint64_t* largest) const {
         using E = std::remove_const_t<T>;
         detail::check_grid<E>("note_images", grid, x.size(), image.size());
         detail::check_grid_weight("note_images", weight);
-        detail::thrust_shares(policy_, x.size(),
-                              detail::NoteImages<E, I, Add>{image.data(), x.data(), {weight, grid.exponent}, largest});
+        detail::thrust_shares(
+            policy_, x.size(),
+            detail::NoteImages<E, Integer, Add>{image.data(), x.data(), {weight, grid.exponent}, largest});
     }
     template <floating_element T>
     [[nodiscard]] static std::int32_t needed_by_bits(std::uint64_t largest, double weight) {
         return detail::needed_by(detail::magnitude_of<T>(static_cast<detail::GridBits<T>>(largest)), weight);
     }
     /// As from_grid, without checking for marks.
-    template <floating_element T, class I>
-    void numbers_of(std::span<T> out, std::span<const I> image, const Grid& grid) const {
+    template <floating_element T, class Integer>
+    void numbers_of(std::span<T> out, std::span<const Integer> image, const Grid& grid) const {
         detail::check_grid<T>("numbers_of", grid, image.size(), out.size());
-        apply(detail::ImageNumber<T, I>{detail::ImageScale<false>(grid.exponent)}, out, image);
+        apply(detail::ImageNumber<T, Integer>{detail::ImageScale<false>(grid.exponent)}, out, image);
     }
     /// Updates two words on the device in one pass: noted[0] becomes the minimum of itself and
     /// first + i for all x[i] that are not finite; noted[1] the same for all that are not below
@@ -289,25 +291,26 @@ private:
         run(std::integral_constant<std::size_t, most>());
     }
 
-    template <class I, class T, class G>
+    template <class Integer, class T, class G>
     static Grid checked(const char* who, const G& grid, std::size_t found, std::size_t expected) {
         if constexpr (std::same_as<G, NarrowGrid>) {
-            static_assert(std::same_as<I, std::int32_t>, "images on a NarrowGrid are std::int32_t");
+            static_assert(std::same_as<Integer, std::int32_t>, "images on a NarrowGrid are std::int32_t");
             detail::check_narrow_grid<T>(who, grid, found, expected);
             return grid.wide();
         } else {
-            static_assert(std::same_as<I, std::int64_t>, "images on a Grid are std::int64_t");
+            static_assert(std::same_as<Integer, std::int64_t>, "images on a Grid are std::int64_t");
             detail::check_grid<T>(who, grid, found, expected);
             return grid;
         }
     }
 
-    template <bool Add, class I, class T, class G>
-    std::int32_t make_images(const char* who, std::span<I> image, std::span<T> x, double weight, const G& grid) const {
+    template <bool Add, class Integer, class T, class G>
+    std::int32_t make_images(const char* who, std::span<Integer> image, std::span<T> x, double weight,
+                             const G& grid) const {
         using E = std::remove_const_t<T>;
-        const Grid wide = checked<I, E>(who, grid, x.size(), image.size());
+        const Grid wide = checked<Integer, E>(who, grid, x.size(), image.size());
         detail::check_grid_weight(who, weight);
-        const detail::ImageElement<E, I, Add> body{
+        const detail::ImageElement<E, Integer, Add> body{
             image.data(), x.data(), {weight, wide.exponent}, detail::most_that_fits<E>(weight, grid.exponent)};
         const auto largest = detail::thrust_fold(policy_, x.size(), body, detail::GridBits<E>{0}, detail::Greater{});
         return detail::needed_by(detail::magnitude_of<E>(largest), weight);

@@ -162,10 +162,10 @@ struct MagnitudeBits {
 /// Elements on a grid, or a mark if one does not fit: `most` is the greatest magnitude that fits,
 /// as bits. A reduction to the greatest magnitude. It also writes: Thrust's reductions compute
 /// each element once.
-template <class T, class I, bool Add>
+template <class T, class Integer, bool Add>
 struct ImageElement {
     static constexpr std::size_t pack = elements_of_pack<T>() < 4 ? elements_of_pack<T>() : 4;
-    I* image;
+    Integer* image;
     const T* x;
     ImageMaker<Imaging::fused> image_of;
     GridBits<T> most;
@@ -175,13 +175,13 @@ struct ImageElement {
     template <std::size_t K, class Op>
     UNISONO_INLINE GridBits<T> fold(std::size_t i, const Op& greater) const {
         const Pack<T, K> own = read_pack<K>(x + i);
-        Pack<I, K> to;
+        Pack<Integer, K> to;
         if constexpr (Add) to = read_pack<K>(image + i);
         GridBits<T> largest = 0;
         for (std::size_t e = 0; e < K; ++e) {
             const GridBits<T> magnitude = MagnitudeBits{}.of(own.at[e]);
-            const auto one = static_cast<I>(image_of(grid_wide(own.at[e])));
-            const I wanted = magnitude <= most ? one : image_mark<I>;
+            const auto one = static_cast<Integer>(image_of(grid_wide(own.at[e])));
+            const Integer wanted = magnitude <= most ? one : image_mark<Integer>;
             if constexpr (Add) to.at[e] = add_images(to.at[e], wanted);
             else to.at[e] = wanted;
             largest = greater(largest, magnitude);
@@ -214,12 +214,12 @@ UNISONO_INLINE void raise_by_warp(std::uint64_t* word, std::uint64_t value) {
 }
 
 /// As ImageElement without marks; instead it notes the greatest magnitude, as bits.
-template <class T, class I, bool Add>
+template <class T, class Integer, bool Add>
 struct NoteImages {
-    using Bits = std::make_unsigned_t<I>;
+    using Bits = std::make_unsigned_t<Integer>;
     using Note = GridBits<T>;
-    static constexpr std::size_t pack = elements_of_pack<T, I>(), most_threads = std::size_t{1} << 19;
-    I* image;
+    static constexpr std::size_t pack = elements_of_pack<T, Integer>(), most_threads = std::size_t{1} << 19;
+    Integer* image;
     const T* x;
     ImageMaker<Imaging::fused> image_of;
     std::uint64_t* largest;
@@ -228,12 +228,12 @@ struct NoteImages {
     UNISONO_INLINE Note start() const { return 0; }
     template <std::size_t K>
     UNISONO_INLINE void see(std::size_t i, const Pack<T, K>& own, Note& note) const {
-        Pack<I, K> to;
+        Pack<Integer, K> to;
         if constexpr (Add) to = read_pack<K>(image + i);
         for (std::size_t e = 0; e < K; ++e) {
             const auto one = static_cast<Bits>(image_of(grid_wide(own.at[e])));
-            if constexpr (Add) to.at[e] = static_cast<I>(static_cast<Bits>(static_cast<Bits>(to.at[e]) + one));
-            else to.at[e] = static_cast<I>(one);
+            if constexpr (Add) to.at[e] = static_cast<Integer>(static_cast<Bits>(static_cast<Bits>(to.at[e]) + one));
+            else to.at[e] = static_cast<Integer>(one);
             note = Greater{}(note, MagnitudeBits{}.of(own.at[e]));
         }
         write_pack(image + i, to);
@@ -241,18 +241,18 @@ struct NoteImages {
     UNISONO_INLINE void tell(const Note& note) const { raise_by_warp(largest, note); }
 };
 
-template <class T, class I>
+template <class T, class Integer>
 struct ImageNumber {
     ImageScale<false> number;
-    UNISONO_INLINE void operator()(T& out, const I& image) const {
+    UNISONO_INLINE void operator()(T& out, const Integer& image) const {
         const T value = grid_narrow<T>(number(static_cast<std::uint64_t>(std::int64_t{image})));
         out = is_marked(image) ? quiet_nan<T>() : value;
     }
 };
 
 struct MarkedAt {
-    template <class I>
-    UNISONO_INLINE std::size_t of(const I& image, std::size_t i) const {
+    template <class Integer>
+    UNISONO_INLINE std::size_t of(const Integer& image, std::size_t i) const {
         return is_marked(image) ? i : npos;
     }
 };

@@ -185,7 +185,7 @@ Value thrust_fold(const Policy& policy, std::size_t count, const Body& body, Val
     } else return fold(tiles_of(count), FoldTile<Body, Op, Value>{body, op, count});
 }
 
-template <std::size_t I, class T>
+template <std::size_t Index, class T>
 struct ArrayAt {
     T* data;
 };
@@ -203,29 +203,29 @@ bool all_differ([[maybe_unused]] First* first, Rest*... rest) {
 /// A functor over arrays, as a body.
 template <class Functor, class Indices, class... T>
 struct OnArrays;
-template <class Functor, std::size_t... I, class... T>
-struct OnArrays<Functor, std::index_sequence<I...>, T...> : ArrayAt<I, T>... {
+template <class Functor, std::size_t... Index, class... T>
+struct OnArrays<Functor, std::index_sequence<Index...>, T...> : ArrayAt<Index, T>... {
     static constexpr std::size_t pack = elements_of_pack<T...>();
     Functor functor;
 
-    explicit OnArrays(const Functor& f, T*... arrays) : ArrayAt<I, T>{arrays}..., functor(f) {}
-    UNISONO_INLINE void operator()(std::size_t i) const { functor(ArrayAt<I, T>::data[i]...); }
+    explicit OnArrays(const Functor& f, T*... arrays) : ArrayAt<Index, T>{arrays}..., functor(f) {}
+    UNISONO_INLINE void operator()(std::size_t i) const { functor(ArrayAt<Index, T>::data[i]...); }
 
     /// A pack of each array is read before one is written, so an array must not be there twice.
     [[nodiscard]] bool packed() const {
-        return all_differ(ArrayAt<I, T>::data...) && (aligned_to_packs<pack>(ArrayAt<I, T>::data) && ...);
+        return all_differ(ArrayAt<Index, T>::data...) && (aligned_to_packs<pack>(ArrayAt<Index, T>::data) && ...);
     }
     template <std::size_t K>
     UNISONO_INLINE void run(std::size_t i) const {
         if constexpr (K == 1) (*this)(i);
-        else run_packs(i, read_pack<K>(ArrayAt<I, T>::data + i)...);
+        else run_packs(i, read_pack<K>(ArrayAt<Index, T>::data + i)...);
     }
 
 private:
     template <std::size_t K, class... E>
     UNISONO_INLINE void run_packs(std::size_t i, Pack<E, K>... packs) const {
         for (std::size_t e = 0; e < K; ++e) functor(static_cast<T&>(packs.at[e])...);
-        (write(ArrayAt<I, T>::data + i, packs), ...);
+        (write(ArrayAt<Index, T>::data + i, packs), ...);
     }
     template <std::size_t K, class E>
     UNISONO_INLINE static void write(E* to, const Pack<E, K>& elements) {

@@ -38,7 +38,7 @@ void broadcast_text(World& world, std::string& text, int root) {
     if (world.size() == 1) return;
     std::array<std::uint64_t, 1> length = {text.size()};
     broadcast(world, length, root);
-    text.resize(static_cast<std::size_t>(length[0]));
+    text.resize(length[0]);
     if (!text.empty())
         broadcast(world, std::span<unsigned char>(reinterpret_cast<unsigned char*>(text.data()), text.size()), root);
 }

@@ -253,7 +253,7 @@ UNISONO_DEFINITION OldFile::OldFile(Descriptor file) : file_(std::move(file)) {
 UNISONO_DEFINITION std::string read_text(const OldFile& file, std::uint64_t most) {
     if (file.bytes() > most)
         refuse_input({"'", file.path(), "' has ", file.bytes(), " bytes; expected at most ", most});
-    std::string text(static_cast<std::size_t>(file.bytes()), '\0');
+    std::string text(file.bytes(), '\0');
     file.read(0, text.data(), text.size());
     return text;
 }

@@ -219,7 +219,7 @@ std::pair<std::uint64_t, std::uint64_t> write_tensor_file(std::span<TensorData> 
     const std::string header = tensor_header(tensors);
     NewFile file = open();
     file.add(header.data(), header.size());
-    for (const TensorData& one : all) file.add(one.data, static_cast<std::size_t>(one.tensor.bytes()));
+    for (const TensorData& one : all) file.add(one.data, one.tensor.bytes());
     file.finish();
     return {file.bytes(), file.checksum()};
 }
@@ -236,7 +236,7 @@ UNISONO_DEFINITION TensorFile::TensorFile(const std::string& path) : file_(path)
     if (length > file_.bytes() - 8)
         refuse_input({where, ": found a header of ", length, " bytes; expected at most ", file_.bytes() - 8,
                       ", which is the rest of the file"});
-    std::string text(static_cast<std::size_t>(length), '\0');
+    std::string text(length, '\0');
     file_.read(8, text.data(), text.size());
     start_ = 8 + length;
     if (text.empty() || text.front() != '{') refuse_input({where, ": expected a header that begins with '{'"});

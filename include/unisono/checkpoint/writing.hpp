@@ -259,7 +259,7 @@ UNISONO_DEFINITION void CheckpointWriting::run() {
 UNISONO_DEFINITION std::size_t CheckpointWriting::bytes_of(const StatePart& part) {
     std::uint64_t bytes = 0;
     static_cast<void>(tensor_bytes(part.data.tensor, bytes)); // cannot fail: the numbers are in memory
-    return static_cast<std::size_t>(bytes);
+    return bytes;
 }
 
 UNISONO_DEFINITION std::string CheckpointWriting::told_by(int rank) { return concat({"rank-", rank, ".json"}); }

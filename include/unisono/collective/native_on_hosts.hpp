@@ -16,12 +16,12 @@ namespace detail {
 template <Collective What, transport Transport, class Use>
 auto choose_on_hosts(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                      Use use) {
-    const HostMap& hosts = *group.hosts();
+    const HostMap* const hosts = group.hosts();
     constexpr bool of_blocks =
         buffer_use(What).input == Holding::own_block || buffer_use(What).output == Holding::own_block;
-    if (!hosts.has_levels() || (of_blocks && hosts.takes_turns()))
+    if (hosts == nullptr || !hosts->has_levels() || (of_blocks && hosts->takes_turns()))
         return choose_on_equals<What>(group, family, request, root, use);
-    const HierarchicalSchedule levels{.tree_across = request.total_bytes < family.across_bytes, .hosts = &hosts};
+    const HierarchicalSchedule levels{.tree_across = request.total_bytes < family.across_bytes, .hosts = hosts};
     return use(schedule_of<What>(levels, group.shape(root)));
 }
 

@@ -36,7 +36,7 @@ public:
     [[nodiscard]] int get() const { return fd_; }
     [[nodiscard]] bool valid() const { return fd_ >= 0; }
     int release() { return std::exchange(fd_, -1); }
-    void close() { FileDescriptor(std::move(*this)); }
+    void close() { const FileDescriptor closed(std::move(*this)); }
 
 private:
     int fd_ = -1;

@@ -74,7 +74,7 @@ struct float16 {
     constexpr float16() = default;
     constexpr explicit float16(float value) : bits(round(value)) {}
     constexpr explicit operator float() const {
-        const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+        const std::uint32_t sign = (bits & 0x8000u) << 16;
         const std::uint32_t magnitude = bits & 0x7fffu;
         const float small = static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f; // exact
         const std::uint32_t finite =

@@ -169,7 +169,7 @@ public:
 template <class T>
 class FixedArray {
 public:
-    explicit FixedArray(std::size_t count) : data_(new T[count]()) {}
+    explicit FixedArray(std::size_t count) : data_(new T[possible(count)]()) {}
     FixedArray(FixedArray&& other) noexcept : data_(other.data_) { other.data_ = nullptr; }
     FixedArray& operator=(FixedArray&&) = delete;
     ~FixedArray() { delete[] data_; }
@@ -177,6 +177,12 @@ public:
     [[nodiscard]] const T& operator[](std::size_t index) const { return data_[index]; }
 
 private:
+    /// Optimisers that follow a negative number of ranks to here warn of its size.
+    static std::size_t possible(std::size_t count) {
+        if (count > ~std::size_t{0} / 2 / sizeof(T)) __builtin_trap();
+        return count;
+    }
+
     T* data_;
 };
 
@@ -255,7 +261,7 @@ private:
     };
     Entry& place(std::uint64_t key) {
         const std::size_t mask = entries_.size() - 1;
-        std::size_t at = static_cast<std::size_t>(key * 0x9e3779b97f4a7c15u >> 32) & mask;
+        std::size_t at = (key * 0x9e3779b97f4a7c15u >> 32) & mask;
         while (entries_[at].key != 0 && entries_[at].key != key) at = (at + 1) & mask;
         return entries_[at];
     }

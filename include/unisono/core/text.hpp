@@ -33,20 +33,20 @@ struct TextPart {
         long long integer;
         double real;
     };
-    std::size_t length;
+    std::size_t size_or_kind;
 
     /// A template, so that a compiler does not test whether a literal converts to a std::string.
     template <class T>
         requires is_text<T>
-    TextPart(const T& value) : text(value.data()), length(value.size()) {}
+    TextPart(const T& value) : text(value.data()), size_or_kind(value.size()) {}
     TextPart(const char* value) : TextPart(std::string_view(value)) {}
-    TextPart(char value) : character(value), length(character_kind) {}
+    TextPart(char value) : character(value), size_or_kind(character_kind) {}
     template <std::unsigned_integral T>
-    TextPart(T value) : natural(value), length(natural_kind) {}
+    TextPart(T value) : natural(value), size_or_kind(natural_kind) {}
     template <std::signed_integral T>
-    TextPart(T value) : integer(value), length(integer_kind) {}
+    TextPart(T value) : integer(value), size_or_kind(integer_kind) {}
     template <std::floating_point T>
-    TextPart(T value) : real(static_cast<double>(value)), length(real_kind) {}
+    TextPart(T value) : real(static_cast<double>(value)), size_or_kind(real_kind) {}
 
     void append_to(std::string& all) const;
 };
@@ -87,14 +87,15 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 UNISONO_DEFINITION void TextPart::append_to(std::string& all) const {
-    if (length <= longest) all.append(text, length);
-    else if (length == character_kind) all += character;
+    if (size_or_kind <= longest) all.append(text, size_or_kind);
+    else if (size_or_kind == character_kind) all += character;
     else {
         char number[longest_number];
         char* const limit = number + sizeof number;
-        const auto end = length == natural_kind   ? std::to_chars(number, limit, natural).ptr
-                         : length == integer_kind ? std::to_chars(number, limit, integer).ptr
-                                                  : std::to_chars(number, limit, real, std::chars_format::fixed, 6).ptr;
+        const auto end = size_or_kind == natural_kind ? std::to_chars(number, limit, natural).ptr
+                         : size_or_kind == integer_kind
+                             ? std::to_chars(number, limit, integer).ptr
+                             : std::to_chars(number, limit, real, std::chars_format::fixed, 6).ptr;
         all.append(number, static_cast<std::size_t>(end - number));
     }
 }

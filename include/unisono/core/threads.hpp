@@ -120,8 +120,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 constexpr timespec timespec_of(nanoseconds time) {
-    return {.tv_sec = static_cast<std::time_t>(time / 1'000'000'000),
-            .tv_nsec = static_cast<long>(time % 1'000'000'000)};
+    return {.tv_sec = time / 1'000'000'000, .tv_nsec = time % 1'000'000'000};
 }
 
 UNISONO_DEFINITION Condition::Condition() noexcept {

@@ -227,7 +227,7 @@ private:
             if (got > 0) entrance.unread.insert(entrance.unread.end(), buffer, buffer + got);
             says_more = says_more || got > 0;
             if (got > 0 && entrance.unread.size() < 65536) continue;
-            open = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+            open = got < 0 && (errno == EAGAIN || errno == EINTR);
             break;
         }
         if (open && !visitor.proven) {

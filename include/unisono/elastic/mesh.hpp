@@ -367,7 +367,7 @@ private:
             const ssize_t sent = ::send(peer.socket.get(), peer.out.data(), peer.out.size(), MSG_NOSIGNAL);
             if (sent > 0) peer.out.erase(peer.out.begin(), peer.out.begin() + sent);
             else if (sent < 0 && errno == EINTR) continue;
-            else if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+            else if (sent < 0 && errno == EAGAIN) return;
             else return peer.out.clear(); // the next read finds the reason
         }
     }
@@ -377,7 +377,7 @@ private:
         for (;;) {
             const ssize_t got = ::recv(peer.socket.get(), buffer, sizeof buffer, 0);
             if (got > 0) peer.in.insert(peer.in.end(), buffer, buffer + got);
-            else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+            else if (got < 0 && errno == EAGAIN) return true;
             else if (got == 0 || errno != EINTR) return false;
         }
     }

@@ -287,7 +287,7 @@ private:
             WireReader in(frame.payload);
             if (frame.kind == FrameKind::refused && read(in, most_ranks, fault)) throw error(fault);
         }
-        return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
+        return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
     }
     [[nodiscard]] std::chrono::nanoseconds left_until(nanoseconds until) const {
         if (now() >= until) throw_late("the next world's ranks have not connected in time", -1);

@@ -15,7 +15,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 inline std::size_t slot_of_lane(const OperationState& operation, const LaneState& lane) {
-    return static_cast<std::size_t>(&lane - operation.slots.data());
+    return static_cast<std::size_t>(&lane - operation.lane_slots.data());
 }
 
 /// The sizes of a lane's bounce buffers, in elements.

@@ -250,12 +250,12 @@ private:
             run.fetched = run.lanes; // it holds up no other operation
             return true;
         }
-        const std::size_t slots = std::size_t{operation.slots_used} * operation.request.element_bytes;
+        const std::size_t slot_bytes = std::size_t{operation.slots_used} * operation.request.element_bytes;
         try {
             if (run.in_place || run.to.bytes != 0)
-                run.blocks[1] = transport.take_block(operation.bounce.output * slots);
+                run.blocks[1] = transport.take_block(operation.bounce.output * slot_bytes);
             if (!run.in_place && run.from.bytes != 0)
-                run.blocks[0] = transport.take_block(operation.bounce.input * slots);
+                run.blocks[0] = transport.take_block(operation.bounce.input * slot_bytes);
         } catch (const error& refused) {
             transport.note(refused.why());
             return false;
@@ -314,7 +314,7 @@ private:
     }
     /// Discards the lanes' cached positions of blocks.
     static void forget_cuts(OperationState& operation) {
-        for (LaneState& lane : operation.slots) lane.cut_for = LaneState::no_lane;
+        for (LaneState& lane : operation.lane_slots) lane.cut_for = LaneState::no_lane;
     }
     static void give_bounces(Transport& transport, Piece& piece) {
         for (const Block& block : piece.bounces) transport.give_block(block);

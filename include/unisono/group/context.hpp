@@ -96,8 +96,8 @@ namespace detail {
 
 [[gnu::noinline]] UNISONO_DEFINITION std::uint64_t GroupContext::done_out_of_order(std::uint64_t operation) {
     const std::uint64_t at = operation - done - 1;
-    if (at / 64 >= done_ahead.size()) done_ahead.resize(static_cast<std::size_t>(at / 64) + 1);
-    done_ahead[static_cast<std::size_t>(at / 64)] |= std::uint64_t{1} << (at % 64);
+    if (at / 64 >= done_ahead.size()) done_ahead.resize(at / 64 + 1);
+    done_ahead[at / 64] |= std::uint64_t{1} << (at % 64);
     while (!done_ahead.empty() && done_ahead[0] == ~std::uint64_t{0}) {
         done += 64;
         done_ahead.erase(0);

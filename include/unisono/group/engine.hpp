@@ -100,7 +100,7 @@ private:
     /// see `awaited_small`.
     bool run_straight(OperationState& operation, std::uint32_t attempts = 0) try {
         if constexpr (Transport::maps_peers) {
-            LaneState& lane = operation.slots[0];
+            LaneState& lane = operation.lane_slots[0];
             if (operation.messages) {
                 const std::uint32_t before = lane.cursor;
                 const int met = run_small(transport_, operation, lane, room_, attempts);
@@ -140,7 +140,7 @@ private:
         }
         if (operation.next_lane == 0) begin_lanes(operation);
         for (std::uint32_t slot = 0; slot < operation.slots_used; ++slot) {
-            LaneState& lane = operation.slots[slot];
+            LaneState& lane = operation.lane_slots[slot];
             while (lane.active && lane.outstanding == 0 && own_.is_here(transport_, operation, lane)) {
                 if (!issue_round(index, operation, slot, lane)) break;
                 if (lane.outstanding != 0) break;
@@ -260,7 +260,7 @@ private:
     }
 
     void complete(Token token) {
-        --operations_[operation_of(token)].slots[slot_of(token)].outstanding;
+        --operations_[operation_of(token)].lane_slots[slot_of(token)].outstanding;
         moved_ = true;
     }
 

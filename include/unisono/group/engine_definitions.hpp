@@ -25,7 +25,7 @@ std::uint32_t Engine<Transport>::start(GroupContext& group, OperationRequest& re
     own_.begin(transport_, group, operation);
     if (request.plan->mapped()) number_mapped(group, operation);
     if (operation.straight) {
-        operation.slots[0].cursor = 0;
+        operation.lane_slots[0].cursor = 0;
         remember(group, operation, request);
     }
     return launch(group, index);

@@ -35,7 +35,7 @@ inline void cut_into_lanes(OperationState& operation) {
     operation.lanes = static_cast<std::uint32_t>(std::clamp<std::size_t>(lanes, 1, OperationState::most_lanes));
     operation.input_partition.prepare(plan.blocks(), operation.lanes, request.element_bytes);
     operation.output_partition.prepare(plan.blocks(), operation.lanes, request.element_bytes);
-    for (LaneState& lane : operation.slots) lane.cut_for = LaneState::no_lane;
+    for (LaneState& lane : operation.lane_slots) lane.cut_for = LaneState::no_lane;
 }
 
 inline void load_round(OperationState& operation, LaneState& lane) {
@@ -89,7 +89,7 @@ inline void begin_lanes(OperationState& operation) {
     operation.slots_used =
         std::min(operation.lanes, operation.request.stream.through_host ? OperationState::bounced_at_once
                                                                         : OperationState::lanes_at_once);
-    if (operation.slots.size() < operation.slots_used) operation.slots.resize(operation.slots_used);
+    if (operation.lane_slots.size() < operation.slots_used) operation.lane_slots.resize(operation.slots_used);
     if (!operation.point_to_point && operation.request.plan->scratch_slots() != 0) {
         const EvenSplit first = operation.input_partition.lane(0);
         const std::size_t bytes = operation.input_partition.largest_block(first) *
@@ -98,13 +98,13 @@ inline void begin_lanes(OperationState& operation) {
         const std::size_t all = operation.scratch_bytes * operation.slots_used;
         if (operation.scratch.size() < all) operation.scratch.resize(all);
     }
-    for (std::uint32_t slot = 0; slot < operation.slots_used; ++slot) begin_lane(operation, operation.slots[slot]);
+    for (std::uint32_t slot = 0; slot < operation.slots_used; ++slot) begin_lane(operation, operation.lane_slots[slot]);
 }
 
 /// A straight operation has one lane, and all of its steps are available.
 inline void cut_straight(OperationState& operation) {
-    if (operation.slots.empty()) operation.slots.resize(1);
-    LaneState& lane = operation.slots[0];
+    if (operation.lane_slots.empty()) operation.lane_slots.resize(1);
+    LaneState& lane = operation.lane_slots[0];
     lane.lane = 0;
     cut_lane(operation, lane);
     lane.steps = operation.request.plan->kept_steps();
@@ -163,7 +163,7 @@ inline void number_mapped(GroupContext& group, OperationState& operation) {
     operation.request.input = static_cast<const std::byte*>(input);
     operation.request.output = static_cast<std::byte*>(output);
     operation.sequence = ++group.sequence;
-    operation.posts = operation.slots[0].cursor = 0;
+    operation.posts = operation.lane_slots[0].cursor = 0;
     number_mapped(group, operation);
 }
 

@@ -18,7 +18,7 @@ namespace detail {
 constexpr Token token_of(std::uint32_t operation, std::uint32_t slot, std::uint32_t step) {
     return (Token{operation} << 36) | (Token{slot} << 28) | step;
 }
-constexpr std::size_t operation_of(Token token) { return static_cast<std::size_t>(token >> 36); }
+constexpr std::size_t operation_of(Token token) { return token >> 36; }
 constexpr std::size_t slot_of(Token token) { return (token >> 28) & 0xff; }
 constexpr std::uint32_t step_of(Token token) { return static_cast<std::uint32_t>(token & 0xfffffff); }
 
@@ -69,7 +69,7 @@ template <class Transport>
 template <class Transport, class Own>
 [[gnu::always_inline]] inline bool take_message(Transport& transport, Own& own, OperationState& operation, Token token,
                                                 const Envelope& envelope, const std::byte* data, Fault& blamed) {
-    LaneState& lane = operation.slots[slot_of(token)];
+    LaneState& lane = operation.lane_slots[slot_of(token)];
     const std::uint32_t cursor = step_of(token);
     const schedule::Step& step = lane.steps[cursor];
     const std::size_t expected = lane.extents[cursor].target_count * operation.request.element_bytes;

@@ -173,7 +173,7 @@ struct OperationState {
     std::uint32_t lanes = 1;
     std::uint32_t next_lane = 0;
     std::uint32_t lanes_done = 0;
-    std::vector<LaneState> slots; ///< lanes in flight; only grows
+    std::vector<LaneState> lane_slots; ///< lanes in flight; only grows
     std::uint32_t slots_used = 0;
     List<std::byte> scratch;
     std::size_t scratch_bytes = 0; ///< of each slot
@@ -264,7 +264,7 @@ struct OperationState {
     [[nodiscard]] std::size_t bounce_begin(const LaneState& lane, const schedule::Blocks& blocks,
                                            std::size_t begin) const {
         const Partition& cut = partition(blocks.where);
-        const auto slot = static_cast<std::size_t>(&lane - slots.data());
+        const auto slot = static_cast<std::size_t>(&lane - lane_slots.data());
         const std::size_t slot_begin = slot * (blocks.where == schedule::Buffer::output ? bounce.output : bounce.input);
         if (cut.is_vector()) return slot_begin + begin - cut.vector_lane(lane.lane).begin;
         if (holds_one_block(blocks.where)) return slot_begin;
@@ -296,7 +296,7 @@ struct OperationState {
 
     /// The scratch of a lane; each lane in flight has its own.
     [[nodiscard]] std::size_t scratch_offset(const LaneState& lane) const {
-        return static_cast<std::size_t>(&lane - slots.data()) * scratch_bytes;
+        return static_cast<std::size_t>(&lane - lane_slots.data()) * scratch_bytes;
     }
 };
 

@@ -17,9 +17,14 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+// GNU's strerror_r returns the text, which need not be in `written`. POSIX's, which musl has,
+// writes it there and returns 0.
+constexpr const char* error_text_of(const char* returned, const char*) { return returned; }
+constexpr const char* error_text_of(int, const char* written) { return written; }
+
 inline std::string errno_text(int number) {
-    char text[128];
-    return strerror_r(number, text, sizeof text); // the GNU version returns the text
+    char text[128] = "";
+    return error_text_of(strerror_r(number, text, sizeof text), text);
 }
 
 /// The argument of poll: the remaining time in milliseconds, rounded up, so that a wait for a

@@ -39,7 +39,7 @@ inline bool read_more(Entrance& entrance, nanoseconds until) {
     std::byte buffer[65536];
     const ssize_t got = ::recv(entrance.socket.get(), buffer, sizeof buffer, 0);
     if (got > 0) entrance.unread.insert(entrance.unread.end(), buffer, buffer + got);
-    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
+    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
 /// Reads until a frame is complete. Returns nothing at the deadline or at the connection's end. The

@@ -234,7 +234,7 @@ private:
                 continue;
             }
             if (got < 0 && errno == EINTR) continue;
-            const bool waits = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+            const bool waits = got < 0 && errno == EAGAIN;
             if (!waits || ended) state_.closed(id);
             break;
         }
@@ -271,7 +271,7 @@ private:
             const ssize_t sent =
                 ::send(peer.socket.get(), peer.out.data() + peer.written, peer.out.size() - peer.written, MSG_NOSIGNAL);
             if (sent < 0 && errno == EINTR) continue;
-            if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && !peer.closing) return;
+            if (sent < 0 && errno == EAGAIN && !peer.closing) return;
             if (sent <= 0) break; // the end of the connection is noticed when it is read
             peer.written += static_cast<std::size_t>(sent);
         }

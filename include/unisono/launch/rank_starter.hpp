@@ -31,8 +31,8 @@ public:
     /// `folder`: through which an elastic world is found, or empty. `hub`: the launcher's port.
     /// `signals`: the signal mask of the ranks. Errors: refused.
     RankStarter(const LaunchOptions& options, const std::string& folder, std::uint16_t hub, const JobToken& token,
-                const sigset_t& signals)
-        : options_(&options), signals_(signals) {
+                const sigset_t& signal_mask)
+        : options_(&options), signals_(signal_mask) {
         const Environment own = Environment::of_process();
         for (const auto& [name, value] : own.variables()) { // without what another launcher says of this process
             if (!says_who_a_process_is(name) && (folder.empty() || name != "UNISONO_JOINS"))

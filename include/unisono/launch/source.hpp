@@ -47,7 +47,7 @@ UNISONO_DEFINITION std::uint64_t source_of(const sockaddr_storage& address) {
 UNISONO_DEFINITION std::size_t room_for_strangers(std::size_t most) {
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return most;
-    return std::clamp<std::size_t>(static_cast<std::size_t>(limit.rlim_cur) / 4, 1, most);
+    return std::clamp<std::size_t>(limit.rlim_cur / 4, 1, most);
 }
 
 } // namespace detail

@@ -295,7 +295,7 @@ private:
                 continue;
             }
             if (got < 0 && errno == EINTR) continue;
-            return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+            return got < 0 && errno == EAGAIN;
         }
     }
 

@@ -72,7 +72,7 @@ UNISONO_DEFINITION int OwnMemory::by_address(const void* a, const void* b) {
 UNISONO_DEFINITION std::size_t OwnMemory::find_overlap() {
     // Not std::sort, since its instantiation would slow every program that includes this header. If
     // two ranges overlap, then two neighbours in the order of addresses do.
-    if (!pieces_.empty()) std::qsort(pieces_.data(), pieces_.size(), sizeof(Piece), &OwnMemory::by_address);
+    if (!pieces_.empty()) ::qsort(pieces_.data(), pieces_.size(), sizeof(Piece), &OwnMemory::by_address);
     std::size_t found = 0;
     const auto gradients = [&](std::size_t i) { return int{pieces_[i - 1].gradient} + int{pieces_[i].gradient}; };
     for (std::size_t i = 1; i < pieces_.size(); ++i)

@@ -120,7 +120,7 @@ struct LastInFile {
 
 inline std::int64_t size_of_file(const std::string& path) {
     struct stat found {};
-    return ::stat(path.c_str(), &found) == 0 ? static_cast<std::int64_t>(found.st_size) : 0;
+    return ::stat(path.c_str(), &found) == 0 ? found.st_size : 0;
 }
 
 /// The bytes of a file from `from` on, but at most the last `most` bytes.
@@ -138,7 +138,7 @@ inline std::string end_of_file(const std::string& path, std::int64_t from, std::
 
 /// Removes `bytes` bytes at the end of a file. Returns false if that fails.
 inline bool cut_off_end(const std::string& path, std::size_t bytes) {
-    return ::truncate(path.c_str(), static_cast<off_t>(size_of_file(path) - static_cast<std::int64_t>(bytes))) == 0;
+    return ::truncate(path.c_str(), size_of_file(path) - static_cast<std::int64_t>(bytes)) == 0;
 }
 
 /// The last lines of a file, at most 1 MiB. Removes a part of a line that a killed rank has left.

@@ -191,7 +191,7 @@ UNISONO_DEFINITION double AucMetric::value() const {
     std::vector<double> sorted = state_;
     // Not std::sort, since its instantiation would add a quarter of a second to the compilation of
     // every program that includes this header.
-    if (!sorted.empty()) std::qsort(sorted.data(), size(), 2 * sizeof(double), by_score);
+    if (!sorted.empty()) ::qsort(sorted.data(), size(), 2 * sizeof(double), by_score);
     detail::RankedPairs pairs;
     for (std::size_t i = 0; i < sorted.size();) {
         std::uint64_t of_class[2] = {0, 0};

@@ -62,7 +62,7 @@ namespace detail {
 inline void keep_hashes_before(const std::string& path, std::uint64_t update) {
     struct stat found {};
     if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) return;
-    const std::string text = end_of_file(path, 0, static_cast<std::int64_t>(found.st_size));
+    const std::string text = end_of_file(path, 0, found.st_size);
     std::size_t kept = 0;
     for (std::size_t end = 0; (end = text.find('\n', kept)) != std::string::npos; kept = end + 1) {
         std::uint64_t number = 0; // stays 0 for a comment

@@ -158,7 +158,7 @@ private:
     }
     void record(const std::string& event) {
         detail::Protobuf length;
-        length.fixed(static_cast<std::uint64_t>(event.size()));
+        length.fixed(event.size());
         detail::Protobuf all = length;
         all.fixed(detail::masked_crc32c(length.bytes()));
         detail::Protobuf end;

@@ -52,7 +52,7 @@ public:
     [[nodiscard]] std::size_t slot_width() const { return slot_width_; }
     [[nodiscard]] std::size_t work_width() const { return work_width_; }
     [[nodiscard]] std::size_t gradient_width() const { return gradient_width_; }
-    [[nodiscard]] std::size_t slots() const { return slots_; }
+    [[nodiscard]] std::size_t slot_count() const { return slots_; }
     [[nodiscard]] std::size_t bytes() const {
         std::size_t all = memory_.size();
         for (const auto* both : {&output_gradients_, &input_gradients_})
@@ -63,7 +63,7 @@ public:
     /// Allocates memory for the given numbers of samples and slots. `gradients`: also for the
     /// gradients that chunks exchange.
     template <class World>
-    void reserve(World& world, std::size_t samples, std::size_t slots, bool gradients) {
+    void reserve(World& world, std::size_t samples, std::size_t slot_count, bool gradients) {
         // Each buffer grows separately: a prediction's larger batch needs no gradients.
         const auto grow = [&](Memory<T>& one, std::size_t count) {
             if (one.size() >= count) return;
@@ -71,7 +71,7 @@ public:
             one = world.template allocate<T>(count);
         };
         samples_ = std::max(samples, samples_);
-        slots_ = std::max(slots, slots_);
+        slots_ = std::max(slot_count, slots_);
         grow(memory_, samples_ * slots_ * slot_width_);
         if (!gradients) return;
         for (Memory<T>& one : output_gradients_) grow(one, samples * outputs());

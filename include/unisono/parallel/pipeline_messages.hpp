@@ -23,12 +23,12 @@ class PipelineMessages {
 public:
     explicit PipelineMessages(World& world) : world_(&world) {}
 
-    void reserve(std::size_t chunk, std::size_t slots) {
+    void reserve(std::size_t chunk, std::size_t slot_count) {
         if (activations_.size() <= chunk) {
             activations_.resize(chunk + 1);
             gradients_.resize(chunk + 1);
         }
-        if (activations_[chunk].size() < slots) activations_[chunk].resize(slots);
+        if (activations_[chunk].size() < slot_count) activations_[chunk].resize(slot_count);
     }
 
     /// Starts to receive the data of action number k.

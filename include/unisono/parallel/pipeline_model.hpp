@@ -226,11 +226,11 @@ private:
         for (std::size_t c = 0; c < chunks_.size(); ++c) {
             // In a forward pass alone, a chunk's outputs may have to wait until all micro-batches
             // of a group have gone through the chunk before.
-            std::size_t slots = held_[c];
+            std::size_t slot_count = held_[c];
             if (!training && chunks_.size() > 1)
-                slots = std::max(slots, std::min<std::size_t>(cut.count, static_cast<std::size_t>(stages())));
-            chunks_[c].reserve(*world_, cut.largest(), slots, training);
-            messages_.reserve(c, chunks_[c].slots());
+                slot_count = std::max(slot_count, std::min<std::size_t>(cut.count, static_cast<std::size_t>(stages())));
+            chunks_[c].reserve(*world_, cut.largest(), slot_count, training);
+            messages_.reserve(c, chunks_[c].slot_count());
             done_[c] = 0;
         }
         reserve_work(cut.largest());
@@ -253,7 +253,7 @@ private:
         return [this, first = first_of_chunk_[chunk]](std::size_t l) { return std::span<const T>(all_[first + l]); };
     }
     [[nodiscard]] std::size_t slot_of(const PipelineAction& one) const {
-        return one.micro_batch % chunks_[one.chunk].slots();
+        return one.micro_batch % chunks_[one.chunk].slot_count();
     }
     template <class Batch>
     std::span<const T> input_of(const PipelineAction& one, const Batch& batch, const detail::MicroBatches& cut) {
@@ -293,7 +293,7 @@ private:
         if (k == all.size()) return;
         const PipelineAction& one = all[k];
         const bool room = one.step == PipelineStep::receive_gradient ||
-                          one.micro_batch < done_[one.chunk] + chunks_[one.chunk].slots();
+                          one.micro_batch < done_[one.chunk] + chunks_[one.chunk].slot_count();
         if (room) post(k, one, cut);
     }
 
@@ -321,7 +321,7 @@ private:
                           outputs_.begin() + static_cast<std::ptrdiff_t>(cut.first(one.micro_batch) * chunk.outputs()));
         } else if (stages() == 1) {
             auto& next = chunks_[one.chunk + 1];
-            std::copy(found.begin(), found.end(), next.input(one.micro_batch % next.slots(), n).begin());
+            std::copy(found.begin(), found.end(), next.input(one.micro_batch % next.slot_count(), n).begin());
         }
     }
 

@@ -40,9 +40,9 @@ struct PipelineProgram {
     int stages = 1;
     std::uint32_t micro_batches = 1;
     std::uint32_t chunks = 1;
-    std::vector<std::vector<PipelineAction>> actions = {}; ///< actions of each stage
-    std::vector<std::size_t> in_flight = {};               ///< the limit that the schedule declares for each stage
-    std::vector<std::vector<std::size_t>> slots = {};      ///< slots of each chunk of each stage
+    std::vector<std::vector<PipelineAction>> actions = {};  ///< actions of each stage
+    std::vector<std::size_t> in_flight = {};                ///< the limit that the schedule declares for each stage
+    std::vector<std::vector<std::size_t>> slot_counts = {}; ///< slots of each chunk of each stage
 
     [[nodiscard]] PipelineShape shape(int stage) const { return {stages, stage, micro_batches, chunks}; }
     [[nodiscard]] std::uint32_t parts() const { return parts_of(shape(0)); }
@@ -58,7 +58,7 @@ PipelineProgram pipeline_program(const Schedule& schedule, int stages, std::uint
         for_each_action(schedule, program.shape(stage),
                         [&](const PipelineAction& action) { program.actions.back().push_back(action); });
         program.in_flight.push_back(schedule.in_flight(program.shape(stage)));
-        program.slots.push_back(detail::slots_of(program.shape(stage), program.actions.back()));
+        program.slot_counts.push_back(detail::slots_of(program.shape(stage), program.actions.back()));
     }
     return program;
 }

@@ -59,7 +59,7 @@ private:
     /// The slots of the program. A program that was made by hand may have none; then they are
     /// computed.
     [[nodiscard]] std::vector<std::size_t> slots_of(std::size_t stage) const {
-        if (stage < program_.slots.size()) return program_.slots[stage];
+        if (stage < program_.slot_counts.size()) return program_.slot_counts[stage];
         return detail::slots_of(program_.shape(static_cast<int>(stage)), program_.actions[stage]);
     }
     /// Returns false if the stage has finished or has to wait.

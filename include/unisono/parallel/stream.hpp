@@ -64,7 +64,7 @@ public:
     void send(std::span<const T> values, int to, bool as_output) {
         Place& one = places_[next_++ % places_.size()];
         wait(one);
-        one.header = {static_cast<std::uint64_t>(samples_)};
+        one.header = {samples_};
         one.values.assign(values.begin(), values.end());
         if (!as_output) one.operations[0] = start_send(*world_, one.header, to, header_tag);
         one.operations[1] = start_send(*world_, one.values, to, as_output ? output_tag : input_tag);

@@ -114,20 +114,21 @@ private:
     static auto run_of(World& group, const std::variant<Reducers...>&)
         -> detail::AnyReduction<decltype(std::declval<const Reducers&>().start(group))...>;
 
-    template <std::size_t I>
+    template <std::size_t Index>
     bool hold(std::string_view word) {
-        using Reducer = std::variant_alternative_t<I, decltype(held)>;
+        using Reducer = std::variant_alternative_t<Index, decltype(held)>;
         if (word == Reducer::name) {
             held = Reducer{};
             return true;
         }
-        if constexpr (I + 1 < std::variant_size_v<decltype(held)>) return hold<I + 1>(word);
+        if constexpr (Index + 1 < std::variant_size_v<decltype(held)>) return hold<Index + 1>(word);
         else return false;
     }
-    template <std::size_t I>
+    template <std::size_t Index>
     static std::string words_from() {
-        const std::string_view first = std::variant_alternative_t<I, decltype(held)>::name;
-        if constexpr (I + 1 < std::variant_size_v<decltype(held)>) return concat({first, ", ", words_from<I + 1>()});
+        const std::string_view first = std::variant_alternative_t<Index, decltype(held)>::name;
+        if constexpr (Index + 1 < std::variant_size_v<decltype(held)>)
+            return concat({first, ", ", words_from<Index + 1>()});
         else return std::string(first);
     }
 };

@@ -49,7 +49,9 @@ constexpr std::uint32_t from_root(const Shape& shape) {
 }
 
 /// Rounds that p ranks need until each has heard of all others.
-constexpr std::uint32_t ceil_log2(std::uint32_t count) { return static_cast<std::uint32_t>(std::bit_width(count - 1)); }
+constexpr std::uint32_t ceil_log2(std::uint32_t count) {
+    return 32 - static_cast<std::uint32_t>(std::countl_zero(count - 1));
+}
 
 /// Cuts `count` blocks that begin at `first` on the circle into the one or two ranges that do not
 /// wrap around. Calls visit(first, count, part) with parts 0 and 1. Sender and receiver get the

@@ -130,13 +130,13 @@ std::vector<E> in_data_order(World& world, Outputs<E> mine, const SamplerShape& 
     std::size_t each = 0;
     List<std::size_t> hosts;
     for (std::size_t r = 0; r < of_ranks.size() / 2; ++r) {
-        const auto width = static_cast<std::size_t>(of_ranks[2 * r]);
+        const std::size_t width = of_ranks[2 * r];
         if (width != 0 && each != 0 && width != each)
             refuse_input({"predict: the model gave ", each, " outputs for a sample on one rank and ", width,
                           " on rank ", world.world_rank(static_cast<int>(r)),
                           "; expected the same number on all ranks"});
         each = std::max(each, width);
-        hosts.resize(hosts.size() + static_cast<std::size_t>(of_ranks[2 * r + 1]), r);
+        hosts.resize(hosts.size() + of_ranks[2 * r + 1], r);
     }
     detail::List<std::size_t> counts;
     const std::vector<E> all = gather_all(world, mine.values, counts);

@@ -131,7 +131,7 @@ public:
         if (sums_.offenders > 0 && !alone_) agree_on_offence(*world_, offence_);
         const bool in_gradient = sums_.offenders > 0 && !offence_.loss;
         const auto [offenders, in_gradients, large] =
-            parts_.sum(std::array{static_cast<double>(sums_.offenders), in_gradient ? 1.0 : 0.0, sums_.large});
+            parts_.sum(std::array{sums_.offenders, in_gradient ? 1.0 : 0.0, sums_.large});
         if (offenders > 0) {
             if (offence_.rank < 0) offence_ = {.rank = 0, .parameter = 0, .loss = true, .elsewhere = true};
             if (in_gradients > 0) loss_scale_.back_off();

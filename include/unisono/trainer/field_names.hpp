@@ -36,9 +36,9 @@ struct AnyBaseOf {
 template <class T>
 inline constexpr bool has_base = requires { T{AnyBaseOf<T>{}}; };
 
-template <class T, std::size_t... I>
-consteval bool has_fields(std::index_sequence<I...>) {
-    return requires { T{(static_cast<void>(I), AnyMemberOf<T>{})...}; };
+template <class T, std::size_t... Index>
+consteval bool has_fields(std::index_sequence<Index...>) {
+    return requires { T{(static_cast<void>(Index), AnyMemberOf<T>{})...}; };
 }
 
 template <class T, std::size_t... Fewer>

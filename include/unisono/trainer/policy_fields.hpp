@@ -72,8 +72,8 @@ void append_fields(List<PolicyField>& list, const T& value) {
         append_integer(list, static_cast<std::uint64_t>(value), *Place);
     } else {
         with_fields(value, [&](const auto&... fields) {
-            [&]<std::size_t... I>(std::index_sequence<I...>) {
-                (append_fields<&field_place<T, I, Place>>(list, fields), ...);
+            [&]<std::size_t... Index>(std::index_sequence<Index...>) {
+                (append_fields<&field_place<T, Index, Place>>(list, fields), ...);
             }(std::index_sequence_for<decltype(fields)...>{});
         });
     }
@@ -158,7 +158,7 @@ UNISONO_DEFINITION std::string PolicyField::value_text() const {
 
 UNISONO_DEFINITION std::string PolicyFacts::text() const {
     std::string all(name);
-    for (std::size_t i = 0; i < fields.size(); ++i) all += (i == 0 ? "(" : ", ") + fields[i].text();
+    for (std::size_t i = 0; i < fields.size(); ++i) all.append(i == 0 ? "(" : ", ").append(fields[i].text());
     if (!fields.empty()) all += ")";
     return all;
 }

@@ -85,7 +85,7 @@ extern "C" inline void unisono_note_signal(int number) {
 class StopOnSignal {
 public:
     /// \throws error refused: there is another one, no memory, or a number that is not a signal
-    explicit StopOnSignal(std::initializer_list<int> signals = {SIGTERM});
+    explicit StopOnSignal(std::initializer_list<int> numbers = {SIGTERM});
     StopOnSignal(const StopOnSignal&) = delete;
     StopOnSignal& operator=(const StopOnSignal&) = delete;
     ~StopOnSignal() { end(); }
@@ -155,7 +155,7 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 
-UNISONO_DEFINITION StopOnSignal::StopOnSignal(std::initializer_list<int> signals) {
+UNISONO_DEFINITION StopOnSignal::StopOnSignal(std::initializer_list<int> numbers) {
     void* const page =
         ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) throw error(ErrorCode::refused, "StopOnSignal: no memory that processes share");
@@ -165,7 +165,7 @@ UNISONO_DEFINITION StopOnSignal::StopOnSignal(std::initializer_list<int> signals
         ::munmap(page, sizeof(std::atomic<int>));
         throw error(ErrorCode::refused, "StopOnSignal: found a second one in this process; expected one at a time");
     }
-    for (const int number : signals) {
+    for (const int number : numbers) {
         struct sigaction wanted = {};
         struct sigaction before = {};
         wanted.sa_handler = &detail::unisono_note_signal;

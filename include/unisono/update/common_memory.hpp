@@ -110,14 +110,12 @@ private:
             if constexpr (maps_peers<typename World::transport_type>) {
                 if (!transport.begin_touching()) return world_->check();
             }
-            owned_ = *reinterpret_cast<const std::shared_ptr<Owned>*>(static_cast<std::uintptr_t>(owner));
+            owned_ = *reinterpret_cast<const std::shared_ptr<Owned>*>(owner);
             if constexpr (maps_peers<typename World::transport_type>) transport.end_touching();
         } else if constexpr (World::transport_type::maps_peers) {
             shift = world_->context().shifts[0];
         }
-        const auto here = [&](std::uint64_t address) {
-            return static_cast<std::uintptr_t>(address) + static_cast<std::uintptr_t>(shift);
-        };
+        const auto here = [&](std::uint64_t address) { return address + static_cast<std::uintptr_t>(shift); };
         values_ = reinterpret_cast<T*>(here(values));
         counters_ = reinterpret_cast<std::int64_t*>(here(counters));
         if (!owned_) users().fetch_add(1, std::memory_order_relaxed); // rank 0 sees the count after the barrier

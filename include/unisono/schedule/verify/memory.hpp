@@ -27,10 +27,10 @@ public:
           scratch_at_(program.ranks.size()), reach_(program.ranks.size()) {
         input_.resize(program.ranks.size() * blocks_);
         if (!in_place) output_.resize(program.ranks.size() * blocks_);
-        std::size_t slots = 0;
+        std::size_t slot_count = 0;
         for (int rank = 0; rank < program.world; ++rank) {
-            scratch_at_[index(rank)] = slots;
-            slots += program.at(rank).scratch_slots;
+            scratch_at_[index(rank)] = slot_count;
+            slot_count += program.at(rank).scratch_slots;
             for (std::uint32_t block = 0; block < blocks_; ++block) {
                 const Value own{block, ContributionSets::one(rank)};
                 if (program.has_input(rank, block)) cell(rank, Buffer::input, block).value = own;
@@ -38,7 +38,7 @@ public:
                     cell(rank, Buffer::output, block).value = own;
             }
         }
-        scratch_.resize(slots);
+        scratch_.resize(slot_count);
     }
 
     Cell& cell(int rank, Buffer where, std::uint32_t block) {
@@ -72,9 +72,9 @@ public:
             return refuse(concat({"block ", range.first + range.count - 1, " does not exist, there are ", blocks_}));
         if (writes && range.where == Buffer::input) return refuse("writes to the input");
         if (range.where == Buffer::scratch) {
-            const std::uint32_t slots = program_.at(rank).scratch_slots;
-            if (range.ahead > range.first || std::uint64_t{range.slot} + range.ahead + range.count > slots)
-                return refuse(concat({"leaves the scratch memory of ", slots, " slots"}));
+            const std::uint32_t slot_count = program_.at(rank).scratch_slots;
+            if (range.ahead > range.first || std::uint64_t{range.slot} + range.ahead + range.count > slot_count)
+                return refuse(concat({"leaves the scratch memory of ", slot_count, " slots"}));
             return true;
         }
         for (std::uint32_t i = 0; i < range.count; ++i) {
@@ -106,8 +106,8 @@ public:
         std::uint32_t& reach = reach_[index(rank)];
         const std::uint32_t end = range.slot + range.ahead + range.count;
         if (range.ahead + range.count - 1 > reach) reach = range.ahead + range.count - 1;
-        const std::uint32_t slots = program_.at(rank).scratch_slots;
-        for (std::uint32_t slot = range.slot; slot < slots && slot < end + reach; ++slot) {
+        const std::uint32_t slot_count = program_.at(rank).scratch_slots;
+        for (std::uint32_t slot = range.slot; slot < slot_count && slot < end + reach; ++slot) {
             Cell& at = scratch_[scratch_at_[index(rank)] + slot];
             if (!same_run(at, range) && at.run_slot < end) at.value = {};
         }

@@ -18,7 +18,7 @@ namespace detail {
 
 /// Calls need(parameter, exponent) with the exponent that each parameter needed. The host calls it
 /// at once; a device calls it in `tell`.
-template <class Place, class T, class I>
+template <class Place, class T, class Integer>
 class GridImageKernels {
 public:
     GridImageKernels(const Place&, std::size_t) {}
@@ -27,7 +27,7 @@ public:
     /// images[i] = weight * from[i] on the grid with this exponent, or adds it to images[i]. Sets
     /// `from` to zero.
     template <bool Add, class Need>
-    void image(std::size_t parameter, I* images, T* from, std::size_t count, double weight, std::int32_t exponent,
+    void image(std::size_t parameter, Integer* images, T* from, std::size_t count, double weight, std::int32_t exponent,
                Need&& need) {
         constexpr std::size_t chunk = Place::template chunk<T>;
         const InstructionSet set = best_instruction_set();
@@ -42,7 +42,7 @@ public:
     }
     template <class Need>
     void tell(Need&&) {}
-    void numbers(T* to, const I* images, std::size_t count, std::int32_t exponent) const {
+    void numbers(T* to, const Integer* images, std::size_t count, std::int32_t exponent) const {
         from_image_on<T>(best_instruction_set(), to, images, count, exponent);
     }
     [[nodiscard]] static constexpr std::size_t bytes() { return 0; }
@@ -50,9 +50,9 @@ public:
 
 /// The greatest magnitude of each parameter stays on the device until `tell` reads it, or until the
 /// weight changes.
-template <class Place, class T, class I>
+template <class Place, class T, class Integer>
     requires(Place::on_device)
-class GridImageKernels<Place, T, I> {
+class GridImageKernels<Place, T, Integer> {
 public:
     GridImageKernels(const Place& place, std::size_t parameters)
         : place_(&place), largest_(place.template allocate<std::uint64_t>(parameters)) {}
@@ -62,7 +62,7 @@ public:
         zero();
     }
     template <bool Add, class Need>
-    void image(std::size_t parameter, I* images, T* from, std::size_t count, double weight, std::int32_t exponent,
+    void image(std::size_t parameter, Integer* images, T* from, std::size_t count, double weight, std::int32_t exponent,
                Need&& need) {
         if (noted_ && weight != weight_) {
             tell(need);
@@ -71,7 +71,7 @@ public:
         noted_ = true;
         weight_ = weight;
         const auto& on = place_->arithmetic();
-        on.template note_images<Add>(std::span<I>(images, count), std::span<const T>(from, count), weight,
+        on.template note_images<Add>(std::span<Integer>(images, count), std::span<const T>(from, count), weight,
                                      Grid{exponent}, largest_.data() + parameter);
         on.zero(std::span<T>(from, count));
     }
@@ -85,8 +85,9 @@ public:
                 need(p, place_->arithmetic().template needed_by_bits<T>(all[p], weight_));
         });
     }
-    void numbers(T* to, const I* images, std::size_t count, std::int32_t exponent) const {
-        place_->arithmetic().numbers_of(std::span<T>(to, count), std::span<const I>(images, count), Grid{exponent});
+    void numbers(T* to, const Integer* images, std::size_t count, std::int32_t exponent) const {
+        place_->arithmetic().numbers_of(std::span<T>(to, count), std::span<const Integer>(images, count),
+                                        Grid{exponent});
     }
     [[nodiscard]] std::size_t bytes() const { return largest_.size() * sizeof(std::uint64_t); }
 

@@ -137,9 +137,9 @@ private:
     bool only_new_ = false;
 };
 
-/// The headroom in bits that a grid of integers I needs, so that a sum of `addends` numbers does
+/// The headroom in bits that a grid of integers needs, so that a sum of `addends` numbers does
 /// not overflow. Exponents are those of 64-bit grids, whose step is 2^(exponent - 51).
-template <class I>
+template <class Integer>
 struct GridImages;
 template <>
 struct GridImages<std::int64_t> {

@@ -23,22 +23,22 @@ namespace detail {
 UNISONO_NO_CONTRACTION_BEGIN
 
 /// If the grid is too fine, the addition wraps around; all ranks detect that later.
-template <class I>
+template <class Integer>
 struct AddImage {
-    UNISONO_INLINE void operator()(I& sum, const I& one) const {
-        using Bits = std::make_unsigned_t<I>;
-        sum = static_cast<I>(static_cast<Bits>(static_cast<Bits>(sum) + static_cast<Bits>(one)));
+    UNISONO_INLINE void operator()(Integer& sum, const Integer& one) const {
+        using Bits = std::make_unsigned_t<Integer>;
+        sum = static_cast<Integer>(static_cast<Bits>(static_cast<Bits>(sum) + static_cast<Bits>(one)));
     }
 };
 
 UNISONO_NO_CONTRACTION_END
 
-/// Has the interface of FloatSums (sums.hpp). `I`: the integer type.
-template <class T, class I, class Place>
+/// Has the interface of FloatSums (sums.hpp). `Integer`: the integer type.
+template <class T, class Integer, class Place>
 class GridSums {
 public:
-    using Sum = I;
-    using Kept = I;
+    using Sum = Integer;
+    using Kept = Integer;
     static constexpr bool on_grid = true;
     static constexpr bool in_place = false;
 
@@ -52,23 +52,25 @@ public:
         kernels_.begin();
     }
     template <bool Add>
-    void take(std::size_t parameter, I* images, T* from, std::size_t count, double weight) {
+    void take(std::size_t parameter, Integer* images, T* from, std::size_t count, double weight) {
         kernels_.template image<Add>(parameter, images, from, count, weight, range_.stretches()[parameter].exponent,
                                      [&](std::size_t p, std::int32_t exponent) { range_.need(p, exponent); });
     }
-    void encode(std::size_t parameter, std::span<T> from, I* to, double weight) {
+    void encode(std::size_t parameter, std::span<T> from, Integer* to, double weight) {
         take<false>(parameter, to, from.data(), from.size(), weight);
     }
-    void add(std::span<I> sum, std::span<const I> one) const { place_->arithmetic().apply(AddImage<I>{}, sum, one); }
-    void set(std::span<I> sum, std::span<const I> one) const { place_->arithmetic().copy(sum, one); }
+    void add(std::span<Integer> sum, std::span<const Integer> one) const {
+        place_->arithmetic().apply(AddImage<Integer>{}, sum, one);
+    }
+    void set(std::span<Integer> sum, std::span<const Integer> one) const { place_->arithmetic().copy(sum, one); }
     /// Converts the integers of one parameter to numbers.
-    const T* numbers(std::size_t parameter, const I* images, T* to, std::size_t count) const {
+    const T* numbers(std::size_t parameter, const Integer* images, T* to, std::size_t count) const {
         kernels_.numbers(to, images, count, range_.stretches()[parameter].exponent);
         return to;
     }
     /// Converts `count` elements from `flat` on in the flat order to numbers, whichever parameters
     /// they belong to.
-    void numbers_from(std::size_t flat, const I* images, T* to, std::size_t count) const {
+    void numbers_from(std::size_t flat, const Integer* images, T* to, std::size_t count) const {
         map(flat, 1).visit(0, count, [&](std::size_t at, std::size_t n, std::int32_t exponent) {
             kernels_.numbers(to + at, images + at, n, exponent);
         });
@@ -103,7 +105,7 @@ public:
     }
     template <class World>
     bool agree(World& world, std::int64_t micro_batches) {
-        return range_.agree(world, GridImages<I>::more_for(micro_batches));
+        return range_.agree(world, GridImages<Integer>::more_for(micro_batches));
     }
     void follow() { range_.follow(); }
     void widen() { range_.widen(); }
@@ -117,7 +119,7 @@ private:
     }
 
     const Place* place_;
-    GridImageKernels<Place, T, I> kernels_;
+    GridImageKernels<Place, T, Integer> kernels_;
     GridRange range_;
 };
 

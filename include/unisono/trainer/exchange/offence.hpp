@@ -45,7 +45,7 @@ void agree_on_offence(World& world, Offence& offence) {
     gather_words(world, mine, all);
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
         if (all[rank] == nothing) continue;
-        offence = {static_cast<int>(rank), static_cast<std::size_t>(all[rank]), all[rank] == loss_code, false, false};
+        offence = {static_cast<int>(rank), all[rank], all[rank] == loss_code, false, false};
         return;
     }
 }

@@ -185,12 +185,12 @@ protected:
         frame.kind = FabricFrame::request;
         frame.number = one.number;
         frame.landing = one.of_device != nullptr ? 1 : 0;
-        emit(peer, frame);
+        send_frame(peer, frame);
         return Begun::on_its_way;
     }
 
     /// Sends a frame without a message.
-    void emit(int peer, const FabricFrame& frame) {
+    void send_frame(int peer, const FabricFrame& frame) {
         Peer& to = at(peer);
         if (to.queued == 0 && begin(peer, frame, nullptr, 0) == Begun::done) return;
         ++to.queued;
@@ -256,7 +256,7 @@ protected:
         FabricFrame ready = frame_of(FabricFrame::ready);
         ready.number = landing.sending;
         ready.landing = tag;
-        emit(landing.peer, ready);
+        send_frame(landing.peer, ready);
     }
     void post(Sending& sending) {
         fid_mr* region = nullptr;

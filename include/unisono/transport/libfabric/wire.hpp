@@ -110,7 +110,7 @@ public:
                 Peer& other = at(peer);
                 if (!other.used || is_gone(peer)) continue;
                 if (!std::exchange(other.told, other.told || !sending(peer)) && other.told)
-                    emit(peer, frame_of(FabricFrame::goodbye));
+                    send_frame(peer, frame_of(FabricFrame::goodbye));
                 over = over && other.told && other.answered && !sending(peer);
             }
             if (over || world_->first_fault() != nullptr) break;
@@ -247,7 +247,7 @@ private:
             sending->landing = frame.landing;
             return post(*sending);
         }
-        case FabricFrame::goodbye: other.goodbye = true; return emit(peer, frame_of(FabricFrame::goodbye_seen));
+        case FabricFrame::goodbye: other.goodbye = true; return send_frame(peer, frame_of(FabricFrame::goodbye_seen));
         case FabricFrame::goodbye_seen: other.answered = true; return;
         }
     }

@@ -68,8 +68,7 @@ struct alignas(128) SetBells {
     /// possible.
     static bool sleep(MemoryBell& bell, nanoseconds longest) noexcept {
 #if defined(__linux__)
-        const timespec time{.tv_sec = static_cast<std::time_t>(longest / 1'000'000'000),
-                            .tv_nsec = static_cast<long>(longest % 1'000'000'000)};
+        const timespec time{.tv_sec = longest / 1'000'000'000, .tv_nsec = longest % 1'000'000'000};
         return ::syscall(SYS_futex, &bell.set, FUTEX_WAIT, 1, &time, nullptr, 0) == 0 || errno != ETIMEDOUT;
 #else
         sleep_for(std::min<nanoseconds>(longest, 50'000));

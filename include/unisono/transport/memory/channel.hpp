@@ -46,7 +46,7 @@ struct MemoryChannel {
     };
     static_assert(sizeof(Outside) == tiny_bytes && offsetof(Slot, eager) == 64);
 
-    Slot slots[depth];
+    Slot message_slots[depth];
     alignas(128) std::atomic<std::uint64_t> taken{0}; ///< messages that the receiver has taken
     alignas(128) std::uint64_t sent = 0;              ///< the sender's count of messages
     std::uint64_t known_taken = 0;                    ///< the sender's: the messages that it knows to be taken

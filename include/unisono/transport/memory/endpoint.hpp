@@ -241,7 +241,7 @@ private:
             channel.known_taken = channel.taken.load(std::memory_order_acquire);
             if (in_flight == Channel::depth && channel.sent - channel.known_taken == Channel::depth) return false;
         }
-        auto& slot = channel.slots[channel.sent % Channel::depth];
+        auto& slot = channel.message_slots[channel.sent % Channel::depth];
         if (envelope.bytes <= Channel::eager_bytes) {
             if (envelope.bytes <= Channel::tiny_bytes) copy_small(slot.tiny, data, envelope.bytes);
             else std::memcpy(slot.eager, data, envelope.bytes);
@@ -322,7 +322,7 @@ private:
     }
     /// The next message; nullptr if there is none.
     static const Slot* arrived(const Channel& channel) {
-        const Slot& slot = channel.slots[channel.received % Channel::depth];
+        const Slot& slot = channel.message_slots[channel.received % Channel::depth];
         __builtin_prefetch(slot.eager); // fetched together with the line of the turn
         const bool came = slot.turn.load(std::memory_order_acquire) == static_cast<std::uint32_t>(channel.received + 1);
         return came ? &slot : nullptr;

@@ -134,7 +134,7 @@ private:
             (tag.position ^ (tag.position >> 29)) + static_cast<std::uint64_t>(peer) * 0x9e3779b97f4a7c15u;
         mixed ^= tag.context;
         mixed *= 0xbf58476d1ce4e5b9u;
-        return static_cast<std::size_t>(mixed ^ (mixed >> 31));
+        return mixed ^ (mixed >> 31);
     }
 
     void erase(std::size_t hole) { // closes the gap, so that no tombstones accumulate

@@ -75,7 +75,7 @@ public:
     }
 
 private:
-    static std::size_t room_of(std::size_t bytes) { return static_cast<std::size_t>(std::bit_width(bytes - 1)); }
+    static std::size_t room_of(std::size_t bytes) { return 64 - static_cast<std::size_t>(std::countl_zero(bytes - 1)); }
 
     std::byte* take(std::size_t bytes) {
         const std::size_t room = room_of(bytes);

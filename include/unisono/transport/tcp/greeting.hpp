@@ -120,7 +120,7 @@ UNISONO_DEFINITION TcpProof TcpHello::expected_proof(const JobToken& key) const 
 
 UNISONO_DEFINITION TcpVisitor::Answer TcpVisitor::look(int me, int world, int connections, const JobToken& key) {
     const ssize_t got = ::recv(socket_.get(), bytes_.data() + have_, bytes_.size() - have_, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return Answer::waits;
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Answer::waits;
     if (got <= 0) return Answer::stranger;
     have_ += static_cast<std::size_t>(got);
     if (std::memcmp(bytes_.data(), TcpHello::expected.data(), std::min(have_, TcpHello::expected.size())) != 0)

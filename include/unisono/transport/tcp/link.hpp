@@ -173,7 +173,7 @@ public:
                                                                         : capacity() - end_;
             const ssize_t got = read(arriving_ ? handler.memory(arrival().number) : nullptr, rest, behind);
             if (got <= 0) {
-                if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+                if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
                 hung_up_ = got == 0 || errno == ECONNRESET;
                 return end(got == 0 ? goodbye_ ? "" : "it ended without a goodbye" : errno_text(errno));
             }
@@ -280,7 +280,7 @@ private:
             moved_ = moved_ || bytes > 0;
             if (bytes >= 0) return static_cast<std::size_t>(bytes);
             if (errno == EINTR) continue;
-            if (errno != EAGAIN && errno != EWOULDBLOCK) broken_pipe_ = true; // earlier bytes are still to be read
+            if (errno != EAGAIN) broken_pipe_ = true; // earlier bytes are still to be read
             return 0;
         }
     }
@@ -315,7 +315,7 @@ private:
             }
             if (header.kind != TcpFrame::message && header.kind != TcpFrame::stripe)
                 return end("garbage came in place of a message");
-            const std::size_t room = TcpHeader::padded(static_cast<std::size_t>(header.envelope.bytes));
+            const std::size_t room = TcpHeader::padded(header.envelope.bytes);
             const std::size_t here = end_ - begin_ - sizeof header;
             if (header.kind == TcpFrame::message && number_ == 0) {
                 if (room <= here) {
@@ -359,8 +359,14 @@ private:
         if (!arriving_) end_for_want_of_room(room);
         return arriving_;
     }
-    [[nodiscard]] TcpArrival& arrival() { return striped_ ? *stripes_->find(stripe_) : own_; }
-    [[nodiscard]] const TcpArrival& arrival() const { return striped_ ? *stripes_->find(stripe_) : own_; }
+    [[nodiscard]] TcpArrival& arrival() { return striped_ ? striped_arrival() : own_; }
+    [[nodiscard]] const TcpArrival& arrival() const { return striped_ ? striped_arrival() : own_; }
+    /// The stripes hold it from its first header until its last byte.
+    [[nodiscard]] TcpArrival& striped_arrival() const {
+        TcpArrival* found = stripes_->find(stripe_);
+        if (found == nullptr) __builtin_unreachable();
+        return *found;
+    }
     /// Notes that `bytes` further bytes have arrived; false: there is no memory for the following
     /// ones.
     template <class Handler>
