@@ -31,6 +31,8 @@ public:
         of_.world_->set_complete(false);
         of_.missed_ = false;
         if (state_.fits < number_) { // else other ranks have finished this call
+            of_.past_.begin(number_, of_.progress());
+            of_.repeats_ = false;
             of_.remember();
             try {
                 of_.surviving([&] { in_this_world(); });
@@ -46,13 +48,19 @@ public:
             state_.fit_end = -1;
         }
         of_.world_->set_complete(told_to_stop_ || !state_.sums.stopped);
-        if (undisturbed_ && !disturbed()) return *undisturbed_;
-        return {.epochs = state_.sums.epochs, .position = state_.progress.position, .stopped = state_.sums.stopped};
+        if (of_.past_.has_ended(number_)) return of_.past_.report(number_); // others have ended it first
+        FitReport mine = report();
+        of_.past_.end(number_, mine);
+        return mine;
     }
 
 private:
     static constexpr bool observed = !std::is_same_v<OnUpdate, IgnoreUpdates>;
 
+    [[nodiscard]] FitReport report() const {
+        if (undisturbed_ && !disturbed()) return *undisturbed_;
+        return {.epochs = state_.sums.epochs, .position = state_.progress.position, .stopped = state_.sums.stopped};
+    }
     [[nodiscard]] bool disturbed() const { return others_have_begun_ || of_.world_->changes().size() != changes_; }
     [[nodiscard]] bool tell(const UpdateReport& update) {
         const Flag observes(of_.observes_);

@@ -1,54 +1,44 @@
 #pragma once
 
 /// \file
-/// Added ranks may train something else: another model, other policies. All ranks compare these
-/// before the first update, and added ranks leave again if they do not fit.
+/// Added ranks may train something else: another model, other policies, other calls. If ranks
+/// disagree (`mismatch`), those that were added last leave, and the others continue without them.
+/// If they disagree again, those that were added before leave, and so on. The ranks of the first
+/// world report the difference, as without elastic worlds.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
 
-#include <string>
-
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One rank's view from the start of a world to its first update.
 class Probation {
 public:
-    /// `here`: this rank was added.
-    explicit Probation(bool here) : there_(here), here_(here) {}
-    /// Called when a world begins. `joined`: it has added ranks.
-    void begin(bool joined) { there_ = there_ || joined; }
-    /// Called when all ranks have made an update.
-    void pass() { there_ = here_ = false; }
+    /// `was_added`: to a running world. `last`: the highest number of a member of this rank's first
+    /// world. Ranks that are added later have higher ones.
+    Probation(bool was_added, int last) : was_added_(was_added), last_(last) {}
 
-    /// True if a comparison of all ranks has shown that added ranks do not fit. Then the world
-    /// ends, and this rank continues without them. A rank that was added leaves.
+    /// True if the world ends because ranks disagree, and this rank continues without those that
+    /// were added later. A rank that was added, and has none after it, leaves.
     template <class World>
     bool ends(World& world, const error& failed) const {
-        if (!there_ || (failed.code() != ErrorCode::mismatch && !is_sent_away(failed))) return false;
-        if (here_) {
-            world.leave();
-            return false;
+        if (failed.code() != ErrorCode::mismatch || world.rank() < 0) return false;
+        if (world.members().back() > last_) {
+            world.abort({.code = ErrorCode::mismatch,
+                         .rank = failed.rank(),
+                         .peer = failed.peer(),
+                         .operation = failed.operation(),
+                         .sequence = failed.sequence(),
+                         .message = concat({"the ranks that were added last leave again: ", failed.why().message})});
+            return true;
         }
-        world.abort({.code = ErrorCode::peer_lost,
-                     .rank = world.rank(),
-                     .peer = -1,
-                     .operation = "elastic",
-                     .sequence = 0,
-                     .message = concat({sent_away, failed.why().message})});
-        return true;
+        if (was_added_) world.leave();
+        return false;
     }
 
 private:
-    static constexpr const char* sent_away = "ranks that were added leave again: ";
-    /// True if another rank has found first that this rank does not fit.
-    [[nodiscard]] bool is_sent_away(const error& failed) const {
-        return here_ && failed.why().message.find(sent_away) != std::string::npos;
-    }
-
-    bool there_; ///< there are added ranks that have made no update yet
-    bool here_;  ///< this rank is one of them
+    bool was_added_;
+    int last_;
 };
 
 } // namespace detail

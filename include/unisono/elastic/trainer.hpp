@@ -17,6 +17,7 @@
 #include "unisono/elastic/change_trace.hpp"
 #include "unisono/elastic/fit.hpp"
 #include "unisono/elastic/hosting.hpp"
+#include "unisono/elastic/past_fits.hpp"
 #include "unisono/elastic/probation.hpp"
 #include "unisono/elastic/rules.hpp"
 #include "unisono/elastic/snapshot_run.hpp"
@@ -69,7 +70,8 @@ public:
     static constexpr bool shards_parameters = Inner::shards_parameters;
 
     Trainer(World& world, Model& trained, Given... given)
-        : world_(&world), model_(&trained), given_(std::move(given)...), probation_(world.is_new_here()) {
+        : world_(&world), model_(&trained), given_(std::move(given)...),
+          probation_(world.is_new_here(), world.members().back()) {
         if constexpr (has_owners) std::get<Copies>(given_).check();
         world.begin_trainer();
         try {
@@ -95,7 +97,7 @@ public:
     /// it in the next world. With Snapshots it is called again for updates that are repeated; the
     /// report counts them once. `on_update` must not make collective calls: to save, call
     /// `collectively` between two calls of `fit`. If the others had finished a call before this
-    /// rank was added, the report is that of their last call.
+    /// rank was added, it returns at once, with the report of that call.
     template <class Data, class OnUpdate = detail::IgnoreUpdates>
     FitReport fit(Data&& data, const FitOptions& options = {}, OnUpdate on_update = {}) {
         check_alive();
@@ -186,9 +188,20 @@ public:
         is_set_ = true;
         inner_->set_schedule(point);
     }
-    [[nodiscard]] const Position& position() const { return inner_ ? inner_->position() : state_.progress.position; }
-    [[nodiscard]] std::uint64_t updates() const { return inner_ ? inner_->updates() : state_.progress.updates; }
-    [[nodiscard]] TrainingProgress progress() const { return inner_ ? inner_->progress() : state_.progress; }
+    /// The three below, on a rank that was added and has not yet come to the call of `fit` that the
+    /// others are in: what they had before their call with this number.
+    [[nodiscard]] const Position& position() const {
+        if (is_in_past()) return past_.before(begun_fits_ + 1).position;
+        return inner_ ? inner_->position() : state_.progress.position;
+    }
+    [[nodiscard]] std::uint64_t updates() const {
+        if (is_in_past()) return past_.before(begun_fits_ + 1).updates;
+        return inner_ ? inner_->updates() : state_.progress.updates;
+    }
+    [[nodiscard]] TrainingProgress progress() const {
+        if (is_in_past()) return past_.before(begun_fits_ + 1);
+        return inner_ ? inner_->progress() : state_.progress;
+    }
     /// With `Trace`: what this rank recorded in all worlds since this trainer began, including
     /// changes of the world. An added rank has recorded since it was added.
     [[nodiscard]] const TraceLog& trace() const
@@ -215,6 +228,7 @@ private:
     /// Limit of consecutive changes that lost no rank and had no update between them.
     static constexpr int most_fruitless = 3;
 
+    [[nodiscard]] bool is_in_past() const { return repeats_ && begun_fits_ < past_.size(); }
     void check_alive() const {
         if (!inner_) detail::throw_in_no_world();
         if (observes_)
@@ -230,6 +244,7 @@ private:
         const bool fresh = world_->is_fresh();
         if constexpr (traces)
             if (fresh && world_->is_new_here()) tracer_.added(world_->epoch(), world_->number());
+        if (fresh && past_.share(world_->group(), world_->source(), world_->is_new_here())) repeats_ = true;
         if constexpr (has_owners) begin_with_slices();
         else begin_with_all();
         const auto& hosting = inner_->policies().hosting;
@@ -348,7 +363,7 @@ private:
         ++state_.made;
         finished_ = std::max(finished_, most_finished_); // all ranks are at one point of the program
         fruitless_ = 0;
-        probation_.pass();
+        repeats_ = false;
         if constexpr (has_owners) snapshots_.note_update();
         remember();
     }
@@ -393,7 +408,6 @@ private:
         const WorldChange& change = world_->changes().back();
         if constexpr (traces) tracer_.formed(began, change);
         fruitless_ = change.lost.empty() && change.joined.empty() ? fruitless_ + 1 : 0;
-        probation_.begin(!change.joined.empty());
         begin();
     }
 
@@ -406,6 +420,8 @@ private:
     std::uint64_t finished_ = 0;      ///< number of the user's calls that this rank has finished
     std::uint64_t most_finished_ = 0; ///< the maximum over the ranks, when the world last changed
     std::uint64_t begun_fits_ = 0;
+    detail::PastFits past_;
+    bool repeats_ = false; ///< this rank was added, and makes calls that the others have made
     int fruitless_ = 0;
     bool restores_ = false;
     bool observes_ = false; ///< on_update is being called
