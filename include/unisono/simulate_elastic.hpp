@@ -56,6 +56,7 @@ public:
 
     [[nodiscard]] nanoseconds now() const { return processes_->world().now(process_); }
     [[nodiscard]] int me() const { return processes_->number(process_); }
+    [[nodiscard]] std::uint64_t job() const { return 1; }
     [[nodiscard]] bool is_to_be_added() const { return process_ >= processes_->first(); }
     [[nodiscard]] std::vector<int> connect() const {
         std::vector<int> all;

@@ -113,6 +113,39 @@ BOOST_AUTO_TEST_CASE(a_rank_that_comes_saves_nothing_that_others_have_saved) {
         save_through<un::SharedMemory>({.background = background, .comes_us = 1'200'000});
 }
 
+/// The writer is stopped, and holds the folder. A majority continues, and saves. When the writer
+/// wakes, it changes nothing.
+BOOST_AUTO_TEST_CASE(the_writer_is_stopped) {
+    for (const bool background : {false, true}) {
+        const Folder saved;
+        const Shared told;
+        std::vector<std::string> names;
+        run_ranks<un::Tcp>(
+            3, impatient(), told,
+            [&](int rank) {
+                return [&, rank](auto& world) {
+                    return train_and_save(world, saved.path(), background, [rank](const un::UpdateReport& report) {
+                        if (rank == 0 && report.number == updates_of_epoch + 1) ::kill(::getpid(), SIGSTOP);
+                    });
+                };
+            },
+            [&](const un::Processes& processes) {
+                if (processes.running() != 1) return;
+                if (names.empty()) names = saved.names();
+                processes.signal_all(SIGCONT);
+            });
+        for (int rank = 0; rank < 3; ++rank) BOOST_TEST_CONTEXT("rank " << rank << ": " << told[rank].text) {
+                BOOST_TEST(told[rank].done == (rank != 0));
+                if (rank != 0) BOOST_TEST((told[rank].result == undisturbed_and_saved()));
+            }
+        std::vector<std::string> later = saved.names();
+        for (std::vector<std::string>* const each : {&names, &later}) std::sort(each->begin(), each->end());
+        BOOST_TEST(later == names, boost::test_tools::per_element());
+        BOOST_REQUIRE(!names.empty());
+        BOOST_TEST(names.back().ends_with("-update-" + std::to_string(all_updates)), names.back());
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_checkpoint_in_the_background_of_which_a_rank_is_lost) {
     for (const int rank : {0, 1, 2})
         for (const std::uint64_t epoch : {1u, 3u}) // after the last one the ranks wait

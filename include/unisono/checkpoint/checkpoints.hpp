@@ -91,7 +91,7 @@ public:
                 auto model = detail::own_parts(trainer, head, replicated, false);
                 auto optimizer = detail::own_parts(trainer, head, replicated, true);
                 if (world.rank() == 0) {
-                    folder_.lock();
+                    folder_.lock(writer_of(trainer));
                     name = folder_.next(trainer.updates());
                     folder_.clean();
                     folder_.make_writing(name);
@@ -208,6 +208,12 @@ private:
                       "unisono::Checkpoints: no checkpoint of this trainer; the message above says why");
     }
 
+    template <class Trainer>
+    static detail::CheckpointWriter writer_of(const Trainer& trainer) {
+        if constexpr (requires { trainer.world_epoch(); })
+            return {trainer.world_epoch().job, trainer.world_epoch().epoch};
+        else return {};
+    }
     /// True if each rank has all of the optimizer's state of its stage of the model.
     template <class Trainer, class World>
     bool shared_by_all(Trainer& trainer, World& world, std::vector<std::uint64_t>& own_updates) {

@@ -12,6 +12,7 @@
 /// files that a training makes are removed. A link or a file with such a name was not made by a
 /// training: it is never followed, written to or removed, and its name is not used.
 
+#include "unisono/checkpoint/fence.hpp"
 #include "unisono/checkpoint/file.hpp"
 #include "unisono/core/text.hpp"
 
@@ -26,6 +27,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 inline constexpr std::string_view writing_suffix = ".writing";
+inline constexpr std::string_view taken_suffix = ".writing.taken"; ///< from the writer of an older membership
 
 std::string checkpoint_name(std::uint64_t number, std::uint64_t updates);
 
@@ -45,10 +47,10 @@ public:
     [[nodiscard]] std::vector<std::string> all() const;
     [[nodiscard]] bool is_whole(const std::string& name) const;
 
-    /// Makes the folder, and prevents other processes from writing here during this object's
-    /// lifetime.
-    /// \throws error refused: another process writes here
-    void lock();
+    /// Makes the folder, and prevents other trainings from writing here during this object's
+    /// lifetime, and older memberships of this elastic world for ever.
+    /// \throws error refused: another training, or a later membership, writes here
+    void lock(const CheckpointWriter& writer = {});
     /// Removes the remains of crashes and failures. Call `lock` before, and call it only while no
     /// checkpoint is being written. \throws error refused: see `refuses`
     void clean();
@@ -59,7 +61,8 @@ public:
     void make_writing(const std::string& name) const;
     /// Opens that folder; called on each rank.
     [[nodiscard]] Descriptor open_writing(const std::string& name) const;
-    /// Renames the written folder to its final name, durably; call `lock` before.
+    /// Renames the written folder to its final name, durably; call `lock` before. \throws error
+    /// refused: a later membership writes here
     void finish_writing(const std::string& name) const;
 
     /// Removes all but the newest `keep` complete checkpoints. Removes the manifest first, so that
@@ -77,7 +80,7 @@ private:
     std::string path_;
     bool refuses_;
     std::vector<std::string> noted_; ///< names of foreign entries
-    Descriptor lock_;
+    CheckpointFence fence_;
 };
 
 } // namespace detail
@@ -92,7 +95,6 @@ UNISONO_NAMESPACE_END
 #include <charconv>
 #include <cstdio>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -133,21 +135,22 @@ UNISONO_DEFINITION bool CheckpointFolder::is_whole(const std::string& name) cons
     return exists(concat({path_of(name), "/", manifest_name}));
 }
 
-UNISONO_DEFINITION void CheckpointFolder::lock() {
-    if (lock_.is_open()) return;
-    make_durable_folders(path_);
-    Descriptor folder = open_folder(path_);
-    if (::flock(folder.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        throw error(
-            ErrorCode::refused,
-            concat({"'", path_, "' is in use by another training; expected a folder of its own for each training"}));
-    lock_ = std::move(folder);
-}
+UNISONO_DEFINITION void CheckpointFolder::lock(const CheckpointWriter& writer) { fence_.take(path_, writer); }
 
 UNISONO_DEFINITION void CheckpointFolder::clean() {
-    for (const std::string& name : names_in(path_)) {
-        if (!name.ends_with(writing_suffix)) continue;
-        if (checkpoint_number(name.substr(0, name.size() - writing_suffix.size())) != 0) remove(name);
+    for (std::string name : names_in(path_)) {
+        const bool is_taken = name.ends_with(taken_suffix);
+        if (!is_taken && !name.ends_with(writing_suffix)) continue;
+        const std::size_t rest = is_taken ? taken_suffix.size() : writing_suffix.size();
+        if (checkpoint_number(std::string_view(name).substr(0, name.size() - rest)) == 0) continue;
+        // The writer of an older membership may complete it at this moment: one of the two fails.
+        if (!is_taken && fence_.is_shared()) {
+            std::string taken = name.substr(0, name.size() - rest) + std::string(taken_suffix);
+            const int folder = fence_.folder().number();
+            if (::renameat(folder, name.c_str(), folder, taken.c_str()) != 0 && errno == ENOENT) continue;
+            if (exists_in(fence_.folder(), taken)) name = std::move(taken);
+        }
+        remove(name);
     }
     const std::vector<std::string> found = all();
     for (const std::string& name : found)
@@ -166,9 +169,11 @@ UNISONO_DEFINITION std::string CheckpointFolder::next(std::uint64_t updates) con
 }
 
 UNISONO_DEFINITION void CheckpointFolder::make_writing(const std::string& name) const {
+    fence_.check();
     const std::string made = name + std::string(writing_suffix);
-    if (::mkdirat(lock_.number(), made.c_str(), 0777) != 0) refuse_path("make the folder", path_of(made), errno);
-    lock_.sync();
+    if (::mkdirat(fence_.folder().number(), made.c_str(), 0777) != 0)
+        refuse_path("make the folder", path_of(made), errno);
+    fence_.folder().sync();
 }
 
 UNISONO_DEFINITION Descriptor CheckpointFolder::open_writing(const std::string& name) const {
@@ -176,11 +181,13 @@ UNISONO_DEFINITION Descriptor CheckpointFolder::open_writing(const std::string& 
 }
 
 UNISONO_DEFINITION void CheckpointFolder::finish_writing(const std::string& name) const {
-    move_in(lock_, name + std::string(writing_suffix), name);
-    lock_.sync();
+    fence_.check();
+    move_in(fence_.folder(), name + std::string(writing_suffix), name);
+    fence_.folder().sync();
 }
 
 UNISONO_DEFINITION void CheckpointFolder::prune(std::size_t keep) {
+    fence_.check();
     std::vector<std::string> whole;
     for (const std::string& name : all())
         if (is_whole(name)) whole.push_back(name);

@@ -90,6 +90,8 @@ public:
     [[nodiscard]] virtual bool look_for_applicants() { return false; }
     /// Sets the number of members beyond which no process is added, because it would have no work.
     virtual void take_in_at_most(int) {}
+    /// A number that the members of this job have, and no other job; 0: none.
+    [[nodiscard]] virtual std::uint64_t job() const { return 0; }
     /// The time by the clock that the formation uses.
     [[nodiscard]] virtual nanoseconds now() const { return steady_now(); }
     /// Tells that the training is complete: processes that come later find no world.
@@ -153,6 +155,7 @@ inline error not_connected(const Fault& last, int me, std::uint64_t epoch, int a
 ///
 ///     nanoseconds now() const;
 ///     int me() const;                        -1: this process has no number yet
+///     std::uint64_t job() const;             equal on all members, and on no others
 ///     bool is_to_be_added() const;
 ///     std::vector<int> connect();            the first world's members, connected. Collective.
 ///     Group<Transport> first_group();        a group of all of them. Collective.
@@ -219,6 +222,7 @@ public:
         return medium_.look() && membership_->members().size() < most_members();
     }
     void take_in_at_most(int ranks) override { busy_ = ranks; }
+    [[nodiscard]] std::uint64_t job() const override { return medium_.job(); }
     [[nodiscard]] nanoseconds now() const override { return medium_.now(); }
 
 private:

@@ -126,6 +126,12 @@ public:
     /// The address at which others reach this process.
     [[nodiscard]] const std::string& host() const { return host_; }
     [[nodiscard]] bool is_on_loopback() const { return loopback_; }
+    /// Names the job. All members can derive it; it tells nothing about the secret.
+    [[nodiscard]] std::uint64_t job() const {
+        std::uint64_t number = 1; // 0: no job
+        for (const std::uint8_t byte : secret_.of_job("number").value()) number = number << 8 | byte;
+        return number | 1;
+    }
     /// The secret of an epoch's world. All members can derive it, and none sends it.
     [[nodiscard]] JobToken secret_of(std::uint64_t epoch) const { return secret_.of_job(concat({"epoch ", epoch})); }
 

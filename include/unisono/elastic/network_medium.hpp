@@ -46,6 +46,7 @@ public:
 
     [[nodiscard]] static nanoseconds now() { return steady_now(); }
     [[nodiscard]] int me() const { return mesh_->me(); }
+    [[nodiscard]] std::uint64_t job() const { return mesh_->job(); }
     [[nodiscard]] bool is_to_be_added() const { return joins_; }
 
     std::vector<int> connect() {
@@ -185,8 +186,12 @@ public:
 
 private:
     [[nodiscard]] ElasticTerms terms() const {
-        return {options_.least,           options_.most,         options_.patience.count(),
-                options_.give_up.count(), options_.trust_resets, std::string(Transport::name)};
+        return {options_.least,
+                options_.most,
+                options_.patience.count(),
+                options_.give_up.count(),
+                std::string(Transport::name),
+                options_.trust_resets};
     }
     /// Compares the options of all ranks. Errors, the same on all ranks: mismatch.
     void compare_terms() {

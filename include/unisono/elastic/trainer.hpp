@@ -256,7 +256,10 @@ private:
         if constexpr (traces) tracer_.begun(inner_->trace(), world_->number());
         if (fresh && world_->rank() == 0) detail::warn_of_uneven_hosting(hosting, world_->size(), world_->epoch());
     }
-    void make_inner() { inner_.reset(new Inner(make(world_->group()))); }
+    void make_inner() {
+        inner_.reset(new Inner(make(world_->group())));
+        inner_->set_world_epoch({world_->job(), world_->epoch()});
+    }
     void begin_with_all() {
         if (world_->is_fresh()) {
             const std::uint64_t made = state_.made;

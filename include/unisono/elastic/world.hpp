@@ -86,10 +86,11 @@ namespace detail {
 /// and takes in processes that wait.
 ///
 /// Laws
-/// - A rank whose process has ended is known to be dead: any number of the others continue. A
-///   connection that has ended proves nothing. If ranks are only silent (stopped, or cut off), a
-///   majority of the last membership continues, and the others end with an error. So there are
-///   never two worlds.
+/// - A rank whose process has ended is dead if its own host says so: this rank, or another one on
+///   that host. Then any number of the others continue. Nothing that comes from another host proves a
+///   death (but see ElasticOptions::trust_resets). If ranks are only silent (stopped, cut off, or the
+///   last one on their host), a majority of the last membership continues, or the half with its
+///   lowest rank, and the others end with an error. So there are never two worlds.
 /// - A rank has another number in each world (`rank()`), and a permanent one (`number()`), which no
 ///   other rank ever gets.
 /// - A process that was left behind, or has ended, can come back only as a new rank:
@@ -121,6 +122,8 @@ public:
     /// This rank's number in the first world, or the one that it got when it was added.
     [[nodiscard]] int number() const { return number_; }
     [[nodiscard]] std::uint64_t epoch() const { return formed().epoch; }
+    /// A number that the ranks of this job have, and no other job.
+    [[nodiscard]] std::uint64_t job() const { return formation_->job(); }
     /// The numbers of the current ranks, in their order.
     [[nodiscard]] const std::vector<int>& members() const { return formed().members; }
     [[nodiscard]] const std::vector<WorldChange>& changes() const { return changes_; }

@@ -76,6 +76,12 @@ EpochReport& begin_epoch(FitReport& report, std::int64_t number);
 
 } // namespace detail
 
+/// A world among the successive worlds of an elastic job. Job 0: it is not elastic.
+struct WorldEpoch {
+    std::uint64_t job = 0; ///< a number that no other job has
+    std::uint64_t epoch = 0;
+};
+
 /// The position of a training and its counters, as a checkpoint keeps them. The same on all ranks.
 struct TrainingProgress {
     std::uint64_t updates = 0;  ///< committed

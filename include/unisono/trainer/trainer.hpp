@@ -299,6 +299,9 @@ public:
     /// as writing a file.
     [[nodiscard]] bool done_by_others() const { return done_by_others_; }
     void set_done_by_others() { done_by_others_ = true; } ///< for elastic/
+    /// The membership of the elastic world in which this trainer runs.
+    [[nodiscard]] const WorldEpoch& world_epoch() const { return world_epoch_; }
+    void set_world_epoch(const WorldEpoch& epoch) { world_epoch_ = epoch; } ///< for elastic/
     /// Updates committed so far; if servers make them, a worker counts its own.
     [[nodiscard]] std::uint64_t updates() const { return session_.exchange().applied(); }
     /// Position and counters, for checkpoints (checkpoint/checkpoint.hpp). `restore` sets them;
@@ -433,6 +436,7 @@ private:
     RatePoint own_point_ = {};
     bool in_fit_ = false;
     bool done_by_others_ = false;
+    WorldEpoch world_epoch_;
 };
 
 UNISONO_NAMESPACE_END

@@ -1,0 +1,120 @@
+// Who may write into a folder of checkpoints, if several processes want to: trainings, and the
+// writers of successive memberships of one elastic world.
+#include "../support/folder.hpp"
+
+#include <unisono/checkpoint/folder.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+namespace un = unisono;
+using unisono_test::Folder;
+
+namespace {
+
+using un::detail::CheckpointFolder;
+
+template <class Call>
+void expect_refused(Call call, const std::string& words) {
+    std::string why = "nothing was refused";
+    try {
+        call();
+    } catch (const un::error& failed) {
+        if (failed.code() == un::ErrorCode::refused) why = failed.why().message;
+    }
+    BOOST_TEST(why.find(words) != std::string::npos, why << "; expected: " << words);
+}
+
+const std::string first = un::detail::checkpoint_name(1, 5), second = un::detail::checkpoint_name(2, 7);
+
+bool has(const Folder& folder, const std::string& name) {
+    const auto names = folder.names();
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(checkpoint_fence)
+
+/// The writer of an older membership lives on, stopped or cut off, and holds the folder.
+BOOST_AUTO_TEST_CASE(the_next_membership_takes_the_folder) {
+    const Folder folder;
+    CheckpointFolder older(folder.path()), newer(folder.path());
+    older.lock({7, 1});
+    older.make_writing(first);
+    newer.lock({7, 3});
+    newer.clean();
+    BOOST_TEST(!has(folder, first + ".writing"));
+    const std::string why = "is written by membership 3 of this elastic world; this rank is in membership 1";
+    expect_refused([&] { older.finish_writing(first); }, why);
+    expect_refused([&] { older.make_writing(second); }, why);
+    expect_refused([&] { older.prune(1); }, why);
+    for (const std::uint64_t term : {1u, 2u}) expect_refused([&] { older.lock({7, term}); }, "membership 3");
+    newer.make_writing(second);
+    newer.finish_writing(second);
+    BOOST_TEST(has(folder, second));
+    newer.lock({7, 3}); // again, and in a later membership with the same writer
+    newer.lock({7, 4});
+    newer.make_writing(first);
+    newer.finish_writing(first);
+    BOOST_TEST(has(folder, first));
+}
+
+/// The older writer is stopped between its look at the folder and the step that completes its
+/// checkpoint. The newer one takes the unfinished checkpoint away, so that step fails.
+BOOST_AUTO_TEST_CASE(an_older_checkpoint_is_complete_before_or_never) {
+    const Folder folder;
+    CheckpointFolder older(folder.path()), newer(folder.path());
+    older.lock({7, 0});
+    older.make_writing(first);
+    newer.lock({7, 1});
+    newer.clean();
+    const auto here = un::detail::open_folder(folder.path());
+    expect_refused([&] { un::detail::move_in(here, first + ".writing", first); }, "No such file");
+    BOOST_TEST(!has(folder, first));
+}
+
+/// What a crash has left of a checkpoint that was being taken away is removed later.
+BOOST_AUTO_TEST_CASE(remains_of_a_crash) {
+    for (const un::detail::CheckpointWriter writer : {un::detail::CheckpointWriter{}, {7, 2}}) {
+        const Folder folder;
+        {
+            CheckpointFolder crashed(folder.path());
+            crashed.lock({7, 1});
+            crashed.make_writing(first + ".writing.taken"); // makes ...writing.taken.writing
+            crashed.make_writing(second);
+        }
+        const auto here = un::detail::open_folder(folder.path());
+        un::detail::move_in(here, first + ".writing.taken.writing", first + ".writing.taken");
+        CheckpointFolder next(folder.path());
+        next.lock(writer);
+        next.clean();
+        BOOST_TEST(!has(folder, first + ".writing.taken"));
+        BOOST_TEST(!has(folder, second + ".writing"));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_folder_belongs_to_one_job) {
+    const Folder folder;
+    const std::string why = "' is in use by another training";
+    std::optional<CheckpointFolder> elastic(folder.path()), other(folder.path()), plain(folder.path());
+    elastic->lock({7, 5});
+    expect_refused([&] { other->lock({8, 9}); }, why);
+    expect_refused([&] { plain->lock(); }, why);
+    elastic.reset(); // it has ended
+    other->lock({8, 0});
+    expect_refused([&] { plain->lock(); }, why);
+    elastic.emplace(folder.path());
+    expect_refused([&] { elastic->lock({7, 6}); }, why);
+    other.reset();
+    plain->lock();
+    expect_refused([&] { elastic->lock({7, 6}); }, why);
+    BOOST_TEST(un::detail::names_in(folder.path()).empty());
+    plain.reset();
+    elastic->lock({7, 6});
+}
+
+BOOST_AUTO_TEST_SUITE_END()
