@@ -246,8 +246,9 @@ BOOST_AUTO_TEST_CASE(a_failure_shortly_before_the_deadline_holds_rank_0_no_longe
             if (rank == 0) last = un::steady_now() - began;
         }
     });
-    BOOST_CHECK_GT(last.load(), 2'000'000'000);
-    BOOST_CHECK_LT(last.load(), 4'000'000'000);
+    // It has heard of the failure, and has not waited for another 3 s from then on.
+    BOOST_CHECK_GT(last.load(), 2'400'000'000);
+    BOOST_CHECK_LT(last.load(), 5'400'000'000);
 }
 
 BOOST_AUTO_TEST_CASE(ranks_that_disagree_about_the_world_hear_it_all) {

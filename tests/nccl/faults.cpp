@@ -393,7 +393,6 @@ BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come_to_a_collective_is_named) {
 BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come_to_the_communicator) {
     const Clean clean;
     const Scene scene({.absent_rank = 1});
-    const auto begin = un::steady_now();
     on_strangers(
         2,
         [](un::ControlPlane control, int) {
@@ -401,7 +400,6 @@ BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come_to_the_communicator) {
         },
         [](Group&) {})
         .expect_all(un::ErrorCode::timeout, {"communicator of 2 ranks"});
-    BOOST_TEST(un::steady_now() - begin < 60'000'000'000);
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_throws_ends_what_the_others_wait_for) {
