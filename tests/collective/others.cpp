@@ -226,7 +226,7 @@ BOOST_AUTO_TEST_CASE(send_and_receive) {
 }
 
 BOOST_AUTO_TEST_CASE(many_messages_to_a_rank_that_looks_elsewhere) {
-    test::Findings findings{3};
+    test::Findings findings;
     test::run(
         3,
         [&](Group& group) {

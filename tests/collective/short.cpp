@@ -345,7 +345,7 @@ BOOST_AUTO_TEST_CASE(an_overlap_is_found_in_a_repeated_call) {
 BOOST_AUTO_TEST_CASE(differences_are_found) {
     const auto both_fail = [](const std::vector<std::string>& words, auto last) {
         for (const int world : {2, 3}) {
-            test::Findings findings{world};
+            test::Findings findings;
             BOOST_CHECK_THROW(test::run(
                                   world,
                                   [&](Group& group) {

@@ -297,13 +297,13 @@ BOOST_AUTO_TEST_CASE(doubles_that_no_float_holds_come_later) {
                          if (!std::isfinite(x)) throw std::runtime_error("not finite");
                      total += values[5] / 2;
                  }
-                 if (!(std::abs(total / -1e39 - 1) <= bound))
+                 if (!(bound == 0 ? total <= -16'000 && total >= -65'504 : std::abs(total / -1e39 - 1) <= bound))
                      throw std::runtime_error("lost: " + std::to_string(total));
              }))
             BOOST_TEST(!one.failed, one.what);
     };
     check(un::Bf16Wire{}, 8, 0.01);
-    check(un::Fp16Wire{.error_feedback = false}, 1, 1); // limited, and dropped
+    check(un::Fp16Wire{.error_feedback = false}, 1, 0); // limited to what the sum of two can hold, and dropped
     check(un::Int8Wire{.block = 8}, 12, 1e-6);
     check(un::Fp8Wire{.block = 8}, 8, 1e-6);
     check(un::OneBit{.block = 8}, 40, 0.01);
@@ -338,18 +338,22 @@ BOOST_AUTO_TEST_CASE(as_many_bytes_as_promised) { // counted where they are sent
         return static_cast<double>(un::simulate(ranks, {}, body).bytes - un::simulate(ranks, {}, nothing).bytes);
     };
     const double plain = bytes();
-    BOOST_TEST(plain / bytes(un::Bf16Wire{}) >= 1.99);
-    BOOST_TEST(plain / bytes(un::Fp16Wire{}) >= 1.99);
-    BOOST_TEST(plain / bytes(un::Int8Wire{}) >= 3.9);
-    BOOST_TEST(plain / bytes(un::Fp8Wire{}) >= 3.9);
-    BOOST_TEST(plain / bytes(un::OneBit{}) >= 25);
+    // At least as much is saved as promised, and no more than the format leaves room for.
+    const auto check = [&](double saved, double least, double most) {
+        BOOST_TEST((saved >= least && saved <= most), saved);
+    };
+    check(plain / bytes(un::Bf16Wire{}), 1.99, 2);
+    check(plain / bytes(un::Fp16Wire{}), 1.99, 2);
+    check(plain / bytes(un::Int8Wire{}), 3.9, 4);
+    check(plain / bytes(un::Fp8Wire{}), 3.9, 4);
+    check(plain / bytes(un::OneBit{}), 25, 32);
     // Of 316 x 317 elements, 4 x 633 are sent. The transport's best schedule for so few is direct:
     // twice the bytes, a third of the latency.
-    BOOST_TEST(plain / bytes(un::PowerSgd{}, un::RingReducer{}) >= 38);
-    BOOST_TEST(plain / bytes(un::PowerSgd{}) >= 19);
-    BOOST_TEST(plain / bytes(un::Adasum{}) >= 0.99); // up a tree and down again
+    check(plain / bytes(un::PowerSgd{}, un::RingReducer{}), 38, 39.6);
+    check(plain / bytes(un::PowerSgd{}), 19, 19.8);
+    check(plain / bytes(un::Adasum{}), 0.99, 1.01); // up a tree and down again
     // Each rank sends a hundredth to all ranks: 3 x 8 bytes of 100, instead of 2 x 3/4 x 4 bytes.
-    BOOST_TEST(plain / bytes(un::TopK{}) >= 24);
+    check(plain / bytes(un::TopK{}), 24, 25);
 }
 
 BOOST_AUTO_TEST_CASE(bad_parameters_are_refused) {

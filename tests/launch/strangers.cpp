@@ -2,6 +2,7 @@
 // keep a rank out.
 
 #include "ranks.hpp"
+#include "support/skip.hpp"
 
 #include <unisono/launch/hub.hpp>
 #include <unisono/launch/strangers.hpp>
@@ -66,7 +67,7 @@ BOOST_AUTO_TEST_CASE(who_has_just_come_is_not_pushed_out) {
         BOOST_CHECK(stayed);
         return;
     }
-    BOOST_TEST_MESSAGE("this machine is too busy to open 400 connections in time");
+    test::skip("this machine is too busy to open 400 connections in time");
 }
 
 // Strangers hold silent connections, open others, send what is no hello, and connect again.

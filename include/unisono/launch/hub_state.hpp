@@ -37,17 +37,8 @@ public:
     explicit HubState(HubOptions options)
         : options_(std::move(options)), members_(static_cast<std::size_t>(options_.world)) {}
 
-    void opened(std::uint32_t connection, nanoseconds now) {
-        connections_[connection].opened = now;
-        std::size_t strangers = 0;
-        auto oldest = connections_.end();
-        for (auto each = connections_.begin(); each != connections_.end(); ++each) {
-            if (each->second.rank >= 0) continue;
-            ++strangers;
-            if (oldest == connections_.end() || each->second.opened < oldest->second.opened) oldest = each;
-        }
-        if (strangers > options_.most_strangers) drop(oldest->first);
-    }
+    /// The caller limits the connections that are not ranks yet (Strangers).
+    void opened(std::uint32_t connection, nanoseconds now) { connections_[connection].opened = now; }
 
     void received(std::uint32_t connection, std::span<const std::byte> bytes, nanoseconds now) {
         const auto found = connections_.find(connection);
