@@ -4,9 +4,10 @@
     python3 tests/mutants/run.py              # all of list.txt
     python3 tests/mutants/run.py sgd adam     # those whose names contain a word
     python3 tests/mutants/run.py --list       # the list and nothing else; no compiler runs
+    python3 tests/mutants/run.py --daily      # five, which the date chooses: all of them in turn; .ci/run does this
 
-Each test source is compiled by itself, with tests/support/main.cpp: once as it is, which must pass, and once with each fault, which must
-compile and must not pass. A fault whose test passes has survived: the test is too weak. A fault whose text is no longer found, or
+Each test source is compiled by itself, header-only and not optimised, with tests/support/main.cpp: once as it is, which must pass, and
+once with each fault, which must compile and must not pass. A fault whose test passes has survived: the test is too weak. A fault whose text is no longer found, or
 found twice, is stale. Both fail the run. Exit status 0: every fault was caught.
 
 list.txt has a paragraph per fault:
@@ -20,18 +21,25 @@ list.txt has a paragraph per fault:
 """
 
 import argparse
+import datetime
 import hashlib
 import os
 import pathlib
+import queue
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+SKIPPED = "skipped here"
 LIST = pathlib.Path(__file__).with_name("list.txt")
 FLAGS = ["-std=c++20", "-O0", "-w", "-pthread", "-D", "BOOST_TEST_DYN_LINK", "-D", "_GNU_SOURCE"]
+DAILY = 5
+HANGS_S = 100  # the most that a case may take; five times as much if it is labelled "slow"
 
 
 class Fault:
@@ -71,6 +79,12 @@ def read_list():
     return faults
 
 
+def of_the_day(faults, date):
+    """The faults of a day: consecutive days have consecutive ones, so that each is run in its turn."""
+    first = date.toordinal() * DAILY % len(faults)
+    return (faults + faults)[first:first + min(DAILY, len(faults))]
+
+
 class Bench:
     """A copy of what tests are compiled from, and where the results lie."""
 
@@ -79,19 +93,24 @@ class Bench:
         self.compiler = compiler
         self.copy = self.folder / "copy"
         for part in ("include", "tests", "examples"):
-            shutil.copytree(ROOT / part, self.copy / part, symlinks=True)
+            shutil.copytree(ROOT / part, self.copy / part, symlinks=True, ignore=shutil.ignore_patterns("build"))
         self.libraries = ["-lboost_unit_test_framework", "-lrt"]
         self.main = None
 
     def call(self, command, seconds):
-        try:
-            done = subprocess.run(self.prefix + command, cwd=self.copy, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  timeout=seconds, text=True, errors="replace",
-                                  env=dict(os.environ, BOOST_TEST_COLOR_OUTPUT="0",
-                                           UNISONO_TEST_TIMEOUT_S=str(seconds)))
-            return done.returncode, done.stdout
-        except subprocess.TimeoutExpired as late:
-            return 124, f"ran for more than {late.timeout} s"
+        environment = dict(os.environ, BOOST_TEST_COLOR_OUTPUT="0", UNISONO_TEST_TIMEOUT_S=str(min(HANGS_S, seconds)))
+        with subprocess.Popen(self.prefix + command, cwd=self.copy, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace", env=environment, start_new_session=True) as process:
+            try:
+                said, _ = process.communicate(timeout=seconds)
+                return process.returncode, said
+            except subprocess.TimeoutExpired:
+                return 124, f"ran for more than {seconds} s"
+            finally:  # ranks that a watchdog has left behind, too
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
 
     def compile(self, source, target):
         data = f'UNISONO_TEST_DATA="{self.copy}/tests/data"'
@@ -118,7 +137,39 @@ class Bench:
         status, text = self.call([str(program), "--log_level=error"] + ([f"--run_test={cases}"] if cases else []), self.seconds)
         if "no test cases matching filter" in text:
             sys.exit(f"no test cases match {cases!r}")
+        if status == 77:
+            return None, "the test is skipped here\n" + text
         return status == 0, text
+
+    def judge(self, faults):
+        """Yields each fault of one test with its verdict, its seconds, and what there is to say."""
+        test = faults[0].test
+        began = time.monotonic()
+        program, why = self.build(test)
+        if program is None:
+            print(f"{test} does not compile by itself:\n{why[:2000]}", flush=True)
+        sound = {}  # cases -> whether they pass without a fault; None: they are skipped here
+        for cases in dict.fromkeys(one.cases for one in faults):
+            sound[cases], text = (False, why) if program is None else self.passes(program, cases)
+            if program is not None and not sound[cases]:
+                print(f"{test} without a fault:\n{text[-2000:]}", flush=True)
+        for fault in faults:
+            why = ""
+            if sound[fault.cases] is None:
+                verdict = SKIPPED
+            elif not sound[fault.cases]:
+                verdict = "no verdict: the test fails without it"
+            else:
+                path = self.copy / fault.file
+                text = path.read_text()
+                path.write_text(fault.planted(text))
+                program, why = self.build(test)
+                verdict = "does not compile"
+                if program is not None:
+                    verdict, why = "survived" if self.passes(program, fault.cases)[0] else "caught", ""
+                path.write_text(text)
+            yield fault, verdict, time.monotonic() - began, why
+            began = time.monotonic()
 
     @staticmethod
     def must(result):
@@ -130,6 +181,9 @@ def main():
     options = argparse.ArgumentParser(description="Plants small faults and expects tests to fail.")
     options.add_argument("words", nargs="*", help="only faults whose names contain one of these")
     options.add_argument("--list", action="store_true", help="print the faults, compile nothing")
+    options.add_argument("--daily", action="store_true", help=f"only {DAILY} faults, which the date chooses")
+    options.add_argument("--date", type=datetime.date.fromisoformat, default=datetime.date.today(), help="for --daily, as 2026-11-27; default today")
+    options.add_argument("--jobs", type=int, default=1, help="tests that are compiled at the same time (1)")
     options.add_argument("--compiler", default=os.environ.get("CXX", "g++"))
     options.add_argument("--prefix", default="", help="a command before each compiler and test, as 'nice -n 19'")
     options.add_argument("--seconds", type=int, default=300, help="the most that a compiler or a test may take (300)")
@@ -137,6 +191,8 @@ def main():
     faults = [one for one in read_list() if not given.words or any(word in one.name for word in given.words)]
     if not faults:
         sys.exit("no fault has such a name")
+    if given.daily:
+        faults = of_the_day(faults, given.date)
     stale = [one.name for one in faults if one.planted((ROOT / one.file).read_text()) is None or not all((ROOT / source).is_file() for source in one.test.split())]
     if given.list:
         for one in faults:
@@ -146,36 +202,26 @@ def main():
     if given.list:
         return 1 if stale else 0
 
-    counts = {"caught": 0, "survived": 0, "does not compile": 0, "stale": len(stale), "no verdict: the test fails without it": 0}
-    sound = {}  # (test, cases) -> whether it passes without a fault
-    with tempfile.TemporaryDirectory(prefix="unisono-mutants-") as folder:
-        bench = Bench(folder, given.compiler, given.prefix.split(), given.seconds)
-        for test in dict.fromkeys(one.test for one in faults if one.name not in stale):
-            mine = [one for one in faults if one.test == test and one.name not in stale]
-            program, why = bench.build(test)
-            for cases in dict.fromkeys(one.cases for one in mine):
-                sound[cases] = program is not None and bench.passes(program, cases)[0]
-            if program is None:
-                print(f"{test} does not compile by itself:\n{why[:2000]}")
-            for fault in mine:
-                began = time.monotonic()
-                if not sound[fault.cases]:
-                    verdict = "no verdict: the test fails without it"
-                else:
-                    path = bench.copy / fault.file
-                    text = path.read_text()
-                    path.write_text(fault.planted(text))
-                    program, why = bench.build(test)
-                    verdict = "does not compile"
-                    if program is not None:
-                        verdict = "survived" if bench.passes(program, fault.cases)[0] else "caught"
-                    path.write_text(text)
-                counts[verdict] += 1
-                print(f"{fault.name}: {verdict} ({time.monotonic() - began:.0f} s)", flush=True)
-                if verdict == "does not compile":
-                    print(why[:1000])
+    counts = {"caught": 0, "survived": 0, "does not compile": 0, "stale": len(stale), "no verdict: the test fails without it": 0, SKIPPED: 0}
+    groups = [[one for one in faults if one.test == test and one.name not in stale] for test in dict.fromkeys(one.test for one in faults)]
+    with tempfile.TemporaryDirectory(prefix="unisono-mutants-") as folder, ThreadPoolExecutor(given.jobs) as pool:
+        benches = queue.Queue()
+        for number in range(given.jobs):
+            benches.put(Bench(pathlib.Path(folder, str(number)), given.compiler, given.prefix.split(), given.seconds))
+
+        def work(group):
+            bench = benches.get()
+            try:
+                for fault, verdict, seconds, why in bench.judge(group):
+                    counts[verdict] += 1
+                    print(f"{fault.name}: {verdict} ({seconds:.0f} s)" + (f"\n{why[:1000]}" if why else ""), flush=True)
+            finally:
+                benches.put(bench)
+
+        for done in [pool.submit(work, group) for group in groups if group]:
+            done.result()
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()) + f", of {len(faults)}")
-    return 0 if counts["caught"] == len(faults) else 1
+    return 0 if counts["caught"] + counts[SKIPPED] == len(faults) else 1
 
 
 if __name__ == "__main__":

@@ -645,6 +645,21 @@ BOOST_AUTO_TEST_CASE(fractions_of_tokens_close_a_window) {
     }
 }
 
+// 10 times 0.1 is less than 1 in binary, added one after another, and 1, added by two ranks.
+BOOST_AUTO_TEST_CASE(the_sum_of_fractions_of_tokens_is_that_of_one_rank) {
+    for (const int ranks : {1, 2, 5}) {
+        check_clean(outcomes(ranks, [&](auto& world) {
+            Tenths model(columns);
+            un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}, un::Accumulate{10 / ranks}};
+            std::vector<std::int64_t> tokens;
+            trainer.fit(data(), {.batch_size = 1, .progress = false},
+                        [&](const un::UpdateReport& report) { tokens.push_back(report.tokens); });
+            if (tokens.size() != 3 || tokens[0] != 1 || tokens[1] != 1) // 9 samples are left
+                throw std::runtime_error("tokens: " + std::to_string(tokens.at(0)));
+        }));
+    }
+}
+
 /// The samples from this one on are padding: they have no tokens.
 struct Padded : Mean {
     static constexpr std::size_t padding = 20;

@@ -299,6 +299,21 @@ BOOST_AUTO_TEST_CASE(a_norm_that_is_not_finite_stops_or_skips_all_ranks) {
     check_infinite(false, un::NoGuard{});
 }
 
+// A guard leaves out the update before its norm is measured: the report has none, and not the norm
+// of the update before.
+BOOST_AUTO_TEST_CASE(an_update_that_is_left_out_reports_no_norm) {
+    un::run<un::InProcess>(1, [](auto& world) {
+        Given model;
+        un::Trainer trainer{world, model, plain, un::ClipByNorm{.max_norm = 9},
+                            un::FiniteGuard{.action = un::OnOffence::skip}};
+        BOOST_TEST(trainer.step(std::array{3.0, 4.0}).gradient_norm == 5.0);
+        const un::UpdateReport left_out = trainer.step(std::array{infinity, 0.0});
+        BOOST_TEST(!left_out.committed);
+        BOOST_TEST(left_out.gradient_norm == 0.0);
+        BOOST_TEST(trainer.step(std::array{0.0, 2.0}).gradient_norm == 2.0);
+    });
+}
+
 BOOST_AUTO_TEST_CASE(refuses_bad_limits_and_limits_that_differ) {
     const auto says = [](const auto& clip, const char* text) {
         for (const Outcome& one : outcomes(2, [&](auto& world) {

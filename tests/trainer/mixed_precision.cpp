@@ -39,6 +39,7 @@ struct Narrow {
     std::vector<double> first = std::vector<double>(2), second = std::vector<double>(1);
     std::vector<double> first_gradient = std::vector<double>(2), second_gradient = std::vector<double>(1);
     bool asks = true;
+    double added_loss = 0;
     std::array<std::span<double>, 2> parameters() { return {first, second}; }
     std::array<std::span<double>, 2> gradients() { return {first_gradient, second_gradient}; }
     double operator()(const std::array<double, 3>& given, un::Pass& pass) {
@@ -49,7 +50,7 @@ struct Narrow {
         first_gradient[0] += narrow(given[0]);
         first_gradient[1] += narrow(given[1]);
         second_gradient[0] += narrow(given[2]);
-        return given[0];
+        return given[0] + added_loss;
     }
 };
 const un::Sgd plain{.learning_rate = 1};
@@ -129,6 +130,25 @@ BOOST_AUTO_TEST_CASE(an_overflow_on_one_rank_skips_on_all_and_lowers_the_scale) 
             expect(stopped, "stops at the least scale");
             expect(step(1).committed, "may go on");
             trainer.verify_replicas();
+        }));
+    }
+}
+
+// A smaller scale repairs gradients that are not finite. It does not repair a loss.
+BOOST_AUTO_TEST_CASE(a_loss_that_is_not_finite_leaves_the_scale) {
+    for (const int ranks : {1, 3}) {
+        check_clean(outcomes(ranks, [&](auto& world) {
+            Narrow model;
+            un::Trainer trainer{world, model, plain, un::LossScaling{.initial = 64, .growth_interval = 3},
+                                un::FiniteGuard{.action = un::OnOffence::skip}};
+            const std::array<double, 3> given{0.03125, 0.0, 0.0625};
+            expect(trainer.step(given).committed && trainer.loss_scale() == un::LossScale{64, 1}, "a good update");
+            if (world.rank() == world.size() - 1) model.added_loss = std::numeric_limits<double>::quiet_NaN();
+            const un::UpdateReport report = trainer.step(given);
+            expect(!report.committed && report.offender_rank == world.size() - 1, "skipped");
+            expect(trainer.loss_scale() == un::LossScale{64, 1}, "the scale stays");
+            model.added_loss = 0;
+            expect(trainer.step(given).committed && trainer.loss_scale() == un::LossScale{64, 2}, "goes on");
         }));
     }
 }
