@@ -6,6 +6,7 @@
 //   UNISONO_MEMBERSHIP_SEEDS=100000 test_elastic --run_test=membership/campaign
 #include "seeded_world.hpp"
 
+#include <unisono/elastic/evidence.hpp>
 #include <unisono/elastic/membership_wire.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -38,6 +39,12 @@ struct NoElders : un::detail::MembershipRules {
 };
 struct HastyNewcomers : un::detail::MembershipRules {
     static constexpr bool added_members_wait = false;
+};
+struct NoLastWords : un::detail::MembershipRules {
+    static constexpr bool needs_last_words = false;
+};
+struct AnyHalf : un::detail::MembershipRules {
+    static constexpr bool needs_lowest_of_halves = false;
 };
 struct OwnUpdates : un::detail::MembershipRules {
     static constexpr bool agrees_on_updates = false;
@@ -83,12 +90,13 @@ BOOST_AUTO_TEST_CASE(campaign) {
 
 BOOST_AUTO_TEST_CASE(faulty_variants_are_found) {
     const std::uint64_t epochs = first_found<NoEpochCheck>(0), quorum = first_found<NoQuorum>(210),
-                        updates = first_found<OwnUpdates>(0), elders = first_found<NoElders>(530, true),
-                        hasty = first_found<HastyNewcomers>(240, true);
+                        updates = first_found<OwnUpdates>(0), elders = first_found<NoElders>(590, true),
+                        hasty = first_found<HastyNewcomers>(360, true), half = first_found<AnyHalf>(0);
     BOOST_TEST_MESSAGE("found at seed: no epoch check "
                        << epochs << ", no quorum " << quorum << ", no agreement on the update " << updates
-                       << ", no elders asked " << elders << ", newcomers that do not wait " << hasty);
-    for (const std::uint64_t found : {epochs, quorum, updates, elders, hasty}) BOOST_TEST(found < 1000u);
+                       << ", no elders asked " << elders << ", newcomers that do not wait " << hasty << ", any half "
+                       << half);
+    for (const std::uint64_t found : {epochs, quorum, updates, elders, hasty, half}) BOOST_TEST(found < 1000u);
 }
 
 /// Members travel as runs of numbers. Decoding inverts encoding, and a run is no longer than the
@@ -561,6 +569,10 @@ BOOST_AUTO_TEST_CASE(last_words_that_were_not_heard) {
             world.expect(me, me == 0 ? Phase::formed : Phase::no_quorum); // 0 alone would be a half with 0
         }
     }
+    un::detail::Membership<NoLastWords> hasty(1, {0, 1}, {});
+    hasty.begin(5, 0);
+    hasty.lost(0, 0, false);
+    BOOST_TEST((hasty.phase() == Phase::formed));
     // Another member has heard them.
     ByHand world(4, {1, 1, 2, 1});
     world.begin();
@@ -591,6 +603,41 @@ BOOST_AUTO_TEST_CASE(who_never_comes) {
     formed_without(2, {{1, {0}}}, {0});
     formed_without(3, {{0, {1, 2}}, {1, {0, 2}}, {2, {0, 1}}}, {0, 1, 2}); // no majority is connected
     formed_without(3, {{0, {7}}}, {0, 1, 2});
+}
+
+/// Only the host of a process proves its end. A process that has ended was heard if its connection
+/// has ended, too, or if no cable is between.
+BOOST_AUTO_TEST_CASE(evidence_of_an_end) {
+    using un::detail::Conclusion, un::detail::Evidence;
+    constexpr un::nanoseconds ms = 1'000'000;
+    Evidence refused;
+    refused.connection_ended(0);
+    BOOST_TEST((refused.conclusion(0) == Conclusion::none));
+    refused.refused(false, ms);
+    BOOST_TEST((refused.conclusion(ms) == Conclusion::none)); // one forged packet
+    refused.refused(false, ms + Evidence::refused_for);
+    BOOST_TEST((refused.conclusion(200 * ms) == Conclusion::refuses));
+    refused.answered();
+    BOOST_TEST((refused.conclusion(200 * ms) == Conclusion::none));
+    refused.refused(true, 300 * ms);
+    BOOST_TEST((refused.conclusion(300 * ms) == Conclusion::ended));
+    for (const bool is_near : {true, false}) {
+        Evidence silent; // its connection has not ended
+        silent.ended_here(is_near, 0);
+        BOOST_TEST((silent.conclusion(0) == (is_near ? Conclusion::ended : Conclusion::none)));
+        BOOST_TEST((silent.conclusion(Evidence::longest_way) == Conclusion::ended));
+        BOOST_TEST(silent.was_heard(Evidence::longest_way) == is_near);
+        Evidence closed;
+        closed.ended_here(is_near, 0);
+        closed.connection_ended(ms);
+        BOOST_TEST((closed.conclusion(ms) == Conclusion::ended));
+        BOOST_TEST(closed.was_heard(ms));
+        Evidence cut;
+        cut.connection_ended(0);
+        cut.ended_here(is_near, 5000 * ms);
+        BOOST_TEST((cut.conclusion(5000 * ms) == Conclusion::ended));
+        BOOST_TEST(!cut.was_heard(5000 * ms));
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -68,6 +68,9 @@ public:
         const std::uint64_t more = draw(2) == 0 && !lonely ? 0 : 1 + draw(4);
         for (std::uint64_t i = 0; i < more; ++i) nodes_.push_back(std::make_unique<Node>());
         arrival_.assign(nodes_.size() * nodes_.size(), 0);
+        const std::uint64_t hosts = lonely || draw(2) == 0 ? 1 : 2 + draw(3);
+        for (std::size_t i = 0; i < nodes_.size(); ++i) host_.push_back(1 + draw(hosts));
+        has_hosts_ = hosts > 1;
         plan_misfortunes();
     }
 
@@ -80,6 +83,10 @@ public:
             const Event event = queue_.top();
             queue_.pop();
             now_ = event.time;
+            if (event.what == What::reset) {
+                reset_connections();
+                continue;
+            }
             if (!alive(event.node)) {
                 refuse_connection(event);
                 continue;
@@ -97,7 +104,21 @@ public:
     [[nodiscard]] const Outcomes& outcomes() const { return outcomes_; }
 
 private:
-    enum class What { die, pause, apply, connection, message, end_of_connection, fault, give, commit, tick, late };
+    enum class What {
+        die,
+        pause,
+        apply,
+        connection,
+        message,
+        end_of_connection,
+        refusal,
+        reset,
+        fault,
+        give,
+        commit,
+        tick,
+        late
+    };
     static constexpr typename Member::Times times = {.patience = 100 * ms, .give_up = 2000 * ms};
     struct Event {
         Time time;
@@ -175,7 +196,7 @@ private:
     }
     void plan_deaths(Time length) {
         if (lonely_) return plan_lonely_member(length);
-        proven_only_ = draw(2) == 0;
+        proven_only_ = draw(2) == 0 && !has_hosts_;
         if (!proven_only_ && count_ >= 3 && count_ <= 8 && all_nodes() > count_ && draw(4) == 0)
             return plan_lonely_member(length);
         // Members die while they send: either the first ones, which propose, or any.
@@ -207,6 +228,12 @@ private:
             cut_until_ = cut_from_ + between(1 * ms, 3000 * ms);
             side_.resize(nodes_.size());
             for (std::size_t n = 0; n < side_.size(); ++n) side_[n] = draw(2) == 0;
+            if (has_hosts_) { // between hosts, where a router may end connections
+                for (std::size_t n = 0; n < side_.size(); ++n)
+                    side_[n] = side_[static_cast<std::size_t>(std::find(host_.begin(), host_.end(), host_[n]) -
+                                                              host_.begin())];
+                if (draw(2) == 0) push(cut_from_, {.time = 0, .number = 0, .what = What::reset});
+            }
         }
     }
 
@@ -226,6 +253,22 @@ private:
     void end_connection(int from, int to) {
         if (connected_.erase({from, to}) == 0) return;
         send(from, to, {.time = 0, .number = 0, .what = What::end_of_connection, .node = to, .from = from});
+    }
+    /// A router has forgotten all connections between the sides. No process has ended.
+    void reset_connections() {
+        for (int n = 0; n < all_nodes(); ++n)
+            for (int other = 0; other < all_nodes(); ++other)
+                if (side_[static_cast<std::size_t>(n)] != side_[static_cast<std::size_t>(other)] &&
+                    connected_.erase({n, other}) != 0)
+                    push(now_ + between(1, ms), {.time = 0,
+                                                 .number = 0,
+                                                 .what = What::end_of_connection,
+                                                 .node = other,
+                                                 .from = n,
+                                                 .key = draw(2)});
+    }
+    [[nodiscard]] bool is_near(int n, int other) const {
+        return host_[static_cast<std::size_t>(n)] == host_[static_cast<std::size_t>(other)];
     }
     /// The connection was being made when the process at the other end died, which resets it.
     void refuse_connection(const Event& event) {
@@ -342,8 +385,10 @@ private:
         case What::apply: return apply(n);
         case What::connection: accept(n, event.from, static_cast<int>(event.key)); return send_all(n);
         case What::pause: node.paused_until = now_ + static_cast<Time>(event.key); return;
+        case What::reset: return;
         case What::message:
         case What::end_of_connection:
+        case What::refusal:
             if (node.trains) return node.inbox.push_back(event);
             return hear(event);
         case What::fault:
@@ -372,9 +417,18 @@ private:
             if (event.message->word == un::detail::MembershipWord::goodbye) node.said_goodbye[event.from] = true;
             if (!node.member) return become_member(event, number);
             node.member->receive(number, *event.message, now_);
+        } else if (event.what == What::refusal) {
+            if (node.member) node.member->suspect(number, now_);
         } else {
             connected_.erase({event.node, event.from});
-            if (!node.said_goodbye[event.from] && node.member) node.member->lost(number, now_);
+            if (!node.said_goodbye[event.from] && node.member) {
+                // Only its own host can prove that it has ended. The others ask its host, which
+                // refuses, or another one does in its name.
+                if (is_near(event.node, event.from)) node.member->lost(number, now_);
+                else if (!alive(event.from) || event.key != 0)
+                    push(now_ + between(5 * ms, 20 * ms),
+                         {.time = 0, .number = 0, .what = What::refusal, .node = event.node, .from = event.from});
+            }
             if (!node.member) node.node_of.erase(number);
         }
         send_all(event.node);
@@ -415,6 +469,9 @@ private:
         node.world = nullptr;
         node.member->take_in_at_most(most_);
         node.member->expect(std::exchange(node.waiting, {}));
+        node.member->place(node.number, host_[static_cast<std::size_t>(n)]);
+        for (const auto& [number, other] : node.node_of)
+            node.member->place(number, host_[static_cast<std::size_t>(other)]);
         node.member->begin(node.updates, now_);
         send_all(n);
         for (const Event& event : std::exchange(node.inbox, {}))
@@ -504,6 +561,7 @@ private:
             !(node.world->brings && node.round == 0)) {
             node.finished = true;
             ++outcomes_.finished;
+            ended_well_.insert(node.world->members);
             std::uint64_t expected = 1;
             for (std::uint64_t i = 0; i < updates_; ++i) expected = mix(expected);
             if (node.state != expected || node.updates != updates_)
@@ -561,6 +619,11 @@ private:
     std::string at_the_end() {
         for (int n = 0; n < all_nodes(); ++n)
             if (alive(n)) return "rank " + std::to_string(n) + " hangs";
+        for (const auto& one : ended_well_)
+            for (const auto& other : ended_well_)
+                if (std::none_of(one.begin(), one.end(),
+                                 [&](int n) { return std::find(other.begin(), other.end(), n) != other.end(); }))
+                    return "two worlds have ended well";
         return {};
     }
 
@@ -573,6 +636,9 @@ private:
     std::vector<std::unique_ptr<Node>> nodes_;
     std::map<std::pair<std::uint64_t, std::vector<int>>, std::shared_ptr<World>> worlds_;
     std::priority_queue<Event> queue_;
+    std::vector<std::uint64_t> host_; ///< of each node
+    bool has_hosts_ = false;          ///< more than one
+    std::set<std::vector<int>> ended_well_;
     std::uint64_t made_ = 0;
     Time now_ = 0;
     Time last_death_ = 0;

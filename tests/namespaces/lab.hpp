@@ -154,6 +154,25 @@ public:
     /// Pulls a host's cable, and plugs it in again.
     void cut(int host) const { must(switch_, "ip link set " + plug(host) + " down"); }
     void mend(int host) const { must(switch_, "ip link set " + plug(host) + " up"); }
+    /// Another host has this address, too, and its cable is better: it answers by resets.
+    void take_over(int address_of, int by) const {
+        must(by, "ip addr add " + address(address_of) + "/24 dev eth0");
+        for (int host = 0; host < hosts(); ++host)
+            if (host != address_of) must(host, "ip neigh flush dev eth0");
+    }
+    /// Installs a firewall as hosts have it, while connections exist that it does not know: it
+    /// accepts what this host begins, and refuses or drops the rest. False: there is no nft.
+    [[nodiscard]] bool wall_in(int host, bool silently) const {
+        if (!space(host).command("nft list tables", true)) return false;
+        must(host, "nft add table ip f");
+        must(host, "nft add chain ip f i '{ type filter hook input priority 0 ; policy drop ; }'");
+        must(host, "nft add chain ip f o '{ type filter hook output priority 0 ; }'");
+        must(host, "nft add rule ip f i iif lo accept");
+        must(host, "nft add rule ip f i ct state established,related accept");
+        if (!silently) must(host, "nft add rule ip f i ip protocol tcp reject with tcp reset");
+        must(host, "nft add rule ip f o ct state new accept");
+        return true;
+    }
     /// Traffic from host `from` to host `to` does not arrive: with an immediate error, or silently.
     void refuse_way(int from, int to) const { must(from, "ip route add unreachable " + address(to) + "/32"); }
     void swallow_way(int from, int to) const {

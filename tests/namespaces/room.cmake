@@ -14,5 +14,7 @@ if(UNISONO_BUILD_EXAMPLES AND UNISONO_TEST_ALL) # docs/parallel.md's
     add_dependencies(${room_target} parallel_digits)
     target_compile_definitions(${room_target} PRIVATE UNISONO_PARALLEL_DIGITS="$<TARGET_FILE:parallel_digits>")
 endif()
-target_compile_definitions(${room_target} PRIVATE UNISONO_HOST_RANK="$<TARGET_FILE:host_rank>")
+room_program(elastic_rank helper/elastic_rank.cpp)
+target_compile_definitions(${room_target} PRIVATE UNISONO_HOST_RANK="$<TARGET_FILE:host_rank>"
+                                                  UNISONO_ELASTIC_RANK="$<TARGET_FILE:elastic_rank>")
 set_target_properties(${room_target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)

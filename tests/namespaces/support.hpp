@@ -22,7 +22,7 @@ public:
     /// program. `contained`: each host has process IDs of its own, so that ranks cannot look for
     /// processes of other hosts.
     Job(const Lab& lab, const std::vector<int>& host_of, const std::vector<std::string>& arguments,
-        const Variables& more = {}, bool contained = false) {
+        const Variables& more = {}, bool contained = false, const char* program = UNISONO_HOST_RANK) {
         std::string names;
         for (const int host : host_of) names += (names.empty() ? "h" : ",h") + std::to_string(host);
         for (std::size_t rank = 0; rank < host_of.size(); ++rank) {
@@ -34,7 +34,7 @@ public:
                                 {"MASTER_PORT", "29500"},
                                 {"UNISONO_TOKEN", "000102030405060708090a0b0c0d0e0f"}};
             for (const auto& [name, value] : more) variables[name] = value;
-            std::vector<std::string> line{UNISONO_HOST_RANK};
+            std::vector<std::string> line{program};
             if (contained) line.insert(line.begin(), {"unshare", "--pid", "--fork", "--kill-child"});
             line.insert(line.end(), arguments.begin(), arguments.end());
             commands_.push_back(std::make_unique<Command>(lab.on(host_of[rank], line), variables));

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Who may write into a folder of checkpoints: one training.
+/// The right to write into a folder of checkpoints, which one training has.
 ///
 /// A training that is not elastic holds an exclusive lock of the folder as long as it lives. In an
 /// elastic world the writer of an older membership may live on, stopped or cut off, when the next

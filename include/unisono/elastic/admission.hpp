@@ -33,7 +33,7 @@ namespace detail {
 struct ElasticTerms {
     std::int64_t least = 1, most = 0;       ///< numbers of ranks
     std::int64_t patience = 0, give_up = 0; ///< in nanoseconds
-    std::string transport = {}; ///< name of the transport
+    std::string transport = {};             ///< name of the transport
     std::int64_t trust_resets = 0;
 
     /// The first difference, as "ElasticOptions::most is 8 here and 4 there"; empty if there is

@@ -59,7 +59,7 @@ struct ProcessCard {
     }
 };
 
-/// What counts as a proof besides the observations of this host.
+/// Facts that make a refused connection a proof.
 struct ProofRules {
     std::string own_address = {}; ///< at which others reach this process
     bool trust_resets = false;    ///< ElasticOptions::trust_resets
@@ -91,21 +91,24 @@ public:
 
     /// For a poll; no descriptor: there is nothing to poll.
     [[nodiscard]] pollfd polled() const {
-        if (process_.valid()) return {process_.get(), POLLIN, 0};
+        if (process_.valid()) return {evidence_.has_ended() ? -1 : process_.get(), POLLIN, 0};
         return {asked_.get(), static_cast<short>(connects_ ? POLLOUT : POLLIN), 0};
     }
     /// The time at which `look` must be called even without a result of a poll.
     [[nodiscard]] nanoseconds due() const {
+        if (evidence_.has_ended()) return evidence_.due();
         return evidence_.is_suspected() && !process_.valid() && !asked_.valid() && port_ != 0 ? due_ : never;
     }
     /// `revents`: the result of a poll of `polled`, or 0.
     Conclusion look(short revents, const ProofRules& rules, nanoseconds now) {
         if (process_.valid()) {
-            if (revents != 0) evidence_.ended_here();
+            if (revents != 0)
+                evidence_.ended_here(address_ == rules.own_address || address_.starts_with("127.") || address_ == "::1",
+                                     now);
         } else if (evidence_.is_suspected() && port_ != 0) {
             observe(revents, rules, now);
         }
-        return evidence_.conclusion();
+        return evidence_.conclusion(now);
     }
 
 private:
