@@ -73,6 +73,35 @@ un::Fault answered_with(std::size_t count, const std::function<void(un::detail::
 
 BOOST_AUTO_TEST_SUITE(tcp_hostile)
 
+// A greeting with a valid proof, but for another rank, world or connection, is a stranger's.
+BOOST_AUTO_TEST_CASE(greetings_that_are_meant_for_somebody_else) {
+    using un::detail::TcpHello, un::detail::TcpVisitor;
+    const un::JobToken key = un::JobToken::random();
+    const auto is_rank = [&](const std::function<void(TcpHello&)>& change) { // at rank 0 of 3, with 2 connections
+        int ends[2] = {-1, -1};
+        BOOST_TEST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+        const un::detail::FileDescriptor there(ends[1]);
+        TcpVisitor visitor(un::detail::FileDescriptor(ends[0]), 0, 0);
+        TcpHello hello;
+        hello.number = 1;
+        hello.from = 2;
+        hello.to = 0;
+        hello.world = 3;
+        hello.connection = 1;
+        change(hello);
+        hello.seal(key);
+        BOOST_TEST_REQUIRE(::send(there.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
+        return visitor.look(0, 3, 2, key) == TcpVisitor::Answer::rank;
+    };
+    BOOST_TEST(is_rank([](TcpHello&) {}));
+    BOOST_TEST(!is_rank([](TcpHello& hello) { hello.to = 1; }));
+    BOOST_TEST(!is_rank([](TcpHello& hello) { hello.from = 0; }));
+    BOOST_TEST(!is_rank([](TcpHello& hello) { hello.from = 3; }));
+    BOOST_TEST(!is_rank([](TcpHello& hello) { hello.world = 4; }));
+    BOOST_TEST(!is_rank([](TcpHello& hello) { hello.connection = 2; }));
+    BOOST_TEST(!is_rank([](TcpHello& hello) { hello.order = 0x0201; }));
+}
+
 // A recorded greeting proves nothing: not at the rank that received it, nor at the one that sent
 // it, nor in another world.
 BOOST_AUTO_TEST_CASE(a_recorded_greeting_proves_nothing) {
