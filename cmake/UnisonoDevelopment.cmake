@@ -14,6 +14,31 @@ target_compile_options(unisono_warnings INTERFACE -Wall -Wextra -Wpedantic -Wcon
 # sixth of its time and frees little.
 add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=1500000>)
 
+# output_test(name [FAILS] PATTERN regex [TIMEOUT s] [PROCESSORS n] COMMAND program arguments...): a
+# test of what a program prints, and of its status. The regular expression is Python's; `.` matches
+# newlines, too.
+function(output_test name)
+    cmake_parse_arguments(PARSE_ARGV 1 given "FAILS" "PATTERN;TIMEOUT;PROCESSORS" "COMMAND")
+    find_package(Python3 3.9 COMPONENTS Interpreter REQUIRED)
+    set(expected passes)
+    if(given_FAILS)
+        set(expected fails)
+    endif()
+    list(POP_FRONT given_COMMAND program)
+    if(TARGET ${program})
+        set(program $<TARGET_FILE:${program}>)
+    endif()
+    add_test(NAME ${name} COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/support/expect_output.py ${expected}
+                                  "${given_PATTERN}" ${program} ${given_COMMAND})
+    if(NOT given_TIMEOUT)
+        set(given_TIMEOUT 60)
+    endif()
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${given_TIMEOUT})
+    if(given_PROCESSORS)
+        set_tests_properties(${name} PROPERTIES PROCESSORS ${given_PROCESSORS})
+    endif()
+endfunction()
+
 set(UNISONO_SANITIZED OFF)
 if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
     set(UNISONO_SANITIZED ON)

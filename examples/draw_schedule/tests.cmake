@@ -1,13 +1,8 @@
-add_test(NAME draw_schedule COMMAND draw_schedule --family tree --collective gather --ranks 7 --root 2)
-set_tests_properties(draw_schedule PROPERTIES
-    PASS_REGULAR_EXPRESSION "</svg>.*tree gather on 7 ranks: proven; rank 0 sends 0 messages|tree gather on 7 ranks: proven.*</svg>"
-    TIMEOUT 60)
-add_test(NAME draw_schedule_list COMMAND draw_schedule --list)
-set_tests_properties(draw_schedule_list PROPERTIES
-    PASS_REGULAR_EXPRESSION "halving_doubling reduce_scatter" TIMEOUT 60)
-add_test(NAME draw_schedule_refuses_bad_root COMMAND draw_schedule --collective broadcast --ranks 3 --root 3)
-set_tests_properties(draw_schedule_refuses_bad_root PROPERTIES
-    PASS_REGULAR_EXPRESSION "bad_input: root is 3, expected 0 to 2" TIMEOUT 60)
+output_test(draw_schedule COMMAND draw_schedule --family tree --collective gather --ranks 7 --root 2
+            PATTERN "</svg>.*tree gather on 7 ranks: proven; rank 0 sends 0 messages|tree gather on 7 ranks: proven.*</svg>")
+output_test(draw_schedule_list COMMAND draw_schedule --list PATTERN "halving_doubling reduce_scatter")
+output_test(draw_schedule_refuses_bad_root FAILS COMMAND draw_schedule --collective broadcast --ranks 3 --root 3
+            PATTERN "bad_input: root is 3, expected 0 to 2")
 
 # The pictures in the documentation are what the code draws.
 foreach(picture "ring 4" "halving_doubling 8")

@@ -1,7 +1,6 @@
 # Bucket by bucket is faster than all buckets after the pass. Time is virtual, so this holds on
 # every machine.
-add_test(NAME draw_update COMMAND draw_update --ranks 3)
-set_tests_properties(draw_update PROPERTIES PASS_REGULAR_EXPRESSION "</svg>" TIMEOUT 60)
+output_test(draw_update COMMAND draw_update --ranks 3 PATTERN "</svg>")
 
 # The picture in the documentation is what the program draws today.
 add_test(NAME draw_update_documented

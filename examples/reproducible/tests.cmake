@@ -1,3 +1,2 @@
-add_test(NAME example_reproducible COMMAND reproducible --short)
-set_tests_properties(example_reproducible PROPERTIES PASS_REGULAR_EXPRESSION "One hash each on a grid; float sums differ."
-                                                     TIMEOUT 600 PROCESSORS 2)
+output_test(example_reproducible TIMEOUT 600 PROCESSORS 2 COMMAND reproducible --short
+            PATTERN "One hash each on a grid; float sums differ.")

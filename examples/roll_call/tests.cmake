@@ -1,11 +1,8 @@
-add_test(NAME example_roll_call COMMAND unisono-run -n 3 --timeout 60 $<TARGET_FILE:roll_call>)
-set_tests_properties(example_roll_call PROPERTIES TIMEOUT 90 PASS_REGULAR_EXPRESSION
-                     "\\[0\\] the squares of all ranks add up to 5\n")
-add_test(NAME example_roll_call_death COMMAND unisono-run -n 3 --timeout 60 $<TARGET_FILE:roll_call> --die 1)
-set_tests_properties(example_roll_call_death PROPERTIES TIMEOUT 90 PASS_REGULAR_EXPRESSION
-                     "\\[[02]\\] unisono: peer_lost: rank 1 \\(pid [0-9]+\\)")
-add_test(NAME example_roll_call_alone COMMAND roll_call)
-set_tests_properties(example_roll_call_alone PROPERTIES TIMEOUT 60 PASS_REGULAR_EXPRESSION "rank 0 of 1")
+output_test(example_roll_call TIMEOUT 90 COMMAND unisono-run -n 3 --timeout 60 $<TARGET_FILE:roll_call>
+            PATTERN "\\[0\\] the squares of all ranks add up to 5\n")
+output_test(example_roll_call_death FAILS TIMEOUT 90 COMMAND unisono-run -n 3 --timeout 60 $<TARGET_FILE:roll_call> --die 1
+            PATTERN "\\[[02]\\] unisono: peer_lost: rank 1 \\(pid [0-9]+\\)")
+output_test(example_roll_call_alone COMMAND roll_call PATTERN "rank 0 of 1")
 # Checks the manifests of examples/deploy by the variables that their systems set, and by their
 # schemas if tests/run.sh --all has installed them.
 set(python ${PROJECT_SOURCE_DIR}/build/python/bin/python3)
