@@ -8,6 +8,7 @@
 #include "unisono/core/text.hpp"
 
 #include <cstdint>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -73,6 +74,17 @@ namespace detail {
 /// The exception that is being handled, as a fault: an error's own, of `other.rank` if it names no
 /// rank. For any other exception `other`, with the exception's text behind its message.
 [[gnu::cold]] Fault fault_of_exception(Fault other);
+
+/// For a handler `catch (...)`: true if its thread ends, by pthread_exit or by cancellation. The
+/// system then unwinds the stack as if something had been thrown, and ends the program if a handler
+/// does not rethrow it.
+[[gnu::cold]] bool ends_its_thread() noexcept;
+/// For a handler that keeps or drops exceptions: rethrows what is none.
+inline void pass_on_end_of_thread() {
+    if (ends_its_thread()) throw;
+}
+/// The words of a message about such an end.
+inline constexpr std::string_view end_of_thread = "nothing, but its thread ended (by pthread_exit or pthread_cancel)";
 } // namespace detail
 
 /// Throws `bad_input`: the only way in which arguments are refused.
@@ -99,7 +111,14 @@ UNISONO_DEFINITION std::string error::compose(const Fault& what) {
     return text;
 }
 
+// Such an unwinding is no C++ exception, so there is none in flight.
+UNISONO_DEFINITION bool detail::ends_its_thread() noexcept { return std::current_exception() == nullptr; }
+
 [[gnu::noinline]] UNISONO_DEFINITION Fault detail::fault_of_exception(Fault other) {
+    if (ends_its_thread()) {
+        other.message += end_of_thread;
+        return other;
+    }
     try {
         throw;
     } catch (const error& failed) {
@@ -107,7 +126,8 @@ UNISONO_DEFINITION std::string error::compose(const Fault& what) {
         other = failed.why();
         if (other.rank < 0) other.rank = rank;
     } catch (const std::exception& failed) {
-        other.message += failed.what();
+        const char* const text = failed.what();
+        other.message += text != nullptr ? text : "an exception whose what() is null";
     } catch (...) {
         other.message += "something that is not a std::exception";
     }

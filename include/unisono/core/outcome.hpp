@@ -20,9 +20,9 @@ UNISONO_NAMESPACE_BEGIN
 
 /// Runs `body()`, and returns the exception as a fault: `ErrorCode::none` if there is none, the
 /// fault of an `error`, `refused` if memory is exhausted, `aborted` with its message for any other
-/// exception. Never throws.
+/// exception. Never throws. (It is not noexcept, since the body may end its thread.)
 template <class Body>
-[[nodiscard]] Fault outcome_of(Body&& body) noexcept {
+[[nodiscard]] Fault outcome_of(Body&& body) {
     try {
         std::forward<Body>(body)();
         return {};
@@ -31,6 +31,7 @@ template <class Body>
     } catch (const std::exception&) {
         return detail::fault_of_exception({.code = ErrorCode::aborted});
     } catch (...) {
+        detail::pass_on_end_of_thread();
         return {.code = ErrorCode::aborted, .message = "something that is not a std::exception was thrown"};
     }
 }

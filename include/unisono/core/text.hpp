@@ -39,7 +39,8 @@ struct TextPart {
     template <class T>
         requires is_text<T>
     TextPart(const T& value) : text(value.data()), size_or_kind(value.size()) {}
-    TextPart(const char* value) : TextPart(std::string_view(value)) {}
+    /// A null pointer, which a user's own `what()` may return, is "(null)".
+    TextPart(const char* value) : TextPart(std::string_view(value != nullptr ? value : "(null)")) {}
     TextPart(char value) : character(value), size_or_kind(character_kind) {}
     template <std::unsigned_integral T>
     TextPart(T value) : natural(value), size_or_kind(natural_kind) {}

@@ -13,6 +13,19 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// While it lives, this thread is not cancelled; pthread_cancel takes effect after it. For waits in
+/// destructors and other functions from which nothing may unwind.
+class [[nodiscard]] NotCancelled {
+public:
+    NotCancelled() noexcept { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+    NotCancelled(const NotCancelled&) = delete;
+    NotCancelled& operator=(const NotCancelled&) = delete;
+    ~NotCancelled() { ::pthread_setcancelstate(before_, nullptr); }
+
+private:
+    int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
 /// As std::mutex.
 class Mutex {
 public:
@@ -65,6 +78,7 @@ public:
 
     template <class Holds>
     void wait(Lock& lock, const Holds& holds) {
+        const NotCancelled whole;
         while (!holds()) ::pthread_cond_wait(&condition_, &lock.mutex_.mutex_);
     }
     /// Waits until `holds()` is true. False if it is not at the deadline.
@@ -91,7 +105,8 @@ public:
     Thread& operator=(const Thread&) = delete;
     ~Thread() { join(); }
 
-    /// Runs `call(of)`, which must not throw. Returns 0, or the system's error number.
+    /// Runs `call(of)`, which must not throw, but may end its thread. Returns 0, or the system's
+    /// error number, which `no_thread_for` explains.
     [[nodiscard]] int start(void (*call)(void*), void* of) noexcept;
     /// Waits for its end, if it was started.
     void join() noexcept;
@@ -99,7 +114,7 @@ public:
     [[nodiscard]] bool is_started() const noexcept { return call_ != nullptr; }
 
 private:
-    static void* run(void* self) noexcept;
+    static void* run(void* self);
 
     void (*call_)(void*) = nullptr; ///< null: it does not run
     void* of_ = nullptr;
@@ -132,11 +147,12 @@ UNISONO_DEFINITION Condition::Condition() noexcept {
 }
 
 UNISONO_DEFINITION bool Condition::sleep(Lock& lock, nanoseconds deadline) noexcept {
+    const NotCancelled whole;
     const timespec until = timespec_of(deadline);
     return ::pthread_cond_timedwait(&condition_, &lock.mutex_.mutex_, &until) == 0;
 }
 
-UNISONO_DEFINITION void* Thread::run(void* self) noexcept {
+UNISONO_DEFINITION void* Thread::run(void* self) { // not noexcept: pthread_exit unwinds it
     const Thread& thread = *static_cast<Thread*>(self);
     thread.call_(thread.of_);
     return nullptr;
@@ -152,11 +168,13 @@ UNISONO_DEFINITION int Thread::start(void (*call)(void*), void* of) noexcept {
 
 UNISONO_DEFINITION void Thread::join() noexcept {
     if (call_ == nullptr) return;
+    const NotCancelled whole;
     ::pthread_join(thread_, nullptr);
     call_ = nullptr;
 }
 
 UNISONO_DEFINITION void sleep_for(nanoseconds time) noexcept {
+    const NotCancelled whole;
     timespec left = timespec_of(time);
     while (::nanosleep(&left, &left) != 0 && errno == EINTR) {
     }

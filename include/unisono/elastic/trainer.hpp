@@ -14,6 +14,7 @@
 /// after it is complete, so no rank returns to a state before a call that another rank has
 /// finished.
 
+#include "unisono/core/threads.hpp"
 #include "unisono/elastic/change_trace.hpp"
 #include "unisono/elastic/fit.hpp"
 #include "unisono/elastic/hosting.hpp"
@@ -320,6 +321,7 @@ private:
     /// may need this rank's state. The model stays unchanged.
     void end() noexcept {
         if (std::uncaught_exceptions() != 0) return world_->end_by_exception();
+        const detail::NotCancelled whole;
         std::optional<detail::StateRecord> kept;
         try {
             surviving([&] { barrier(world_->group()); },

@@ -18,8 +18,10 @@ namespace detail {
 class Thrown {
 public:
     /// The fault for the exception that is being handled. It names this rank and has the
-    /// exception's text. `operation` is nullptr if it is not known.
+    /// exception's text. `operation` is nullptr if it is not known. The end of this thread is
+    /// passed on; the rank's last handler tells of it.
     [[gnu::noinline, gnu::cold]] Fault note(int rank, const OperationState* operation) {
+        pass_on_end_of_thread();
         Fault fault{.code = ErrorCode::aborted, .rank = rank, .message = concat({"rank ", rank, " threw: "})};
         if (operation != nullptr) {
             fault.operation = name_of(static_cast<Collective>(operation->signature.collective));

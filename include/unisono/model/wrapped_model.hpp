@@ -98,6 +98,7 @@ public:
             try {
                 write_copy(*model_);
             } catch (...) { // the exception in flight is more informative
+                pass_on_end_of_thread();
             }
         }
     }

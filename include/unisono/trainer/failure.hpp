@@ -32,6 +32,7 @@ void tell_all(World& world, std::string_view operation) {
                      .operation = std::string(operation),
                      .message = concat({"rank ", rank, " ", message})});
     };
+    if (ends_its_thread()) return tell(ErrorCode::aborted, concat({"threw ", end_of_thread}));
     try {
         throw;
     } catch (const agreed_error&) {

@@ -6,6 +6,7 @@
 /// after a rank has waited for a while, at the first fault, and at the end.
 
 #include "unisono/core/text.hpp"
+#include "unisono/core/threads.hpp"
 #include "unisono/launch/launch.hpp"
 
 #include <exception>
@@ -60,6 +61,7 @@ public:
     void waits(const Wait& wait) override { control_.waits(wait); }
     void waits_no_more() override { control_.waits_no_more(); }
     void leave() noexcept override {
+        const NotCancelled whole;
         try {
             control_.leave();
         } catch (...) { // the end of the connection tells it as well

@@ -3,6 +3,7 @@
 /// \file
 /// An operation that is in flight while a rank trains.
 
+#include "unisono/core/threads.hpp"
 #include "unisono/group/operation.hpp"
 
 #include <exception>
@@ -25,6 +26,7 @@ public:
     OperationInFlight& operator=(const OperationInFlight&) = delete;
     ~OperationInFlight() {
         if (std::uncaught_exceptions() > exceptions_) return;
+        const detail::NotCancelled whole;
         try {
             operation_.wait();
         } catch (...) { // the world keeps the fault: every rank's next call throws it
