@@ -5,15 +5,18 @@
 /// determines. The formation, the membership and the trainer are those that run over sockets. Not
 /// part of the umbrella.
 
+#include "unisono/core/thread_limits.hpp"
 #include "unisono/elastic.hpp"
 #include "unisono/elastic/simulated_processes.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -154,6 +157,13 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
             mine.crashed = true;
         } catch (...) {
             mine.threw = std::current_exception();
+            if (ends_its_thread()) {
+                mine.threw = std::make_exception_ptr(
+                    error(ErrorCode::aborted, concat({"process ", process, " threw ", end_of_thread})));
+                processes->end(process);
+                world.leave(process);
+                throw;
+            }
         }
         mine.crashed = mine.crashed || world.statistics(process).crashed;
         mine.number = processes->number(process);
@@ -184,13 +194,14 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
     try {
         if (refused) std::rethrow_exception(refused);
     } catch (const std::exception& failed) {
-        throw error(
-            Fault{.code = ErrorCode::refused,
-                  .rank = static_cast<int>(threads.size()),
-                  .peer = -1,
-                  .operation = "simulate_elastic",
-                  .sequence = 0,
-                  .message = concat({"no thread for process ", threads.size(), " of ", all, ": ", failed.what()})});
+        const auto* const system = dynamic_cast<const std::system_error*>(&failed); // else there is no memory
+        throw error(Fault{.code = ErrorCode::refused,
+                          .rank = static_cast<int>(threads.size()),
+                          .peer = -1,
+                          .operation = "simulate_elastic",
+                          .sequence = 0,
+                          .message = no_thread_for(concat({"process ", threads.size(), " of ", all}),
+                                                   system != nullptr ? system->code().value() : ENOMEM)});
     }
     for (int process = 0; process < all; ++process)
         report.time = std::max(report.time, processes->world().statistics(process).finished_at);

@@ -9,8 +9,10 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
+#include <pthread.h>
 #include <span>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 
 #ifndef UNISONO_TEST_RANDOM_FAULTS // rooms with slower worlds define it
@@ -273,9 +275,9 @@ BOOST_AUTO_TEST_CASE(a_rank_that_throws_stops_the_others_and_its_exception_is_re
     test::Findings findings;
     const auto body = [&](Group& group) {
         std::vector<float> data(100);
-        un::all_reduce(group, data);
-        if (group.rank() == 3) throw std::out_of_range("the user's own");
-        try {
+        try { // the first call, too: a slow rank hears of it there
+            un::all_reduce(group, data);
+            if (group.rank() == 3) throw std::out_of_range("the user's own");
             un::all_reduce(group, data);
         } catch (const un::error& failed) {
             const std::string text = failed.what();
@@ -293,6 +295,70 @@ BOOST_AUTO_TEST_CASE(a_rank_that_throws_stops_the_others_and_its_exception_is_re
         BOOST_CHECK_EXCEPTION(test::run(4, body, test::limit), std::out_of_range,
                               [](const std::out_of_range& e) { return std::string(e.what()) == "the user's own"; });
     }
+}
+
+namespace {
+/// Cancels this thread from another one, after a while.
+void cancel_soon() {
+    static pthread_t whom; // one rank alone
+    whom = ::pthread_self();
+    std::thread([] {
+        std::this_thread::sleep_for(50ms);
+        ::pthread_cancel(whom);
+    }).detach();
+}
+struct Silent : std::exception {
+    [[nodiscard]] const char* what() const noexcept override { return nullptr; }
+};
+} // namespace
+
+// pthread_exit and pthread_cancel unwind the stack as if something had been thrown.
+BOOST_AUTO_TEST_CASE(a_rank_whose_thread_ends_stops_the_others) {
+    for (const std::string_view how : {"exit", "cancel", "cancel in a wait"}) {
+        test::Findings findings;
+        const auto body = [&](Group& group) {
+            float data = 1;
+            try {
+                un::all_reduce(group, data);
+                if (group.rank() == 1) {
+                    if (how == "exit") ::pthread_exit(nullptr);
+                    if (how == "cancel") ::pthread_cancel(::pthread_self());
+                    else cancel_soon();
+                    ::pthread_testcancel();
+                    un::receive(group, data, 0); // a transport may let no thread be cancelled in it
+                    ::pthread_testcancel();
+                }
+                if (how == "cancel in a wait" && group.rank() == 0) {
+                    std::this_thread::sleep_for(200ms);
+                    un::send(group, data, 1);
+                }
+                un::all_reduce(group, data);
+                findings.expect(false, "a rank did not hear of it");
+            } catch (const un::error& failed) {
+                findings.expect(failed.rank() == 1, failed.what());
+                throw;
+            }
+        };
+        BOOST_CHECK_EXCEPTION(test::run(3, body, test::limit), un::error, [](const un::error& e) {
+            return std::string(e.what()).find("its thread ended") != std::string::npos;
+        });
+    }
+}
+
+BOOST_AUTO_TEST_CASE(an_exception_without_text_is_one) {
+    test::Findings findings;
+    const auto body = [&](Group& group) {
+        float data = 1;
+        if (group.rank() == 1) throw Silent();
+        try {
+            un::all_reduce(group, data);
+        } catch (const un::error& failed) {
+            findings.expect(std::string(failed.what()).find("what() is null") != std::string::npos, failed.what());
+            throw;
+        }
+    };
+    if constexpr (test::on_processes) BOOST_CHECK_THROW(test::run(2, body, test::limit), un::error);
+    else BOOST_CHECK_THROW(test::run(2, body, test::limit), Silent);
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_leaves_is_lost) {

@@ -114,12 +114,12 @@ UNISONO_NAMESPACE_END
 #include "unisono/checkpoint/reading.hpp"
 #include "unisono/core/hash.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/thread_limits.hpp"
 #include "unisono/core/time.hpp"
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <system_error>
 #include <tuple>
 
 UNISONO_NAMESPACE_BEGIN
@@ -207,9 +207,7 @@ UNISONO_DEFINITION void CheckpointWriting::start(std::size_t keep, std::chrono::
     keep_ = keep;
     patience_ = patience;
     const int failed = thread_.start([](void* self) { static_cast<CheckpointWriting*>(self)->run(); }, this);
-    if (failed != 0)
-        throw error(ErrorCode::refused, concat({"no thread for a checkpoint in the background: ",
-                                                std::generic_category().message(failed)}));
+    if (failed != 0) throw error(ErrorCode::refused, no_thread_for("a checkpoint in the background", failed));
 }
 
 UNISONO_DEFINITION std::optional<Fault> CheckpointWriting::await_own() {

@@ -5,12 +5,12 @@
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/thread_limits.hpp"
 #include "unisono/core/threads.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/core/value.hpp"
 #include "unisono/data/data.hpp"
 
-#include <cstring>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -82,6 +82,7 @@ public:
         }
     void restart(Arguments&&... arguments) {
         detail::Lock lock{mutex_};
+        if (lost_) throw error(ErrorCode::refused, "Loader: its thread has ended in the data set");
         ended_ = true; // the reader starts no other batch
         consumer_wakes_.wait(lock, [this] { return !reading_; });
         for (Slot& slot : slots_) {
@@ -113,6 +114,8 @@ private:
     [[nodiscard]] int ahead() const { return static_cast<int>(filled_) - (held_ ? 1 : 0); }
 
     void read_ahead();
+    /// The reader's thread is about to end in the data set: the consumer must not wait for it.
+    void lose_reader(Slot& slot);
 
     Data& data_;
     Stream stream_; // accessed by the reader while `reading_`, otherwise under the mutex
@@ -124,6 +127,7 @@ private:
     bool reading_ = false;
     bool ended_ = false; // no batch is read until a restart
     bool quit_ = false;
+    bool lost_ = false; // the reader's thread has ended
     detail::Mutex mutex_;
     detail::Condition reader_wakes_;
     detail::Condition consumer_wakes_;
@@ -136,10 +140,9 @@ Loader<Data, Stream>::Loader(Data& data, Stream stream, LoaderOptions options)
       slots_(static_cast<std::size_t>(options.depth) + 1) {
     if (options_.depth == 0) return;
     const int failed = reader_.start([](void* self) { static_cast<Loader*>(self)->read_ahead(); }, this);
-    if (failed != 0) {
-        const char* const why = std::strerror(failed); // NOLINT(concurrency-mt-unsafe)
-        throw error(ErrorCode::refused, concat({"Loader: no thread to read ahead on: ", why}));
-    }
+    if (failed != 0)
+        throw error(ErrorCode::refused,
+                    detail::no_thread_for("Loader, which reads ahead (LoaderOptions::depth = 0 needs none)", failed));
 }
 
 template <data_set Data, index_stream Stream>
@@ -211,6 +214,18 @@ typename Loader<Data, Stream>::Item* Loader<Data, Stream>::read_now() {
 }
 
 template <data_set Data, index_stream Stream>
+void Loader<Data, Stream>::lose_reader(Slot& slot) {
+    const detail::Lock lock{mutex_};
+    lost_ = true;
+    reading_ = false;
+    ended_ = true;
+    slot.thrown = std::make_exception_ptr(
+        error(ErrorCode::aborted, concat({"Loader: the data set threw ", detail::end_of_thread})));
+    ++filled_;
+    consumer_wakes_.wake_one();
+}
+
+template <data_set Data, index_stream Stream>
 void Loader<Data, Stream>::read_ahead() {
     detail::Lock lock{mutex_};
     for (;;) {
@@ -226,6 +241,10 @@ void Loader<Data, Stream>::read_ahead() {
         } catch (...) {
             slot.item.batch.reset();
             slot.thrown = std::current_exception();
+            if (detail::ends_its_thread()) {
+                lose_reader(slot);
+                throw;
+            }
         }
         lock.lock();
         reading_ = false;

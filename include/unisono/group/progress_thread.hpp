@@ -3,7 +3,7 @@
 /// \file
 /// A thread that advances operations while the program computes.
 
-#include "unisono/core/text.hpp"
+#include "unisono/core/thread_limits.hpp"
 #include "unisono/group/group.hpp"
 #include "unisono/group/group_definitions.hpp"
 
@@ -54,7 +54,7 @@ public:
             thread_ = std::thread([this] { drive(); });
         } catch (const std::system_error& failed) {
             engine_.set_driver(nullptr);
-            throw error(ErrorCode::refused, concat({"ProgressThread: no thread: ", failed.what()}));
+            throw error(ErrorCode::refused, detail::no_thread_for("ProgressThread", failed.code().value()));
         }
     }
     ProgressThread(const ProgressThread&) = delete;
@@ -89,12 +89,13 @@ private:
         }
     }
 
-    bool look() noexcept {
+    bool look() {
         try {
             return engine_.progress();
         } catch (...) {
             engine_.endpoint().abort(detail::fault_of_exception(
                 {.code = ErrorCode::aborted, .rank = engine_.endpoint().rank(), .operation = "ProgressThread"}));
+            detail::pass_on_end_of_thread();
             return false;
         }
     }

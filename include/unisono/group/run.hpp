@@ -5,12 +5,12 @@
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/thread_limits.hpp"
 #include "unisono/core/threads.hpp"
 #include "unisono/core/value.hpp"
 #include "unisono/group/group.hpp"
 #include "unisono/launch/cores.hpp"
 
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <string>
@@ -66,7 +66,8 @@ private:
     void (*call_)(void*, Group<Transport>&);
 };
 
-/// Runs one rank's body; an exception becomes the world's fault, so that the other ranks stop.
+/// Runs one rank's body; an exception becomes the world's fault, so that the other ranks stop, and
+/// so does the end of its thread in the body.
 template <class Transport>
 std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, RankBody<Transport> body) {
     world.set_timeout(options.timeout);
@@ -86,6 +87,7 @@ std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, R
     } catch (...) {
         world.abort(fault_of_exception(
             {.code = ErrorCode::aborted, .rank = rank, .message = concat({"rank ", rank, " threw: "})}));
+        pass_on_end_of_thread();
         return std::current_exception();
     }
 }
@@ -228,6 +230,7 @@ UNISONO_DEFINITION void RankThreads::run(int ranks) {
         RankThreads* all = nullptr;
         int rank = 0;
         std::exception_ptr failure = nullptr;
+        bool ended = false; ///< not by pthread_exit or pthread_cancel
         Thread thread = {};
     };
     FixedArray<One> threads(static_cast<std::size_t>(ranks));
@@ -242,16 +245,16 @@ UNISONO_DEFINITION void RankThreads::run(int ranks) {
             [](void* of) {
                 One& self = *static_cast<One*>(of);
                 self.failure = self.all->be(self.rank);
+                self.ended = true;
             },
             &one);
         if (failed == 0) continue;
-        const char* const why = std::strerror(failed); // NOLINT(concurrency-mt-unsafe)
         const Fault fault{.code = ErrorCode::refused,
                           .rank = started,
                           .peer = -1,
                           .operation = "run",
                           .sequence = 0,
-                          .message = concat({"no thread for rank ", started, " of ", ranks, ": ", why})};
+                          .message = no_thread_for(concat({"rank ", started, " of ", ranks}), failed)};
         abort(started, fault);
         refused = std::make_exception_ptr(error(fault));
     }
@@ -266,7 +269,7 @@ UNISONO_DEFINITION void RankThreads::run(int ranks) {
     if (fault->rank >= 0 && fault->rank < ranks && threads[static_cast<std::size_t>(fault->rank)].failure)
         std::rethrow_exception(threads[static_cast<std::size_t>(fault->rank)].failure);
     for (int rank = 0; rank < ranks; ++rank)
-        if (threads[static_cast<std::size_t>(rank)].failure) throw error(*fault);
+        if (const One& one = threads[static_cast<std::size_t>(rank)]; one.failure || !one.ended) throw error(*fault);
     rank_that_failed = -1;
 }
 

@@ -80,8 +80,10 @@ void run_in_processes(const std::shared_ptr<typename Transport::World>& shared, 
 /// user's own exception as `aborted`, with its text), or peer_lost for a rank that was killed.
 /// `failed_rank()` names the rank. No process is left behind, even if this one is killed.
 ///
-/// A rank's process ends when its body returns, without destructors of static objects; C streams
-/// are flushed. Errors: bad_input for less than 1 rank or too many; refused if this process has
+/// A rank's process ends when its body returns, without destructors of static objects. stdio,
+/// std::cout, std::cerr and std::clog are flushed before the fork and at this end; other streams
+/// are not. Make an std::ofstream in the body, or flush an earlier one before `run` and at the
+/// body's end. Errors: bad_input for less than 1 rank or too many; refused if this process has
 /// other threads, or if no process or memory is available.
 template <process_transport Transport, class Body>
 void run(int ranks, Body body, const RunOptions& options = {}) {

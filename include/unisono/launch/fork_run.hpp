@@ -52,8 +52,9 @@ void fork_ranks(int ranks, ForkedWork& work, const ForkOptions& options);
 /// it over their control plane, and have the time `grace` to end; then they are killed. This call
 /// throws the first failure as `error`; a user's own exception becomes `aborted`, with its text. It
 /// also throws if SIGCHLD is ignored, so that the system does not report how ranks end. No process,
-/// zombie or port of a rank remains. Changes to memory stay in the ranks; stdio is flushed. If this
-/// process is killed, the ranks are killed as well.
+/// zombie or port of a rank remains. Changes to memory stay in the ranks; stdio and the standard
+/// streams are flushed, and no other std::ofstream is. If this process is killed, the ranks are
+/// killed as well.
 ///
 /// Errors: refused if this process has other threads, or cannot fork; bad_input for fewer than 1 or
 /// more than 4096 ranks; timeout after `options.timeout`, naming the ranks that still ran.
@@ -154,6 +155,7 @@ int run_forked(int rank, Work work, Fail fail) {
     } catch (...) {
         fail(fault_of_exception(
             {.code = ErrorCode::aborted, .rank = rank, .message = concat({"rank ", rank, " threw: "})}));
+        pass_on_end_of_thread();
         return 1;
     }
 }
@@ -267,7 +269,7 @@ UNISONO_DEFINITION void fork_ranks(int ranks, ForkedWork& work, const ForkOption
                         });
                     if (failed != 0) {
                         plane.leave();
-                        std::fflush(nullptr);
+                        flush_output();
                         ::_exit(failed);
                     }
                 },

@@ -32,9 +32,19 @@ struct HubNotice {
 
 class Hub {
 public:
+    /// Errors: refused if there is no thread for it. All ranks that come within 2 s hear of it.
     Hub(Listener listener, const HubOptions& options, HubNotice notice = {})
         : listener_(std::move(listener)), state_(options), strangers_(options.most_strangers),
-          notice_(std::move(notice)), thread_(quiet_thread([this] { run(); })) {}
+          notice_(std::move(notice)) {
+        try {
+            thread_ = quiet_thread("the hub, by which ranks meet and hear of failures", [this] { run(); });
+        } catch (const error& failed) { // this thread tells it to the ranks that come
+            report(failed.why());
+            until_.store(steady_now() + 2'000'000'000);
+            run();
+            throw;
+        }
+    }
     Hub(const Hub&) = delete;
     Hub& operator=(const Hub&) = delete;
     ~Hub() { stop(0); }

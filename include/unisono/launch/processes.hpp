@@ -37,6 +37,29 @@ struct ProcessEnd {
     [[nodiscard]] std::string text() const;
 };
 
+namespace detail {
+
+/// Flushes stdio, and std::cout and the other standard streams. A program that turned
+/// sync_with_stdio off has output in them that stdio does not know.
+void flush_output() noexcept;
+[[gnu::cold]] std::string cannot_fork(int failed);
+
+/// Ends a forked child in its destructor, also where the stack is unwound: nothing of the parent
+/// that the child inherited may run in it.
+struct ChildEnd {
+    int status = 127;
+
+    ChildEnd() = default;
+    ChildEnd(const ChildEnd&) = delete;
+    ChildEnd& operator=(const ChildEnd&) = delete;
+    ~ChildEnd() {
+        flush_output();
+        ::_exit(status);
+    }
+};
+
+} // namespace detail
+
 /// The children of one task. One thread uses it. Its destructor kills and reaps those that still
 /// run.
 class Processes {
@@ -49,23 +72,23 @@ public:
         while (running_ > 0) static_cast<void>(wait_any(never));
     }
 
-    /// Forks. The child runs `body()`, flushes stdio and ends with the status that it returns,
-    /// without the destructors of the parent's objects. It is killed when this thread ends.
+    /// Forks. The child runs `body()`, flushes stdio and the standard streams, and ends with the
+    /// status that it returns, without the destructors of the parent's objects. It ends with 127 if
+    /// `body()` throws or ends its thread. It is killed when this thread ends.
     /// `own_group`: signals also go to the child's children, and the terminal's signals do not
     /// reach it. Errors: refused if the system cannot fork.
     template <class Body>
     int start(Body body, bool own_group = false) {
-        static_cast<void>(std::fflush(nullptr)); // else the child would write buffered output a second time
+        detail::flush_output(); // else the child would write it a second time
         const int parent = ::getpid();
         const int pid = ::fork();
-        if (pid < 0) throw error(ErrorCode::refused, concat({"cannot fork: ", detail::errno_text(errno)}));
+        if (pid < 0) throw error(ErrorCode::refused, detail::cannot_fork(errno));
         if (pid == 0) {
+            detail::ChildEnd end;
             if (own_group) ::setpgid(0, 0);
             ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-            int status = 127;
-            if (::getppid() == parent) status = body();
-            static_cast<void>(std::fflush(nullptr));
-            ::_exit(status);
+            if (::getppid() == parent) end.status = body();
+            return -1; // not reached
         }
         if (own_group) ::setpgid(pid, pid); // parent and child both do it, since either may be first
         children_.push_back({pid, own_group, true, detail::open_process(pid)});
@@ -118,7 +141,25 @@ private:
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include "unisono/core/thread_limits.hpp"
+
+#include <iostream>
+
 UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION void detail::flush_output() noexcept {
+    for (std::ostream* const each : {&std::cout, &std::clog, &std::cerr}) {
+        try {
+            each->flush();
+        } catch (const std::exception&) { // the program asked its stream for it; there is no one to tell
+        }
+    }
+    static_cast<void>(std::fflush(nullptr));
+}
+
+UNISONO_DEFINITION std::string detail::cannot_fork(int failed) {
+    return concat({"cannot fork: ", errno_text(failed), " (", limits_of_threads(), ")"});
+}
 
 UNISONO_DEFINITION std::string ProcessEnd::text() const {
     if (!known)

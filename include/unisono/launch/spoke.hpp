@@ -6,6 +6,7 @@
 /// computes, and falls silent when the process is stopped or killed: that distinguishes a slow rank
 /// from a dead one.
 
+#include "unisono/launch/entrance.hpp"
 #include "unisono/launch/hub.hpp"
 
 #include <atomic>
@@ -32,12 +33,26 @@ struct Peer {
 /// The rank's end of the star.
 class Spoke {
 public:
+    /// Errors: refused if there is no thread for it; then it is the job's fault.
     Spoke(int rank, std::vector<Peer> peers, FileDescriptor socket, Blob unread, const ControlSession& session,
           bool launcher_listens, int launcher = 0)
         : rank_(rank), peers_(std::move(peers)), launcher_listens_(launcher_listens), launcher_(launcher),
           secret_(session.secret), socket_(std::move(socket)), in_(std::move(unread)), seal_in_(session.in),
-          seal_out_(session.out), left_(std::make_unique<std::atomic<bool>[]>(peers_.size())),
-          thread_(quiet_thread([this] { run(); })) {}
+          seal_out_(session.out), left_(std::make_unique<std::atomic<bool>[]>(peers_.size())) {
+        try {
+            thread_ = quiet_thread("the connection by which a rank hears of failures", [this] { run(); });
+        } catch (const error& failed) { // this thread tells it to the others
+            Fault fault = failed.why();
+            fault.rank = rank;
+            fault.message = concat({"rank ", rank, ": ", fault.message});
+            WireWriter out;
+            write(out, fault);
+            write(out, Wait{});
+            post(make_frame(FrameKind::complaint, out.take()));
+            static_cast<void>(send_all(socket_.get(), out_, steady_now() + verdict_within));
+            throw error(fault);
+        }
+    }
     Spoke(const Spoke&) = delete;
     Spoke& operator=(const Spoke&) = delete;
     ~Spoke() { leave(); }

@@ -80,7 +80,11 @@ inline void tell_people(const std::string& line) { std::fputs((line + "\n").c_st
 class SearchNotice {
 public:
     SearchNotice(std::string waits, std::chrono::nanoseconds after) : waits_(std::move(waits)) {
-        if (after.count() > 0) thread_ = quiet_thread([this, after] { run(after); });
+        if (after.count() <= 0) return;
+        try {
+            thread_ = quiet_thread("the notice of a rank that waits", [this, after] { run(after); });
+        } catch (const error&) { // the rank waits without a notice: what needs a thread will say so
+        }
     }
     SearchNotice(const SearchNotice&) = delete;
     SearchNotice& operator=(const SearchNotice&) = delete;

@@ -5,6 +5,7 @@
 /// There is no archetype: these laws use only the members that the concept requires.
 
 #include "unisono/core/text.hpp"
+#include "unisono/core/thread_limits.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/testing/testing.hpp"
 
@@ -17,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -270,7 +272,12 @@ private:
     void on_ranks(int ranks, const Body& body) {
         const auto world = std::make_shared<World>(ranks);
         std::vector<std::thread> threads;
-        for (int rank = 0; rank < ranks; ++rank) threads.emplace_back([&, rank] { on_rank(world, rank, body); });
+        try {
+            for (int rank = 0; rank < ranks; ++rank) threads.emplace_back([&, rank] { on_rank(world, rank, body); });
+        } catch (const std::system_error& failed) {
+            gave_up_ = true; // the others wait for it no longer
+            add(static_cast<int>(threads.size()), unisono::detail::no_thread_for("it", failed.code().value()));
+        }
         for (std::thread& thread : threads) thread.join();
     }
 
@@ -285,11 +292,13 @@ private:
                 give_up(endpoint, concat({"threw ", thrown.what()}));
             } catch (...) {
                 give_up(endpoint, "threw what is no std::exception");
+                unisono::detail::pass_on_end_of_thread();
             }
         } catch (const std::exception& thrown) {
             gave_up_ = true;
             add(rank, concat({"could not be made: ", thrown.what()}));
         } catch (...) {
+            unisono::detail::pass_on_end_of_thread();
             gave_up_ = true;
             add(rank, "could not be made: it threw what is no std::exception");
         }

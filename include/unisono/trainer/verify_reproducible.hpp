@@ -6,6 +6,9 @@
 /// include it where it is used.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/core/thread_limits.hpp"
+#include "unisono/core/threads.hpp"
 #include "unisono/model/model.hpp"
 
 #include <bit>
@@ -14,7 +17,6 @@
 #include <exception>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -106,13 +108,22 @@ ReproducibleModel verify_reproducible(M& model, const Batch& batch, const Batch&
     compare(detail::run_pass(model, batch, facts, buffers), first, "when a micro-batch is run twice");
     detail::PassResult elsewhere;
     std::exception_ptr thrown;
-    std::thread([&] {
+    bool ended = false;
+    detail::Thread thread;
+    auto pass = [&] {
         try {
             elsewhere = detail::run_pass(model, batch, facts, buffers);
         } catch (...) {
             thrown = std::current_exception();
+            detail::pass_on_end_of_thread();
         }
-    }).join();
+        ended = true;
+    };
+    const int failed = thread.start([](void* of) { (*static_cast<decltype(pass)*>(of))(); }, &pass);
+    if (failed != 0) throw error(ErrorCode::refused, detail::no_thread_for("verify_reproducible", failed));
+    thread.join();
+    if (!ended)
+        throw error(ErrorCode::aborted, concat({"verify_reproducible: the model threw ", detail::end_of_thread}));
     if (thrown) std::rethrow_exception(thrown);
     compare(elsewhere, first, "on another thread");
     if (verdict.reproducible && detail::bytes_of_spans(model.parameters()) != parameters)

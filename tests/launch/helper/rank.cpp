@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iostream>
+#include <pthread.h>
 #include <string>
 #include <sys/wait.h>
 #include <thread>
@@ -216,6 +218,31 @@ int forked(const std::string& what) {
         un::fork_run(3, [](const un::Identity& me) { std::printf("alone %d of %d\n", me.local_rank, me.local_world); });
         std::printf("after\n");
         return 0;
+    }
+    // Standard streams have buffers of their own; nothing in them is lost, or written twice.
+    if (what == "streams") {
+        std::ios::sync_with_stdio(false);
+        std::cout << "before\n";
+        un::fork_run(2, [](const un::Identity& me) {
+            std::cout << "rank " << me.rank << " speaks\n";
+            std::clog << "rank " << me.rank << " logs\n";
+        });
+        std::cout << "after\n";
+        std::cout.flush();
+        return 0;
+    }
+    // What the parent had on its stack must not end in a rank.
+    if (what == "ended") {
+        struct Parents {
+            ~Parents() { std::printf("the parent's object ends\n"); }
+        } object;
+        return expect_error([&] {
+            un::fork_run(3, [&](un::ControlPlane& plane) {
+                gather(plane);
+                if (plane.rank() == 1) ::pthread_exit(nullptr);
+                gather(plane);
+            });
+        });
     }
     if (what == "throw") {
         return expect_error([&] {

@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -182,7 +183,7 @@ public:
         }
         if (all.empty()) return true;
         const auto done = std::make_shared<Done>();
-        std::thread worker([done, all] {
+        const auto work = [done, all] {
             for (int round = 0; round < 2; ++round) {
                 for (const One& one : all)
                     if (one.kept->handle != nullptr)
@@ -193,7 +194,14 @@ public:
             const std::lock_guard lock(done->mutex);
             done->yes = true;
             done->told.notify_all();
-        });
+        };
+        std::thread worker;
+        try {
+            worker = std::thread(work);
+        } catch (const std::system_error&) { // no thread: NCCL's abort may hang, so its memory stays instead
+            for (const One& one : all) keep_for_ever(one.kept);
+            return false;
+        }
         bool ended = false;
         {
             std::unique_lock lock(done->mutex);

@@ -1,0 +1,62 @@
+// Threads and processes that the system does not make: the error names the limit and the part that
+// needed one, all ranks end with it, and signals still reach the program.
+
+#include "../launch/command.hpp"
+#include "../launch/ranks.hpp"
+
+#include <memory>
+
+namespace {
+
+using test::Command;
+using test::Result;
+
+const std::string limited = UNISONO_GROUP_LIMITED;
+
+void expect(const Result& result, const std::string& part) {
+    BOOST_CHECK_MESSAGE(result.status == 128 + SIGTERM && result.has("unisono: refused") && result.has(part) &&
+                            result.has("ulimit -u is "),
+                        "expected '" << part << "'; " << result.all());
+}
+
+/// A job of three ranks, of which one is, or all are, under the limit.
+std::vector<Result> job(const std::string& whose) {
+    std::map<std::string, std::string> environment{{"MASTER_ADDR", "127.0.0.1"},
+                                                   {"MASTER_PORT", std::to_string(test::free_port())},
+                                                   {"UNISONO_TOKEN", "0123456789abcdef0123456789abcdef"},
+                                                   {"WORLD_SIZE", "3"},
+                                                   {"LOCAL_WORLD_SIZE", "3"}};
+    std::vector<std::unique_ptr<Command>> ranks;
+    for (int rank = 0; rank < 3; ++rank) {
+        environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
+        ranks.push_back(std::make_unique<Command>(std::vector<std::string>{limited, whose}, environment));
+    }
+    std::vector<Result> results;
+    for (const auto& each : ranks) results.push_back(each->end(std::chrono::seconds(15))); // before the ranks' own limit
+    return results;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(group_limits)
+
+BOOST_AUTO_TEST_CASE(parts_that_need_a_thread) {
+    expect(test::run_command({limited, "run"}), "no thread for rank ");
+    expect(test::run_command({limited, "loader"}), "no thread for Loader, which reads ahead");
+    expect(test::run_command({limited, "progress"}), "no thread for ProgressThread");
+}
+
+BOOST_AUTO_TEST_CASE(processes) {
+    expect(test::run_command({limited, "fork"}), "cannot fork");
+    expect(test::run_command({limited, "processes"}), "cannot fork");
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_without_its_thread_ends_the_job) {
+    for (const Result& result : job("1")) expect(result, "rank 1: no thread for the connection");
+}
+
+BOOST_AUTO_TEST_CASE(a_hub_without_its_thread_ends_the_job) {
+    for (const Result& result : job("0")) expect(result, "no thread for the hub");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
