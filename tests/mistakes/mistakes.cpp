@@ -434,10 +434,19 @@ BOOST_AUTO_TEST_CASE(messages_between_ranks) {
                else un::receive(world, y, 0);
                un::barrier(world);
            });
-    on_two("unisono: timeout in send/receive: rank * waited 200 ms for send/receive of 4 float32 elements with rank *",
+    on_two("unisono: timeout in send/receive: rank * waited 200 ms for receive of 4 float32 elements from rank *",
            [](World& world) {
                world.set_timeout(200ms);
                Floats x(4);
+               un::receive(world, x, 1 - world.rank());
+           });
+    on_two("unisono: timeout in send/receive: rank * waited 200 ms for send of 1000000 float32 elements to rank * (a "
+           "send may wait until its data are received: if both ranks send first, begin with start_send, receive, and "
+           "then wait for the send)",
+           [](World& world) {
+               world.set_timeout(200ms);
+               Floats x(1'000'000);
+               un::send(world, x, 1 - world.rank());
                un::receive(world, x, 1 - world.rank());
            });
 }

@@ -217,8 +217,7 @@ void Engine<Transport>::suspect(std::uint32_t index, nanoseconds until, nanoseco
         if (found.code == ErrorCode::peer_lost && progress()) return; // it left just now, after it had sent
         transport_.abort(found);
     } else if (late) {
-        transport_.abort(timed_out(transport_, *operation.group, timeout, operation.sequence, operation.signature,
-                                   operation.point_to_point ? operation.single[0].peer : -1));
+        transport_.abort(timed_out(transport_, operation, timeout));
     }
     throw_if_faulty();
 }

@@ -38,6 +38,16 @@ inline std::string describe(const Signature& signature) {
     return concat({text, " of ", signature.count, " ", element, " elements"});
 }
 
+/// As above; of a message also the direction: "send of 4 float32 elements to rank 1".
+inline std::string describe(const OperationState& operation) {
+    std::string text = describe(operation.signature);
+    if (!operation.point_to_point || static_cast<Caller>(operation.signature.caller) != Caller::none) return text;
+    const schedule::Step& step = operation.single[0];
+    const bool sends = step.kind == schedule::StepKind::send;
+    text.replace(0, name_of(Collective::send_receive).size(), sends ? "send" : "receive");
+    return concat({text, sends ? " to rank " : " from rank ", operation.group->world_rank(step.peer)});
+}
+
 /// The fault of a mismatch, the same on every rank: it tells the calls of both ranks.
 inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequence, const Signature& own,
                       const Signature& theirs) {
@@ -106,17 +116,21 @@ Fault located(const Transport& transport, const Fault& fault) {
 /// The fault of a timeout. It blames a rank that holds up the operation: the first that has not
 /// started it, or else one that this rank waits for. Only this group is looked at.
 template <class Transport>
-Fault timed_out(const Transport& transport, const GroupContext& group, nanoseconds timeout, std::uint64_t sequence,
-                const Signature& own, int waits_for) {
+Fault timed_out(const Transport& transport, const OperationState& operation, nanoseconds timeout) {
+    const GroupContext& group = *operation.group;
+    const std::uint64_t sequence = operation.sequence;
     const int me = group.world_rank(group.rank);
     Fault fault{.code = ErrorCode::timeout,
                 .rank = me,
-                .peer = waits_for < 0 ? -1 : group.world_rank(waits_for),
-                .operation = std::string(name_of_call(own)),
+                .peer = operation.point_to_point ? group.world_rank(operation.single[0].peer) : -1,
+                .operation = std::string(name_of_call(operation.signature)),
                 .sequence = sequence,
-                .message = concat({"rank ", me, " waited ", timeout / 1'000'000, " ms for ", describe(own)})};
-    if (waits_for >= 0) {
-        fault.message += concat({" with rank ", fault.peer, whereabouts(transport, fault.peer)});
+                .message = concat({"rank ", me, " waited ", timeout / 1'000'000, " ms for ", describe(operation)})};
+    if (operation.point_to_point) {
+        fault.message += whereabouts(transport, fault.peer);
+        if (operation.single[0].kind == schedule::StepKind::send)
+            fault.message += " (a send may wait until its data are received: if both ranks send first, begin with "
+                             "start_send, receive, and then wait for the send)";
     } else if constexpr (sees_messages<Transport>) {
         std::string missing;
         for (int peer = 0; peer < group.size(); ++peer) {
@@ -235,8 +249,7 @@ bool find_culprit(Transport& transport, const OperationState& operation, Fault& 
 template <class Transport>
 Wait wait_for(const Transport& transport, const OperationState& operation) {
     const GroupContext& group = *operation.group;
-    Wait wait{
-        .operation = describe(operation.signature), .context = group.id, .sequence = operation.sequence, .peers = {}};
+    Wait wait{.operation = describe(operation), .context = group.id, .sequence = operation.sequence, .peers = {}};
     // The messages have arrived, but the transport's own collective is not done: any of the ranks
     // may hold it up.
     const bool by_transport = operation.is_transports_own() && operation.lanes_done == operation.lanes;

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -74,6 +75,12 @@ UNISONO_DEFINITION std::string describe(int rank, const Answer& answer) {
     return who;
 }
 
+/// The ends of a message are one operation with two names.
+inline bool is_message(const Wait& wait) {
+    const std::string_view operation = wait.operation;
+    return operation.starts_with("send of ") || operation.starts_with("receive of ");
+}
+
 UNISONO_DEFINITION Culprit find_root_cause(int reporter, Part<const Answer> answers) {
     List<std::uint8_t> reached(answers.size());
     List<int> order{reporter};
@@ -93,7 +100,7 @@ UNISONO_DEFINITION Culprit find_root_cause(int reporter, Part<const Answer> answ
         const Answer& answer = answers[static_cast<std::size_t>(order[i])];
         if (answer.standing == Standing::waits) {
             const bool same = answer.wait.context == own.context && answer.wait.sequence == own.sequence &&
-                              answer.wait.operation == own.operation;
+                              (answer.wait.operation == own.operation || (is_message(answer.wait) && is_message(own)));
             if (!same && elsewhere < 0) elsewhere = order[i];
         } else if (worst < 0 || answer.standing > answers[static_cast<std::size_t>(worst)].standing) {
             worst = order[i];
