@@ -55,14 +55,12 @@ const un::RowData<float>& data() {
     static const un::RowData<float> all(values, width);
     return all;
 }
-constexpr un::FitOptions of(std::int64_t count) {
-    return {.epochs = count, .batch_size = 4, .progress = false};
-}
+constexpr un::FitOptions of(std::int64_t count) { return {.epochs = count, .batch_size = 4, .progress = false}; }
 
 /// The loops: each makes `epochs` epochs.
 enum class By { position, count, what_is_left, condition, pairs, loss, evaluating, resuming };
-constexpr By all_loops[] = {By::position,  By::count, By::what_is_left, By::condition,
-                            By::pairs, By::loss,  By::evaluating,   By::resuming};
+constexpr By all_loops[] = {By::position, By::count, By::what_is_left, By::condition,
+                            By::pairs,    By::loss,  By::evaluating,   By::resuming};
 
 template <class Trainer>
 void loop(Trainer& trainer, By by) {
@@ -140,8 +138,7 @@ Outcome run(un::nanoseconds join, un::nanoseconds crash, const std::function<voi
         found.added += world.number() == 2;
         body([&](By by) { loop(trainer, by); }, world.number());
         found.ends.push_back(trainer.position().epoch.number());
-        found.hashes.push_back(
-            trainer.collectively([](auto& now) { return un::state_hash(now).parameters; }));
+        found.hashes.push_back(trainer.collectively([](auto& now) { return un::state_hash(now).parameters; }));
     });
     for (const un::SimulatedProcess& one : report.processes) {
         found.errors.emplace_back();

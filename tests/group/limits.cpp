@@ -32,7 +32,8 @@ std::vector<Result> job(const std::string& whose) {
         ranks.push_back(std::make_unique<Command>(std::vector<std::string>{limited, whose}, environment));
     }
     std::vector<Result> results;
-    for (const auto& each : ranks) results.push_back(each->end(std::chrono::seconds(15))); // before the ranks' own limit
+    for (const auto& each : ranks)
+        results.push_back(each->end(std::chrono::seconds(15))); // before the ranks' own limit
     return results;
 }
 

@@ -166,6 +166,15 @@ BOOST_AUTO_TEST_CASE(a_file_that_others_can_write_is_no_invitation) {
         BOOST_CHECK_EQUAL(::chmod(un::detail::rendezvous_path(point).c_str(), 0666), 0);
         test::fails(un::ErrorCode::refused, {"this user alone"},
                     [&] { static_cast<void>(un::detail::read_rendezvous_file(found)); });
+        // As on a network file system that squashes root.
+        if (::geteuid() == 0 && ::chown(un::detail::rendezvous_path(point).c_str(), 65534, 65534) == 0) {
+            test::fails(un::ErrorCode::refused,
+                        {"it belongs to user 65534, and this process is user 0", "root_squash", "UNISONO_FOLDER"},
+                        [&] { static_cast<void>(un::detail::read_rendezvous_file(found)); });
+            BOOST_CHECK_EQUAL(::chown(folder.path().c_str(), 65534, 65534), 0);
+            test::fails(un::ErrorCode::refused, {"this user alone can enter", "root_squash"},
+                        [&] { un::detail::make_rendezvous_folder(folder.path(), true); });
+        }
     }
     for (const std::string line :
          {"", "\n", "unisono1", "unisono1 0 aa h\n", "unisono1 5 00 h\n", "unisono2 5 00 h\n"}) {

@@ -367,6 +367,16 @@ BOOST_AUTO_TEST_CASE(an_address_that_all_know) {
     const auto v6 = secret_meeting(with(torchrun({1, 4, 2}), "UNISONO_MASTER", "[fe80::1]:77"));
     BOOST_CHECK_EQUAL(v6.host, "fe80::1");
     BOOST_CHECK_EQUAL(v6.port, 77);
+    // As scripts and YAML write addresses.
+    const auto written = [](const char* host, const char* port) {
+        return secret_meeting(with(with(torchrun({1, 4, 2}), "MASTER_ADDR", host), "MASTER_PORT", port));
+    };
+    BOOST_CHECK_EQUAL(written("[::1]", "29500").host, "::1");
+    BOOST_CHECK_EQUAL(written(" [fe80::1] ", "29500\n").host, "fe80::1");
+    BOOST_CHECK_EQUAL(written("10.0.0.1\n", " 29500 ").host, "10.0.0.1");
+    BOOST_CHECK_EQUAL(written("10.0.0.1", " 29500 ").port, 29500);
+    BOOST_CHECK_EQUAL(secret_meeting(with(torchrun({1, 4, 2}), "UNISONO_MASTER", " [::1]:77\n")).host, "::1");
+    no_meeting(with(torchrun({1, 4, 2}), "MASTER_ADDR", "  "), {"MASTER_ADDR='  '"});
     const Environment hub = with(with(own({0, 2, 2}), "UNISONO_HUB", "localhost:5"), "UNISONO_TOKEN", secret);
     BOOST_CHECK(meeting(hub).launcher_listens);
     BOOST_CHECK(meeting(hub).token == un::JobToken::parse(std::string(32, 'A')));
@@ -467,6 +477,11 @@ BOOST_AUTO_TEST_CASE(one_host_without_an_address_meets_by_a_file) {
     BOOST_CHECK(!mine.folder.empty() && mine.host.empty() && mine.job == meeting(openmpi({0, 2, 2})).job);
     const Environment other = openmpi({1, 2, 2});
     BOOST_CHECK(mine.job != un::rendezvous_point(other, un::identify(other), "another launcher").job);
+    // Open MPI names its job, so it needs no common parent: a script may start each rank.
+    const Environment named = with(other, "PMIX_NAMESPACE", "1731133441");
+    BOOST_CHECK_EQUAL(meeting(named).job, un::rendezvous_point(named, un::identify(named), "another launcher").job);
+    BOOST_CHECK(meeting(named).job != meeting(with(other, "PMIX_NAMESPACE", "1731133442")).job);
+    BOOST_CHECK(mine.by_parent && !meeting(named).by_parent);
     // torchrun's own store listens at MASTER_PORT.
     const auto store = meeting(with(torchrun({1, 2, 2}), "TORCHELASTIC_USE_AGENT_STORE", "True"));
     BOOST_CHECK(!store.folder.empty());

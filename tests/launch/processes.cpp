@@ -85,6 +85,28 @@ BOOST_AUTO_TEST_CASE(ranks_meet_by_a_file) {
     for (const Result& result : Job(2, {"gather"}, store).end()) expect(result, 0, "gathered 01");
 }
 
+// A script in each rank's place is the ranks' parent, and the launcher is the scripts'.
+BOOST_AUTO_TEST_CASE(a_script_may_start_each_rank) {
+    const auto job = [](int rank, const std::string& script) {
+        const std::string number = std::to_string(rank);
+        return std::make_unique<Command>(std::vector<std::string>{"sh", "-c", script},
+                                         std::map<std::string, std::string>{{"UNISONO_LAUNCHER", "torchrun"},
+                                                                            {"RANK", number},
+                                                                            {"LOCAL_RANK", number},
+                                                                            {"WORLD_SIZE", "2"},
+                                                                            {"LOCAL_WORLD_SIZE", "2"},
+                                                                            {"UNISONO_NOTICE_AFTER", "0.2"}});
+    };
+    const auto first = job(0, rank_program + " gather; exit $?");
+    const auto second = job(1, "sh -c '" + rank_program + " gather; exit $?'; exit $?");
+    for (const auto* each : {&first, &second}) expect((*each)->end(), 0, "gathered 01");
+    // A script that numbers the ranks itself cannot be told from a launcher: the notice names it.
+    const auto alone = job(0, "RANK=1 LOCAL_RANK=1 timeout 3 " + rank_program + " gather; exit $?");
+    BOOST_CHECK(alone->complains("ranks started by sh (process "));
+    BOOST_CHECK(alone->complains("UNISONO_JOB"));
+    static_cast<void>(alone->end());
+}
+
 // Another user of this host, who knows everything public about the job, comes first.
 BOOST_AUTO_TEST_CASE(another_user_takes_no_place) {
     if (::geteuid() != 0) return test::skip("only root can be another user");
@@ -221,6 +243,15 @@ BOOST_AUTO_TEST_CASE(forked_ranks) {
     for (const char* line : {"rank 0 of 4\n", "rank 3 of 4\n", "alone 2 of 3\n", "after\n"}) expect(well, 0, line);
     // Buffered output is not written twice.
     BOOST_CHECK_EQUAL(well.out.find("before"), well.out.rfind("before"));
+    const Result streams = forked("streams");
+    for (const std::string line : {"before\n", "rank 0 speaks\n", "rank 1 speaks\n", "after\n"}) {
+        expect(streams, 0, line);
+        BOOST_CHECK_EQUAL(streams.out.find(line), streams.out.rfind(line));
+    }
+    for (const char* line : {"rank 0 logs\n", "rank 1 logs\n"}) BOOST_CHECK(streams.complains(line));
+    const Result ended = forked("ended");
+    expect(ended, 0, "aborted rank 1 peer -1: unisono: aborted: rank 1 threw: nothing, but its thread ended");
+    BOOST_CHECK_EQUAL(ended.out.find("the parent's"), ended.out.rfind("the parent's"));
     expect(forked("throw"), 0, "aborted rank 2 peer -1: unisono: aborted: rank 2 threw: the user's own");
     expect(forked("orphan"), 0, "in time");
     expect(forked("error"), 0, "bad_input rank 1 peer -1: unisono: bad_input: wrong here");

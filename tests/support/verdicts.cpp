@@ -27,7 +27,8 @@ BOOST_AUTO_TEST_SUITE(findings)
 
 BOOST_AUTO_TEST_CASE(of_all_ranks) {
     test::Findings findings{3};
-    test::run(3, [&](test::Group& group) { findings.expect(group.size() == 3, "size"); }, test::limit);
+    test::run(
+        3, [&](test::Group& group) { findings.expect(group.size() == 3, "size"); }, test::limit);
 }
 BOOST_AUTO_TEST_CASE(long_one) {
     test::Findings findings;

@@ -13,9 +13,12 @@
 UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
-/// The parent process, by number and start time. The ranks that one launcher started on a host have
-/// the same parent.
+/// The process that started this rank, by number and start time: the parent, or, if that is a
+/// script that the launcher started as this rank, the parent's. The ranks that one launcher started
+/// on a host have the same one.
 std::string parent_process();
+/// As above, for messages: "mpirun (process 4711)".
+std::string name_of_parent_process();
 } // namespace detail
 
 /// The rendezvous point of this process's job, from its environment. Pure, except for the user's
@@ -43,6 +46,8 @@ UNISONO_NAMESPACE_END
 #include "unisono/launch/rendezvous_rules.hpp"
 
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <unistd.h>
 #include <vector>
@@ -50,9 +55,44 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
+/// True if the process was started with the variables by which launchers number this process, as a
+/// script is that a launcher started in this rank's place.
+inline bool is_started_as_this_rank(int process) {
+    std::string theirs;
+    if (std::FILE* const file = std::fopen(concat({"/proc/", process, "/environ"}).c_str(), "re")) {
+        char part[4096];
+        for (std::size_t got = 1; got != 0; theirs.append(part, got)) got = std::fread(part, 1, sizeof part, file);
+        static_cast<void>(std::fclose(file));
+    }
+    int same = 0;
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "LOCAL_RANK", "SLURM_PROCID"}) {
+        const char* const value = std::getenv(name); // NOLINT(concurrency-mt-unsafe): the library never sets one
+        if (value == nullptr) continue;
+        const std::string entry = concat({std::string_view("\0", 1), name, "=", value, std::string_view("\0", 1)});
+        if ((std::string(1, '\0') + theirs).find(entry) == std::string::npos) return false;
+        ++same;
+    }
+    return same > 0;
+}
+
+/// The number of the process that started this rank.
+inline int number_of_parent_process() {
+    int process = ::getppid();
+    for (int above = 0; is_started_as_this_rank(process); process = above)
+        if (!parse_number(process_field(process, 4), 1, std::numeric_limits<int>::max(), above)) break;
+    return process;
+}
+
 UNISONO_DEFINITION std::string parent_process() {
-    const int parent = getppid();
+    const int parent = number_of_parent_process();
     return concat({parent, "@", process_field(parent, 22)});
+}
+
+UNISONO_DEFINITION std::string name_of_parent_process() {
+    const int parent = number_of_parent_process();
+    std::string name = read_small_file(concat({"/proc/", parent, "/comm"}));
+    if (name.ends_with('\n')) name.pop_back();
+    return concat({name.empty() ? "unknown" : name, " (process ", parent, ")"});
 }
 } // namespace detail
 
@@ -90,11 +130,11 @@ UNISONO_DEFINITION RendezvousPoint rendezvous_point(const Environment& environme
                           host == nullptr ? "MASTER_ADDR" : "MASTER_PORT", " is not"});
         }
         int number = 0;
-        if (!detail::parse_count(*port, 65535, number) || number == 0 || host->empty()) {
+        point.host = detail::host_in(*host);
+        if (!detail::parse_count(detail::trimmed(*port), 65535, number) || number == 0 || point.host.empty()) {
             refuse_input({"MASTER_ADDR=", detail::quoted(*host), " and MASTER_PORT=", detail::quoted(*port),
                           ": expected a host and a port from 1 to 65535"});
         }
-        point.host = *host;
         point.port = static_cast<std::uint16_t>(number);
         if (taken && one_host) {
             detail::meet_by_file(environment, nullptr, parent, point);

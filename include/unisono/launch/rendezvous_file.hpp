@@ -56,7 +56,8 @@ inline bool read_rendezvous_file(RendezvousPoint& point) {
     struct stat about = {};
     if (::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode) || about.st_uid != ::geteuid() ||
         (about.st_mode & 077) != 0) {
-        throw error(ErrorCode::refused, concat({path, " is not a file that this user alone can read and write"}));
+        throw error(ErrorCode::refused, concat({path, " is not a file that this user alone can read and write",
+                                                whose(about), "; set UNISONO_FOLDER to another folder"}));
     }
     char text[512];
     const ssize_t got = ::read(file.get(), text, sizeof text);
@@ -73,8 +74,8 @@ inline void make_rendezvous_folder(const std::string& folder, bool own) {
     if (::lstat(folder.c_str(), &about) != 0) return; // it was removed in the meantime: the caller tries again
     if (!own) return;
     if (!S_ISDIR(about.st_mode) || about.st_uid != ::geteuid() || (about.st_mode & 077) != 0) {
-        throw error(ErrorCode::refused,
-                    concat({folder, " is not a folder that this user alone can enter; set UNISONO_FOLDER"}));
+        throw error(ErrorCode::refused, concat({folder, " is not a folder that this user alone can enter", whose(about),
+                                                "; set UNISONO_FOLDER to another one"}));
     }
 }
 

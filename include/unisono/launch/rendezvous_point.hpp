@@ -17,6 +17,7 @@ struct RendezvousPoint {
     std::uint16_t port = 0;          ///< with a folder: the system chooses it
     std::uint16_t further_ports = 0; ///< further ports to try after `port` if it is taken
     std::string folder = {};         ///< private to the user, visible to all ranks; empty: none
+    bool by_parent = false;          ///< the file's name also depends on the process that started the ranks
     bool own_folder = false;         ///< the library makes the folder for this user alone, and removes it
     std::string job = "job";         ///< name of the file: different for jobs that run at the same time
     bool launcher_listens = false;   ///< the launcher listens, and not rank 0

@@ -20,17 +20,29 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// Without the blanks around it, which scripts and YAML leave there.
+inline std::string_view trimmed(std::string_view text) {
+    constexpr std::string_view blanks = " \t\r\n";
+    const std::size_t begin = std::min(text.find_first_not_of(blanks), text.size());
+    return text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
+}
+/// A host's name or address: without blanks around it, and without the brackets of "[::1]".
+inline std::string_view host_in(std::string_view text) {
+    text = trimmed(text);
+    const bool bracketed = text.size() > 2 && text.front() == '[' && text.back() == ']';
+    return bracketed ? text.substr(1, text.size() - 2) : text;
+}
+
 /// Parses "host:port" or "[v6]:port". Errors: bad_input, which names the variable.
-inline void parse_address(std::string_view variable, std::string_view text, RendezvousPoint& point) {
+inline void parse_address(std::string_view variable, std::string_view all, RendezvousPoint& point) {
+    const std::string_view text = trimmed(all);
     const std::size_t colon = text.rfind(':');
     int port = 0;
     if (colon == std::string_view::npos || colon == 0 || !parse_count(text.substr(colon + 1), 65535, port) ||
         port == 0) {
         refuse_input({variable, " is ", detail::quoted(text), ", expected host:port with a port from 1 to 65535"});
     }
-    std::string_view host = text.substr(0, colon);
-    if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-    point.host = host;
+    point.host = host_in(text.substr(0, colon));
     point.port = static_cast<std::uint16_t>(port);
 }
 
@@ -72,6 +84,11 @@ inline std::string job_at_address(const Environment& environment) {
     return job_of(environment) + variables_of(environment, {"MASTER_ADDR", "MASTER_PORT"});
 }
 
+inline bool names_openmpis_job(const Environment& environment) {
+    return environment.find("OMPI_COMM_WORLD_RANK") != nullptr &&
+           (environment.find("PMIX_NAMESPACE") != nullptr || environment.find("OMPI_MCA_ess_base_jobid") != nullptr);
+}
+
 inline bool is_file_name(std::string_view text) {
     return !text.empty() && text.size() <= 100 && text.front() != '.' &&
            std::all_of(text.begin(), text.end(), [](char c) {
@@ -106,8 +123,22 @@ inline void meet_by_file(const Environment& environment, const std::string* fold
         }
         point.job = *job;
     } else if (const std::string known = job_at_address(environment); folder == nullptr || !known.empty()) {
-        point.job = JobToken::derived_from(folder == nullptr ? known + std::string(parent) : known).text();
+        // Open MPI names its jobs. Otherwise jobs of one user differ in the process that started
+        // their ranks.
+        point.by_parent = folder == nullptr && !parent.empty() && !names_openmpis_job(environment);
+        point.job = JobToken::derived_from(point.by_parent ? known + std::string(parent) : known).text();
     }
+}
+
+/// For errors about a file or folder that must be this user's alone: what it is instead.
+inline std::string whose(const struct stat& about) {
+    if (about.st_uid == ::geteuid()) return {};
+    return concat({" (it belongs to user ", about.st_uid, ", and this process is user ", ::geteuid(),
+                   about.st_uid == 65534 || ::geteuid() == 0
+                       ? "; a network file system with root_squash gives root's files to nobody: run as another user, "
+                         "or name a folder of a local disk"
+                       : "",
+                   ")"});
 }
 
 inline constexpr std::size_t most_host_bytes = 256;

@@ -56,9 +56,13 @@ public:
     std::optional<Entrance> once(nanoseconds deadline) {
         if (!point_.folder.empty()) {
             if (!read_rendezvous_file(point_)) {
-                why_ =
-                    concat({"no file ", rendezvous_path(point_),
-                            point_.own_folder ? " (ranks that do not all see it need a secret: UNISONO_TOKEN)" : ""});
+                why_ = concat({"no file ", rendezvous_path(point_),
+                               point_.own_folder ? " (ranks that do not all see it need a secret: UNISONO_TOKEN)" : "",
+                               point_.by_parent
+                                   ? concat({"; its name is that of ranks started by ", name_of_parent_process(),
+                                             ": if a script starts each rank, let it exec the program, or "
+                                             "set UNISONO_JOB to the same word for all ranks"})
+                                   : std::string()});
                 return std::nullopt;
             }
         }
@@ -156,14 +160,12 @@ inline Reception receive_ranks(const Identity& me, const RendezvousPoint& point,
     reached.port = listener.port;
     RendezvousPoint said = point; // the port may be one of several
     said.port = reached.port;
+    if (!point.folder.empty()) made.file = RendezvousFile(reached);
     made.hub = std::make_unique<Hub>(std::move(listener), HubOptions{.world = me.world, .token = reached.token},
                                      HubNotice{.after = notice,
                                                .waits = concat({"rank 0 of ", me.world, " is waiting for"}),
                                                .where = concat({" at ", place_of(said)})});
-    if (!point.folder.empty()) {
-        made.file = RendezvousFile(reached);
-        reached.folder.clear();
-    }
+    reached.folder.clear();
     reached.further_ports = 0;
     return made;
 }
