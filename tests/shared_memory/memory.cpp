@@ -9,12 +9,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <map>
 #include <memory>
 #include <random>
 #include <span>
 #include <string>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -44,6 +50,44 @@ std::size_t pages_of(const un::detail::SharedMemoryWorld& world) {
 template <class Body>
 void on_threads(int ranks, Body body) {
     un::detail::run_world<un::SharedMemory>(std::make_shared<un::SharedMemory::World>(ranks), body, test::limit);
+}
+
+/// The error in a process that root, whom no limit binds, has made another user's; empty if there
+/// is none.
+template <class Body>
+std::string said_by_another_user(Body body) {
+    int ends[2];
+    BOOST_REQUIRE(::pipe(ends) == 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        std::string said;
+        if (::geteuid() == 0 && (::setgid(65534) != 0 || ::setuid(65534) != 0)) ::_exit(2);
+        try {
+            body();
+        } catch (const un::error& failed) {
+            said = failed.what();
+        }
+        ::_exit(::write(ends[1], said.data(), said.size()) == static_cast<ssize_t>(said.size()) ? 0 : 3);
+    }
+    int status = 0;
+    ::close(ends[1]);
+    std::string said(4096, '\0');
+    const ssize_t got = ::read(ends[0], said.data(), said.size());
+    ::close(ends[0]);
+    ::waitpid(child, &status, 0);
+    BOOST_TEST(status == 0);
+    said.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    return said;
+}
+
+/// Lets this system call fail by EPERM from now on, as a container's seccomp profile does. False if
+/// the system has no such filters.
+bool forbid(unsigned call) {
+    sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    const sock_fprog all{4, program};
+    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &all) == 0;
 }
 
 } // namespace
@@ -240,6 +284,63 @@ BOOST_AUTO_TEST_CASE(nobody_else_can_open_it) {
     int status = 0;
     ::waitpid(child, &status, 0);
     BOOST_TEST(status == 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_process_that_is_not_dumpable_is_named_as_the_cause) {
+    const std::string said = said_by_another_user([] {
+        const auto segment = un::detail::SharedSegment::create(4096);
+        ::prctl(PR_SET_DUMPABLE, 0);
+        const std::string path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(segment.file());
+        int status = 0;
+        std::string told(4096, '\0');
+        int ends[2];
+        if (::pipe(ends) != 0) return;
+        const pid_t other = ::fork();
+        if (other == 0) {
+            ::prctl(PR_SET_DUMPABLE, 1);
+            try {
+                static_cast<void>(un::detail::SharedSegment::open(path));
+            } catch (const un::error& failed) {
+                const std::string what = failed.why().message;
+                ::_exit(::write(ends[1], what.data(), what.size()) > 0 ? 0 : 1);
+            }
+            ::_exit(1);
+        }
+        ::close(ends[1]);
+        told.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::read(ends[0], told.data(), told.size()))));
+        ::waitpid(other, &status, 0);
+        throw un::error(un::ErrorCode::refused, told);
+    });
+    for (const char* word : {"Permission denied", "not dumpable", "PR_SET_DUMPABLE, 1", "use Tcp"})
+        BOOST_TEST(said.find(word) != std::string::npos, said);
+    BOOST_TEST(said.size() < sizeof(un::detail::SharedMemoryCard::failed));
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_is_locked, *boost::unit_test::enable_if<!test::sanitized>()) {
+    // As root: nothing is backed before it is used.
+    if (::geteuid() == 0 && ::mlockall(MCL_FUTURE) == 0) {
+        const auto segment = un::detail::SharedSegment::create(std::size_t{256} << 20);
+        ::munlockall();
+        struct stat facts {};
+        BOOST_REQUIRE(::fstat(segment.file(), &facts) == 0);
+        BOOST_TEST(facts.st_blocks == 0);
+        std::memset(segment.base(), 1, 4096);
+    }
+    const std::string said = said_by_another_user([] {
+        const rlimit low{1 << 20, 1 << 20};
+        if (::setrlimit(RLIMIT_MEMLOCK, &low) != 0 || ::mlockall(MCL_FUTURE) != 0) return;
+        static_cast<void>(un::detail::SharedSegment::create(std::size_t{256} << 20));
+    });
+    for (const char* word : {"mlockall(MCL_FUTURE)", "`ulimit -l`", "JoinOptions::arena_bytes"})
+        BOOST_TEST(said.find(word) != std::string::npos, said);
+}
+
+BOOST_AUTO_TEST_CASE(a_filter_of_system_calls_is_named_as_the_cause) {
+    const std::string said = said_by_another_user([] {
+        if (!forbid(SYS_memfd_create)) throw un::error(un::ErrorCode::refused, "memfd_create seccomp Tcp");
+        static_cast<void>(un::detail::SharedSegment::create(4096));
+    });
+    for (const char* word : {"memfd_create", "seccomp", "Tcp"}) BOOST_TEST(said.find(word) != std::string::npos, said);
 }
 
 BOOST_AUTO_TEST_CASE(groups_come_and_go_without_end) {

@@ -36,7 +36,7 @@ namespace detail {
 /// Each process's message to the others; plain bytes, as all run on one host.
 struct SharedMemoryCard {
     char host[40]; ///< identifies one boot of one machine
-    char failed[256];
+    char failed[480];
     std::uint64_t token[2];
     std::int32_t process;
     std::int32_t file;
@@ -115,7 +115,7 @@ private:
 } // namespace detail
 
 /// The world of ranks that are processes of one host and one user, for `SharedMemory(world, rank)`.
-/// `gather(text)` gives all ranks' texts, in rank order; it is called twice, with about 450 bytes.
+/// `gather(text)` gives all ranks' texts, in rank order; it is called twice, with about 700 bytes.
 /// `arena_bytes`: the most that one rank may allocate, as rank 0 says; 0: as much as the machine
 /// has. The segment is opened through /proc of rank 0's process, which must not end before this
 /// returns. The segment has no name, so no other process can reach it.

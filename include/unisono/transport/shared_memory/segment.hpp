@@ -69,8 +69,13 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 [[gnu::noinline]] UNISONO_DEFINITION void refuse_shared_memory(const std::string& what, int code) {
-    throw error(ErrorCode::refused, concat({"shared memory: ", what, code != 0 ? ": " : "",
-                                            code != 0 ? std::generic_category().message(code) : std::string()}));
+    const bool filtered = code == EPERM || code == ENOSYS;
+    throw error(ErrorCode::refused,
+                concat({"shared memory: ", what, code != 0 ? ": " : "",
+                        code != 0 ? std::generic_category().message(code) : std::string(),
+                        filtered ? " (does a filter of system calls, such as a container's seccomp profile, forbid it? "
+                                   "Allow memfd_create, fallocate and mmap, or use Tcp)"
+                                 : ""}));
 }
 
 UNISONO_DEFINITION SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
@@ -101,7 +106,15 @@ UNISONO_DEFINITION SharedSegment SharedSegment::create(std::size_t bytes) {
 UNISONO_DEFINITION SharedSegment SharedSegment::open(const std::string& path) {
     SharedSegment opened;
     opened.file_ = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-    if (!opened.file_.valid()) refuse_shared_memory(concat({"cannot open ", path, " of rank 0's process"}), errno);
+    const int failed = errno;
+    const bool forbidden = !opened.file_.valid() && (failed == EACCES || failed == EPERM);
+    if (forbidden)
+        refuse_shared_memory(concat({"cannot open ", path,
+                                     " of rank 0's process, which is another user's, or not dumpable: programs are not "
+                                     "after prctl(PR_SET_DUMPABLE, 0), after setuid, or with set-user-ID or file "
+                                     "capabilities; let rank 0 call prctl(PR_SET_DUMPABLE, 1) before, or use Tcp"}),
+                             EACCES);
+    if (!opened.file_.valid()) refuse_shared_memory(concat({"cannot open ", path, " of rank 0's process"}), failed);
     struct stat facts {};
     if (::fstat(opened.file(), &facts) != 0) refuse_shared_memory(concat({"cannot examine ", path}), errno);
     if (!S_ISREG(facts.st_mode) || facts.st_size <= 0)
@@ -123,11 +136,24 @@ UNISONO_DEFINITION void SharedSegment::give_back(std::size_t offset, std::size_t
                                   static_cast<off_t>(bytes)));
 }
 
+// A program that called mlockall(MCL_FUTURE) would get all pages of the segment here: it is mapped
+// without access, and unlocked first.
 UNISONO_DEFINITION void SharedSegment::map(std::size_t bytes) {
-    void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file(), 0);
+    void* const mapped = ::mmap(nullptr, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file(), 0);
+    if (mapped == MAP_FAILED && errno == EAGAIN) // NOLINT: a macro of the system
+        refuse_shared_memory(concat({"no room for ", bytes_text(bytes),
+                                     " (sparse): the program locks its memory by mlockall(MCL_FUTURE), and `ulimit -l` "
+                                     "is lower; call mlockall(MCL_CURRENT) instead, or set JoinOptions::arena_bytes"}),
+                             EAGAIN);
     if (mapped == MAP_FAILED) // NOLINT: a macro of the system
         refuse_shared_memory(concat({"no room for ", bytes_text(bytes), " of addresses (is `ulimit -v` lower?)"}),
                              errno);
+    static_cast<void>(::munlock(mapped, bytes));
+    if (::mprotect(mapped, bytes, PROT_READ | PROT_WRITE) != 0) {
+        const int failed = errno;
+        ::munmap(mapped, bytes);
+        refuse_shared_memory(concat({"no access to ", bytes_text(bytes), " of addresses"}), failed);
+    }
     base_ = static_cast<std::byte*>(mapped);
     bytes_ = bytes;
     static_cast<void>(::madvise(mapped, bytes, MADV_DONTDUMP));
