@@ -190,6 +190,8 @@ class Checker:
                 target = name.removeprefix("unisono/")
                 targets.append((number, target))
                 self.check_arrow(header, number, own_room, target)
+            elif name.startswith("Unisono "):
+                pass  # no file: the text of an error
             elif quote == '"':
                 self.report(header, number, f'"{name}": our own headers are included as "unisono/..."')
             else:

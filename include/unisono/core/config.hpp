@@ -4,18 +4,18 @@
 /// The library's macros: namespaces, assertions, and compiler switches that preserve guaranteed
 /// bits. rule.hpp has one more.
 
+// A file that does not exist ends a compilation with this one error; #error would not end it.
+#if !defined(__cplusplus) || __cplusplus < 202002L
+#include "Unisono needs C++20 (found an older -std); pass -std=c++20 or newer"
+#endif
+#ifndef __cpp_exceptions
+#include "Unisono reports errors by exceptions: compile the files that include it without -fno-exceptions (a program without exceptions confines them to one file, where core/outcome.hpp turns errors into values)"
+#endif
+
 #include "unisono/core/version.hpp"
 
 #include <cstdio>
 #include <cstdlib>
-
-#if !defined(__cplusplus) || __cplusplus < 202002L
-#error "Unisono needs C++20 (found an older -std); pass -std=c++20 or newer"
-#endif
-#ifndef __cpp_exceptions
-#error \
-    "Unisono reports errors by exceptions: compile the files that include it without -fno-exceptions (a program without exceptions confines them to one file, where core/outcome.hpp turns errors into values)"
-#endif
 
 /// Opens `unisono` with its inline version namespace, so that two versions in one program do not
 /// mix.
