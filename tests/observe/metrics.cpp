@@ -194,6 +194,13 @@ BOOST_AUTO_TEST_CASE(values_by_hand) {
     accuracy.add(false);
     BOOST_TEST(accuracy.value() == 0.5);
     BOOST_TEST(accuracy.all() == 4U);
+    AccuracyMetric of_two_types;
+    of_two_types.add(3, std::int64_t{3});
+    of_two_types.add(std::size_t{3}, 3);
+    of_two_types.add(-1, ~std::size_t{0}); // they differ
+    of_two_types.add(std::string("cat"), "cat");
+    BOOST_TEST(of_two_types.right() == 3U);
+    BOOST_TEST(of_two_types.all() == 4U);
 
     F1Metric f1;
     BOOST_TEST(f1.value() == 0.0);

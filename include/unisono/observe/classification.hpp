@@ -8,10 +8,18 @@
 #include "unisono/observe/metric.hpp"
 
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <cstdlib>
 
 UNISONO_NAMESPACE_BEGIN
+namespace detail {
+template <std::integral T>
+constexpr bool is_negative(T number) {
+    if constexpr (std::signed_integral<T>) return number < 0;
+    else return false;
+}
+} // namespace detail
 
 /// The share of correct predictions; NaN before the first prediction.
 class AccuracyMetric {
@@ -21,11 +29,15 @@ public:
         right_ += right ? 1 : 0;
         ++all_;
     }
-    /// Classes as numbers or names.
-    template <class Class>
-        requires std::equality_comparable<Class>
-    void add(const Class& predicted, const Class& actual) {
-        add(predicted == actual);
+    /// Classes as numbers or names, also of two types, such as int and std::int64_t.
+    template <class Predicted, class Actual>
+        requires(std::integral<Predicted> && std::integral<Actual>) ||
+                requires(const Predicted& predicted, const Actual& actual) { predicted == actual; }
+    void add(const Predicted& predicted, const Actual& actual) {
+        if constexpr (std::integral<Predicted> && std::integral<Actual>)
+            add(detail::is_negative(predicted) == detail::is_negative(actual) &&
+                static_cast<std::uint64_t>(predicted) == static_cast<std::uint64_t>(actual));
+        else add(predicted == actual);
     }
     void merge(const AccuracyMetric& other) {
         right_ += other.right_;
