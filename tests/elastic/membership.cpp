@@ -581,6 +581,23 @@ BOOST_AUTO_TEST_CASE(last_words_that_were_not_heard) {
     world.expect_formed({2, 3});
 }
 
+/// A decision without a member arrives when it has promised a higher ballot, and those that have
+/// decided have ended. They have been in a world.
+BOOST_AUTO_TEST_CASE(a_late_decision_without_this_member) {
+    ByHand world(2);
+    world.begin();
+    const auto late = [](const ByHand::Letter& one) { return one.to == 1; };
+    world.let_patience_end(0);
+    auto letters = world.take(late);
+    world.expect_formed({0});
+    for (int again = 0; again < 3; ++again) world.let_patience_end(1);
+    world.take([](const ByHand::Letter&) { return true; });
+    world.put(letters);
+    world.deliver(late);
+    world.hear_of_death(1, 0);
+    world.expect(1, Phase::left_behind);
+}
+
 /// A member that the others cannot connect to is left out, if the rest is a majority of those that
 /// live. The one that most others cannot reach is it.
 BOOST_AUTO_TEST_CASE(who_never_comes) {

@@ -15,8 +15,8 @@
 ///
 /// Why there are never two worlds: two quorums have a member in common, which reports what it has
 /// accepted, unless all members of one quorum are gone. In that case a late `decided` of theirs
-/// must not count: a member acts on it only if it has not promised a higher ballot since. (Paxos
-/// alone does not require that.) A member that has acted on a decision answers older messages with
+/// must not count: a member acts on it only if it has not promised a higher ballot since, or if it
+/// is not among those that continue. (Paxos alone does not require that.) A member that has acted on a decision answers older messages with
 /// `joined`, which counts as its promise and its acceptance in every ballot. So while it lives, no
 /// member that must hear all living members can choose otherwise. When it ends, its goodbye says in
 /// which membership it was. If its last messages did not arrive (it is *unheard*), and the members
@@ -62,6 +62,7 @@ struct MembershipRules {
     static constexpr bool needs_last_words = true;        ///< of members that could have been a quorum
     static constexpr bool needs_lowest_of_halves = true;  ///< otherwise any half continues
     static constexpr bool tells_those_left_behind = true; ///< when a member leaves
+    static constexpr bool believes_late_decisions = true; ///< of members that continue without this one
     static constexpr bool added_members_wait = true;      ///< until the kept members have acted on the decision
 };
 
@@ -130,10 +131,9 @@ protected:
         }
         return before;
     }
-    /// True if a message says that this member is not among those that continue.
-    [[nodiscard]] bool is_end_for_me(const MembershipMessage& message) const {
-        return message.word == MembershipWord::decided &&
-               !std::binary_search(message.successor.members.begin(), message.successor.members.end(), me_);
+    /// True if this member is not among those that continue.
+    [[nodiscard]] bool is_end_for_me(const Successor& next) const {
+        return !std::binary_search(next.members.begin(), next.members.end(), me_);
     }
     /// True if these are a majority of the kept members, or a half with the lowest one.
     template <class Among>

@@ -177,7 +177,7 @@ public:
         }
         if (message.word == MembershipWord::ask && message.epoch == epoch_) return;
         if (awaits_kept_ && message.epoch >= epoch_) {
-            if (message.epoch == epoch_ && is_end_for_me(message))
+            if (message.epoch == epoch_ && message.word == MembershipWord::decided && is_end_for_me(message.successor))
                 return decide(message.successor, message.ballot, now, false);
             later_.emplace_back(from, message);
             return;
@@ -416,8 +416,7 @@ private:
             return step_voting(now);
         case MembershipWord::joined:
             // The sender has acted on it, so it is final.
-            if (!std::binary_search(message.successor.members.begin(), message.successor.members.end(), me_))
-                return be_left_behind(message.successor, epoch_ + 1);
+            if (is_end_for_me(message.successor)) return be_left_behind(message.successor, epoch_ + 1);
             if (proposing_ == Proposing::prepares) {
                 note_promise(from, {.accepted_ballot = joined_ballot, .successor = message.successor});
                 return step_voting(now);
@@ -433,6 +432,9 @@ private:
             if (message.successor.members.empty()) return;
             [[fallthrough]];
         case MembershipWord::decided:
+            // Those that have decided without this member may commit at any time, and end.
+            if (Rules::believes_late_decisions && is_end_for_me(message.successor))
+                return be_left_behind(message.successor, epoch_ + 1);
             if (message.ballot >= promised_) return decide(message.successor, message.ballot, now, false);
             // The members that chose it may be gone, and the others may choose again.
             if (follows_one_that_is_gone()) return propose(now);
@@ -476,8 +478,7 @@ private:
             .word = MembershipWord::decided, .epoch = epoch_, .ballot = ballot, .successor = successor};
         const int first = successor.members.empty() ? -1 : successor.members.front();
         if (mine || first == me_) send_all(told);
-        if (!std::binary_search(successor.members.begin(), successor.members.end(), me_))
-            return be_left_behind(Successor(successor), epoch_ + 1);
+        if (is_end_for_me(successor)) return be_left_behind(Successor(successor), epoch_ + 1);
         decision_ = successor;
         have_been_added_.insert(have_been_added_.end(), successor.added.begin(), successor.added.end());
         proposing_ = Proposing::nothing;
