@@ -52,7 +52,9 @@ typedef enum unisono_type UNISONO_INT_ENUM {
     UNISONO_FLOAT16,
     UNISONO_INT32,
     UNISONO_INT64,
-    UNISONO_UINT8
+    UNISONO_UINT8,
+    UNISONO_UINT32,
+    UNISONO_UINT64
 } unisono_type;
 
 typedef enum unisono_op UNISONO_INT_ENUM { UNISONO_SUM = 0, UNISONO_PRODUCT, UNISONO_MIN, UNISONO_MAX } unisono_op;

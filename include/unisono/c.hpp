@@ -124,7 +124,7 @@ int unisono_last_error_rank(void) { return unisono::detail::c_edge::last_error()
 int unisono_last_error_peer(void) { return unisono::detail::c_edge::last_error().peer; }
 
 size_t unisono_type_bytes(unisono_type type) {
-    constexpr std::size_t bytes[] = {4, 8, 2, 2, 4, 8, 1};
+    constexpr std::size_t bytes[] = {4, 8, 2, 2, 4, 8, 1, 4, 8};
     return static_cast<std::size_t>(type) < std::size(bytes) ? bytes[static_cast<std::size_t>(type)] : 0;
 }
 

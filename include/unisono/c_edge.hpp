@@ -71,7 +71,9 @@ static_assert(static_cast<int>(ElementType::float32) == UNISONO_FLOAT32 &&
               static_cast<int>(ElementType::float16) == UNISONO_FLOAT16 &&
               static_cast<int>(ElementType::int32) == UNISONO_INT32 &&
               static_cast<int>(ElementType::int64) == UNISONO_INT64 &&
-              static_cast<int>(ElementType::uint8) == UNISONO_UINT8);
+              static_cast<int>(ElementType::uint8) == UNISONO_UINT8 &&
+              static_cast<int>(ElementType::uint32) == UNISONO_UINT32 &&
+              static_cast<int>(ElementType::uint64) == UNISONO_UINT64);
 
 inline std::chrono::nanoseconds duration_of(double seconds) {
     if (!(seconds > 0)) refuse_input({"a timeout must be more than 0 seconds, found ", seconds});

@@ -5,12 +5,12 @@
 /// it.
 ///
 /// `NativeSchedule` uses them for data of `transports_own_bytes` or more, where MPI has the
-/// operation: float32, float64, int32, int64 and uint8, sums and products of all of them (and
-/// weighted means of floats), minima and maxima of integers (MPI does not define the result for a
-/// NaN), and moves of elements of any type. They run only in the adopted world, since groups that
-/// `split` makes have no MPI communicator. The library's schedules do the rest: small data,
-/// barriers, other types and operations, reproducible sums, blocks of all_to_all that differ, and
-/// more than 2 GiB, MPI's limit. The choice depends on values that are equal on all ranks.
+/// operation: float32, float64, int32, int64, uint8, uint32 and uint64, sums and products of all of
+/// them (and weighted means of floats), minima and maxima of integers (MPI does not define the
+/// result for a NaN), and moves of elements of any type. They run only in the adopted world, since
+/// groups that `split` makes have no MPI communicator. The library's schedules do the rest: small
+/// data, barriers, other types and operations, reproducible sums, blocks of all_to_all that differ,
+/// and more than 2 GiB, MPI's limit. The choice depends on values that are equal on all ranks.
 ///
 /// Before MPI's collective starts, all ranks tell each other what they are about to do
 /// (schedule/transports_own.hpp). So a mismatch, a rank that has left, or a rank that does not come
@@ -43,6 +43,8 @@ inline MPI_Datatype mpi_type(ElementType element) {
     case ElementType::int32: return MPI_INT32_T;
     case ElementType::int64: return MPI_INT64_T;
     case ElementType::uint8: return MPI_UINT8_T;
+    case ElementType::uint32: return MPI_UINT32_T;
+    case ElementType::uint64: return MPI_UINT64_T;
     default: return MPI_DATATYPE_NULL;
     }
 }

@@ -188,6 +188,8 @@ BOOST_AUTO_TEST_CASE(bfloat16) { check_operations<un::bfloat16>(); }
 BOOST_AUTO_TEST_CASE(float16) { check_operations<un::float16>(); }
 BOOST_AUTO_TEST_CASE(int32) { check_operations<std::int32_t>(); }
 BOOST_AUTO_TEST_CASE(int64) { check_operations<std::int64_t>(); }
+BOOST_AUTO_TEST_CASE(uint32) { check_operations<std::uint32_t>(); }
+BOOST_AUTO_TEST_CASE(uint64) { check_operations<std::uint64_t>(); }
 BOOST_AUTO_TEST_CASE(uint8) { check_operations<std::uint8_t>(); }
 
 BOOST_AUTO_TEST_CASE(many_elements_at_every_offset) {
@@ -231,6 +233,13 @@ BOOST_AUTO_TEST_CASE(integers_wrap_around) {
     BOOST_TEST(reduce<std::int32_t>(un::Product{}, {{greatest32}, {greatest32}})[0] == 1);
     BOOST_TEST(reduce<std::int64_t>(un::Sum{}, {{greatest64}, {1}})[0] == std::numeric_limits<std::int64_t>::min());
     BOOST_TEST(reduce<std::int64_t>(un::Product{}, {{greatest64}, {2}})[0] == -2);
+    BOOST_TEST(reduce<std::uint32_t>(un::Sum{}, {{0xffffffffu}, {3}})[0] == 2u);
+    BOOST_TEST(reduce<std::uint64_t>(un::Product{}, {{~std::uint64_t{0}}, {2}})[0] == ~std::uint64_t{1});
+    // Above the greatest signed number.
+    BOOST_TEST(reduce<std::uint32_t>(un::Max{}, {{0x80000000u}, {1}})[0] == 0x80000000u);
+    BOOST_TEST(reduce<std::uint32_t>(un::Min{}, {{0x80000000u}, {1}})[0] == 1u);
+    BOOST_TEST(reduce<std::size_t>(un::Max{}, {{std::size_t{1} << 63}, {1}})[0] == std::size_t{1} << 63);
+    BOOST_TEST(reduce<std::size_t>(un::Min{}, {{std::size_t{1} << 63}, {1}})[0] == 1u);
     BOOST_TEST(int{reduce<std::uint8_t>(un::Sum{}, {{200}, {100}})[0]} == 44);
     BOOST_TEST(int{reduce<std::uint8_t>(un::Product{}, {{200}, {3}})[0]} == 88);
 }
@@ -444,7 +453,7 @@ static_assert(!un::reduction_operation<TooLarge, float>);
 static_assert(!un::reduction_operation<WrongResult, float>);
 static_assert(!un::reduction_operation<NotCopyable, float>);
 static_assert(!un::reduction_operation<un::Sum, Moment>);
-static_assert(!un::reduction_operation<un::Sum, unsigned>);
+static_assert(!un::reduction_operation<un::Sum, std::uint16_t>);
 static_assert(!un::reduction_operation<un::WeightedMean, std::int64_t>);
 
 BOOST_AUTO_TEST_SUITE_END()

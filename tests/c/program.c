@@ -53,6 +53,12 @@ static void reductions(unisono_world* world) {
     uint8_t byte = (uint8_t)(rank + 5), largest = 0;
     OK(unisono_reduce(world, &byte, &largest, 1, UNISONO_UINT8, UNISONO_MAX, ranks - 1));
     REQUIRE(largest == (rank == ranks - 1 ? ranks + 4 : 0));
+    size_t bytes = ((size_t)1 << 63) + (size_t)rank, most_bytes = 0;
+    OK(unisono_all_reduce(world, &bytes, &most_bytes, 1, UNISONO_UINT64, UNISONO_MAX));
+    REQUIRE(most_bytes == ((size_t)1 << 63) + (size_t)ranks - 1);
+    uint32_t count = 3, counts = 0;
+    OK(unisono_all_reduce(world, &count, &counts, 1, UNISONO_UINT32, UNISONO_SUM));
+    REQUIRE(counts == 3u * (uint32_t)ranks);
 
     best mine = {(float)((rank + 1) % ranks), rank}, winner;
     int calls = 0;
@@ -183,7 +189,7 @@ static void errors(unisono_world* world) {
         REQUIRE(unisono_exchange(world, NULL, 1, next, &x, 1, before, 4, 0) == UNISONO_BAD_INPUT);
     }
     REQUIRE(unisono_exchange(world, &x, 1, rank, &x, 1, rank, 4, 0) == UNISONO_BAD_INPUT);
-    REQUIRE(unisono_type_bytes(UNISONO_BFLOAT16) == 2 && unisono_type_bytes((unisono_type)-1) == 0);
+    REQUIRE(unisono_type_bytes(UNISONO_BFLOAT16) == 2 && unisono_type_bytes(UNISONO_UINT64) == 8 && unisono_type_bytes((unisono_type)-1) == 0);
     REQUIRE(unisono_rank(NULL) == -1 && unisono_size(NULL) == 0);
     OK(unisono_set_timeout(world, 20));
     unisono_world* group = NULL; /* in which the last rank has another number */

@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -84,6 +85,9 @@ BOOST_AUTO_TEST_CASE(every_element_type) {
     check_all_families<std::int32_t>(3, 1001, un::Sum{});
     check_all_families<std::int64_t>(3, 1001, un::Sum{});
     check_all_families<std::uint8_t>(3, 1001, un::Sum{});
+    check_all_families<std::uint32_t>(3, 1001, un::Sum{});
+    check_all_families<std::size_t>(3, 1001, un::Sum{});
+    check_all_families<unsigned long long>(3, 9, un::Product{});
 }
 
 BOOST_AUTO_TEST_CASE(every_operation) {
@@ -91,6 +95,23 @@ BOOST_AUTO_TEST_CASE(every_operation) {
     check_all_families<float>(4, 100, un::Min{});
     check_all_families<std::uint8_t>(4, 100, un::Max{});
     check_all_families<double>(4, 100, Larger{});
+}
+
+// Not as signed numbers: each rank gives one above the greatest of them, and one below.
+BOOST_AUTO_TEST_CASE(large_unsigned_numbers) {
+    test::Findings findings(3);
+    test::run(3, [&](test::Group& group) {
+        const auto rank = static_cast<std::size_t>(group.rank());
+        std::size_t most = (std::size_t{1} << 63) + rank, least = rank == 1 ? 5 : most;
+        std::array<std::uint32_t, 2> both = {0x80000000u + static_cast<std::uint32_t>(rank), 7};
+        for (int repeated = 0; repeated < 2; ++repeated) {
+            un::all_reduce(group, most, un::Max{});
+            un::all_reduce(group, least, un::Min{});
+            un::all_reduce(group, both, un::Max{}, un::TreeSchedule{});
+        }
+        findings.expect(most == (std::size_t{1} << 63) + 2 && least == 5, "64 bits");
+        findings.expect(both[0] == 0x80000002u && both[1] == 7, "32 bits");
+    });
 }
 
 BOOST_AUTO_TEST_CASE(a_users_type_and_operation) {

@@ -172,6 +172,8 @@ BOOST_AUTO_TEST_CASE(as_the_typed_ones) {
                 compare<float>(world, count);
                 compare<un::bfloat16>(world, count);
                 compare<std::int64_t>(world, count);
+                compare<std::uint32_t>(world, count);
+                compare<std::size_t>(world, count);
             }
         });
     }

@@ -184,10 +184,15 @@ BOOST_AUTO_TEST_CASE(types_have_tags) {
     static_assert(element_type_of<int> == ElementType::int32 && element_type_of<long long> == ElementType::int64);
     static_assert(element_type_of<long> == (sizeof(long) == 8 ? ElementType::int64 : ElementType::int32));
     static_assert(element_type_of<unsigned char> == ElementType::uint8);
-    static_assert(element_type_of<unsigned> == ElementType::opaque && element_type_of<char> == ElementType::opaque);
+    static_assert(element_type_of<unsigned> == ElementType::uint32 && element_type_of<char> == ElementType::opaque);
+    static_assert(element_type_of<std::size_t> ==
+                  (sizeof(std::size_t) == 8 ? ElementType::uint64 : ElementType::uint32));
+    static_assert(element_type_of<unsigned long long> == ElementType::uint64);
+    static_assert(element_type_of<std::uint16_t> == ElementType::opaque);
     static_assert(element_type_of<const float> == ElementType::float32);
     static_assert(!unisono::element<float*> && !unisono::arithmetic_element<bool>);
     BOOST_TEST(name_of(ElementType::bfloat16) == "bfloat16");
+    BOOST_TEST(name_of(ElementType::uint64) == "uint64");
     BOOST_TEST(name_of(ElementType::opaque) == "opaque");
 }
 

@@ -182,6 +182,8 @@ void own_collectives(un::Group<un::Mpi>& world) {
         own_reductions<std::int32_t>(world, un::Max{}, true, block);
         own_reductions<std::int64_t>(world, un::Sum{}, true, block);
         own_reductions<std::uint8_t>(world, un::Min{}, true, block);
+        own_reductions<std::uint32_t>(world, un::Sum{}, true, block);
+        own_reductions<std::size_t>(world, un::Max{}, true, block);
         // MPI does not define the result for NaN.
         own_reductions<float>(world, un::Max{}, false, block);
         own_reductions<un::bfloat16>(world, un::Sum{}, false, block);

@@ -136,6 +136,8 @@ BOOST_AUTO_TEST_CASE(the_other_types_and_operations) {
     combining<un::bfloat16>(on, 5001);
     combining<std::int64_t>(on, 5001);
     combining<unsigned char>(on, 5001);
+    combining<std::uint32_t>(on, 5001);
+    combining<std::size_t>(on, 5001);
 }
 
 BOOST_AUTO_TEST_CASE(a_users_operation_on_a_users_type) {

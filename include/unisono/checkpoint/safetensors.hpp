@@ -50,6 +50,8 @@ constexpr std::string_view tensor_type(ElementType type) {
     case ElementType::int32: return "I32";
     case ElementType::int64: return "I64";
     case ElementType::uint8: return "U8";
+    case ElementType::uint32: return "U32";
+    case ElementType::uint64: return "U64";
     case ElementType::opaque: break;
     }
     return {};

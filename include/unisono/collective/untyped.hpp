@@ -84,6 +84,8 @@ Reduction built_in_reduction(ElementType type) {
     case ElementType::int32: return make_reduction<Op, std::int32_t>(op);
     case ElementType::int64: return make_reduction<Op, std::int64_t>(op);
     case ElementType::uint8: return make_reduction<Op, unsigned char>(op);
+    case ElementType::uint32: return make_reduction<Op, std::uint32_t>(op);
+    case ElementType::uint64: return make_reduction<Op, std::uint64_t>(op);
     case ElementType::opaque: break;
     }
     refuse_input("untyped::reduction: opaque elements need an operation of the caller's own");

@@ -24,12 +24,14 @@ enum class ElementType : std::uint8_t {
     int32,
     int64,
     uint8,
+    uint32,
+    uint64,
     opaque, ///< a user's trivially copyable type: all collectives move it, only a user's own operation reduces it
 };
 
 constexpr std::string_view name_of(ElementType type) {
-    constexpr std::string_view names[] = {"float32", "float64", "bfloat16", "float16",
-                                          "int32",   "int64",   "uint8",    "opaque"};
+    constexpr std::string_view names[] = {"float32", "float64", "bfloat16", "float16", "int32",
+                                          "int64",   "uint8",   "uint32",   "uint64",  "opaque"};
     return static_cast<std::size_t>(type) < std::size(names) ? names[static_cast<std::size_t>(type)]
                                                              : "unknown"; // a peer's message may contain any number
 }
@@ -119,10 +121,12 @@ inline constexpr ElementType element_type_of = [] {
     else if constexpr (std::is_integral_v<U> && std::is_signed_v<U> && sizeof(U) == 4) return ElementType::int32;
     else if constexpr (std::is_integral_v<U> && std::is_signed_v<U> && sizeof(U) == 8) return ElementType::int64;
     else if constexpr (std::same_as<U, unsigned char>) return ElementType::uint8;
+    else if constexpr (std::is_integral_v<U> && sizeof(U) == 4) return ElementType::uint32;
+    else if constexpr (std::is_integral_v<U> && sizeof(U) == 8) return ElementType::uint64;
     else return ElementType::opaque;
 }();
 
-/// The seven types on which the built-in operations (sum, product, min, max, weighted mean) are
+/// The nine types on which the built-in operations (sum, product, min, max, weighted mean) are
 /// defined.
 template <class T>
 concept arithmetic_element = element<T> && element_type_of<T> != ElementType::opaque;

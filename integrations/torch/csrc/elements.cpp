@@ -91,6 +91,8 @@ un::Elements elements_of(at::ScalarType type) {
     case at::kInt: return {ElementType::int32, 4};
     case at::kLong: return {ElementType::int64, 8};
     case at::kByte: return {ElementType::uint8, 1};
+    case at::kUInt32: return {ElementType::uint32, 4};
+    case at::kUInt64: return {ElementType::uint64, 8};
     default: return {ElementType::opaque, static_cast<std::uint32_t>(c10::elementSize(type))};
     }
 }

@@ -23,6 +23,8 @@ constexpr ncclDataType_t nccl_type(ElementType type) {
     case ElementType::float16: return ncclFloat16;
     case ElementType::int32: return ncclInt32;
     case ElementType::int64: return ncclInt64;
+    case ElementType::uint32: return ncclUint32;
+    case ElementType::uint64: return ncclUint64;
     default: return ncclUint8; // bytes
     }
 }
