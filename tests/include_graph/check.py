@@ -85,6 +85,16 @@ COSTLY_PATTERN = re.compile(r"^([a-z]*mmintrin|x86intrin|arm_neon|arm_sve)\.h$")
 QUOTED = re.compile(r"(?<![\w:])quoted\((?!std::string_view )")
 OWN_QUOTED = {"observe/metric_files.hpp"}  # a member, which is found first
 
+# A compiler may fold these under its options (-ffinite-math-only, -fno-signed-zeros): core/math.hpp
+# reads bits -> the headers that need them.
+FOLDED = re.compile(r"\b(std::|__builtin_)(isfinite|isnan|isinf|isinf_sign|isnormal|fpclassify|signbit)\b|"
+                    r"(?<![\w.>\]:])(?<![-+*/%] )([A-Za-z_]\w*) [!=]= \3(?![\w.(\[:<-])(?! [-+*/%])")
+OWN_FOLDED = {
+    "arithmetic/values.hpp": "a comparison in kernels, in files whose options are checked",
+    "arithmetic/compiler_options.hpp": "the check itself",
+    "optimizer/adam.hpp": "as in values.hpp",
+}
+
 SYSTEM_CLOCK = {
     "core/condition.hpp": "ThreadSanitizer knows no other",
     "observe/tensorboard.hpp": "a date in a file",
@@ -172,6 +182,8 @@ class Checker:
                 self.report(header, number, "the system's clock can be set while somebody waits; use the steady one")
             if QUOTED.search(line) and header not in OWN_QUOTED:
                 self.report(header, number, "found quoted(), which may be std::quoted in a program; write detail::quoted()")
+            if header not in OWN_FOLDED and not COMMENT.match(line) and (found := FOLDED.search(line)):
+                self.report(header, number, f"{found[0]} may be folded by the compiler; write is_finite, is_nan or has_sign (core/math.hpp)")
         code = sum(not COMMENT.match(text) for text in lines)
         if code > MAXIMUM_LINES and header not in LONG_ON_PURPOSE:
             self.report(header, len(lines),

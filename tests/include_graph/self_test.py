@@ -36,6 +36,11 @@ class SelfTest(unittest.TestCase):
         self.assert_only(violations({"core/error.hpp": "fail({quoted(key)});\n"}), "core/error.hpp:1", "detail::quoted()")
         self.assertEqual(violations({"core/error.hpp": "fail({detail::quoted(key)});\nstd::string quoted(std::string_view text) {\n"}), [])
 
+    def test_what_a_compiler_may_fold(self):
+        for line in ("if (std::isnan(x)) return;", "bad = !__builtin_isfinite(x);", "if (score != score) fail();", "return a && x == x;"):
+            self.assert_only(violations({"core/a.hpp": line + "\n"}), "core/a.hpp:1", "core/math.hpp")
+        self.assertEqual(violations({"core/a.hpp": "if (from.rank != rank || peer != peer_ || a == ab || at % b == b - 1 || m.n != n) x = y == y.z;\n// x != x\n"}), [])
+
     def test_algorithms_that_compiled_mode_lacks(self):
         use = "auto* at = std::lower_bound(begin, end, x, less);\n"
         self.assert_only(violations({"core/a.hpp": use}), "core/a.hpp:1", "std::lower_bound without <algorithm>")

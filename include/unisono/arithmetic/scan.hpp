@@ -6,6 +6,7 @@
 
 #include "unisono/arithmetic/values.hpp"
 #include "unisono/arithmetic/vectorised.hpp"
+#include "unisono/core/math.hpp"
 
 #include <bit>
 #include <cstddef>
@@ -47,14 +48,6 @@ struct Exponent<float16> {
     using Bits = std::uint16_t;
     static constexpr Bits mask = 0x7c00u;
 };
-
-/// Holds under -ffast-math as well.
-UNISONO_INLINE bool is_finite(float x) {
-    return (std::bit_cast<std::uint32_t>(x) & Exponent<float>::mask) != Exponent<float>::mask;
-}
-UNISONO_INLINE bool is_finite(double x) {
-    return (std::bit_cast<std::uint64_t>(x) & Exponent<double>::mask) != Exponent<double>::mask;
-}
 
 /// The exponent's bits of 2^exponent, or of infinity if T has no such number.
 template <class T>

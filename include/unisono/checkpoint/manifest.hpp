@@ -126,12 +126,12 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES_PART(UNISONO_PART_CHECKPOINT)
 #include "unisono/checkpoint/checksum.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/core/math.hpp"
 #include "unisono/core/text.hpp"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -333,7 +333,7 @@ UNISONO_DEFINITION Manifest manifest_of(std::string_view text, const std::string
     const std::string& scale = of(scaling, "scale").string(at("loss_scaling"));
     const auto [end, problem] = std::from_chars(scale.data(), scale.data() + scale.size(), m.loss_scale);
     if (problem != std::errc{} || end != scale.data() + scale.size() || !(m.loss_scale > 0) ||
-        !std::isfinite(m.loss_scale) || m.good_updates < 0)
+        !detail::is_finite(m.loss_scale) || m.good_updates < 0)
         refuse_input({where, ": found the loss scale \"", scale, "\" after ", m.good_updates,
                       " good updates; expected a finite scale above 0, and at least 0 good updates"});
     for (const Json& one : of(json, "grid_exponents").array(at("grid_exponents")))

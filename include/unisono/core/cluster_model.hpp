@@ -8,11 +8,11 @@
 /// between all ranks of two hosts. (Culler et al. 1993; Alexandrov et al. 1995)
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/math.hpp"
 #include "unisono/core/number.hpp"
 #include "unisono/core/text.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <string>
@@ -76,7 +76,7 @@ struct ClusterModel {
         if (ranks_per_host < 1)
             refuse_input({"ClusterModel::ranks_per_host is ", ranks_per_host, ", expected at least 1"});
         for_each_number(*this, [](const std::string& name, double value, bool limit) {
-            if (!(value >= 0) || (!limit && !std::isfinite(value)))
+            if (!(value >= 0) || (!limit && !detail::is_finite(value)))
                 refuse_input({"ClusterModel::", name, " is ", value, ", expected a finite time of at least 0"});
         });
         for_each_table(*this, [](const std::string& name, const TimeBySize& table) {
@@ -84,7 +84,7 @@ struct ClusterModel {
                 refuse_input({"ClusterModel::", name, " is empty, expected at least one time"});
             for (std::size_t i = 0; i < table.points.size(); ++i) {
                 const auto [bytes, time] = table.points[i];
-                if (!std::isfinite(time) || time < 0)
+                if (!detail::is_finite(time) || time < 0)
                     refuse_input({"ClusterModel::", name, " has ", time, " ns, expected a finite time of at least 0"});
                 if (!(bytes >= 0) || (i != 0 && !(bytes > table.points[i - 1].first)))
                     refuse_input({"ClusterModel::", name, " has ", bytes, " bytes as its size ", i,
@@ -98,7 +98,7 @@ struct ClusterModel {
     [[nodiscard]] std::string save() const {
         std::string text = concat({"unisono cluster model 1\nranks_per_host ", ranks_per_host, "\n"});
         const auto number = [](double value) {
-            return std::isfinite(value) ? detail::number_text(value, std::chars_format::general, 17) : "unlimited";
+            return detail::is_finite(value) ? detail::number_text(value, std::chars_format::general, 17) : "unlimited";
         };
         for_each_number(*this, [&](const std::string& name, double value, bool) {
             text += concat({name, " ", number(value), "\n"});

@@ -4,15 +4,31 @@
 /// The functions of `<cmath>` that the library's templates need. The header also defines the
 /// special functions of physics, and takes a compiler 60 ms. These are the same functions, so the
 /// bits are equal.
+///
+/// Infinities, NaN and signs are found by their bits: a compiler may fold a comparison or a builtin
+/// under its options (-ffinite-math-only, -fno-signed-zeros). No header uses others
+/// (tests/include_graph).
 
 #include "unisono/core/config.hpp"
+
+#include <bit>
+#include <cstdint>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-[[nodiscard]] inline bool finite_value(double x) { return __builtin_isfinite(x); }
+/// True for any number but the infinities and NaN.
+[[nodiscard]] UNISONO_INLINE constexpr bool is_finite(float x) {
+    return (std::bit_cast<std::uint32_t>(x) & 0x7f800000u) != 0x7f800000u;
+}
+[[nodiscard]] UNISONO_INLINE constexpr bool is_finite(double x) {
+    return (std::bit_cast<std::uint64_t>(x) & 0x7ff0000000000000u) != 0x7ff0000000000000u;
+}
+[[nodiscard]] UNISONO_INLINE constexpr bool is_nan(double x) {
+    return (std::bit_cast<std::uint64_t>(x) & 0x7fffffffffffffffu) > 0x7ff0000000000000u;
+}
 /// Holds for -0 and for a NaN as well.
-[[nodiscard]] inline bool has_sign(double x) { return __builtin_signbit(x) != 0; }
+[[nodiscard]] UNISONO_INLINE constexpr bool has_sign(double x) { return std::bit_cast<std::uint64_t>(x) >> 63 != 0; }
 [[nodiscard]] inline double root_of(double x) { return __builtin_sqrt(x); }
 [[nodiscard]] inline double power_of(double base, double exponent) { return __builtin_pow(base, exponent); }
 [[nodiscard]] inline double rounded_down(double x) { return __builtin_floor(x); }

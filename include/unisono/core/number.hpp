@@ -58,7 +58,7 @@ template <std::floating_point T>
     T found{};
     if (!detail::begins_number<T>(text, least)) return false;
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), found, how);
-    if (problem != std::errc{} || end != text.data() + text.size() || !detail::finite_value(found)) return false;
+    if (problem != std::errc{} || end != text.data() + text.size() || !detail::is_finite(found)) return false;
     if (!(found >= least && found <= most)) return false;
     value = found;
     return true;

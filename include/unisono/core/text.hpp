@@ -4,6 +4,7 @@
 /// Messages, and numbers for people. Plain ASCII, independent of the locale.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/math.hpp"
 
 #include <charconv>
 #include <concepts>
@@ -107,7 +108,7 @@ UNISONO_DEFINITION std::string number_text(double value, std::chars_format how, 
 }
 
 UNISONO_DEFINITION std::string hexadecimal_text(double value) {
-    if (value != value) return "nan";
+    if (is_nan(value)) return "nan";
     char text[longest_number];
     const char* const end = std::to_chars(text, text + sizeof text, value, std::chars_format::hex).ptr;
     std::string_view digits(text, static_cast<std::size_t>(end - text));

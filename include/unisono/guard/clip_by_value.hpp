@@ -5,6 +5,7 @@
 
 #include "unisono/arithmetic/apply.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/core/math.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/guard/clipping.hpp"
 
@@ -59,12 +60,10 @@ UNISONO_CERTIFY(clipping_policy<ClipByValue>);
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
-#include <cmath>
-
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION void ClipByValue::check() const {
-    if (!(limit > 0) || !std::isfinite(limit))
+    if (!(limit > 0) || !detail::is_finite(limit))
         refuse_input({"ClipByValue.limit is ", limit, "; expected a finite number above 0"});
 }
 

@@ -19,6 +19,7 @@
 /// that are not finite.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/math.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/value.hpp"
@@ -91,17 +92,15 @@ UNISONO_CERTIFY(loss_scaling_policy<LossScaling>);
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
-#include <cmath>
-
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION void LossScaling::check() const {
-    if (!(least > 0) || !std::isfinite(least))
+    if (!(least > 0) || !detail::is_finite(least))
         refuse_input({"LossScaling.least is ", least, "; expected a finite number above 0"});
     if (!(initial >= least && initial <= greatest))
         refuse_input({"LossScaling.initial is ", initial, "; expected at least LossScaling.least, which is ", least,
                       ", and at most 2^100"});
-    if (!(growth >= 1) || !std::isfinite(growth))
+    if (!(growth >= 1) || !detail::is_finite(growth))
         refuse_input({"LossScaling.growth is ", growth, "; expected a finite number of at least 1"});
     if (!(backoff > 0 && backoff < 1))
         refuse_input({"LossScaling.backoff is ", backoff, "; expected more than 0 and less than 1"});

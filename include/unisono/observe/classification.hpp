@@ -134,7 +134,7 @@ class BinnedAucMetric {
 public:
     static constexpr std::string_view name = "auc";
     void add(double score, bool positive) {
-        if (score != score) refuse_input("BinnedAucMetric: a score is NaN; expected a number");
+        if (detail::is_nan(score)) refuse_input("BinnedAucMetric: a score is NaN; expected a number");
         const double scaled = detail::rounded_down(detail::clamped(score, 0.0, 1.0) * static_cast<double>(Bins));
         const std::size_t bin = std::min(static_cast<std::size_t>(scaled), Bins - 1);
         ++(positive ? positives_ : negatives_)[bin];
@@ -184,7 +184,7 @@ UNISONO_DEFINITION double RankedPairs::area() const {
 } // namespace detail
 
 UNISONO_DEFINITION void AucMetric::add(double score, bool positive) {
-    if (score != score) refuse_input("AucMetric: a score is NaN; expected a number");
+    if (detail::is_nan(score)) refuse_input("AucMetric: a score is NaN; expected a number");
     state_.push_back(score);
     state_.push_back(positive ? 1 : 0);
 }

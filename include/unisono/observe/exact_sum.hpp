@@ -51,7 +51,7 @@ public:
     void add_product(double a, double b) {
         const double product = a * b;
         add(product);
-        if (detail::finite_value(product)) add(__builtin_fma(a, b, -product));
+        if (detail::is_finite(product)) add(__builtin_fma(a, b, -product));
     }
 
     void merge(const ExactSum& other);
@@ -102,7 +102,7 @@ UNISONO_DEFINITION void ExactSum::merge(const ExactSum& other) {
 }
 
 UNISONO_DEFINITION double ExactSum::value() const {
-    if (special_ != special_) return std::numeric_limits<double>::quiet_NaN(); // for any NaN
+    if (detail::is_nan(special_)) return std::numeric_limits<double>::quiet_NaN(); // for any NaN
     if (special_ != 0) return special_;
     ExactSum magnitude = *this;
     magnitude.carry();
@@ -121,7 +121,7 @@ UNISONO_DEFINITION void ExactSum::save(std::int64_t* out) const {
     for (std::size_t i = 0; i < limb_count; ++i) out[i] = carried.limbs_[i];
     out[limb_count] = special_ > 0 ? 1 : 0;
     out[limb_count + 1] = special_ < 0 ? 1 : 0;
-    out[limb_count + 2] = special_ != special_ ? 1 : 0;
+    out[limb_count + 2] = detail::is_nan(special_) ? 1 : 0;
 }
 
 UNISONO_DEFINITION ExactSum ExactSum::load(const std::int64_t* in) {

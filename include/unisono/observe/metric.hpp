@@ -132,7 +132,7 @@ class MaxMetric {
 public:
     static constexpr std::string_view name = "max";
     void add(double x) {
-        if (largest_ < x || x != x || (x == largest_ && !detail::has_sign(x))) largest_ = x;
+        if (largest_ < x || detail::is_nan(x) || (x == largest_ && !detail::has_sign(x))) largest_ = x;
     }
     void merge(const MaxMetric& other) { add(other.largest_); }
     [[nodiscard]] double value() const { return largest_; }
@@ -146,7 +146,7 @@ class MinMetric {
 public:
     static constexpr std::string_view name = "min";
     void add(double x) {
-        if (x < smallest_ || x != x || (x == smallest_ && detail::has_sign(x))) smallest_ = x;
+        if (x < smallest_ || detail::is_nan(x) || (x == smallest_ && detail::has_sign(x))) smallest_ = x;
     }
     void merge(const MinMetric& other) { add(other.smallest_); }
     [[nodiscard]] double value() const { return smallest_; }

@@ -33,6 +33,7 @@
 #include "unisono/core/descriptor.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/json_text.hpp"
+#include "unisono/core/math.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/observe/changing_world.hpp"
@@ -41,7 +42,6 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -330,7 +330,7 @@ private:
                 refuse_input({"metrics: a number of step ", step, " is named '", one.name,
                               "', a name that every line of JsonLinesFile has already; expected another one"});
             line += concat({",", detail::json_text(one.name), ":",
-                            std::isfinite(one.value) ? detail::exact_text(one.value) : std::string("null")});
+                            detail::is_finite(one.value) ? detail::exact_text(one.value) : std::string("null")});
         }
         file_->write(line += "}\n");
     }
@@ -373,7 +373,7 @@ private:
         std::string lines;
         for (const Scalar& one : scalars)
             lines += concat({step, ",", detail::exact_text(seconds), ",", quoted(one.name), ",",
-                             std::isnan(one.value) ? std::string("nan") : detail::exact_text(one.value), "\n"});
+                             detail::is_nan(one.value) ? std::string("nan") : detail::exact_text(one.value), "\n"});
         file_->write(lines);
     }
     static std::string quoted(std::string_view name) {

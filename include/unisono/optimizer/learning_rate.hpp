@@ -17,6 +17,7 @@
 
 #include "unisono/core/config.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/core/math.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
@@ -207,7 +208,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 UNISONO_DEFINITION void check_rate(bool fits, const char* parameter, double found, const char* expected) {
-    if (fits && std::isfinite(found)) return;
+    if (fits && detail::is_finite(found)) return;
     refuse_input({parameter, " is ", found, "; expected ", expected});
 }
 

@@ -40,6 +40,7 @@
 #include "unisono/core/element.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/math.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/value.hpp"
@@ -271,14 +272,12 @@ UNISONO_NO_CONTRACTION_END
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
-#include <cmath>
-
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 UNISONO_DEFINITION void check_parameter(bool fits, std::string_view policy, std::string_view parameter, double found,
                                         std::string_view expected) {
-    if (fits && std::isfinite(found)) return;
+    if (fits && detail::is_finite(found)) return;
     refuse_input({policy, ".", parameter, " is ", found, "; expected ", expected});
 }
 

@@ -4,10 +4,10 @@
 /// Runs the actions of a pipeline's stages in virtual time, and finds the total duration and the
 /// share of it spent waiting.
 
+#include "unisono/core/math.hpp"
 #include "unisono/parallel/pipeline_program.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -62,7 +62,7 @@ inline PipelineTimeline pipeline_timeline(const PipelineProgram& program, const 
         refuse_input({"pipeline_timeline: found times of ", times.size(), " parts, expected ", parts});
     for (const PartTimes& one : times)
         if (!(one.forward >= 0 && one.backward >= 0 && costs.transfer >= 0 &&
-              std::isfinite(one.forward + one.backward + costs.transfer)))
+              detail::is_finite(one.forward + one.backward + costs.transfer)))
             refuse_input("pipeline_timeline: found a time that is negative or not finite");
     constexpr double unknown = -1;
     std::vector<double> forward(parts * m, unknown), backward(parts * m, unknown); // times of completion

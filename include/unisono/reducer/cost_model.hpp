@@ -8,6 +8,7 @@
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/on_device.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/core/math.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
@@ -154,7 +155,7 @@ UNISONO_DEFINITION void ReducerCosts::check() const {
     if (world < 0) refuse_input({"ReducerCosts.world is ", world, "; expected at least 1 rank, or 0: not measured"});
     for (std::size_t c = 0; c < reducer_choices; ++c)
         for (std::size_t i = 0; i < exponents.size(); ++i)
-            if (!(seconds[c][i] >= 0) || !std::isfinite(seconds[c][i]))
+            if (!(seconds[c][i] >= 0) || !detail::is_finite(seconds[c][i]))
                 refuse_input({"ReducerCosts.seconds of ", name_of(static_cast<ReducerChoice>(c)), " for 2^",
                               exponents[i], " bytes is ", seconds[c][i], "; expected a finite time of at least 0"});
 }
@@ -221,7 +222,7 @@ UNISONO_DEFINITION ReducerCosts ReducerCosts::load(std::string_view text) {
             const auto [end, problem] =
                 std::from_chars(rest.data(), rest.data() + rest.size(), one,
                                 hexadecimal ? std::chars_format::hex : std::chars_format::general);
-            if (problem != std::errc{} || !(one > 0) || !std::isfinite(one))
+            if (problem != std::errc{} || !(one > 0) || !detail::is_finite(one))
                 refuse(line, concat({exponents.size(), " seconds above 0 after the name"}));
             rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
         }

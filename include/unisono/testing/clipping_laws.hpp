@@ -3,6 +3,7 @@
 /// \file
 /// The laws of guard/clipping.hpp for any clipping, and a minimal clipping.
 
+#include "unisono/core/math.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/guard/clipping.hpp"
 #include "unisono/testing/testing.hpp"
@@ -89,7 +90,7 @@ Violations clipping_laws(const Clipping& policy) {
     for (const double norm : {0.0, 0x1p-1000, 1e-6, 0.3, 1.0, 2.0, 1e6, 0x1p1000}) {
         const double factor = policy.factor(norm);
         const std::string of = concat({"the factor of the norm ", number_text(norm), " "});
-        if (!(factor >= 0) || !std::isfinite(factor)) found.add(concat({of, "is ", number_text(factor)}));
+        if (!(factor >= 0) || !unisono::detail::is_finite(factor)) found.add(concat({of, "is ", number_text(factor)}));
         if (factor != policy.factor(norm)) found.add(of + "differs from call to call");
         if (factor != copy.factor(norm)) found.add(of + "differs from a copy's");
         if (!Clipping::measures_norm && factor != 1)

@@ -3,11 +3,11 @@
 /// \file
 /// The laws of optimizer/learning_rate.hpp for any policy, and a minimal policy.
 
+#include "unisono/core/math.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/testing/testing.hpp"
 
-#include <cmath>
 #include <exception>
 #include <string>
 #include <vector>
@@ -65,7 +65,8 @@ Violations learning_rate_laws(const Policy& policy) {
                             concat({"throws something that is not a unisono::error", where(now), ": ", other.what()}));
                         continue;
                     }
-                    if (!std::isfinite(now.rate)) found.add(concat({"the rate is not finite", where(now)}));
+                    if (!unisono::detail::is_finite(now.rate))
+                        found.add(concat({"the rate is not finite", where(now)}));
                     else if (now.rate < 0) found.add(concat({"the rate is ", number_text(now.rate), where(now)}));
                     asked.push_back(now);
                 }
@@ -75,7 +76,7 @@ Violations learning_rate_laws(const Policy& policy) {
     const Policy copy = policy;
     for (std::size_t i = asked.size(); i-- > 0 && !found.full();) {
         const Asked& before = asked[i];
-        if (!std::isfinite(before.rate)) continue; // reported before
+        if (!unisono::detail::is_finite(before.rate)) continue; // reported before
         if (policy.rate(before.base, before.point) != before.rate)
             found.add(concat({"asked again, in another order, the rate differs", where(before)}));
         else if (copy.rate(before.base, before.point) != before.rate)

@@ -3,11 +3,11 @@
 /// \file
 /// The laws of guard/loss_scaling.hpp for any loss scaling, and a minimal loss scaling.
 
+#include "unisono/core/math.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/guard/loss_scaling.hpp"
 #include "unisono/testing/testing.hpp"
 
-#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -45,7 +45,7 @@ Violations loss_scaling_laws(const Scaling& policy) {
     LossScale state = policy.start(), other = copy.start();
     const auto expect_sound = [&](const char* after) {
         const std::string what = concat({"the scale after ", after, " is ", number_text(state.scale)});
-        if (!(state.scale > 0) || !std::isfinite(state.scale)) found.add(what);
+        if (!(state.scale > 0) || !unisono::detail::is_finite(state.scale)) found.add(what);
         if (!Scaling::scales && state.scale != 1) found.add(what + ", although `scales` is false");
         if (!(state == other)) found.add(concat({"a copy has another scale after ", after}));
     };

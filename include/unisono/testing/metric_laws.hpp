@@ -3,6 +3,7 @@
 /// \file
 /// The laws of observe/metric.hpp for any metric, and a minimal metric.
 
+#include "unisono/core/math.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/observe/metric.hpp"
 #include "unisono/testing/testing.hpp"
@@ -39,9 +40,10 @@ template <mergeable_metric Metric, class Feed>
 Violations metric_laws(const Metric& fresh, std::size_t samples, Feed feed, const MetricTrial& trial = {}) {
     Violations found;
     const auto same = [&](double a, double b) {
-        if (std::isnan(a) && std::isnan(b)) return true;
+        if (unisono::detail::is_nan(a) && unisono::detail::is_nan(b)) return true;
         if (trial.tolerance == 0) return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
-        if (!std::isfinite(a) || !std::isfinite(b)) return a == b; // any fraction of infinity is infinite
+        if (!unisono::detail::is_finite(a) || !unisono::detail::is_finite(b))
+            return a == b; // any fraction of infinity is infinite
         return std::abs(a - b) <= trial.tolerance * std::max(std::abs(a), std::abs(b));
     };
     const auto compare = [&](double merged, double whole, const std::string& how) {

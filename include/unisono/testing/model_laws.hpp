@@ -3,6 +3,7 @@
 /// \file
 /// The laws of model/model.hpp for a model and a batch of yours, and a minimal model.
 
+#include "unisono/core/math.hpp"
 #include "unisono/core/random.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/model/model.hpp"
@@ -253,7 +254,7 @@ Violations model_laws(M& m, const Batch& batch, const ModelTrial& options = {}) 
     const double loss = trial.call(batch, zeros);
     trial.ready_laws(found);
     const Values gradient = trial.values(trial.gradients());
-    if (!std::isfinite(loss)) found.add("the loss is not finite: nothing else can be tried");
+    if (!unisono::detail::is_finite(loss)) found.add("the loss is not finite: nothing else can be tried");
     if (!detail::same_model_bits(before, trial.values(trial.parameters()))) found.add("a call changed the parameters");
     const auto after = trial.parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i)

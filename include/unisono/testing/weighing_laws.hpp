@@ -3,11 +3,11 @@
 /// \file
 /// The laws of model/weighing.hpp for any policy, and a minimal policy.
 
+#include "unisono/core/math.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/model/weighing.hpp"
 #include "unisono/testing/testing.hpp"
 
-#include <cmath>
 #include <string>
 
 UNISONO_NAMESPACE_BEGIN
@@ -36,7 +36,7 @@ inline bool same_share(const Share& a, const Share& b) {
     return a.multiplier == b.multiplier && a.divisor == b.divisor;
 }
 
-inline bool is_weight(double value) { return std::isfinite(value) && value >= 0; }
+inline bool is_weight(double value) { return unisono::detail::is_finite(value) && value >= 0; }
 
 } // namespace detail
 

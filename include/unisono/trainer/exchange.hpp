@@ -108,7 +108,7 @@ public:
             // Rounded, so that the sum does not depend on the order.
             sums_.tokens += detail::rounded_to_even(micro.tokens * 0x1p20) * 0x1p-20;
         if constexpr (Context::Guard::inspects) {
-            if (!detail::finite_value(loss)) offence_.note({world_->rank(), 0, true});
+            if (!detail::is_finite(loss)) offence_.note({world_->rank(), 0, true});
         }
         this->keep(share.multiplier, last);
     }
@@ -157,7 +157,7 @@ public:
         double scale = this->left_over() / (sums_.divisor * loss_scale_.scale());
         if constexpr (Context::Clipping::measures_norm) {
             norm_ = measure_norm(scale);
-            if (!detail::finite_value(norm_)) return refuse();
+            if (!detail::is_finite(norm_)) return refuse();
             scale *= policies_.clipping.factor(norm_);
         }
         const OptimizerStep step{learning_rate_, ++applied_, scale};

@@ -194,7 +194,7 @@ public:
         age_copy(*model_);
         point.update = number;
         const double rate = policies_.learning_rate.rate(policies_.optimizer.learning_rate, point);
-        if (!(rate >= 0) || !detail::finite_value(rate))
+        if (!(rate >= 0) || !detail::is_finite(rate))
             refuse_input({Policies::LearningRate::name, ": the rate of update ", point.update, " is ", rate,
                           "; expected a finite number of at least 0"});
         exchange_->set_learning_rate(rate);
@@ -337,7 +337,7 @@ private:
         else return policies_.summation.on_misfit == decltype(policies_.summation.on_misfit)::skip;
     }
     void stop_if_no_norm(const UpdateReport& report, std::string_view operation) {
-        if (detail::finite_value(report.gradient_norm)) return;
+        if (detail::is_finite(report.gradient_norm)) return;
         if (Policies::Guard::inspects && policies_.guard.on_offence() == OnOffence::skip) return;
         refuse(no_norm(report.gradient_norm, Policies::Clipping::name, exchange_->applied() + 1, operation));
     }

@@ -4,6 +4,7 @@
 /// Asynchronous; stale gradients are corrected to the current parameters.
 
 #include "unisono/arithmetic/apply.hpp"
+#include "unisono/core/math.hpp"
 #include "unisono/update/service.hpp"
 
 #include <span>
@@ -72,13 +73,11 @@ UNISONO_CERTIFY(served_update_policy<DelayCompensated>);
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
-#include <cmath>
-
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION void DelayCompensated::check() const {
     detail::check_servers(name, servers);
-    if (!(lambda >= 0) || !std::isfinite(lambda))
+    if (!(lambda >= 0) || !detail::is_finite(lambda))
         refuse_input({name, ".lambda is ", lambda, "; expected a finite number of at least 0"});
 }
 

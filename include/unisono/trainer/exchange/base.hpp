@@ -24,8 +24,8 @@ namespace detail {
 template <class Weighing>
 Share checked_share(const Weighing& policy, const MicroBatchFacts& micro) {
     const Share share = policy.share(micro);
-    if (!(share.multiplier >= 0) || !(share.divisor >= 0) || !detail::finite_value(share.multiplier) ||
-        !detail::finite_value(share.divisor))
+    if (!(share.multiplier >= 0) || !(share.divisor >= 0) || !detail::is_finite(share.multiplier) ||
+        !detail::is_finite(share.divisor))
         refuse_input({"weighing ", Weighing::name, ": a micro-batch of ", micro.samples, " samples and ", micro.tokens,
                       " tokens got multiplier ", share.multiplier, " and divisor ", share.divisor,
                       "; expected finite numbers of at least 0"});
@@ -73,7 +73,7 @@ protected:
     /// The share of the micro-batch in progress, computed from the tokens counted so far.
     Share weigh() {
         micro_->tokens = pass_->tokens();
-        if (!(micro_->tokens >= 0) || !detail::finite_value(micro_->tokens))
+        if (!(micro_->tokens >= 0) || !detail::is_finite(micro_->tokens))
             refuse_input({"pass.count_tokens: found ", micro_->tokens,
                           " tokens in a micro-batch; expected a finite number of at least 0"});
         const Share share = checked_share(policies_.weighing, *micro_);

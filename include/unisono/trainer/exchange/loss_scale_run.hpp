@@ -36,7 +36,7 @@ public:
                       "loss by it before its backward pass"});
     }
     void restore(const LossScale& saved) {
-        if (!(saved.scale > 0) || !detail::finite_value(saved.scale) || saved.good_updates < 0)
+        if (!(saved.scale > 0) || !detail::is_finite(saved.scale) || saved.good_updates < 0)
             refuse_input({"restore_loss_scale: found the scale ", saved.scale, " after ", saved.good_updates,
                           " good updates; expected a finite scale above 0, and at least 0 good updates"});
         state_ = saved;
