@@ -25,15 +25,16 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT UNISONO_SANITIZED)
     endif()
 endif()
 
-# Sums on a grid have the same bits with -ffast-math, on each compiler, with and without FMA
-# instructions.
+# Sums on a grid have the same bits with -ffast-math or parts of it, on each compiler, with and
+# without FMA instructions.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT few)
     set(fast_math_flags_plain -O2)
     set(fast_math_flags_fast -O2 -ffast-math -DUNISONO_TEST_FAST_MATH)
     set(fast_math_flags_faster -O3 -ffast-math -mavx2 -mfma -DUNISONO_TEST_FAST_MATH)
+    set(fast_math_flags_parts -Ofast -fno-finite-math-only -mavx2 -mfma)
     foreach(compiler IN LISTS snippet_compilers)
         get_filename_component(compiler_name ${compiler} NAME)
-        foreach(variant plain fast faster)
+        foreach(variant plain fast faster parts)
             set(probe fast_math_${variant}_${compiler_name})
             add_custom_command(
                 OUTPUT ${probe}
@@ -48,4 +49,16 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT few)
             set_tests_properties(arithmetic/${probe} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 60)
         endforeach()
     endforeach()
+endif()
+
+# Compiler options: refused by name, or (with --all) without effect on any bit.
+if(NOT UNISONO_SANITIZED)
+    set(options_test ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/options/table.py --include
+                     ${PROJECT_SOURCE_DIR}/include ${snippet_compilers})
+    add_test(NAME arithmetic/compiler_options COMMAND ${options_test})
+    set_tests_properties(arithmetic/compiler_options PROPERTIES TIMEOUT 300 COST 20)
+    if(NOT few)
+        add_test(NAME arithmetic/compiler_options_without_effect COMMAND ${options_test} --all)
+        set_tests_properties(arithmetic/compiler_options_without_effect PROPERTIES TIMEOUT 3600 COST 300)
+    endif()
 endif()

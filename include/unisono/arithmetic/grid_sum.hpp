@@ -84,7 +84,7 @@ struct CombineOnGrid {
     /// the instructions, and has the same bits. If the compiler may regroup sums, images are used.
     UNISONO_INLINE static double add_two(const ImageMaker<How>& image_of,
                                          const ImageScale<How == Imaging::fused>& number, double a, double b) {
-#if !defined(__FAST_MATH__)
+#if !defined(__FAST_MATH__) && !defined(__ASSOCIATIVE_MATH__)
         if constexpr (How == Imaging::fused) {
             const double first = __builtin_fma(image_of.weight, a, image_of.magic) - 2 * image_of.magic;
             return first + __builtin_fma(image_of.weight, b, image_of.magic);

@@ -4,17 +4,11 @@
 /// Single elements as kernels see them: loaded and stored at any alignment, widened for arithmetic,
 /// rounded once.
 
+#include "unisono/arithmetic/compiler_options.hpp"
 #include "unisono/core/element.hpp"
 
 #include <cstddef>
 #include <type_traits>
-
-#if defined(__FAST_MATH__)
-#error \
-    "Unisono promises bits: -ffast-math (and -Ofast) lets the compiler reassociate sums, contract products and assume \
-that NaN does not occur, so that results would depend on the build and on a gradient's position, and non-finite gradients \
-would pass unnoticed. Compile the files that include it without; -O3 -march=native is fine."
-#endif
 
 UNISONO_NAMESPACE_BEGIN
 

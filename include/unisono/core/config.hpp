@@ -104,9 +104,9 @@ extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library 
 /// defined between them. g++ keeps the option with each function and does not inline one into a
 /// caller without it, unless forced: so a function marked UNISONO_INLINE may only be called from
 /// another such region or from a kernel (`vectorised`, `apply`). clang decides at a function's
-/// definition, templates and lambdas included. Two flags defeat both and are refused or documented:
-/// -ffast-math, and clang's -ffp-contract=fast (the default is `on`), which lets its back end
-/// ignore the pragma.
+/// definition, templates and lambdas included. Two flags defeat both, and are refused
+/// (arithmetic/compiler_options.hpp): -ffast-math, and clang's -ffp-contract=fast (the default is
+/// `on`), which lets its back end ignore the pragma.
 #if defined(__clang__)
 #define UNISONO_NO_CONTRACTION_BEGIN                                                                  \
     _Pragma("float_control(push)") _Pragma("clang fp contract(off)") _Pragma("clang diagnostic push") \

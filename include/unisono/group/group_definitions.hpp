@@ -5,6 +5,7 @@
 /// mode the library contains them for threads and processes. The header of any other transport
 /// includes this file; a program that defines a transport must include it as well.
 
+#include "unisono/arithmetic/compiler_options.hpp"
 #include "unisono/core/hash.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/engine.hpp"
@@ -23,6 +24,7 @@ UNISONO_NAMESPACE_BEGIN
 template <transport Transport>
 Group<Transport>::Group(Transport endpoint)
     : engine_(std::make_shared<detail::Engine<Transport>>(std::move(endpoint))) {
+    detail::check_compiler_options();
     set_context(world_id, engine_->endpoint().rank(), engine_->endpoint().size(), {});
 }
 
