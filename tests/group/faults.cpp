@@ -6,6 +6,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <array>
+#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <limits>
@@ -58,6 +59,24 @@ void all_fail(int world, un::ErrorCode code, const std::vector<std::string>& wor
     }
 }
 
+using Mode = un::detail::FloatingPointMode;
+
+/// Sets the thread's floating-point mode, and at its end the mode before.
+class InMode {
+public:
+    explicit InMode(Mode mode) { un::detail::set_floating_point_mode(mode); }
+    InMode(const InMode&) = delete;
+    InMode& operator=(const InMode&) = delete;
+    ~InMode() { un::detail::set_floating_point_mode(before_); }
+
+private:
+    Mode before_ = un::detail::floating_point_mode();
+};
+
+struct LargerByHalf {
+    float operator()(float a, float b) const { return (a > b ? a : b) * 1.5f; }
+};
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(group_faults)
@@ -96,6 +115,53 @@ BOOST_AUTO_TEST_CASE(the_rank_that_threw_is_known_to_a_handler) {
     } catch (const un::error& failed) {
         BOOST_TEST(un::failed_rank() == failed.rank());
     }
+}
+
+// A thread that flushes subnormal numbers, or rounds otherwise, gives sums of other bits.
+BOOST_AUTO_TEST_CASE(different_floating_point_modes_are_named_on_every_rank) {
+    const auto body = [](std::size_t count, Mode mode, const auto& family, const auto& op) {
+        return [=](Group& group) {
+            const InMode standard(Mode::standard);
+            std::vector<float> data(count, 1e-40f);
+            un::all_reduce(group, data, op, family); // once in the same mode, so that the next is a repetition
+            if (group.rank() == 1) un::detail::set_floating_point_mode(mode);
+            un::all_reduce(group, data, op, family);
+            un::barrier(group);
+        };
+    };
+    for (const std::size_t count : {1u, 5000u, 300'000u}) {
+        const std::vector<std::string> flushes = {"rank 1 flushes subnormal results to zero and rounds to nearest",
+                                                  "rank 0 keeps subnormal numbers and rounds to nearest",
+                                                  "expected one floating-point mode on all ranks", "-ffast-math"};
+        all_fail(2, un::ErrorCode::mismatch, flushes,
+                 body(count, Mode::flushes_results, un::NativeSchedule{}, un::Sum{}));
+        all_fail(2, un::ErrorCode::mismatch, {"rank 1 keeps subnormal numbers and rounds up"},
+                 body(count, Mode::rounds_up, un::RingSchedule{}, un::Sum{}));
+        all_fail(2, un::ErrorCode::mismatch, {"rank 1 keeps subnormal numbers and rounds toward zero"},
+                 body(count, Mode::rounds_toward_zero, un::NativeSchedule{}, un::WeightedMean{.weight = 2}));
+    }
+    all_fail(3, un::ErrorCode::mismatch, {"rank 1 "}, body(10, Mode::rounds_down, un::TreeSchedule{}, LargerByHalf{}));
+}
+
+BOOST_AUTO_TEST_CASE(a_floating_point_mode_of_all_ranks_is_accepted) {
+    test::Findings findings(3);
+    test::run(3, [&](Group& group) {
+        std::array<float, 1> moved = {1e-40f};
+        std::array<std::uint32_t, 1> integers = {7};
+        { // moves and sums of integers are the same in any mode
+            const InMode mode(group.rank() == 1 ? Mode::rounds_up : Mode::standard);
+            un::broadcast(group, moved, 0);
+            un::all_reduce(group, integers);
+        }
+        findings.expect(integers[0] == 21, "a sum of integers");
+        const InMode flushes(Mode::flushes_results);
+        for (const std::size_t count : {1u, 5000u}) {
+            std::vector<float> sum(count, 1e-40f);
+            un::all_reduce(group, sum);
+            findings.expect(std::bit_cast<std::uint32_t>(sum.front()) == 0, "the first is not flushed");
+            findings.expect(std::bit_cast<std::uint32_t>(sum.back()) == 0, "the last is not flushed");
+        }
+    });
 }
 
 BOOST_AUTO_TEST_CASE(different_counts_are_named_on_every_rank) {

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <optional>
 #include <span>
@@ -94,6 +95,25 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_rank_that_computes_takes_part_all_the_same, Tran
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(a_training_has_the_same_bits, Transport, Transports) {
     BOOST_TEST(trained<Transport>(true) == trained<Transport>(false), boost::test_tools::per_element());
+}
+
+// As the program's thread would: here it flushes subnormal sums to zero.
+BOOST_AUTO_TEST_CASE_TEMPLATE(it_computes_in_the_programs_floating_point_mode, Transport, Transports) {
+    test::Findings findings(2);
+    un::run<Transport>(
+        2,
+        [&](auto& world) {
+            const un::ProgressThread thread(world, {.pause = 1us});
+            un::detail::set_floating_point_mode(un::detail::FloatingPointMode::flushes_results);
+            std::vector<float> values(4000, 1e-40f);
+            un::Operation reduced = un::start_all_reduce(world, values, un::Sum{}, un::RingSchedule{});
+            std::this_thread::sleep_for(50ms); // the thread does it
+            reduced.wait();
+            findings.expect(std::bit_cast<std::uint32_t>(values[0]) == 0 &&
+                                std::bit_cast<std::uint32_t>(values[3999]) == 0,
+                            "a sum that is not flushed");
+        },
+        limit);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(groups_and_messages_come_and_go_beside_it, Transport, Transports) {

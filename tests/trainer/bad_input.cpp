@@ -7,7 +7,9 @@
 #include "unisono/optimizer/adam.hpp"
 #include "unisono/reducer/parameter_server.hpp"
 #include "unisono/reducer/ring.hpp"
+#include "unisono/reproducible.hpp"
 #include "unisono/sampler/interleaved.hpp"
+#include "unisono/sharding/state.hpp"
 #include "unisono/trainer/trainer.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -322,6 +324,38 @@ BOOST_AUTO_TEST_CASE(policies_that_differ) {
         else un::Trainer trainer{world, model, un::AdamW{}};
     });
     check_all(kind, un::ErrorCode::mismatch, {"rank 1", "optimizer"});
+}
+
+// A rank that flushes subnormal numbers would give other gradients for the same samples.
+BOOST_AUTO_TEST_CASE(floating_point_modes_that_differ) {
+    using Mode = un::detail::FloatingPointMode;
+    const auto fails = [](bool later, auto... policies) {
+        const auto all = outcomes(3, [&](auto& world) {
+            const Mode before = un::detail::floating_point_mode();
+            SumOfOutputs<float> model(3);
+            try {
+                const auto flush = [&] {
+                    if (world.rank() == 1) un::detail::set_floating_point_mode(Mode::flushes_operands);
+                };
+                if (!later) flush();
+                un::Trainer trainer{world, model, policies...};
+                trainer.fit(rows(), quiet({.epochs = 1, .batch_size = 2}));
+                flush();
+                trainer.fit(rows(), quiet({.epochs = 1, .batch_size = 2}));
+            } catch (...) {
+                un::detail::set_floating_point_mode(before);
+                throw;
+            }
+        });
+        check_all(
+            all, un::ErrorCode::mismatch,
+            {"rank 1 takes subnormal operands as zero and rounds to nearest", "keeps subnormal numbers", "-Ofast"});
+    };
+    for (const bool later : {false, true}) {
+        fails(later);
+        fails(later, un::Replicas{.count = 3}, un::Reproducible{});
+        fails(later, un::StateSharding{});
+    }
 }
 
 BOOST_AUTO_TEST_CASE(gradients_unlike_parameters) {

@@ -153,7 +153,7 @@ inline void number_mapped(GroupContext& group, OperationState& operation) {
                                                           std::uint64_t count) {
     OperationState* const last = group.recent[recent_place(call, count)];
     const bool same = last != nullptr && last->request.call == call && last->request.count == count &&
-                      last->cut_for_group == group.id;
+                      last->cut_for_group == group.id && last->request.mode == mode_for(call);
     return same ? last : nullptr;
 }
 

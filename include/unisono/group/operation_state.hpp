@@ -5,6 +5,7 @@
 
 #include "unisono/arithmetic/reduction.hpp"
 #include "unisono/arithmetic/stream_kernel.hpp"
+#include "unisono/core/floating_point.hpp"
 #include "unisono/core/hash.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/group/context.hpp"
@@ -49,6 +50,7 @@ struct OperationRequest {
     std::span<const std::size_t> output_counts = {};
     ElementType element = ElementType::opaque;
     Caller caller = Caller::none;
+    FloatingPointMode mode = FloatingPointMode::standard; ///< of the calling thread, if it matters
     std::uint32_t element_bytes = 1;
     std::uint64_t count = 0; ///< for the signature; with `listed_counts`, a hash of a list of counts
     Reduction reduction;
@@ -69,6 +71,16 @@ constexpr std::uint64_t call_of(Collective what, ElementType element, ReductionK
     return std::uint64_t{1} << 56 | std::uint64_t{static_cast<std::uint8_t>(what)} << 48 |
            std::uint64_t{static_cast<std::uint8_t>(element)} << 40 |
            std::uint64_t{static_cast<std::uint8_t>(reduction)} << 32 | static_cast<std::uint32_t>(root);
+}
+
+/// The mode of the calling thread if a reduction's bits depend on it, else the standard one.
+inline FloatingPointMode mode_for(ReductionKind reduction, ElementType element) {
+    if (reduction == ReductionKind::none || is_integer(element)) return FloatingPointMode::standard;
+    return floating_point_mode();
+}
+/// As above, for a call of `call_of`.
+inline FloatingPointMode mode_for(std::uint64_t call) {
+    return mode_for(static_cast<ReductionKind>(call >> 32 & 255), static_cast<ElementType>(call >> 40 & 255));
 }
 
 /// The largest number of bytes that a rank posts beside its flag if the collective uses a staged
@@ -196,7 +208,7 @@ struct OperationState {
     /// state is prepared already.
     [[nodiscard]] bool is_cut_for(const GroupContext& in, const OperationRequest& next) const {
         return request.plan == next.plan && request.count == next.count && cut_for_group == in.id && group == &in &&
-               request.element == next.element && request.caller == next.caller &&
+               request.element == next.element && request.caller == next.caller && request.mode == next.mode &&
                request.reduction.kind == next.reduction.kind && request.element_bytes == next.element_bytes &&
                request.reduction.user_operation == next.reduction.user_operation &&
                request.stream.through_host == next.stream.through_host && request.total_bytes == next.total_bytes &&
@@ -306,13 +318,14 @@ struct OperationState {
 inline Signature signature_of(const OperationState& operation) {
     const OperationRequest& request = operation.request;
     const std::uint32_t size = request.element == ElementType::opaque ? request.element_bytes * 2246822519u : 0;
-    return {.collective = static_cast<std::uint8_t>(request.plan->collective()),
-            .reduction = static_cast<std::uint8_t>(request.reduction.kind),
-            .element = static_cast<std::uint8_t>(request.element),
-            .caller = static_cast<std::uint8_t>(request.caller),
-            .schedule =
-                request.plan->hash() ^ (operation.lanes * 2654435761u) ^ size ^ request.reduction.user_operation,
-            .count = request.count};
+    return {
+        .collective = static_cast<std::uint8_t>(request.plan->collective()),
+        .reduction = static_cast<std::uint8_t>(request.reduction.kind),
+        .element = static_cast<std::uint8_t>(request.element),
+        .caller =
+            static_cast<std::uint8_t>(static_cast<unsigned>(request.caller) | static_cast<unsigned>(request.mode) << 4),
+        .schedule = request.plan->hash() ^ (operation.lanes * 2654435761u) ^ size ^ request.reduction.user_operation,
+        .count = request.count};
 }
 
 /// The signature in 32 bits, for flags without room for more: FNV-1a of its words.

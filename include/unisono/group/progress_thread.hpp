@@ -3,6 +3,7 @@
 /// \file
 /// A thread that advances operations while the program computes.
 
+#include "unisono/core/floating_point.hpp"
 #include "unisono/core/thread_limits.hpp"
 #include "unisono/group/group.hpp"
 #include "unisono/group/group_definitions.hpp"
@@ -70,7 +71,10 @@ public:
     }
 
 private:
-    void lock() override { mutex_.lock(); }
+    void lock() override {
+        mutex_.lock();
+        mode_ = detail::floating_point_mode();
+    }
     void unlock() noexcept override { mutex_.unlock(); }
     void wake() override { news_.notify_one(); }
 
@@ -81,6 +85,7 @@ private:
                 news_.wait(lock);
                 continue;
             }
+            detail::set_floating_point_mode(mode_);
             const bool moved = look();
             lock.unlock(); // between two looks the program may enter
             if (moved) std::this_thread::yield();
@@ -105,6 +110,8 @@ private:
     std::recursive_mutex mutex_;
     std::condition_variable_any news_;
     bool ending_ = false;
+    /// Of the thread that entered last: with it this thread computes.
+    detail::FloatingPointMode mode_ = detail::floating_point_mode();
     std::thread thread_;
 };
 

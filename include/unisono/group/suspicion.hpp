@@ -18,14 +18,19 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+inline Caller caller_of(const Signature& signature) { return static_cast<Caller>(signature.caller & 15u); }
+inline FloatingPointMode mode_of(const Signature& signature) {
+    return static_cast<FloatingPointMode>(signature.caller >> 4);
+}
+
 /// "split" or "all_reduce".
 inline std::string_view name_of_call(const Signature& signature) {
-    const auto caller = static_cast<Caller>(signature.caller);
+    const Caller caller = caller_of(signature);
     return caller != Caller::none ? name_of(caller) : name_of(static_cast<Collective>(signature.collective));
 }
 
 inline std::string describe(const Signature& signature) {
-    if (static_cast<Caller>(signature.caller) != Caller::none) return std::string(name_of_call(signature));
+    if (caller_of(signature) != Caller::none) return std::string(name_of_call(signature));
     std::string text(name_of(static_cast<Collective>(signature.collective)));
     if (signature.reduction != 0) text += concat({"(", name_of(static_cast<ReductionKind>(signature.reduction)), ")"});
     if (static_cast<Collective>(signature.collective) == Collective::barrier) return text;
@@ -55,7 +60,9 @@ inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequenc
     const int other = group.world_rank(peer);
     std::string message =
         concat({"rank ", me, " called ", describe(own), ", rank ", other, " called ", describe(theirs)});
-    if (own.schedule != theirs.schedule && describe(own) == describe(theirs)) {
+    if (own.schedule == theirs.schedule && mode_of(own) != mode_of(theirs) && describe(own) == describe(theirs)) {
+        message = different_modes(me, mode_of(own), other, mode_of(theirs));
+    } else if (own.schedule != theirs.schedule && describe(own) == describe(theirs)) {
         message += ", but by another schedule or with another root";
         if (static_cast<ReductionKind>(own.reduction) == ReductionKind::user) message += ", or another operation";
         if (static_cast<ElementType>(own.element) == ElementType::opaque) message += ", or elements of another size";

@@ -6,6 +6,7 @@
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
+#include "unisono/core/floating_point.hpp"
 #include "unisono/core/hash.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
@@ -99,9 +100,10 @@ void agree_on_shapes(World& world, const Layout& layout, ElementType type, const
     if (world.size() == 1) return;
     List<std::uint64_t> sizes;
     for (const ParameterShape& shape : layout.shapes()) sizes.push_back(shape.count);
-    constexpr std::size_t fields = 3;
+    constexpr std::size_t fields = 4;
     const std::array<std::uint64_t, fields> mine = {sizes.size(), static_cast<std::uint64_t>(type),
-                                                    hash_bytes(sizes.data(), sizes.size() * sizeof(std::uint64_t))};
+                                                    hash_bytes(sizes.data(), sizes.size() * sizeof(std::uint64_t)),
+                                                    static_cast<std::uint64_t>(floating_point_mode())};
     List<std::uint64_t> all(fields * static_cast<std::size_t>(world.size()));
     gather_words(world, mine, all, Caller::trainer);
     const int first = world.world_rank(0);
@@ -117,6 +119,10 @@ void agree_on_shapes(World& world, const Layout& layout, ElementType type, const
             throw_mismatch("Trainer", blame, first,
                            concat({who, "'s parameters are ", name_of(static_cast<ElementType>(his[1])), " and rank ",
                                    first, "'s ", name_of(static_cast<ElementType>(all[1]))}));
+        if (his[3] != all[3])
+            throw_mismatch("Trainer", blame, first,
+                           different_modes(blame, static_cast<FloatingPointMode>(his[3]), first,
+                                           static_cast<FloatingPointMode>(all[3])));
         sizes_differ = sizes_differ || his[2] != all[2];
     }
     if (!sizes_differ) return;

@@ -107,7 +107,7 @@ struct Signature {
     std::uint8_t collective = 0; ///< Collective
     std::uint8_t reduction = 0;  ///< ReductionKind
     std::uint8_t element = 0;    ///< ElementType
-    std::uint8_t caller = 0;     ///< Caller
+    std::uint8_t caller = 0;     ///< Caller; in the upper four bits detail::FloatingPointMode, where it matters
     std::uint32_t schedule = 0;  ///< a hash of the schedule's name, its root and lanes
     std::uint64_t count = 0;     ///< elements of the whole operation, or a hash of variable counts
     /// Compares two words, since this runs for each message.
