@@ -21,7 +21,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT UNISONO_SANITIZED)
         endforeach()
     endforeach()
     if(NOT UNISONO_CLANG AND NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
-        message(STATUS "No clang++ found: its contraction is not tested")
+        skipped_test(arithmetic/contraction_clang++ "no clang++")
     endif()
 endif()
 
