@@ -73,8 +73,8 @@ double loss_of(const std::vector<double>& weights) {
 }
 
 /// Common parameters: one worker ends where the oracle does. Several workers end with the same
-/// bits, and a smaller loss than at the beginning. several_workers.cpp has cases in which the order
-/// of their updates does not matter.
+/// bits, and have lowered the loss by at least half of what the oracle does. several_workers.cpp
+/// has cases in which the order of their updates does not matter.
 template <class Guard, class Optimizer, class Sampler, class Accumulation, class Weighing, class Rate, class Clipping>
 void check_common(const un::Hogwild& update, const Guard& guard, const Optimizer& optimizer, const Sampler& sampler,
                   const Accumulation& accumulation, const Weighing& weighing, const Rate& rate,
@@ -96,12 +96,14 @@ void check_common(const un::Hogwild& update, const Guard& guard, const Optimizer
         });
         constexpr std::string_view names[] = {un::Hogwild::name, Optimizer::name, Sampler::name, Accumulation::name};
         const auto& first = results->at(0).weights;
-        std::vector<double> expected(first.begin(), first.end());
-        if (tried.ranks == 1)
-            expected = serial(1, un::Synchronous{}, sampler, accumulation, weighing, optimizer, rate, clipping,
-                              results->at(0).updates);
-        compare(tried, names, all, *results, expected, 1e-11);
-        BOOST_TEST(loss_of(expected) < loss_of(std::vector<double>(columns)));
+        const std::vector<double> found(first.begin(), first.end()),
+            oracle = serial(1, un::Synchronous{}, sampler, accumulation, weighing, optimizer, rate, clipping,
+                            results->at(0).updates);
+        compare(tried, names, all, *results, tried.ranks == 1 ? oracle : found, 1e-11);
+        const double before = loss_of(std::vector<double>(columns));
+        BOOST_TEST(before - loss_of(found) > 0.5 * (before - loss_of(oracle)),
+                   Optimizer::name << " on " << tried.ranks << ": " << before << ", then " << loss_of(found)
+                                   << ", of the oracle " << loss_of(oracle));
     }
 }
 
