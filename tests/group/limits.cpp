@@ -4,6 +4,7 @@
 #include "../launch/command.hpp"
 #include "../launch/ranks.hpp"
 
+#include <algorithm>
 #include <memory>
 
 namespace {
@@ -58,6 +59,24 @@ BOOST_AUTO_TEST_CASE(a_rank_without_its_thread_ends_the_job) {
 
 BOOST_AUTO_TEST_CASE(a_hub_without_its_thread_ends_the_job) {
     for (const Result& result : job("0")) expect(result, "no thread for the hub");
+}
+
+BOOST_AUTO_TEST_CASE(ranks_in_each_process_of_a_launcher_are_several_worlds) {
+    const auto said = [](const std::string& rank, const std::string& world, const char* name) {
+        const std::string prefix = name;
+        return test::run_command({limited, "worlds"}, {{prefix + "RANK", rank},
+                                                       {prefix + (prefix == "PMI_" ? "SIZE" : "WORLD_SIZE"), world}})
+            .err;
+    };
+    for (const char* name : {"", "UNISONO_", "PMI_"}) {
+        const std::string line = said("0", "2", name);
+        BOOST_CHECK_MESSAGE(line.find("warning: run starts 2 ranks in this process, and a launcher started 2 such") !=
+                                std::string::npos,
+                            line);
+        BOOST_CHECK_EQUAL(std::count(line.begin(), line.end(), '\n'), 1);
+        BOOST_CHECK_EQUAL(said("1", "2", name), "");
+        BOOST_CHECK_EQUAL(said("0", "1", name), "");
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

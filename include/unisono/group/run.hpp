@@ -9,6 +9,7 @@
 #include "unisono/core/threads.hpp"
 #include "unisono/core/value.hpp"
 #include "unisono/group/group.hpp"
+#include "unisono/group/launcher_notice.hpp"
 #include "unisono/launch/cores.hpp"
 
 #include <exception>
@@ -279,6 +280,7 @@ UNISONO_DEFINITION void check_run(int ranks, const RunOptions& options) {
     }
     if (options.timeout.count() <= 0) refuse_input("RunOptions::timeout must be positive");
     if (options.grace.count() < 0) refuse_input("RunOptions::grace must not be negative");
+    if (ranks > 1) warn_of_launcher(ranks);
 }
 
 } // namespace detail
