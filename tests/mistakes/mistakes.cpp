@@ -147,7 +147,8 @@ BOOST_AUTO_TEST_CASE(options_of_fit) {
     train("unisono: bad_input: rank *: FitOptions.global_batch_size is 4; expected 8: 2 ranks x 1 micro-batches each, "
           "of batch_size 4",
           {.batch_size = 4, .global_batch_size = 4}, nothing);
-    train("unisono: bad_input: rank *: FitOptions.global_batch_size is 3; expected a multiple of 2 (2 ranks x 1 "
+    train("unisono: bad_input: rank *: FitOptions.global_batch_size is 3; expected a multiple of 2, such as 4 (2 ranks "
+          "x 1 "
           "micro-batches each), so that "
           "batch_size can be derived",
           {.global_batch_size = 3}, nothing);

@@ -99,7 +99,8 @@ std::int64_t derive_batch_size(const Window& window, const UpdateTerms& terms, s
     const std::int64_t rounds = rounds_to_close(window, terms, counted, epoch.samples_of_one);
     const std::int64_t unit = epoch.samples_of_one * rounds;
     if (rounds == 0 || global_batch % unit != 0)
-        refuse_input({"FitOptions.global_batch_size is ", global_batch, "; expected a multiple of ", unit, " (",
+        refuse_input({"FitOptions.global_batch_size is ", global_batch, "; expected a multiple of ", unit,
+                      (unit > 0 ? concat({", such as ", (global_batch / unit + 1) * unit}) : std::string()), " (",
                       (terms.logical ? shape.replicas : world), (terms.logical ? " replicas x " : " ranks x "),
                       (terms.logical ? rounds : shape.hosted * rounds),
                       " micro-batches each), so that batch_size can be derived"});
