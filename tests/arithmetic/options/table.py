@@ -23,8 +23,9 @@ X86 = platform.machine() in ("x86_64", "AMD64")
 REFUSED = ["-ffast-math", "-Ofast", "-Ofast -fno-finite-math-only", "-ffinite-math-only", "-funsafe-math-optimizations",
            "-fassociative-math -fno-signed-zeros -fno-trapping-math", "-freciprocal-math", "-fno-signed-zeros"]
 REFUSED_BY_GCC = ["-fsingle-precision-constant", *(["-mfpmath=387"] if X86 else [])]
-REFUSED_BY_CLANG = ["-fapprox-func", "-ffp-model=fast", "-fno-honor-nans", "-ffp-contract=fast",
-                    *(["-mfma -ffp-contract=fast"] if X86 else [])]
+FUSES = not X86 or " fma " in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+REFUSED_BY_CLANG = ["-ffp-model=fast", "-fno-honor-nans", *(["-ffp-contract=fast"] if FUSES else []),
+                    *(["-fapprox-func"] if X86 else []), *(["-mfma -ffp-contract=fast"] if X86 and FUSES else [])]
 ACCEPTED = ["-fno-math-errno", "-fno-trapping-math", "-frounding-math", "-ffp-contract=off", "-fno-math-errno -fno-trapping-math",
             "-O3", *(["-march=native", "-mrecip"] if X86 else [])]
 ACCEPTED_BY_GCC = ["-ffp-contract=fast -O3", "-fassociative-math", "-fsignaling-nans", "-ffloat-store", "-fexcess-precision=fast",
