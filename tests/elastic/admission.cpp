@@ -121,6 +121,9 @@ BOOST_AUTO_TEST_CASE(a_process_that_does_not_fit_is_told_why) {
     };
     expect(told([](Application& one) { one.version += 1; }), "of the library, and this process version");
     expect(told([](Application& one) { one.program[3] ^= 1; }), "another program (or another build of it)");
+    expect(
+        told([](Application& one) { one.mode = un::detail::FloatingPointMode::flushes_results; }),
+        "this process flushes subnormal results to zero and rounds to nearest, the elastic world's first rank keeps");
     expect(told([](Application& one) { one.terms.most = 9; }),
            "ElasticOptions::most is 9 of this process and 8 of the elastic world's first rank");
     expect(told([](Application& one) { one.terms.patience = 7; }), "ElasticOptions::patience is 7 ns of this process");

@@ -68,8 +68,9 @@ inline void set_floating_point_mode(FloatingPointMode mode) noexcept {
 #endif
 }
 
-/// The message of an error: the threads of two ranks have different modes.
-std::string different_modes(int rank, FloatingPointMode mode, int other, FloatingPointMode others_mode);
+/// The message of an error: the threads of two ranks or processes have different modes.
+std::string different_modes(std::string_view one, FloatingPointMode mode, std::string_view other,
+                            FloatingPointMode others_mode);
 
 } // namespace detail
 UNISONO_NAMESPACE_END
@@ -78,7 +79,7 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION std::string different_modes(int rank, FloatingPointMode mode, int other,
+UNISONO_DEFINITION std::string different_modes(std::string_view one, FloatingPointMode mode, std::string_view other,
                                                FloatingPointMode others_mode) {
     const auto describe = [](FloatingPointMode of) {
         constexpr std::string_view flushes[] = {" keeps subnormal numbers and rounds ",
@@ -89,7 +90,7 @@ UNISONO_DEFINITION std::string different_modes(int rank, FloatingPointMode mode,
         const auto bits = static_cast<unsigned>(of);
         return concat({flushes[bits & 3u], rounds[bits >> 2 & 3u]});
     };
-    return concat({"rank ", rank, describe(mode), ", rank ", other, describe(others_mode),
+    return concat({one, describe(mode), ", ", other, describe(others_mode),
                    "; expected one floating-point mode on all ranks, since it changes results. A shared library that "
                    "is linked with -ffast-math or -Ofast flushes on the thread that loads it; "
                    "_MM_SET_FLUSH_ZERO_MODE, torch.set_flush_denormal and audio libraries flush as well; fesetround "

@@ -10,6 +10,7 @@
 /// Then the applicant waits until members that have decided to add it connect to it
 /// (membership.hpp).
 
+#include "unisono/core/floating_point.hpp"
 #include "unisono/elastic/membership_messages.hpp"
 #include "unisono/launch/elastic_folder.hpp"
 #include "unisono/launch/entrance.hpp"
@@ -79,6 +80,7 @@ struct Application {
     Digest program = {};
     ElasticTerms terms = {};
     Applicant applicant = {};
+    FloatingPointMode mode = floating_point_mode(); ///< of the thread that trains
 };
 
 inline Blob encode(const Application& application) {
@@ -89,6 +91,7 @@ inline Blob encode(const Application& application) {
     out.u64(application.applicant.identity);
     out.u32(application.applicant.port);
     out.text(application.applicant.host);
+    out.u8(static_cast<std::uint8_t>(application.mode));
     return out.take();
 }
 inline bool decode(std::span<const std::byte> bytes, Application& application) {
@@ -99,6 +102,7 @@ inline bool decode(std::span<const std::byte> bytes, Application& application) {
     application.applicant.identity = in.u64();
     application.applicant.port = static_cast<std::uint16_t>(in.u32());
     application.applicant.host = in.text();
+    application.mode = static_cast<FloatingPointMode>(in.u8() & 15u);
     return in.finished() && application.applicant.host.size() <= 256;
 }
 
@@ -280,6 +284,9 @@ private:
         if (application.program != *program_)
             return "this process runs another program (or another build of it) than the elastic world that it wants to "
                    "join; expected the same file";
+        if (application.mode != floating_point_mode())
+            return different_modes("this process", application.mode, "the elastic world's first rank",
+                                   floating_point_mode());
         std::string other =
             application.terms.difference(terms_, "of this process", "of the elastic world's first rank");
         if (!other.empty()) return other;

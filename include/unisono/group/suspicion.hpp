@@ -61,7 +61,7 @@ inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequenc
     std::string message =
         concat({"rank ", me, " called ", describe(own), ", rank ", other, " called ", describe(theirs)});
     if (own.schedule == theirs.schedule && mode_of(own) != mode_of(theirs) && describe(own) == describe(theirs)) {
-        message = different_modes(me, mode_of(own), other, mode_of(theirs));
+        message = different_modes(concat({"rank ", me}), mode_of(own), concat({"rank ", other}), mode_of(theirs));
     } else if (own.schedule != theirs.schedule && describe(own) == describe(theirs)) {
         message += ", but by another schedule or with another root";
         if (static_cast<ReductionKind>(own.reduction) == ReductionKind::user) message += ", or another operation";

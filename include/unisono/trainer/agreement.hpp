@@ -121,7 +121,7 @@ void agree_on_shapes(World& world, const Layout& layout, ElementType type, const
                                    first, "'s ", name_of(static_cast<ElementType>(all[1]))}));
         if (his[3] != all[3])
             throw_mismatch("Trainer", blame, first,
-                           different_modes(blame, static_cast<FloatingPointMode>(his[3]), first,
+                           different_modes(who, static_cast<FloatingPointMode>(his[3]), concat({"rank ", first}),
                                            static_cast<FloatingPointMode>(all[3])));
         sizes_differ = sizes_differ || his[2] != all[2];
     }
