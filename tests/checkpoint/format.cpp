@@ -8,6 +8,7 @@
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -219,6 +220,17 @@ BOOST_AUTO_TEST_CASE(no_half_written_tensors_remain) {
     std::signal(SIGXFSZ, handler);
     BOOST_TEST(refusal.find("cannot write '") != std::string::npos, refusal);
     BOOST_TEST(!std::filesystem::exists(folder / "1"));
+}
+
+BOOST_AUTO_TEST_CASE(a_file_system_that_squashes_root_is_named_as_the_cause) {
+    const auto refuse = [](int why) { un::detail::refuse_path("create", "folder/file", why); };
+    refused([&] { refuse(EACCES); }, "cannot create 'folder/file': Permission denied");
+    if (::geteuid() == 0) refused([&] { refuse(EACCES); }, "root_squash");
+    try {
+        refuse(ENOSPC);
+    } catch (const un::error& failed) {
+        BOOST_TEST(std::string(failed.what()).find("root_squash") == std::string::npos, failed.what());
+    }
 }
 
 BOOST_AUTO_TEST_CASE(tensor_files_that_are_refused) {

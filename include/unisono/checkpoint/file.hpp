@@ -133,8 +133,12 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 UNISONO_DEFINITION void refuse_path(std::string_view tried, const std::string& path, int number) {
+    const bool squashed = (number == EACCES || number == EPERM) && ::geteuid() == 0;
     throw error(ErrorCode::refused,
-                concat({"cannot ", tried, " '", path, "': ", std::generic_category().message(number)}));
+                concat({"cannot ", tried, " '", path, "': ", std::generic_category().message(number),
+                        squashed ? " (this process is root: a network file system with root_squash takes root for "
+                                   "nobody; run as the folder's owner, or use a folder elsewhere)"
+                                 : ""}));
 }
 
 UNISONO_DEFINITION void Descriptor::sync() const {
