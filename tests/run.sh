@@ -76,7 +76,7 @@ options=(-D UNISONO_TEST_ALL=OFF -D UNISONO_EXAMPLES=data_parallel)
 if [ -n "$all" ]; then
     options=(-D UNISONO_TEST_ALL=ON -D UNISONO_EXAMPLES="${rooms:+none}") # but those that the rooms need
     optional+=(yaml thrust tbb)
-    case $preset in dev*) optional+=(openmpi mpich eigen dlib doxygen codespell clang19) ;; esac
+    case $preset in dev*) optional+=(openmpi mpich slurm eigen dlib doxygen codespell clang19) ;; esac
 fi
 if [ -n "$precompiled" ]; then options+=(-D UNISONO_TEST_PRECOMPILED=ON); fi
 install_missing "${needed[@]}"
