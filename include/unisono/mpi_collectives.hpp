@@ -140,11 +140,11 @@ inline MpiNeeds mpi_needs(const OwnCollective& what) {
 /// Passes a collective with this memory to MPI.
 inline void hand_to_mpi(MpiOwn& own, MpiOwn::Call& call, const OwnCollective& what, const void* in, void* out) {
     const bool typed = mpi_type(what.element) != MPI_DATATYPE_NULL;
-    const MPI_Datatype type = typed ? mpi_type(what.element) : MPI_BYTE;
+    MPI_Datatype type = typed ? mpi_type(what.element) : MPI_BYTE;
     const std::size_t unit = typed ? 1 : what.element_bytes; // number of MPI's elements per element
     const auto number = [&](std::size_t elements) { return static_cast<int>(elements * unit); };
-    const MPI_Op op = mpi_operation(what.reduction, what.element);
-    const MPI_Comm world = own.communicator();
+    MPI_Op op = mpi_operation(what.reduction, what.element);
+    MPI_Comm world = own.communicator();
     const bool is_root = what.rank == what.root;
     const int n = number(what.count), mine = number(what.block(what.rank));
     const bool table = !what.offsets.empty();

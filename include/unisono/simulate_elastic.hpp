@@ -63,6 +63,7 @@ public:
     [[nodiscard]] bool is_to_be_added() const { return process_ >= processes_->first(); }
     [[nodiscard]] std::vector<int> connect() const {
         std::vector<int> all;
+        all.reserve(static_cast<std::size_t>(processes_->first()));
         for (int member = 0; member < processes_->first(); ++member) all.push_back(member);
         return all;
     }

@@ -14,6 +14,8 @@ from pathlib import Path
 
 OLDER = "Unisono needs C++20 (found an older -std); pass -std=c++20 or newer"
 WITHOUT = "Unisono reports errors by exceptions: compile the files that include it without -fno-exceptions"
+LIBRARY = "Unisono needs std::atomic_ref and std::from_chars for floating-point numbers"
+CURSES = "Unisono's groups have a function timeout(), which ncurses has made a macro"
 CHECKED = "unisono/core/config.hpp"
 OTHERS = ("unisono/core/version.hpp", "unisono/c.h")  # macros, and declarations for C
 
@@ -23,9 +25,9 @@ def first_include(text):
     return match.group(1) if match else ""
 
 
-def said(compiler, flags, include, header, folder):
+def said(compiler, flags, include, header, folder, before=""):
     source = Path(folder) / "program.cpp"
-    source.write_text(f"#include <{header}>\n")
+    source.write_text(f"{before}#include <{header}>\n")
     return subprocess.run([compiler, *flags, "-fsyntax-only", "-fdiagnostics-color=never", f"-I{include}", source],
                           capture_output=True, text=True).stderr
 
@@ -46,12 +48,15 @@ def main():
             wrong.append(f"{' includes first '.join(path)}, before {CHECKED}")
     programs = [header for header in headers if header.count("/") == 1]
     cases = [(["-std=c++17"], OLDER, programs), (["-std=c++17", "-DUNISONO_COMPILED"], OLDER, programs[-1:]),
-             (["-std=c++20", "-fno-exceptions"], WITHOUT, programs[-1:])]
+             (["-std=c++20", "-fno-exceptions"], WITHOUT, programs[-1:]),
+             # Stand for libc++ and ncurses, which need not be here.
+             (["-std=c++20"], LIBRARY, programs[-1:], "#include <version>\n#undef __cpp_lib_atomic_ref\n"),
+             (["-std=c++20"], CURSES, programs[-1:], "#define timeout(delay) wtimeout(stdscr, delay)\n")]
     with tempfile.TemporaryDirectory() as folder:
         for compiler in compilers:
-            for flags, text, included in cases:
+            for flags, text, included, *before in cases:
                 for header in included:
-                    lines = said(compiler, flags, include, header, folder).splitlines()
+                    lines = said(compiler, flags, include, header, folder, *before).splitlines()
                     errors = [line for line in lines if "error: " in line]
                     if len(errors) != 1 or text not in errors[0] or len(lines) > 20:
                         wrong.append(f"{header} with {compiler} {' '.join(flags)}: {len(errors)} errors in {len(lines)} lines, expected one: {text}")

@@ -130,7 +130,8 @@ struct CastWire {
         constexpr bool fp16 = std::same_as<Half, float16>;
         constexpr int units = fp16 ? 2047 : 255; // the largest Half, in its last place
         constexpr float unit = fp16 ? 32.0f : 0x1p120f;
-        if (ranks <= units) return static_cast<float>(units / ranks) * unit;
+        const int each = units / ranks; // rounded down
+        if (ranks <= units) return static_cast<float>(each) * unit;
         return static_cast<float>(units) * unit / 8 / static_cast<float>(ranks);
     }
 

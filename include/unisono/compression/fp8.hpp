@@ -50,8 +50,9 @@ struct Fp8Codec {
     /// The code of a magnitude.
     [[nodiscard]] int code(float x) const {
         const int exponent = std::max(static_cast<int>(std::bit_cast<std::uint32_t>(x) >> 23) - 127, 1 - bias);
-        const auto digits =
-            static_cast<int>(x * power_of_two(mantissa - exponent) + 0.5f); // 2^mantissa and more, if normal
+        const float scaled = x * power_of_two(mantissa - exponent); // 2^mantissa and more, if normal
+        // NOLINTNEXTLINE(bugprone-incorrect-roundings): x is not negative
+        const auto digits = static_cast<int>(scaled + 0.5f);
         return std::min(((exponent + bias - 1) << mantissa) + digits, largest);
     }
 

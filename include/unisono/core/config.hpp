@@ -12,6 +12,14 @@
 #include "Unisono reports errors by exceptions: compile the files that include it without -fno-exceptions (a program without exceptions confines them to one file, where core/outcome.hpp turns errors into values)"
 #endif
 
+#include <version>
+#if !defined(__cpp_lib_atomic_ref) || !defined(__cpp_lib_to_chars) || !defined(__cpp_lib_smart_ptr_for_overwrite)
+#include "Unisono needs std::atomic_ref and std::from_chars for floating-point numbers: libstdc++ 12 or newer has both, libc++ before 20 does not (clang takes libstdc++ without -stdlib=libc++)"
+#endif
+#ifdef timeout
+#include "Unisono's groups have a function timeout(), which ncurses has made a macro: define NCURSES_NOMACROS before you include it, or include Unisono first"
+#endif
+
 #include "unisono/core/version.hpp"
 
 #include <cstdio>

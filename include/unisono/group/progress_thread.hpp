@@ -60,7 +60,7 @@ public:
     }
     ProgressThread(const ProgressThread&) = delete;
     ProgressThread& operator=(const ProgressThread&) = delete;
-    ~ProgressThread() {
+    ~ProgressThread() override {
         {
             const std::lock_guard guard(mutex_);
             ending_ = true;

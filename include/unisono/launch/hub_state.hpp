@@ -34,8 +34,7 @@ public:
         std::optional<Blob> blob = {}; ///< the rank's contribution to the round in progress
     };
 
-    explicit HubState(HubOptions options)
-        : options_(std::move(options)), members_(static_cast<std::size_t>(options_.world)) {}
+    explicit HubState(HubOptions options) : options_(options), members_(static_cast<std::size_t>(options_.world)) {}
 
     /// The caller limits the connections that are not ranks yet (Strangers).
     void opened(std::uint32_t connection, nanoseconds now) { connections_[connection].opened = now; }

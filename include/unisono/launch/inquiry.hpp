@@ -26,10 +26,12 @@ public:
         answers_.assign(here.size(), {});
         unanswered_.clear();
         for (std::size_t rank = 0; rank < here.size(); ++rank) {
-            if (static_cast<int>(rank) == reporter) answers_[rank] = {Standing::waits, std::move(wait)};
-            else if (here[rank]) unanswered_.push_back(static_cast<int>(rank));
+            if (static_cast<int>(rank) == reporter) continue;
+            if (here[rank]) unanswered_.push_back(static_cast<int>(rank));
             else answers_[rank].standing = Standing::left;
         }
+        if (const auto rank = static_cast<std::size_t>(reporter); rank < answers_.size())
+            answers_[rank] = {Standing::waits, std::move(wait)};
     }
 
     /// Returns false if this rank was not asked, or has answered already.

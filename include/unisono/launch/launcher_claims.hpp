@@ -91,7 +91,7 @@ inline void unisono_claim(const Environment& environment, std::vector<Claim>& cl
                 .world = read(environment, "UNISONO_WORLD_SIZE"),
                 .local_rank = read(environment, "UNISONO_LOCAL_RANK"),
                 .local_world = read(environment, "UNISONO_LOCAL_WORLD_SIZE")};
-    if (claim.rank.known() || claim.world.known()) claims.push_back(std::move(claim));
+    if (claim.rank.known() || claim.world.known()) claims.push_back(claim);
 }
 
 /// torchrun, Kubeflow, and platforms that imitate them. Kubeflow's RANK is a pod's, and a pod may
@@ -109,7 +109,7 @@ inline void torchrun_claim(const Environment& environment, std::vector<Claim>& c
     const Number nodes = read_if_number(environment, "PET_NNODES"); // "1:4" where it is elastic
     const Number each = read_if_number(environment, "PET_NPROC_PER_NODE");
     if (!node.known() && !nodes.known() && !each.known()) {
-        if (given) claims.push_back(std::move(claim));
+        if (given) claims.push_back(claim);
         return;
     }
     const auto contradict = [](const Number& a, const Number& b, const std::string& why) {
@@ -128,7 +128,7 @@ inline void torchrun_claim(const Environment& environment, std::vector<Claim>& c
         }
         if (!claim.node.known()) claim.node = node;
         if (!claim.nodes.known()) claim.nodes = nodes;
-        claims.push_back(std::move(claim));
+        claims.push_back(claim);
         return;
     }
     if (each.known() && each.value != 1) {
@@ -145,7 +145,7 @@ inline void torchrun_claim(const Environment& environment, std::vector<Claim>& c
     }
     if (!claim.rank.known()) claim.rank = node;
     if (!claim.world.known()) claim.world = nodes;
-    if (claim.rank.known() || claim.world.known()) claims.push_back(std::move(claim));
+    if (claim.rank.known() || claim.world.known()) claims.push_back(claim);
 }
 
 inline void openmpi_claim(const Environment& environment, std::vector<Claim>& claims) {
@@ -154,7 +154,7 @@ inline void openmpi_claim(const Environment& environment, std::vector<Claim>& cl
                 .world = read(environment, "OMPI_COMM_WORLD_SIZE"),
                 .local_rank = read(environment, "OMPI_COMM_WORLD_LOCAL_RANK"),
                 .local_world = read(environment, "OMPI_COMM_WORLD_LOCAL_SIZE")};
-    if (claim.rank.known() || claim.world.known()) claims.push_back(std::move(claim));
+    if (claim.rank.known() || claim.world.known()) claims.push_back(claim);
 }
 
 inline void mpich_claim(const Environment& environment, std::vector<Claim>& claims) {
@@ -163,7 +163,7 @@ inline void mpich_claim(const Environment& environment, std::vector<Claim>& clai
                 .world = read(environment, "PMI_SIZE"),
                 .local_rank = read(environment, "MPI_LOCALRANKID"),
                 .local_world = read(environment, "MPI_LOCALNRANKS")};
-    if (claim.rank.known() || claim.world.known()) claims.push_back(std::move(claim));
+    if (claim.rank.known() || claim.world.known()) claims.push_back(claim);
 }
 
 /// True if Slurm's variables may be those of a batch script: task 0 with the job's number of tasks,
@@ -205,7 +205,7 @@ inline void srun_claim(const Environment& environment, std::vector<Claim>& claim
         }
     }
     if (!claims.empty() && has_daemons(claims.back()) && claim.local_world.value == 1) return;
-    claims.push_back(std::move(claim));
+    claims.push_back(claim);
 }
 
 /// Parses a JSON array of strings such as ["algo-1","algo-2"]. Returns false for other text.
@@ -253,7 +253,7 @@ inline void sagemaker_claim(const Environment& environment, std::vector<Claim>& 
         refuse_input(
             {"sagemaker: SM_CURRENT_HOST=", detail::quoted(*own), " is not in SM_HOSTS=", detail::quoted(*hosts)});
     }
-    claims.push_back(std::move(claim));
+    claims.push_back(claim);
 }
 
 /// The statements of all launchers, the inner ones first. If UNISONO_* is set, or UNISONO_LAUNCHER

@@ -36,16 +36,16 @@ public:
 
     int run() {
         ::prctl(PR_SET_CHILD_SUBREAPER, 1); // orphans of ranks become children of this process
-        std::signal(SIGPIPE, SIG_IGN);
+        static_cast<void>(std::signal(SIGPIPE, SIG_IGN));
         // The parent may have ignored it: then the system would not report how ranks end.
-        std::signal(SIGCHLD, SIG_DFL);
+        static_cast<void>(std::signal(SIGCHLD, SIG_DFL));
         sigset_t handled;
         sigemptyset(&handled);
         for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT})
             // Nohup ignores some, and so do shells for background jobs.
             if (!is_ignored(each)) sigaddset(&handled, each);
         sigaddset(&handled, SIGCHLD);
-        sigprocmask(SIG_BLOCK, &handled, &signals_before_);
+        pthread_sigmask(SIG_BLOCK, &handled, &signals_before_);
         signals_ = FileDescriptor(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
 
         Listener listener = listen_at(true, 0);
@@ -415,13 +415,13 @@ private:
 inline int launch_main(int argc, char** argv) {
     const LaunchRequest request = parse_launch(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
     if (request.status >= 0) {
-        std::fputs(request.text.c_str(), request.status == 0 ? stdout : stderr);
+        static_cast<void>(std::fputs(request.text.c_str(), request.status == 0 ? stdout : stderr));
         return request.status;
     }
     try {
         return detail::LocalLauncher(request.options).run();
     } catch (const std::exception& failed) {
-        std::fprintf(stderr, "unisono-run: %s\n", failed.what());
+        static_cast<void>(std::fprintf(stderr, "unisono-run: %s\n", failed.what()));
         return 2;
     }
 }

@@ -35,7 +35,7 @@ inline void kill_orphans() {
         bool found = false;
         DIR* all = ::opendir("/proc");
         if (all == nullptr) return;
-        while (const dirent* entry = ::readdir(all)) {
+        while (const dirent* entry = ::readdir(all)) { // NOLINT(concurrency-mt-unsafe): of this stream alone
             int pid = 0;
             if (!parse_count(entry->d_name, 1 << 30, pid) || process_field(pid, 4) != std::to_string(::getpid()))
                 continue;

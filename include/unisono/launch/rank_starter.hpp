@@ -74,10 +74,12 @@ public:
         std::vector<std::string> variables;
         for (const auto& [name, value] : environment_.variables()) variables.push_back(concat({name, "=", value}));
         std::vector<char*> environment;
+        environment.reserve(variables.size() + 1);
         for (std::string& each : variables) environment.push_back(each.data());
         environment.push_back(nullptr);
         std::vector<std::string> words = options_->command;
         std::vector<char*> command;
+        command.reserve(words.size() + 1);
         for (std::string& each : words) command.push_back(each.data());
         command.push_back(nullptr);
 
@@ -105,8 +107,8 @@ public:
                 ::dup2(writing[0].get(), 1);
                 ::dup2(writing[1].get(), 2);
                 if (options_->bind_to_cores) bind_to_core(rank);
-                std::signal(SIGPIPE, SIG_DFL);
-                sigprocmask(SIG_SETMASK, &signals_, nullptr);
+                static_cast<void>(std::signal(SIGPIPE, SIG_DFL));
+                pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
                 ::execvpe(command[0], command.data(), environment.data());
                 const Failure failed{rank, errno};
                 [[maybe_unused]] const ssize_t told = ::write(errors_writing_.get(), &failed, sizeof failed);

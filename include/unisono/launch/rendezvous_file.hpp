@@ -104,12 +104,12 @@ inline bool begins_as_rendezvous_file(int folder, const char* name) {
 /// that are a day old. No job waits for its ranks that long. Only in the library's own folder;
 /// files in a folder that the user has named are not touched.
 inline void sweep_rendezvous_folder(const std::string& folder) {
-    constexpr std::time_t old = 24 * 3600;
+    constexpr std::time_t old = std::time_t{24} * 3600;
     DIR* const opened = ::opendir(folder.c_str());
     if (opened == nullptr) return;
     const std::time_t now = std::time(nullptr);
     for (int looks = 0; looks < 10'000; ++looks) {
-        const dirent* const entry = ::readdir(opened);
+        const dirent* const entry = ::readdir(opened); // NOLINT(concurrency-mt-unsafe): of this stream alone
         if (entry == nullptr) break;
         const std::string_view name = entry->d_name;
         struct stat about = {};

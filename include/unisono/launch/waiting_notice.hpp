@@ -73,7 +73,7 @@ private:
 };
 
 /// Prints one whole line on standard error.
-inline void tell_people(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
+inline void tell_people(const std::string& line) { static_cast<void>(std::fputs((line + "\n").c_str(), stderr)); }
 
 /// Reports that this rank still looks for the rendezvous point. It uses a separate thread, since
 /// connecting may block.

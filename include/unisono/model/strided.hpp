@@ -267,7 +267,9 @@ private:
         for (const Box& box : boxes)
             each_element(box, [&](std::uintptr_t address) {
                 if (shared >= address && shared < address + sizeof(Element))
-                    both.add(reinterpret_cast<const void*>(address), sizeof(Element), box.parameter, box.gradient);
+                    both.add(
+                        reinterpret_cast<const void*>(address), // NOLINT(performance-no-int-to-ptr): compared alone
+                        sizeof(Element), box.parameter, box.gradient);
             });
         both.check(detail::ParameterLabels(*this));
     }

@@ -69,7 +69,7 @@ public:
     }
     OutputFile(const OutputFile&) = delete;
     OutputFile& operator=(const OutputFile&) = delete;
-    ~OutputFile() { std::fclose(file_); }
+    ~OutputFile() { static_cast<void>(std::fclose(file_)); }
 
     /// A pipe cannot seek, and counts as empty.
     [[nodiscard]] bool empty() const { return std::fseek(file_, 0, SEEK_END) != 0 || std::ftell(file_) <= 0; }

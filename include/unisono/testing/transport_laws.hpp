@@ -51,7 +51,8 @@ struct Letter {
 
 inline Letter letter(int from, int to, int number, std::size_t bytes) {
     Letter made;
-    made.pattern = static_cast<std::uint64_t>((from * 64 + to) * 1024 + number);
+    made.pattern = (static_cast<std::uint64_t>(from) * 64 + static_cast<std::uint64_t>(to)) * 1024 +
+                   static_cast<std::uint64_t>(number);
     // The two messages of a pair differ only in the context of their tags.
     made.envelope.tag = {.context = static_cast<std::uint64_t>(1 + number % 2),
                          .position = static_cast<std::uint64_t>(number / 2)};

@@ -12,11 +12,11 @@
 #include "unisono/update/update.hpp"
 
 #include <array>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <limits>
 #include <optional>
@@ -188,7 +188,7 @@ struct WeightDifference {
 inline std::optional<WeightDifference> difference(const std::array<double, UpdateLawModel::count>& found,
                                                   const std::array<double, UpdateLawModel::count>& expected) {
     for (std::size_t i = 0; i < found.size(); ++i)
-        if (std::memcmp(&found[i], &expected[i], sizeof found[i]) != 0)
+        if (std::bit_cast<std::uint64_t>(found[i]) != std::bit_cast<std::uint64_t>(expected[i]))
             return WeightDifference{exact_text(found[i]), exact_text(expected[i]), concat({" in parameter ", i})};
     return std::nullopt;
 }
@@ -283,7 +283,8 @@ void compensation_laws(const Policy& policy, Violations& found) {
     for (std::size_t i = 0; i < fresh.size(); ++i)
         if (std::abs(fresh[i] - 0.5 * gradients[i]) > 1e-15)
             found.add(concat({"a gradient of ", gradients[i], " x 0.5 that is not stale became ", fresh[i]}));
-    if (carried(read) != carried(read)) found.add("compensate() differs from call to call");
+    const auto once = carried(read);
+    if (carried(read) != once) found.add("compensate() differs from call to call");
 }
 
 } // namespace detail

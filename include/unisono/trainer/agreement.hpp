@@ -144,7 +144,7 @@ void agree_on_shapes(World& world, Model& model, const Flat& flat) {
     agree_on_shapes(world, flat.layout(), element_type_of<typename Flat::Element>, ParameterLabels(model));
 }
 
-/// What is small is broadcast together, in messages of at most this many bytes.
+/// Small parameters are broadcast together, in messages of at most this many bytes.
 inline constexpr std::size_t bytes_together = std::size_t{1} << 20;
 
 /// Calls visit(begin, end, elements) for one range of `count` things after another. A range of more

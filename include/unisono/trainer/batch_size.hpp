@@ -50,7 +50,7 @@ struct ResidentMemory {
     void reset() {
         if (std::FILE* const file = std::fopen("/proc/self/clear_refs", "w")) {
             static_cast<void>(std::fputs("5", file));
-            std::fclose(file);
+            static_cast<void>(std::fclose(file));
         }
     }
     /// \throws error refused: there is no such file
@@ -61,7 +61,7 @@ struct ResidentMemory {
         bool found = false;
         while (file != nullptr && !found && std::fgets(line, sizeof line, file) != nullptr)
             found = std::sscanf(line, "VmHWM: %llu kB", &kilobytes) == 1; // NOLINT(cert-err34-c): the count says so
-        if (file != nullptr) std::fclose(file);
+        if (file != nullptr) static_cast<void>(std::fclose(file));
         if (!found)
             throw error(Fault{.code = ErrorCode::refused,
                               .rank = -1,

@@ -287,6 +287,7 @@ void put_trace(const std::vector<RankTrace>& ranks, const std::string& gradients
         return text;
     };
     std::vector<std::vector<UpdateExchange>> exchanges;
+    exchanges.reserve(ranks.size());
     for (const RankTrace& one : ranks) exchanges.push_back(exchanges_of(one.events));
     std::map<std::uint64_t, int> lasts;
     each_shared_update(exchanges, [&](std::uint64_t update, std::size_t last, const auto& times) {

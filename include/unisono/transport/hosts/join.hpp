@@ -129,6 +129,7 @@ std::shared_ptr<SharedMemoryWorld> join_host(Control& control, nanoseconds deadl
         ++gathered;
         const std::vector<std::string> all = gather_texts(control, mine, deadline);
         std::vector<std::string> ours;
+        ours.reserve(ranks.size());
         for (const int rank : ranks) ours.push_back(all[static_cast<std::size_t>(rank)]);
         return ours;
     };
@@ -144,7 +145,7 @@ std::shared_ptr<SharedMemoryWorld> join_host(Control& control, nanoseconds deadl
         const std::string before = concat({"rank ", who, ": "});
         if (who >= 0 && failed.starts_with(before)) failed.erase(0, before.size());
         if (who >= 0 && who != places.local_rank(control.rank())) failed.clear();
-        while (gathered < 2) static_cast<void>(gather({}));
+        for (int missed = 2 - gathered; missed > 0; --missed) static_cast<void>(gather({}));
     }
     const std::vector<std::string> failures = gather_texts(control, failed, deadline);
     for (std::size_t rank = 0; rank < failures.size(); ++rank)

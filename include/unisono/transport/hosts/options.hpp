@@ -57,7 +57,6 @@ UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
 #include "unisono/core/standard.hpp"
-#include "unisono/core/text.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
