@@ -64,7 +64,8 @@ std::optional<Entrance> knock(const Desk& desk, const un::JobToken& secret) {
     std::string why;
     const un::nanoseconds until = un::steady_now() + 5'000'000'000;
     for (const SocketAddress& address : resolve(desk.place().host, desk.place().port, why))
-        return enter(address, {.claimant = draw_claimant(), .host = host_number(), .pid = 1}, secret, until, why);
+        return enter(address, {.claimant = draw_claimant(), .host = host_number(), .pid = 1, .door = Door::desk},
+                     secret, until, why);
     return std::nullopt;
 }
 /// Returns the reason for which an application is refused. Empty: it is not refused within the
@@ -231,7 +232,8 @@ BOOST_AUTO_TEST_CASE(rare_looks_take_in_who_waits) {
         const un::nanoseconds until = un::steady_now() + 30'000'000'000;
         for (const SocketAddress& address : resolve(place.host, place.port, why)) {
             std::optional<Entrance> entrance =
-                enter(address, {.claimant = draw_claimant(), .host = host_number(), .pid = 1}, place.token, until, why);
+                enter(address, {.claimant = draw_claimant(), .host = host_number(), .pid = 1, .door = Door::desk},
+                      place.token, until, why);
             if (entrance)
                 static_cast<void>(send_frame(*entrance, make_frame(FrameKind::contribution, application), until));
             while (looks && un::steady_now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -246,6 +248,101 @@ BOOST_AUTO_TEST_CASE(rare_looks_take_in_who_waits) {
     applicant.join();
     BOOST_TEST(desk.applicants().size() == 1u);
     BOOST_TEST(looked < 4);
+}
+
+/// Forwards a connection to a port, and keeps what the side that connects says.
+un::Blob relay(const Listener& from, std::uint16_t to, un::nanoseconds limit, const std::function<bool()>& done) {
+    const un::nanoseconds until = un::steady_now() + limit;
+    const FileDescriptor caller(::accept(from.socket.get(), nullptr, nullptr));
+    std::string why;
+    const FileDescriptor called = connect_to(resolve("127.0.0.1", to, why).at(0), until, why);
+    un::Blob recorded;
+    while (!done() && un::steady_now() < until) {
+        for (const bool forth : {true, false}) {
+            const int in = forth ? caller.get() : called.get(), out = forth ? called.get() : caller.get();
+            std::byte buffer[4096];
+            const ssize_t got = ::recv(in, buffer, sizeof buffer, MSG_DONTWAIT);
+            if (got <= 0) continue;
+            if (forth) recorded.insert(recorded.end(), buffer, buffer + got);
+            BOOST_REQUIRE(send_all(out, std::span(buffer).first(static_cast<std::size_t>(got)), until));
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return recorded;
+}
+void look(Mesh& mesh) {
+    mesh.wait(
+        un::steady_now() + 1'000'000, [](int, const un::Blob&) {}, [](int, bool) {}, [](int) {}, [](int) {});
+}
+
+/// A reader of the network records what a member says to a process that was added, and plays it to
+/// another process that waits.
+BOOST_AUTO_TEST_CASE(recorded_members_add_nobody) {
+    un::ControlPlane alone;
+    Mesh member(alone, un::never);
+    Mesh first(member.secret(), false), second(member.secret(), false);
+    const Listener between = listen_at(true, 0);
+    BOOST_REQUIRE(static_cast<int>(member.reach(1, {.identity = 1, .host = "127.0.0.1", .port = between.port})) == 0);
+    un::Blob frame(10, std::byte{7});
+    member.send(1, frame);
+    bool is_heard = false;
+    const un::Blob recorded = relay(between, first.port(), 20'000'000'000, [&] {
+        look(member);
+        first.wait(
+            un::steady_now() + 1'000'000,
+            [&](int from, const un::Blob& said) { is_heard = from == 0 && said == frame; }, [](int, bool) {},
+            [](int) {}, [](int) {});
+        return is_heard;
+    });
+    BOOST_TEST((is_heard && first.knows(0) && first.me() == 1));
+    std::string why;
+    for (const Mesh* const at : {&second, &first}) { // at another process, and at the same one
+        const FileDescriptor replay =
+            connect_to(resolve("127.0.0.1", at->port(), why).at(0), un::steady_now() + 5'000'000'000, why);
+        BOOST_REQUIRE(send_all(replay.get(), recorded, un::steady_now() + 5'000'000'000));
+        for (int i = 0; i < 50; ++i) look(second), look(first);
+    }
+    BOOST_TEST((!second.knows(0) && second.me() == -1));
+    // Whoever has the secret, but at another door: the desk's.
+    Entrance desk{
+        .socket = connect_to(resolve("127.0.0.1", second.port(), why).at(0), un::steady_now() + 5'000'000'000, why)};
+    BOOST_REQUIRE(send_all(desk.socket.get(), encode(Hello{.nonce = {1}, .rank = 0, .to = 1, .door = Door::desk}),
+                           un::steady_now() + 5'000'000'000));
+    for (int i = 0; i < 50; ++i) look(second);
+    BOOST_TEST(!read_more(desk, un::steady_now() + 5'000'000'000)); // closed without a word
+    BOOST_TEST(desk.unread.empty());
+}
+
+/// A process that has connected, and has not spoken yet, is not pushed out by a crowd: not at the
+/// desk, and not where it awaits members.
+BOOST_AUTO_TEST_CASE(a_crowd_pushes_out_nobody_who_has_just_come) {
+    const auto stays = [](std::uint16_t port, const std::function<void()>& looks) {
+        std::string why;
+        const SocketAddress address = resolve("127.0.0.1", port, why).at(0);
+        for (int attempt = 0; attempt < 20; ++attempt) { // must take less time than a stranger may stay
+            const un::nanoseconds until = un::steady_now() + 20'000'000'000;
+            const FileDescriptor newcomer = connect_to(address, until, why);
+            looks();
+            const un::nanoseconds began = un::steady_now();
+            std::vector<FileDescriptor> crowd;
+            for (int i = 0; i < 400; ++i) {
+                crowd.push_back(connect_to(address, until, why));
+                if (i % 40 == 39) looks();
+            }
+            char one = 0;
+            const bool is_open = ::recv(newcomer.get(), &one, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+            if (un::steady_now() - began < Strangers::grace) return is_open;
+        }
+        BOOST_TEST_MESSAGE("this machine is too busy to open 400 connections in time");
+        return true;
+    };
+    const unisono_test::Folder folder;
+    un::RendezvousPoint place{.folder = folder.path(), .job = "job.elastic"};
+    AdmissionDesk desk(place, un::JobToken::random(), "127.0.0.1", true, {2, 8, 100, 200, "tcp"});
+    BOOST_REQUIRE(read_rendezvous_file(place));
+    BOOST_TEST(stays(place.port, [&] { desk.look(); }));
+    Mesh applicant(un::JobToken::random(), false);
+    BOOST_TEST(stays(applicant.port(), [&] { look(applicant); }));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

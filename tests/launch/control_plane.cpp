@@ -394,7 +394,7 @@ BOOST_AUTO_TEST_CASE(who_listens_first_learns_nothing_that_lets_it_in) {
             }
             // It can answer with a proof of its own making, or with what another hub has sent.
             const d::Challenge made{.nonce = un::JobToken::random().value(),
-                                    .proof = d::proof_of_hub(un::JobToken::random(), guest.unread, {})};
+                                    .proof = d::proof_of_keeper(un::JobToken::random(), guest.unread, {})};
             static_cast<void>(d::send_all(guest.socket.get(), d::encode(made), test::in(1s)));
             while (d::read_more(guest, test::in(1s))) {
             }
@@ -656,11 +656,11 @@ BOOST_AUTO_TEST_CASE(a_hub_that_changes_what_it_gathers) {
         }
         un::Blob said = d::make_frame(d::FrameKind::gathered, out.take());
         const un::JobToken secret = un::JobToken::random();
-        d::ControlSession::begin(d::ControlSession::Side::hub, secret, {}, {}).out.close(said);
+        d::ControlSession::begin(d::ControlSession::Side::keeper, secret, {}, {}).out.close(said);
         BOOST_REQUIRE(d::send_all(hub.get(), said, test::in(20s)));
         {
             d::Spoke spoke(1, std::vector<d::Peer>(2), d::FileDescriptor(ends[0]), {},
-                           d::ControlSession::begin(d::ControlSession::Side::rank, secret, {}, {}), true);
+                           d::ControlSession::begin(d::ControlSession::Side::caller, secret, {}, {}), true);
             if (own == "mine") {
                 BOOST_CHECK_EQUAL(spoke.all_gather(blob("mine"), test::in(20s)).size(), 2u);
             } else {

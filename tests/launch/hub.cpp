@@ -86,9 +86,9 @@ struct Bench {
         open(connection);
         give(connection, hello);
         const d::Challenge asked = challenge(connection);
-        sessions.insert_or_assign(connection,
-                                  d::ControlSession::begin(d::ControlSession::Side::rank, secret, hello, asked.nonce));
-        give(connection, bytes_of(d::proof_of_rank(secret, hello, asked.nonce)));
+        sessions.insert_or_assign(
+            connection, d::ControlSession::begin(d::ControlSession::Side::caller, secret, hello, asked.nonce));
+        give(connection, bytes_of(d::proof_of_caller(secret, hello, asked.nonce)));
     }
     /// An admitted rank sends a frame.
     void say(std::uint32_t connection, un::Blob frame) {
@@ -149,8 +149,8 @@ BOOST_AUTO_TEST_CASE(the_world_begins_when_all_are_here) {
     hub.open(3);
     for (const std::byte byte : bytes) hub.give(3, {byte}); // one at a time
     const d::Nonce asked = hub.challenge(3).nonce;
-    hub.sessions.insert_or_assign(3, d::ControlSession::begin(d::ControlSession::Side::rank, token, bytes, asked));
-    for (const std::byte byte : bytes_of(d::proof_of_rank(token, bytes, asked))) hub.give(3, {byte});
+    hub.sessions.insert_or_assign(3, d::ControlSession::begin(d::ControlSession::Side::caller, token, bytes, asked));
+    for (const std::byte byte : bytes_of(d::proof_of_caller(token, bytes, asked))) hub.give(3, {byte});
     for (const std::uint32_t each : {1u, 2u, 3u}) BOOST_CHECK_EQUAL(hub.got(each), "AC");
     BOOST_CHECK(hub.state.complete());
 }
@@ -364,7 +364,7 @@ BOOST_AUTO_TEST_CASE(a_recorded_handshake_proves_nothing) {
     hub.enter(1, shown);
     BOOST_REQUIRE_EQUAL(hub.got(1), "A");
     // Recorded on the way.
-    const un::Blob proof = bytes_of(d::proof_of_rank(token, shown, hub.challenge(1).nonce));
+    const un::Blob proof = bytes_of(d::proof_of_caller(token, shown, hub.challenge(1).nonce));
     hub.say(1, d::make_frame(FrameKind::goodbye)); // the rank's place is free
     hub.open(2);
     hub.give(2, shown);
@@ -383,12 +383,12 @@ BOOST_AUTO_TEST_CASE(a_proof_is_good_for_one_place) {
     const un::Blob shown = hello(1);
     hub.open(1);
     hub.give(1, shown);
-    // Nonce, world, rank, claimant, host, process.
-    for (const std::size_t byte : {8u, 24u, 28u, 32u, 40u, 48u}) {
+    // Nonce, world, rank, claimant, host, process, the other rank, connection, door.
+    for (const std::size_t byte : {8u, 24u, 28u, 32u, 40u, 48u, 52u, 56u, 60u}) {
         un::Blob other = shown;
         other[byte] ^= std::byte{1};
-        BOOST_CHECK(d::proof_of_rank(token, shown, hub.challenge(1).nonce) !=
-                    d::proof_of_rank(token, other, hub.challenge(1).nonce));
+        BOOST_CHECK(d::proof_of_caller(token, shown, hub.challenge(1).nonce) !=
+                    d::proof_of_caller(token, other, hub.challenge(1).nonce));
     }
     BOOST_CHECK(!(token.of_job("one") == token.of_job("another")));
 }
@@ -402,8 +402,8 @@ BOOST_AUTO_TEST_CASE(what_the_hub_proves_is_no_proof_of_a_rank) {
     hub.open(2);
     const un::Blob shown = hello(2);
     hub.give(2, shown);
-    BOOST_CHECK(hub.challenge(2).proof == d::proof_of_hub(token, shown, hub.challenge(2).nonce));
-    BOOST_CHECK(hub.challenge(2).proof != d::proof_of_rank(token, shown, hub.challenge(2).nonce));
+    BOOST_CHECK(hub.challenge(2).proof == d::proof_of_keeper(token, shown, hub.challenge(2).nonce));
+    BOOST_CHECK(hub.challenge(2).proof != d::proof_of_caller(token, shown, hub.challenge(2).nonce));
 }
 
 BOOST_AUTO_TEST_CASE(one_packet_ends_no_rendezvous) {
@@ -535,8 +535,8 @@ BOOST_AUTO_TEST_CASE(fuzzed_inputs, *boost::unit_test::label("slow")) {
             case 0: bytes = garbage(200); break;
             case 1: bytes = joined(mutate(shown), garbage(80)); break;
             case 2: bytes = joined(shown, garbage(80)); break;
-            case 3: bytes = joined(shown, bytes_of(d::proof_of_rank(token, shown, recorded))); break;
-            default: bytes = joined(shown, bytes_of(d::proof_of_rank(wrong, shown, {}))); break;
+            case 3: bytes = joined(shown, bytes_of(d::proof_of_caller(token, shown, recorded))); break;
+            default: bytes = joined(shown, bytes_of(d::proof_of_caller(wrong, shown, {}))); break;
             }
             if (below(2) == 0) {
                 const un::Blob more = frame(0);

@@ -9,7 +9,9 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <map>
 #include <sys/socket.h>
 #include <thread>
 #include <vector>
@@ -40,18 +42,48 @@ BOOST_AUTO_TEST_CASE(the_oldest_of_the_largest_crowd_gives_way_after_its_time) {
     constexpr un::nanoseconds grace = un::detail::Strangers::grace;
     un::detail::Strangers all(5);
     BOOST_CHECK(!all.first_to_go(10 * grace));
-    all.add(1, 7, 0); // the oldest, and alone
-    for (std::uint32_t id = 2; id <= 5; ++id) all.add(id, 8, grace / 10 * id);
+    BOOST_CHECK_EQUAL(all.add(7, 0), 1u); // the oldest, and alone
+    for (std::uint32_t id = 2; id <= 5; ++id) BOOST_CHECK_EQUAL(all.add(8, grace / 10 * id), id);
     BOOST_CHECK(all.full());
     BOOST_CHECK(!all.first_to_go(grace)); // that one is still new
+    BOOST_CHECK_EQUAL(all.opens(), grace / 10 * 2 + grace);
     BOOST_CHECK_EQUAL(all.first_to_go(2 * grace).value_or(0), 2u);
+    BOOST_CHECK_EQUAL(all.first_to_go().value_or(0), 2u); // also if it is new
     all.remove(2);
     all.remove(2);
     BOOST_CHECK(!all.full());
+    BOOST_CHECK_EQUAL(all.opens(), 0);
     BOOST_CHECK_EQUAL(all.first_to_go(2 * grace).value_or(0), 3u);
     for (std::uint32_t id = 3; id <= 5; ++id) all.remove(id);
     BOOST_CHECK_EQUAL(all.first_to_go(2 * grace).value_or(0), 1u);
     BOOST_CHECK_EQUAL(all.size(), 1u);
+}
+
+// One source floods: it takes no room of the others.
+BOOST_AUTO_TEST_CASE(the_room_for_strangers) {
+    constexpr un::nanoseconds second = 1'000'000'000;
+    un::detail::Strangers all;
+    std::map<std::uint32_t, std::uint64_t> sources;
+    const auto come = [&](std::uint64_t source, un::nanoseconds now) { sources[all.add(source, now)] = source; };
+    come(7, 0); // the oldest, but the only one of its source
+    for (std::uint64_t i = 1; !all.full(); ++i) come(1 + i % 2 + i % 3 / 2, static_cast<un::nanoseconds>(i));
+    const std::size_t most = all.size();
+    BOOST_CHECK(most >= 16 && most <= un::detail::Strangers::usual_most);
+    for (std::size_t i = 0; i < 10 * most; ++i) {
+        const un::nanoseconds now = second * static_cast<un::nanoseconds>(10 + 10 * i);
+        const auto gone = all.first_to_go(now);
+        BOOST_REQUIRE(gone.has_value());
+        all.remove(*gone);
+        sources.erase(*gone);
+        come(2, now);
+    }
+    const auto count = [&](std::uint64_t source) {
+        return static_cast<std::size_t>(
+            std::count_if(sources.begin(), sources.end(), [&](const auto& one) { return one.second == source; }));
+    };
+    BOOST_CHECK_EQUAL(all.size(), most);
+    BOOST_CHECK_EQUAL(count(7), 1u);
+    BOOST_CHECK(count(1) >= most / 4);
 }
 
 // A stranger opens more connections than the limit while a rank has connected and is about to send.

@@ -3,6 +3,7 @@
 #include "support.hpp"
 
 #include <unisono/group/suspicion.hpp>
+#include <unisono/launch/entrance.hpp>
 
 #include <chrono>
 #include <cstring>
@@ -38,14 +39,8 @@ un::Fault answered_with(std::size_t count, const std::function<void(un::detail::
     const auto port = static_cast<std::uint16_t>(test::port_of(group.endpoint().address()));
     un::detail::FileDescriptor peer = un::detail::connect_to(un::detail::resolve("127.0.0.1", port, why).at(0),
                                                              un::steady_now() + 5'000'000'000, why);
-    un::detail::TcpHello hello;
-    hello.number = 1;
-    hello.from = 1;
-    hello.to = 0;
-    hello.world = 2;
-    hello.seal(world->key());
-    BOOST_TEST_REQUIRE(::send(peer.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
     std::thread answers([&] {
+        if (!test::greet(peer.get(), world->key(), [] { std::this_thread::sleep_for(1ms); })) return;
         un::detail::TcpHeader header;
         do {
             if (!read_all(peer.get(), &header, sizeof header)) return;
@@ -75,31 +70,23 @@ BOOST_AUTO_TEST_SUITE(tcp_hostile)
 
 // A greeting with a valid proof, but for another rank, world or connection, is a stranger's.
 BOOST_AUTO_TEST_CASE(greetings_that_are_meant_for_somebody_else) {
-    using un::detail::TcpHello, un::detail::TcpVisitor;
-    const un::JobToken key = un::JobToken::random();
-    const auto is_rank = [&](const std::function<void(TcpHello&)>& change) { // at rank 0 of 3, with 2 connections
-        int ends[2] = {-1, -1};
-        BOOST_TEST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-        const un::detail::FileDescriptor there(ends[1]);
-        TcpVisitor visitor(un::detail::FileDescriptor(ends[0]), 0, 0);
-        TcpHello hello;
-        hello.number = 1;
-        hello.from = 2;
-        hello.to = 0;
-        hello.world = 3;
-        hello.connection = 1;
-        change(hello);
-        hello.seal(key);
-        BOOST_TEST_REQUIRE(::send(there.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
-        return visitor.look(0, 3, 2, key) == TcpVisitor::Answer::rank;
+    const auto world = std::make_shared<un::Tcp::World>(3);
+    test::Group here{un::Tcp(world, 0, {.connections = 2})};
+    std::string why;
+    const auto port = static_cast<std::uint16_t>(test::port_of(here.endpoint().address()));
+    const auto is_rank = [&](int from, int to, int ranks, int connection) {
+        const un::detail::FileDescriptor socket = un::detail::connect_to(
+            un::detail::resolve("127.0.0.1", port, why).at(0), un::steady_now() + 5'000'000'000, why);
+        return test::greet(
+            socket.get(), world->key(), [&] { here.progress(); }, connection, from, to, ranks);
     };
-    BOOST_TEST(is_rank([](TcpHello&) {}));
-    BOOST_TEST(!is_rank([](TcpHello& hello) { hello.to = 1; }));
-    BOOST_TEST(!is_rank([](TcpHello& hello) { hello.from = 0; }));
-    BOOST_TEST(!is_rank([](TcpHello& hello) { hello.from = 3; }));
-    BOOST_TEST(!is_rank([](TcpHello& hello) { hello.world = 4; }));
-    BOOST_TEST(!is_rank([](TcpHello& hello) { hello.connection = 2; }));
-    BOOST_TEST(!is_rank([](TcpHello& hello) { hello.order = 0x0201; }));
+    BOOST_TEST(!is_rank(2, 1, 3, 1));
+    BOOST_TEST(!is_rank(0, 0, 3, 1));
+    BOOST_TEST(!is_rank(3, 0, 3, 1));
+    BOOST_TEST(!is_rank(2, 0, 4, 1));
+    BOOST_TEST(!is_rank(2, 0, 3, 2));
+    BOOST_TEST(here.endpoint().connections() == 0u);
+    BOOST_TEST(is_rank(2, 0, 3, 1));
 }
 
 // A recorded greeting proves nothing: not at the rank that received it, nor at the one that sent
@@ -108,45 +95,53 @@ BOOST_AUTO_TEST_CASE(a_recorded_greeting_proves_nothing) {
     const auto world = std::make_shared<un::Tcp::World>(2);
     test::Group here{un::Tcp(world, 0)}, there{un::Tcp(world, 1)};
     std::string why;
-    const auto visit = [&](const test::Group& rank, const un::detail::TcpHello& hello) {
+    const auto visit = [&](const test::Group& rank) {
         const auto port = static_cast<std::uint16_t>(test::port_of(rank.endpoint().address()));
-        un::detail::FileDescriptor socket = un::detail::connect_to(un::detail::resolve("127.0.0.1", port, why).at(0),
-                                                                   un::steady_now() + 5'000'000'000, why);
-        BOOST_TEST_REQUIRE(::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
-        return socket;
+        return un::detail::Entrance{.socket = un::detail::connect_to(un::detail::resolve("127.0.0.1", port, why).at(0),
+                                                                     un::steady_now() + 5'000'000'000, why)};
     };
-    // Polls until the connection has an answer or ends. Returns whether it has an answer.
     std::vector<int> found(1);
     un::Operation first = un::start_receive(here, found, 1), second = un::start_receive(there, found, 0);
-    const auto answered = [&](const un::detail::FileDescriptor& socket) {
-        un::detail::TcpHeader header;
-        for (const un::nanoseconds until = un::steady_now() + 10'000'000'000; un::steady_now() < until;) {
+    /// Reads until the connection ends, or this many bytes are there.
+    const auto read = [&](un::detail::Entrance& visitor, std::size_t most) {
+        for (const un::nanoseconds until = un::steady_now() + 10'000'000'000;
+             visitor.unread.size() < most && un::steady_now() < until;) {
             first.poll(), second.poll();
-            const ssize_t got = ::recv(socket.get(), &header, sizeof header, MSG_DONTWAIT);
-            if (got >= 0) return got != 0;
+            if (un::detail::wait_for(visitor.socket.get(), POLLIN, un::steady_now()) &&
+                !un::detail::read_more(visitor, un::steady_now() + 1'000'000))
+                break;
         }
-        return false;
+        return visitor.unread.size();
     };
-    un::detail::TcpHello hello;
-    hello.number = 1;
-    hello.from = 1;
-    hello.world = 2;
-    hello.seal(world->key());
-    un::detail::TcpHello other = hello; // of another world with these ranks
-    other.seal(un::JobToken::random());
-    BOOST_TEST(!answered(visit(here, other)));
-    BOOST_TEST(!answered(visit(there, hello))); // at the rank that sent it
-    other = hello;
-    std::swap(other.from, other.to); // with the ranks swapped
-    BOOST_TEST(!answered(visit(there, other)));
-    {
-        const auto rank = visit(here, hello);
-        BOOST_TEST(answered(rank));
-        BOOST_TEST(!answered(visit(here, hello))); // again
-    }
-    BOOST_TEST(std::string(reinterpret_cast<const char*>(&hello), sizeof hello)
-                   .find(std::string(reinterpret_cast<const char*>(world->key().value().data()),
+    const auto say = [](const un::detail::Entrance& visitor, const un::Blob& bytes) {
+        BOOST_TEST_REQUIRE(un::detail::send_all(visitor.socket.get(), bytes, un::steady_now() + 5'000'000'000));
+    };
+    // What a reader of the network records of a rank that is let in.
+    un::detail::Greeter rank({.world = 2, .rank = 1, .to = 0, .door = un::detail::Door::data});
+    un::detail::Entrance honest = visit(here);
+    un::Blob recorded = rank.hello(), proof;
+    say(honest, recorded);
+    read(honest, un::detail::Challenge::bytes);
+    BOOST_TEST_REQUIRE((rank.look(world->key(), honest.unread, proof) == un::detail::Greeted::proven));
+    say(honest, proof);
+    BOOST_TEST(read(honest, 24) == 24u); // accepted
+    BOOST_TEST(here.endpoint().connections() == 1u);
+    recorded.insert(recorded.end(), proof.begin(), proof.end());
+    const std::string text(reinterpret_cast<const char*>(recorded.data()), recorded.size());
+    BOOST_TEST(text.find(std::string(reinterpret_cast<const char*>(world->key().value().data()),
                                      un::JobToken::bytes)) == std::string::npos);
+    // Again, and at the rank that has sent it.
+    for (const test::Group* const at : {&here, &there}) {
+        un::detail::Entrance replay = visit(*at);
+        say(replay, recorded);
+        BOOST_TEST(read(replay, 1000) == un::detail::Challenge::bytes);
+    }
+    // In another world with these ranks; and of a rank with the key that means another rank.
+    const auto other = std::make_shared<un::Tcp::World>(2);
+    const auto progress = [&] { first.poll(), second.poll(); };
+    BOOST_TEST(!test::greet(visit(there).socket.get(), other->key(), progress, 0, 0, 1));
+    BOOST_TEST(!test::greet(visit(there).socket.get(), world->key(), progress, 0, 1, 0));
+    BOOST_TEST(there.endpoint().connections() == 0u);
     for (test::Group* const each : {&here, &there})
         each->endpoint().abort({.code = un::ErrorCode::aborted, .message = "the end"});
     BOOST_CHECK_THROW(first.wait(1s), un::error);
@@ -177,19 +172,16 @@ un::detail::FileDescriptor next_guest(int listener) {
     return un::detail::FileDescriptor(::accept(listener, nullptr, nullptr));
 }
 
-// A listener in a peer's place is detected, whatever it answers: a welcome without proof, or the
-// greeting's own proof.
+// A listener in a peer's place is detected, whatever it answers: a challenge without proof, or the
+// rank's own greeting.
 BOOST_AUTO_TEST_CASE(who_answers_without_the_key_is_no_peer) {
     for (const bool reflects : {false, true}) {
         const un::Fault found = met([=](int listener) {
             const un::detail::FileDescriptor guest = next_guest(listener);
-            un::detail::TcpHello hello;
-            if (!read_all(guest.get(), &hello, sizeof hello)) return;
-            un::detail::TcpHeader welcome;
-            welcome.kind = un::detail::TcpFrame::welcome;
-            if (reflects)
-                std::memcpy(static_cast<void*>(&welcome.envelope.tag), hello.proof.data(), hello.proof.size());
-            static_cast<void>(::send(guest.get(), &welcome, sizeof welcome, MSG_NOSIGNAL) + 0);
+            un::Blob hello(un::detail::Hello::bytes);
+            if (!read_all(guest.get(), hello.data(), hello.size())) return;
+            const un::Blob answer = reflects ? hello : un::detail::encode(un::detail::Challenge{});
+            static_cast<void>(::send(guest.get(), answer.data(), answer.size(), MSG_NOSIGNAL) + 0);
             char one = 0;
             // Until the rank closes the connection.
             static_cast<void>(read_all(guest.get(), &one, 1));
@@ -199,17 +191,17 @@ BOOST_AUTO_TEST_CASE(who_answers_without_the_key_is_no_peer) {
     }
 }
 
-// Before a proven welcome, nothing else counts: no message, which would be data; no stripe; no
+// Before a proven answer, nothing else counts: no message, which would be data; no stripe; no
 // goodbye in the peer's name.
-BOOST_AUTO_TEST_CASE(who_speaks_before_the_welcome_is_no_peer) {
+BOOST_AUTO_TEST_CASE(who_speaks_before_the_answer_is_no_peer) {
     using Kind = un::detail::TcpFrame;
     for (const Kind kind : {Kind::message, Kind::stripe, Kind::goodbye, static_cast<Kind>(0), static_cast<Kind>(77)}) {
         for (const std::size_t bytes : {std::size_t{0}, std::size_t{16}, std::size_t{1} << 26}) {
             std::size_t taken = 0;
             const un::Fault found = met([&](int listener) {
                 const un::detail::FileDescriptor guest = next_guest(listener);
-                un::detail::TcpHello hello;
-                if (!read_all(guest.get(), &hello, sizeof hello)) return;
+                un::Blob hello(un::detail::Hello::bytes);
+                if (!read_all(guest.get(), hello.data(), hello.size())) return;
                 un::detail::TcpHeader header;
                 header.kind = kind;
                 header.envelope.bytes = bytes;
@@ -271,7 +263,7 @@ BOOST_AUTO_TEST_CASE(an_element_that_does_not_exist) {
 
 BOOST_AUTO_TEST_CASE(a_frame_that_has_no_place_on_an_open_connection) {
     using Kind = un::detail::TcpFrame;
-    for (const Kind kind : {Kind::welcome, Kind::taken, static_cast<Kind>(0), static_cast<Kind>(77)}) {
+    for (const Kind kind : {static_cast<Kind>(0), static_cast<Kind>(4), static_cast<Kind>(77)}) {
         const un::Fault found = answered_with(100, [=](auto& header) { header.kind = kind; });
         BOOST_TEST((found.code == un::ErrorCode::peer_lost && found.peer == 1), found.message);
         BOOST_TEST(test::mentions(found.message, {"garbage"}), found.message);

@@ -82,8 +82,7 @@ public:
     bool send(int, const un::Envelope&, const std::byte*, un::Token) { return true; }
     template <class Handler>
     void poll(Handler& handler) {
-        if (link_->state() == d::TcpLink::State::open)
-            link_->receive(handler, [](const d::TcpHeader&) { return false; });
+        if (link_->state() == d::TcpLink::State::open) link_->receive(handler);
     }
     void idle(std::uint32_t, un::nanoseconds) {}
     void forget() { link_->forget(); }
@@ -120,30 +119,34 @@ struct Counts {
 };
 
 /// A greeting of a stranger without the key: it was changed, or is from another world, or for
-/// another rank.
+/// another door.
 void greet(Random& random, const un::JobToken& key, Counts& counts) {
-    const Pair pair;
-    d::TcpHello hello;
-    hello.number = 1 + random.below(3);
-    hello.from = 1;
-    hello.world = 2;
-    hello.seal(key);
-    const std::string good = bytes_of(hello);
-    switch (random.below(3)) {
-    case 0: hello.seal(un::JobToken::derived_from("another world's")); break;
-    case 1: hello.proof[random.below(hello.proof.size())] ^= static_cast<std::uint8_t>(1 + random.below(255)); break;
-    default: hello.number += 1 + random.below(3); break;
-    }
-    d::TcpVisitor visitor(d::FileDescriptor(::dup(pair.ours.get())), 0, 0);
-    const std::string bytes = mutated(bytes_of(hello), random);
-    if (bytes.starts_with(good)) return; // restored by chance
-    const std::size_t cut = random.below(bytes.size() + 1);
-    pair.say(bytes.substr(0, cut));
-    bool in = visitor.look(0, 2, 1, key) == d::TcpVisitor::Answer::rank;
-    pair.say(bytes.substr(cut));
-    in = in || visitor.look(0, 2, 1, key) == d::TcpVisitor::Answer::rank;
-    counts.let_in += in ? 1 : 0;
+    const auto text = [](const un::Blob& bytes) {
+        return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    };
+    const auto give = [](const std::string& bytes, un::Blob& in) {
+        for (const char byte : bytes) in.push_back(static_cast<std::byte>(byte));
+    };
+    const un::JobToken other = un::JobToken::derived_from("another world's");
+    d::Greeter rank({.world = 2, .rank = 1, .to = 0, .door = d::Door::data});
+    d::Doorkeeper keeper(random.below(8) == 0 ? d::Door::mesh : d::Door::data);
+    un::Blob in, out, proof;
+    give(mutated(text(rank.hello()), random), in);
+    bool is_in = keeper.look(key, in, out) == d::Greeted::proven;
     ++counts.greetings;
+    if (!out.empty()) {
+        const un::Blob challenge = out;
+        const bool knows = rank.look(random.below(2) == 0 ? key : other, out, proof) == d::Greeted::proven;
+        const std::string right = text(proof);
+        std::string said = knows ? mutated(right, random) : mutated(text(challenge), random);
+        if (knows && (said.starts_with(right) || !in.empty())) return; // restored by chance
+        const std::size_t cut = random.below(said.size() + 1);
+        give(said.substr(0, cut), in);
+        is_in = keeper.look(key, in, out) == d::Greeted::proven || is_in;
+        give(said.substr(cut), in);
+        is_in = keeper.look(key, in, out) == d::Greeted::proven || is_in;
+    }
+    counts.let_in += is_in ? 1 : 0;
 }
 
 /// Frames of a faulty rank, as many as one connection accepts.

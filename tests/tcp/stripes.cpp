@@ -238,13 +238,8 @@ public:
             if (i == absent) continue;
             sockets_.insert(sockets_.begin(), d::connect_to(d::resolve("127.0.0.1", port, why).at(0),
                                                             un::steady_now() + 5'000'000'000, why));
-            d::TcpHello hello;
-            hello.number = static_cast<std::uint64_t>(connections - i);
-            hello.from = 1;
-            hello.world = 2;
-            hello.connection = static_cast<std::uint16_t>(i);
-            hello.seal(world_->key());
-            say(0, std::string(reinterpret_cast<const char*>(&hello), sizeof hello));
+            BOOST_TEST_REQUIRE(test::greet(
+                sockets_.front().get(), world_->key(), [&] { group_.progress(); }, i));
         }
     }
     void say(std::size_t connection, const std::string& text) {
@@ -355,19 +350,15 @@ BOOST_AUTO_TEST_CASE(a_stripe_waits_for_the_memory_before_it) {
 BOOST_AUTO_TEST_CASE(a_connection_with_a_number_that_is_not_agreed) {
     Peer agreed(2);
     BOOST_TEST(agreed.is_let_in());
-    d::TcpHello hello;
-    hello.number = hello.world = 2;
-    hello.from = 1;
-    const un::JobToken key = un::JobToken::random();
-    for (const std::uint16_t number : {std::uint16_t{1}, std::uint16_t{2}, std::uint16_t{65535}}) {
-        int ends[2];
-        BOOST_TEST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-        d::FileDescriptor ours(ends[0]), theirs(ends[1]);
-        d::TcpVisitor visitor(std::move(ours), 0, 0);
-        hello.connection = number;
-        hello.seal(key);
-        BOOST_TEST_REQUIRE(::send(theirs.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
-        BOOST_TEST((visitor.look(0, 2, 2, key) == d::TcpVisitor::Answer::rank) == (number == 1));
+    const auto world = std::make_shared<un::Tcp::World>(2);
+    Group group(un::Tcp(world, 0, {.connections = 2}));
+    std::string why;
+    const auto port = static_cast<std::uint16_t>(test::port_of(group.endpoint().address()));
+    for (const int number : {1, 2, 65535}) {
+        const d::FileDescriptor socket =
+            d::connect_to(d::resolve("127.0.0.1", port, why).at(0), un::steady_now() + 5'000'000'000, why);
+        BOOST_TEST(test::greet(
+                       socket.get(), world->key(), [&] { group.progress(); }, number) == (number == 1));
     }
 }
 

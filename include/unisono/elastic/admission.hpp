@@ -14,6 +14,7 @@
 #include "unisono/elastic/membership_messages.hpp"
 #include "unisono/launch/elastic_folder.hpp"
 #include "unisono/launch/entrance.hpp"
+#include "unisono/launch/guests.hpp"
 #include "unisono/launch/rendezvous_file.hpp"
 #include "unisono/launch/sha256.hpp"
 #include "unisono/launch/waiting_notice.hpp"
@@ -137,7 +138,9 @@ public:
     bool look() {
         const nanoseconds now = steady_now();
         keep_file(now);
-        accept(now);
+        // Those who have answered are not dropped for new ones.
+        guests_.hear(point_.token, [&](auto&&... guest) { let_in(std::move(guest)...); });
+        guests_.accept(listener_.socket.get(), point_.token, [&](auto&&... guest) { let_in(std::move(guest)...); });
         // If updates take long, one call of `look` must suffice to admit an applicant.
         const nanoseconds until = now + std::min<nanoseconds>((now - std::exchange(looked_, now)) / 50, 100'000'000);
         while (hear_all(now) && until - now >= 20'000'000 && await_visitors(until)) {
@@ -168,16 +171,10 @@ public:
 private:
     struct Visitor {
         Entrance entrance = {};
-        Doorkeeper door = {};
-        bool proven = false;
-        nanoseconds until = 0; ///< deadline for its next message, once it has had `least_looks` looks
+        nanoseconds until = 0; ///< deadline for its application, once it has had `least_looks` looks
         int in_vain = 0;       ///< looks since its last message
         std::optional<Applicant> waits = {};
     };
-    static constexpr std::size_t most_unproven = 64;
-    static constexpr std::size_t most_visitors = 1024;
-    static constexpr int least_looks = 3;
-    static constexpr nanoseconds silent_for = 5'000'000'000;
 
     /// Writes the file again if it was removed. If that fails, for instance on a full disk, no
     /// process is added until it succeeds; the training continues.
@@ -192,34 +189,29 @@ private:
                 {"unisono: warning: no process can be added to the elastic world for now: ", failed.why().message}));
         }
     }
-    /// Reads from all applicants. True if one of them has sent something and is not done.
+    /// Reads from all. True if one of them has sent something and is not done.
     bool hear_all(nanoseconds now) {
         bool goes_on = false;
+        const std::size_t proven = visitors_.size();
+        guests_.hear(point_.token, [&](auto&&... guest) { let_in(std::move(guest)...); });
         for (Visitor& visitor : visitors_) goes_on = hear(visitor, now) || goes_on;
-        return goes_on;
+        return goes_on || visitors_.size() != proven || !guests_.empty();
     }
-    /// Waits for messages from applicants that are not done. False: none came in time.
+    /// Waits for messages from those that are not done. False: none came in time.
     [[nodiscard]] bool await_visitors(nanoseconds until) const {
         std::vector<pollfd> polled;
+        for (std::size_t i = 0; i < guests_.size(); ++i) polled.push_back({guests_.fd(i), POLLIN, 0});
         for (const Visitor& one : visitors_)
             if (!one.waits) polled.push_back({one.entrance.socket.get(), POLLIN, 0});
         if (steady_now() >= until) return false;
         return ::poll(polled.data(), polled.size(), poll_timeout(until)) > 0;
     }
-
-    void accept(nanoseconds now) {
-        for (int i = 0; i < 64; ++i) {
-            FileDescriptor socket(::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-            if (!socket.valid()) return;
-            const auto unproven = [](const Visitor& one) { return !one.proven; };
-            const auto strangers =
-                static_cast<std::size_t>(std::count_if(visitors_.begin(), visitors_.end(), unproven));
-            if (visitors_.size() >= most_visitors) return;
-            if (strangers >= most_unproven) // drops the oldest unproven connection
-                visitors_.erase(std::find_if(visitors_.begin(), visitors_.end(), unproven));
-            set_up_connection(socket.get());
-            visitors_.push_back({.entrance = {.socket = std::move(socket)}, .until = now + silent_for});
-        }
+    void let_in(const Hello&, const ControlSession& session, FileDescriptor socket) {
+        const nanoseconds now = steady_now();
+        visitors_.push_back({.entrance = {.socket = std::move(socket), .unread = {}, .session = session},
+                             .until = now + Guests::may_wait});
+        Entrance& entrance = visitors_.back().entrance;
+        if (!send_frame(entrance, make_frame(FrameKind::accepted), now)) entrance.socket.close();
     }
     bool hear(Visitor& visitor, nanoseconds now) {
         Entrance& entrance = visitor.entrance;
@@ -234,20 +226,10 @@ private:
             open = got < 0 && (errno == EAGAIN || errno == EINTR);
             break;
         }
-        if (open && !visitor.proven) {
-            Blob out;
-            const auto answer = visitor.door.look(point_.token, entrance.unread, out);
-            open = answer != Doorkeeper::Answer::stranger && send_all(entrance.socket.get(), out, now);
-            if (open && answer == Doorkeeper::Answer::proven) {
-                visitor.proven = true;
-                entrance.session = visitor.door.session(point_.token);
-                open = send_frame(entrance, make_frame(FrameKind::accepted), now);
-            }
-        }
-        if (open && visitor.proven) open = read_application(visitor);
+        if (open) open = read_application(visitor);
         visitor.in_vain = says_more ? 0 : visitor.in_vain + 1;
-        if (says_more) visitor.until = now + silent_for;
-        const bool is_late = !visitor.waits && now >= visitor.until && visitor.in_vain >= least_looks;
+        if (says_more) visitor.until = now + Guests::may_wait;
+        const bool is_late = !visitor.waits && now >= visitor.until && visitor.in_vain >= Guests::least_looks;
         if (!open || is_late) entrance.socket.close();
         return open && says_more && !visitor.waits;
     }
@@ -303,7 +285,8 @@ private:
     ElasticTerms terms_;
     Listener listener_;
     RendezvousFile file_;
-    std::vector<Visitor> visitors_;
+    Guests guests_{Door::desk};
+    std::vector<Visitor> visitors_; ///< those that have the secret
     std::optional<Digest> program_;
     nanoseconds looked_ = steady_now();
     nanoseconds write_at_ = 0; ///< the time of the next attempt to write the file

@@ -1,20 +1,21 @@
 #pragma once
 
 /// \file
-/// One connection between any two members while both live. While ranks train, no member reads it,
+/// One connection between any two members while both live, after a handshake by which each proves
+/// to the other that it has the members' secret (proof.hpp). While ranks train, no member reads it,
 /// so it costs nothing. The end of a connection without a goodbye is only a suspicion; evidence.hpp
-/// defines the proofs of a death. A connection that has ended is not made again: until its other end
-/// is known to be dead, it counts as silent.
+/// defines the proofs of a death. A connection that has ended is not made again: until its other
+/// end is known to be dead, it counts as silent.
 
 #include "unisono/elastic/membership_wire.hpp"
 #include "unisono/elastic/process_watch.hpp"
 #include "unisono/launch/control_plane.hpp"
+#include "unisono/launch/guests.hpp"
 #include "unisono/launch/rendezvous.hpp"
 #include "unisono/transport/network/join.hpp"
 #include "unisono/transport/tcp.hpp"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string>
 #include <utility>
@@ -43,16 +44,16 @@ public:
         const Blob mine = out.take();
         const std::vector<Blob> cards = control.all_gather(mine, deadline);
         secret_ = control.derive_key("elastic", std::span(cards[0]).first(std::min(cards[0].size(), JobToken::bytes)));
-        const JobToken key = secret_.of_job("mesh");
+        std::vector<ProcessCard> places;
         for (int peer = 0; peer < members(); ++peer) {
-            if (peer == me_) continue;
             WireReader in(cards[static_cast<std::size_t>(peer)]);
             static_cast<void>(in.bytes(JobToken::bytes));
-            const ProcessCard card = ProcessCard::read(in);
-            peers_[static_cast<std::size_t>(peer)].watch.know(card);
-            if (peer < me_) connect(peer, card.address, card.port, key, deadline);
+            places.push_back(ProcessCard::read(in));
+            if (peer == me_) continue;
+            peers_[static_cast<std::size_t>(peer)].watch.know(places.back());
+            if (peer < me_) connect(peer, places.back(), deadline);
         }
-        accept(deadline);
+        meet_all(places, deadline);
         stop_listening();
     }
     /// For a process that waits to be added. `secret`: the secret of the world's members
@@ -108,9 +109,8 @@ public:
                 peer.is_gone = true;
                 return Conclusion::ended;
             }
-            const JobToken key = secret_.of_job("mesh");
-            if (!socket.valid() || !send_all(socket.get(), greeting(me_, member, key), steady_now())) continue;
-            begin(member, key, std::move(socket));
+            if (!socket.valid()) continue;
+            call(member, std::move(socket));
             introduce(member);
             return Conclusion::none;
         }
@@ -121,7 +121,7 @@ public:
     /// in this process's name: from that others know that it lives.
     void stop_listening() {
         welcomes_ = false;
-        arrivals_.clear();
+        guests_.clear();
     }
     /// The address at which others reach this process.
     [[nodiscard]] const std::string& host() const { return host_; }
@@ -142,10 +142,8 @@ public:
         WireWriter out;
         out.u32(static_cast<std::uint32_t>(payload.size()));
         out.bytes(payload);
-        Blob frame = out.take();
-        peer.seals.out.close(frame);
-        peer.out.insert(peer.out.end(), frame.begin(), frame.end());
-        write(peer);
+        if (peer.call) peer.waiting.push_back(out.take());
+        else seal_and_write(peer, out.take());
     }
 
     /// Waits for messages, at most until the given time. Calls heard(from, bytes) for each message,
@@ -164,7 +162,7 @@ public:
             who.push_back(number);
             until = std::min(until, peer.watch.due());
         }
-        poll_arrivals(polled);
+        until = std::min(until, poll_guests(polled));
         if (::poll(polled.data(), polled.size(), poll_timeout(until)) < 0) return;
         if (welcomes_) welcome(came);
         for (std::size_t i = 0; i < who.size(); ++i) {
@@ -188,8 +186,11 @@ public:
 
     /// Waits until the system has taken all messages, at most until `until`.
     void flush(nanoseconds until) {
-        for (Peer& peer : peers_)
+        for (Peer& peer : peers_) {
+            while (peer.call && wait_for(peer.socket.get(), POLLIN, until) && read(peer) && answer_call(peer)) {
+            }
             while (peer.socket.valid() && !peer.out.empty() && wait_for(peer.socket.get(), POLLOUT, until)) write(peer);
+        }
     }
 
 private:
@@ -197,39 +198,16 @@ private:
         FileDescriptor socket = {};
         ControlSession seals = {}; ///< seals of frames: each direction has its own key, derived from the secret
         Blob in = {}, out = {};
+        std::optional<Greeter> call = {}; ///< this member has connected, and the other one has not proven itself yet
+        std::vector<Blob> waiting = {};   ///< frames for after that
         ProcessWatch watch = {};
         bool said_goodbye = false;
         bool known = false;
         bool is_gone = false; ///< no message of it can arrive any more
     };
-    /// A connection to a process that waits to be added, before its sender is known.
-    struct Arrival {
-        FileDescriptor socket = {};
-        Blob said = {};
-        nanoseconds until = 0;
-    };
-    static constexpr std::size_t most_arrivals = 256;
     static constexpr std::size_t most_bytes = std::size_t{1} << 20;
     static constexpr std::uint8_t card_word = 101; ///< differs from all words of memberships
-    static constexpr std::array<char, 8> magic = {'u', 'n', 'i', 'm', 'e', 's', 'h', '4'};
 
-    [[nodiscard]] static Blob from_to(int from, int to) {
-        WireWriter out;
-        out.u32(static_cast<std::uint32_t>(from));
-        out.u32(static_cast<std::uint32_t>(to));
-        return out.take();
-    }
-    /// Names the sender of a connection and proves that it has the key. A proof is valid for one
-    /// connection: a second connection of a member is refused.
-    [[nodiscard]] static Blob greeting(int from, int to, const JobToken& key) {
-        const Blob both = from_to(from, to);
-        const Digest proof = authenticate(key, "unisono2 mesh", both);
-        WireWriter out;
-        out.bytes(std::as_bytes(std::span(magic)));
-        out.bytes(std::as_bytes(std::span(proof)));
-        out.bytes(both);
-        return out.take();
-    }
     void begin_to_listen(bool other_hosts) {
         TcpEntrance entrance = open_entrance(TcpOptions{}.with(Environment::of_process()), other_hosts);
         listener_ = std::move(entrance.listener);
@@ -264,110 +242,126 @@ private:
         if (number >= members()) peers_.resize(static_cast<std::size_t>(number) + 1);
         return peers_[static_cast<std::size_t>(number)];
     }
-    void poll_arrivals(std::vector<pollfd>& polled) const {
-        if (!welcomes_) return;
-        polled.push_back({listener_.socket.get(), POLLIN, 0});
-        for (const Arrival& one : arrivals_) polled.push_back({one.socket.get(), POLLIN, 0});
+    /// Returns the time of the next poll, if a crowd of strangers closes the door until then.
+    nanoseconds poll_guests(std::vector<pollfd>& polled) const {
+        if (!welcomes_) return never;
+        const nanoseconds opens = guests_.opens();
+        if (opens <= steady_now()) polled.push_back({listener_.socket.get(), POLLIN, 0});
+        for (std::size_t i = 0; i < guests_.size(); ++i) polled.push_back({guests_.fd(i), POLLIN, 0});
+        return opens <= steady_now() ? never : opens;
     }
     /// Accepts peers that have proven their identity, without waiting.
     template <class Came>
     void welcome(Came came) {
-        const nanoseconds now = steady_now();
-        for (int i = 0; i < 64; ++i) {
-            FileDescriptor socket(::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-            if (!socket.valid()) break;
-            if (arrivals_.size() >= most_arrivals) arrivals_.erase(arrivals_.begin());
-            arrivals_.push_back({.socket = std::move(socket), .until = now + 5'000'000'000});
-        }
-        const JobToken key = secret_.of_job("mesh");
-        const std::size_t length = greeting(0, 0, key).size();
         std::vector<int> here;
-        for (Arrival& one : arrivals_) {
-            std::byte buffer[256];
-            while (one.said.size() < length) {
-                const ssize_t got = ::recv(one.socket.get(), buffer, length - one.said.size(), 0);
-                if (got > 0) one.said.insert(one.said.end(), buffer, buffer + got);
-                else if (got == 0 || (errno != EAGAIN && errno != EINTR)) one.socket.close();
-                if (got <= 0) break;
-            }
-            if (one.said.size() < length) {
-                if (now >= one.until) one.socket.close();
-                continue;
-            }
-            FileDescriptor socket = std::move(one.socket);
-            WireReader in(std::span<const std::byte>(one.said).subspan(length - 8));
-            const auto from = static_cast<int>(in.u32()), to = static_cast<int>(in.u32());
-            if (from < 0 || from >= most_numbers || to < 0 || to >= most_numbers || from == to || knows(from) ||
-                !is_greeting(one.said, from, to, key) || (me_ >= 0 && me_ != to))
-                continue;
+        const auto let_in = [&](const Hello& hello, const ControlSession& session, FileDescriptor socket) {
+            constexpr std::uint32_t most = most_numbers;
+            if (hello.rank >= most || hello.to >= most) return;
+            const auto from = static_cast<int>(hello.rank), to = static_cast<int>(hello.to);
+            if (from == to || knows(from) || (me_ >= 0 && me_ != to)) return;
             me_ = to;
-            set_up_connection(socket.get());
-            static_cast<void>(peer_at(from));
-            begin(from, key, std::move(socket));
+            Peer& peer = peer_at(from);
+            peer.known = true;
+            peer.socket = std::move(socket);
+            peer.seals = session;
             if (was_added_) introduce(from);
             here.push_back(from);
-        }
-        std::erase_if(arrivals_, [](const Arrival& one) { return !one.socket.valid(); });
+        };
+        guests_.hear(secret_, let_in);
+        guests_.accept(listener_.socket.get(), secret_, let_in);
         for (const int from : here) came(from);
     }
-    static bool is_greeting(const Blob& said, int from, int to, const JobToken& key) {
-        const auto bytes = [](const Blob& blob) {
-            return std::span<const std::uint8_t>(reinterpret_cast<const std::uint8_t*>(blob.data()), blob.size());
-        };
-        const Blob expected = greeting(from, to, key);
-        return said.size() == expected.size() && equal_in_constant_time(bytes(said), bytes(expected));
+    /// Begins a handshake on a connection that this member has made.
+    void call(int member, FileDescriptor socket) {
+        Peer& peer = peer_at(member);
+        peer.known = true;
+        peer.socket = std::move(socket);
+        peer.call.emplace(Hello{.rank = static_cast<std::uint32_t>(me_),
+                                .host = host_number(),
+                                .pid = static_cast<std::uint32_t>(::getpid()),
+                                .to = static_cast<std::uint32_t>(member),
+                                .door = Door::mesh});
+        peer.out = peer.call->hello();
+        write(peer);
     }
-    void begin(int peer, const JobToken& key, FileDescriptor socket) {
-        Peer& one = peers_[static_cast<std::size_t>(peer)];
-        one.known = true;
-        one.socket = std::move(socket);
-        one.seals.out = Seal(authenticate(key, "unisono2 mesh frames", from_to(me_, peer)));
-        one.seals.in = Seal(authenticate(key, "unisono2 mesh frames", from_to(peer, me_)));
+    /// Goes on with a handshake. False: the other end does not have the secret.
+    bool answer_call(Peer& peer) {
+        Blob proof;
+        const Greeted found = peer.call->look(secret_, peer.in, proof);
+        if (found != Greeted::proven) return found == Greeted::waits;
+        peer.seals = peer.call->session(secret_);
+        peer.call.reset();
+        peer.out.insert(peer.out.end(), proof.begin(), proof.end());
+        for (Blob& frame : std::exchange(peer.waiting, {})) seal_and_write(peer, std::move(frame));
+        write(peer);
+        return true;
+    }
+    static void seal_and_write(Peer& peer, Blob frame) {
+        peer.seals.out.close(frame);
+        peer.out.insert(peer.out.end(), frame.begin(), frame.end());
+        write(peer);
     }
     static bool is_goodbye(const Blob& frame) {
         return !frame.empty() && frame[0] == static_cast<std::byte>(MembershipWord::goodbye);
     }
 
-    void connect(int peer, const std::string& host, std::uint16_t port, const JobToken& key, nanoseconds deadline) {
+    void connect(int peer, const ProcessCard& place, nanoseconds deadline) {
         std::string why = "no address";
-        for (const SocketAddress& address : resolve(host, port, why)) {
+        for (const SocketAddress& address : resolve(place.address, place.port, why)) {
             FileDescriptor socket = connect_to(address, deadline, why);
-            if (!socket.valid() || !send_all(socket.get(), greeting(me_, peer, key), deadline)) continue;
-            begin(peer, key, std::move(socket));
-            return;
+            if (!socket.valid()) continue;
+            return call(peer, std::move(socket));
         }
-        throw error(Fault{.code = ErrorCode::refused,
+        throw_unreachable(peer, place, why);
+    }
+    [[noreturn]] void throw_unreachable(int peer, const ProcessCard& place, const std::string& why) const {
+        fail(ErrorCode::refused, peer,
+             concat({" cannot reach rank ", peer, " at ", place.address, ":", place.port,
+                     " for the membership of an elastic world: ", why}));
+    }
+    [[noreturn]] void fail(ErrorCode code, int peer, const std::string& what) const {
+        throw error(Fault{.code = code,
                           .rank = me_,
                           .peer = peer,
                           .operation = "join",
                           .sequence = 0,
-                          .message = concat({"rank ", me_, " cannot reach rank ", peer, " at ", host, ":", port,
-                                             " for the membership of an elastic world: ", why})});
+                          .message = concat({"rank ", me_, what})});
     }
 
-    /// Accepts the connections of higher ranks, in any order, and handles those of strangers.
-    void accept(nanoseconds deadline) {
-        for (int missing = members() - 1 - me_; missing > 0;) {
+    /// Awaits the connections of higher ranks and the answers of lower ones, in any order, and
+    /// handles those of strangers.
+    void meet_all(const std::vector<ProcessCard>& places, nanoseconds deadline) {
+        for (;;) {
             std::vector<pollfd> polled;
-            poll_arrivals(polled);
-            static_cast<void>(::poll(polled.data(), polled.size(), poll_timeout(deadline)));
-            welcome([&](int) { --missing; });
-            if (missing > 0 && steady_now() >= deadline) throw_missing();
+            std::vector<int> called, missing;
+            for (int peer = 0; peer < members(); ++peer) {
+                const Peer& one = peers_[static_cast<std::size_t>(peer)];
+                if (peer == me_ || (one.known && !one.call)) continue;
+                missing.push_back(peer);
+                if (!one.call) continue;
+                called.push_back(peer);
+                polled.push_back({one.socket.get(), POLLIN, 0});
+            }
+            if (missing.empty()) return;
+            const nanoseconds opens = poll_guests(polled);
+            static_cast<void>(::poll(polled.data(), polled.size(), poll_timeout(std::min(deadline, opens))));
+            for (std::size_t i = 0; i < called.size(); ++i) {
+                Peer& one = peers_[static_cast<std::size_t>(called[i])];
+                if (polled[i].revents == 0) continue;
+                const ProcessCard& place = places[static_cast<std::size_t>(called[i])];
+                const bool is_open = read(one);
+                if (!answer_call(one))
+                    throw_unreachable(called[i], place, "the process that listens there does not belong to this job");
+                if (is_open || !one.call) continue;
+                sleep_for(20'000'000); // it has dropped this connection for those of strangers
+                connect(called[i], place, deadline);
+            }
+            welcome([](int) {});
+            if (steady_now() >= deadline)
+                fail(ErrorCode::timeout, missing.front(),
+                     concat({" waited for ", list_of(missing), " to connect for the membership of an elastic world"}));
         }
     }
-    [[noreturn]] void throw_missing() const {
-        std::vector<int> missing;
-        for (int peer = me_ + 1; peer < members(); ++peer)
-            if (!peers_[static_cast<std::size_t>(peer)].socket.valid()) missing.push_back(peer);
-        throw error(Fault{.code = ErrorCode::timeout,
-                          .rank = me_,
-                          .peer = missing.front(),
-                          .operation = "join",
-                          .sequence = 0,
-                          .message = concat({"rank ", me_, " waited for ", list_of(missing),
-                                             " to connect for the membership of an elastic world"})});
-    }
-
     static void write(Peer& peer) {
         while (!peer.out.empty()) {
             const ssize_t sent = ::send(peer.socket.get(), peer.out.data(), peer.out.size(), MSG_NOSIGNAL);
@@ -393,6 +387,7 @@ private:
         const auto peer = [&]() -> Peer& { return peers_[static_cast<std::size_t>(from)]; };
         if (!peer().socket.valid()) return;
         bool is_whole = read(peer());
+        if (peer().call) is_whole = answer_call(peer()) && is_whole;
         for (std::size_t used = 0; next_frame(peer(), used);) {
             const auto said = std::span(std::as_const(peer().in));
             const std::span<const std::uint8_t> code(reinterpret_cast<const std::uint8_t*>(said.data()) + used,
@@ -409,21 +404,24 @@ private:
             else heard(from, frame);
         }
         if (is_whole && !is_too_long(peer())) return;
-        peer().in.clear();
-        peer().out.clear();
+        peer().in = peer().out = {};
+        peer().waiting.clear();
+        peer().call.reset();
         peer().socket.close();
         if (peer().said_goodbye) peer().is_gone = true;
         else peer().watch.suspect();
     }
     /// `used`: bytes of the frame with its length, but without its seal.
     static bool next_frame(const Peer& peer, std::size_t& used) {
-        if (peer.in.size() < 4) return false;
+        if (peer.call || peer.in.size() < 4) return false;
         WireReader in(peer.in);
         const std::size_t length = in.u32();
         used = 4 + length;
         return length <= most_bytes && peer.in.size() >= used + Seal::bytes;
     }
-    static bool is_too_long(const Peer& peer) { return peer.in.size() >= 4 && WireReader(peer.in).u32() > most_bytes; }
+    static bool is_too_long(const Peer& peer) {
+        return !peer.call && peer.in.size() >= 4 && WireReader(peer.in).u32() > most_bytes;
+    }
 
     int me_;
     int owner_ = ::getpid();
@@ -437,7 +435,7 @@ private:
     ProcessCard card_;        ///< card of this process
     Listener listener_;       ///< open during this member's lifetime
     bool welcomes_ = true;    ///< accepts connections
-    std::vector<Arrival> arrivals_;
+    Guests guests_{Door::mesh};
 };
 
 } // namespace detail

@@ -242,8 +242,10 @@ private:
     /// which writes a new file. This function waits for as long as that may take. Errors:
     /// training_has_ended.
     [[nodiscard]] bool there_is_a_world() const {
-        const Hello hello{
-            .claimant = draw_claimant(), .host = host_number(), .pid = static_cast<std::uint32_t>(::getpid())};
+        const Hello hello{.claimant = draw_claimant(),
+                          .host = host_number(),
+                          .pid = static_cast<std::uint32_t>(::getpid()),
+                          .door = Door::desk};
         for (const nanoseconds until = now() + 2 * options_.patience.count() + 1'000'000'000;;) {
             check_not_ended(point_);
             RendezvousPoint desk = point_;
@@ -272,7 +274,8 @@ private:
         const nanoseconds until = std::min(deadline, now() + 10'000'000'000);
         const Hello hello{.claimant = application_.applicant.identity,
                           .host = host_number(),
-                          .pid = static_cast<std::uint32_t>(::getpid())};
+                          .pid = static_cast<std::uint32_t>(::getpid()),
+                          .door = Door::desk};
         for (const SocketAddress& address : addresses) {
             std::optional<Entrance> entrance = enter(address, hello, desk.token, until, why_);
             if (entrance && send_frame(*entrance, make_frame(FrameKind::contribution, encode(application_)), until))

@@ -68,25 +68,22 @@ inline bool send_all(int fd, std::span<const std::byte> bytes, nanoseconds until
     return true;
 }
 
-/// The rank's side of the handshake (proof.hpp). Returns true once the hub has proven that it has
-/// the secret, and the rank's proof is sent.
-inline bool prove(Entrance& entrance, Hello hello, const JobToken& secret, nanoseconds until, std::string& why) {
-    hello.nonce = JobToken::random().value();
-    const Blob said = encode(hello);
-    if (!send_all(entrance.socket.get(), said, until)) return false;
-    while (entrance.unread.size() < Challenge::bytes)
+/// The caller's side of the handshake (proof.hpp). Returns true once the keeper has proven that it
+/// has the secret, and the caller's proof is sent.
+inline bool prove(Entrance& entrance, const Hello& hello, const JobToken& secret, nanoseconds until, std::string& why) {
+    Greeter caller(hello);
+    if (!send_all(entrance.socket.get(), caller.hello(), until)) return false;
+    Blob proof;
+    Greeted found = Greeted::waits;
+    while ((found = caller.look(secret, entrance.unread, proof)) == Greeted::waits)
         if (!read_more(entrance, until)) return false;
-    const auto challenge = parse_challenge(std::span(entrance.unread).first(Challenge::bytes));
-    if (!challenge) return false;
-    if (!equal_in_constant_time(challenge->proof, proof_of_hub(secret, said, challenge->nonce))) {
+    if (found == Greeted::stranger) {
         why = "the process that listens there does not belong to this job: it has another secret (UNISONO_TOKEN), or "
               "none, or is of another job";
         return false;
     }
-    drop_frame(entrance, Challenge::bytes);
-    const Digest proof = proof_of_rank(secret, said, challenge->nonce);
-    entrance.session = ControlSession::begin(ControlSession::Side::rank, secret, said, challenge->nonce);
-    return send_all(entrance.socket.get(), std::as_bytes(std::span(proof)), until);
+    entrance.session = caller.session(secret);
+    return send_all(entrance.socket.get(), proof, until);
 }
 
 inline bool send_frame(Entrance& entrance, Blob frame, nanoseconds until) {

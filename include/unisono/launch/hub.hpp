@@ -34,8 +34,7 @@ class Hub {
 public:
     /// Errors: refused if there is no thread for it. All ranks that come within 2 s hear of it.
     Hub(Listener listener, const HubOptions& options, HubNotice notice = {})
-        : listener_(std::move(listener)), state_(options), strangers_(options.most_strangers),
-          notice_(std::move(notice)) {
+        : listener_(std::move(listener)), state_(options), notice_(std::move(notice)) {
         try {
             thread_ = quiet_thread("the hub, by which ranks meet and hear of failures", [this] { run(); });
         } catch (const error& failed) { // this thread tells it to the ranks that come
@@ -187,34 +186,20 @@ private:
                             notice_.where, " (", notice_times_.so_far(now), ")"}));
     }
 
-    enum class Accepted : std::uint8_t { all, crowded, no_descriptor };
-    /// `crowded`: the number of strangers has reached its limit, and all are new. `no_descriptor`:
-    /// the system has no descriptor left. Then the hub does not accept connections for a while.
+    /// Does not accept connections for a while where this is not `all`.
     Accepted accept_all() {
-        // A limit per turn, so that a flood of connections does not delay the ranks.
-        for (int taken = 0; taken < 64; ++taken) {
-            if (strangers_.full()) {
-                const std::optional<std::uint32_t> gives_way = strangers_.first_to_go(steady_now());
-                if (!gives_way) return Accepted::crowded;
-                state_.closed(*gives_way);
+        return accept_strangers(
+            listener_.socket.get(), strangers_,
+            [&](std::uint32_t number) {
+                state_.closed(number);
                 act();
-            }
-            sockaddr_storage from{};
-            socklen_t length = sizeof from;
-            const int fd = ::accept4(listener_.socket.get(), reinterpret_cast<sockaddr*>(&from), &length,
-                                     SOCK_CLOEXEC | SOCK_NONBLOCK);
-            if (fd < 0)
-                return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM
-                           ? Accepted::no_descriptor
-                           : Accepted::all;
-            set_up_connection(fd);
-            const std::uint32_t id = next_id_++;
-            peers_[id].socket = FileDescriptor(fd);
-            strangers_.add(id, source_of(from), steady_now());
-            state_.opened(id, steady_now());
-            act();
-        }
-        return Accepted::all;
+            },
+            [&](std::uint32_t number, FileDescriptor socket) {
+                set_up_connection(socket.get());
+                peers_[number].socket = std::move(socket);
+                state_.opened(number, steady_now());
+                act();
+            });
     }
 
     static Fault no_descriptor_left() {
@@ -322,7 +307,6 @@ private:
     NoticeTimes notice_times_;
     Wakeup wakeup_;
     std::map<std::uint32_t, Peer> peers_;
-    std::uint32_t next_id_ = 1;
     std::uint64_t own_host_ = host_number();
     std::atomic<nanoseconds> until_{never};
     std::atomic<bool> complete_{false};

@@ -7,7 +7,6 @@
 #include "unisono/launch/launch.hpp"
 #include "unisono/launch/token.hpp"
 
-#include <cstddef>
 #include <cstdint>
 
 UNISONO_NAMESPACE_BEGIN
@@ -18,9 +17,6 @@ struct HubOptions {
     JobToken token = {};
     nanoseconds hello_within = 5'000'000'000;  ///< time after which a connection that has not proven itself is closed
     nanoseconds answer_within = 1'000'000'000; ///< time after which a rank that was asked counts as silent
-    /// Greatest number of connections that have not proven themselves; the oldest is closed for a
-    /// new one.
-    std::size_t most_strangers = 256;
 };
 
 /// An instruction: bytes to send on a connection, and whether to close it then.

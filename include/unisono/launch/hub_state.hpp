@@ -128,7 +128,7 @@ private:
         int rank = -1;
         nanoseconds opened = 0;
         Blob input = {};
-        Doorkeeper door = {};
+        Doorkeeper door{Door::rendezvous};
         ControlSession session = {}; ///< set once the connection has proven itself
     };
 
@@ -164,10 +164,10 @@ private:
     bool greet(std::uint32_t connection, Blob& input) {
         Connection& stranger = connections_[connection];
         Blob answer;
-        const Doorkeeper::Answer known = stranger.door.look(options_.token, input, answer);
+        const Greeted known = stranger.door.look(options_.token, input, answer);
         if (!answer.empty()) actions_.push_back({connection, std::move(answer), false});
-        if (known == Doorkeeper::Answer::stranger) drop(connection);
-        if (known != Doorkeeper::Answer::proven) return false;
+        if (known == Greeted::stranger) drop(connection);
+        if (known != Greeted::proven) return false;
         stranger.session = stranger.door.session(options_.token);
         return admit(connection, Hello(stranger.door.hello()));
     }

@@ -1,19 +1,20 @@
 #pragma once
 
 /// \file
-/// How a rank and the hub prove to each other that they have the job's secret, which is never sent,
-/// and how the frames that follow are protected.
+/// The one handshake of all connections of a job: how the process that connects, the caller, and
+/// the one that listens, the keeper of a door, prove to each other that they have the job's secret,
+/// which is never sent, and how the frames that follow are protected.
 ///
-///     rank -> hub   Hello      its rank, and 16 random bytes
-///     hub  -> rank  Challenge  16 random bytes, and
-///                              a code over "unisono2 hub", the hello and these bytes
-///     rank -> hub   32 bytes   a code over "unisono2 rank", the hello and the hub's bytes
+///     caller -> keeper   Hello      the door, its rank and the keeper's, and 16 random bytes
+///     keeper -> caller   Challenge  16 random bytes, and
+///                                   a code over "unisono5 keeper", the hello and these bytes
+///     caller -> keeper   32 bytes   a code over "unisono5 caller", the hello and these bytes
 ///
 /// A code is HMAC-SHA-256 with the secret as key. The random bytes of both sides make each
 /// handshake different, so a recorded one proves nothing. The words make one side's proof useless
-/// as the other's. The hello contains rank, world, process and host, so a proof is valid for one
-/// process only. A secret that a user gives is first bound to the job (JobToken::of_job), so it is
-/// not valid for another job.
+/// as the other's. The hello contains door, ranks, world, process and host, so a proof is valid at
+/// one door, for one process only. A secret that a user gives is first bound to the job
+/// (JobToken::of_job), so it is not valid for another job.
 ///
 /// Each frame is followed by 16 bytes: the start of a code over the frame's number in its direction
 /// and the frame's SHA-256. Each connection and direction has its own key. A frame that was
@@ -40,10 +41,10 @@ inline Digest authenticate(const JobToken& key, std::string_view purpose, std::s
     return code.finish();
 }
 
-/// The hub's answer to a hello.
+/// The keeper's answer to a hello.
 struct Challenge {
     static constexpr std::size_t bytes = 56;
-    static constexpr std::string_view magic = "unisono2";
+    static constexpr std::string_view magic = Hello::magic;
 
     Nonce nonce = {};
     Digest proof = {};
@@ -68,11 +69,11 @@ inline std::optional<Challenge> parse_challenge(std::span<const std::byte> input
     return challenge;
 }
 
-inline Digest proof_of_hub(const JobToken& secret, std::span<const std::byte> hello, const Nonce& nonce) {
-    return authenticate(secret, "unisono2 hub", hello, std::as_bytes(std::span(nonce)));
+inline Digest proof_of_keeper(const JobToken& secret, std::span<const std::byte> hello, const Nonce& nonce) {
+    return authenticate(secret, "unisono5 keeper", hello, std::as_bytes(std::span(nonce)));
 }
-inline Digest proof_of_rank(const JobToken& secret, std::span<const std::byte> hello, const Nonce& nonce) {
-    return authenticate(secret, "unisono2 rank", hello, std::as_bytes(std::span(nonce)));
+inline Digest proof_of_caller(const JobToken& secret, std::span<const std::byte> hello, const Nonce& nonce) {
+    return authenticate(secret, "unisono5 caller", hello, std::as_bytes(std::span(nonce)));
 }
 
 inline Digest digest_of(std::span<const std::byte> text) {
@@ -127,7 +128,7 @@ private:
 
 /// The state of both ends of a connection after their proofs.
 struct ControlSession {
-    enum class Side : std::uint8_t { rank, hub };
+    enum class Side : std::uint8_t { caller, keeper };
 
     JobToken secret = {};
     Seal out = {};
@@ -136,50 +137,98 @@ struct ControlSession {
     static ControlSession begin(Side side, const JobToken& secret, std::span<const std::byte> hello,
                                 const Nonce& nonce) {
         const auto random = std::as_bytes(std::span(nonce));
-        Seal to_hub(authenticate(secret, "unisono2 frames to hub", hello, random));
-        Seal to_rank(authenticate(secret, "unisono2 frames to rank", hello, random));
-        return side == Side::rank ? ControlSession{secret, to_hub, to_rank} : ControlSession{secret, to_rank, to_hub};
+        Seal to_keeper(authenticate(secret, "unisono5 frames to keeper", hello, random));
+        Seal to_caller(authenticate(secret, "unisono5 frames to caller", hello, random));
+        return side == Side::caller ? ControlSession{secret, to_keeper, to_caller}
+                                    : ControlSession{secret, to_caller, to_keeper};
     }
 };
 
-/// The hub's side of a handshake.
+/// True if the bytes can become a hello or a challenge.
+inline bool begins_with_magic(const Blob& input) {
+    const auto magic = std::as_bytes(std::span(Hello::magic));
+    return std::equal(magic.begin(), magic.begin() + static_cast<std::ptrdiff_t>(std::min(input.size(), magic.size())),
+                      input.begin());
+}
+
+enum class Greeted : std::uint8_t { waits, stranger, proven };
+
+/// The caller's side of a handshake.
+class Greeter {
+public:
+    explicit Greeter(Hello hello) {
+        hello.nonce = JobToken::random().value();
+        hello_ = encode(hello);
+    }
+    /// The bytes that the caller sends first.
+    [[nodiscard]] const Blob& hello() const { return hello_; }
+    /// The bytes that the next call of `look` takes.
+    [[nodiscard]] static constexpr std::size_t awaits() { return Challenge::bytes; }
+
+    /// Takes the challenge from the start of `input`, and appends the proof to `out`. Bytes that
+    /// cannot become a challenge identify a stranger at once, without a wait.
+    Greeted look(const JobToken& secret, Blob& input, Blob& out) {
+        if (!begins_with_magic(input)) return Greeted::stranger;
+        if (input.size() < Challenge::bytes) return Greeted::waits;
+        const auto challenge = parse_challenge(std::span(input).first(Challenge::bytes));
+        if (!challenge || !equal_in_constant_time(challenge->proof, proof_of_keeper(secret, hello_, challenge->nonce)))
+            return Greeted::stranger;
+        nonce_ = challenge->nonce;
+        const Digest proof = proof_of_caller(secret, hello_, nonce_);
+        const auto bytes = std::as_bytes(std::span(proof));
+        out.insert(out.end(), bytes.begin(), bytes.end());
+        input.erase(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(Challenge::bytes));
+        return Greeted::proven;
+    }
+    /// Valid once the keeper has proven itself.
+    [[nodiscard]] ControlSession session(const JobToken& secret) const {
+        return ControlSession::begin(ControlSession::Side::caller, secret, hello_, nonce_);
+    }
+
+private:
+    Blob hello_;
+    Nonce nonce_ = {};
+};
+
+/// The keeper's side of a handshake.
 class Doorkeeper {
 public:
-    enum class Answer : std::uint8_t { waits, stranger, proven };
+    explicit Doorkeeper(Door door) : door_(door) {}
+
+    /// The bytes that the next step takes.
+    [[nodiscard]] std::size_t awaits() const { return hello_ ? awaited_.size() : Hello::bytes; }
 
     /// Takes the bytes that it understands from the start of `input`, and appends bytes to send to
     /// `out`. Bytes that cannot become a hello identify a stranger at once, without a wait.
-    Answer look(const JobToken& secret, Blob& input, Blob& out) {
+    Greeted look(const JobToken& secret, Blob& input, Blob& out) {
         if (!hello_) {
-            const auto magic = std::as_bytes(std::span(Hello::magic));
-            const std::size_t known = std::min(input.size(), magic.size());
-            if (!std::equal(magic.begin(), magic.begin() + static_cast<std::ptrdiff_t>(known), input.begin()))
-                return Answer::stranger;
-            if (input.size() < Hello::bytes) return Answer::waits;
+            if (!begins_with_magic(input)) return Greeted::stranger;
+            if (input.size() < Hello::bytes) return Greeted::waits;
             const std::span<const std::byte> said = std::span(input).first(Hello::bytes);
             hello_ = parse_hello(said);
-            if (!hello_) return Answer::stranger;
+            if (!hello_ || hello_->door != door_) return Greeted::stranger;
             const Challenge challenge{.nonce = nonce_ = JobToken::random().value(),
-                                      .proof = proof_of_hub(secret, said, nonce_)};
-            awaited_ = proof_of_rank(secret, said, nonce_);
+                                      .proof = proof_of_keeper(secret, said, nonce_)};
+            awaited_ = proof_of_caller(secret, said, nonce_);
             const Blob bytes = encode(challenge);
             out.insert(out.end(), bytes.begin(), bytes.end());
             input.erase(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(Hello::bytes));
         }
-        if (input.size() < awaited_.size()) return Answer::waits;
+        if (input.size() < awaited_.size()) return Greeted::waits;
         const std::span<const std::uint8_t> said(reinterpret_cast<const std::uint8_t*>(input.data()), awaited_.size());
-        if (!equal_in_constant_time(awaited_, said)) return Answer::stranger;
+        if (!equal_in_constant_time(awaited_, said)) return Greeted::stranger;
         input.erase(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(awaited_.size()));
-        return Answer::proven;
+        return Greeted::proven;
     }
 
     /// Valid once the connection is proven.
     [[nodiscard]] const Hello& hello() const { return *hello_; }
     [[nodiscard]] ControlSession session(const JobToken& secret) const {
-        return ControlSession::begin(ControlSession::Side::hub, secret, encode(*hello_), nonce_);
+        return ControlSession::begin(ControlSession::Side::keeper, secret, encode(*hello_), nonce_);
     }
 
 private:
+    Door door_;
     std::optional<Hello> hello_;
     Nonce nonce_ = {};
     Digest awaited_ = {};

@@ -91,10 +91,18 @@ private:
 /// Random bytes that are used only once.
 using Nonce = std::array<std::uint8_t, 16>;
 
+/// The places where processes of a job connect. A proof for one of them is none for another.
+enum class Door : std::uint8_t {
+    rendezvous = 1, ///< of the ranks, at their hub
+    desk,           ///< of a process that is to be added, at an elastic world's first rank
+    mesh,           ///< between two members of an elastic world
+    data,           ///< between two ranks, for messages
+};
+
 /// The greeting of a process. It contains no secret, and has no effect before it is proven.
 struct Hello {
-    static constexpr std::size_t bytes = 56;
-    static constexpr std::string_view magic = "unisono2";
+    static constexpr std::size_t bytes = 64;
+    static constexpr std::string_view magic = "unisono5";
 
     Nonce nonce = {};
     std::uint32_t world = 0;
@@ -102,6 +110,9 @@ struct Hello {
     std::uint64_t claimant = 0; ///< drawn by the process: equal if the process connects again
     std::uint64_t host = 0;     ///< equal for processes that see each other's pids
     std::uint32_t pid = 0;
+    std::uint32_t to = 0;         ///< the rank to which it connects
+    std::uint16_t connection = 0; ///< its number among the connections between the two
+    Door door = Door::rendezvous;
     friend bool operator==(const Hello&, const Hello&) = default;
 };
 
@@ -114,7 +125,9 @@ inline Blob encode(const Hello& hello) {
     out.u64(hello.claimant);
     out.u64(hello.host);
     out.u32(hello.pid);
-    out.u32(0);
+    out.u32(hello.to);
+    out.u32(hello.connection);
+    out.u32(static_cast<std::uint32_t>(hello.door));
     return out.take();
 }
 
@@ -131,7 +144,12 @@ inline std::optional<Hello> parse_hello(std::span<const std::byte> input) {
     hello.claimant = in.u64();
     hello.host = in.u64();
     hello.pid = in.u32();
-    if (in.u32() != 0) return std::nullopt;
+    hello.to = in.u32();
+    const std::uint32_t connection = in.u32(), door = in.u32();
+    hello.connection = static_cast<std::uint16_t>(connection);
+    hello.door = static_cast<Door>(door);
+    if (connection != hello.connection || door < 1 || door > static_cast<std::uint32_t>(Door::data))
+        return std::nullopt;
     return hello;
 }
 
@@ -150,6 +168,8 @@ enum class FrameKind : std::uint8_t {
     inquiry,  ///< number
     left,     ///< rank
     closing,  ///< the hub ends without fault
+    // between two ranks
+    taken, ///< the peer has begun a connection itself, which is used
 };
 
 struct Frame {
@@ -167,7 +187,7 @@ inline Parsed parse_frame(std::span<const std::byte> input, std::size_t most_byt
     const std::size_t length = in.u32();
     const std::uint8_t kind = in.u8();
     const bool zeros = in.u8() == 0 && in.u8() == 0 && in.u8() == 0;
-    if (length > most_bytes || !zeros || kind < 1 || kind > static_cast<std::uint8_t>(FrameKind::closing)) {
+    if (length > most_bytes || !zeros || kind < 1 || kind > static_cast<std::uint8_t>(FrameKind::taken)) {
         return Parsed::garbage;
     }
     if (input.size() - frame_header_bytes < length) return Parsed::incomplete;

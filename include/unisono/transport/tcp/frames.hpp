@@ -9,7 +9,6 @@
 
 #include "unisono/core/list.hpp"
 #include "unisono/transport/network/frame_wire.hpp"
-#include "unisono/transport/tcp/greeting.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -19,6 +18,12 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+enum class TcpFrame : std::uint32_t {
+    message = 1,
+    goodbye, ///< no frame follows
+    stripe,  ///< of a message that is cut (TcpLink): its envelope, followed by this connection's stripe
+};
+
 /// Precedes each message. The message's bytes follow, padded with zeros to a multiple of
 /// `alignment`, so that payloads are aligned in the buffer.
 struct TcpHeader {
@@ -27,15 +32,7 @@ struct TcpHeader {
 
     std::uint32_t mark = expected_mark;
     TcpFrame kind = TcpFrame::message;
-    Envelope envelope; ///< of an answer to a greeting only the tag, which holds its proof
-
-    [[nodiscard]] bool is_answer() const { return kind == TcpFrame::welcome || kind == TcpFrame::taken; }
-    [[nodiscard]] TcpProof proof() const {
-        TcpProof said;
-        static_assert(sizeof said == sizeof envelope.tag);
-        std::memcpy(said.data(), &envelope.tag, sizeof said);
-        return said;
-    }
+    Envelope envelope;
 
     static constexpr std::size_t padded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 };

@@ -7,6 +7,7 @@
 #include "unisono/launch/descriptor.hpp"
 #include "unisono/transport/network/frame_wire.hpp"
 #include "unisono/transport/tcp/frames.hpp"
+#include "unisono/transport/tcp/greeting.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -64,8 +65,6 @@ public:
     [[nodiscard]] bool may_bring() const { return is_open() && !is_stalled(); }
     [[nodiscard]] bool said_goodbye() const { return goodbye_; }
     [[nodiscard]] bool lost() const { return state_ == State::ended && !goodbye_; }
-    /// True if the peer ended the connection without a goodbye.
-    [[nodiscard]] bool hung_up() const { return lost() && hung_up_; }
     [[nodiscard]] const std::string& why() const { return why_; } ///< why it is lost
     /// True if bytes were sent or received since the last call.
     [[nodiscard]] bool take_moved() { return std::exchange(moved_, false); }
@@ -77,14 +76,21 @@ public:
         if (socket_.valid() && buffer_ == nullptr) buffer_ = static_cast<std::byte*>(::operator new(capacity(), line));
         begin_ = end_ = 0;
     }
-    void set_state(State state) { state_ = state; }
-    /// Notes this rank's greeting, to which an answer is expected.
-    void greeted(const TcpHello& hello) {
-        hello_ = hello;
+    /// Notes that this rank has greeted the peer, whose answer is expected.
+    void greeted(std::unique_ptr<TcpCall> call) {
+        call_ = std::move(call);
         state_ = State::greeting;
-        hung_up_ = false; // that was an earlier connection
     }
-    [[nodiscard]] const TcpHello& hello() const { return hello_; }
+    /// Reads the answer. `accepted`: the connection is open.
+    TcpCall::Answer hear_answer(const JobToken& key) {
+        const TcpCall::Answer answer = call_->look(socket_.get(), key);
+        if (answer == TcpCall::Answer::waits) return answer;
+        const int failed = errno;
+        call_.reset();
+        errno = failed;
+        if (answer == TcpCall::Answer::accepted) state_ = State::open;
+        return answer;
+    }
     void end(const std::string& why) {
         why_ = why;
         state_ = State::ended;
@@ -110,14 +116,6 @@ public:
                      .data = data + from,
                      .bytes = std::min(bytes, stripes_->begin_of(number_ + 1, room)) - from,
                      .token = stripes_->next()});
-    }
-    /// Sends the answer to a greeting: the first bytes on a new connection, which takes them at
-    /// once.
-    void answer(TcpFrame kind, const TcpProof& proof) {
-        Outgoing one;
-        one.header.kind = kind;
-        std::memcpy(static_cast<void*>(&one.header.envelope.tag), proof.data(), proof.size());
-        if (write_together(one) != one.total()) end("it ended at once");
     }
     void send_goodbye() {
         Outgoing last;
@@ -158,23 +156,21 @@ public:
         forget_sent();
     }
 
-    /// Reads what has arrived. Before the connection is open that is an answer to the greeting, for
-    /// which it calls `control(header)`; if that returns false, reading stops.
-    template <class Handler, class Control>
-    void receive(Handler& handler, const Control& control) {
+    /// Reads what has arrived on an open connection.
+    template <class Handler>
+    void receive(Handler& handler) {
         for (int round = 0; round < most_rounds && socket_.valid() && !is_stalled(); ++round) {
             const std::size_t rest = arriving_ ? std::min(stop_, arrival().limit) - at_ : 0;
             // Of a large message only the header, since its payload is received into the handler's
-            // memory. And only an answer to a greeting, since later bytes may be a stranger's.
-            const bool header_first = end_ < sizeof(TcpHeader) && (state_ != State::open || number_ != 0 ||
-                                                                   handler.awaited_bytes(peer_) > inside_bytes);
+            // memory.
+            const bool header_first =
+                end_ < sizeof(TcpHeader) && (number_ != 0 || handler.awaited_bytes(peer_) > inside_bytes);
             const std::size_t behind = arriving_ && at_ + rest != stop_ ? 0
                                        : header_first                   ? sizeof(TcpHeader) - end_
                                                                         : capacity() - end_;
             const ssize_t got = read(arriving_ ? handler.memory(arrival().number) : nullptr, rest, behind);
             if (got <= 0) {
                 if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-                hung_up_ = got == 0 || errno == ECONNRESET;
                 return end(got == 0 ? goodbye_ ? "" : "it ended without a goodbye" : errno_text(errno));
             }
             moved_ = true;
@@ -182,7 +178,7 @@ public:
             const bool all = bytes < rest + behind;
             end_ += bytes - std::min(bytes, rest);
             if (arriving_ && !landed(handler, std::min(bytes, rest))) return;
-            parse(handler, control);
+            parse(handler);
             if (all) return;
         }
     }
@@ -295,19 +291,13 @@ private:
         return ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
     }
 
-    template <class Handler, class Control>
-    void parse(Handler& handler, const Control& control) {
+    template <class Handler>
+    void parse(Handler& handler) {
         while (end_ - begin_ >= sizeof(TcpHeader)) {
             TcpHeader header;
             std::memcpy(&header, buffer_ + begin_, sizeof header);
             if (header.mark != TcpHeader::expected_mark || header.envelope.bytes > most_bytes)
                 return end("garbage came in place of a message");
-            if (state_ != State::open) { // the peer is not proven: only its proof is accepted
-                if (!header.is_answer()) return end(no_key);
-                begin_ += sizeof header;
-                if (!control(header)) return;
-                continue;
-            }
             if (header.kind == TcpFrame::goodbye) {
                 begin_ += sizeof header;
                 goodbye_ = true;
@@ -406,10 +396,9 @@ private:
     int peer_;
     std::size_t number_;
     std::shared_ptr<TcpStripes> stripes_;
-    TcpHello hello_;
+    std::unique_ptr<TcpCall> call_; ///< the greeting whose answer has not come
     State state_ = State::unknown;
     bool goodbye_ = false;
-    bool hung_up_ = false;
     bool broken_pipe_ = false;
     bool moved_ = false;
     bool arriving_ = false; ///< a message is arriving in the handler's memory

@@ -4,18 +4,18 @@
 /// A rank's sockets: one that listens, and one connection to each peer that was used, or several
 /// once a message is large enough to be cut into stripes (TcpLink).
 ///
-/// The choice of the connection: the rank that needs one first connects and sends hello; the other
-/// answers `welcome`, and messages follow. If both connect at once, the lower rank's connection is
-/// used: it answers the other's hello with `taken`, and the higher rank drops its own when it
-/// receives the lower one's hello. Only the hello is sent before the answer, so nothing is lost,
-/// and there is never a second connection with the same number.
+/// The choice of the connection: the rank that needs one first connects, and both prove themselves
+/// (greeting.hpp); the other answers `accepted`, and messages follow. If both connect at once, the
+/// lower rank's connection is used: it answers the other's proof with `taken`, and the higher rank
+/// drops its own when it has the lower one's proof. No message is sent before the answer, so
+/// nothing is lost, and there is never a second connection with the same number.
 
+#include "unisono/launch/guests.hpp"
 #include "unisono/transport/network/world.hpp"
 #include "unisono/transport/patience.hpp"
 #include "unisono/transport/tcp/address.hpp"
 #include "unisono/transport/tcp/greeting.hpp"
 #include "unisono/transport/tcp/link.hpp"
-#include "unisono/transport/tcp/visitors.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -39,7 +39,7 @@ public:
     TcpWire(std::shared_ptr<NetworkWorld> world, int rank, TcpEntrance entrance)
         : world_(std::move(world)), rank_(rank), entrance_(std::move(entrance)),
           links_(static_cast<std::size_t>(world_->size()) * static_cast<std::size_t>(entrance_.links)),
-          heard_(links_.size()), patience_(world_->more_ranks_than_cores(), few_attempts) {}
+          patience_(world_->more_ranks_than_cores(), few_attempts) {}
 
     bool send(int peer, const Envelope& envelope, const std::byte* data, Token token);
 
@@ -80,13 +80,9 @@ public:
     [[nodiscard]] bool quiet(int peer) {
         collect(false);
         ::poll(polled_.data(), polled_.size(), 0);
-        hear_visitors(polled_.data() + 1 + used_.size(), visitors_.size());
+        hear_guests(polled_.data() + 1 + used_.size(), guests_.size());
         accept_some();
-        const nanoseconds now = steady_now();
-        for (std::size_t i = 0; i < visitors_.size(); ++i) {
-            if (now - visitors_[i].since() < TcpVisitors::grace) return false;
-        }
-        return find(peer, &TcpLink::may_bring) == nullptr;
+        return !guests_.has_new(steady_now()) && find(peer, &TcpLink::may_bring) == nullptr;
     }
 
     [[nodiscard]] std::string address() const { return entrance_.address().describe(); }
@@ -99,7 +95,6 @@ private:
     static constexpr std::uint32_t few_attempts = 16; ///< each asks the system
     /// In a short wait: what the control plane learns wakes no rank.
     static constexpr nanoseconds longest_sleep = 1'000'000;
-    static constexpr int most_at_once = 64;        ///< visitors that one poll accepts
     static constexpr int greeting_may_wait_ms = 2; ///< for a connection to be made: some round trips of a local network
     static constexpr nanoseconds between_attempts = 20'000'000;
 
@@ -147,25 +142,13 @@ private:
 
     void greet(TcpLink& link);
 
-    /// True if the answer to the greeting comes from a process that has this world's key.
-    [[nodiscard]] bool proves_itself(const TcpLink& link, const TcpHeader& header) const;
+    /// Reads the peer's answer to the greeting.
+    void hear_answer(TcpLink& link);
 
     template <class Handler>
     void receive(TcpLink& link, Handler& handler) {
-        const bool greeted = link.state() == TcpLink::State::greeting;
-        link.receive(handler, [&](const TcpHeader& header) {
-            if (!proves_itself(link, header)) {
-                link.end(TcpLink::no_key);
-                return false;
-            }
-            if (header.kind == TcpFrame::welcome) {
-                link.set_state(TcpLink::State::open);
-                return true;
-            }
-            link.become(TcpLink::State::awaited);
-            return false;
-        });
-        if (greeted && link.hung_up()) try_again(link);
+        if (link.state() == TcpLink::State::greeting) hear_answer(link);
+        else link.receive(handler);
     }
 
     [[nodiscard]] bool one_lost() const {
@@ -173,17 +156,14 @@ private:
     }
 
     /// Accepts a few connections at a time, so that a flood does not hold up this rank. Reads at
-    /// once from visitors that have sent bytes.
+    /// once from those that have sent bytes.
     void accept_some();
 
-    /// Reads from a visitor; false if it is no visitor any more.
-    bool hear(std::size_t which);
-    /// Reads from those of the first `count` visitors that have an event in `asked`, and drops
-    /// those that have waited for too long.
-    void hear_visitors(const pollfd* asked, std::size_t count);
+    /// Reads from those of the first `count` guests that have an event in `asked`.
+    void hear_guests(const pollfd* asked, std::size_t count);
 
-    /// Adopts the connection of a rank of this world.
-    void let_in(const TcpHello& hello, FileDescriptor socket);
+    /// Adopts the connection of a rank of this world, which has proven itself.
+    void let_in(const Hello& hello, const ControlSession& session, FileDescriptor socket);
 
     /// Collects the connections with input, and with `all` also those whose queue can be sent.
     void collect(bool all);
@@ -192,7 +172,7 @@ private:
     void look_around(Handler& handler) {
         collect(false);
         ::poll(polled_.data(), polled_.size(), 0);
-        const std::size_t links = used_.size(), known = visitors_.size();
+        const std::size_t links = used_.size(), known = guests_.size();
         const bool came = polled_[0].revents != 0;
         unsettled_ = false;
         for (std::size_t i = 0; i < links; ++i) {
@@ -203,7 +183,7 @@ private:
             else if (polled_[i + 1].revents != 0) receive(link, handler);
             unsettled_ = unsettled_ || (link.state() != State::open && link.state() != State::ended);
         }
-        hear_visitors(polled_.data() + 1 + links, known);
+        hear_guests(polled_.data() + 1 + links, known);
         if (came) accept_some();
     }
 
@@ -211,10 +191,8 @@ private:
     int rank_;
     TcpEntrance entrance_;
     std::vector<std::unique_ptr<TcpLink>> links_; ///< by peer and number; null until used
-    std::vector<std::uint64_t> heard_;            ///< by peer and number: the number of the peer's last greeting
-    std::uint64_t greetings_ = 0;                 ///< the number of this rank's greetings
     List<TcpLink*> used_;
-    TcpVisitors visitors_;
+    Guests guests_{Door::data};
     List<pollfd> polled_;
     std::uint32_t polls_ = 0;
     std::uint32_t quiet_ = 0; ///< calls of `idle` since any byte moved

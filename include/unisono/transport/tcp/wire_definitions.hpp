@@ -137,7 +137,7 @@ UNISONO_DEFINITION void TcpWire::connect(TcpLink& link) {
         return ::socket(address.socket.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     };
     int opened = open();
-    while (opened < 0 && (errno == EMFILE || errno == ENFILE) && visitors_.give_descriptor()) opened = open();
+    while (opened < 0 && (errno == EMFILE || errno == ENFILE) && guests_.give_descriptor()) opened = open();
     FileDescriptor socket(opened);
     if (!socket.valid()) return link.end(errno_text(errno));
     const SocketAddress& own = entrance_.interface.address; // connects from the interface at which it listens
@@ -176,82 +176,70 @@ UNISONO_DEFINITION void TcpWire::greet(TcpLink& link) {
     if (may_try_again(failed)) return try_again(link);
     if (failed != 0) return link.end(errno_text(failed));
     set_up(link.fd());
-    TcpHello hello;
-    hello.number = ++greetings_;
-    hello.from = static_cast<std::uint32_t>(rank_);
-    hello.to = static_cast<std::uint32_t>(link.peer());
-    hello.world = static_cast<std::uint32_t>(world_->size());
-    hello.connection = static_cast<std::uint16_t>(link.number());
-    hello.seal(world_->key());
-    if (::send(link.fd(), &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof hello) {
+    auto call = std::make_unique<TcpCall>(rank_, link.peer(), world_->size(), link.number());
+    const Blob& hello = call->hello();
+    const ssize_t sent = ::send(link.fd(), hello.data(), hello.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent != static_cast<ssize_t>(hello.size())) {
         if (may_try_again(errno)) return try_again(link);
         return link.end(errno_text(errno));
     }
-    link.greeted(hello);
+    link.greeted(std::move(call));
+}
+
+UNISONO_DEFINITION void TcpWire::hear_answer(TcpLink& link) {
+    using Heard = TcpCall::Answer;
+    switch (link.hear_answer(world_->key())) {
+    case Heard::waits:
+    case Heard::accepted: break;
+    case Heard::taken: link.become(TcpLink::State::awaited); break;
+    case Heard::stranger: link.end(TcpLink::no_key); break;
+    case Heard::ended: try_again(link); break;
+    case Heard::failed: link.end(errno_text(errno));
+    }
 }
 
 UNISONO_DEFINITION void TcpWire::accept_some() {
-    for (int taken = 0; taken < most_at_once; ++taken) {
-        if (!visitors_.make_room(steady_now())) return;
-        sockaddr_storage from = {};
-        socklen_t length = sizeof from;
-        FileDescriptor socket(::accept4(entrance_.listener.socket.get(), reinterpret_cast<sockaddr*>(&from), &length,
-                                        SOCK_NONBLOCK | SOCK_CLOEXEC));
-        if (socket.valid()) {
-            visitors_.add(std::move(socket), source_of(from), steady_now());
-            hear(visitors_.size() - 1);
-        } else if (errno == EMFILE || errno == ENFILE) {
-            if (!visitors_.give_descriptor()) return;
-        } else if (errno != EINTR && errno != ECONNABORTED) {
-            return;
-        }
-    }
+    const Accepted accepted = guests_.accept(entrance_.listener.socket.get(), world_->key(),
+                                             [&](const Hello& hello, const ControlSession& session,
+                                                 FileDescriptor socket) { let_in(hello, session, std::move(socket)); });
+    if (accepted == Accepted::no_descriptor) guests_.give_descriptor(); // for the next turn
 }
 
-UNISONO_DEFINITION bool TcpWire::hear(std::size_t which) {
-    TcpVisitor& visitor = visitors_[which];
-    const auto answer = visitor.look(rank_, world_->size(), entrance_.links, world_->key());
-    if (answer == TcpVisitor::Answer::waits && steady_now() - visitor.since() < TcpVisitors::may_wait) return true;
-    if (answer == TcpVisitor::Answer::rank) {
-        const TcpHello hello = visitor.hello();
-        std::uint64_t& last = heard_[hello.from * static_cast<std::size_t>(entrance_.links) + hello.connection];
-        if (hello.number > last) { // else it is a recording
-            last = hello.number;
-            let_in(hello, visitor.take());
-        }
-    }
-    visitors_.remove(which);
-    return false;
+UNISONO_DEFINITION void TcpWire::hear_guests(const pollfd* asked, std::size_t count) {
+    guests_.hear(
+        world_->key(),
+        [&](const Hello& hello, const ControlSession& session, FileDescriptor socket) {
+            let_in(hello, session, std::move(socket));
+        },
+        asked, count);
 }
 
-UNISONO_DEFINITION void TcpWire::hear_visitors(const pollfd* asked, std::size_t count) {
-    const nanoseconds now = visitors_.empty() ? 0 : steady_now();
-    for (std::size_t i = std::min(count, visitors_.size()); i-- > 0;) { // an index that is reused was done
-        if (asked[i].revents != 0 || now - visitors_[i].since() >= TcpVisitors::may_wait) hear(i);
-    }
-}
-
-UNISONO_DEFINITION void TcpWire::let_in(const TcpHello& hello, FileDescriptor socket) {
-    const int peer = static_cast<int>(hello.from);
+UNISONO_DEFINITION void TcpWire::let_in(const Hello& hello, const ControlSession& session, FileDescriptor socket) {
+    const auto size = static_cast<std::uint32_t>(world_->size());
+    if (hello.to != static_cast<std::uint32_t>(rank_) || hello.world != size || hello.rank >= size ||
+        hello.rank == hello.to || hello.connection >= entrance_.links)
+        return;
+    const int peer = static_cast<int>(hello.rank);
     const auto& before = known(peer, hello.connection);
     TcpLink& link = before != nullptr ? *before : begin(peer, hello.connection);
     using State = TcpLink::State;
     if (link.state() == State::open || link.state() == State::ended) return;
     set_up(socket.get());
     const bool mine_counts = rank_ < peer && (link.state() == State::connecting || link.state() == State::greeting);
-    if (mine_counts) {
-        TcpLink refused(peer);
-        refused.become(State::open, std::move(socket));
-        refused.answer(TcpFrame::taken, hello.answer(world_->key(), TcpFrame::taken));
-        return;
-    }
+    // The first frame on a new connection, which takes it at once.
+    const Blob answer = TcpCall::answer(mine_counts ? FrameKind::taken : FrameKind::accepted, session);
+    const bool sent = ::send(socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+                      static_cast<ssize_t>(answer.size());
+    if (mine_counts) return;
     link.become(State::open, std::move(socket));
-    link.answer(TcpFrame::welcome, hello.answer(world_->key(), TcpFrame::welcome));
+    if (!sent) link.end("it ended at once");
 }
 
 UNISONO_DEFINITION void TcpWire::collect(bool all) {
     polled_.clear();
-    polled_.push_back({entrance_.listener.socket.get(), POLLIN, 0});
+    const bool is_crowded =
+        guests_.opens() != 0 && guests_.opens() > steady_now(); // it would wake this rank repeatedly
+    polled_.push_back({is_crowded ? -1 : entrance_.listener.socket.get(), POLLIN, 0});
     for (TcpLink* const link : used_) {
         const bool connecting = link->state() == TcpLink::State::connecting;
         const bool sends = connecting || (all && link->is_sending() && link->may_send());
@@ -259,11 +247,7 @@ UNISONO_DEFINITION void TcpWire::collect(bool all) {
         const int fd = reads || sends ? link->fd() : -1; // else its end would wake this rank repeatedly
         polled_.push_back({fd, static_cast<short>((reads ? POLLIN : 0) | (sends ? POLLOUT : 0)), 0});
     }
-    for (std::size_t i = 0; i < visitors_.size(); ++i) polled_.push_back({visitors_[i].fd(), POLLIN, 0});
-}
-
-UNISONO_DEFINITION bool TcpWire::proves_itself(const TcpLink& link, const TcpHeader& header) const {
-    return equal_in_constant_time(header.proof(), link.hello().answer(world_->key(), header.kind));
+    for (std::size_t i = 0; i < guests_.size(); ++i) polled_.push_back({guests_.fd(i), POLLIN, 0});
 }
 
 } // namespace detail
