@@ -73,7 +73,7 @@ public:
         processes_->send(process_, to, encode(message), message.word == MembershipWord::goodbye);
     }
     [[nodiscard]] bool knows(int member) const { return processes_->knows(process_, member); }
-    [[nodiscard]] bool is_connected(int member) const { return processes_->is_connected(process_, member); }
+    [[nodiscard]] bool is_connected(int member) const { return knows(member); }
     [[nodiscard]] std::uint64_t host_of(int) const { return 0; }
     Conclusion reach(int member, const Applicant& added) {
         return processes_->reach(process_, member, SimulatedProcesses::process_of(added)) ? Conclusion::none

@@ -456,8 +456,8 @@ BOOST_AUTO_TEST_CASE(a_decision_that_the_first_member_alone_has_heard) {
 
 using Phase = un::detail::MembershipPhase;
 
-/// The network is cut into two halves: the one with the lowest member continues, whatever its number
-/// of members, and the other one does not.
+/// The network is cut into two halves: the one with the lowest member continues, whatever its
+/// number of members, and the other one does not.
 BOOST_AUTO_TEST_CASE(the_half_with_the_lowest_member) {
     for (const int count : {2, 4, 6}) {
         BOOST_TEST_CONTEXT(count << " members") {

@@ -80,9 +80,9 @@ BOOST_AUTO_TEST_CASE(an_address_that_is_taken_over) {
     job.expect({1, 2, 3});
 }
 
-/// One rank on each of two hosts, and one of them is killed. Its host refuses, which proves nothing:
-/// rank 0 continues, as the half with the lowest rank. Rank 1 does if it trusts what the network
-/// says.
+/// One rank on each of two hosts, and one of them is killed. Its host refuses, which proves
+/// nothing: rank 0 continues, as the half with the lowest rank. Rank 1 does if it trusts what the
+/// network says.
 BOOST_AUTO_TEST_CASE(the_last_rank_of_a_host_is_killed) {
     if (test::skipped()) return;
     const test::Lab lab(2);

@@ -7,8 +7,8 @@
 /// elastic world the writer of an older membership may live on, stopped or cut off, when the next
 /// membership wants to write. So the lock belongs to the job: its writers hold a shared one. Among
 /// them the latest membership writes: it makes a file `.writer-<job>-<term>`, which nothing can
-/// prevent, and a writer that finds one with a higher term writes no more. No step waits for another
-/// writer, since that may be stopped at any moment.
+/// prevent, and a writer that finds one with a higher term writes no more. No step waits for
+/// another writer, since that may be stopped at any moment.
 ///
 /// Between a writer's look and its step a later membership may have begun. So the later one first
 /// makes its file, and then takes away the folders of unfinished checkpoints by renaming them
@@ -31,9 +31,9 @@ struct CheckpointWriter {
 
 class CheckpointFence {
 public:
-    /// Makes the folder, and keeps others from writing there during this object's lifetime, or until
-    /// a later membership takes it. \throws error refused: another training or a later membership
-    /// writes there
+    /// Makes the folder, and keeps others from writing there during this object's lifetime, or
+    /// until a later membership takes it. \throws error refused: another training or a later
+    /// membership writes there
     void take(const std::string& path, const CheckpointWriter& writer);
     /// \throws error refused: a later membership writes there
     void check() const;

@@ -3,25 +3,26 @@
 /// \file
 /// The members that decide on the next membership, and their proposal.
 ///
-/// A *quorum* is a majority of the membership, or a half of it that has its lowest member, or all of
-/// its members that are not gone. A member is *gone* when its death is proven, or when it has sent a
-/// goodbye. So after proven deaths any number of members can continue; after mere silence only a
-/// majority, or the half with the lowest member, can.
+/// A *quorum* is a majority of the membership, or a half of it that has its lowest member, or all
+/// of its members that are not gone. A member is *gone* when its death is proven, or when it has
+/// sent a goodbye. So after proven deaths any number of members can continue; after mere silence
+/// only a majority, or the half with the lowest member, can.
 ///
 /// *Proof.* Only a death that was seen on the member's own host is proven: by this process, or by
 /// another member there, which tells the others (`gone`). Nothing that comes from another host
-/// proves anything. A member whose host refuses connections is *suspected*: a majority does not wait
-/// for its answer.
+/// proves anything. A member whose host refuses connections is *suspected*: a majority does not
+/// wait for its answer.
 ///
 /// Why there are never two worlds: two quorums have a member in common, which reports what it has
 /// accepted, unless all members of one quorum are gone. In that case a late `decided` of theirs
 /// must not count: a member acts on it only if it has not promised a higher ballot since, or if it
-/// is not among those that continue. (Paxos alone does not require that.) A member that has acted on a decision answers older messages with
-/// `joined`, which counts as its promise and its acceptance in every ballot. So while it lives, no
-/// member that must hear all living members can choose otherwise. When it ends, its goodbye says in
-/// which membership it was. If its last messages did not arrive (it is *unheard*), and the members
-/// that are gone could have been a quorum, then the others cannot know whether these have continued
-/// without them: all members that are left are no quorum.
+/// is not among those that continue. (Paxos alone does not require that.) A member that has acted
+/// on a decision answers older messages with `joined`, which counts as its promise and its
+/// acceptance in every ballot. So while it lives, no member that must hear all living members can
+/// choose otherwise. When it ends, its goodbye says in which membership it was. If its last
+/// messages did not arrive (it is *unheard*), and the members that are gone could have been a
+/// quorum, then the others cannot know whether these have continued without them: all members that
+/// are left are no quorum.
 ///
 /// *Adding.* A successor may contain added members: processes that wait at a member. A member that
 /// did not hear the decision does not know the added members. If all members that it knows die, it

@@ -35,12 +35,13 @@ struct ElasticOptions {
     /// as lost. It must be longer than a rank may compute without a call of the library, and
     /// several times as long as the ranks need to connect to each other. At least 10 ms.
     std::chrono::nanoseconds patience = std::chrono::seconds(30);
-    /// After a loss: the time after which a rank ends with an error, if it is not in a world by then.
+    /// After a loss: the time after which a rank ends with an error, if it is not in a world by
+    /// then.
     std::chrono::nanoseconds give_up = std::chrono::minutes(10);
-    /// Take the refusal of a connection by another host for the proof that the rank there has ended.
-    /// By default only a rank's own host can prove that. Then any number of ranks continues, each
-    /// alone on its host if need be. But a firewall, a router or another machine that refuses in the
-    /// name of ranks that live makes two worlds. The same on all ranks.
+    /// Take the refusal of a connection by another host for the proof that the rank there has
+    /// ended. By default only a rank's own host can prove that. Then any number of ranks continues,
+    /// each alone on its host if need be. But a firewall, a router or another machine that refuses
+    /// in the name of ranks that live makes two worlds. The same on all ranks.
     bool trust_resets = false;
     JoinOptions join = {}; ///< options of each world
 
@@ -227,8 +228,9 @@ public:
 
 private:
     using Phase = MembershipPhase;
-    /// The number of attempts to form a world after which a rank no longer says which others it
-    /// could not reach. If the network is slow for all, the ranks must not leave out one another.
+    /// A rank says which others it could not reach after every second attempt in vain that took
+    /// half of `patience`, at most so many times: if the network or the hosts are slow for all, the
+    /// ranks must not leave out one another.
     static constexpr int most_complaints = 3;
 
     [[nodiscard]] std::size_t most_members() const { return static_cast<std::size_t>(std::min(options_.most, busy_)); }
@@ -270,7 +272,7 @@ private:
         nanoseconds allowed = std::min<nanoseconds>(
             300'000'000 + 5'000'000 * static_cast<nanoseconds>(membership_->members().size()), patience / 4);
         const nanoseconds began = medium_.now();
-        int complaints = 0;
+        int failures = 0;
         for (int attempt = 1;; ++attempt) {
             settle();
             const nanoseconds agreed = medium_.now();
@@ -291,10 +293,9 @@ private:
                 if (!(is_loss(failed) || leave_out_added(failed))) throw;
                 if (medium_.now() - began >= options_.give_up.count())
                     throw not_connected(failed.why(), medium_.me(), membership_->epoch(), attempt, options_);
-                if (allowed >= patience / 2 && complaints < most_complaints) {
-                    membership_->miss(missed(failed));
-                    ++complaints;
-                } else membership_->miss({});
+                failures += allowed >= patience / 2 ? 1 : 0;
+                const bool complains = failures > 0 && failures % 2 == 0 && failures <= 2 * most_complaints;
+                membership_->miss(complains ? missed(failed) : std::vector<int>());
             }
             allowed = std::min(2 * allowed, patience / 2);
             membership_->begin(updates, medium_.now());

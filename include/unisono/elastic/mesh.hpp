@@ -104,8 +104,7 @@ public:
             FileDescriptor socket = connect_to(address, steady_now() + 2'000'000'000, why);
             if (!socket.valid() && why == errno_text(ECONNREFUSED)) {
                 peer.watch.suspect();
-                const bool is_here = is_loopback(address) || added.host == host_;
-                if (!is_here && !rules_.trust_resets) return Conclusion::refuses;
+                if (!is_loopback(address) && added.host != host_ && !rules_.trust_resets) return Conclusion::refuses;
                 peer.is_gone = true;
                 return Conclusion::ended;
             }
@@ -127,11 +126,7 @@ public:
     [[nodiscard]] const std::string& host() const { return host_; }
     [[nodiscard]] bool is_on_loopback() const { return loopback_; }
     /// Names the job. All members can derive it; it tells nothing about the secret.
-    [[nodiscard]] std::uint64_t job() const {
-        std::uint64_t number = 1; // 0: no job
-        for (const std::uint8_t byte : secret_.of_job("number").value()) number = number << 8 | byte;
-        return number | 1;
-    }
+    [[nodiscard]] std::uint64_t job() const { return fnv1a(fnv_basis, secret_.of_job("number").text()) | 1; }
     /// The secret of an epoch's world. All members can derive it, and none sends it.
     [[nodiscard]] JobToken secret_of(std::uint64_t epoch) const { return secret_.of_job(concat({"epoch ", epoch})); }
 

@@ -80,10 +80,6 @@ public:
     // Connections.
 
     [[nodiscard]] bool knows(int process, int number) const { return process_of(process, number) >= 0; }
-    [[nodiscard]] bool is_connected(int process, int number) const {
-        const int other = process_of(process, number);
-        return other >= 0 && at(process).is_open(other);
-    }
     void send(int from, int number, Blob bytes, bool is_goodbye) {
         const int to = process_of(from, number);
         if (to < 0 || !at(from).is_open(to)) return;

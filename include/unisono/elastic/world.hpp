@@ -87,9 +87,9 @@ namespace detail {
 ///
 /// Laws
 /// - A rank whose process has ended is dead if its own host says so: this rank, or another one on
-///   that host. Then any number of the others continue. Nothing that comes from another host proves a
-///   death (but see ElasticOptions::trust_resets). If ranks are only silent (stopped, cut off, or the
-///   last one on their host), a majority of the last membership continues, or the half with its
+///   that host. Then any number of the others continue. Nothing that comes from another host proves
+///   a death (but see ElasticOptions::trust_resets). If ranks are only silent (stopped, cut off, or
+///   the last one on their host), a majority of the last membership continues, or the half with its
 ///   lowest rank, and the others end with an error. So there are never two worlds.
 /// - A rank has another number in each world (`rank()`), and a permanent one (`number()`), which no
 ///   other rank ever gets.
