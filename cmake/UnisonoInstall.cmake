@@ -41,7 +41,7 @@ function(install_pkg_config name pc_dir)
     configure_file(cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
     install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${pc_dir})
 endfunction()
-# All in one folder, so that one entry of PKG_CONFIG_PATH finds them: that of libraries if there is one.
+# All in one folder, so that one entry of PKG_CONFIG_PATH finds them: the library's if there is one.
 if(UNISONO_COMPILED)
     install_pkg_config(unisono ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
     install_pkg_config(unisono-compiled ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -15,7 +15,7 @@ from pathlib import Path
 OLDER = "Unisono needs C++20 (found an older -std); pass -std=c++20 or newer"
 WITHOUT = "Unisono reports errors by exceptions: compile the files that include it without -fno-exceptions"
 LIBRARY = "Unisono needs std::atomic_ref and std::from_chars for floating-point numbers"
-CURSES = "Unisono's groups have a function timeout(), which ncurses has made a macro"
+CURSES = "Unisono has a function timeout(), which ncurses has made a macro"
 CHECKED = "unisono/core/config.hpp"
 OTHERS = ("unisono/core/version.hpp", "unisono/c.h")  # macros, and declarations for C
 

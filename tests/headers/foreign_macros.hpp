@@ -1,5 +1,5 @@
-// Macros with short names that headers of common Linux libraries leave behind. A program may include
-// those before Unisono, so all headers must compile after this one.
+// Macros with short names that headers of common Linux libraries leave behind. A program may
+// include those before Unisono, so all headers must compile after this one.
 #pragma once
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
-// A rank of a training that any launcher starts: launchers_rank [RANK UPDATE]. Prints the hash of the
-// training, which is the same on any number of ranks. With arguments, that rank kills itself after
-// that update, and the others print what they are told. check.py reads it.
+// A rank of a training that any launcher starts: launchers_rank [RANK UPDATE]. Prints the hash of
+// the training, which is the same on any number of ranks. With arguments, that rank kills itself
+// after that update, and the others print what they are told. check.py reads it.
 
 #include <unisono/reproducible.hpp>
 #include <unisono/tcp.hpp>

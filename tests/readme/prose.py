@@ -15,7 +15,8 @@ INSTEAD = [
     (r"\b(?:everything that is short took)\b", "a sentence with a subject"),
     PERSONS,
 ]
-# docs/status.md alone says what has run where, so that no two pages contradict each other. Reports and the CHANGELOG speak of the past.
+# docs/status.md alone says what has run where, so that no two pages contradict each other.
+# Reports and the CHANGELOG speak of the past.
 CLAIMS = (r"\b(?:[Uu]ntried|(?<![Ww]hat )ha(?:s|ve) run on|[Rr]an on an? |tested on (?!network namespaces|examples)|(?:was|were|been) (?:not )?tried on|H[12]00\b)", "a link to docs/status.md, and the claim there")
 MAY_CLAIM = ("docs/status.md", "bench/RESULTS.md", "bench/README.md", "CHANGELOG.md")
 # Of each block of comments in the headers.

@@ -17,7 +17,7 @@
 #include "Unisono needs std::atomic_ref and std::from_chars for floating-point numbers: libstdc++ 12 or newer has both, libc++ before 20 does not (clang takes libstdc++ without -stdlib=libc++)"
 #endif
 #ifdef timeout
-#include "Unisono's groups have a function timeout(), which ncurses has made a macro: define NCURSES_NOMACROS before you include it, or include Unisono first"
+#include "Unisono has a function timeout(), which ncurses has made a macro: define NCURSES_NOMACROS before you include it, or include Unisono first"
 #endif
 
 #include "unisono/core/version.hpp"

@@ -24,7 +24,8 @@ public:
     CudaCopies& operator=(const CudaCopies&) = delete;
     ~CudaCopies() {
         if (settle(std::chrono::seconds(5))) free_blocks();
-        // Copies may still access the memory: leak it. NOLINTNEXTLINE(bugprone-unhandled-exception-at-new)
+        // Copies may still access the memory: leak it.
+        // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new)
         else static_cast<void>(new auto(std::move(kept_)));
         free_events();
     }
