@@ -44,9 +44,13 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+template <class Rules>
+struct MembershipState; // for tests: reads all fields (testing/membership_state.hpp)
+
 /// One member of a membership.
 template <class Rules = MembershipRules>
 class Membership : MembershipOutbox<Rules> {
+    friend struct MembershipState<Rules>;
     using Base = MembershipOutbox<Rules>;
     using Base::is_member, Base::is_gone, Base::first_here, Base::has_all, Base::has_quorum, Base::has_no_elders,
         Base::successor_of, Base::turn, Base::is_end_for_me, Base::awaits_none;
