@@ -262,7 +262,8 @@ protected:
         case What::stop_answering: return act(state, p, event.what, 0, [](Process& one) { one.stop_answering(); });
         case What::heal:
             --state.left.heals;
-            for (const auto& [one, from] : {std::pair(p, other), std::pair(other, p)}) {
+            for (const bool is_first : {true, false}) {
+                const int one = is_first ? p : other, from = is_first ? other : p;
                 state.queue[way(from, one)] = state.fresh[way(from, one)] = 0;
                 if (const char* const wrong = act(state, one, event.what, static_cast<std::uint32_t>(from),
                                                   [&](Process& process) { process.connect_again(from); }))
