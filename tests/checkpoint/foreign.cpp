@@ -1,16 +1,16 @@
 // Files with a checkpoint's name that no training made. A planted link is not followed, and its
 // target is not touched.
+#include "heard.hpp"
 #include "training.hpp"
+
+#include "unisono/checkpoint/checkpoints.hpp"
 
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
-#include <cstdio>
-#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 namespace un = unisono;
@@ -35,39 +35,6 @@ struct Victim {
         for (const std::string& file : files) BOOST_TEST(fs::file_size(folder / file) == 8u, file);
     }
 };
-
-/// Records standard error.
-class Heard {
-public:
-    Heard() {
-        std::fflush(stderr);
-        before_ = ::dup(2);
-        const int file = ::open((folder_ / "text").c_str(), O_RDWR | O_CREAT, 0600);
-        ::dup2(file, 2);
-        ::close(file);
-    }
-    ~Heard() { end(); }
-    std::string end() {
-        if (before_ < 0) return text_;
-        std::fflush(stderr);
-        ::dup2(before_, 2);
-        ::close(before_);
-        before_ = -1;
-        std::ifstream file(folder_ / "text");
-        return text_ = {std::istreambuf_iterator<char>(file), {}};
-    }
-
-private:
-    Folder folder_;
-    int before_ = -1;
-    std::string text_;
-};
-
-std::size_t times(const std::string& text, const std::string& words) {
-    std::size_t count = 0;
-    for (std::size_t at = 0; (at = text.find(words, at)) != std::string::npos; at += words.size()) ++count;
-    return count;
-}
 
 } // namespace
 
@@ -135,6 +102,36 @@ BOOST_AUTO_TEST_CASE(it_is_an_error_on_all_ranks_where_that_is_asked) {
         BOOST_TEST(one.saved.empty());
     }
     victim.check();
+}
+
+// Nothing outside of the folder is read: neither a checkpoint nor a file in it may be a link, also
+// if its target is a good file.
+BOOST_AUTO_TEST_CASE(a_link_is_not_read) {
+    const Folder folder, elsewhere;
+    const auto all = train({.ranks = 2, .sharded = true, .folder = folder.path(), .save_every = 6, .stop_after = 6});
+    const std::string name = all[0].saved.at(0), path = folder / name;
+    std::vector<std::string> files = {""}; // the folder itself
+    for (const auto& one : fs::directory_iterator(path)) files.push_back("/" + one.path().filename().string());
+    BOOST_TEST(files.size() == 6u);
+    for (const std::string& file : files) {
+        fs::rename(path + file, elsewhere / "away");
+        if (file.empty()) fs::create_directory_symlink(elsewhere / "away", path);
+        else fs::create_symlink(elsewhere / "away", path + file);
+        for (const std::string& wanted : {std::string(), name})
+            for (const Outcome& one : train({.ranks = 3, .folder = folder.path(), .resume = true, .name = wanted})) {
+                BOOST_TEST(one.refused.find("cannot open '" + path + file +
+                                            "': it is a symbolic link; expected the ") != std::string::npos,
+                           one.refused);
+                BOOST_TEST((one.code == un::ErrorCode::refused));
+                BOOST_TEST(one.untouched);
+            }
+        BOOST_TEST(un::Checkpoints(folder.path()).list().size() == (file.empty() ? 0u : 1u));
+        fs::remove(path + file);
+        fs::rename(elsewhere / "away", path + file);
+    }
+    // The user's own folder may be a link.
+    fs::create_directory_symlink(folder.path(), elsewhere / "link");
+    BOOST_TEST(train({.ranks = 3, .folder = elsewhere / "link", .resume = true})[0].refused == "");
 }
 
 // The folder is opened before it is written to. Another folder in its place gets nothing.

@@ -350,6 +350,18 @@ BOOST_AUTO_TEST_CASE(output_goes_to_files_too) {
     expect(launched({"-n", "2", "--log-dir", "/proc/no"}, shell("echo out")), 2, {},
            {"cannot make the folder /proc/no"});
 }
+// Nothing waits for its reader.
+BOOST_AUTO_TEST_CASE(a_pipe_instead_of_a_file_for_output) {
+    const Folder folder;
+    const std::string log = folder / "rank_0.out";
+    BOOST_REQUIRE_EQUAL(::mkfifo(log.c_str(), 0600), 0);
+    expect(launched({"-n", "1", "--log-dir", folder.path()}, shell("echo out")), 2, {},
+           {"cannot write " + log + ": no process reads from this pipe"});
+    const un::detail::FileDescriptor reader(::open(log.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    expect(launched({"-n", "1", "--log-dir", folder.path()}, shell("echo out")), 0, {"[0] out"});
+    char read[8] = {};
+    BOOST_CHECK_EQUAL(::read(reader.get(), read, sizeof read), 4);
+}
 BOOST_AUTO_TEST_CASE(a_file_that_takes_no_more_output_is_named_once) {
     const Folder folder;
     const std::string log = folder / "rank_0.out";

@@ -20,6 +20,7 @@
 #include <sstream>
 #include <string>
 #include <sys/stat.h>
+#include <tuple>
 #include <unistd.h>
 #include <vector>
 
@@ -175,6 +176,153 @@ BOOST_AUTO_TEST_CASE(a_whole_line_without_its_end_is_kept) {
 }
 
 // Each line already has these two names.
+/// The steps of the reports in a file, in order, and of the lines with an accuracy.
+struct Steps {
+    std::vector<std::uint64_t> reports, others;
+};
+Steps steps_of(const std::string& path) {
+    Steps found;
+    for (const std::string& line : lines(path)) {
+        if (line.starts_with("{")) {
+            const auto one = nlohmann::json::parse(line);
+            (one.contains("loss") ? found.reports : found.others).push_back(one["step"]);
+        } else if (line.find(",loss,") != line.npos || line.find(",accuracy,") != line.npos) {
+            (line.find(",loss,") != line.npos ? found.reports : found.others).push_back(std::stoull(line));
+        }
+    }
+    return found;
+}
+std::vector<std::uint64_t> from_to(std::uint64_t first, std::uint64_t last) {
+    std::vector<std::uint64_t> all;
+    for (; first <= last; ++first) all.push_back(first);
+    return all;
+}
+/// A run that makes the updates from `first` to `last`, with an accuracy at every fourth.
+template <class File>
+void make_updates(File& log, std::uint64_t first, std::uint64_t last) {
+    for (; first <= last; ++first) {
+        log(Report{.number = first});
+        if (first % 4 == 0) log.write(first, {{"accuracy", 0.5}});
+    }
+}
+
+using LineFiles = std::tuple<un::JsonLinesFile, un::CsvFile>;
+// The first run was killed at update 10; its last checkpoint was made after update 6.
+BOOST_AUTO_TEST_CASE_TEMPLATE(after_a_resume_each_step_is_there_once, File, LineFiles) {
+    const unisono_test::Folder folder;
+    const std::string path = folder / "run";
+    {
+        File log(Rank{}, path);
+        make_updates(log, 1, 10);
+    }
+    {
+        File log(Rank{}, path);
+        log.write(6, {{"accuracy", 0.25}}); // evaluated before it continues
+        make_updates(log, 7, 12);
+    }
+    BOOST_TEST(steps_of(path).reports == from_to(1, 12), boost::test_tools::per_element());
+    BOOST_TEST((steps_of(path).others == std::vector<std::uint64_t>{4, 6, 8, 12}));
+    {
+        File log(Rank{}, path);
+        log(Report{.committed = false, .number = 12}); // left out: update 13 is the first to be made again
+        make_updates(log, 13, 13);
+    }
+    std::vector<std::uint64_t> all = from_to(1, 13);
+    all.insert(all.begin() + 12, 12);
+    BOOST_TEST(steps_of(path).reports == all, boost::test_tools::per_element());
+    {
+        File log(Rank{}, path); // another training: nothing is lost
+        make_updates(log, 1, 9);
+    }
+    {
+        File log(Rank{}, path);
+        make_updates(log, 3, 3);
+    }
+    all.insert(all.end(), {1, 2, 3});
+    BOOST_TEST(steps_of(path).reports == all, boost::test_tools::per_element());
+}
+
+// More than what is read at once; and a line that a killed process has not ended.
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_long_part_of_a_file_is_made_again, File, LineFiles) {
+    const unisono_test::Folder folder;
+    const std::string path = folder / "run";
+    {
+        File log(Rank{}, path);
+        make_updates(log, 1, 60'000);
+    }
+    BOOST_TEST(std::filesystem::file_size(path) > 4u << 20);
+    std::ofstream(path, std::ios::app) << (lines(path)[0][0] == '{' ? "{\"step\":60001,\"sec" : "60001,0.5,lo");
+    {
+        File log(Rank{}, path);
+        make_updates(log, 20, 25);
+    }
+    BOOST_TEST(steps_of(path).reports == from_to(1, 25), boost::test_tools::per_element());
+}
+
+// Two trainers that report to one file, as of a generative adversarial network, have made different
+// numbers of updates.
+BOOST_AUTO_TEST_CASE(two_trainers_resume_one_file) {
+    const unisono_test::Folder folder;
+    const auto round = [&](un::JsonLinesFile& log, std::uint64_t number) {
+        make_updates(log, number, number);
+        make_updates(log, 5 * number, 5 * number + 2);
+    };
+    {
+        un::JsonLinesFile log(Rank{}, folder / "run.jsonl");
+        for (std::uint64_t i = 1; i <= 9; ++i) round(log, i);
+    }
+    un::JsonLinesFile log(Rank{}, folder / "run.jsonl");
+    for (std::uint64_t i = 7; i <= 8; ++i) round(log, i);
+    std::vector<std::uint64_t> expected;
+    for (std::uint64_t i = 1; i <= 8; ++i) expected.insert(expected.end(), {i, 5 * i, 5 * i + 1, 5 * i + 2});
+    BOOST_TEST(steps_of(folder / "run.jsonl").reports == expected, boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(tensorboard_is_told_what_is_made_again) {
+    const unisono_test::Folder folder;
+    un::TensorBoardFile first(Rank{}, folder.path()); // its name has the time
+    make_updates(first, 1, 3);
+    const auto events = [&] {
+        std::string all;
+        for (const std::string& name : folder.names()) all += content(folder / name);
+        return all;
+    };
+    const std::string start("\x10\x03\x3a\x02\x08\x01", 6); // step 3; session_log { status: START }
+    BOOST_TEST(events().find(start) == std::string::npos);
+    un::TensorBoardFile again(Rank{}, folder.path());
+    make_updates(again, 3, 4);
+    BOOST_TEST(events().find(start) != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_program_may_change_its_folder) {
+    const unisono_test::Folder folder, other;
+    const std::string before = std::filesystem::current_path();
+    std::filesystem::current_path(folder.path());
+    {
+        un::JsonLinesFile log(Rank{}, "run.jsonl");
+        make_updates(log, 1, 5);
+    }
+    {
+        un::JsonLinesFile log(Rank{}, "run.jsonl");
+        std::filesystem::current_path(other.path());
+        make_updates(log, 3, 4);
+    }
+    std::filesystem::current_path(before);
+    BOOST_TEST(steps_of(folder / "run.jsonl").reports == from_to(1, 4), boost::test_tools::per_element());
+    BOOST_TEST(other.is_empty());
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_pipe_that_nobody_reads_is_an_error, File, LineFiles) {
+    const unisono_test::Folder folder;
+    const std::string pipe = folder / "pipe";
+    BOOST_REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    BOOST_CHECK_EXCEPTION(File(Rank{}, pipe), un::error, [&](const un::error& e) {
+        return e.code() == un::ErrorCode::refused &&
+               std::string(e.what()).find("cannot open '" + pipe + "': no process reads from this pipe") !=
+                   std::string::npos;
+    });
+}
+
 BOOST_AUTO_TEST_CASE(names_that_lines_of_json_have) {
     const unisono_test::Folder folder;
     for (const char* name : {"step", "seconds"}) {

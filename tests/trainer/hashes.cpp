@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <fstream>
 #include <sstream>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
@@ -100,6 +101,14 @@ BOOST_AUTO_TEST_CASE(a_resumed_training_continues_its_log) {
     std::ofstream(path, std::ios::app) << "6 loss 0x1"; // written by a killed process
     BOOST_TEST(updates_in(5, true) == "1 2 3 4 5 6 7 ");
     BOOST_TEST(updates_in(0, false) == "1 2 "); // a new training
+    std::remove(path.c_str());
+    BOOST_REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    un::Group<un::InProcess> alone;
+    Model model(columns, 3);
+    un::Trainer trainer(alone, model);
+    BOOST_CHECK_EXCEPTION(un::HashLog(trainer, {.path = path}), un::error, [&](const un::error& refused) {
+        return std::string(refused.what()).find(path + "': no process reads from this pipe") != std::string::npos;
+    });
     std::remove(path.c_str());
 }
 

@@ -1,6 +1,7 @@
 // The events that a trace records, and its reports. A trace does not change the training.
 #include "models.hpp"
 #include "outcomes.hpp"
+#include "support/folder.hpp"
 
 #include "unisono/accumulation/steps.hpp"
 #include "unisono/trainer/trace.hpp"
@@ -16,9 +17,11 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <sys/stat.h>
 #include <thread>
 #include <tuple>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -135,19 +138,25 @@ BOOST_AUTO_TEST_CASE(a_file_for_perfetto) {
     const int made = ::mkstemp(path);
     BOOST_REQUIRE(made >= 0);
     ::close(made);
+    const Folder folder;
+    BOOST_REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
+    const std::vector<std::pair<std::string, std::string>> bad = {{"/nowhere/at/all.json", "No such file"},
+                                                                  {folder / "pipe", "no process reads from this pipe"}};
     check_clean(outcomes(2, [&](auto& world) {
         SumOfOutputs<float> model(4);
         const auto data = rows();
         un::Trainer trainer{world, model, un::Trace{}, sgd};
         trainer.fit(data, once);
-        try {
-            un::write_trace(trainer, "/nowhere/at/all.json");
-            throw std::runtime_error("written to nowhere");
-        } catch (const un::error& e) {
-            expect(e.code() == un::ErrorCode::refused &&
-                       std::string(e.what()).find("rank 0 cannot write '/nowhere/at/all.json': No such file") !=
-                           std::string::npos,
-                   e.what());
+        for (const auto& [nowhere, why] : bad) {
+            try {
+                un::write_trace(trainer, nowhere);
+                throw std::runtime_error("written to nowhere");
+            } catch (const un::error& e) {
+                expect(e.code() == un::ErrorCode::refused &&
+                           std::string(e.what()).find("rank 0 cannot write '" + nowhere + "': " + why) !=
+                               std::string::npos,
+                       e.what());
+            }
         }
         un::write_trace(trainer, path); // the world continues
     }));

@@ -44,7 +44,8 @@ UNISONO_NAMESPACE_BEGIN
 /// and the group remains usable. The function given to `fit` may call `save`, but not `resume`.
 class Checkpoints {
 public:
-    /// Does not access the folder. \throws error bad_input: no folder, or keep is 0
+    /// Does not access the folder. If the path is relative, it belongs to the folder in which the
+    /// program is now. \throws error bad_input: no folder, or keep is 0
     explicit Checkpoints(const std::string& folder, const CheckpointOptions& options = {});
     Checkpoints(const Checkpoints&) = delete;
     Checkpoints& operator=(const Checkpoints&) = delete;
@@ -159,9 +160,9 @@ public:
             detail::broadcast_text(world, name, 0);
             if (name.empty()) return std::nullopt;
             detail::broadcast_text(world, text, 0);
-            const std::string path = folder_.path_of(name);
-            const std::string where = concat({"'", path, "/", detail::manifest_name, "'"});
+            const std::string where = concat({"'", folder_.path_of(name), "/", detail::manifest_name, "'"});
             detail::Manifest saved;
+            detail::Descriptor folder;
             agree(world, "resume", detail::attempt([&] {
                       trainer.check_memory();
                       saved = detail::manifest_of(text, where);
@@ -169,12 +170,13 @@ public:
                       detail::check_coverage(saved, where);
                   }));
             agree(world, "resume", detail::attempt([&] {
+                      folder = folder_.open_checkpoint(name);
                       const auto ranks = static_cast<std::size_t>(world.size());
                       for (auto i = static_cast<std::size_t>(world.rank()); i < saved.files.size(); i += ranks)
-                          detail::check_file(saved, saved.files[i], path);
+                          detail::check_file(saved, saved.files[i], folder);
                   }));
             std::optional<detail::PendingState<Trainer>> pending;
-            agree(world, "resume", detail::attempt([&] { pending.emplace(trainer, saved, path); }));
+            agree(world, "resume", detail::attempt([&] { pending.emplace(trainer, saved, folder); }));
             if constexpr (requires {
                               trainer.restore_grid_exponents(saved.grid_exponents);
                           }) // else `agree` throws on all ranks
@@ -306,7 +308,8 @@ UNISONO_DEFINITION std::string Checkpoints::find(std::string& name) const {
     else if (detail::checkpoint_number(name) == 0)
         refuse_input(
             {"'", name, "' is no checkpoint's name; expected one like '", detail::checkpoint_name(1, 100), "'"});
-    return detail::read_text(concat({folder_.path_of(name), "/", detail::manifest_name}), detail::most_manifest_bytes);
+    return detail::read_text(detail::OldFile(folder_.open_checkpoint(name), std::string(detail::manifest_name)),
+                             detail::most_manifest_bytes);
 }
 
 UNISONO_DEFINITION std::string Checkpoints::newest() const {

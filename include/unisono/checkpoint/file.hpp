@@ -30,6 +30,8 @@ public:
     [[nodiscard]] const std::string& path() const { return path_; }
     [[nodiscard]] bool is_open() const { return file_.valid(); }
 
+    /// Makes the contents durable. If the file system has no such operation, says so once on
+    /// standard error.
     void sync() const;
     void close();
 
@@ -40,8 +42,8 @@ private:
 
 Descriptor open_path(const std::string& path, int flags, std::string_view tried);
 
-/// Opens an entry of an open folder, even if another folder has been put at its path. Does not
-/// follow links: ELOOP, or ENOTDIR with O_DIRECTORY.
+/// Opens an entry of an open folder, even if another folder has been put at its path. Refuses
+/// links.
 Descriptor open_in(const Descriptor& folder, const std::string& name, int flags, std::string_view tried);
 Descriptor open_folder(const std::string& path);
 
@@ -95,12 +97,13 @@ private:
 
 /// Reads a file of at most `most` bytes.
 std::string read_text(const OldFile& file, std::uint64_t most);
-std::string read_text(const std::string& path, std::uint64_t most);
 
 /// Evaluates a system call that looked for an entry. False: there is none, or it cannot be reached
 /// (ELOOP, EACCES). \throws error refused: the entry may exist, for instance on a disk that fails
 bool is_found(int result, const std::string& path);
 bool exists(const std::string& path);
+/// False for a link to a folder.
+bool is_folder(const std::string& path);
 bool exists_in(const Descriptor& folder, const std::string& name);
 /// Removes an entry itself, never its target. Returns false if there is none.
 bool remove_in(const Descriptor& folder, const std::string& name);
@@ -123,7 +126,9 @@ UNISONO_NAMESPACE_END
 #include "unisono/core/text.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <system_error>
@@ -142,8 +147,21 @@ UNISONO_DEFINITION void refuse_path(std::string_view tried, const std::string& p
 }
 
 UNISONO_DEFINITION void Descriptor::sync() const {
-    while (::fsync(number()) != 0)
-        if (errno != EINTR) refuse_path("write to disk", path_, errno);
+    while (::fsync(number()) != 0) {
+        const int why = errno;
+        if (why == EINTR) continue;
+        // Such file systems exist, often for folders alone: SMB shares and some in user space.
+        if (why != EINVAL && why != ENOSYS && why != ENOTSUP) refuse_path("write to disk", path_, why);
+        static std::atomic<bool> told = false;
+        if (!told.exchange(true))
+            static_cast<void>(std::fputs(concat({"unisono: warning: the file system cannot write '", path_,
+                                                 "' to disk when asked (fsync: ", std::generic_category().message(why),
+                                                 "); checkpoints are complete if a process dies, but the newest may be "
+                                                 "lost if the machine does\n"})
+                                             .c_str(),
+                                         stderr));
+        return;
+    }
 }
 
 UNISONO_DEFINITION void Descriptor::close() { // some file systems report a full disk only on close
@@ -164,7 +182,14 @@ UNISONO_DEFINITION Descriptor open_in(const Descriptor& folder, const std::strin
     for (;;) {
         FileDescriptor file(::openat(folder.number(), name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0666));
         if (file.valid()) return {std::move(file), path};
-        if (errno != EINTR) refuse_path(tried, path, errno);
+        const int why = errno;
+        struct stat facts {};
+        if ((why == ELOOP || why == ENOTDIR) &&
+            ::fstatat(folder.number(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(facts.st_mode))
+            throw error(ErrorCode::refused,
+                        concat({"cannot ", tried, " '", path, "': it is a symbolic link; expected the ",
+                                (flags & O_DIRECTORY) != 0 ? "folder" : "file", " itself"}));
+        if (why != EINTR) refuse_path(tried, path, why);
     }
 }
 
@@ -262,10 +287,6 @@ UNISONO_DEFINITION std::string read_text(const OldFile& file, std::uint64_t most
     return text;
 }
 
-UNISONO_DEFINITION std::string read_text(const std::string& path, std::uint64_t most) {
-    return read_text(OldFile(path), most);
-}
-
 UNISONO_DEFINITION bool is_found(int result, const std::string& path) {
     if (result == 0) return true;
     if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP && errno != EACCES) refuse_path("examine", path, errno);
@@ -275,6 +296,11 @@ UNISONO_DEFINITION bool is_found(int result, const std::string& path) {
 UNISONO_DEFINITION bool exists(const std::string& path) {
     struct stat facts {};
     return is_found(::lstat(path.c_str(), &facts), path);
+}
+
+UNISONO_DEFINITION bool is_folder(const std::string& path) {
+    struct stat facts {};
+    return is_found(::lstat(path.c_str(), &facts), path) && S_ISDIR(facts.st_mode);
 }
 
 UNISONO_DEFINITION bool exists_in(const Descriptor& folder, const std::string& name) {

@@ -10,10 +10,11 @@
 /// The first number counts the checkpoints in this folder: the newest has the greatest number, also
 /// if a training continued from an older one. Only entries with such names are looked at, and only
 /// files that a training makes are removed. A link or a file with such a name was not made by a
-/// training: it is never followed, written to or removed, and its name is not used.
+/// training: it is never followed, read, written to or removed, and its name is not used.
 
 #include "unisono/checkpoint/fence.hpp"
 #include "unisono/checkpoint/file.hpp"
+#include "unisono/core/path.hpp"
 #include "unisono/core/text.hpp"
 
 #include <cstddef>
@@ -38,7 +39,8 @@ class CheckpointFolder {
 public:
     /// `refuses`: an entry that no training made is an error; otherwise it is reported once on
     /// standard error.
-    explicit CheckpointFolder(std::string path, bool refuses = false) : path_(std::move(path)), refuses_(refuses) {}
+    explicit CheckpointFolder(const std::string& path, bool refuses = false)
+        : path_(absolute_path(path)), refuses_(refuses) {}
 
     [[nodiscard]] const std::string& path() const { return path_; }
     [[nodiscard]] std::string path_of(std::string_view name) const { return concat({path_, "/", name}); }
@@ -46,6 +48,8 @@ public:
     /// The names from the oldest to the newest, complete or not.
     [[nodiscard]] std::vector<std::string> all() const;
     [[nodiscard]] bool is_whole(const std::string& name) const;
+    /// Opens a checkpoint for reading. \throws error refused: it is missing, or a link
+    [[nodiscard]] Descriptor open_checkpoint(const std::string& name) const;
 
     /// Makes the folder, and prevents other trainings from writing here during this object's
     /// lifetime, and older memberships of this elastic world for ever.
@@ -132,7 +136,11 @@ UNISONO_DEFINITION std::vector<std::string> CheckpointFolder::all() const {
 }
 
 UNISONO_DEFINITION bool CheckpointFolder::is_whole(const std::string& name) const {
-    return exists(concat({path_of(name), "/", manifest_name}));
+    return is_folder(path_of(name)) && exists(concat({path_of(name), "/", manifest_name}));
+}
+
+UNISONO_DEFINITION Descriptor CheckpointFolder::open_checkpoint(const std::string& name) const {
+    return open_in(open_folder(path_), name, O_RDONLY | O_DIRECTORY, "open");
 }
 
 UNISONO_DEFINITION void CheckpointFolder::lock(const CheckpointWriter& writer) { fence_.take(path_, writer); }

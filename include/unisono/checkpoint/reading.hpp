@@ -3,6 +3,7 @@
 /// \file
 /// Reads a checkpoint, and checks everything before it uses anything.
 
+#include "unisono/checkpoint/file.hpp"
 #include "unisono/checkpoint/manifest.hpp"
 #include "unisono/checkpoint/safetensors.hpp"
 #include "unisono/checkpoint/state.hpp"
@@ -38,7 +39,7 @@ void check_coverage(const Manifest& m, const std::string& where);
 
 /// Checks that a file has the manifest's length and checksum, and contains these tensors and no
 /// others.
-void check_file(const Manifest& m, const SavedFile& saved, const std::string& folder);
+void check_file(const Manifest& m, const SavedFile& saved, const Descriptor& folder);
 
 /// The numbers of this rank's state: read from the files, and then written to the trainer.
 template <class Trainer>
@@ -46,7 +47,7 @@ class PendingState {
 public:
     using T = typename Trainer::Element;
 
-    PendingState(Trainer& trainer, const Manifest& m, const std::string& folder)
+    PendingState(Trainer& trainer, const Manifest& m, const Descriptor& folder)
         : trainer_(&trainer), layout_(&trainer.layout()) {
         std::size_t owned = 0;
         for (const Slice& slice : trainer.owned()) owned += slice.count;
@@ -67,7 +68,7 @@ public:
                 if (!any) each_overlap(part, [&](auto&&...) { any = true; });
                 return any;
             });
-            if (used) read(TensorFile(concat({folder, "/", file.name})), file);
+            if (used) read(TensorFile(OldFile(folder, file.name)), file);
         }
     }
 
@@ -163,7 +164,6 @@ UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES_PART(UNISONO_PART_CHECKPOINT)
 #include "unisono/checkpoint/checksum.hpp"
-#include "unisono/checkpoint/file.hpp"
 
 #include <iterator>
 #include <string_view>
@@ -265,10 +265,10 @@ UNISONO_DEFINITION void check_coverage(const Manifest& m, const std::string& whe
         refuse_input({where, ": one of its files is named twice"});
 }
 
-UNISONO_DEFINITION void check_file(const Manifest& m, const SavedFile& saved, const std::string& folder) {
-    const std::string path = concat({folder, "/", saved.name});
+UNISONO_DEFINITION void check_file(const Manifest& m, const SavedFile& saved, const Descriptor& folder) {
+    const std::string path = concat({folder.path(), "/", saved.name});
     {
-        const OldFile file(path);
+        const OldFile file(folder, saved.name);
         if (file.bytes() != saved.bytes)
             refuse_input({"'", path, "' has ", file.bytes(), " bytes; expected ", saved.bytes,
                           file.bytes() < saved.bytes ? ": it is cut short" : ""});
@@ -276,7 +276,7 @@ UNISONO_DEFINITION void check_file(const Manifest& m, const SavedFile& saved, co
             refuse_input({"'", path, "' has the checksum ", checksum_text(sum), "; expected ",
                           checksum_text(saved.checksum), ": it is corrupt, or of another checkpoint"});
     }
-    const TensorFile file(path);
+    const TensorFile file(OldFile(folder, saved.name));
     if (file.tensors().size() != saved.parts.size())
         refuse_input({"'", path, "' has ", file.tensors().size(), " tensors; expected ", saved.parts.size()});
     std::vector<std::string_view> names;

@@ -90,6 +90,7 @@ public:
     /// Reads and checks the header; numbers are read on demand.
     /// \throws error bad_input: the violation of the format; refused: the file cannot be read
     explicit TensorFile(const std::string& path);
+    explicit TensorFile(detail::OldFile file);
 
     /// The tensors in the order of their offsets.
     [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
@@ -228,8 +229,10 @@ std::pair<std::uint64_t, std::uint64_t> write_tensor_file(std::span<TensorData> 
 
 } // namespace detail
 
-UNISONO_DEFINITION TensorFile::TensorFile(const std::string& path) : file_(path) {
-    const std::string where = concat({"'", path, "'"});
+UNISONO_DEFINITION TensorFile::TensorFile(const std::string& path) : TensorFile(detail::OldFile(path)) {}
+
+UNISONO_DEFINITION TensorFile::TensorFile(detail::OldFile file) : file_(std::move(file)) {
+    const std::string where = concat({"'", file_.path(), "'"});
     std::uint64_t length = 0;
     if (file_.bytes() < 8) refuse_input({where, " has ", file_.bytes(), " bytes; expected at least 8"});
     file_.read(0, &length, 8);

@@ -42,8 +42,9 @@ private:
     int fd_ = -1;
 };
 
-/// `std::fopen` with such a descriptor; null, with the reason in errno, if the file cannot be
-/// opened.
+/// `std::fopen` for writing, with such a descriptor. `mode`: "w" or "a". Does not wait until a
+/// process reads a pipe. Null, with the reason in errno, if the file cannot be opened: ENXIO if it
+/// is a pipe without a reader.
 std::FILE* open_above_standard_streams(const char* path, const char* mode) noexcept;
 
 } // namespace detail
@@ -64,19 +65,14 @@ UNISONO_DEFINITION int above_standard_streams(int descriptor) noexcept {
 }
 
 UNISONO_DEFINITION std::FILE* open_above_standard_streams(const char* path, const char* mode) noexcept {
-    std::FILE* const file = std::fopen(path, mode);
-    if (file == nullptr) return nullptr;
-    if (::fileno(file) > STDERR_FILENO) [[likely]] {
-        ::fcntl(::fileno(file), F_SETFD, FD_CLOEXEC);
-        return file;
-    }
-    const int moved = ::fcntl(::fileno(file), F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    std::FILE* const again = moved < 0 ? nullptr : ::fdopen(moved, mode);
-    const int why = errno;
-    static_cast<void>(std::fclose(file));
-    if (again == nullptr && moved >= 0) ::close(moved);
-    errno = why;
-    return again;
+    const int begin = mode[0] == 'a' ? O_APPEND : O_TRUNC;
+    FileDescriptor file(::open(path, O_WRONLY | O_CREAT | O_NOCTTY | O_NONBLOCK | O_CLOEXEC | begin, 0666));
+    if (!file.valid()) return nullptr;
+    // Only the opening must not wait.
+    if (const int flags = ::fcntl(file.get(), F_GETFL); flags >= 0) ::fcntl(file.get(), F_SETFL, flags & ~O_NONBLOCK);
+    std::FILE* const stream = ::fdopen(file.get(), mode);
+    if (stream != nullptr) file.release();
+    return stream;
 }
 
 } // namespace detail

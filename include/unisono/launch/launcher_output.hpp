@@ -3,6 +3,7 @@
 /// \file
 /// Forwards the ranks' output through their launcher: whole lines, labelled, with copies in files.
 
+#include "unisono/core/path.hpp"
 #include "unisono/launch/socket.hpp"
 
 #include <algorithm>
@@ -183,8 +184,8 @@ inline void make_folders(const std::string& path) {
 
 /// Errors: refused.
 inline FileDescriptor open_log(const std::string& path) {
-    FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    if (!file.valid()) throw error(ErrorCode::refused, concat({"cannot write ", path, ": ", errno_text(errno)}));
+    FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
+    if (!file.valid()) throw error(ErrorCode::refused, concat({"cannot write ", path, ": ", why_not_opened(errno)}));
     return file;
 }
 

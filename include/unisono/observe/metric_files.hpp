@@ -14,9 +14,14 @@
 ///
 /// Rank 0 writes; on other ranks calls do nothing. The reports of `fit` become loss, learning_rate
 /// and samples_per_second, and if they exist gradient_norm, loss_scale, tokens, and skipped = 1 for
-/// an update that was left out. Lines are appended, so a resumed run continues its file. When a
-/// call returns, its lines are in the file, but not necessarily on disk. For several files at once,
-/// pass a lambda that calls each.
+/// an update that was left out. When a call returns, its lines are in the file, but not necessarily
+/// on disk. For several files at once, pass a lambda that calls each.
+///
+/// Lines are appended. If the first report is not that of update 1, a resumed training continues
+/// its file: the updates after its checkpoint are made again, so what an earlier run has written
+/// since the first of them is removed (TensorBoard is told to hide it). A training that begins at
+/// update 1 removes nothing: its lines follow those of earlier trainings. The path belongs to the
+/// folder in which the program is when the object is made. A pipe must have a reader by then.
 ///
 /// In an elastic world the current first rank writes. Each update that `fit` commits has one line,
 /// if all ranks see the file: if the first rank is lost before it has written the line, the next
@@ -34,6 +39,7 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/json_text.hpp"
 #include "unisono/core/math.hpp"
+#include "unisono/core/path.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/observe/changing_world.hpp"
@@ -46,8 +52,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <initializer_list>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -81,14 +87,12 @@ public:
 
 private:
     [[noreturn, gnu::cold]] void fail(std::string_view what) const {
-        const int why = errno;
-        throw error(
-            Fault{.code = ErrorCode::refused,
-                  .rank = -1,
-                  .peer = -1,
-                  .operation = "metrics",
-                  .sequence = 0,
-                  .message = concat({what, " '", path_, "': ", std::strerror(why)})}); // NOLINT(concurrency-mt-unsafe)
+        throw error(Fault{.code = ErrorCode::refused,
+                          .rank = -1,
+                          .peer = -1,
+                          .operation = "metrics",
+                          .sequence = 0,
+                          .message = concat({what, " '", path_, "': ", why_not_opened(errno)})});
     }
 
     std::string path_;
@@ -138,8 +142,43 @@ std::optional<LastInFile> last_of_lines(std::string_view text, Look look) {
     return std::nullopt;
 }
 
+/// Removes what an earlier run has written in the first `before` bytes of a file of lines since it
+/// began to report updates from `update` on. `look(line)`: the update if the line is a report's.
+/// Returns the number of those bytes that are left.
+template <class Look>
+std::int64_t remove_repeated(const std::string& path, std::int64_t before, std::uint64_t update, Look look) {
+    for (std::int64_t most = std::int64_t{1} << 20;; most *= 4) { // a part of a large file, if that is enough
+        const std::int64_t first = before > most ? before - most : 0;
+        const std::string all = end_of_file(path, first, std::numeric_limits<std::int64_t>::max());
+        const std::string_view text = std::string_view(all).substr(0, static_cast<std::size_t>(before - first));
+        if (text.size() != static_cast<std::size_t>(before - first)) return before; // it cannot be read
+        std::size_t cut = text.size();
+        bool found = false; // a report that stays
+        bool exact = false; // the report of this update
+        for (std::size_t end = text.size(); end != 0 && !found;) {
+            const std::size_t begin = end < 2 ? 0 : text.rfind('\n', end - 2) + 1; // npos + 1 is 0
+            if (begin == 0 && first != 0) break;                                   // perhaps a part of a line
+            if (const std::optional<LastInFile> last = look(text.substr(begin, end - begin))) {
+                found = last->update < update;
+                // Another trainer of the same program may have made more updates.
+                exact = exact || last->update == update;
+                if (!found && (!exact || last->update == update)) cut = begin;
+            }
+            end = begin;
+        }
+        if (!found && first != 0) continue;
+        if (cut == text.size()) return before;
+        std::string kept = all.substr(text.size());   // lines of this run
+        if (kept.starts_with('\n')) kept.erase(0, 1); // it ended a line that goes
+        if (!cut_off_end(path, all.size() - cut)) return before;
+        if (!kept.empty()) OutputFile(path, "a").write(kept);
+        return first + static_cast<std::int64_t>(cut);
+    }
+}
+
 /// The common base: turns reports into scalars. `Derived` has open(), put(step, seconds, scalars),
-/// and last_in_file(), the last update that an earlier first rank has written.
+/// last_in_file(), the last update that an earlier first rank has written, and resume(update),
+/// which removes what an earlier run has reported from that update on.
 template <class Derived>
 class MetricFile {
 public:
@@ -169,7 +208,9 @@ public:
         if (report.loss_scale != 1) add("loss_scale", report.loss_scale);
         if (report.tokens != 0) add("tokens", static_cast<double>(report.tokens));
         if (!report.committed) add("skipped", 1);
-        reported_ = now;
+        const bool first = std::exchange(reported_, now) == 0;
+        if (const std::uint64_t next = report.number + (report.committed ? 0 : 1); first && writes_ && next > 1)
+            derived().resume(next);
         if (watch_ && !look_at_world(now, report.number, report.committed, {found.data(), count})) return;
         if (watch_) add_world(add);
         put_all(report.number, now, {found.data(), count});
@@ -295,8 +336,8 @@ private:
 class JsonLinesFile : public detail::MetricFile<JsonLinesFile> {
 public:
     template <class World>
-    JsonLinesFile(const World& world, std::string path)
-        : MetricFile(world), path_(std::move(path)), before_(earlier_bytes(world, path_)) {
+    JsonLinesFile(const World& world, const std::string& path)
+        : MetricFile(world), path_(detail::absolute_path(path)), before_(earlier_bytes(world, path_)) {
         if (writes()) open();
     }
     ~JsonLinesFile() { finish(); }
@@ -310,18 +351,17 @@ private:
         });
     }
     std::optional<detail::LastInFile> last_in_file() {
-        const std::string text = detail::end_of_lines(path_, before_);
+        return detail::last_of_lines(detail::end_of_lines(path_, before_), report_of);
+    }
+    void resume(std::uint64_t update) { before_ = detail::remove_repeated(path_, before_, update, report_of); }
+    /// The update and time of a report's line.
+    static std::optional<detail::LastInFile> report_of(std::string_view line) {
         constexpr std::string_view step = "{\"step\":", seconds = "\"seconds\":", loss = "\"loss\":",
                                    rate = "\"learning_rate\":";
-        return detail::last_of_lines(text, [&](std::string_view line) {
-            const auto fields = detail::leading_fields<4>(line, ',');
-            std::optional<detail::LastInFile> last;
-            // The line of a report.
-            if (fields[0].starts_with(step) && fields[2].starts_with(loss) && fields[3].starts_with(rate))
-                last = {detail::leading_number<std::uint64_t>(fields[0].substr(step.size())),
-                        detail::leading_number<double>(fields[1].substr(seconds.size()))};
-            return last;
-        });
+        const auto fields = detail::leading_fields<4>(line, ',');
+        if (!fields[0].starts_with(step) || !fields[2].starts_with(loss) || !fields[3].starts_with(rate)) return {};
+        return detail::LastInFile{detail::leading_number<std::uint64_t>(fields[0].substr(step.size())),
+                                  detail::leading_number<double>(fields[1].substr(seconds.size()))};
     }
     void put(std::uint64_t step, double seconds, std::span<const Scalar> scalars) {
         std::string line = concat({"{\"step\":", step, ",\"seconds\":", detail::exact_text(seconds)});
@@ -344,31 +384,35 @@ private:
 class CsvFile : public detail::MetricFile<CsvFile> {
 public:
     template <class World>
-    CsvFile(const World& world, std::string path)
-        : MetricFile(world), path_(std::move(path)), before_(earlier_bytes(world, path_)) {
+    CsvFile(const World& world, const std::string& path)
+        : MetricFile(world), path_(detail::absolute_path(path)), before_(earlier_bytes(world, path_)) {
         if (writes()) open();
     }
     ~CsvFile() { finish(); }
 
 private:
     friend class detail::MetricFile<CsvFile>;
+    /// For lines from the last to the first: the update and time, if a report begins with the line.
+    static auto reports() {
+        return [after = std::string()](std::string_view line) mutable {
+            const auto fields = detail::leading_fields<3>(line, ',');
+            std::optional<detail::LastInFile> found;
+            if (fields[2] == "loss" && after == "learning_rate")
+                found = {detail::leading_number<std::uint64_t>(fields[0]), detail::leading_number<double>(fields[1])};
+            after = fields[2];
+            return found;
+        };
+    }
     void open() {
         detail::open_lines(file_, path_, before_,
                            [](std::string_view line) { return std::count(line.begin(), line.end(), ',') < 3; });
         if (file_->empty()) file_->write("step,seconds,name,value\n");
     }
     std::optional<detail::LastInFile> last_in_file() {
-        const std::string text = detail::end_of_lines(path_, before_);
-        std::string_view name; // the name in the following line
-        return detail::last_of_lines(text, [&](std::string_view line) {
-            const auto fields = detail::leading_fields<3>(line, ',');
-            std::optional<detail::LastInFile> last;
-            if (fields[2] == "loss" && name == "learning_rate") // the line of a report
-                last = {detail::leading_number<std::uint64_t>(fields[0]), detail::leading_number<double>(fields[1])};
-            name = fields[2];
-            return last;
-        });
+        const std::string text = detail::end_of_lines(path_, before_); // its lines are compared
+        return detail::last_of_lines(text, reports());
     }
+    void resume(std::uint64_t update) { before_ = detail::remove_repeated(path_, before_, update, reports()); }
     void put(std::uint64_t step, double seconds, std::span<const Scalar> scalars) {
         std::string lines;
         for (const Scalar& one : scalars)

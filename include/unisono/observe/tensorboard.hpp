@@ -97,7 +97,8 @@ inline std::uint64_t step_of(std::string_view event) {
 class TensorBoardFile : public detail::MetricFile<TensorBoardFile> {
 public:
     template <class World>
-    TensorBoardFile(const World& world, std::string folder) : MetricFile(world), folder_(std::move(folder)) {
+    TensorBoardFile(const World& world, const std::string& folder)
+        : MetricFile(world), folder_(detail::absolute_path(folder)) {
         if (writes()) open();
     }
     ~TensorBoardFile() { finish(); }
@@ -115,6 +116,16 @@ private:
         version.real(1, wall_time());
         version.text(3, "brain.Event:2");
         record(version.bytes());
+    }
+    /// An event by which TensorBoard hides what other files of the folder have from this step on.
+    void resume(std::uint64_t update) {
+        detail::Protobuf start;
+        start.number(1, 1); // SessionLog.START
+        detail::Protobuf event;
+        event.real(1, wall_time());
+        event.number(2, update);
+        event.text(7, start.bytes());
+        record(event.bytes());
     }
     /// Looks in the newest file. The time is in each record.
     std::optional<detail::LastInFile> last_in_file() {

@@ -12,6 +12,7 @@
 
 #include "unisono/core/descriptor.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/path.hpp"
 #include "unisono/observe/hash_log.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/report.hpp"
@@ -19,6 +20,7 @@
 #include "unisono/trainer/trainer.hpp"
 
 #include <bit>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <span>
@@ -147,8 +149,11 @@ public:
     HashLog(Trainer& trainer, HashLogOptions options) : trainer_(trainer), options_(std::move(options)) {
         if (options_.every < 1) refuse_input({"HashLogOptions.every is ", options_.every, "; expected at least 1"});
         if (options_.path.empty() || trainer.world().rank() != 0) return;
+        options_.path = detail::absolute_path(options_.path);
         file_ = detail::open_above_standard_streams(options_.path.c_str(), "a");
-        if (file_ == nullptr) throw error(ErrorCode::refused, concat({"HashLog: cannot write '", options_.path, "'"}));
+        if (file_ == nullptr)
+            throw error(ErrorCode::refused,
+                        concat({"HashLog: cannot write '", options_.path, "': ", detail::why_not_opened(errno)}));
     }
     HashLog(const HashLog&) = delete;
     HashLog& operator=(const HashLog&) = delete;

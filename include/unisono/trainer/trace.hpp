@@ -7,6 +7,7 @@
 /// recorded since it was added.
 
 #include "unisono/core/descriptor.hpp"
+#include "unisono/core/path.hpp"
 #include "unisono/observe/table.hpp"
 #include "unisono/observe/trace.hpp"
 #include "unisono/trainer/evaluation.hpp"
@@ -17,7 +18,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <span>
 #include <string>
@@ -353,14 +353,13 @@ void write_trace_of(World& world, const TraceLog& log, const Layout& layout, con
         }
         all_reduce(world, why, detail::Few<Max>{});
         if (why[0] == 0) return;
-        throw agreed_error(Fault{
-            .code = ErrorCode::refused,
-            .rank = world.world_rank(0),
-            .peer = -1,
-            .operation = "write_trace",
-            .sequence = 0,
-            .message = concat({"rank ", world.world_rank(0), " cannot write '", path,
-                               "': ", std::strerror(static_cast<int>(why[0]))})}); // NOLINT(concurrency-mt-unsafe)
+        throw agreed_error(Fault{.code = ErrorCode::refused,
+                                 .rank = world.world_rank(0),
+                                 .peer = -1,
+                                 .operation = "write_trace",
+                                 .sequence = 0,
+                                 .message = concat({"rank ", world.world_rank(0), " cannot write '", path,
+                                                    "': ", why_not_opened(static_cast<int>(why[0]))})});
     });
 }
 
