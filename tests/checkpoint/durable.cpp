@@ -33,9 +33,7 @@ std::set<std::string> names_in(const std::string& folder) {
     return names;
 }
 
-std::string path_of(int descriptor) {
-    return fs::read_symlink("/proc/self/fd/" + std::to_string(descriptor));
-}
+std::string path_of(int descriptor) { return fs::read_symlink("/proc/self/fd/" + std::to_string(descriptor)); }
 
 /// What the file system has on disk. It forgets everything else if the machine loses power.
 class Disk {
@@ -218,11 +216,11 @@ BOOST_AUTO_TEST_CASE(the_program_changes_its_folder) {
         const Folder folder, other;
         const std::string before = fs::current_path();
         fs::current_path(folder.path());
-        const auto all = train(
-            {.ranks = 2, .folder = "relative", .checkpoints = {.background = background}, .save_every = 3},
-            [&](int rank, const std::string&) {
-                if (rank == 0) fs::current_path(other.path());
-            });
+        const auto all =
+            train({.ranks = 2, .folder = "relative", .checkpoints = {.background = background}, .save_every = 3},
+                  [&](int rank, const std::string&) {
+                      if (rank == 0) fs::current_path(other.path());
+                  });
         fs::current_path(before);
         BOOST_TEST(all[0].refused == "");
         BOOST_TEST(other.is_empty());

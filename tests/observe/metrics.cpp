@@ -186,6 +186,10 @@ BOOST_AUTO_TEST_CASE(values_by_hand) {
     mean.add(5, 1);
     BOOST_TEST(mean.value() == 2.0);
     BOOST_TEST(mean.weight() == 4.0);
+    mean.add(std::nan(""), 0); // a mean over nothing
+    mean.add(std::numeric_limits<double>::infinity(), 0);
+    BOOST_TEST(mean.value() == 2.0);
+    BOOST_TEST(mean.weight() == 4.0);
 
     AccuracyMetric accuracy;
     accuracy.add(3, 3);

@@ -98,6 +98,44 @@ void refused(const std::string& text, const std::function<double(int, Pass&)>& p
 
 BOOST_AUTO_TEST_SUITE(units)
 
+/// The sum of the parameters after updates in which odd numbers have no token: their losses and
+/// gradients are `nothing`.
+template <class Sharding>
+double sum_after(int ranks, float nothing) {
+    std::array<double, 2> sums = {};
+    for (const Outcome& one : outcomes(ranks, [&](auto& world) {
+             Loose model;
+             model.pass = [&](int seed, Pass& pass) {
+                 pass.count_tokens(seed % 2 == 0 ? 3 : 0);
+                 if (seed % 2 == 0) return Loose::ordinary(seed, pass);
+                 for (std::size_t unit = 3; unit-- > 0;) {
+                     for (float& x : pass.gradient(unit)) x += nothing;
+                     pass.ready(unit);
+                 }
+                 return static_cast<double>(nothing);
+             };
+             un::Trainer trainer{world, model, Sharding{}, un::ByTokens{}, sgd};
+             for (int i = 0; i < 4; ++i) {
+                 const auto report = trainer.step(world.rank() + i);
+                 if (report.committed != (ranks > 1 || i % 2 == 0) || !std::isfinite(report.loss))
+                     throw std::runtime_error("an update of nothing");
+             }
+             sums[static_cast<std::size_t>(world.rank())] = sum_of(trainer);
+         }))
+        BOOST_TEST(!one.failed, one.what);
+    return sums[0] + sums[1];
+}
+
+BOOST_AUTO_TEST_CASE(a_pass_without_tokens_counts_nothing_even_if_it_is_not_a_number) {
+    for (const int ranks : {1, 2}) {
+        BOOST_TEST_CONTEXT(ranks << " ranks") {
+            const float nan = std::numeric_limits<float>::quiet_NaN();
+            BOOST_TEST(sum_after<un::GradientSharding>(ranks, nan) == sum_after<un::GradientSharding>(ranks, 0));
+            BOOST_TEST(sum_after<un::ParameterSharding>(ranks, nan) == sum_after<un::ParameterSharding>(ranks, 0));
+        }
+    }
+}
+
 BOOST_AUTO_TEST_CASE(wrong_orders_are_refused) {
     refused("pass.parameters(3): the model has 3 units", [](int, Pass& pass) {
         static_cast<void>(pass.parameters(3));

@@ -297,8 +297,8 @@ BOOST_AUTO_TEST_CASE(parameters_and_buffers_begin_as_rank_0s) {
     }));
 }
 
-/// Small ones travel together: also those that are adjacent in memory on one rank alone, empty ones,
-/// and those beside one that is larger than a message.
+/// Small ones travel together: also those that are adjacent in memory on one rank alone, empty
+/// ones, and those beside one that is larger than a message.
 BOOST_AUTO_TEST_CASE(many_parameters_and_buffers_begin_as_rank_0s) {
     struct Many {
         std::vector<std::vector<float>> values, gradient;
@@ -716,6 +716,69 @@ BOOST_AUTO_TEST_CASE(padding_alone_makes_no_update) {
             check_close(found, expected);
         }
     }
+}
+
+/// A mean over no tokens is 0 / 0, as is its gradient. They count as little as zeros would.
+template <class Like>
+struct PaddedMean : Like {
+    bool zeros = false;
+    using Like::Like;
+    double operator()(const un::RowBatch<double, double>& batch, un::Pass& pass) {
+        const auto indices = pass.facts().samples;
+        const auto real =
+            std::count_if(indices.begin(), indices.end(), [](std::size_t i) { return i % 3 == 0 && i < 20; });
+        pass.count_tokens(static_cast<double>(real));
+        if (real != 0) return Like::operator()(batch, pass);
+        const double nothing = zeros ? 0 : std::numeric_limits<double>::quiet_NaN();
+        for (std::size_t p = this->gradient_spans.size(); p-- > 0;) {
+            for (double& one : this->gradient_spans[p]) one += nothing;
+            if (this->says_ready) pass.ready(p);
+        }
+        return nothing;
+    }
+};
+
+template <class Like, class... Policies>
+void check_means_over_nothing(const Policies&... policies) {
+    for (const int ranks : {1, 2, 3}) {
+        BOOST_TEST_CONTEXT(ranks << " ranks") {
+            check_clean(outcomes(ranks, [&](auto& world) {
+                const auto trained = [&](bool zeros, bool ready) {
+                    PaddedMean<Like> model(columns, 4);
+                    model.zeros = zeros;
+                    model.says_ready = ready;
+                    un::Trainer trainer{world,           model,
+                                        un::Replicas{6}, un::SequentialSampler{},
+                                        un::ByTokens{},  un::Sgd{.learning_rate = 0.1, .momentum = 0.9},
+                                        policies...};
+                    std::vector<double> all;
+                    std::uint64_t committed = 0;
+                    const auto report = trainer.fit(data(), {.epochs = 3, .batch_size = 1, .progress = false},
+                                                    [&](const un::UpdateReport& update) {
+                                                        all.push_back(update.loss);
+                                                        committed += update.committed ? 1 : 0;
+                                                        if (update.offender_rank >= 0)
+                                                            throw std::runtime_error("an offence");
+                                                    });
+                    // Of the last samples of an epoch none counts.
+                    if (committed == 0 || report.epochs.front().skipped == 0)
+                        throw std::runtime_error("expected updates, and an update of nothing");
+                    const auto weights = model.values();
+                    all.insert(all.end(), weights.begin(), weights.end());
+                    return all;
+                };
+                for (const bool ready : {false, true})
+                    if (trained(false, ready) != trained(true, ready)) throw std::runtime_error("the bits differ");
+            }));
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_micro_batch_without_tokens_counts_nothing_even_if_it_is_not_a_number) {
+    check_means_over_nothing<Mean>();
+    check_means_over_nothing<Pieces>(un::Accumulate{.steps = 2}, un::Buckets{.bytes = 32});
+    check_means_over_nothing<Mean>(un::Reproducible{}, un::StateSharding{}, un::Buckets{.bytes = 32});
+    check_means_over_nothing<Pieces>(un::AccumulateTokens{.tokens = 1}, un::RingReducer{});
 }
 
 // The same of a rank that updates on its own, and of batches without samples.

@@ -38,7 +38,8 @@ struct MicroBatchFacts {
 };
 
 /// The weight of a micro-batch: its gradient is multiplied by `multiplier`, and the sum of all
-/// gradients is divided by the sum of all `divisor`s.
+/// gradients is divided by the sum of all `divisor`s. A gradient and a loss whose multiplier is 0
+/// count nothing, even if they are 0 / 0; guards do not look at them.
 struct Share {
     double multiplier = 1;
     double divisor = 1;

@@ -94,11 +94,12 @@ void merge_bytes(M& metric, std::span<const std::byte> bytes) {
 }
 
 /// sum of w * x over sum of w, both exact unless a product w * x is beyond the range of double; NaN
-/// before the first sample.
+/// before the first sample. A sample of weight 0 counts nothing, also if x is not finite.
 class MeanMetric {
 public:
     static constexpr std::string_view name = "mean";
     void add(double x, double weight = 1) {
+        if (weight == 0) return;
         sum_.add_product(x, weight);
         weight_.add(weight);
     }

@@ -101,14 +101,15 @@ public:
         this->after_pass();
         const Share share = this->weigh();
         if (Context::Weighing::needs_tokens && !pass.counted_tokens()) untold_ = true;
-        totals_.add(sums_, share, loss);
+        const bool counts = share.multiplier != 0; // a loss of weight 0 may be 0 / 0
+        totals_.add(sums_, share, counts ? loss : 0);
         sums_.micro_batches += 1;
         sums_.samples += samples;
         if (micro.tokens != 0)
             // Rounded, so that the sum does not depend on the order.
             sums_.tokens += detail::rounded_to_even(micro.tokens * 0x1p20) * 0x1p-20;
         if constexpr (Context::Guard::inspects) {
-            if (!detail::is_finite(loss)) offence_.note({world_->rank(), 0, true});
+            if (counts && !detail::is_finite(loss)) offence_.note({world_->rank(), 0, true});
         }
         this->keep(share.multiplier, last);
     }

@@ -77,6 +77,10 @@ public:
         in_model_ = true;
     }
     [[nodiscard]] bool held() const { return in_model_; }
+    /// A gradient of weight 0 counts nothing, whatever is in the model's memory: it becomes zero.
+    void drop_weightless(const Slice& slice) {
+        if (in_model_ && multiplier_ == 0) zero_in_model(slice);
+    }
 
     /// Moves the gradients in the model's memory to the array.
     void drain() {

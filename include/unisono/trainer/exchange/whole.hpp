@@ -157,6 +157,7 @@ protected:
         check_tokens(multiplier);
         if (!gradient_.held()) gradient_.hold(multiplier);
         if (last) return;
+        gradient_.drop_weightless({0, flat_.count()});
         if constexpr (inspects_parts)
             flat_.visit({0, flat_.count()}, [&](const Stretch<T>& one) { inspect_part(one); });
         gradient_.drain();
@@ -297,6 +298,7 @@ private:
     /// Prepares a bucket's gradient to travel, lets the guard look at it, and starts to sum it.
     void start_bucket(std::size_t b) {
         const Slice bucket = flat_.bucket(b);
+        gradient_.drop_weightless(bucket);
         if constexpr (inspects_parts) {
             if (gradient_.held()) flat_.visit(bucket, [&](const Stretch<T>& one) { inspect_part(one); });
         }

@@ -236,6 +236,7 @@ private:
                 refuse_input({"unit ", unit,
                               ": tokens were counted after the first gradient was complete; expected all before it"});
             multiplier_ = multiplier;
+            if (multiplier == 0) place_.clear(values.data(), values.size()); // whatever is there, it counts nothing
             if constexpr (Base::inspects) {
                 const auto note = [&](std::size_t) { this->note_offender(unit); };
                 this->inspect(values.data(), values.size(), slices_.unit(unit).first, note);
