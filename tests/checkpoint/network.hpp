@@ -78,7 +78,7 @@ public:
         return {names_ ? "hidden.weight" : "hidden.weights", "hidden.bias", "nothing", "out.\"weight\"", "out.bias"};
     }
     [[nodiscard]] std::vector<std::vector<std::size_t>> parameter_shapes() const {
-        return {{hidden, inputs_}, {hidden}, {0}, {1, hidden}, {1}};
+        return {{hidden, inputs_}, {hidden}, {0, hidden}, {1, hidden}, {1}};
     }
     std::array<std::span<double>, 1> buffers() { return {running_}; }
     [[nodiscard]] std::array<std::string, 1> buffer_names() const { return {"running_mean"}; }

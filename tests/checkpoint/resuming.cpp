@@ -220,8 +220,7 @@ BOOST_AUTO_TEST_CASE(what_must_be_as_it_was) {
     with([](Case& one) { one.inputs = 7; }, "found parameter \"hidden.weight\" of F32 [5,6]; expected F32 [5,7]");
     with([](Case& one) { one.names_parameters = false; },
          "found parameter 0 with the name \"hidden.weight\"; expected \"hidden.weights\"");
-    with([](Case& one) { one.name = "checkpoint-000009-update-6"; },
-         "checkpoint-000009-update-6': No such");
+    with([](Case& one) { one.name = "checkpoint-000009-update-6"; }, "checkpoint-000009-update-6': No such");
     with([](Case& one) { one.name = "../../etc"; }, "'../../etc' is no checkpoint's name");
     const auto inside = [&](auto change, const std::string& words) {
         with([&](Case& one) { one.name = "checkpoint-000003-update-6", change(one); }, words);

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <map>
@@ -159,6 +160,47 @@ BOOST_AUTO_TEST_CASE(a_world_is_sparse_and_large_blocks_give_their_pages_back) {
     std::byte* const again = world.allocate(3, bytes);
     BOOST_TEST((again[0] == std::byte{0} && again[bytes - 1] == std::byte{0}));
     world.release(3, again);
+}
+
+/// A variable of the environment during this object's life.
+class Variable {
+public:
+    Variable(const char* name, const char* value) : name_(name) {
+        if (const char* const was = std::getenv(name)) before_ = was, had_ = true;
+        ::setenv(name, value, 1);
+    }
+    Variable(const Variable&) = delete;
+    ~Variable() {
+        if (had_) ::setenv(name_, before_.c_str(), 1);
+        else ::unsetenv(name_);
+    }
+
+private:
+    const char* name_;
+    std::string before_;
+    bool had_ = false;
+};
+
+// Valgrind's leak check reads the whole segment, which makes its holes real.
+BOOST_AUTO_TEST_CASE(a_world_is_small_if_that_is_asked_and_under_valgrind) {
+    const auto bytes = [](int ranks) { return un::detail::SharedMemoryWorld(ranks).segment().bytes(); };
+    {
+        const Variable valgrind("LD_PRELOAD", "/usr/libexec/valgrind/vgpreload_core-amd64-linux.so:/x.so");
+        BOOST_TEST(bytes(2) >= 256 * mebi);
+        BOOST_TEST(bytes(2) < 1024 * mebi);
+        const Variable said("UNISONO_SHARED_MEMORY_MIB", "300");
+        BOOST_TEST(bytes(1) >= 300 * mebi);
+    }
+    const Variable said("UNISONO_SHARED_MEMORY_MIB", "16");
+    BOOST_TEST(bytes(2) >= 32 * mebi);
+    BOOST_TEST(bytes(2) < 640 * mebi);
+    for (const char* const wrong : {"", "0", "16M", "-1", "99999999999"}) {
+        const Variable bad("UNISONO_SHARED_MEMORY_MIB", wrong);
+        BOOST_CHECK_EXCEPTION(bytes(1), un::error, [&](const un::error& refused) {
+            return std::string(refused.what()).find("UNISONO_SHARED_MEMORY_MIB must be a number from 1 to 33554432") !=
+                   std::string::npos;
+        });
+    }
 }
 
 BOOST_AUTO_TEST_CASE(a_thousand_ranks_fit) {

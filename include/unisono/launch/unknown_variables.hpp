@@ -20,7 +20,7 @@ namespace detail {
 
 /// All variables that the library reads, without `UNISONO_`. tests/readme/messages.py compares the
 /// list with the headers.
-inline constexpr std::array<std::string_view, 28> known_variables = {"DEVICE_TRANSFERS",
+inline constexpr std::array<std::string_view, 29> known_variables = {"DEVICE_TRANSFERS",
                                                                      "ELASTIC_FOLDER",
                                                                      "FOLDER",
                                                                      "HOST",
@@ -42,6 +42,7 @@ inline constexpr std::array<std::string_view, 28> known_variables = {"DEVICE_TRA
                                                                      "PORT_RANGE",
                                                                      "PROVIDER",
                                                                      "RANK",
+                                                                     "SHARED_MEMORY_MIB",
                                                                      "TCP_CONGESTION",
                                                                      "TCP_CONNECTIONS",
                                                                      "TOKEN",

@@ -27,17 +27,20 @@ List<ParameterMatrix> parameter_matrices(M& model, const Layout& layout) {
         for (const auto& shape : shapes) {
             if (p == all.size()) refuse_input({"the model has more parameter_shapes than its ", p, " parameters"});
             std::size_t rows = 1, columns = 1, dimensions = 0;
-            bool fits = true; // without overflow
+            bool fits = true;   // without overflow
+            bool empty = false; // as of a layer without outputs, whatever the other dimensions are
             for (const auto dimension : shape) {
                 const auto size = static_cast<std::size_t>(dimension);
                 std::size_t& to = dimensions++ == 0 ? rows : columns;
-                fits = fits && size <= all[p].slice.count && !__builtin_mul_overflow(to, size, &to);
+                empty = empty || size == 0;
+                fits = fits && !__builtin_mul_overflow(to, size, &to);
             }
             std::size_t count = 0;
-            if (!fits || __builtin_mul_overflow(rows, columns, &count) || count != all[p].slice.count)
+            if (!empty && (!fits || __builtin_mul_overflow(rows, columns, &count))) count = ~all[p].slice.count;
+            if (count != all[p].slice.count)
                 refuse_input({"the shape of ", parameter_label(model, p), " does not match its ", all[p].slice.count,
                               " elements"});
-            all[p++].columns = dimensions < 2 ? count : columns;
+            all[p++].columns = dimensions < 2 || empty ? count : columns;
         }
         if (p != all.size()) refuse_input({"the model has ", p, " parameter_shapes for ", all.size(), " parameters"});
     }

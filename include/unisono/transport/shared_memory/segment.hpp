@@ -7,11 +7,15 @@
 
 #include "unisono/core/descriptor.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/core/number.hpp"
 #include "unisono/core/text.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
 #include <string>
 #include <sys/mman.h>
@@ -23,6 +27,12 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+/// The bytes that a rank may allocate if the program does not say it: UNISONO_SHARED_MEMORY_MIB,
+/// else what the machine has. Less under Valgrind, whose leak check reads all of a mapping, and so
+/// gives pages to all of its holes.
+[[gnu::cold]] std::size_t arena_of_process();
+inline constexpr std::size_t arena_under_valgrind = std::size_t{128} << 20;
 
 [[noreturn, gnu::cold]] void refuse_shared_memory(const std::string& what, int code);
 
@@ -76,6 +86,20 @@ namespace detail {
                         filtered ? " (does a filter of system calls, such as a container's seccomp profile, forbid it? "
                                    "Allow memfd_create, fallocate and mmap, or use Tcp)"
                                  : ""}));
+}
+
+[[gnu::cold]] UNISONO_DEFINITION std::size_t arena_of_process() {
+    const char* const name = "UNISONO_SHARED_MEMORY_MIB";
+    const char* const said = std::getenv(name); // NOLINT(concurrency-mt-unsafe): nothing here changes it
+    constexpr std::size_t most = std::size_t{1} << 25;
+    std::size_t mebibytes = 0;
+    if (said != nullptr && !parse_number(said, 1, most, mebibytes))
+        refuse_input({name, " must be a number from 1 to ", most, ", found ", detail::quoted(said)});
+    if (said != nullptr) return mebibytes << 20;
+    const char* const preloaded = std::getenv("LD_PRELOAD"); // NOLINT(concurrency-mt-unsafe)
+    if (preloaded != nullptr && std::strstr(preloaded, "vgpreload_") != nullptr) return arena_under_valgrind;
+    const auto pages = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_PHYS_PAGES)));
+    return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 UNISONO_DEFINITION SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {

@@ -34,8 +34,8 @@ public:
     static constexpr bool spans_processes = true; ///< forks of a process that has a world may be its ranks
 
     /// A new world, for threads of this process and for processes forked from it. `arena_bytes`:
-    /// the most that one rank may allocate; 0: as much as the machine has. Errors: bad_input,
-    /// refused.
+    /// the most that one rank may allocate; 0: UNISONO_SHARED_MEMORY_MIB, else as much as the
+    /// machine has. Errors: bad_input, refused.
     explicit SharedMemoryWorld(int size, std::size_t arena_bytes = 0);
     SharedMemoryWorld(const SharedMemoryWorld&) = delete;
     SharedMemoryWorld& operator=(const SharedMemoryWorld&) = delete;
@@ -287,10 +287,8 @@ UNISONO_DEFINITION bool SharedMemoryWorld::has_died(int rank) const {
 }
 
 UNISONO_DEFINITION void SharedMemoryWorld::create(std::size_t arena_bytes) {
-    const auto pages = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_PHYS_PAGES)));
-    const std::size_t memory = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     const std::size_t most = (std::size_t{1} << 45) / static_cast<std::size_t>(size_); // of 47 bits of addresses
-    std::size_t wanted = std::min(arena_bytes != 0 ? arena_bytes : memory, most);
+    std::size_t wanted = std::min(arena_bytes != 0 ? arena_bytes : arena_of_process(), most);
     for (;; wanted /= 2) {
         try {
             layout_ = SharedLayout(size_, wanted);
