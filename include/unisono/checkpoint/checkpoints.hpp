@@ -270,8 +270,8 @@ private:
             } else {
                 agree(world, operation, writing_ ? writing_->give_up() : std::nullopt);
             }
-        } catch (const detail::agreed_error&) {
-            given_up_ = false;
+        } catch (const error& failed) {
+            if (failed.agreed()) given_up_ = false;
             throw;
         }
         writing_.reset();

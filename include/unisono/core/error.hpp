@@ -55,7 +55,8 @@ struct Fault {
 /// The exception that the public functions throw.
 class error : public std::runtime_error {
 public:
-    explicit error(Fault what);
+    /// `agreed`: all ranks throw this error, after they have agreed on it.
+    explicit error(Fault what, bool agreed = false);
     error(ErrorCode code, const std::string& message);
 
     [[nodiscard]] ErrorCode code() const noexcept { return fault_.code; }
@@ -64,10 +65,13 @@ public:
     [[nodiscard]] const std::string& operation() const noexcept { return fault_.operation; }
     [[nodiscard]] std::uint64_t sequence() const noexcept { return fault_.sequence; }
     [[nodiscard]] const Fault& why() const noexcept { return fault_; }
+    /// True if all ranks throw this error. Then the group remains usable.
+    [[nodiscard]] bool agreed() const noexcept { return agreed_; }
 
 private:
     [[gnu::cold]] static std::string compose(const Fault& what);
     Fault fault_;
+    bool agreed_ = false;
 };
 
 namespace detail {
@@ -97,7 +101,8 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 
-UNISONO_DEFINITION error::error(Fault what) : std::runtime_error(compose(what)), fault_(std::move(what)) {}
+UNISONO_DEFINITION error::error(Fault what, bool agreed)
+    : std::runtime_error(compose(what)), fault_(std::move(what)), agreed_(agreed) {}
 UNISONO_DEFINITION error::error(ErrorCode code, const std::string& message)
     : error(Fault{.code = code, .message = message}) {}
 

@@ -289,8 +289,8 @@ private:
             most_finished_ = finished_;
             try {
                 found = snapshots_.agree(group, most_finished_);
-            } catch (const detail::agreed_error&) {
-                inner_.reset(); // there is no state with which to continue
+            } catch (const error& failed) {
+                if (failed.agreed()) inner_.reset(); // there is no state with which to continue
                 throw;
             }
         }

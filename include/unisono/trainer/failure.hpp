@@ -15,11 +15,9 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// An error that all ranks throw after they have agreed on it. No rank has to be told, and the
-/// group remains usable.
-class agreed_error : public error {
-public:
-    using error::error;
-};
+/// group remains usable. No class of its own, since a program that does not catch it prints its
+/// type.
+inline error agreed_error(Fault why) { return error(std::move(why), true); }
 
 /// Tells all other ranks of the exception that is being handled, unless all ranks throw it.
 template <class World>
@@ -35,10 +33,8 @@ void tell_all(World& world, std::string_view operation) {
     if (ends_its_thread()) return tell(ErrorCode::aborted, concat({"threw ", end_of_thread}));
     try {
         throw;
-    } catch (const agreed_error&) {
-        return;
     } catch (const error& failed) {
-        tell(failed.code(), concat({"failed: ", failed.what()}));
+        if (!failed.agreed()) tell(failed.code(), concat({"failed: ", failed.what()}));
     } catch (const std::exception& failed) {
         tell(ErrorCode::aborted, concat({"threw: ", failed.what()}));
     } catch (...) {
