@@ -385,4 +385,40 @@ BOOST_AUTO_TEST_CASE(a_used_trainer_goes_on_like_a_new_one) {
     same("Reproducible", un::PlainSums{}, un::Reproducible{});
 }
 
+// Each trainer has its folder, and rank 1 calls them in the other order.
+BOOST_AUTO_TEST_CASE(two_trainers_saved_or_resumed_in_another_order) {
+    struct One {
+        std::vector<float> w = {1}, g = {0};
+        std::span<float> parameters() { return w; }
+        std::span<float> gradients() { return g; }
+        double operator()(int, un::Pass&) { return 0; }
+    };
+    for (const bool save : {true, false}) {
+        const Folder first, second;
+        std::string what;
+        try {
+            un::run<un::InProcess>(2, [&](auto& world) {
+                One a, b;
+                un::Trainer one{world, a}, other{world, b};
+                un::Checkpoints of_one(first.path()), of_other(second.path());
+                of_one.save(one);
+                of_other.save(other);
+                const auto call = [&](auto& checkpoints, auto& trainer) {
+                    if (save) checkpoints.save(trainer);
+                    else checkpoints.resume(trainer);
+                };
+                if (world.rank() == 1) call(of_other, other);
+                call(of_one, one);
+                if (world.rank() == 0) call(of_other, other);
+            });
+        } catch (const un::error& failed) {
+            what = failed.what();
+        }
+        BOOST_TEST(what.find(save ? "Checkpoints::save in trainer 1" : "Checkpoints::resume in trainer 1") != what.npos,
+                   what);
+        BOOST_TEST(what.find(save ? "Checkpoints::save in trainer 2" : "Checkpoints::resume in trainer 2") != what.npos,
+                   what);
+    }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

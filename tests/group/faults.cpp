@@ -218,6 +218,50 @@ BOOST_AUTO_TEST_CASE(different_collectives_roots_and_schedules) {
     });
 }
 
+// Each rank is in a call of one of two trainers; the calls are alike.
+BOOST_AUTO_TEST_CASE(calls_of_different_trainers) {
+    const std::vector<std::string> words{"in trainer 1", "in trainer 2", "expected calls of the same trainer"};
+    const auto body = [](std::size_t count, const auto& family, bool warm) {
+        return [=](Group& group) {
+            const std::uint64_t first = group.context().next_trainer(), second = group.context().next_trainer();
+            std::vector<float> data(count);
+            const auto call = [&](std::uint64_t trainer) {
+                const un::detail::TrainerCall inside(group.context(), trainer);
+                un::all_reduce(group, data, un::Sum{}, family);
+            };
+            for (int i = 0; warm && i < 3; ++i)
+                call(first), call(second), un::all_reduce(group, data, un::Sum{}, family);
+            call(group.rank() == 1 ? second : first);
+            un::barrier(group);
+        };
+    };
+    for (const std::size_t count : {1u, 8u, 5000u, 100'000u}) {
+        for (const bool warm : {false, true}) {
+            all_fail(3, un::ErrorCode::mismatch, words, body(count, un::NativeSchedule{}, warm));
+            all_fail(2, un::ErrorCode::mismatch, words, body(count, un::RingSchedule{}, warm));
+        }
+    }
+    all_fail(2, un::ErrorCode::mismatch, {"in trainer 1", "outside of a trainer"}, [](Group& group) {
+        const un::detail::TrainerCall inside(group.context(), group.rank() == 1 ? 0 : group.context().next_trainer());
+        std::vector<float> data(8);
+        un::all_reduce(group, data);
+    });
+    // A group that is made in a call belongs to that trainer.
+    all_fail(2, un::ErrorCode::mismatch, {"in trainer 1", "in trainer 2"}, [](Group& group) {
+        std::vector<Group> own;
+        for (const std::uint64_t trainer : {1u, 2u}) {
+            const un::detail::TrainerCall inside(group.context(), trainer);
+            own.push_back(group.split(0, group.rank()));
+        }
+        un::barrier(own[0]);
+        un::barrier(own[1]);
+        std::vector<float> data(8);
+        un::all_reduce(own[0], data);
+        const un::detail::TrainerCall inside(group.context(), group.rank() == 1 ? 2 : 1);
+        un::all_reduce(group, data);
+    });
+}
+
 // The group knows only the size of elements of a user's type, and operations of the user by their
 // type.
 BOOST_AUTO_TEST_CASE(sizes_of_elements_and_types_of_operations) {

@@ -71,6 +71,7 @@ public:
     std::string save(Trainer& trainer, World& everyone, const SaveOptions& options = {}) {
         assert_rules<Trainer>();
         World& world = everyone;
+        const auto inside = trainer.acting();
         return detail::telling_all(world, "save", [&] {
             if (trainer.done_by_others()) return newest();
             finish(world, "save");
@@ -127,6 +128,7 @@ public:
     }
     template <class Trainer, class World>
     bool wait(Trainer& trainer, World& everyone) {
+        const auto inside = trainer.acting();
         return detail::telling_all(everyone, "save",
                                    [&] { return trainer.done_by_others() || finish(everyone, "save"); });
     }
@@ -150,6 +152,7 @@ public:
     std::optional<Resumed> resume(Trainer& trainer, World& everyone, std::string name = {}) {
         assert_rules<Trainer>();
         World& world = everyone;
+        const auto inside = trainer.acting();
         return detail::telling_all(world, "resume", [&]() -> std::optional<Resumed> {
             if (!trainer.done_by_others()) finish(world, "resume");
             std::string text;

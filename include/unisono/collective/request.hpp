@@ -63,7 +63,7 @@ std::size_t total(const Group<Transport>& group, Collective what, std::span<cons
 inline std::uint64_t hash_of(std::span<const std::size_t> counts) {
     std::uint64_t hash = fnv_basis;
     for (const std::uint64_t count : counts) hash = fnv1a(hash, count);
-    return hash | listed_counts;
+    return (hash & (listed_counts - 1)) | listed_counts;
 }
 
 /// A request for elements of type T. The collective adds the schedule's plan, the partition and the

@@ -152,6 +152,7 @@ public:
                 result.emplace(alone(call));
                 remember();
             } else {
+                const auto inside = inner_->acting();
                 result.emplace(call(*inner_));
                 remember();
                 if constexpr (has_owners) confirm_snapshot();

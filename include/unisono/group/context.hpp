@@ -9,11 +9,13 @@
 #include "unisono/group/plan.hpp"
 #include "unisono/schedule/host_map.hpp"
 #include "unisono/transport/board.hpp"
+#include "unisono/transport/transport.hpp"
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -49,6 +51,8 @@ struct GroupContext {
     std::uint64_t done = 0;         ///< all operations up to this one are done on this rank
     List<std::uint64_t> done_ahead; ///< bit i of word w: operation done + 1 + 64 w + i is done as well
     std::uint64_t splits = 0;
+    std::uint64_t trainer = 0;        ///< the trainer in one of whose calls this rank is; 0: in none
+    std::uint64_t trainers = 0;       ///< made on this group so far
     int unchecked = 0;                ///< the transport's own collectives since ranks last compared them,
     std::uint32_t unchecked_hash = 0; ///< and a hash of them
     nanoseconds timeout = 600'000'000'000;
@@ -70,6 +74,9 @@ struct GroupContext {
         return members.empty() ? peer : members[static_cast<std::size_t>(peer)];
     }
 
+    /// The number of a new trainer. All ranks make a group's trainers in the same order.
+    std::uint64_t next_trainer() { return trainers++ % Signature::most_trainers + 1; }
+
     /// Marks an operation as done. Returns the number up to which all operations are done.
     std::uint64_t done_up_to(std::uint64_t operation) {
         if (operation == done + 1 && done_ahead.empty()) [[likely]]
@@ -85,6 +92,21 @@ struct GroupContext {
 
 private:
     std::uint64_t done_out_of_order(std::uint64_t operation);
+};
+
+/// Its lifetime is a call of a trainer. The operations that start in the group meanwhile carry the
+/// trainer's number, so that a rank that is in a call of another trainer finds a mismatch.
+class TrainerCall {
+public:
+    TrainerCall(GroupContext& group, std::uint64_t trainer)
+        : group_(group), before_(std::exchange(group.trainer, trainer)) {}
+    TrainerCall(const TrainerCall&) = delete;
+    TrainerCall& operator=(const TrainerCall&) = delete;
+    ~TrainerCall() { group_.trainer = before_; }
+
+private:
+    GroupContext& group_;
+    std::uint64_t before_;
 };
 
 } // namespace detail

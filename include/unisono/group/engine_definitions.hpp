@@ -19,7 +19,7 @@ std::uint32_t Engine<Transport>::start(GroupContext& group, OperationRequest& re
     const std::uint32_t index = take(group.id, request);
     OperationState& operation = operations_[index];
     if constexpr (bounces) bounced_[index] = bounced;
-    if (operation.is_cut_for(group, request)) operation.renew(request);
+    if (operation.is_cut_for(group, request)) operation.renew(request), sign_again(operation);
     else cut(group, operation, request, Transport::maps_peers);
     operation.sequence = ++group.sequence;
     if (request.reduction.state_bytes != 0) operation.keep_state(request);

@@ -126,8 +126,7 @@ constexpr std::size_t recent_place(std::uint64_t call, std::uint64_t count) {
     operation.straight = maps_peers && plan.mapped() && plan.keeps_steps();
     operation.cut_for_group = group.id;
     cut_into_lanes(operation);
-    operation.signature = signature_of(operation);
-    operation.short_signature = hash_of(operation.signature);
+    sign(operation);
     operation.peers_view = peers_view(group, request);
     operation.messages = {};
     if (maps_peers && plan.staged() && group.size() > 1)
@@ -164,6 +163,7 @@ inline void number_mapped(GroupContext& group, OperationState& operation) {
     operation.request.output = static_cast<std::byte*>(output);
     operation.sequence = ++group.sequence;
     operation.posts = operation.lane_slots[0].cursor = 0;
+    sign_again(operation);
     number_mapped(group, operation);
 }
 
@@ -193,7 +193,7 @@ inline void cut_point_to_point(GroupContext& group, OperationState& operation, c
                            .element = static_cast<std::uint8_t>(request.element),
                            .caller = 0,
                            .schedule = 0,
-                           .count = request.count};
+                           .count = Signature::counted_in(0, request.count)};
 }
 
 /// Begins the next round, or the next lane in this slot.

@@ -62,8 +62,9 @@ struct OperationRequest {
 
 static_assert(!ends_in_padding<StreamRequest> && !ends_in_padding<OperationRequest>);
 
-inline constexpr std::uint64_t listed_counts = std::uint64_t{1} << 63; ///< more than any number of elements
-inline constexpr std::uint32_t no_operation = 0xffffffffu;             ///< instead of an index
+/// More than any number of elements.
+inline constexpr std::uint64_t listed_counts = std::uint64_t{1} << (Signature::count_bits - 1);
+inline constexpr std::uint32_t no_operation = 0xffffffffu; ///< instead of an index
 
 /// A collective as its caller names it, with the transport's native schedule and equal counts. Call
 /// and count together determine the lanes and blocks.
@@ -325,7 +326,7 @@ inline Signature signature_of(const OperationState& operation) {
         .caller =
             static_cast<std::uint8_t>(static_cast<unsigned>(request.caller) | static_cast<unsigned>(request.mode) << 4),
         .schedule = request.plan->hash() ^ (operation.lanes * 2654435761u) ^ size ^ request.reduction.user_operation,
-        .count = request.count};
+        .count = Signature::counted_in(operation.group->trainer, request.count)};
 }
 
 /// The signature in 32 bits, for flags without room for more: FNV-1a of its words.
@@ -333,6 +334,17 @@ inline std::uint32_t hash_of(const Signature& signature) {
     std::uint64_t hash = fnv_basis;
     for (const std::uint64_t word : std::bit_cast<std::array<std::uint64_t, 2>>(signature)) hash = fnv1a(hash, word);
     return static_cast<std::uint32_t>(hash ^ (hash >> 32));
+}
+
+/// Signs an operation that is prepared.
+inline void sign(OperationState& operation) {
+    operation.signature = signature_of(operation);
+    operation.short_signature = hash_of(operation.signature);
+}
+/// Signs it again if it was prepared in a call of another trainer.
+[[gnu::always_inline]] inline void sign_again(OperationState& operation) {
+    if (operation.signature.trainer() != operation.group->trainer) [[unlikely]]
+        sign(operation);
 }
 
 } // namespace detail

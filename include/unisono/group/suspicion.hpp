@@ -35,12 +35,17 @@ inline std::string describe(const Signature& signature) {
     if (signature.reduction != 0) text += concat({"(", name_of(static_cast<ReductionKind>(signature.reduction)), ")"});
     if (static_cast<Collective>(signature.collective) == Collective::barrier) return text;
     if (static_cast<Collective>(signature.collective) == Collective::replay)
-        return concat({"the replay of a graph of ", signature.count, " operations"});
+        return concat({"the replay of a graph of ", signature.elements(), " operations"});
     const std::string_view element = name_of(static_cast<ElementType>(signature.element));
-    if ((signature.count & listed_counts) != 0)
+    if ((signature.elements() & listed_counts) != 0)
         return concat({text, " of ", element, " elements by a list of counts (its hash is ",
-                       signature.count & ~listed_counts, ")"});
-    return concat({text, " of ", signature.count, " ", element, " elements"});
+                       signature.elements() & ~listed_counts, ")"});
+    return concat({text, " of ", signature.elements(), " ", element, " elements"});
+}
+
+/// " in trainer 2", after the name of a call.
+inline std::string in_trainer(const Signature& signature) {
+    return signature.trainer() == 0 ? " outside of a trainer" : concat({" in trainer ", signature.trainer()});
 }
 
 /// As above; of a message also the direction: "send of 4 float32 elements to rank 1".
@@ -58,9 +63,16 @@ inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequenc
                       const Signature& theirs) {
     const int me = group.world_rank(group.rank);
     const int other = group.world_rank(peer);
+    const bool same_trainer = own.trainer() == theirs.trainer();
     std::string message =
-        concat({"rank ", me, " called ", describe(own), ", rank ", other, " called ", describe(theirs)});
-    if (own.schedule == theirs.schedule && mode_of(own) != mode_of(theirs) && describe(own) == describe(theirs)) {
+        concat({"rank ", me, " called ", describe(own), same_trainer ? "" : in_trainer(own), ", rank ", other,
+                " called ", describe(theirs), same_trainer ? "" : in_trainer(theirs)});
+    if (!same_trainer) {
+        message +=
+            "; expected calls of the same trainer on all ranks (each rank numbers the trainers of a group in the "
+            "order in which it makes them)";
+    } else if (own.schedule == theirs.schedule && mode_of(own) != mode_of(theirs) &&
+               describe(own) == describe(theirs)) {
         message = different_modes(concat({"rank ", me}), mode_of(own), concat({"rank ", other}), mode_of(theirs));
     } else if (own.schedule != theirs.schedule && describe(own) == describe(theirs)) {
         message += ", but by another schedule or with another root";
@@ -186,8 +198,9 @@ inline Fault dropped(int rank, const OperationState& operation) {
 /// peer's signature.
 inline Fault mismatch_in_words(const OperationState& operation, int peer) {
     Fault fault = mismatch(*operation.group, peer, operation.sequence, operation.signature, operation.signature);
-    fault.message = concat(
-        {"rank ", fault.rank, " called ", describe(operation.signature), ", rank ", fault.peer, " something else"});
+    fault.message = concat({"rank ", fault.rank, " called ", describe(operation.signature),
+                            operation.signature.trainer() == 0 ? "" : in_trainer(operation.signature), ", rank ",
+                            fault.peer, " something else"});
     return fault;
 }
 

@@ -165,6 +165,7 @@ private:
             refuse_input({"FullBatch: found ", x.size(), " parameters; expected ", count_, ", as the model has"});
         const bool known =
             evaluations_ != 0 && x_.size() == count_ && std::memcmp(x_.data(), x.data(), x.size_bytes()) == 0;
+        const auto inside = trainer_.acting();
         // Without this check, a rank with another x would wait for ever, or get the value at the
         // other ranks' x.
         detail::agree_on(trainer_.world(), "FullBatch", std::array<std::string_view, 2>{"the hash of x", "x is known"},

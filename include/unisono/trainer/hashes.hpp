@@ -85,6 +85,7 @@ List<std::uint64_t> hashes_of(Trainer& trainer) {
 template <class Trainer>
 StateHash state_hash(Trainer& trainer) {
     auto& world = trainer.world();
+    const auto inside = trainer.acting();
     return detail::telling_all(world, "state_hash", [&] {
         detail::List<std::uint64_t> mine = detail::hashes_of(trainer);
         const std::size_t parameters = trainer.layout().parameters();

@@ -119,7 +119,8 @@ public:
         "different updates, and that run gives all of them one position at the end of fit");
 
     Session(World& world, Model& model, Policies policies)
-        : world_(&world), model_(&model), policies_(std::move(policies)) {
+        : world_(&world), model_(&model), number_(world.context().next_trainer()), policies_(std::move(policies)) {
+        const auto inside = calling();
         telling_all(world, "Trainer", [&] { set_up(world, model); });
     }
     Session(const Session&) = delete;
@@ -127,6 +128,8 @@ public:
     [[gnu::cold]] ~Session() { age_copy(*model_); }
 
     [[nodiscard]] World& world() const { return *world_; }
+    /// Lives as long as a call of the trainer. Operations carry the trainer's number meanwhile.
+    [[nodiscard]] TrainerCall calling() const { return {world_->context(), number_}; }
     [[nodiscard]] Model& model() const { return *model_; }
     [[nodiscard]] const Policies& policies() const { return policies_; }
     [[nodiscard]] Exchanges& exchange() { return *exchange_; }
@@ -351,6 +354,7 @@ private:
 
     World* world_;
     Model* model_;
+    std::uint64_t number_; ///< of the trainer, among those of the group
     Policies policies_;
     [[no_unique_address]] Tracer<Policies::Tracing::traces> tracer_;
     Owner<Exchanges> exchange_;

@@ -164,9 +164,12 @@ void each_shared_update(const std::vector<std::vector<UpdateExchange>>& ranks, V
 /// lost during the call. `log`: what this rank has recorded.
 template <class Trainer, class Call>
 auto with_trace(Trainer& trainer, Call call) {
-    if constexpr (requires { trainer.now(); })
+    if constexpr (requires { trainer.now(); }) {
         return trainer.collectively([&](auto& now) { return call(now.world(), now, trainer.trace()); });
-    else return call(trainer.world(), trainer, trainer.trace());
+    } else {
+        const auto inside = trainer.acting();
+        return call(trainer.world(), trainer, trainer.trace());
+    }
 }
 
 template <class World>

@@ -316,6 +316,10 @@ public:
     }
     [[nodiscard]] const Policies& policies() const { return session_.policies(); }
     [[nodiscard]] World& world() const { return session_.world(); }
+    /// For collective functions of a trainer beside its own, such as those of checkpoints. While
+    /// the result lives, this rank's operations in the group carry the trainer's number, as in any
+    /// call of the trainer.
+    [[nodiscard]] detail::TrainerCall acting() const { return session_.calling(); }
     [[nodiscard]] Model& trained() const { return session_.model(); }
     [[nodiscard]] const Layout& layout() const { return session_.exchange().flat().layout(); }
     /// The optimizer's state of the elements that this rank updates, in flat order: an
@@ -393,6 +397,7 @@ private:
     /// exception, a model that computes with a copy of its parameters has the current one.
     template <class Body>
     auto calling(std::string_view name, Body&& body) -> decltype(body()) {
+        const auto inside = acting();
         return detail::telling_all(world(), name, [&] {
             check_memory();
             const detail::WritesCopy shows(session_.model());

@@ -109,7 +109,18 @@ struct Signature {
     std::uint8_t element = 0;    ///< ElementType
     std::uint8_t caller = 0;     ///< Caller; in the upper four bits detail::FloatingPointMode, where it matters
     std::uint32_t schedule = 0;  ///< a hash of the schedule's name, its root and lanes
-    std::uint64_t count = 0;     ///< elements of the whole operation, or a hash of variable counts
+    std::uint64_t count = 0;     ///< see `counted_in`
+    static constexpr unsigned count_bits = 48; ///< an address has fewer
+    static constexpr std::uint64_t most_trainers = (std::uint64_t{1} << (64 - count_bits)) - 1;
+    /// The value of `count`: the elements of the whole operation, or a hash of variable counts, and
+    /// above them the trainer in whose call it started (see `trainer`).
+    static constexpr std::uint64_t counted_in(std::uint64_t trainer, std::uint64_t elements) {
+        return trainer << count_bits | (elements & ((std::uint64_t{1} << count_bits) - 1));
+    }
+    [[nodiscard]] constexpr std::uint64_t elements() const { return count & ((std::uint64_t{1} << count_bits) - 1); }
+    /// The number of that trainer among those of the group; 0: the operation is part of no call of
+    /// a trainer.
+    [[nodiscard]] constexpr std::uint64_t trainer() const { return count >> count_bits; }
     /// Compares two words, since this runs for each message.
     friend constexpr bool operator==(const Signature& a, const Signature& b) {
         struct Words {
