@@ -2,8 +2,10 @@
 // terms. ../mistakes/compiled has the usual ones.
 #include "unisono/checkpoint/checkpoints.hpp"
 #include "unisono/compression/one_bit.hpp"
+#include "unisono/observe/classification.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/trainer/full_batch.hpp"
+#include "unisono/trainer/master_weights.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/update/asynchronous.hpp"
@@ -19,6 +21,29 @@ using Model = RowModel;
 struct Opaque {};
 struct TakesOpaque : Model {
     double operator()(const Opaque&, un::Pass&) { return 0; }
+};
+
+struct TakesCopy : Model {
+    void evaluate(const un::RowBatch<float>&, un::MeanMetric loss) { loss.add(1); }
+};
+struct TakesCopyInHalf {
+    std::vector<un::bfloat16> weights = std::vector<un::bfloat16>(2), gradient = std::vector<un::bfloat16>(2);
+    std::span<un::bfloat16> parameters() { return weights; }
+    std::span<un::bfloat16> gradients() { return gradient; }
+    double operator()(const un::RowBatch<float>&, un::Pass&) { return 0; }
+    void evaluate(const un::RowBatch<float>&, un::MeanMetric loss) { loss.add(1); }
+};
+struct TakesAnyCopy : Model {
+    void evaluate(const auto&, auto& loss, auto accuracy) {
+        loss.add(1);
+        accuracy.add(true);
+    }
+};
+struct TakesReferences : Model {
+    template <class... Metrics>
+    void evaluate(const un::RowBatch<float>&, Metrics&... all) {
+        (all.add(1), ...);
+    }
 };
 
 int main() {
@@ -131,6 +156,77 @@ int main() {
         Model model;
         un::Trainer trainer{world, model};
         trainer.step(3.0);
+    }
+#endif
+
+// case: model_takes_a_metric_by_value
+// expect: unisono::Trainer: found a function that takes a metric by value
+// expect: such as `un::MeanMetric& loss` or `auto& loss`
+#ifdef CASE_model_takes_a_metric_by_value
+    {
+        TakesCopy model;
+        un::Trainer trainer{world, model};
+        trainer.evaluate(data, {}, un::MeanMetric{});
+    }
+#endif
+
+// case: wrapped_model_takes_a_metric_by_value
+// expect: unisono::Trainer: found a function that takes a metric by value
+#ifdef CASE_wrapped_model_takes_a_metric_by_value
+    {
+        TakesCopyInHalf model;
+        un::MasterWeights master{model};
+        un::Trainer trainer{world, master};
+        trainer.evaluate(data, {}, un::MeanMetric{});
+    }
+#endif
+
+// case: generic_model_takes_a_metric_by_value
+// expect: unisono::Trainer: found a function that takes a metric by value
+#ifdef CASE_generic_model_takes_a_metric_by_value
+    {
+        TakesAnyCopy model;
+        un::Trainer trainer{world, model};
+        trainer.evaluate(data, {}, un::MeanMetric{}, un::AccuracyMetric{});
+    }
+#endif
+
+// case: feed_takes_a_metric_by_value
+// expect: unisono::Trainer: found a function that takes a metric by value
+#ifdef CASE_feed_takes_a_metric_by_value
+    {
+        Model model;
+        un::Trainer trainer{world, model};
+        trainer.evaluate(
+            data, {}, [](Model&, const un::RowBatch<float>&, un::MeanMetric loss) { loss.add(1); }, un::MeanMetric{});
+    }
+#endif
+
+// case: generic_feed_takes_a_metric_by_value
+// expect: unisono::Trainer: found a function that takes a metric by value
+#ifdef CASE_generic_feed_takes_a_metric_by_value
+    {
+        Model model;
+        un::Trainer trainer{world, model};
+        trainer.evaluate(
+            data, {}, [](auto&, const auto&, un::MeanMetric loss) { loss.add(1); }, un::MeanMetric{});
+    }
+#endif
+
+// case: metrics_by_reference
+// expect-success
+#ifdef CASE_metrics_by_reference
+    {
+        TakesReferences model;
+        un::Trainer trainer{world, model};
+        trainer.evaluate(data, {}, un::MeanMetric{}, un::MeanMetric{});
+        trainer.evaluate(
+            data, {}, [](auto&, const auto&, auto&&... all) { (all.add(1), ...); }, un::MeanMetric{});
+        trainer.evaluate(
+            data, {}, [](auto&, auto, auto& loss) { loss.add(1); }, un::MeanMetric{});
+        trainer.evaluate(
+            data, {}, [](const Model&, const un::RowBatch<float>&, un::MeanMetric& loss) { loss.add(1); },
+            un::MeanMetric{});
     }
 #endif
 

@@ -34,6 +34,7 @@
 #include "unisono/trainer/describe.hpp"
 #include "unisono/trainer/evaluation.hpp"
 #include "unisono/trainer/fit.hpp"
+#include "unisono/trainer/metric_parameters.hpp"
 #include "unisono/trainer/not_a_model.hpp"
 #include "unisono/trainer/rules.hpp"
 #include "unisono/trainer/session.hpp"
@@ -176,17 +177,22 @@ public:
         } else {
             using Batch = batch_of<std::remove_reference_t<Data>>;
             if constexpr (requires(Model& m, const Batch& batch, UnitPassGiven& pass) {
+                              requires unit_model<Model>;
                               m.evaluate(batch, pass, metrics...);
-                          })
+                          }) {
+                using Fixed = std::tuple<const Batch&, UnitPassGiven&>;
+                detail::tell_metrics_by_value<detail::evaluates_copies<Model, Fixed, Metrics...>()>();
                 return evaluate(
                     data, options,
                     [](Model& m, const Batch& batch, auto& pass, Metrics&... own) { m.evaluate(batch, pass, own...); },
                     std::move(metrics)...);
-            else if constexpr (requires(Model& m, const Batch& batch) { m.evaluate(batch, metrics...); })
+            } else if constexpr (requires(Model& m, const Batch& batch) { m.evaluate(batch, metrics...); }) {
+                using Fixed = std::tuple<const Batch&>;
+                detail::tell_metrics_by_value<detail::evaluates_copies<Model, Fixed, Metrics...>()>();
                 return evaluate(
                     data, options, [](Model& m, const Batch& batch, Metrics&... own) { m.evaluate(batch, own...); },
                     std::move(metrics)...);
-            else {
+            } else {
                 detail::tell_evaluate<Batch>();
                 return {std::move(metrics)...};
             }
@@ -201,7 +207,12 @@ public:
         } else if constexpr (!feeds<Feed, batch_of<std::remove_reference_t<Data>>, Metrics...>) {
             detail::tell_feed<Feed>();
             return {std::move(metrics)...};
-        } else
+        } else {
+            using Fixed =
+                std::conditional_t<unit_model<Model>,
+                                   std::tuple<Model&, const batch_of<std::remove_reference_t<Data>>&, UnitPassGiven&>,
+                                   std::tuple<Model&, const batch_of<std::remove_reference_t<Data>>&>>;
+            detail::tell_metrics_by_value<detail::feeds_copies<Feed, Fixed, Metrics...>()>();
             return calling("evaluate", [&] {
                 const auto shape = evaluation_shape(data, options, "evaluate");
                 detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t) {
@@ -214,6 +225,7 @@ public:
                 (merge_over_ranks(world(), metrics), ...);
                 return std::tuple<Metrics...>(std::move(metrics)...);
             });
+        }
     }
 
     /// Returns the outputs of all samples in the order of the data set, each once, on every rank.
@@ -406,8 +418,11 @@ private:
     }
 
     template <class Feed, class Batch, class... Metrics>
-    static constexpr bool feeds = std::invocable<Feed&, Model&, const Batch&, Metrics&...> ||
-                                  std::invocable<Feed&, Model&, const Batch&, UnitPassGiven&, Metrics&...>;
+    static constexpr bool feeds = [] { // asks for one only: a generic callable may accept both, but compile with one
+        if constexpr (unit_model<Model>)
+            return std::invocable<Feed&, Model&, const Batch&, UnitPassGiven&, Metrics&...>;
+        else return std::invocable<Feed&, Model&, const Batch&, Metrics&...>;
+    }();
     template <class Batch>
     static constexpr bool predicts = requires(Model& m, const Batch& batch) {
         std::span(std::declval<const std::remove_cvref_t<decltype(detail::predict_by(m, batch))>&>());

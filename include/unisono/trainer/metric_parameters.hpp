@@ -1,0 +1,144 @@
+#pragma once
+
+/// \file
+/// Refuses functions that take a metric by value: what they add to the copy is lost, so that a mean
+/// of nothing is printed as nan.
+
+#include "unisono/model/model.hpp"
+
+#include <cstddef>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// The parameters of a function that is neither overloaded nor a template. `known` is false for any
+/// other.
+template <class F>
+struct ParametersOf {
+    static constexpr bool known = false;
+};
+template <class... A>
+struct KnownParameters {
+    static constexpr bool known = true;
+    using List = std::tuple<A...>;
+};
+template <class R, class... A>
+struct ParametersOf<R (*)(A...)> : KnownParameters<A...> {};
+template <class R, class... A>
+struct ParametersOf<R (*)(A...) noexcept> : KnownParameters<A...> {};
+template <class R, class C, class... A>
+struct ParametersOf<R (C::*)(A...)> : KnownParameters<A...> {};
+template <class R, class C, class... A>
+struct ParametersOf<R (C::*)(A...) const> : KnownParameters<A...> {};
+template <class R, class C, class... A>
+struct ParametersOf<R (C::*)(A...) noexcept> : KnownParameters<A...> {};
+template <class R, class C, class... A>
+struct ParametersOf<R (C::*)(A...) const noexcept> : KnownParameters<A...> {};
+
+/// True if one of the last `metrics` parameters is no reference through which a metric can be
+/// changed.
+template <class Function>
+consteval bool copies_last(std::size_t metrics) {
+    return []<class... A>(std::tuple<A...>*, std::size_t count) {
+        std::size_t left = sizeof...(A);
+        bool found = false;
+        ((found =
+              found || (left-- <= count && !(std::is_reference_v<A> && !std::is_const_v<std::remove_reference_t<A>>))),
+         ...);
+        return found;
+    }(static_cast<typename ParametersOf<Function>::List*>(nullptr), metrics);
+}
+
+/// A function that is overloaded or a template, by its name: `&F::operator()`. `has` is true if it
+/// has a form with exactly these parameters.
+template <class F>
+struct NamedCall {
+    template <class... A>
+    using Result = std::invoke_result_t<F&, A...>;
+    template <class R, class... A>
+    static constexpr bool has = requires { static_cast<R (F::*)(A...)>(&F::operator()); } ||
+                                requires { static_cast<R (F::*)(A...) const>(&F::operator()); };
+};
+/// As above, for a model's `evaluate`.
+template <class M>
+struct NamedEvaluate {
+    template <class... A>
+    using Result = decltype(std::declval<M&>().evaluate(std::declval<A>()...));
+    template <class R, class... A>
+    static constexpr bool has = requires { static_cast<R (M::*)(A...)>(&M::evaluate); } ||
+                                requires { static_cast<R (M::*)(A...) const>(&M::evaluate); };
+};
+
+/// The type itself if it is written by value, or the reference.
+template <class T>
+using Written = std::remove_cv_t<std::remove_reference_t<T>>;
+template <class T>
+using Unchanged = const std::remove_reference_t<T>&;
+
+/// True if `Named` can be called with a temporary as its k-th metric, and has a form that takes
+/// this metric by value. If it takes `auto&&`, it has none.
+template <class Named, std::size_t k, class... Fixed, class... Metrics, std::size_t... i>
+consteval bool copies_metric(std::tuple<Fixed...>*, std::tuple<Metrics...>*, std::index_sequence<i...>) {
+    if constexpr (requires {
+                      typename Named::template Result<Fixed..., std::conditional_t<i == k, Metrics, Metrics&>...>;
+                  }) {
+        using R = typename Named::template Result<Fixed..., std::conditional_t<i == k, Metrics, Metrics&>...>;
+        return Named::template has<R, Fixed..., std::conditional_t<i == k, Metrics, Metrics&>...> ||
+               Named::template has<R, Unchanged<Fixed>..., std::conditional_t<i == k, Metrics, Metrics&>...> ||
+               Named::template has<R, Written<Fixed>..., std::conditional_t<i == k, Metrics, Metrics&>...>;
+    } else {
+        return false;
+    }
+}
+template <class Named, class Fixed, class... Metrics>
+inline constexpr bool copies_some_metric = []<std::size_t... k>(std::index_sequence<k...> all) {
+    return (copies_metric<Named, k>(static_cast<Fixed*>(nullptr), static_cast<std::tuple<Metrics...>*>(nullptr), all) ||
+            ...);
+}(std::index_sequence_for<Metrics...>());
+
+/// True if feed(model, batch, metrics...) does not change the metrics that it is given.
+template <class Feed, class Fixed, class... Metrics>
+consteval bool feeds_copies() {
+    if constexpr (requires { &Feed::operator(); }) {
+        using Call = decltype(&Feed::operator());
+        if constexpr (ParametersOf<Call>::known) return copies_last<Call>(sizeof...(Metrics));
+        else return copies_some_metric<NamedCall<Feed>, Fixed, Metrics...>;
+    } else if constexpr (ParametersOf<std::decay_t<Feed>>::known) {
+        return copies_last<std::decay_t<Feed>>(sizeof...(Metrics));
+    } else {
+        return copies_some_metric<NamedCall<Feed>, Fixed, Metrics...>;
+    }
+}
+
+/// True if model.evaluate(batch, metrics...), or that of the model that it wraps, does not change
+/// the metrics that it is given. `Fixed`: the types of the arguments before the metrics.
+template <class Model, class Fixed, class... Metrics>
+consteval bool evaluates_copies() {
+    if constexpr (requires(Model& model) { requires std::is_lvalue_reference_v<decltype(model.wrapped())>; }) {
+        using Wrapped = std::remove_reference_t<decltype(std::declval<Model&>().wrapped())>;
+        if constexpr (unisono::model<Wrapped> || unit_model<Wrapped>)
+            if (evaluates_copies<Wrapped, Fixed, Metrics...>()) return true;
+    }
+    if constexpr (requires { &Model::evaluate; }) {
+        if constexpr (ParametersOf<decltype(&Model::evaluate)>::known)
+            return copies_last<decltype(&Model::evaluate)>(sizeof...(Metrics));
+        else return copies_some_metric<NamedEvaluate<Model>, Fixed, Metrics...>;
+    } else {
+        return copies_some_metric<NamedEvaluate<Model>, Fixed, Metrics...>;
+    }
+}
+
+template <bool by_value>
+constexpr void tell_metrics_by_value() {
+    static_assert(!by_value,
+                  "unisono::Trainer: found a function that takes a metric by value, or by a reference to const. "
+                  "Required: evaluate(batch, metrics&...) or feed(model, batch, metrics&...), such as "
+                  "`un::MeanMetric& loss` or `auto& loss`. Why: what is added to a copy is lost, and the mean of "
+                  "nothing is nan.");
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
