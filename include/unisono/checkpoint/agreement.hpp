@@ -3,12 +3,12 @@
 /// \file
 /// If one rank fails in a step, all ranks learn of it, and no rank continues.
 
-#include "unisono/collective/rooted.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/failure.hpp"
+#include "unisono/trainer/same_model.hpp"
 
 #include <array>
 #include <cstddef>
@@ -30,17 +30,6 @@ std::optional<Fault> attempt(Body&& body) {
     } catch (const std::exception&) {
         return fault_of_exception({.code = ErrorCode::refused});
     }
-}
-
-/// Copies the text of rank `root` to all ranks. Collective.
-template <class World>
-void broadcast_text(World& world, std::string& text, int root) {
-    if (world.size() == 1) return;
-    std::array<std::uint64_t, 1> length = {text.size()};
-    broadcast(world, length, root);
-    text.resize(length[0]);
-    if (!text.empty())
-        broadcast(world, std::span<unsigned char>(reinterpret_cast<unsigned char*>(text.data()), text.size()), root);
 }
 
 /// If any rank failed, all ranks throw the error of the lowest one; the group remains usable.

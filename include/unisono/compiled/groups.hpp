@@ -13,6 +13,7 @@
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/exchange/offence.hpp"
 #include "unisono/trainer/fit.hpp"
+#include "unisono/trainer/same_model.hpp"
 #include "unisono/trainer/stop_on_signal.hpp"
 #include "unisono/trainer/summation.hpp"
 
@@ -39,7 +40,8 @@
     Template void detail::agree_on(Group<Transport>&, std::string_view, std::span<const std::string_view>,          \
                                    std::span<const std::int64_t>);                                                  \
     Template void detail::agree_on_policies(Group<Transport>&, Part<const PolicyFacts>);                            \
-    Template void detail::agree_on_shapes(Group<Transport>&, const Layout&, ElementType, const ParameterLabels&);   \
+    Template void detail::agree_on_model(Group<Transport>&, const ModelFacts&, std::vector<ModelMemory>&,           \
+                                         const ParameterLabels&);                                                   \
     Template void detail::agree_on_offence(Group<Transport>&, Offence&);                                            \
     Template std::size_t detail::agree_on_sums(Group<Transport>&, std::size_t);                                     \
     Template void detail::PlainTotals::agree(Group<Transport>&, UpdateSums&, bool);                                 \

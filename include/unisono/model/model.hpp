@@ -11,7 +11,8 @@
 /// Optional members:
 /// - `static constexpr GradientKind gradient_kind`: whether the gradient is a sum or a mean over
 ///   the micro-batch's samples (default: mean);
-/// - `parameter_names()`: a range of strings, one for each span, for messages;
+/// - `parameter_names()`: a range of strings, one for each span, for messages, and by which a
+///   trainer finds that ranks list their parameters in different orders;
 /// - `parameter_shapes()`: a range of ranges of sizes, one for each span, for checkpoints;
 /// - `buffers()`: like `parameters()`, but without gradients: running statistics;
 /// - `buffer_names()`: as `parameter_names()`, for checkpoints;
@@ -24,8 +25,9 @@
 /// - `parameters()` and `gradients()` return references, or views by value (a std::span, a range of
 ///   spans). A temporary that owns its elements, such as a std::vector by value, does not compile,
 ///   since the trainer would keep dangling spans.
-/// - The spans do not move while a trainer refers to the model. Their number, sizes and type are
-///   the same on all ranks (the trainer compares them). If a vector is assigned or resized, its
+/// - The spans do not move while a trainer refers to the model. Their number, order, sizes and type
+///   are the same on all ranks (the trainer compares them, and names and shapes if the model gives
+///   them). Ranks that are threads do not share a model. If a vector is assigned or resized, its
 ///   memory moves, and the trainer's next call refuses that.
 /// - No two spans overlap (the trainer refuses that). A tied weight is one parameter: the model
 ///   uses it in several places, and adds all gradients to one span.

@@ -94,56 +94,6 @@ void agree_on_policies(World& world, Part<const PolicyFacts> facts) {
     }
 }
 
-/// Checks that all ranks' models have the same parameters: in number, sizes and element type.
-template <class World>
-void agree_on_shapes(World& world, const Layout& layout, ElementType type, const ParameterLabels& labels) {
-    if (world.size() == 1) return;
-    List<std::uint64_t> sizes;
-    for (const ParameterShape& shape : layout.shapes()) sizes.push_back(shape.count);
-    constexpr std::size_t fields = 4;
-    const std::array<std::uint64_t, fields> mine = {sizes.size(), static_cast<std::uint64_t>(type),
-                                                    hash_bytes(sizes.data(), sizes.size() * sizeof(std::uint64_t)),
-                                                    static_cast<std::uint64_t>(floating_point_mode())};
-    List<std::uint64_t> all(fields * static_cast<std::size_t>(world.size()));
-    gather_words(world, mine, all, Caller::trainer);
-    const int first = world.world_rank(0);
-    bool sizes_differ = false;
-    for (int rank = 1; rank < world.size(); ++rank) {
-        const std::uint64_t* his = all.data() + static_cast<std::size_t>(rank) * fields;
-        const int blame = world.world_rank(rank);
-        const std::string who = concat({"rank ", blame});
-        if (his[0] != all[0])
-            throw_mismatch("Trainer", blame, first,
-                           concat({who, "'s model has ", his[0], " parameters and rank ", first, "'s ", all[0]}));
-        if (his[1] != all[1])
-            throw_mismatch("Trainer", blame, first,
-                           concat({who, "'s parameters are ", name_of(static_cast<ElementType>(his[1])), " and rank ",
-                                   first, "'s ", name_of(static_cast<ElementType>(all[1]))}));
-        if (his[3] != all[3])
-            throw_mismatch("Trainer", blame, first,
-                           different_modes(who, static_cast<FloatingPointMode>(his[3]), concat({"rank ", first}),
-                                           static_cast<FloatingPointMode>(all[3])));
-        sizes_differ = sizes_differ || his[2] != all[2];
-    }
-    if (!sizes_differ) return;
-    List<std::uint64_t> every(sizes.size() * static_cast<std::size_t>(world.size()));
-    gather_words(world, sizes, every, Caller::trainer);
-    for (int rank = 1; rank < world.size(); ++rank) {
-        for (std::size_t i = 0; i < sizes.size(); ++i) {
-            const std::uint64_t found = every[static_cast<std::size_t>(rank) * sizes.size() + i];
-            if (found == every[i]) continue;
-            const int blame = world.world_rank(rank);
-            throw_mismatch("Trainer", blame, first,
-                           concat({labels[i], " has ", found, " elements on rank ", blame, " and ", every[i],
-                                   " on rank ", first}));
-        }
-    }
-}
-template <class World, class Model, class Flat>
-void agree_on_shapes(World& world, Model& model, const Flat& flat) {
-    agree_on_shapes(world, flat.layout(), element_type_of<typename Flat::Element>, ParameterLabels(model));
-}
-
 /// Small parameters are broadcast together, in messages of at most this many bytes.
 inline constexpr std::size_t bytes_together = std::size_t{1} << 20;
 

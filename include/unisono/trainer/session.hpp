@@ -18,6 +18,7 @@
 #include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/refusals.hpp"
 #include "unisono/trainer/report.hpp"
+#include "unisono/trainer/same_model.hpp"
 #include "unisono/trainer/sharding_costs.hpp"
 
 #include <cstdint>
@@ -276,7 +277,7 @@ private:
             context.sharding = policies_.sharding;
         }
         exchange_.take(new Exchanges(world, model, context, policies_.buckets));
-        agree_on_shapes(world, model, exchange_->flat());
+        agree_on_model(world, model, exchange_->flat());
         if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->initialise(model);
         else broadcast_parameters(world, exchange_->flat(), exchange_->place());
         broadcast_buffers(world, model);

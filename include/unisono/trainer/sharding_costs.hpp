@@ -12,6 +12,7 @@
 #include "unisono/model/pass.hpp"
 #include "unisono/sharding/automatic.hpp"
 #include "unisono/trainer/exchange.hpp"
+#include "unisono/trainer/same_model.hpp"
 
 #include <array>
 #include <cstddef>
@@ -71,7 +72,7 @@ ShardingCosts measure_sharding(typename Context::World& world, Model& model, con
     using T = typename Context::Element;
     if (world.size() == 1) return {.replicated = 1, .sharded = 1};
     const FlatModel<T> like(model, buckets);
-    agree_on_shapes(world, model, like);
+    agree_on_model(world, model, like);
     constexpr std::size_t tries = 9;
     std::array<std::array<double, tries>, 2> seconds;
     {

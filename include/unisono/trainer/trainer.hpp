@@ -49,11 +49,13 @@ UNISONO_NAMESPACE_BEGIN
 /// Trains `model` on all ranks of `world`. Both must outlive the trainer, and the model's memory
 /// must not move.
 ///
-/// Construction is collective: the ranks compare their parameters (number, sizes, type: mismatch
-/// names ranks and parameter), and parameters and buffers become those of rank 0. If a call throws
-/// on one rank, every other rank's call throws an error that names it. Memory per rank beside the
-/// model's: the optimizer's state, and one copy of the gradients if a rank hosts more than one
-/// micro-batch per update or the model's memory is not contiguous.
+/// Construction is collective: the ranks compare their parameters and buffers (number, type, sizes,
+/// and the names and shapes that the model gives: mismatch names ranks and parameter), and both
+/// become those of rank 0. If a rank makes several trainers on a group, all ranks make and call
+/// them in the same order. If a call throws on one rank, every other rank's call throws an error
+/// that names it. Memory per rank beside the model's: the optimizer's state, and one copy of the
+/// gradients if a rank hosts more than one micro-batch per update or the model's memory is not
+/// contiguous.
 template <class World, class Model, class... Given>
 class Trainer {
     using Policies = detail::TrainerPolicies<Given...>;

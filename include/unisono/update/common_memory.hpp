@@ -6,31 +6,17 @@
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/memory.hpp"
-#include "unisono/core/time.hpp"
+#include "unisono/core/process_mark.hpp"
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <unistd.h>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-/// Distinguishes processes, including forked ones and those in different name spaces.
-struct ProcessMark {
-    std::uint64_t pid = static_cast<std::uint64_t>(::getpid());
-    std::uint64_t chance = drawn();
-    friend bool operator==(const ProcessMark&, const ProcessMark&) = default;
-
-private:
-    static std::uint64_t drawn() {
-        static const nanoseconds begin = steady_now();
-        return static_cast<std::uint64_t>(begin) ^ reinterpret_cast<std::uintptr_t>(&begin);
-    }
-};
 
 /// `count` elements; one counter for all ranks together, and one for each rank, each in a cache
 /// line of its own. All are zero at first. The memory lives as long as any rank in rank 0's process
