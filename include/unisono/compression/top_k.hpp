@@ -139,7 +139,7 @@ private:
     /// Moves the largest elements from `left` to `entries`; among equal ones the first.
     void choose(T* left, std::size_t count, std::span<Entry> entries) {
         constexpr T infinity = std::numeric_limits<T>::infinity();
-        const auto magnitude = [](T x) { return is_nan(x) ? infinity : std::abs(x); };
+        const auto magnitude = [](T x) { return detail::is_nan(x) ? infinity : std::abs(x); };
         for (std::size_t i = 0; i < count; ++i) magnitudes_[i] = magnitude(left[i]);
         const auto begin = magnitudes_.begin();
         const auto least = begin + static_cast<std::ptrdiff_t>(entries.size() - 1);
