@@ -93,7 +93,9 @@ public:
     /// Limits the members of this member's proposals: applicants are added only up to this number.
     void take_in_at_most(std::size_t members) { most_ = members; }
     /// Leaves these members out of this member's proposals. They live, so they become doubtful.
-    void leave_out(std::vector<int> members) { unwanted_ = std::move(members); }
+    void leave_out(std::vector<int> members) { // NOLINT(performance-unnecessary-value-param): it is moved
+        unwanted_ = std::move(members);
+    }
     /// Sets the host of a member. Members on one host see each other's deaths.
     void place(int member, std::uint64_t host) { place_[member] = host; }
     /// Sets the members to which this one could not connect, when the next world was to be formed.

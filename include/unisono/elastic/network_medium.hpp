@@ -52,6 +52,7 @@ public:
     std::vector<int> connect() {
         if (!control_) control_.emplace(unisono::rendezvous(options_.join.rendezvous));
         std::vector<int> all;
+        all.reserve(static_cast<std::size_t>(control_->size()));
         for (int member = 0; member < control_->size(); ++member) all.push_back(member);
         begin_by_ = deadline_after(now(), options_.join.rendezvous.timeout);
         compare_terms();

@@ -126,7 +126,7 @@ public:
     /// a network.
     std::shared_ptr<SimulatedView> meet(int process, std::uint64_t epoch, const std::vector<int>& numbers,
                                         nanoseconds deadline) {
-        const std::shared_ptr<SimulatedView> view = view_of(process, epoch, numbers);
+        std::shared_ptr<SimulatedView> view = view_of(process, epoch, numbers);
         const auto me = static_cast<std::size_t>(view->rank_of(process));
         view->awaited -= view->here[me] == 0;
         view->here[me] = true;
@@ -292,6 +292,7 @@ private:
     }
     std::shared_ptr<SimulatedView> view_of(int process, std::uint64_t epoch, const std::vector<int>& numbers) {
         std::vector<int> processes;
+        processes.reserve(numbers.size());
         for (const int number : numbers)
             processes.push_back(number == at(process).number ? process : process_of(process, number));
         std::shared_ptr<SimulatedView>& view = views_[{epoch, processes}];

@@ -67,6 +67,7 @@ struct NoSnapshots {
 struct SnapshotKey {
     std::uint64_t epoch = 0;  ///< epoch of the world, plus 1; 0: none
     std::uint64_t number = 0; ///< number of the snapshot in that world
+    // NOLINTNEXTLINE(modernize-use-nullptr): it takes the comparison's 0 for a pointer
     friend auto operator<=>(const SnapshotKey&, const SnapshotKey&) = default;
 };
 

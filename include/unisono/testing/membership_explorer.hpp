@@ -63,7 +63,7 @@ struct Explored {
     }
 };
 
-template <class Rules = detail::MembershipRules>
+template <class Rules = unisono::detail::MembershipRules>
 class MembershipExplorer : MembershipWorld<Rules> {
     using World = MembershipWorld<Rules>;
     using typename World::Event, typename World::Phase, typename World::State, typename World::View,
@@ -263,25 +263,25 @@ private:
         return {};
     }
     [[nodiscard]] std::string world_text(int path) const {
-        return concat({detail::members_text(paths_[path].members), " as membership ", paths_[path].epoch});
+        return concat({unisono::detail::members_text(paths_[path].members), " as membership ", paths_[path].epoch});
     }
     [[nodiscard]] std::string set_text(unsigned set) const {
         std::vector<int> all;
         for (int p = 0; p < count_; ++p)
             if ((set >> p & 1) != 0) all.push_back(p);
-        return detail::members_text(all);
+        return unisono::detail::members_text(all);
     }
     [[nodiscard]] static std::string letter_text(const ExploredLetter& letter) {
         if (letter.is_connection) return "a connection";
         constexpr std::string_view words[] = {"prepare", "promise", "accept", "accepted", "decided", "ready",
                                               "whole",   "ask",     "joined", "gone",     "goodbye"};
-        const detail::MembershipMessage& message = letter.message;
+        const unisono::detail::MembershipMessage& message = letter.message;
         std::string text = concat({words[static_cast<std::size_t>(message.word)], ", epoch ", message.epoch});
         constexpr std::uint64_t members = std::uint64_t{1} << 20;
         if (message.ballot != 0 && message.ballot != ~std::uint64_t{0})
             text += concat({", ballot ", message.ballot / members, " of ", message.ballot % members});
         if (!message.successor.members.empty())
-            text += concat({", members ", detail::members_text(message.successor.members)});
+            text += concat({", members ", unisono::detail::members_text(message.successor.members)});
         if (message.member >= 0) text += concat({", member ", message.member});
         return text;
     }

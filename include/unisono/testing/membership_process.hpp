@@ -39,7 +39,7 @@ public:
         all_.push_back(root);
     }
     [[nodiscard]] const MembershipPath& operator[](int path) const { return all_[static_cast<std::size_t>(path)]; }
-    int after(int path, const detail::Successor& next) {
+    int after(int path, const unisono::detail::Successor& next) {
         StateBytes key;
         key.put_all(path, next);
         const auto [found, is_new] = numbers_.try_emplace(std::move(key.bytes()), static_cast<int>(all_.size()));
@@ -64,7 +64,7 @@ struct ExploredLetter {
     int number = -1;      ///< of a connection: the sender's number
     int your_number = -1; ///< of a connection: the receiver's number
     int path = -1;        ///< of the first message to an added process: the membership that added it
-    detail::MembershipMessage message = {};
+    unisono::detail::MembershipMessage message = {};
 
     void write(StateBytes& to) const {
         to.put_all(is_connection, number, your_number, path);
@@ -92,10 +92,10 @@ struct Contribution {
 /// One process. Process p of the first world has the number p; process `first` is added later.
 template <class Rules>
 class ExploredProcess {
-    using Member = detail::Membership<Rules>;
-    using State = detail::MembershipState<Rules>;
-    using Phase = detail::MembershipPhase;
-    static constexpr detail::MembershipTimes times = {.patience = 0, .give_up = 1};
+    using Member = unisono::detail::Membership<Rules>;
+    using State = unisono::detail::MembershipState<Rules>;
+    using Phase = unisono::detail::MembershipPhase;
+    static constexpr unisono::detail::MembershipTimes times = {.patience = 0, .give_up = 1};
 
 public:
     /// `hosts`: bit p says which of two hosts process p runs on.
@@ -127,17 +127,17 @@ public:
                 member_->introduce(letter.number);
             }
         } else if (!member_) {
-            if (letter.message.word != detail::MembershipWord::ready || letter.path < 0) return;
+            if (letter.message.word != unisono::detail::MembershipWord::ready || letter.path < 0) return;
             member_.emplace(number_, letter.message, times, 0);
             set_up();
             path_ = letter.path;
-            updates = detail::no_state_yet;
+            updates = unisono::detail::no_state_yet;
             stand = Stand::votes;
             for (int other = 0; other < first_; ++other)
                 if ((known_ >> other & 1) != 0) member_->introduce(other);
             member_->receive(from, letter.message, 0);
         } else {
-            if (letter.message.word == detail::MembershipWord::goodbye) goodbyes_ |= 1u << from;
+            if (letter.message.word == unisono::detail::MembershipWord::goodbye) goodbyes_ |= 1u << from;
             member_->receive(number_of(from), letter.message, 0);
         }
         settle();
@@ -145,17 +145,18 @@ public:
     /// The connection to the other process has ended. `is_here`: this host says that the process
     /// has ended. Otherwise its host refuses connections, which `trusts` takes for a proof.
     void examine(int other, bool is_here, bool trusts) {
-        detail::Evidence evidence;
+        unisono::detail::Evidence evidence;
         const bool was_cut = (cut_ >> other & 1) != 0;
         evidence.connection_ended(0);
-        const nanoseconds now = was_cut && !trusts ? detail::Evidence::longest_end + 1 : 0;
+        const nanoseconds now = was_cut && !trusts ? unisono::detail::Evidence::longest_end + 1 : 0;
         if (is_here) evidence.ended_here(true, now);
-        for (const nanoseconds then : {now, now + detail::Evidence::refused_for})
+        for (const nanoseconds then : {now, now + unisono::detail::Evidence::refused_for})
             if (!is_here) evidence.refused(trusts, then);
-        const detail::Conclusion found = evidence.conclusion(now + detail::Evidence::refused_for);
-        if (found == detail::Conclusion::ended) open_ &= ~(1u << other);
-        if (member_ && found == detail::Conclusion::ended) member_->lost(number_of(other), 0, evidence.was_heard(now));
-        if (member_ && found == detail::Conclusion::refuses) member_->suspect(number_of(other), 0);
+        const unisono::detail::Conclusion found = evidence.conclusion(now + unisono::detail::Evidence::refused_for);
+        if (found == unisono::detail::Conclusion::ended) open_ &= ~(1u << other);
+        if (member_ && found == unisono::detail::Conclusion::ended)
+            member_->lost(number_of(other), 0, evidence.was_heard(now));
+        if (member_ && found == unisono::detail::Conclusion::refuses) member_->suspect(number_of(other), 0);
         settle();
     }
     void connect_again(int other) {
@@ -198,7 +199,7 @@ public:
     void commit() {
         if (is_to_be_brought()) {
             const std::uint64_t brought = paths()[path_].updates;
-            if (updates != detail::no_state_yet && brought < updates)
+            if (updates != unisono::detail::no_state_yet && brought < updates)
                 violation = "a committed update is lost: the source has fewer updates than another member";
             updates = brought;
         } else {
@@ -282,7 +283,7 @@ private:
                 violation = "a member has skipped a membership";
                 return;
             }
-            const detail::Successor& next = decision->second.successor;
+            const unisono::detail::Successor& next = decision->second.successor;
             for (const int member : paths()[path_].members)
                 if (!std::binary_search(next.members.begin(), next.members.end(), member))
                     blamed |= 1u << process_of(member);
@@ -291,7 +292,7 @@ private:
     }
     /// As MembershipFormation does: kept members connect to an added one.
     void reach_added() {
-        const detail::Successor& decision = member_->decision();
+        const unisono::detail::Successor& decision = member_->decision();
         if (decision.added.empty() || me_ == first_) return;
         const int number = decision.members[decision.kept()];
         if ((known_ >> first_ & 1) != 0) return;
@@ -306,7 +307,7 @@ private:
             const int to = process_of(number);
             if (to == me_ || (open_ >> to & 1) == 0 || (to == first_ && number != added_number_)) continue;
             ExploredLetter letter{.message = std::move(message)};
-            if (to == first_ && letter.message.word == detail::MembershipWord::ready)
+            if (to == first_ && letter.message.word == unisono::detail::MembershipWord::ready)
                 letter.path = paths().at(path_, letter.message.epoch + 1);
             sent.emplace_back(to, std::move(letter));
         }

@@ -27,14 +27,14 @@ public:
     void put(std::int64_t value) { number(static_cast<std::uint64_t>(value) + 2); }
     void put(int value) { number(static_cast<std::uint64_t>(std::int64_t{value} + 2)); }
     void put(bool value) { number(value ? 1 : 0); }
-    void put(const detail::Applicant& one) { number(one.identity); }
-    void put(const detail::MembershipMessage& message) {
-        const Blob encoded = detail::encode(message);
+    void put(const unisono::detail::Applicant& one) { number(one.identity); }
+    void put(const unisono::detail::MembershipMessage& message) {
+        const Blob encoded = unisono::detail::encode(message);
         number(encoded.size());
         bytes_.append(reinterpret_cast<const char*>(encoded.data()), encoded.size());
     }
-    void put(const detail::Successor& one) {
-        detail::MembershipMessage message;
+    void put(const unisono::detail::Successor& one) {
+        unisono::detail::MembershipMessage message;
         message.successor = one;
         put(message);
     }

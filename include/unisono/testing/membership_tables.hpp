@@ -40,6 +40,7 @@ struct ExploreOptions {
 
 /// The greatest number of processes of an exploration.
 inline constexpr int most_explored = 5;
+inline constexpr std::size_t explored_ways = std::size_t{most_explored} * most_explored; ///< from one to one
 
 /// One event.
 struct ExploredEvent {
@@ -77,16 +78,16 @@ struct ExploredState {
         friend bool operator==(const Left&, const Left&) = default;
     };
     std::array<std::uint32_t, most_explored> process = {};
-    std::array<std::uint32_t, most_explored* most_explored> queue = {}; ///< from * most_explored + to
+    std::array<std::uint32_t, explored_ways> queue = {}; ///< from * most_explored + to
     /// The messages of each queue from its sender's last event: if the sender dies, it may have
     /// died while it sent them.
-    std::array<std::uint8_t, most_explored* most_explored> fresh = {};
+    std::array<std::uint8_t, explored_ways> fresh = {};
     Left left = {};
 
     [[nodiscard]] std::uint64_t hash() const {
         std::uint64_t hash = 0x243f6a8885a308d3u;
         const auto mix = [&](std::uint64_t word) {
-            hash = detail::scrambled(hash ^ (word * 0x9e3779b97f4a7c15u)) + word;
+            hash = unisono::detail::scrambled(hash ^ (word * 0x9e3779b97f4a7c15u)) + word;
         };
         for (const std::uint32_t one : process) mix(one);
         for (std::size_t i = 0; i < queue.size(); ++i)
@@ -106,7 +107,7 @@ struct ExploredState {
 /// The facts about a process that the explorer reads.
 struct ProcessView {
     Stand stand;
-    detail::MembershipPhase phase;
+    unisono::detail::MembershipPhase phase;
     bool has_applicant, is_to_be_brought, can_give_up, lingers, answers;
     int path, round, committed_path;
     std::uint64_t updates;
@@ -173,9 +174,9 @@ protected:
         std::size_t operator()(const Hash& one) const { return one.low; }
     };
     static Hash hash_of(const std::string& bytes) {
-        const std::uint64_t low = detail::hash_bytes(bytes.data(), bytes.size());
-        return {low,
-                detail::scrambled(detail::hash_bytes(bytes.data(), bytes.size(), detail::scrambled(bytes.size())))};
+        const std::uint64_t low = unisono::detail::hash_bytes(bytes.data(), bytes.size());
+        return {low, unisono::detail::scrambled(unisono::detail::hash_bytes(bytes.data(), bytes.size(),
+                                                                            unisono::detail::scrambled(bytes.size())))};
     }
 
     MembershipPaths paths_;

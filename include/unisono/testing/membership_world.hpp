@@ -26,7 +26,7 @@ protected:
     using Tables::paths_, Tables::processes_, Tables::views_, Tables::letters_, Tables::queues_, Tables::queue_rest_,
         Tables::number_of, Tables::appended, Tables::queue_number;
     using typename Tables::Process;
-    using Phase = detail::MembershipPhase;
+    using Phase = unisono::detail::MembershipPhase;
     using Event = ExploredEvent;
     using What = ExploredEvent::What;
     using State = ExploredState;
@@ -40,7 +40,7 @@ protected:
     }
 
     [[nodiscard]] static std::size_t way(int from, int to) {
-        return static_cast<std::size_t>(from * most_explored + to);
+        return static_cast<std::size_t>(from) * most_explored + static_cast<std::size_t>(to);
     }
     [[nodiscard]] const View& view(const State& state, int p) const {
         return views_[state.process[static_cast<std::size_t>(p)]];

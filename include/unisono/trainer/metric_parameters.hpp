@@ -80,6 +80,7 @@ using Unchanged = const std::remove_reference_t<T>&;
 
 /// True if `Named` can be called with a temporary as its k-th metric, and has a form that takes
 /// this metric by value. If it takes `auto&&`, it has none.
+// NOLINTBEGIN(misc-redundant-expression): only one of the comparisons with k holds
 template <class Named, std::size_t k, class... Fixed, class... Metrics, std::size_t... i>
 consteval bool copies_metric(std::tuple<Fixed...>*, std::tuple<Metrics...>*, std::index_sequence<i...>) {
     if constexpr (requires {
@@ -93,6 +94,8 @@ consteval bool copies_metric(std::tuple<Fixed...>*, std::tuple<Metrics...>*, std
         return false;
     }
 }
+// NOLINTEND(misc-redundant-expression)
+
 template <class Named, class Fixed, class... Metrics>
 inline constexpr bool copies_some_metric = []<std::size_t... k>(std::index_sequence<k...> all) {
     return (copies_metric<Named, k>(static_cast<Fixed*>(nullptr), static_cast<std::tuple<Metrics...>*>(nullptr), all) ||

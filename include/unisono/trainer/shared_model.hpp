@@ -82,7 +82,7 @@ public:
     [[nodiscard]] std::uint64_t address() const { return reinterpret_cast<std::uintptr_t>(shown_); }
     /// The memory that a rank of this process shows at its address.
     static const std::vector<ModelMemory>& at(std::uint64_t address) {
-        return reinterpret_cast<const Shown*>(address)->memory;
+        return reinterpret_cast<const Shown*>(address)->memory; // NOLINT(performance-no-int-to-ptr): a rank sent it
     }
     /// Called when all ranks have read it.
     void end() { delete std::exchange(shown_, nullptr); }
