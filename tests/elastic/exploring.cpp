@@ -2,6 +2,7 @@
 // protocol in which one condition is missing. With as many states of large worlds:
 //
 //   UNISONO_EXPLORE=10000000 test_elastic --run_test=exploring/large_worlds
+#include "broken_rules.hpp"
 #include <unisono/testing/membership_explorer.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -16,27 +17,9 @@ namespace testing = unisono::testing;
 using testing::Explored;
 using testing::ExploreOptions;
 using testing::MembershipExplorer;
+using namespace unisono_test;
 
 namespace {
-
-struct NoEpochCheck : un::detail::MembershipRules {
-    static constexpr bool checks_epochs = false;
-};
-struct NoQuorum : un::detail::MembershipRules {
-    static constexpr bool needs_quorum = false;
-};
-struct OwnUpdates : un::detail::MembershipRules {
-    static constexpr bool agrees_on_updates = false;
-};
-struct NoLastWords : un::detail::MembershipRules {
-    static constexpr bool needs_last_words = false;
-};
-struct AnyHalf : un::detail::MembershipRules {
-    static constexpr bool needs_lowest_of_halves = false;
-};
-struct TellsNobody : un::detail::MembershipRules {
-    static constexpr bool tells_those_left_behind = false;
-};
 
 void expect_clean(const ExploreOptions& options, bool complete = true) {
     const Explored found = MembershipExplorer<>(options).run();

@@ -4,6 +4,7 @@
 // variants of the protocol.
 //
 //   UNISONO_MEMBERSHIP_SEEDS=100000 test_elastic --run_test=membership/campaign
+#include "broken_rules.hpp"
 #include "seeded_world.hpp"
 
 #include <unisono/elastic/evidence.hpp>
@@ -27,28 +28,6 @@ std::uint64_t seeds_or(std::uint64_t usual) {
     const char* const text = std::getenv("UNISONO_MEMBERSHIP_SEEDS");
     return text != nullptr ? std::strtoull(text, nullptr, 10) : usual;
 }
-
-struct NoEpochCheck : un::detail::MembershipRules {
-    static constexpr bool checks_epochs = false;
-};
-struct NoQuorum : un::detail::MembershipRules {
-    static constexpr bool needs_quorum = false;
-};
-struct NoElders : un::detail::MembershipRules {
-    static constexpr bool needs_elders = false;
-};
-struct HastyNewcomers : un::detail::MembershipRules {
-    static constexpr bool added_members_wait = false;
-};
-struct NoLastWords : un::detail::MembershipRules {
-    static constexpr bool needs_last_words = false;
-};
-struct AnyHalf : un::detail::MembershipRules {
-    static constexpr bool needs_lowest_of_halves = false;
-};
-struct OwnUpdates : un::detail::MembershipRules {
-    static constexpr bool agrees_on_updates = false;
-};
 
 /// Returns the first seed at which a variant fails, or 1000.
 template <class Rules>

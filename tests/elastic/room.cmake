@@ -6,4 +6,4 @@ else()
     set(room_apart elastic_processes) # half of the time
 endif()
 leave_out_unless_all("/(ends|observing|sharded|stages)[.]cpp$")
-unite_sources("stages sharded" "processes observing" "membership admission exploring")
+unite_sources("stages sharded" "processes observing" "membership admission")

@@ -6,6 +6,7 @@
 #include "../support/sanitizers.hpp"
 #include "lost_state.hpp"
 
+#include "broken_rules.hpp"
 #include <unisono/guard/finite.hpp>
 #include <unisono/launch/processes.hpp>
 #include <unisono/optimizer/adam.hpp>
@@ -271,9 +272,6 @@ std::uint64_t number_or(const char* name, std::uint64_t usual) {
     return text != nullptr ? std::strtoull(text, nullptr, 10) : usual;
 }
 
-struct NoQuorum : un::detail::MembershipRules {
-    static constexpr bool needs_quorum = false;
-};
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(elastic_simulated)
@@ -316,7 +314,7 @@ BOOST_AUTO_TEST_CASE(a_minority_that_goes_on_is_found) {
     Sums sums;
     std::uint64_t seed = 0;
     std::string failure;
-    for (; seed < 1000 && failure.empty(); ++seed) failure = failure_of<NoQuorum>(seed, sums);
+    for (; seed < 1000 && failure.empty(); ++seed) failure = failure_of<unisono_test::NoQuorum>(seed, sums);
     BOOST_TEST_MESSAGE("before seed " << seed << ": " << failure);
     BOOST_TEST(!failure.empty());
 }

@@ -225,7 +225,7 @@ private:
             T largest = 0;
             for (std::size_t j = 0; j < part.shape.columns; ++j) {
                 const T size = std::abs(q[k * part.shape.columns + j]);
-                finite = finite && is_finite(size);
+                finite = finite && detail::is_finite(size);
                 largest = std::max(largest, size);
             }
             if (largest == 0) draw(part, k); // else it would be zero for ever
