@@ -49,6 +49,7 @@ run_tests() { # REMARK
     log=$(mktemp)
     ctest --preset "$preset" --parallel $((jobs + 2)) | tee "$log" || status=$?
     awk '/^[0-9]+\/[0-9]+ Test: / { name = $3 }
+         / has checked nothing; / { print name ": (checked nothing) " $1 }
          /(^|: )skipped( in part)?: / { sub(/skipped( in part)?: /, (/skipped in part: /) ? "(in part) " : ""); print name ": " $0 }' \
         "build/$preset/Testing/Temporary/LastTest.log" | sort -u >"$skipped"
     if [ -s "$skipped" ]; then

@@ -6,6 +6,7 @@
 /// part of the umbrella.
 
 #include "unisono/core/thread_limits.hpp"
+#include "unisono/core/threads.hpp"
 #include "unisono/elastic.hpp"
 #include "unisono/elastic/simulated_processes.hpp"
 
@@ -191,6 +192,7 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
                                                .message = {}});
         }
     }
+    const NotCancelled whole;
     for (std::thread& thread : threads) thread.join();
     try {
         if (refused) std::rethrow_exception(refused);

@@ -166,7 +166,8 @@ class Bench:
                 program, why = self.build(test)
                 verdict = "does not compile"
                 if program is not None:
-                    verdict, why = "survived" if self.passes(program, fault.cases)[0] else "caught", ""
+                    # Cases that are skipped with the fault have not noticed it.
+                    verdict, why = "caught" if self.passes(program, fault.cases)[0] is False else "survived", ""
                 path.write_text(text)
             yield fault, verdict, time.monotonic() - began, why
             began = time.monotonic()

@@ -1,5 +1,6 @@
 // The ranks of a trainer have the same model, each its own, and are in calls of the same trainer.
 #include "outcomes.hpp"
+#include "support/skip.hpp"
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
@@ -194,6 +195,22 @@ BOOST_AUTO_TEST_CASE(buffers_that_differ) {
               {"rank 1's model has 1 buffers and rank 0's 2"});
 }
 
+// Its type fixes their number of elements.
+BOOST_AUTO_TEST_CASE(buffers_that_are_one_array) {
+    struct WithArray : Described {
+        std::array<double, 3> moments = {1, 2, 3};
+        using Described::Described;
+        std::array<double, 3>& buffers() { return moments; }
+        [[nodiscard]] std::vector<std::string> buffer_names() const { return {"moments"}; }
+    };
+    check_none(outcomes(3, [&](auto& world) {
+        WithArray model({4});
+        model.moments[2] += world.rank();
+        const un::Trainer trainer{world, model};
+        if (model.moments != std::array<double, 3>{1, 2, 3}) throw std::logic_error("they are not rank 0's");
+    }));
+}
+
 BOOST_AUTO_TEST_CASE(kinds_of_gradients_that_differ) {
     const auto make = [](auto& world, auto model) { un::Trainer trainer{world, model}; };
     check_all(outcomes(2,
@@ -268,7 +285,7 @@ BOOST_AUTO_TEST_CASE(trainers_in_the_same_order_do_not_mix) {
 }
 
 BOOST_AUTO_TEST_CASE(a_model_that_ranks_share) {
-    if (test::will_be_processes()) return; // each has a copy
+    if (test::will_be_processes()) return test::skip("ranks that are processes have a copy each");
     const std::vector<std::string> words = {"are threads of one process and share a model",
                                             "expected a model of its own on each rank"};
     Towards shared(1);

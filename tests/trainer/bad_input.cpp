@@ -354,6 +354,8 @@ BOOST_AUTO_TEST_CASE(floating_point_modes_that_differ) {
     for (const bool later : {false, true}) {
         fails(later);
         fails(later, un::Replicas{.count = 3}, un::Reproducible{});
+        fails(later, un::Replicas{.count = 6}, un::Reproducible{});
+        fails(later, un::Replicas{.count = 3}, un::Reproducible{}, un::RingReducer{});
         fails(later, un::StateSharding{});
     }
 }

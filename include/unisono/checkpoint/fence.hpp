@@ -112,7 +112,8 @@ UNISONO_DEFINITION void CheckpointFence::take(const std::string& path, const Che
     }
     CheckpointWriter other;
     for (const std::string& name : names_in(folder))
-        if (parse(name, other) && !(other == writer) && (alone || other.job == writer.job))
+        if (parse(name, other) && !(other == writer) &&
+            (other.job == writer.job ? other.term < writer.term : alone)) // a later membership's stays
             static_cast<void>(remove_in(folder, name));
     if (alone && writer.job != 0 && !lock(LOCK_SH)) refuse(path);
     folder_ = std::move(folder);

@@ -38,11 +38,6 @@ constexpr std::string_view name_of(ElementType type) {
 
 namespace detail {
 
-constexpr bool is_integer(ElementType type) {
-    return type == ElementType::int32 || type == ElementType::int64 || type == ElementType::uint8 ||
-           type == ElementType::uint32 || type == ElementType::uint64;
-}
-
 /// condition ? a : b in bit operations. Conversions use it instead of branches, so that loops over
 /// them are vectorised. (A compiler would not, on its own, compute both floats and then choose: one
 /// might raise an exception flag.)

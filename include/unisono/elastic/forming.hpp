@@ -5,6 +5,7 @@
 /// loss and when ranks are added. A medium carries the messages between members: sockets
 /// (network_medium.hpp), or virtual time (unisono/simulate_elastic.hpp).
 
+#include "unisono/core/threads.hpp"
 #include "unisono/elastic/evidence.hpp"
 #include "unisono/elastic/membership.hpp"
 #include "unisono/join.hpp"
@@ -188,6 +189,7 @@ public:
         if (!membership_ || owner_ != ::getpid()) return;
         if (this->is_complete() && std::uncaught_exceptions() == 0 && membership_->phase() == Phase::member)
             medium_.end_training();
+        const NotCancelled whole;
         try {
             leave();
         } catch (const std::exception&) { // the others wait for a majority then

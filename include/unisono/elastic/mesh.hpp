@@ -366,15 +366,17 @@ private:
             else return peer.out.clear(); // the next read finds the reason
         }
     }
-    /// Returns false at the end of the connection, whatever the reason.
+    /// Returns false at the end of the connection, whatever the reason. A peer that has not proven
+    /// itself is given little memory.
     static bool read(Peer& peer) {
         std::byte buffer[16384];
-        for (;;) {
+        while (!peer.call || peer.in.size() < sizeof buffer) {
             const ssize_t got = ::recv(peer.socket.get(), buffer, sizeof buffer, 0);
             if (got > 0) peer.in.insert(peer.in.end(), buffer, buffer + got);
             else if (got < 0 && errno == EAGAIN) return true;
             else if (got == 0 || errno != EINTR) return false;
         }
+        return true;
     }
     /// Reads from a peer, and passes its messages on.
     template <class Heard>

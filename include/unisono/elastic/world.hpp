@@ -123,7 +123,7 @@ public:
     [[nodiscard]] int number() const { return number_; }
     [[nodiscard]] std::uint64_t epoch() const { return formed().epoch; }
     /// A number that the ranks of this job have, and no other job.
-    [[nodiscard]] std::uint64_t job() const { return formation_->job(); }
+    [[nodiscard]] std::uint64_t job() const { return static_cast<void>(formed()), formation_->job(); }
     /// The numbers of the current ranks, in their order.
     [[nodiscard]] const std::vector<int>& members() const { return formed().members; }
     [[nodiscard]] const std::vector<WorldChange>& changes() const { return changes_; }

@@ -12,7 +12,7 @@ namespace detail {
 template <transport Transport>
 std::uint32_t Engine<Transport>::start(GroupContext& group, OperationRequest& request) {
     check_overlap(group, request);
-    request.mode = mode_for(request.reduction.kind, request.element);
+    request.mode = mode_for(request.reduction.kind);
     const Entry entry = enter();
     Bounced bounced;
     if constexpr (bounces) bounced = bounce(transport_, group, request);

@@ -74,15 +74,13 @@ constexpr std::uint64_t call_of(Collective what, ElementType element, ReductionK
            std::uint64_t{static_cast<std::uint8_t>(reduction)} << 32 | static_cast<std::uint32_t>(root);
 }
 
-/// The mode of the calling thread if a reduction's bits depend on it, else the standard one.
-inline FloatingPointMode mode_for(ReductionKind reduction, ElementType element) {
-    if (reduction == ReductionKind::none || is_integer(element)) return FloatingPointMode::standard;
-    return floating_point_mode();
+/// The mode of the calling thread if it reduces, else the standard one. Integers count as well: those
+/// of a sum on a grid were floating-point numbers before, and become such again.
+inline FloatingPointMode mode_for(ReductionKind reduction) {
+    return reduction == ReductionKind::none ? FloatingPointMode::standard : floating_point_mode();
 }
 /// As above, for a call of `call_of`.
-inline FloatingPointMode mode_for(std::uint64_t call) {
-    return mode_for(static_cast<ReductionKind>(call >> 32 & 255), static_cast<ElementType>(call >> 40 & 255));
-}
+inline FloatingPointMode mode_for(std::uint64_t call) { return mode_for(static_cast<ReductionKind>(call >> 32 & 255)); }
 
 /// The largest number of bytes that a rank posts beside its flag if the collective uses a staged
 /// schedule. Equal on all ranks.

@@ -5,6 +5,7 @@
 
 #include "unisono/core/floating_point.hpp"
 #include "unisono/core/thread_limits.hpp"
+#include "unisono/core/threads.hpp"
 #include "unisono/group/group.hpp"
 #include "unisono/group/group_definitions.hpp"
 
@@ -61,6 +62,7 @@ public:
     ProgressThread(const ProgressThread&) = delete;
     ProgressThread& operator=(const ProgressThread&) = delete;
     ~ProgressThread() override {
+        const detail::NotCancelled whole;
         {
             const std::lock_guard guard(mutex_);
             ending_ = true;

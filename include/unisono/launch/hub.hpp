@@ -3,6 +3,7 @@
 /// \file
 /// The centre of the star: one thread that moves bytes between the ranks' sockets and a HubState.
 
+#include "unisono/core/threads.hpp"
 #include "unisono/launch/host.hpp"
 #include "unisono/launch/hub_state.hpp"
 #include "unisono/launch/quiet_thread.hpp"
@@ -55,6 +56,7 @@ public:
     /// with the reason; empty if there are none.
     std::string stop(nanoseconds linger) {
         if (!thread_.joinable()) return {};
+        const NotCancelled whole;
         until_.store(linger <= 0 ? 0 : deadline_after(steady_now(), std::chrono::nanoseconds(linger)));
         wakeup_.ring();
         thread_.join();

@@ -186,6 +186,8 @@ inline void make_folders(const std::string& path) {
 inline FileDescriptor open_log(const std::string& path) {
     FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
     if (!file.valid()) throw error(ErrorCode::refused, concat({"cannot write ", path, ": ", why_not_opened(errno)}));
+    // Only the open must not wait. A slow reader of a pipe is waited for.
+    static_cast<void>(::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) & ~O_NONBLOCK));
     return file;
 }
 

@@ -6,6 +6,7 @@
 /// computes, and falls silent when the process is stopped or killed: that distinguishes a slow rank
 /// from a dead one.
 
+#include "unisono/core/threads.hpp"
 #include "unisono/launch/entrance.hpp"
 #include "unisono/launch/hub.hpp"
 
@@ -141,6 +142,7 @@ public:
 
     /// Says goodbye and ends the thread.
     void leave() {
+        const NotCancelled whole;
         {
             std::unique_lock lock(mutex_);
             if (!thread_.joinable()) return;

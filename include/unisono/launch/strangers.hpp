@@ -36,7 +36,7 @@ public:
     explicit Strangers(std::size_t most = usual_most) : most_(most) {}
 
     [[nodiscard]] std::size_t size() const { return all_.size(); }
-    [[nodiscard]] bool full() const { return size() >= room_for_strangers(most_); }
+    [[nodiscard]] bool full() const { return !all_.empty() && size() >= room_for_strangers(most_); }
 
     /// Returns the number by which the stranger is known.
     std::uint32_t add(std::uint64_t source, nanoseconds now) {

@@ -20,6 +20,7 @@
 #include "unisono/core/condition.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/threads.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/launch/environment.hpp"
 #include "unisono/launch/quiet_thread.hpp"
@@ -90,6 +91,7 @@ public:
     SearchNotice& operator=(const SearchNotice&) = delete;
     ~SearchNotice() {
         if (!thread_.joinable()) return;
+        const NotCancelled whole;
         {
             const std::lock_guard lock(mutex_);
             done_ = true;

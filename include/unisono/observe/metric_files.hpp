@@ -172,6 +172,10 @@ std::int64_t remove_repeated(const std::string& path, std::int64_t before, std::
         if (kept.starts_with('\n')) kept.erase(0, 1); // it ended a line that goes
         if (!cut_off_end(path, all.size() - cut)) return before;
         if (!kept.empty()) OutputFile(path, "a").write(kept);
+        static_cast<void>(std::fprintf(stderr,
+                                       "unisono: %s: the training continues with update %llu, so %zu bytes that an "
+                                       "earlier run wrote from that update on were removed\n",
+                                       path.c_str(), static_cast<unsigned long long>(update), text.size() - cut));
         return first + static_cast<std::int64_t>(cut);
     }
 }

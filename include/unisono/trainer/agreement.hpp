@@ -165,7 +165,8 @@ void broadcast_buffers(World& world, Model& model) {
         } else {
             std::uint64_t hash = fnv_basis;
             List<std::span<unsigned char>> all = {{reinterpret_cast<unsigned char*>(&hash), sizeof hash}};
-            for_each_span(model.buffers(), [&]<class T>(std::span<T> one) {
+            for_each_span(model.buffers(), [&](auto one) {
+                using T = typename decltype(one)::element_type;
                 hash = fnv1a(fnv1a(hash, std::uint64_t{one.size()}), static_cast<std::uint64_t>(element_type_of<T>));
                 all.push_back({reinterpret_cast<unsigned char*>(one.data()), one.size_bytes()});
             });

@@ -271,7 +271,7 @@ private:
             while (!waiting_.empty() && enqueue_some(waiting_.front())) {
             }
         } catch (const std::exception& thrown) { // by a kernel
-            note({.code = ErrorCode::aborted, .message = thrown.what()});
+            note({.code = ErrorCode::aborted, .message = concat({thrown.what()})});
         }
     }
 
