@@ -74,8 +74,8 @@ constexpr std::uint64_t call_of(Collective what, ElementType element, ReductionK
            std::uint64_t{static_cast<std::uint8_t>(reduction)} << 32 | static_cast<std::uint32_t>(root);
 }
 
-/// The mode of the calling thread if it reduces, else the standard one. Integers count as well: those
-/// of a sum on a grid were floating-point numbers before, and become such again.
+/// The mode of the calling thread if it reduces, else the standard one. Integers count as well:
+/// those of a sum on a grid were floating-point numbers before, and become such again.
 inline FloatingPointMode mode_for(ReductionKind reduction) {
     return reduction == ReductionKind::none ? FloatingPointMode::standard : floating_point_mode();
 }
