@@ -9,12 +9,12 @@
 #include "unisono/core/floating_point.hpp"
 #include "unisono/core/hash.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/trainer/failure.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -146,10 +146,11 @@ void broadcast_memory(World& world, const List<std::span<unsigned char>>& all) {
         if (end - begin == 1) return broadcast(world, all[begin], 0);
         packed.resize(bytes);
         unsigned char* to = packed.data();
-        for (std::size_t i = begin; i < end; ++i) to = std::copy_n(all[i].data(), all[i].size(), to);
+        for (std::size_t i = begin; i < end; ++i) to = std::copy(all[i].begin(), all[i].end(), to);
         broadcast(world, std::span(packed.data(), bytes), 0);
         const unsigned char* from = packed.data();
-        for (std::size_t i = begin; i < end; from += all[i++].size()) std::copy_n(from, all[i].size(), all[i].data());
+        for (std::size_t i = begin; i < end; from += all[i++].size())
+            std::copy(from, from + all[i].size(), all[i].data());
     });
 }
 

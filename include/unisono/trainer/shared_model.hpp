@@ -10,7 +10,6 @@
 #include "unisono/model/model.hpp"
 #include "unisono/trainer/agreement.hpp"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -128,7 +127,9 @@ SharedMemoryFound find_shared_memory(World& world, const ParameterLabels& labels
     const auto ranks = static_cast<std::size_t>(world.size());
     const auto me = static_cast<std::size_t>(world.rank());
     const auto first_with = [&](std::size_t rank) { // the first rank of the same process
-        return static_cast<std::size_t>(std::find(process.begin(), process.end(), process[rank]) - process.begin());
+        std::size_t first = 0;
+        while (!(process[first] == process[rank])) ++first;
+        return first;
     };
     bool any = false;
     for (std::size_t rank = 0; rank < ranks; ++rank) any = any || first_with(rank) != rank;
@@ -162,6 +163,8 @@ SharedMemoryFound find_shared_memory(World& world, const ParameterLabels& labels
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include <algorithm>
+
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 

@@ -8,9 +8,9 @@
 #include "unisono/core/descriptor.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/number.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
