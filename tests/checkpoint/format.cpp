@@ -20,6 +20,7 @@
 namespace un = unisono;
 using namespace unisono_test;
 using un::detail::Json;
+using un::detail::JsonText;
 
 namespace {
 
@@ -74,7 +75,7 @@ BOOST_AUTO_TEST_CASE(checksums) { // as other implementations compute them
 }
 
 BOOST_AUTO_TEST_CASE(json) {
-    const auto parse = [](const std::string& text) { return Json::parse(text, "here"); };
+    const auto parse = [](const std::string& text) { return JsonText(text, "here"); };
     for (const char* good :
          {"null", " true ", "[]", "{}", "[1,-2.5e+3,0.1,0]", R"({"a":{"b":[{}]},"":"\u0041\n\ud83d\ude00"})",
           "\"\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\""}) {
@@ -138,19 +139,42 @@ BOOST_AUTO_TEST_CASE(json) {
     many = "[";
     for (std::size_t i = 0; i < Json::most_values(0); ++i) many += "1234567,";
     // A longer text may have more.
-    BOOST_TEST(parse(many + "1]").items.size() == Json::most_values(0) + 1);
-    BOOST_TEST(parse("\"\\u00e4\\u20ac\\ud83d\\ude00\"").text == "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
-    BOOST_TEST(parse("18446744073709551615").integer<std::uint64_t>("x") == ~std::uint64_t{0});
-    BOOST_TEST(parse("-9223372036854775808").integer<std::int64_t>("x") == std::numeric_limits<std::int64_t>::min());
+    BOOST_TEST(parse(many + "1]").root().items().size() == Json::most_values(0) + 1);
+    BOOST_TEST(parse("\"\\u00e4\\u20ac\\ud83d\\ude00\"").root().text() == "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
+    BOOST_TEST(parse("18446744073709551615").root().integer<std::uint64_t>("x") == ~std::uint64_t{0});
+    BOOST_TEST(parse("-9223372036854775808").root().integer<std::int64_t>("x") ==
+               std::numeric_limits<std::int64_t>::min());
     for (const char* none : {"18446744073709551616", "-1", "1.0", "1e2"})
-        refused([&] { static_cast<void>(parse(none).integer<std::uint64_t>("x")); }, "expected an integer of 64 bits");
-    refused([&] { static_cast<void>(parse("[]").string("x")); }, "x: found an array; expected a string");
-    refused([&] { parse("{\"a\":1}").expect_members({"a", "b"}, "x"); }, "x: found no member \"b\"");
-    refused([&] { parse("{\"a\":1,\"c\":1}").expect_members({"a"}, "x"); },
+        refused([&] { static_cast<void>(parse(none).root().integer<std::uint64_t>("x")); },
+                "expected an integer of 64 bits");
+    refused([&] { static_cast<void>(parse("[]").root().string("x")); }, "x: found an array; expected a string");
+    refused([&] { parse("{\"a\":1}").root().expect_members({"a", "b"}, "x"); }, "x: found no member \"b\"");
+    refused([&] { parse("{\"a\":1,\"c\":1}").root().expect_members({"a"}, "x"); },
             "x: found a member \"c\" that is not known");
+    {
+        const JsonText text(R"( {"a":[1,[2,{"x":3}],4],"b\u00e4\n":"x\ty\u20acz","":{},"c":true} )", "here");
+        std::vector<std::string> names, items;
+        for (const Json& one : text.root().items()) names.emplace_back(one.name());
+        BOOST_TEST(names == (std::vector<std::string>{"a", "b\xc3\xa4\n", "", "c"}));
+        for (const Json& one : text.root().member("a", "x").array("x")) items.emplace_back(one.text());
+        BOOST_TEST(items == (std::vector<std::string>{"1", "", "4"}));
+        BOOST_TEST(text.root().member("b\xc3\xa4\n", "x").string("x") == "x\ty\xe2\x82\xacz");
+        BOOST_TEST(text.root().member("", "x").items().size() == 0u);
+        BOOST_TEST((text.root().has("c") && text.root().member("c", "x").boolean("x") && !text.root().has("x")));
+        text.root().expect_members({"c", "a", ""}, "x", {"b\xc3\xa4\n"});
+        refused(
+            [&] {
+                static_cast<void>(text.root().member("c", {"in", ": c"}).string({"in", ": c"}));
+            },
+            "in: c: found true or false; expected a string");
+    }
+    std::string members = "{"; // so many that they are compared in another way
+    for (int i = 0; i < 20; ++i) members += "\"m" + std::to_string(i) + "\":0,";
+    BOOST_TEST(parse(members + "\"m20\":0}").root().items().size() == 21u);
+    refused([&] { parse(members + "\"m7\":0,\"m3\":0}"); }, "here: found the member \"m3\" twice in one object");
     std::string all;
     for (int i = 0; i < 128; ++i) all += static_cast<char>(i);
-    BOOST_TEST(parse(un::detail::json_text(all)).text == all);
+    BOOST_TEST(parse(un::detail::json_text(all)).root().text() == all);
     BOOST_TEST(nlohmann::json::parse(un::detail::json_text(all)).get<std::string>() == all);
     refused([] { un::detail::json_text("\xff"); }, "not UTF-8");
 }

@@ -25,6 +25,18 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// The place of a value, for messages. Its text is made only for a message.
+struct JsonPlace {
+    std::string_view file, part = {};
+
+    template <class T>
+        requires is_text<T>
+    JsonPlace(const T& file_and_part) : file(file_and_part) {}
+    JsonPlace(const char* file_and_part) : file(file_and_part) {}
+    JsonPlace(std::string_view in, std::string_view at) : file(in), part(at) {}
+};
+
+/// A value of a `JsonText`, which keeps its memory. The values inside it follow it in memory.
 class Json {
 public:
     enum class Kind : std::uint8_t { null, boolean, number, string, array, object };
@@ -33,38 +45,91 @@ public:
     /// bytes per value, except for tensors of very many dimensions.
     static constexpr std::size_t most_values(std::size_t bytes) { return std::max(std::size_t{1} << 16, bytes / 6); }
 
+    /// The elements of an array, or the values of an object.
+    class Items {
+    public:
+        class Iterator {
+        public:
+            explicit Iterator(const Json* at) : at_(at) {}
+            const Json& operator*() const { return *at_; }
+            const Json* operator->() const { return at_; }
+            Iterator& operator++() {
+                at_ += at_->extent_;
+                return *this;
+            }
+            friend bool operator==(const Iterator&, const Iterator&) = default;
+
+        private:
+            const Json* at_;
+        };
+        explicit Items(const Json& of) : of_(&of) {}
+        [[nodiscard]] Iterator begin() const { return Iterator(of_ + 1); }
+        [[nodiscard]] Iterator end() const { return Iterator(of_ + of_->extent_); }
+        /// Counts them.
+        [[nodiscard]] std::size_t size() const;
+
+    private:
+        const Json* of_;
+    };
+
     Kind kind = Kind::null;
     bool truth = false;
-    std::string text = {};               ///< the decoded text of a string; the text of a number
-    std::vector<Json> items = {};        ///< the elements of an array, or the values of an object
-    std::vector<std::string> names = {}; ///< the names of an object's members, in order
 
-    /// \throws error bad_input: names `where`, the byte, what was found there and what was expected
-    static Json parse(std::string_view text, const std::string& where);
+    /// The name of an object's member.
+    [[nodiscard]] std::string_view name() const { return {name_, name_length_}; }
+    /// The decoded text of a string; the text of a number.
+    [[nodiscard]] std::string_view text() const { return {text_, text_length_}; }
+    [[nodiscard]] Items items() const { return Items(*this); }
 
     // The following functions refuse a value of another type; the message names `where`.
 
-    [[nodiscard]] const Json& member(std::string_view name, const std::string& where) const;
-    [[nodiscard]] bool has(std::string_view name) const;
+    [[nodiscard]] const Json& member(std::string_view wanted, const JsonPlace& where) const;
+    [[nodiscard]] bool has(std::string_view wanted) const;
     /// Requires an object with these members and no others, except optional ones.
-    void expect_members(std::initializer_list<std::string_view> expected, const std::string& where,
+    void expect_members(std::initializer_list<std::string_view> expected, const JsonPlace& where,
                         std::initializer_list<std::string_view> optional = {}) const;
-    [[nodiscard]] const std::vector<Json>& array(const std::string& where) const;
-    [[nodiscard]] const std::string& string(const std::string& where) const;
-    [[nodiscard]] bool boolean(const std::string& where) const;
+    [[nodiscard]] Items array(const JsonPlace& where) const;
+    [[nodiscard]] std::string_view string(const JsonPlace& where) const;
+    [[nodiscard]] bool boolean(const JsonPlace& where) const;
     template <std::integral T>
-    [[nodiscard]] T integer(const std::string& where) const {
+    [[nodiscard]] T integer(const JsonPlace& where) const {
         expect(Kind::number, where);
         T value{};
-        const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (problem != std::errc{} || end != text.data() + text.size())
-            refuse_input({where, ": found ", text, "; expected an integer of ", 8 * sizeof(T), " bits",
-                          std::unsigned_integral<T> ? ", at least 0" : ""});
+        const auto [end, problem] = std::from_chars(text_, text_ + text_length_, value);
+        if (problem != std::errc{} || end != text_ + text_length_)
+            refuse_input({where.file, where.part, ": found ", text(), "; expected an integer of ", 8 * sizeof(T),
+                          " bits", std::unsigned_integral<T> ? ", at least 0" : ""});
         return value;
     }
 
 private:
-    void expect(Kind wanted, const std::string& where) const;
+    friend class JsonReader;
+    void expect(Kind wanted, const JsonPlace& where) const;
+    [[nodiscard]] bool has_in_order(std::initializer_list<std::string_view> exactly) const;
+
+    std::uint32_t extent_ = 1; ///< number of values in it, itself included
+    std::uint32_t name_length_ = 0, text_length_ = 0;
+    const char* name_ = nullptr;
+    const char* text_ = nullptr;
+};
+
+/// A name that is in `names` twice, the first in their order; null: there is none. May sort them.
+const std::string_view* find_twice(std::vector<std::string_view>& names);
+
+/// A text of less than 4 GiB and its values: all in one array, since a manifest of a large model
+/// has millions.
+class JsonText {
+public:
+    /// \throws error bad_input: names `where`, the byte, what was found there and what was expected
+    JsonText(std::string text, const std::string& where);
+    JsonText(const JsonText&) = delete;
+    JsonText& operator=(const JsonText&) = delete;
+
+    [[nodiscard]] const Json& root() const { return values_.front(); }
+
+private:
+    std::string text_; ///< its strings are decoded in place
+    std::vector<Json> values_;
 };
 
 /// [elements] as text; `write` writes each.
@@ -82,63 +147,105 @@ std::string json_array(const Range& range, Write&& write, std::string_view betwe
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES_PART(UNISONO_PART_CHECKPOINT)
+#include "unisono/core/hash.hpp"
+
 #include <algorithm>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION const Json& Json::member(std::string_view name, const std::string& where) const {
+/// Without a call for most names that differ.
+inline bool same_name(std::string_view a, std::string_view b) {
+    return a.size() == b.size() && (a.empty() || a.front() == b.front()) && a == b;
+}
+
+UNISONO_DEFINITION std::size_t Json::Items::size() const {
+    std::size_t count = 0;
+    for (auto at = begin(); at != end(); ++at) ++count;
+    return count;
+}
+
+UNISONO_DEFINITION const Json& Json::member(std::string_view wanted, const JsonPlace& where) const {
     expect(Kind::object, where);
-    for (std::size_t i = 0; i < names.size(); ++i)
-        if (names[i] == name) return items[i];
-    refuse_input({where, ": found no member \"", name, "\""});
+    for (const Json& one : items())
+        if (same_name(one.name(), wanted)) return one;
+    refuse_input({where.file, where.part, ": found no member \"", wanted, "\""});
 }
 
-UNISONO_DEFINITION bool Json::has(std::string_view name) const {
-    return std::find(names.begin(), names.end(), name) != names.end();
+UNISONO_DEFINITION bool Json::has(std::string_view wanted) const {
+    for (const Json& one : items())
+        if (one.name() == wanted) return true;
+    return false;
 }
 
-UNISONO_DEFINITION void Json::expect_members(std::initializer_list<std::string_view> expected, const std::string& where,
+UNISONO_DEFINITION bool Json::has_in_order(std::initializer_list<std::string_view> exactly) const {
+    const auto* wanted = exactly.begin();
+    for (const Json& one : items())
+        if (wanted == exactly.end() || !same_name(one.name(), *wanted++)) return false;
+    return wanted == exactly.end();
+}
+
+UNISONO_DEFINITION void Json::expect_members(std::initializer_list<std::string_view> expected, const JsonPlace& where,
                                              std::initializer_list<std::string_view> optional) const {
+    if (kind == Kind::object && has_in_order(expected)) return; // as this library writes them
     for (const std::string_view one : expected) static_cast<void>(member(one, where));
-    for (const std::string& found : names)
-        if (std::find(expected.begin(), expected.end(), found) == expected.end() &&
-            std::find(optional.begin(), optional.end(), found) == optional.end())
-            refuse_input({where, ": found a member \"", found, "\" that is not known"});
+    for (const Json& found : items())
+        if (std::find(expected.begin(), expected.end(), found.name()) == expected.end() &&
+            std::find(optional.begin(), optional.end(), found.name()) == optional.end())
+            refuse_input({where.file, where.part, ": found a member \"", found.name(), "\" that is not known"});
 }
 
-UNISONO_DEFINITION const std::vector<Json>& Json::array(const std::string& where) const {
+UNISONO_DEFINITION Json::Items Json::array(const JsonPlace& where) const {
     expect(Kind::array, where);
-    return items;
+    return items();
 }
 
-UNISONO_DEFINITION const std::string& Json::string(const std::string& where) const {
+UNISONO_DEFINITION std::string_view Json::string(const JsonPlace& where) const {
     expect(Kind::string, where);
-    return text;
+    return text();
 }
 
-UNISONO_DEFINITION bool Json::boolean(const std::string& where) const {
+UNISONO_DEFINITION bool Json::boolean(const JsonPlace& where) const {
     expect(Kind::boolean, where);
     return truth;
 }
 
-UNISONO_DEFINITION void Json::expect(Kind wanted, const std::string& where) const {
+UNISONO_DEFINITION void Json::expect(Kind wanted, const JsonPlace& where) const {
     constexpr std::string_view what[] = {"null", "true or false", "a number", "a string", "an array", "an object"};
     if (kind != wanted)
-        refuse_input({where, ": found ", what[static_cast<std::size_t>(kind)], "; expected ",
+        refuse_input({where.file, where.part, ": found ", what[static_cast<std::size_t>(kind)], "; expected ",
                       what[static_cast<std::size_t>(wanted)]});
+}
+
+UNISONO_DEFINITION const std::string_view* find_twice(std::vector<std::string_view>& names) {
+    bool maybe = false;
+    if (names.size() <= 8) { // an object of a manifest
+        for (std::size_t i = 0; i < names.size(); ++i)
+            for (std::size_t j = 0; j < i; ++j) maybe |= same_name(names[i], names[j]);
+    } else { // numbers are sorted several times faster than texts
+        std::vector<std::uint64_t> hashes;
+        hashes.reserve(names.size());
+        for (const std::string_view one : names) hashes.push_back(fnv1a(fnv_basis, one));
+        std::sort(hashes.begin(), hashes.end());
+        maybe = std::adjacent_find(hashes.begin(), hashes.end()) != hashes.end();
+    }
+    if (!maybe) return nullptr;
+    std::sort(names.begin(), names.end());
+    const auto twice = std::adjacent_find(names.begin(), names.end());
+    return twice == names.end() ? nullptr : &*twice;
 }
 
 class JsonReader {
 public:
-    JsonReader(std::string_view text, const std::string& where)
-        : text_(text), where_(where), most_values_(Json::most_values(text.size())) {}
+    JsonReader(std::string& text, std::vector<Json>& values, const std::string& where)
+        : text_(text), values_(values), where_(where), most_values_(Json::most_values(text.size())) {
+        values_.reserve(text.size() / 12); // about as many as a manifest has
+    }
 
-    Json document() {
-        Json value = this->value(0);
+    void document() {
+        value(0, {});
         skip_space();
         if (at_ != text_.size()) refuse("the end");
-        return value;
     }
 
 private:
@@ -163,50 +270,56 @@ private:
         return true;
     }
     bool take_word(std::string_view word) {
-        if (text_.substr(at_, word.size()) != word) return false;
+        if (peek() != word.front() || std::string_view(text_).substr(at_, word.size()) != word) return false;
         at_ += word.size();
         return true;
     }
 
-    Json value(std::size_t depth) {
+    void value(std::size_t depth, std::string_view name) {
         if (depth > Json::most_depth) refuse(concat({"at most ", Json::most_depth, " levels"}));
-        if (++values_ > most_values_) refuse(concat({"at most ", most_values_, " values"}));
+        if (values_.size() == most_values_) refuse(concat({"at most ", most_values_, " values"}));
+        const std::size_t mine = values_.size();
         Json one;
+        one.name_ = name.data(), one.name_length_ = static_cast<std::uint32_t>(name.size());
         skip_space();
-        if (peek() == '{') object(one, depth);
-        else if (peek() == '[') array(one, depth);
-        else if (peek() == '"') one.kind = Json::Kind::string, one.text = string();
+        if (peek() == '{') one.kind = Json::Kind::object;
+        else if (peek() == '[') one.kind = Json::Kind::array;
+        else if (peek() == '"') one.kind = Json::Kind::string, take_text(one, string());
         else if (take_word("true")) one.kind = Json::Kind::boolean, one.truth = true;
         else if (take_word("false")) one.kind = Json::Kind::boolean;
-        else if (!take_word("null")) one.kind = Json::Kind::number, one.text = number();
-        return one;
+        else if (!take_word("null")) one.kind = Json::Kind::number, take_text(one, number());
+        values_.push_back(one);
+        if (one.kind == Json::Kind::object) object(mine, depth);
+        if (one.kind == Json::Kind::array) array(depth);
+        values_[mine].extent_ = static_cast<std::uint32_t>(values_.size() - mine);
     }
-    void array(Json& one, std::size_t depth) {
-        one.kind = Json::Kind::array;
+    static void take_text(Json& one, std::string_view text) {
+        one.text_ = text.data(), one.text_length_ = static_cast<std::uint32_t>(text.size());
+    }
+    void array(std::size_t depth) {
         ++at_;
         if (take(']')) return;
-        do one.items.push_back(value(depth + 1));
+        do value(depth + 1, {});
         while (take(','));
         if (!take(']')) refuse("',' or ']'");
     }
-    void object(Json& one, std::size_t depth) {
-        one.kind = Json::Kind::object;
+    void object(std::size_t mine, std::size_t depth) {
         ++at_;
         if (take('}')) return;
         do {
             skip_space();
             if (peek() != '"') refuse("a member's name");
-            one.names.push_back(string());
+            const std::string_view name = string();
             if (!take(':')) refuse("':'");
-            one.items.push_back(value(depth + 1));
+            value(depth + 1, name);
         } while (take(','));
         if (!take('}')) refuse("',' or '}'");
-        std::vector<std::string_view> sorted(one.names.begin(), one.names.end());
-        std::sort(sorted.begin(), sorted.end());
-        const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-        if (twice != sorted.end()) refuse_input({where_, ": found the member \"", *twice, "\" twice in one object"});
+        names_.clear();
+        for (std::size_t i = mine + 1; i < values_.size(); i += values_[i].extent_) names_.push_back(values_[i].name());
+        if (const std::string_view* const twice = find_twice(names_); twice != nullptr)
+            refuse_input({where_, ": found the member \"", *twice, "\" twice in one object"});
     }
-    std::string number() {
+    std::string_view number() {
         const std::size_t begin = at_;
         const auto digits = [&] {
             if (peek() < '0' || peek() > '9') refuse(at_ == begin ? "a value" : "a digit");
@@ -221,30 +334,33 @@ private:
             if (peek() == '+' || peek() == '-') ++at_;
             digits();
         }
-        return std::string(text_.substr(begin, at_ - begin));
+        return std::string_view(text_).substr(begin, at_ - begin);
     }
-    std::string string() {
-        std::string all;
-        ++at_;
+    /// Decodes in place: no text is longer than its form in JSON.
+    std::string_view string() {
+        const std::size_t begin = ++at_;
+        while (at_ < text_.size() && is_plain(text_[at_])) ++at_; // all of most strings
+        end_ = at_;
         while (peek() != '"') {
-            if (static_cast<unsigned char>(peek()) < 0x20) refuse("a string's next character");
-            if (peek() == '\\') {
+            const auto code = static_cast<unsigned char>(peek());
+            if (code < 0x20) refuse("a string's next character");
+            if (code == '\\') {
                 ++at_;
-                escaped(all);
+                escaped();
                 continue;
             }
-            const std::size_t length = utf8_length(text_.substr(at_));
+            std::size_t length = code < 0x80 ? 1 : utf8_length(std::string_view(text_).substr(at_));
             if (length == 0) refuse("valid UTF-8");
-            all += text_.substr(at_, length);
-            at_ += length;
+            for (; length != 0; --length) text_[end_++] = text_[at_++];
         }
         ++at_;
-        return all;
+        return std::string_view(text_).substr(begin, end_ - begin);
     }
-    void escaped(std::string& all) {
+    static bool is_plain(char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; }
+    void escaped() {
         constexpr std::string_view from = "\"\\/bfnrt", to = "\"\\/\b\f\n\r\t";
         if (const std::size_t which = peek() == '\0' ? from.npos : from.find(peek()); which != from.npos) {
-            all += to[which];
+            text_[end_++] = to[which];
             ++at_;
             return;
         }
@@ -259,7 +375,7 @@ private:
         } else if (code >= 0xdc00 && code < 0xe000) {
             refuse("the first half of a surrogate pair before here");
         }
-        const auto put = [&](unsigned byte) { all += static_cast<char>(byte); };
+        const auto put = [&](unsigned byte) { text_[end_++] = static_cast<char>(byte); };
         if (code < 0x80) return put(code);
         if (code < 0x800) return put(0xc0 | code >> 6), put(0x80 | (code & 0x3f));
         if (code < 0x10000) put(0xe0 | code >> 12);
@@ -280,15 +396,17 @@ private:
         return code;
     }
 
-    std::string_view text_;
+    std::string& text_;
+    std::vector<Json>& values_;
     const std::string& where_;
     std::size_t at_ = 0;
+    std::size_t end_ = 0; ///< of the string that is being decoded
     std::size_t most_values_;
-    std::size_t values_ = 0;
+    std::vector<std::string_view> names_; ///< of an object's members
 };
 
-UNISONO_DEFINITION Json Json::parse(std::string_view text, const std::string& where) {
-    return JsonReader(text, where).document();
+UNISONO_DEFINITION JsonText::JsonText(std::string text, const std::string& where) : text_(std::move(text)) {
+    JsonReader(text_, values_, where).document();
 }
 
 } // namespace detail

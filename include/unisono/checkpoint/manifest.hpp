@@ -163,25 +163,25 @@ UNISONO_DEFINITION SavedFile file_of(const Json& json, const std::string& where)
     if (file.name.empty() || file.name.front() == '.' || file.name.find_first_not_of(letters) != std::string::npos ||
         file.name == manifest_name)
         refuse_input({where, ": found the file name \"", file.name, "\"; expected letters, digits, '-', '_' and '.'"});
-    file.bytes = json.member("bytes", where).integer<std::uint64_t>(where + ": bytes");
-    const std::string& sum = json.member("xxh64", where).string(where + ": xxh64");
+    file.bytes = json.member("bytes", where).integer<std::uint64_t>({where, ": bytes"});
+    const std::string_view sum = json.member("xxh64", where).string({where, ": xxh64"});
     const auto [end, problem] = std::from_chars(sum.data(), sum.data() + sum.size(), file.checksum, 16);
     if (sum != checksum_text(file.checksum))
         refuse_input({where, ": found the xxh64 \"", sum, "\"; expected 16 digits"});
     static_cast<void>(end), static_cast<void>(problem);
-    for (const Json& one : json.member("tensors", where).array(where + ": tensors")) {
+    for (const Json& one : json.member("tensors", where).array({where, ": tensors"})) {
         one.expect_members({"name", "of", "array", "index", "first", "count"}, where);
         SavedPart part;
         part.tensor = one.member("name", where).string(where);
-        const std::string& kind = one.member("of", where).string(where);
+        const std::string_view kind = one.member("of", where).string(where);
         if (kind == "parameter") part.kind = StateKind::parameter;
         else if (kind == "buffer") part.kind = StateKind::buffer;
         else if (kind == "optimizer") part.kind = StateKind::optimizer;
         else refuse_input({where, ": found a tensor of \"", kind, "\"; expected parameter, buffer or optimizer"});
-        part.array = one.member("array", where).integer<std::size_t>(where + ": array");
-        part.index = one.member("index", where).integer<std::size_t>(where + ": index");
-        part.first = one.member("first", where).integer<std::uint64_t>(where + ": first");
-        part.count = one.member("count", where).integer<std::uint64_t>(where + ": count");
+        part.array = one.member("array", where).integer<std::size_t>({where, ": array"});
+        part.index = one.member("index", where).integer<std::size_t>({where, ": index"});
+        part.first = one.member("first", where).integer<std::uint64_t>({where, ": first"});
+        part.count = one.member("count", where).integer<std::uint64_t>({where, ": count"});
         file.parts.push_back(std::move(part));
     }
     return file;
@@ -276,7 +276,7 @@ UNISONO_DEFINITION std::vector<Tensor> shapes_of(const Json& list, const std::st
         tensor.name = one.member("name", where).string(where);
         tensor.type = one.member("type", where).string(where);
         for (const Json& n : one.member("shape", where).array(where))
-            tensor.shape.push_back(n.integer<std::uint64_t>(where + ": shape"));
+            tensor.shape.push_back(n.integer<std::uint64_t>({where, ": shape"}));
         if (tensor_element_bytes(tensor.type) == 0 || !tensor_bytes(tensor, tensor.end))
             refuse_input({where, ": \"", tensor.name, "\" has an unknown type or an impossible shape"});
         tensor.end = 0;
@@ -287,11 +287,12 @@ UNISONO_DEFINITION std::vector<Tensor> shapes_of(const Json& list, const std::st
 
 UNISONO_DEFINITION Manifest manifest_of(std::string_view text, const std::string& where) {
     check_seal(text, where);
-    const Json json = Json::parse(text, where);
-    if (json.member("format", where).string(where + ": format") != manifest_format)
-        refuse_input({where, ": found the format \"", json.member("format", where).text, "\"; expected \"",
+    const JsonText parsed(std::string(text), where);
+    const Json& json = parsed.root();
+    if (json.member("format", where).string({where, ": format"}) != manifest_format)
+        refuse_input({where, ": found the format \"", json.member("format", where).text(), "\"; expected \"",
                       manifest_format, "\""});
-    const int version = json.member("version", where).integer<int>(where + ": version");
+    const int version = json.member("version", where).integer<int>({where, ": version"});
     if (version != manifest_version)
         refuse_input({where, ": found version ", version, version > manifest_version ? ", which is newer" : "",
                       "; this library reads version ", manifest_version});
@@ -330,7 +331,7 @@ UNISONO_DEFINITION Manifest manifest_of(std::string_view text, const std::string
     scaling.expect_members({"scales", "scale", "good_updates"}, at("loss_scaling"));
     m.scales = of(scaling, "scales").boolean(at("loss_scaling"));
     m.good_updates = of(scaling, "good_updates").integer<std::int64_t>(at("loss_scaling"));
-    const std::string& scale = of(scaling, "scale").string(at("loss_scaling"));
+    const std::string_view scale = of(scaling, "scale").string(at("loss_scaling"));
     const auto [end, problem] = std::from_chars(scale.data(), scale.data() + scale.size(), m.loss_scale);
     if (problem != std::errc{} || end != scale.data() + scale.size() || !(m.loss_scale > 0) ||
         !detail::is_finite(m.loss_scale) || m.good_updates < 0)
@@ -350,7 +351,7 @@ UNISONO_DEFINITION Manifest manifest_of(std::string_view text, const std::string
     optimizer.expect_members({"name", "arrays"}, at("optimizer"));
     m.optimizer = of(optimizer, "name").string(at("optimizer"));
     for (const Json& one : of(optimizer, "arrays").array(at("optimizer")))
-        m.arrays.push_back(one.string(at("optimizer")));
+        m.arrays.emplace_back(one.string(at("optimizer")));
     for (const Json& one : of(json, "files").array(at("files"))) m.files.push_back(file_of(one, at("files")));
     return m;
 }

@@ -40,6 +40,12 @@ struct Tensor {
     friend bool operator==(const Tensor&, const Tensor&) = default;
 };
 
+/// A tensor for writing: `data` has the number of bytes that type and shape require.
+struct TensorData {
+    Tensor tensor = {}; ///< its offsets are computed
+    const void* data = nullptr;
+};
+
 /// The format's name of an element type.
 constexpr std::string_view tensor_type(ElementType type) {
     switch (type) {
@@ -64,8 +70,8 @@ inline constexpr std::uint64_t most_header_bytes = 100'000'000;
 /// Bytes per element of this type of the format; 0: unknown type.
 constexpr std::uint64_t tensor_element_bytes(std::string_view type) {
     constexpr std::pair<std::string_view, std::uint64_t> known[] = {
-        {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
-        {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4},     {"I64", 8},     {"U64", 8}, {"F64", 8}};
+        {"F32", 4}, {"BF16", 2}, {"F16", 2}, {"F64", 8}, {"BOOL", 1},    {"U8", 1},      {"I8", 1}, {"I16", 2},
+        {"U16", 2}, {"I32", 4},  {"U32", 4}, {"I64", 8}, {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"U64", 8}};
     for (const auto& [name, bytes] : known)
         if (name == type) return bytes;
     return 0;
@@ -77,10 +83,10 @@ bool tensor_bytes(const Tensor& tensor, std::uint64_t& bytes);
 /// The bytes of a file before the tensors' numbers. The numbers follow in the order of `tensors`.
 /// \throws error bad_input: names that are not UTF-8, are reserved or occur twice; a header larger
 /// than `TensorFile` reads
-std::string tensor_header(std::span<const Tensor> tensors);
+std::string tensor_header(std::span<const TensorData> tensors);
 
 /// Reads one member of a header.
-Tensor tensor_of(const std::string& name, const Json& facts, const std::string& where);
+Tensor tensor_of(std::string_view name, const Json& facts, const std::string& where);
 
 } // namespace detail
 
@@ -103,15 +109,12 @@ public:
     /// the file cannot be read
     template <element T>
     void read(const Tensor& tensor, std::span<T> out, std::uint64_t first = 0) const {
-        if (tensor.type != tensor_type(element_type_of<T>))
-            refuse_input({"'", file_.path(), "': tensor \"", tensor.name, "\" is of type ", tensor.type, "; expected ",
-                          tensor_type(element_type_of<T>)});
-        const std::uint64_t count = tensor.bytes() / sizeof(T);
-        if (first > count || out.size() > count - first)
-            refuse_input({"'", file_.path(), "': tensor \"", tensor.name, "\" has ", count, " elements; expected ",
-                          out.size(), " from element ", first, " on"});
-        file_.read(start_ + tensor.begin + first * sizeof(T), out.data(), out.size_bytes());
+        file_.read(position_of(tensor, element_type_of<T>, out.size(), first), out.data(), out.size_bytes());
     }
+    /// The position in the file of `count` numbers of one of `tensors()`, from the `first`-th on.
+    /// \throws error bad_input: as `read`
+    [[nodiscard]] std::uint64_t position_of(const Tensor& tensor, ElementType type, std::uint64_t count,
+                                            std::uint64_t first = 0) const;
     [[nodiscard]] const detail::OldFile& file() const { return file_; }
 
 private:
@@ -120,14 +123,8 @@ private:
     detail::OldFile file_;
     std::uint64_t start_ = 0;
     std::vector<Tensor> tensors_;
-    std::vector<std::size_t> by_name_;
+    std::vector<std::pair<std::uint64_t, std::size_t>> by_name_; ///< hashes and indices, by hash and name
     std::vector<std::pair<std::string, std::string>> metadata_;
-};
-
-/// A tensor for writing: `data` has the number of bytes that type and shape require.
-struct TensorData {
-    Tensor tensor = {}; ///< its offsets are computed
-    const void* data = nullptr;
 };
 
 /// Writes a safetensors file. \throws error bad_input: names and types that the format does not
@@ -137,6 +134,8 @@ void write_tensors(const std::string& path, std::vector<TensorData> tensors);
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES_PART(UNISONO_PART_CHECKPOINT)
+#include "unisono/core/hash.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <unistd.h>
@@ -152,42 +151,42 @@ UNISONO_DEFINITION bool tensor_bytes(const Tensor& tensor, std::uint64_t& bytes)
     return true;
 }
 
-UNISONO_DEFINITION std::string tensor_header(std::span<const Tensor> tensors) {
+UNISONO_DEFINITION std::string tensor_header(std::span<const TensorData> tensors) {
     std::vector<std::string_view> names;
     std::string text = "{\"__metadata__\":{\"format\":\"pt\"}"; // as Python's writers do; other readers ignore it
-    for (const Tensor& one : tensors) {
+    for (const auto& [one, data] : tensors) {
         names.push_back(one.name);
         text += concat({",", json_text(one.name), ":{\"dtype\":", json_text(one.type),
                         ",\"shape\":", json_array(one.shape, [](std::uint64_t n) { return std::to_string(n); }),
                         ",\"data_offsets\":[", one.begin, ",", one.end, "]}"});
     }
     names.emplace_back("__metadata__");
-    std::sort(names.begin(), names.end());
-    if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
+    if (const std::string_view* const twice = find_twice(names); twice != nullptr)
         refuse_input({"two tensors of one file would have the name \"", *twice, "\"; expected different names"});
     text += '}';
     text.append((8 - text.size() % 8) % 8, ' '); // numbers begin at a multiple of 8
     if (text.size() > most_header_bytes)
         refuse_input({"the tensors' names and shapes take ", text.size(), " bytes; expected at most ",
                       most_header_bytes, " in one file"});
-    static_cast<void>(Json::parse(text, "the header of tensors")); // refuses to write what the reader would refuse
+    const JsonText check(text, "the header of tensors"); // refuses to write what the reader would refuse
     std::uint64_t length = text.size();
     std::string all(8, '\0');
     std::memcpy(all.data(), &length, 8);
     return all + text;
 }
 
-UNISONO_DEFINITION Tensor tensor_of(const std::string& name, const Json& facts, const std::string& where) {
+UNISONO_DEFINITION Tensor tensor_of(std::string_view name, const Json& facts, const std::string& where) {
     facts.expect_members({"dtype", "shape", "data_offsets"}, where);
     Tensor one;
     one.name = name;
-    one.type = facts.member("dtype", where).string(where + ": dtype");
-    for (const Json& dimension : facts.member("shape", where).array(where + ": shape"))
-        one.shape.push_back(dimension.integer<std::uint64_t>(where + ": shape"));
-    const auto& offsets = facts.member("data_offsets", where).array(where + ": data_offsets");
+    one.type = facts.member("dtype", where).string({where, ": dtype"});
+    for (const Json& dimension : facts.member("shape", where).array({where, ": shape"}))
+        one.shape.push_back(dimension.integer<std::uint64_t>({where, ": shape"}));
+    const auto offsets = facts.member("data_offsets", where).array({where, ": data_offsets"});
     if (offsets.size() != 2) refuse_input({where, ": found ", offsets.size(), " data_offsets; expected 2"});
-    one.begin = offsets[0].integer<std::uint64_t>(where + ": data_offsets");
-    one.end = offsets[1].integer<std::uint64_t>(where + ": data_offsets");
+    auto offset = offsets.begin();
+    one.begin = offset->integer<std::uint64_t>({where, ": data_offsets"});
+    one.end = (++offset)->integer<std::uint64_t>({where, ": data_offsets"});
     if (tensor_element_bytes(one.type) == 0)
         refuse_input({where, ": found the unknown element type \"", one.type, "\""});
     std::uint64_t bytes = 0;
@@ -210,16 +209,14 @@ std::pair<std::uint64_t, std::uint64_t> write_tensor_file(std::span<TensorData> 
     for (const auto& [bytes, i] : order) sorted.push_back(std::move(all[i]));
     std::move(sorted.begin(), sorted.end(), all.begin());
     std::uint64_t at = 0;
-    std::vector<Tensor> tensors;
     for (TensorData& one : all) {
         std::uint64_t bytes = 0;
         if (tensor_element_bytes(one.tensor.type) == 0 || !tensor_bytes(one.tensor, bytes))
             refuse_input({"tensor \"", one.tensor.name, "\" of type \"", one.tensor.type, "\" cannot be written"});
         one.tensor.begin = at;
         one.tensor.end = at += bytes;
-        tensors.push_back(one.tensor);
     }
-    const std::string header = tensor_header(tensors);
+    const std::string header = tensor_header(all);
     NewFile file = open();
     file.add(header.data(), header.size());
     for (const TensorData& one : all) file.add(one.data, one.tensor.bytes());
@@ -245,27 +242,40 @@ UNISONO_DEFINITION TensorFile::TensorFile(detail::OldFile file) : file_(std::mov
     file_.read(8, text.data(), text.size());
     start_ = 8 + length;
     if (text.empty() || text.front() != '{') refuse_input({where, ": expected a header that begins with '{'"});
-    read_header(detail::Json::parse(text, where), where);
+    read_header(detail::JsonText(std::move(text), where).root(), where);
 }
 
 UNISONO_DEFINITION const Tensor* TensorFile::find(std::string_view name) const {
-    const auto at = std::lower_bound(by_name_.begin(), by_name_.end(), name,
-                                     [&](std::size_t i, std::string_view other) { return tensors_[i].name < other; });
-    return at != by_name_.end() && tensors_[*at].name == name ? &tensors_[*at] : nullptr;
+    const std::uint64_t hash = detail::fnv1a(detail::fnv_basis, name);
+    const auto at = std::lower_bound(by_name_.begin(), by_name_.end(), name, [&](const auto& one, std::string_view) {
+        return one.first != hash ? one.first < hash : tensors_[one.second].name < name;
+    });
+    return at != by_name_.end() && tensors_[at->second].name == name ? &tensors_[at->second] : nullptr;
+}
+
+UNISONO_DEFINITION std::uint64_t TensorFile::position_of(const Tensor& tensor, ElementType type, std::uint64_t count,
+                                                         std::uint64_t first) const {
+    if (tensor.type != tensor_type(type))
+        refuse_input({"'", file_.path(), "': tensor \"", tensor.name, "\" is of type ", tensor.type, "; expected ",
+                      tensor_type(type)});
+    const std::uint64_t each = detail::tensor_element_bytes(tensor.type), has = tensor.bytes() / each;
+    if (first > has || count > has - first)
+        refuse_input({"'", file_.path(), "': tensor \"", tensor.name, "\" has ", has, " elements; expected ", count,
+                      " from element ", first, " on"});
+    return start_ + tensor.begin + first * each;
 }
 
 UNISONO_DEFINITION void TensorFile::read_header(const detail::Json& header, const std::string& where) {
-    for (std::size_t i = 0; i < header.names.size(); ++i) {
-        const std::string& name = header.names[i];
-        const detail::Json& facts = header.items[i];
-        if (name != "__metadata__") {
-            tensors_.push_back(detail::tensor_of(name, facts, concat({where, ": tensor \"", name, "\""})));
+    for (const detail::Json& facts : header.items()) {
+        if (facts.name() != "__metadata__") {
+            tensors_.push_back(
+                detail::tensor_of(facts.name(), facts, concat({where, ": tensor \"", facts.name(), "\""})));
             continue;
         }
         if (facts.kind != detail::Json::Kind::object)
             refuse_input({where, ": found a __metadata__ that is no object; expected an object of strings"});
-        for (std::size_t m = 0; m < facts.names.size(); ++m)
-            metadata_.emplace_back(facts.names[m], facts.items[m].string(where + ": __metadata__"));
+        for (const detail::Json& one : facts.items())
+            metadata_.emplace_back(one.name(), one.string({where, ": __metadata__"}));
     }
     std::sort(tensors_.begin(), tensors_.end(), [](const Tensor& a, const Tensor& b) {
         // Empty tensors before those that begin at the same offset.
@@ -281,9 +291,11 @@ UNISONO_DEFINITION void TensorFile::read_header(const detail::Json& header, cons
     if (at != file_.bytes() - start_)
         refuse_input({where, ": its tensors have ", at, " bytes, and the file has ", file_.bytes() - start_,
                       " behind its header; expected the same number"});
-    for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_.push_back(i);
-    std::sort(by_name_.begin(), by_name_.end(),
-              [&](std::size_t a, std::size_t b) { return tensors_[a].name < tensors_[b].name; });
+    for (std::size_t i = 0; i < tensors_.size(); ++i)
+        by_name_.emplace_back(detail::fnv1a(detail::fnv_basis, tensors_[i].name), i);
+    std::sort(by_name_.begin(), by_name_.end(), [&](const auto& a, const auto& b) {
+        return a.first != b.first ? a.first < b.first : tensors_[a.second].name < tensors_[b.second].name;
+    });
 }
 
 UNISONO_DEFINITION void write_tensors(const std::string& path, std::vector<TensorData> tensors) {

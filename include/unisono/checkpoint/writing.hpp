@@ -184,10 +184,10 @@ UNISONO_DEFINITION void CheckpointWriting::commit(std::size_t keep, std::chrono:
                                                         "' in time: there is no '", path, "'"}));
             pause = std::min<nanoseconds>(2 * pause, 20'000'000);
         }
-        const std::string text = read_text(OldFile(into, told_by(rank)), most_manifest_bytes);
+        std::string text = read_text(OldFile(into, told_by(rank)), most_manifest_bytes);
         check_seal(text, path);
-        const Json told = Json::parse(text, path);
-        for (const Json& one : told.member("files", path).array(path)) head_.files.push_back(file_of(one, path));
+        const JsonText told(std::move(text), path);
+        for (const Json& one : told.root().member("files", path).array(path)) head_.files.push_back(file_of(one, path));
     }
     for (int rank = 0; rank < head_.world; ++rank)
         if (!remove_in(into, told_by(rank))) refuse_path("remove", concat({into.path(), "/", told_by(rank)}), ENOENT);

@@ -32,7 +32,7 @@ inline std::size_t utf8_length(std::string_view text) {
 
 inline bool is_utf8(std::string_view text) {
     while (!text.empty()) {
-        const std::size_t length = utf8_length(text);
+        const std::size_t length = static_cast<unsigned char>(text.front()) < 0x80 ? 1 : utf8_length(text);
         if (length == 0) return false;
         text.remove_prefix(length);
     }
@@ -44,15 +44,22 @@ inline std::string json_text(std::string_view text) {
     if (!is_utf8(text))
         refuse_input(
             {"found the text ", detail::quoted(text), ", which is not UTF-8; expected names and notes in UTF-8"});
-    std::string all = "\"";
-    for (const char c : text) {
+    std::string all;
+    all.reserve(text.size() + 2);
+    all += '"';
+    std::size_t done = 0; // what is before is in `all`
+    for (std::size_t i = 0; i < text.size(); ++i) {
         constexpr std::string_view digits = "0123456789abcdef";
+        const char c = text[i];
         const auto code = static_cast<unsigned char>(c);
-        if (c == '"' || c == '\\') all += '\\', all += c;
+        if (code >= 0x20 && c != '"' && c != '\\') continue;
+        all.append(text, done, i - done);
+        done = i + 1;
+        if (code >= 0x20) all += '\\', all += c;
         else if (c == '\n') all += "\\n";
-        else if (code < 0x20) all += concat({"\\u00", digits[code >> 4], digits[code & 15]});
-        else all += c;
+        else all += concat({"\\u00", digits[code >> 4], digits[code & 15]});
     }
+    all.append(text, done);
     return all += '"';
 }
 

@@ -121,7 +121,11 @@ UNISONO_DEFINITION std::string hexadecimal_text(double value) {
 } // namespace detail
 
 [[gnu::noinline]] UNISONO_DEFINITION std::string concat(std::initializer_list<detail::TextPart> parts) {
+    std::size_t about = 0;
+    for (const detail::TextPart& part : parts)
+        about += part.size_or_kind <= detail::TextPart::longest ? part.size_or_kind : 20;
     std::string all;
+    all.reserve(about);
     for (const detail::TextPart& part : parts) part.append_to(all);
     return all;
 }
