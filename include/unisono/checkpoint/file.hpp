@@ -95,6 +95,19 @@ private:
     std::uint64_t bytes_ = 0;
 };
 
+/// Reads small pieces that follow one another with few system calls.
+class ReadAhead {
+public:
+    explicit ReadAhead(const OldFile& file) : file_(&file) {}
+    void read(std::uint64_t at, void* to, std::size_t count);
+
+private:
+    static constexpr std::size_t most = std::size_t{1} << 18;
+    const OldFile* file_;
+    std::uint64_t at_ = 0; ///< the position of `held_`
+    std::vector<char> held_;
+};
+
 /// Reads a file of at most `most` bytes.
 std::string read_text(const OldFile& file, std::uint64_t most);
 
@@ -258,6 +271,16 @@ UNISONO_DEFINITION void OldFile::read(std::uint64_t at, void* to, std::size_t co
         at += static_cast<std::uint64_t>(done);
         count -= static_cast<std::size_t>(done);
     }
+}
+
+UNISONO_DEFINITION void ReadAhead::read(std::uint64_t at, void* to, std::size_t count) {
+    if (count == 0) return;
+    if (at < at_ || at + count > at_ + held_.size()) {
+        if (count >= most || at + count > file_->bytes()) return file_->read(at, to, count);
+        held_.resize(static_cast<std::size_t>(std::min<std::uint64_t>(most, file_->bytes() - at)));
+        file_->read(at_ = at, held_.data(), held_.size());
+    }
+    std::copy_n(held_.data() + (at - at_), count, static_cast<char*>(to));
 }
 
 UNISONO_DEFINITION std::uint64_t OldFile::checksum() const {

@@ -14,9 +14,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -37,6 +37,9 @@ void check_fits(const Manifest& saved, const Manifest& here, const std::string& 
 /// Checks that the files contain each number of the state exactly once.
 void check_coverage(const Manifest& m, const std::string& where);
 
+/// As `file.find(name)`. Quick if the tensor is the one at `index`, as in the library's own files.
+const Tensor* find_near(const TensorFile& file, std::string_view name, std::size_t index);
+
 /// Checks that a file has the manifest's length and checksum, and contains these tensors and no
 /// others.
 void check_file(const Manifest& m, const SavedFile& saved, const Descriptor& folder);
@@ -50,7 +53,10 @@ public:
     PendingState(Trainer& trainer, const Manifest& m, const Descriptor& folder)
         : trainer_(&trainer), layout_(&trainer.layout()) {
         std::size_t owned = 0;
-        for (const Slice& slice : trainer.owned()) owned += slice.count;
+        for (const Slice& slice : trainer.owned()) {
+            if (slice.count != 0) owned_.push_back({slice, owned});
+            owned += slice.count;
+        }
         here_.assign(m.parameters.size(), Layout::none);
         for (std::size_t p = 0; p < layout_->parameters(); ++p) here_[place_of(trainer.trained(), p)] = p;
         parameters_.resize(by_slices ? owned : layout_->count());
@@ -60,7 +66,10 @@ public:
             arrays_.emplace_back(owned);
         }
         if constexpr (has_buffers)
-            for_each_span(trainer.trained().buffers(), [&](auto one) { buffers_.emplace_back(one.size_bytes()); });
+            for_each_span(trainer.trained().buffers(), [&](auto one) {
+                using E = std::remove_const_t<typename decltype(one)::element_type>;
+                buffers_.push_back({element_type_of<E>, std::vector<char>(one.size_bytes())});
+            });
         for (const SavedFile& file : m.files) {
             const bool used = std::any_of(file.parts.begin(), file.parts.end(), [&](const SavedPart& part) {
                 bool any = part.kind == StateKind::buffer ||
@@ -88,7 +97,7 @@ public:
             std::size_t b = 0;
             for_each_span(trainer_->trained().buffers(), [&](auto one) {
                 using E = typename decltype(one)::element_type;
-                if (!one.empty()) write_values(*trainer_, one, reinterpret_cast<const E*>(buffers_[b].data()));
+                if (!one.empty()) write_values(*trainer_, one, reinterpret_cast<const E*>(buffers_[b].bytes.data()));
                 ++b;
             });
         }
@@ -99,6 +108,14 @@ private:
     /// This rank holds only the parameters that it updates.
     static constexpr bool by_slices = Trainer::shards_parameters;
     static constexpr bool has_buffers = requires(Model& model) { model.buffers(); };
+    struct OwnedSlice {
+        Slice slice = {};
+        std::size_t at = 0; ///< the index of its first element in this rank's arrays
+    };
+    struct Buffer {
+        ElementType type = ElementType::opaque;
+        std::vector<char> bytes = {};
+    };
 
     /// The index of a part's first element in this rank's flat order.
     [[nodiscard]] std::size_t start_of(const SavedPart& part) const {
@@ -112,51 +129,56 @@ private:
         if (part.kind == StateKind::optimizer && held_[part.array] == Layout::none) return; // another rank's array
         const std::size_t begin = start_of(part);
         const std::size_t end = begin + static_cast<std::size_t>(part.count);
-        std::size_t at = 0;
-        for (const Slice& slice : trainer_->owned()) {
-            const std::size_t from = std::max(begin, slice.first), to = std::min(end, slice.end());
-            if (from < to) visit(from, to - from, at + from - slice.first);
-            at += slice.count;
+        auto one = std::partition_point(owned_.begin(), owned_.end(),
+                                        [&](const OwnedSlice& owned) { return owned.slice.end() <= begin; });
+        for (; one != owned_.end() && one->slice.first < end; ++one) {
+            const std::size_t from = std::max(begin, one->slice.first), to = std::min(end, one->slice.end());
+            if (from < to) visit(from, to - from, one->at + from - one->slice.first);
         }
     }
 
     void read(const TensorFile& file, const SavedFile& saved) {
-        for (const SavedPart& part : saved.parts) {
-            if (part.count == 0) continue;
-            const Tensor* const tensor = file.find(part.tensor);
+        ReadAhead ahead(file.file());
+        const auto copy = [&](const Tensor& tensor, std::span<T> to, std::uint64_t first = 0) {
+            ahead.read(file.position_of(tensor, element_type_of<T>, to.size(), first), to.data(), to.size_bytes());
+        };
+        std::vector<std::pair<const Tensor*, const SavedPart*>> ordered; // as they are in the file
+        for (std::size_t i = 0; i < saved.parts.size(); ++i) {
+            if (saved.parts[i].count == 0) continue;
+            const Tensor* const tensor = find_near(file, saved.parts[i].tensor, i);
             if (tensor == nullptr) refuse_input({"'", file.file().path(), "' has changed while it was read"});
+            ordered.emplace_back(tensor, &saved.parts[i]);
+        }
+        std::sort(ordered.begin(), ordered.end()); // as `file.tensors()`
+        for (const auto& one : ordered) {
+            const Tensor* const tensor = one.first;
+            const SavedPart& part = *one.second;
             if (part.kind == StateKind::parameter && !by_slices) {
                 if (here_[part.index] == Layout::none) continue;
-                file.read(*tensor,
-                          std::span(parameters_).subspan(start_of(part), static_cast<std::size_t>(part.count)));
+                copy(*tensor, std::span(parameters_).subspan(start_of(part), static_cast<std::size_t>(part.count)));
             } else if (part.kind != StateKind::buffer) {
                 if (part.kind == StateKind::optimizer && held_[part.array] == Layout::none) continue;
                 std::vector<T>& to = part.kind == StateKind::parameter ? parameters_ : arrays_[held_[part.array]];
                 each_overlap(part, [&](std::size_t flat, std::size_t count, std::size_t at) {
-                    file.read(*tensor, std::span(to).subspan(at, count), flat - start_of(part));
+                    copy(*tensor, std::span(to).subspan(at, count), flat - start_of(part));
                 });
             } else if constexpr (has_buffers) {
-                std::size_t b = 0;
-                for_each_span(trainer_->trained().buffers(), [&](auto one) {
-                    if (b++ != part.index) return;
-                    using E = typename decltype(one)::element_type;
-                    std::vector<E> numbers(static_cast<std::size_t>(part.count));
-                    file.read(*tensor, std::span(numbers));
-                    if (!numbers.empty())
-                        std::memcpy(buffers_[part.index].data() + part.first * sizeof(E), numbers.data(),
-                                    numbers.size() * sizeof(E));
-                });
+                Buffer& to = buffers_[part.index];
+                const std::uint64_t each = tensor_element_bytes(tensor->type);
+                ahead.read(file.position_of(*tensor, to.type, part.count), to.bytes.data() + part.first * each,
+                           static_cast<std::size_t>(part.count * each));
             }
         }
     }
 
     Trainer* trainer_;
     const Layout* layout_;
+    std::vector<OwnedSlice> owned_; ///< in flat order, none empty
     std::vector<std::size_t> here_; ///< this rank's parameter for each saved parameter
     std::vector<std::size_t> held_; ///< this rank's array for each saved array
     std::vector<T> parameters_;
     std::vector<std::vector<T>> arrays_;
-    std::vector<std::vector<char>> buffers_;
+    std::vector<Buffer> buffers_;
 };
 
 } // namespace detail
@@ -166,7 +188,6 @@ UNISONO_NAMESPACE_END
 #include "unisono/checkpoint/checksum.hpp"
 
 #include <iterator>
-#include <string_view>
 #include <tuple>
 
 UNISONO_NAMESPACE_BEGIN
@@ -260,9 +281,12 @@ UNISONO_DEFINITION void check_coverage(const Manifest& m, const std::string& whe
                       std::get<2>(parts[next].first), " twice, or one that this state does not have"});
     std::vector<std::string_view> names;
     for (const SavedFile& file : m.files) names.push_back(file.name);
-    std::sort(names.begin(), names.end());
-    if (std::adjacent_find(names.begin(), names.end()) != names.end())
-        refuse_input({where, ": one of its files is named twice"});
+    if (find_twice(names) != nullptr) refuse_input({where, ": one of its files is named twice"});
+}
+
+UNISONO_DEFINITION const Tensor* find_near(const TensorFile& file, std::string_view name, std::size_t index) {
+    const std::vector<Tensor>& all = file.tensors();
+    return index < all.size() && all[index].name == name ? &all[index] : file.find(name);
 }
 
 UNISONO_DEFINITION void check_file(const Manifest& m, const SavedFile& saved, const Descriptor& folder) {
@@ -281,13 +305,13 @@ UNISONO_DEFINITION void check_file(const Manifest& m, const SavedFile& saved, co
         refuse_input({"'", path, "' has ", file.tensors().size(), " tensors; expected ", saved.parts.size()});
     std::vector<std::string_view> names;
     for (const SavedPart& part : saved.parts) names.push_back(part.tensor);
-    std::sort(names.begin(), names.end());
-    if (std::adjacent_find(names.begin(), names.end()) != names.end())
+    if (find_twice(names) != nullptr)
         refuse_input({"'", path, "': ", manifest_name, " names one of its tensors twice"});
-    for (const SavedPart& part : saved.parts) {
+    for (std::size_t i = 0; i < saved.parts.size(); ++i) {
+        const SavedPart& part = saved.parts[i];
         const std::vector<Tensor>& list = part.kind == StateKind::buffer ? m.buffers : m.parameters;
         const Tensor* const found =
-            file.find(part.tensor); // its index was checked with the coverage, unless it is empty
+            find_near(file, part.tensor, i); // its index was checked with the coverage, unless it is empty
         if (found == nullptr || part.index >= list.size() || found->type != list[part.index].type ||
             element_count(*found) != part.count)
             refuse_input({"'", path, "' has no tensor \"", part.tensor, "\" of the type and size that ", manifest_name,
