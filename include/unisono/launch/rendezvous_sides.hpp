@@ -6,6 +6,7 @@
 #include "unisono/launch/control_plane.hpp"
 #include "unisono/launch/entrance.hpp"
 #include "unisono/launch/identity.hpp"
+#include "unisono/launch/rendezvous_environment.hpp"
 #include "unisono/launch/rendezvous_file.hpp"
 #include "unisono/launch/rendezvous_options.hpp"
 #include "unisono/launch/spoke.hpp"
