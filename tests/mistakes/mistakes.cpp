@@ -318,8 +318,8 @@ BOOST_AUTO_TEST_CASE(trainers_of_ranks) {
         else trainer.fit(data, quiet);
     });
     std::string said_by_step;
-    on_two("unisono: mismatch in all_reduce #*: rank * called all_reduce(sum) of * elements, rank * called "
-           "all_reduce(sum) of * elements",
+    on_two("unisono: mismatch in all_reduce #*: rank * called all_reduce(sum) of * elements *, rank * called "
+           "all_reduce(sum) of * elements *; expected calls of the same trainer on all ranks (*)",
            [&](World& world) {
                Model model;
                un::Trainer trainer{world, model};
