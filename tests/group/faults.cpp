@@ -159,6 +159,7 @@ BOOST_AUTO_TEST_CASE(a_floating_point_mode_of_all_ranks_is_accepted) {
         for (const std::size_t count : {1u, 5000u}) {
             std::vector<float> sum(count, 1e-40f);
             un::all_reduce(group, sum);
+            if (test::Transport::name == std::string_view("nccl")) continue; // a device computes in its own mode
             findings.expect(std::bit_cast<std::uint32_t>(sum.front()) == 0, "the first is not flushed");
             findings.expect(std::bit_cast<std::uint32_t>(sum.back()) == 0, "the last is not flushed");
         }
@@ -415,8 +416,8 @@ void cancel_soon(std::atomic<bool>& cancelled) {
     whom = ::pthread_self();
     std::thread([&cancelled] {
         std::this_thread::sleep_for(50ms);
+        cancelled = true; // before, since the end of the thread may be that of the process
         ::pthread_cancel(whom);
-        cancelled = true;
     }).detach();
 }
 struct Silent : std::exception {

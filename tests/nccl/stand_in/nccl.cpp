@@ -122,9 +122,11 @@ namespace {
 std::size_t bytes_of(ncclDataType_t type) {
     switch (type) {
     case ncclFloat64:
-    case ncclInt64: return 8;
+    case ncclInt64:
+    case ncclUint64: return 8;
     case ncclFloat32:
-    case ncclInt32: return 4;
+    case ncclInt32:
+    case ncclUint32: return 4;
     case ncclFloat16:
     case ncclBfloat16: return 2;
     default: return 1;
@@ -168,6 +170,8 @@ std::vector<std::byte> reduced(const std::vector<Call>& calls, std::size_t first
     case ncclFloat16: reduce<unisono::float16, float>(calls, first, count, out.data()); break;
     case ncclInt32: reduce<std::int32_t, std::int32_t>(calls, first, count, out.data()); break;
     case ncclInt64: reduce<std::int64_t, std::int64_t>(calls, first, count, out.data()); break;
+    case ncclUint32: reduce<std::uint32_t, std::uint32_t>(calls, first, count, out.data()); break;
+    case ncclUint64: reduce<std::uint64_t, std::uint64_t>(calls, first, count, out.data()); break;
     default: reduce<std::uint8_t, std::uint8_t>(calls, first, count, out.data()); break;
     }
     return out;
