@@ -17,6 +17,7 @@ module;
 #include <bits/stl_algobase.h>
 #endif
 #include <cerrno>
+#include <cfenv>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -36,6 +37,7 @@ module;
 #include <functional>
 #include <ifaddrs.h>
 #include <initializer_list>
+#include <iostream>
 #include <iterator>
 #include <limits>
 #include <linux/futex.h>
@@ -81,6 +83,7 @@ module;
 #include <utility>
 #include <variant>
 #include <vector>
+#include <version>
 
 export module unisono;
 

@@ -95,7 +95,7 @@ void agree_on_policies(World& world, Part<const PolicyFacts> facts) {
 }
 
 /// Small parameters are broadcast together, in messages of at most this many bytes.
-inline constexpr std::size_t bytes_together = std::size_t{1} << 20;
+inline constexpr std::size_t bytes_together = std::size_t{1} << 17;
 
 /// Calls visit(begin, end, elements) for one range of `count` things after another. A range of more
 /// than one thing has at most `most` elements.
