@@ -194,17 +194,20 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
     }
     const NotCancelled whole;
     for (std::thread& thread : threads) thread.join();
-    try {
-        if (refused) std::rethrow_exception(refused);
-    } catch (const std::exception& failed) {
-        const auto* const system = dynamic_cast<const std::system_error*>(&failed); // else there is no memory
+    const auto refuse = [&](int number) {
         throw error(Fault{.code = ErrorCode::refused,
                           .rank = static_cast<int>(threads.size()),
                           .peer = -1,
                           .operation = "simulate_elastic",
                           .sequence = 0,
-                          .message = no_thread_for(concat({"process ", threads.size(), " of ", all}),
-                                                   system != nullptr ? system->code().value() : ENOMEM)});
+                          .message = no_thread_for(concat({"process ", threads.size(), " of ", all}), number)});
+    };
+    try {
+        if (refused) std::rethrow_exception(refused);
+    } catch (const std::system_error& failed) {
+        refuse(failed.code().value());
+    } catch (const std::exception&) { // there is no memory
+        refuse(ENOMEM);
     }
     for (int process = 0; process < all; ++process)
         report.time = std::max(report.time, processes->world().statistics(process).finished_at);

@@ -99,7 +99,7 @@ def pkg_config():
         library_path = next(flag[2:] for flag in flags if flag.startswith("-L"))
         told = run(program, env={**os.environ, "LD_LIBRARY_PATH": library_path})
         assert told == "consumer with compiled: 1 rank, sum 3\n", told
-    print("pkg-config: the consumer runs", *files)
+    print("pkg-config: the consumer runs", *folders)
 
 
 def sources():

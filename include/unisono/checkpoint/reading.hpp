@@ -166,7 +166,7 @@ private:
                 Buffer& to = buffers_[part.index];
                 const std::uint64_t each = tensor_element_bytes(tensor->type);
                 ahead.read(file.position_of(*tensor, to.type, part.count), to.bytes.data() + part.first * each,
-                           static_cast<std::size_t>(part.count * each));
+                           part.count * each);
             }
         }
     }

@@ -37,11 +37,11 @@ public:
 
     /// Call `number` begins on this rank, which knows of it already if it was added later.
     void begin(std::uint64_t number, const TrainingProgress& before) {
-        if (number > size()) all_.resize(static_cast<std::size_t>(number), {.before = before});
+        if (number > size()) all_.resize(number, {.before = before});
     }
     void end(std::uint64_t number, const FitReport& report) {
         begin(number, {});
-        One& one = all_[static_cast<std::size_t>(number - 1)];
+        One& one = all_[number - 1];
         one.epochs = report.epochs;
         one.after = report.position;
         one.stopped = report.stopped;
@@ -78,7 +78,7 @@ private:
         bool stopped = false, has_ended = false;
         std::vector<EpochReport> epochs = {};
     };
-    [[nodiscard]] const One& at(std::uint64_t number) const { return all_[static_cast<std::size_t>(number - 1)]; }
+    [[nodiscard]] const One& at(std::uint64_t number) const { return all_[number - 1]; }
 
     void write(StateRecord& record) const {
         record.put_one(std::uint64_t{size()});
@@ -92,13 +92,13 @@ private:
         }
     }
     void read(StateRecord& record) {
-        all_.assign(static_cast<std::size_t>(record.take_one<std::uint64_t>()), {});
+        all_.assign(record.take_one<std::uint64_t>(), {});
         for (One& one : all_) {
             one.before = record.take_one<TrainingProgress>();
             one.after = record.take_one<Position>();
             one.stopped = record.take_one<std::uint64_t>() != 0;
             one.has_ended = record.take_one<std::uint64_t>() != 0;
-            one.epochs.resize(static_cast<std::size_t>(record.take_one<std::uint64_t>()));
+            one.epochs.resize(record.take_one<std::uint64_t>());
             record.take(std::span<EpochReport>(one.epochs));
         }
     }

@@ -41,7 +41,7 @@ public:
     /// Returns the number by which the stranger is known.
     std::uint32_t add(std::uint64_t source, nanoseconds now) {
         // Two sources with the same place share a budget.
-        all_.push_back({next_, static_cast<std::size_t>((source * 0x9e3779b97f4a7c15u) >> 58), now});
+        all_.push_back({next_, (source * 0x9e3779b97f4a7c15u) >> 58, now});
         return next_++;
     }
     /// Called when the connection has proven itself, or has ended.

@@ -63,6 +63,7 @@ struct Explored {
     }
 };
 
+/// Explores all orders of events around members with these rules, breadth first.
 template <class Rules = unisono::detail::MembershipRules>
 class MembershipExplorer : MembershipWorld<Rules> {
     using World = MembershipWorld<Rules>;

@@ -18,6 +18,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
+/// The events that can happen in a state of all members, and the states that follow.
 template <class Rules>
 class MembershipWorld : protected MembershipTables<Rules> {
     using Tables = MembershipTables<Rules>;
