@@ -230,9 +230,9 @@ public:
 
 private:
     using Phase = MembershipPhase;
-    /// A rank says which others it could not reach after every second attempt in vain that took
-    /// half of `patience`, at most so many times: if the network or the hosts are slow for all, the
-    /// ranks must not leave out one another.
+    /// The most complaints of a rank. After every second attempt in vain that took half of
+    /// `patience`, it says which others it could not reach. The number is small, since ranks must
+    /// not leave out one another if the network or the hosts are slow for all.
     static constexpr int most_complaints = 3;
 
     [[nodiscard]] std::size_t most_members() const { return static_cast<std::size_t>(std::min(options_.most, busy_)); }
