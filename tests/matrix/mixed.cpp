@@ -7,6 +7,7 @@
 #include "unisono/trainer/master_weights.hpp"
 #include "unisono/trainer/reproducible.hpp"
 
+#include <cmath>
 #include <span>
 #include <stdexcept>
 #include <type_traits>

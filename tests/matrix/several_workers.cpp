@@ -8,6 +8,7 @@
 #include "unisono/update/delay_compensated.hpp"
 #include "unisono/update/hogwild.hpp"
 
+#include <cmath>
 #include <span>
 
 namespace unisono_matrix {
