@@ -124,11 +124,12 @@ extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library 
 #elif defined(__CUDACC__) // nvcc, which passes unknown flags on: for the device see arithmetic/values.hpp
 #define UNISONO_NO_CONTRACTION_BEGIN                                                           \
     _Pragma("nv_diagnostic push") _Pragma("nv_diag_suppress 1675") _Pragma("GCC push_options") \
-        _Pragma("GCC optimize(\"fp-contract=off\")") _Pragma("nv_diagnostic pop")
+        _Pragma("GCC optimize(\"fp-contract=off,no-associative-math\")") _Pragma("nv_diagnostic pop")
 #define UNISONO_NO_CONTRACTION_END _Pragma("GCC pop_options")
 #define UNISONO_NO_CONTRACTION_HERE
 #elif defined(__GNUC__)
-#define UNISONO_NO_CONTRACTION_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=off\")")
+#define UNISONO_NO_CONTRACTION_BEGIN \
+    _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=off,no-associative-math\")")
 #define UNISONO_NO_CONTRACTION_END _Pragma("GCC pop_options")
 #define UNISONO_NO_CONTRACTION_HERE
 #endif
@@ -161,7 +162,7 @@ extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library 
 #define UNISONO_KERNEL                                                                                     \
     [[gnu::noinline, gnu::flatten,                                                                         \
       gnu::optimize("O2", "tree-vectorize", "vect-cost-model=dynamic", "no-tree-loop-distribute-patterns", \
-                    "fp-contract=off")]]
+                    "fp-contract=off", "no-associative-math")]]
 #define UNISONO_ELEMENTWISE _Pragma("GCC ivdep")
 #endif
 

@@ -4,7 +4,7 @@
     python3 table.py --include REPOSITORY/include [--all] COMPILER...
 
 Without --all only the options that must be refused, with a snippet. With it also those that are accepted: the program is
-compiled and run with each, and must print the hash that it prints without. Exit status 1: a row is wrong.
+compiled and run with many at once, and must print the hash that it prints without. Exit status 1: a row is wrong.
 """
 import argparse
 import concurrent.futures
@@ -26,14 +26,16 @@ REFUSED_BY_GCC = ["-fsingle-precision-constant", *(["-mfpmath=387"] if X86 else 
 FUSES = not X86 or " fma " in Path("/proc/cpuinfo").read_text(encoding="utf-8")
 REFUSED_BY_CLANG = ["-ffp-model=fast", "-fno-honor-nans", *(["-ffp-contract=fast"] if FUSES else []),
                     *(["-fapprox-func"] if X86 else []), *(["-mfma -ffp-contract=fast"] if X86 and FUSES else [])]
-ACCEPTED = ["-fno-math-errno", "-fno-trapping-math", "-frounding-math", "-ffp-contract=off", "-fno-math-errno -fno-trapping-math",
-            "-O3", *(["-march=native", "-mrecip"] if X86 else [])]
-ACCEPTED_BY_GCC = ["-ffp-contract=fast -O3", "-fassociative-math", "-fsignaling-nans", "-ffloat-store", "-fexcess-precision=fast",
-                   "-fcx-limited-range", "-fcx-fortran-rules",
-                   *(["-mfma -mavx2 -ffp-contract=fast", "-mno-ieee-fp", "-mpc32"] if X86 else [])]
-ACCEPTED_BY_CLANG = ["-fassociative-math", "-fno-honor-infinities", "-ffp-model=precise", "-ffp-model=strict",
-                     "-ffp-exception-behavior=strict", "-fdenormal-fp-math=positive-zero", "-ffp-contract=on -O3",
-                     *(["-mfma -mavx2 -ffp-contract=on"] if X86 else [])]
+# Accepted options: each line is one compilation with all of them. Only if it gives other bits, each is tried alone.
+ACCEPTED_BY_GCC = [["-O3", "-fno-math-errno", "-fno-trapping-math", "-fassociative-math", "-ffp-contract=fast", "-fexcess-precision=fast",
+                    "-fcx-limited-range", *(["-march=native", "-mrecip", "-mpc32"] if X86 else [])],
+                   ["-fassociative-math", "-frounding-math", "-fsignaling-nans", "-ffloat-store", "-fcx-fortran-rules", "-ffp-contract=off",
+                    *(["-mno-ieee-fp"] if X86 else [])],
+                   *([["-mfma", "-mavx2", "-ffp-contract=fast"]] if X86 else [])]
+ACCEPTED_BY_CLANG = [["-O3", "-fno-math-errno", "-fno-trapping-math", "-fassociative-math", "-fno-honor-infinities", "-ffp-contract=on",
+                      "-fdenormal-fp-math=positive-zero", *(["-march=native", "-mrecip"] if X86 else [])],
+                     ["-frounding-math", "-ffp-model=strict", "-ffp-exception-behavior=strict", "-ffp-contract=off"],
+                     ["-ffp-model=precise", *(["-mfma", "-mavx2"] if X86 else []), "-ffp-contract=on"]]
 
 
 def is_clang(compiler):
@@ -62,10 +64,15 @@ class Table:
         return "" if SENTENCE in text else f"ends without '{SENTENCE}': {text[:2000]}"
 
     def accepts(self, compiler, options, expected):
-        text, good = self.run(compiler, options, "program.cpp")
-        if not good:
-            return f"fails: {text[:2000]}"
-        return "" if text == expected else f"gives {text.strip()}, without it {expected.strip()}"
+        """`options`: a list. Says of each which has an effect alone, if all together have one."""
+        text, good = self.run(compiler, " ".join(options), "program.cpp")
+        if good and text == expected:
+            return ""
+        found = f"gives {text.strip()}, without it {expected.strip()}" if good else f"fails: {text[:2000]}"
+        if len(options) > 1:
+            alone = {option: self.accepts(compiler, [option], expected) for option in options}
+            found += "".join(f"\n    {option} alone {problem}" for option, problem in alone.items() if problem)
+        return found
 
 
 def main():
@@ -91,8 +98,8 @@ def main():
             if not good:
                 sys.exit(f"{compiler} without options: {expected}")
             print(f"{compiler}: {expected.strip()}")
-            for options in ACCEPTED + (ACCEPTED_BY_CLANG if clang else ACCEPTED_BY_GCC):
-                tries.append((compiler, options, "no effect", pool.submit(table.accepts, compiler, options, expected)))
+            for options in ACCEPTED_BY_CLANG if clang else ACCEPTED_BY_GCC:
+                tries.append((compiler, " ".join(options), "no effect", pool.submit(table.accepts, compiler, options, expected)))
         for compiler, options, what, found in tries:
             rows += 1
             problem = found.result()
