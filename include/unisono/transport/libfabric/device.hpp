@@ -13,7 +13,11 @@
 /// A second step asks the chosen provider and domain for device memory, so that this request
 /// changes nothing else: first FI_HMEM, then whether some of that memory can be registered. If not,
 /// the endpoint works without it.
+///
+/// No thread is cancelled inside libfabric, where it may hold a lock that the other ranks of its
+/// process would then await for ever.
 
+#include "unisono/core/threads.hpp"
 #include "unisono/transport/libfabric/choice.hpp"
 #include "unisono/transport/libfabric/options.hpp"
 
@@ -93,11 +97,13 @@ public:
     /// completion.
     [[nodiscard]] std::size_t inject_bytes() const { return info().tx_attr->inject_size; }
     ssize_t inject(fi_addr_t to, std::uint64_t tag, const std::byte* data, std::size_t bytes) {
+        const NotCancelled whole;
         return fi_tinject(endpoint_.get(), data, bytes, to, tag);
     }
     /// Returns 0, -FI_EAGAIN (nothing has begun: try later), or an error.
     ssize_t send(fi_addr_t to, std::uint64_t tag, const std::byte* data, std::size_t bytes, fid_mr* region,
                  FabricOperation& operation) {
+        const NotCancelled whole;
         return fi_tsend(endpoint_.get(), data, bytes, descriptor(region), to, tag, &operation.context);
     }
     /// Sends one message from two buffers, without copying them. Only if memory needs no
@@ -112,6 +118,7 @@ public:
         message.addr = to;
         message.tag = tag;
         message.context = &operation.context;
+        const NotCancelled whole;
         return fi_tsendmsg(endpoint_.get(), &message, FI_COMPLETION);
     }
     [[nodiscard]] bool sends_both() const {
@@ -119,6 +126,7 @@ public:
     }
     ssize_t receive(fi_addr_t from, std::uint64_t tag, std::byte* data, std::size_t bytes, fid_mr* region,
                     FabricOperation& operation) {
+        const NotCancelled whole;
         return fi_trecv(endpoint_.get(), data, bytes, descriptor(region), from, tag, 0, &operation.context);
     }
 
@@ -126,6 +134,7 @@ public:
     /// `failed` is 0 or positive. The result is not 0 if libfabric cannot continue.
     template <class Done>
     ssize_t poll(Done&& done) {
+        const NotCancelled whole;
         fi_cq_tagged_entry entries[16];
         const ssize_t count = fi_cq_read(queue_.get(), entries, 16);
         if (count == -FI_EAGAIN) return 0;
@@ -150,6 +159,7 @@ public:
     /// Registers memory, if registration is needed. Errors: refused.
     [[nodiscard]] FabricRegion register_memory(const void* data, std::size_t bytes) {
         if (!wants_registration() || bytes == 0) return {};
+        const NotCancelled whole;
         fid_mr* made = nullptr;
         const int failed = fi_mr_reg(domain(), data, bytes, FI_SEND | FI_RECV, 0, next_key_++, 0, &made, nullptr);
         return bound({domain_, FabricHandle<fid_mr>(made)}, failed, "fi_mr_reg", bytes);
@@ -157,6 +167,7 @@ public:
     /// Registers device memory, if messages may use it; lasts as long as the returned object.
     /// Errors: refused.
     [[nodiscard]] FabricRegion register_device_memory(const std::byte* data, std::size_t bytes) {
+        const NotCancelled whole;
         const iovec range{seen(data), bytes};
         fi_mr_attr asked{};
         asked.mr_iov = &range;
@@ -187,6 +198,7 @@ public:
     /// True if there is an endpoint. After `close` libfabric accesses no memory.
     [[nodiscard]] bool is_open() const { return endpoint_ != nullptr; }
     void close() noexcept {
+        const NotCancelled whole;
         endpoint_.reset();
         queue_.reset();
         av_.reset();
