@@ -128,6 +128,7 @@ private:
         int from = 0;
         std::uint64_t key = 0; ///< of an epoch, or of a round
         std::shared_ptr<Message> message = {};
+        int as = -1; ///< of a connection: its receiver's number
         bool operator<(const Event& other) const {
             return time != other.time ? time > other.time : number > other.number;
         }
@@ -302,7 +303,9 @@ private:
                   .what = What::connection,
                   .node = other,
                   .from = n,
-                  .key = static_cast<std::uint64_t>(node.number)});
+                  .key = static_cast<std::uint64_t>(node.number),
+                  .message = {},
+                  .as = number});
         }
     }
     /// The process ends while it sends. Each connection has received all messages, some or none,
@@ -358,8 +361,13 @@ private:
         if (std::find(waiting.begin(), waiting.end(), me) == waiting.end()) waiting.push_back(me);
     }
     /// The accepting end of a connection that a member makes to an added one.
-    void accept(int n, int from, int number) {
+    void accept(int n, int from, int number, int as) {
         if (!at(from).alive || at(from).finished) return; // its end follows
+        if (at(n).number < 0) at(n).number = as;
+        if (at(n).number != as) { // members of another decision have given it a number, and are gone
+            connected_.erase({from, n});
+            return;
+        }
         connected_.insert({n, from});
         at(n).node_of[number] = from;
         if (at(n).member) at(n).member->introduce(number);
@@ -383,7 +391,7 @@ private:
             for (int other = 0; other < all_nodes(); ++other) end_connection(n, other);
             return spread_fault(n);
         case What::apply: return apply(n);
-        case What::connection: accept(n, event.from, static_cast<int>(event.key)); return send_all(n);
+        case What::connection: accept(n, event.from, static_cast<int>(event.key), event.as); return send_all(n);
         case What::pause: node.paused_until = now_ + static_cast<Time>(event.key); return;
         case What::reset: return;
         case What::message:
@@ -438,11 +446,9 @@ private:
     void become_member(const Event& event, int from) {
         Node& node = at(event.node);
         const auto& decision = event.message->successor;
-        if (event.message->word != un::detail::MembershipWord::ready) return;
-        for (std::size_t i = 0; i < decision.added.size(); ++i)
-            if (static_cast<int>(decision.added[i].identity) - 1 == event.node)
-                node.number = decision.members[decision.kept() + i];
-        if (node.number < 0) return;
+        if (event.message->word != un::detail::MembershipWord::ready ||
+            !std::binary_search(decision.members.begin(), decision.members.end(), node.number))
+            return;
         node.member.emplace(node.number, *event.message, times, now_);
         node.updates = un::detail::no_state_yet;
         node.state = 0;
@@ -518,8 +524,14 @@ private:
         Node& node = at(n);
         node.member->work();
         std::vector<int> nodes;
-        for (const int number : node.member->members())
-            nodes.push_back(number == node.number ? n : node.node_of.at(number));
+        for (const int number : node.member->members()) {
+            const auto known = node.node_of.find(number);
+            if (number != node.number && known == node.node_of.end()) {
+                failure_ = "a member enters a world with one that it does not know";
+                return;
+            }
+            nodes.push_back(number == node.number ? n : known->second);
+        }
         auto& world = worlds_[{node.member->epoch(), nodes}];
         if (world == nullptr) {
             world = std::make_shared<World>();
