@@ -29,5 +29,11 @@ struct OwnUpdates : unisono::detail::MembershipRules {
 struct TellsNobody : unisono::detail::MembershipRules {
     static constexpr bool tells_those_left_behind = false;
 };
+struct VotesUnread : unisono::detail::MembershipRules {
+    static constexpr bool reads_early_decisions = false;
+};
+struct TellsOnce : unisono::detail::MembershipRules {
+    static constexpr bool repeats_deaths = false;
+};
 
 } // namespace unisono_test

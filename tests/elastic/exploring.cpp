@@ -55,6 +55,8 @@ BOOST_AUTO_TEST_CASE(small_worlds) {
     expect_clean({.members = 3, .deaths = 0, .timeouts = 1, .resets = 1, .heals = 1, .hosts = 1});
     expect_clean({.members = 3, .deaths = 0, .timeouts = 1, .losses = 1, .doubles = 1});
     expect_clean({.members = 2, .applicants = 1, .deaths = 1, .timeouts = 0});
+    expect_clean({.members = 2, .deaths = 0, .timeouts = 3, .losses = 1});
+    expect_clean({.members = 2, .deaths = 0, .timeouts = 4, .losses = 1});
 }
 
 BOOST_AUTO_TEST_CASE(broken_variants) {
@@ -62,9 +64,10 @@ BOOST_AUTO_TEST_CASE(broken_variants) {
     expect_found<OwnUpdates>({.timeouts = 0}, "ranks with different numbers");
     expect_found<NoQuorum>({.deaths = 0, .timeouts = 4}, "two worlds");
     expect_found<AnyHalf>({.members = 2, .deaths = 0, .timeouts = 4, .cuts = 1, .tries_to_end = false}, "two worlds");
-    expect_found<TellsNobody>({.members = 2, .deaths = 0, .timeouts = 3}, "two worlds");
+    expect_found<TellsNobody>({.members = 2, .deaths = 0, .timeouts = 3, .losses = 1}, "two worlds");
     expect_found<NoLastWords>({.members = 2, .deaths = 0, .timeouts = 4, .cuts = 1, .tries_to_end = false},
                               "two worlds");
+    expect_found<VotesUnread>({.members = 2, .deaths = 0, .timeouts = 4, .losses = 1}, "two worlds");
 }
 
 /// The end of a connection proves nothing about a process.

@@ -64,6 +64,8 @@ struct MembershipRules {
     static constexpr bool needs_lowest_of_halves = true;  ///< otherwise any half continues
     static constexpr bool tells_those_left_behind = true; ///< when a member leaves
     static constexpr bool believes_late_decisions = true; ///< of members that continue without this one
+    static constexpr bool reads_early_decisions = true;   ///< of others, before this member votes
+    static constexpr bool repeats_deaths = true;          ///< in each epoch, to other hosts
     static constexpr bool added_members_wait = true;      ///< until the kept members have acted on the decision
 };
 
@@ -103,16 +105,17 @@ protected:
         gone_[member] = true;
         suspected_.erase(member);
         if (heard) unheard_.erase(member);
-        else if (is_new) unheard_[member] = never_vouched;
+        else if (is_new) unheard_[member] = {};
     }
-    /// Another member of this epoch has heard the last messages of a member that is gone.
-    void note_vouched(int member) {
+    /// A member of that epoch has heard the last messages of a member that is gone.
+    void note_vouched(int member, std::uint64_t epoch) {
         const auto found = unheard_.find(member);
-        if (found != unheard_.end()) found->second = epoch_;
+        if (found != unheard_.end() && (epoch == epoch_ || (epoch > epoch_ && Rules::repeats_deaths)))
+            found->second.insert(epoch);
     }
     [[nodiscard]] bool is_unheard(int member) const {
         const auto found = unheard_.find(member);
-        return found != unheard_.end() && found->second != epoch_;
+        return found != unheard_.end() && found->second.find(epoch_) == found->second.end();
     }
     /// True if a member is not gone, or its last messages have not arrived.
     [[nodiscard]] bool says_nothing(int member) const { return !is_gone(member) || is_unheard(member); }
@@ -224,15 +227,13 @@ protected:
     int next_number_;
     std::size_t most_ = ~std::size_t{0};
     std::map<int, bool> gone_;
-    /// Gone members whose last messages did not arrive, with the epoch in which another member has
+    /// Gone members whose last messages did not arrive, with the epochs in which another member has
     /// vouched for them.
-    std::map<int, std::uint64_t> unheard_;
+    std::map<int, std::set<std::uint64_t>> unheard_;
     std::set<int> suspected_;   ///< members whose hosts refuse this one; not gone
     std::vector<int> unwanted_; ///< members that live, but that this member leaves out of its proposals
 
 private:
-    static constexpr std::uint64_t never_vouched = ~std::uint64_t{0};
-
     [[nodiscard]] bool is_unwanted(int member) const {
         return std::find(unwanted_.begin(), unwanted_.end(), member) != unwanted_.end();
     }

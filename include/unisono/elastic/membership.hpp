@@ -35,6 +35,7 @@
 #include "unisono/elastic/membership_outbox.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -183,14 +184,15 @@ public:
         }
         if (message.word == MembershipWord::ask && message.epoch == epoch_) return;
         if (awaits_kept_ && message.epoch >= epoch_) {
-            if (message.epoch == epoch_ && message.word == MembershipWord::decided && is_end_for_me(message.successor))
-                return decide(message.successor, message.ballot, now, false);
+            if (ends_me(message)) return be_left_behind(message.successor, message.epoch + 1);
             later_.emplace_back(from, message);
             return;
         }
         if (Rules::checks_epochs) {
             if (message.epoch < epoch_) return answer_late(from, message, now);
             if (message.epoch > epoch_ || (phase_ == Phase::member || phase_ == Phase::formed)) {
+                if (phase_ == Phase::voting && ends_me(message))
+                    return be_left_behind(message.successor, message.epoch + 1);
                 if (message.epoch > epoch_ && phase_ == Phase::voting)
                     send(from, {.word = MembershipWord::ask, .epoch = epoch_});
                 later_.emplace_back(from, message);
@@ -198,8 +200,11 @@ public:
             }
         }
         if (phase_ == Phase::left_behind || phase_ == Phase::no_quorum || phase_ == Phase::no_state) return;
-        // The others of the next membership have given this member up.
-        if (phase_ == Phase::gathering) start_vote(now);
+        if (phase_ == Phase::gathering) { // the others of the next membership have given this member up
+            later_.emplace_back(from, message);
+            start_vote(now);
+            return replay(now);
+        }
         handle(from, message, now);
     }
 
@@ -289,12 +294,20 @@ private:
                 if (place_of(other) != here) send(other, gone_message(member));
         }
     }
+    /// In a new epoch, repeats which of its members are gone. Words of an earlier one vouch for
+    /// nothing that they did in this one.
+    void tell_other_hosts_again() {
+        if (!Rules::repeats_deaths) return;
+        std::size_t again = 0;
+        for (const int member : members_) again += is_gone(member) ? told_.erase(member) : 0;
+        if (again != 0) tell_other_hosts();
+    }
     /// Another member knows that a member is gone.
     void hear_of_death(const MembershipMessage& message, nanoseconds now) {
         if (message.member == me_) return;
         const bool is_new = !is_gone(message.member);
         Base::note_gone(message.member, false);
-        if (message.heard && message.epoch == epoch_) Base::note_vouched(message.member);
+        if (message.heard) Base::note_vouched(message.member, message.epoch);
         act_on_loss(message.member, is_new, now);
     }
 
@@ -330,12 +343,55 @@ private:
         promised_ = accepted_ballot_ = 0;
         accepted_ = {};
         heard_.clear();
+        if (follow_stored_decision(now)) return;
         due_ = now + turn() * times_.patience;
         if (turn() == 0) propose(now);
     }
-    /// Handles messages that had arrived before their epoch.
+    [[nodiscard]] static bool is_final(const MembershipMessage& message) {
+        const bool names_members = message.word == MembershipWord::decided || message.word == MembershipWord::ready ||
+                                   message.word == MembershipWord::joined;
+        return names_members && !message.successor.members.empty();
+    }
+    /// Those that have decided without this member, in this epoch or later, may commit at any time,
+    /// and end.
+    [[nodiscard]] bool ends_me(const MembershipMessage& message) const {
+        return (message.epoch > epoch_ ? Rules::reads_early_decisions : Rules::believes_late_decisions) &&
+               is_final(message) && is_end_for_me(message.successor);
+    }
+    /// Others may have decided before this member votes. It has promised nothing yet, so their
+    /// decision is final for it as well.
+    bool follow_stored_decision(nanoseconds now) {
+        if (!Rules::reads_early_decisions) return false;
+        const auto first = [&](const auto& holds) {
+            return std::find_if(later_.begin(), later_.end(), [&](const auto& one) { return holds(one.second); });
+        };
+        const auto end = first([&](const auto& one) { return one.epoch >= epoch_ && ends_me(one); });
+        const auto next = first([&](const auto& one) { return one.epoch == epoch_ && is_final(one); });
+        const auto found = end != later_.end() ? end : next;
+        if (found == later_.end()) return false;
+        const MembershipMessage decided = found->second; // it stays, since it may say that its sender is ready
+        if (end != later_.end()) be_left_behind(decided.successor, decided.epoch + 1);
+        else decide(decided.successor, decided.ballot, now, false);
+        return true;
+    }
+    /// Handles messages that had arrived before their epoch, in their order. Those that it has not
+    /// reached yet are in `later_`, where a vote looks for a decision.
     void replay(nanoseconds now) {
-        for (const auto& [from, message] : std::exchange(later_, {})) receive(from, message, now);
+        if (std::exchange(replays_, true)) return; // the outer call continues with the next message
+        for (std::size_t i = 0; i < later_.size();) {
+            const auto [from, message] = later_[i];
+            later_.erase(later_.begin() + static_cast<std::ptrdiff_t>(i));
+            const std::uint64_t epoch = epoch_;
+            const std::size_t others = later_.size();
+            const bool is_gathering = phase_ == Phase::gathering;
+            receive(from, message, now);
+            if (later_.size() > others) { // it is still too early for it
+                std::rotate(later_.begin() + static_cast<std::ptrdiff_t>(i), later_.end() - 1, later_.end());
+                ++i;
+            }
+            if (epoch_ != epoch || (is_gathering && phase_ == Phase::voting)) i = 0;
+        }
+        replays_ = false;
     }
 
     void propose(nanoseconds now) {
@@ -438,9 +494,7 @@ private:
             if (message.successor.members.empty()) return;
             [[fallthrough]];
         case MembershipWord::decided:
-            // Those that have decided without this member may commit at any time, and end.
-            if (Rules::believes_late_decisions && is_end_for_me(message.successor))
-                return be_left_behind(message.successor, epoch_ + 1);
+            if (ends_me(message)) return be_left_behind(message.successor, epoch_ + 1);
             if (message.ballot >= promised_) return decide(message.successor, message.ballot, now, false);
             // The members that chose it may be gone, and the others may choose again.
             if (follows_one_that_is_gone()) return propose(now);
@@ -506,6 +560,7 @@ private:
         ready_.erase(ready_.begin(), ready_.lower_bound(epoch_++));
         for (const auto& [member, gone] : gone_)
             if (gone) tell_added(member);
+        tell_other_hosts_again();
         highest_ = promised_ = accepted_ballot_ = 0;
         phase_ = Phase::gathering;
         due_ = now + 2 * times_.patience;
@@ -572,6 +627,7 @@ private:
     bool is_left_out_ = false;      ///< there is such a membership
     bool has_left_ = false;         ///< this member has said goodbye
     bool awaits_kept_ = false;      ///< this member was added, and does not take part yet
+    bool replays_ = false;          ///< this member handles stored messages
     std::vector<Applicant> applicants_;
     std::vector<Applicant> have_been_added_;
     std::map<int, bool> heard_;

@@ -48,9 +48,10 @@ public:
         number(all.size());
         for (const T& one : all) put(one);
     }
-    void put(const std::set<int>& all) {
+    template <class T>
+    void put(const std::set<T>& all) {
         number(all.size());
-        for (const int one : all) put(one);
+        for (const T& one : all) put(one);
     }
     template <class Key, class T>
     void put(const std::map<Key, T>& all) {
@@ -85,14 +86,14 @@ struct MembershipState {
         int next_number;
         std::size_t most;
         std::map<int, bool> gone;
-        std::map<int, std::uint64_t> unheard;
+        std::map<int, std::set<std::uint64_t>> unheard;
         std::set<int> suspected;
         std::vector<int> unwanted;
         std::vector<std::pair<int, MembershipMessage>> out;
         MembershipTimes times;
         MembershipPhase phase;
         std::uint64_t updates, later_epoch;
-        bool is_left_out, has_left, awaits_kept;
+        bool is_left_out, has_left, awaits_kept, replays;
         std::vector<Applicant> applicants, have_been_added;
         std::map<int, bool> heard;
         std::map<int, std::uint64_t> place;
