@@ -4,6 +4,7 @@
 /// A rank's state of one group: the members, the number of operations started, its plans and shared
 /// boards.
 
+#include "unisono/core/floating_point.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/group/plan.hpp"
@@ -40,6 +41,8 @@ struct KeptMemory {
 
 struct GroupContext {
     static constexpr std::size_t most_recent = 16;
+    static constexpr std::uint64_t small_count = 512; ///< elements of a reduction that is small for `mode_of_next`
+    static constexpr std::uint64_t operations_in_a_mode = 8;
 
     std::uint64_t id = 0; ///< equal on the group's ranks, different from that of other groups
     int rank = 0;
@@ -48,7 +51,9 @@ struct GroupContext {
     HostMap hosts;               ///< where the transport knows hosts; otherwise empty
     List<std::ptrdiff_t> shifts; ///< mapped memory: offsets from each rank's addresses to this rank's
     std::uint64_t sequence = 0;
-    std::uint64_t done = 0;         ///< all operations up to this one are done on this rank
+    FloatingPointMode mode = FloatingPointMode::standard; ///< of reductions (see `mode_of_next`)
+    std::uint64_t mode_until = 0;                         ///< the sequence number from which the mode is read anew
+    std::uint64_t done = 0;                               ///< all operations up to this one are done on this rank
     List<std::uint64_t> done_ahead; ///< bit i of word w: operation done + 1 + 64 w + i is done as well
     std::uint64_t splits = 0;
     std::uint64_t trainer = 0;        ///< the trainer in one of whose calls this rank is; 0: in none
@@ -99,7 +104,9 @@ private:
 class TrainerCall {
 public:
     TrainerCall(GroupContext& group, std::uint64_t trainer)
-        : group_(group), before_(std::exchange(group.trainer, trainer)) {}
+        : group_(group), before_(std::exchange(group.trainer, trainer)) {
+        group.mode_until = 0; // the next reduction reads it
+    }
     TrainerCall(const TrainerCall&) = delete;
     TrainerCall& operator=(const TrainerCall&) = delete;
     ~TrainerCall() { group_.trainer = before_; }

@@ -12,7 +12,7 @@ namespace detail {
 template <transport Transport>
 std::uint32_t Engine<Transport>::start(GroupContext& group, OperationRequest& request) {
     check_overlap(group, request);
-    request.mode = mode_for(request.reduction.kind);
+    request.mode = mode_of_next(group, request.reduction.kind, request.count);
     const Entry entry = enter();
     Bounced bounced;
     if constexpr (bounces) bounced = bounce(transport_, group, request);

@@ -148,11 +148,12 @@ inline void number_mapped(GroupContext& group, OperationState& operation) {
 }
 
 /// The recent operation of this call; nullptr if there is none.
-[[gnu::always_inline]] inline OperationState* find_recent(const GroupContext& group, std::uint64_t call,
+[[gnu::always_inline]] inline OperationState* find_recent(GroupContext& group, std::uint64_t call,
                                                           std::uint64_t count) {
     OperationState* const last = group.recent[recent_place(call, count)];
     const bool same = last != nullptr && last->request.call == call && last->request.count == count &&
-                      last->cut_for_group == group.id && last->request.mode == mode_for(call);
+                      last->cut_for_group == group.id &&
+                      last->request.mode == mode_of_next(group, reduction_of(call), count);
     return same ? last : nullptr;
 }
 
