@@ -368,6 +368,29 @@ BOOST_AUTO_TEST_CASE(memory_of_the_groups) {
     BOOST_CHECK_THROW((void)kept_on_device.span().subspan(200, 101), un::error);
 }
 
+// A device does not compute in the mode of the thread that calls it.
+BOOST_AUTO_TEST_CASE(threads_of_other_floating_point_modes) {
+    const test::Clean clean;
+    const int world = test::at_most(3);
+    test::Findings findings;
+    test::run(
+        world,
+        [&](Group& group) {
+            const auto data = upload(group, std::vector<float>(1000, 1.0f));
+            std::vector<float> host(1000, 1.0f); // is summed on the device
+            const auto before = un::detail::floating_point_mode();
+            if (group.rank() == 1) un::detail::set_floating_point_mode(un::detail::FloatingPointMode::rounds_up);
+            un::all_reduce(group, data.span());
+            un::all_reduce(group, host);
+            un::barrier(group);
+            un::detail::set_floating_point_mode(before);
+            const auto sum = static_cast<float>(world);
+            findings.expect(download(data.span()) == std::vector<float>(1000, sum), "another sum");
+            findings.expect(host == std::vector<float>(1000, sum), "another sum on the host");
+        },
+        test::limit);
+}
+
 BOOST_AUTO_TEST_CASE(what_differs_on_devices_is_named) {
     const test::Clean clean;
     const int world = test::at_most(3);

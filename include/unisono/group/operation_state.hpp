@@ -81,7 +81,8 @@ constexpr ReductionKind reduction_of(std::uint64_t call) { return static_cast<Re
 /// become such again. The thread's mode is read for a large reduction, and else at least every
 /// `operations_in_a_mode` operations, since that takes as long as a twentieth of a small reduction.
 /// All ranks read it for the same operations.
-inline FloatingPointMode mode_of_next(GroupContext& group, ReductionKind reduction, std::uint64_t count) {
+[[gnu::always_inline]] inline FloatingPointMode mode_of_next(GroupContext& group, ReductionKind reduction,
+                                                             std::uint64_t count) {
     if (reduction == ReductionKind::none) return FloatingPointMode::standard;
     if (count > GroupContext::small_count || group.sequence >= group.mode_until) {
         group.mode = floating_point_mode();
