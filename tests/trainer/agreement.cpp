@@ -17,9 +17,11 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <typeinfo>
 #include <vector>
 
@@ -247,6 +249,24 @@ BOOST_AUTO_TEST_CASE(a_trainers_step_beside_a_collective_of_the_program) {
                            std::array<double, 1> own = {1};
                            if (world.rank() == 0) trainer.step(1);
                            else un::all_reduce(world, own, un::Sum{}, un::RingSchedule{});
+                       }),
+              un::ErrorCode::mismatch, {"in trainer 1", "outside of a trainer"});
+}
+
+// A group that is made in a trainer's call is the program's: its calls outside are in no trainer.
+BOOST_AUTO_TEST_CASE(a_group_that_is_made_in_a_trainers_call) {
+    check_all(outcomes(2,
+                       [](auto& world) {
+                           Towards model(1), other(2);
+                           un::Trainer outer{world, model};
+                           std::optional<std::remove_reference_t<decltype(world)>> made;
+                           outer.fit(rows(), {.batch_size = 4, .progress = false}, [&](const un::UpdateReport&) {
+                               if (!made) made.emplace(world.split(0, world.rank()));
+                           });
+                           un::Trainer trainer{*made, other, un::RingReducer{}};
+                           std::array<double, 1> own = {1};
+                           if (world.rank() == 0) trainer.step(1);
+                           else un::all_reduce(*made, own, un::Sum{}, un::RingSchedule{});
                        }),
               un::ErrorCode::mismatch, {"in trainer 1", "outside of a trainer"});
 }

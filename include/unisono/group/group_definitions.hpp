@@ -197,7 +197,6 @@ Group<Transport> Group<Transport>::split(int colour, int key) {
     Group made(engine_);
     made.set_context(id, new_rank, ranks, std::move(members));
     made.context_->timeout = context_->timeout;
-    made.context_->trainer = context_->trainer; // a trainer's own group is its alone
     if constexpr (enqueues<Transport>) open_on_device(id, colour, new_rank);
     return made;
 }

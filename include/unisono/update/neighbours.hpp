@@ -29,7 +29,9 @@ class GossipRun : public Averaging<Training, Policy> {
 public:
     /// Collective.
     GossipRun(Training& training, const Policy& policy)
-        : Base(training, policy), lane_(training.world().split(0, training.world().rank())) {}
+        : Base(training, policy), lane_(training.world().split(0, training.world().rank())) {
+        lane_.context().trainer = training.world().context().trainer; // only this trainer uses it
+    }
 
     [[nodiscard]] bool after(Verdict) {
         const std::uint64_t own = this->count_update();
