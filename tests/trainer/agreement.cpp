@@ -351,4 +351,32 @@ BOOST_AUTO_TEST_CASE(a_model_that_ranks_share) {
               un::ErrorCode::bad_input, {"buffer 0 of rank 0 and buffer 0 of rank 1"});
 }
 
+// What ranks share is no memory that a trainer writes.
+BOOST_AUTO_TEST_CASE(objects_that_ranks_may_share) {
+    struct InEachThread {
+        double rate = 0.5;
+        static std::vector<float>& of(bool gradients) {
+            thread_local std::vector<float> w(1), g(1);
+            return gradients ? g : w;
+        }
+        std::vector<float>& parameters() { return of(false); }
+        std::vector<float>& gradients() { return of(true); }
+        double operator()(int, un::Pass&) const { return of(true)[0] += 1, rate; }
+    } shared;
+    struct Settings {
+        int width = 3;
+    } settings;
+    check_none(outcomes(3, [&](auto& world) {
+        un::Trainer trainer{world, shared};
+        trainer.step(1);
+        struct WithSettings : Towards {
+            Settings* its = nullptr;
+            using Towards::Towards;
+            Settings& wrapped() { return *its; } // is no model
+        } model(1);
+        model.its = &settings;
+        un::Trainer other{world, model};
+    }));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -27,7 +27,8 @@
 ///   since the trainer would keep dangling spans.
 /// - The spans do not move while a trainer refers to the model. Their number, order, sizes and type
 ///   are the same on all ranks (the trainer compares them, and names and shapes if the model gives
-///   them). Ranks that are threads do not share a model. If a vector is assigned or resized, its
+///   them). Ranks that are threads do not share a model. The trainer refuses that for ranks of its
+///   group; it does not see the models of other groups. If a vector is assigned or resized, its
 ///   memory moves, and the trainer's next call refuses that.
 /// - No two spans overlap (the trainer refuses that). A tied weight is one parameter: the model
 ///   uses it in several places, and adds all gradients to one span.

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Finds ranks that are threads of one process and share a model, which each of them would write.
+/// Finds ranks of a group that are threads of one process and share a model, which each of them
+/// would write. It does not find ranks of different groups that do.
 
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/list.hpp"
@@ -54,15 +55,18 @@ private:
             for_each_span(spans,
                           [&](auto one) { add(of, index++, one.data(), one.size() * sizeof(*one.data()), wrapped); });
         };
+        if constexpr (requires { model.buffers(); }) add_all(ModelMemory::Of::buffer, model.buffers());
         if constexpr (unisono::model<Model>) {
             add_all(ModelMemory::Of::parameter, model.parameters());
             add_all(ModelMemory::Of::gradient, model.gradients());
-        }
-        if constexpr (requires { model.buffers(); }) add_all(ModelMemory::Of::buffer, model.buffers());
-        if constexpr (!std::is_empty_v<Model> && !std::is_const_v<Model>)
+        } else if constexpr (!std::is_empty_v<Model> && !std::is_const_v<Model>) {
+            // Of a model with parameters the object says nothing: they may be each thread's.
             add(ModelMemory::Of::object, 0, std::addressof(model), sizeof(Model), wrapped);
-        if constexpr (requires { requires std::is_lvalue_reference_v<decltype(model.wrapped())>; })
-            add_all_of(model.wrapped(), true);
+        }
+        if constexpr (requires { requires std::is_lvalue_reference_v<decltype(model.wrapped())>; }) {
+            using Wrapped = std::remove_reference_t<decltype(model.wrapped())>;
+            if constexpr (unisono::model<Wrapped> || unit_model<Wrapped>) add_all_of(model.wrapped(), true);
+        }
     }
 
     int rank_;
