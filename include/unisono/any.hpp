@@ -22,7 +22,7 @@ UNISONO_NAMESPACE_BEGIN
 template <class Transport, class Body>
     requires std::same_as<Transport, AnyTransport>
 void run(std::string_view transport, int ranks, Body body, const RunOptions& options = {}) {
-    detail::check_run(ranks, options);
+    detail::begin_run(ranks, options);
     const auto shared = std::make_shared<AnyWorld>(ranks, transport);
     if (shared->spans_processes()) return detail::run_in_processes<AnyTransport>(shared, body, options);
     detail::run_world<AnyTransport>(shared, body, options);

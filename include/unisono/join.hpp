@@ -156,6 +156,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 UNISONO_DEFINITION ControlPlane rendezvous_of_job(const JoinOptions& options) {
+    heed_launcher();
     const Environment environment = Environment::of_process();
     if (identify(environment).rank == 0) warn_of_unknown_variables(environment);
     return rendezvous(options.rendezvous);

@@ -70,13 +70,18 @@ BOOST_AUTO_TEST_CASE(ranks_in_each_process_of_a_launcher_are_several_worlds) {
     };
     for (const char* name : {"", "UNISONO_", "PMI_"}) {
         const std::string line = said("0", "2", name);
-        BOOST_CHECK_MESSAGE(line.find("warning: run starts 2 ranks in this process, and a launcher started 2 such") !=
-                                std::string::npos,
+        BOOST_CHECK_MESSAGE(line.starts_with("simulated\nunisono: warning: run starts 2 ranks in this process, and a "
+                                             "launcher started 2 such"),
                             line);
-        BOOST_CHECK_EQUAL(std::count(line.begin(), line.end(), '\n'), 1);
-        BOOST_CHECK_EQUAL(said("1", "2", name), "");
-        BOOST_CHECK_EQUAL(said("0", "1", name), "");
+        BOOST_CHECK_EQUAL(std::count(line.begin(), line.end(), '\n'), 2);
+        BOOST_CHECK_EQUAL(said("1", "2", name), "simulated\n");
+        BOOST_CHECK_EQUAL(said("0", "1", name), "simulated\n");
     }
+}
+
+BOOST_AUTO_TEST_CASE(ranks_in_a_process_that_joined_its_job) {
+    for (const Result& result : job("no rank"))
+        BOOST_CHECK_MESSAGE(result.has("met") && result.err.empty(), result.all());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

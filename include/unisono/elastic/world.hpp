@@ -4,6 +4,7 @@
 /// A world that outlives its ranks: when ranks are lost, the others form the next world.
 
 #include "unisono/elastic/network_medium.hpp"
+#include "unisono/group/launcher_notice.hpp"
 #include "unisono/transport/hosts/options.hpp"
 
 #include <algorithm>
@@ -269,6 +270,7 @@ concept elastic_transport = (joinable_transport<T> || network_transport<T>)&&!en
 template <class Transport, class Join>
 ElasticWorld<Transport> join_elastic(const ElasticOptions& options, Join join) {
     check_elastic(options);
+    heed_launcher();
     using Medium = NetworkMedium<Transport, Join>;
     return ElasticWorld<Transport>(
         std::make_unique<MembershipFormation<Transport, Medium>>(options, Medium(options, std::move(join))));

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// A warning where `run` makes ranks in a process that a launcher started as one of several.
+/// A warning where `run` makes ranks in a process that a launcher started as one of several, and
+/// that has not joined the others.
 
 #include "unisono/core/config.hpp"
 
@@ -11,6 +12,8 @@ namespace detail {
 /// Prints one line on standard error, once, in the launcher's rank 0, if each of several processes
 /// makes a world of `ranks` ranks of its own.
 void warn_of_launcher(int ranks);
+/// Says that this process takes part in the launcher's job. No warning follows.
+void heed_launcher() noexcept;
 
 } // namespace detail
 UNISONO_NAMESPACE_END
@@ -25,9 +28,15 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+UNISONO_DEFINITION std::atomic<bool>& launcher_is_known() noexcept {
+    static std::atomic<bool> known{false};
+    return known;
+}
+
+UNISONO_DEFINITION void heed_launcher() noexcept { launcher_is_known() = true; }
+
 [[gnu::noinline]] UNISONO_DEFINITION void warn_of_launcher(int ranks) {
-    static std::atomic<bool> looked{false};
-    if (looked.exchange(true)) return;
+    if (launcher_is_known().exchange(true)) return;
     struct Launcher {
         const char* rank;
         const char* world;

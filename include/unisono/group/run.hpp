@@ -128,6 +128,8 @@ constexpr void refuse_body() {
 }
 
 void check_run(int ranks, const RunOptions& options);
+/// `check_run`, and a warning if a launcher started several such processes.
+void begin_run(int ranks, const RunOptions& options);
 
 /// The ranks of a world as threads, without the transport's type.
 class RankThreads {
@@ -175,7 +177,7 @@ void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBod
 
 template <class Transport>
 void run_new_world(int ranks, RankBody<Transport> body, const RunOptions& options) {
-    check_run(ranks, options);
+    begin_run(ranks, options);
     run_world<Transport>(std::make_shared<typename Transport::World>(ranks), body, options);
 }
 
@@ -280,6 +282,10 @@ UNISONO_DEFINITION void check_run(int ranks, const RunOptions& options) {
     }
     if (options.timeout.count() <= 0) refuse_input("RunOptions::timeout must be positive");
     if (options.grace.count() < 0) refuse_input("RunOptions::grace must not be negative");
+}
+
+UNISONO_DEFINITION void begin_run(int ranks, const RunOptions& options) {
+    check_run(ranks, options);
     if (ranks > 1) warn_of_launcher(ranks);
 }
 

@@ -88,7 +88,7 @@ void run_in_processes(const std::shared_ptr<typename Transport::World>& shared, 
 template <process_transport Transport, class Body>
 void run(int ranks, Body body, const RunOptions& options = {}) {
     if constexpr (detail::takes_group<Body, Transport>) {
-        detail::check_run(ranks, options);
+        detail::begin_run(ranks, options);
         const auto shared = std::make_shared<typename Transport::World>(ranks);
         detail::run_in_processes<Transport>(shared, body, options);
     } else detail::refuse_body<Body>();

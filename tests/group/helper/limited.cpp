@@ -4,6 +4,7 @@
 #include <unisono/group/progress_thread.hpp>
 #include <unisono/join.hpp>
 #include <unisono/launch/fork_run.hpp>
+#include <unisono/simulate.hpp>
 #include <unisono/unisono.hpp>
 
 #include <csignal>
@@ -41,7 +42,9 @@ struct Nothing {
 void ask(const std::string& part) {
     const std::vector<float> values(8);
     un::RowData data(values, 2);
-    if (part == "worlds") { // no limit: what it prints about a launcher
+    if (part == "worlds") {                                           // no limit: what it prints about a launcher
+        un::simulate(2, {}, [](auto& world) { un::barrier(world); }); // simulated ranks are no world of the launcher's
+        std::fputs("simulated\n", stderr);
         for (int i = 0; i < 2; ++i) un::run<un::InProcess>(2, [](auto& world) { un::barrier(world); });
     } else if (part == "run") {
         limit(2);
@@ -64,6 +67,7 @@ void ask(const std::string& part) {
         if (part == "all" || part == std::getenv("RANK")) limit(0);
         auto world = un::join<un::SharedMemory>({.timeout = 20s, .rendezvous = {.timeout = 20s}});
         un::barrier(world);
+        un::run<un::InProcess>(2, [](auto& threads) { un::barrier(threads); });
         std::puts("met");
     }
 }
