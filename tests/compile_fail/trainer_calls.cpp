@@ -13,6 +13,7 @@
 
 #include "models.hpp"
 
+#include <functional>
 #include <vector>
 
 namespace un = unisono;
@@ -32,6 +33,12 @@ struct TakesCopyInHalf {
     std::span<un::bfloat16> gradients() { return gradient; }
     double operator()(const un::RowBatch<float>&, un::Pass&) { return 0; }
     void evaluate(const un::RowBatch<float>&, un::MeanMetric loss) { loss.add(1); }
+};
+struct TakesCopyOnLvalues : Model {
+    void evaluate(const un::RowBatch<float>&, un::MeanMetric loss) & { loss.add(1); }
+};
+struct TakesAnyCopyOnLvalues : Model {
+    void evaluate(const auto&, auto loss) const& { loss.add(1); }
 };
 struct TakesAnyCopy : Model {
     void evaluate(const auto&, auto& loss, auto accuracy) {
@@ -191,6 +198,26 @@ int main() {
     }
 #endif
 
+// case: model_takes_a_metric_by_value_on_lvalues
+// expect: unisono::Trainer: found a function that takes a metric by value
+#ifdef CASE_model_takes_a_metric_by_value_on_lvalues
+    {
+        TakesCopyOnLvalues model;
+        un::Trainer trainer{world, model};
+        trainer.evaluate(data, {}, un::MeanMetric{});
+    }
+#endif
+
+// case: generic_model_takes_a_metric_by_value_on_lvalues
+// expect: unisono::Trainer: found a function that takes a metric by value
+#ifdef CASE_generic_model_takes_a_metric_by_value_on_lvalues
+    {
+        TakesAnyCopyOnLvalues model;
+        un::Trainer trainer{world, model};
+        trainer.evaluate(data, {}, un::MeanMetric{});
+    }
+#endif
+
 // case: feed_takes_a_metric_by_value
 // expect: unisono::Trainer: found a function that takes a metric by value
 #ifdef CASE_feed_takes_a_metric_by_value
@@ -226,6 +253,12 @@ int main() {
             data, {}, [](auto&, auto, auto& loss) { loss.add(1); }, un::MeanMetric{});
         trainer.evaluate(
             data, {}, [](const Model&, const un::RowBatch<float>&, un::MeanMetric& loss) { loss.add(1); },
+            un::MeanMetric{});
+        trainer.evaluate( // a handle refers to the metric
+            data, {},
+            [](const Model&, const un::RowBatch<float>&, std::reference_wrapper<un::MeanMetric> loss) {
+                loss.get().add(1);
+            },
             un::MeanMetric{});
     }
 #endif

@@ -34,22 +34,43 @@ struct ParametersOf<R (C::*)(A...)> : KnownParameters<A...> {};
 template <class R, class C, class... A>
 struct ParametersOf<R (C::*)(A...) const> : KnownParameters<A...> {};
 template <class R, class C, class... A>
+struct ParametersOf<R (C::*)(A...)&> : KnownParameters<A...> {};
+template <class R, class C, class... A>
+struct ParametersOf<R (C::*)(A...) const&> : KnownParameters<A...> {};
+template <class R, class C, class... A>
+struct ParametersOf<R (C::*)(A...) &&> : KnownParameters<A...> {};
+template <class R, class C, class... A>
+struct ParametersOf<R (C::*)(A...) const&&> : KnownParameters<A...> {};
+template <class R, class C, class... A>
 struct ParametersOf<R (C::*)(A...) noexcept> : KnownParameters<A...> {};
 template <class R, class C, class... A>
 struct ParametersOf<R (C::*)(A...) const noexcept> : KnownParameters<A...> {};
+template <class R, class C, class... A>
+struct ParametersOf<R (C::*)(A...) & noexcept> : KnownParameters<A...> {};
+template <class R, class C, class... A>
+struct ParametersOf<R (C::*)(A...) const & noexcept> : KnownParameters<A...> {};
+template <class R, class C, class... A>
+struct ParametersOf<R (C::*)(A...) && noexcept> : KnownParameters<A...> {};
+template <class R, class C, class... A>
+struct ParametersOf<R (C::*)(A...) const && noexcept> : KnownParameters<A...> {};
 
-/// True if one of the last `metrics` parameters is no reference through which a metric can be
-/// changed.
-template <class Function>
-consteval bool copies_last(std::size_t metrics) {
-    return []<class... A>(std::tuple<A...>*, std::size_t count) {
-        std::size_t left = sizeof...(A);
-        bool found = false;
-        ((found =
-              found || (left-- <= count && !(std::is_reference_v<A> && !std::is_const_v<std::remove_reference_t<A>>))),
-         ...);
-        return found;
-    }(static_cast<typename ParametersOf<Function>::List*>(nullptr), metrics);
+/// True if what is added through a parameter of type `A` is not added to the metric: it is a copy
+/// of it, or a reference to const. Any other type that is made of the metric may refer to it, as
+/// std::reference_wrapper does.
+template <class A, class Metric>
+inline constexpr bool copies_into = std::is_base_of_v<std::remove_cvref_t<A>, Metric> &&
+                                    !(std::is_reference_v<A> && !std::is_const_v<std::remove_reference_t<A>>);
+
+/// True if one of the last parameters copies its metric.
+template <class Function, class... Metrics>
+consteval bool copies_last() {
+    using All = typename ParametersOf<Function>::List;
+    if constexpr (std::tuple_size_v<All> < sizeof...(Metrics)) return false;
+    else
+        return []<std::size_t... k>(std::index_sequence<k...>) {
+            return (copies_into<std::tuple_element_t<std::tuple_size_v<All> - sizeof...(Metrics) + k, All>, Metrics> ||
+                    ...);
+        }(std::index_sequence_for<Metrics...>());
 }
 
 /// A function that is overloaded or a template, by its name: `&F::operator()`. `has` is true if it
@@ -60,7 +81,9 @@ struct NamedCall {
     using Result = std::invoke_result_t<F&, A...>;
     template <class R, class... A>
     static constexpr bool has = requires { static_cast<R (F::*)(A...)>(&F::operator()); } ||
-                                requires { static_cast<R (F::*)(A...) const>(&F::operator()); };
+                                requires { static_cast<R (F::*)(A...) const>(&F::operator()); } ||
+                                requires { static_cast<R (F::*)(A...)&>(&F::operator()); } ||
+                                requires { static_cast<R (F::*)(A...) const&>(&F::operator()); };
 };
 /// As above, for a model's `evaluate`.
 template <class M>
@@ -69,7 +92,9 @@ struct NamedEvaluate {
     using Result = decltype(std::declval<M&>().evaluate(std::declval<A>()...));
     template <class R, class... A>
     static constexpr bool has = requires { static_cast<R (M::*)(A...)>(&M::evaluate); } ||
-                                requires { static_cast<R (M::*)(A...) const>(&M::evaluate); };
+                                requires { static_cast<R (M::*)(A...) const>(&M::evaluate); } ||
+                                requires { static_cast<R (M::*)(A...)&>(&M::evaluate); } ||
+                                requires { static_cast<R (M::*)(A...) const&>(&M::evaluate); };
 };
 
 /// The type itself if it is written by value, or the reference.
@@ -107,10 +132,10 @@ template <class Feed, class Fixed, class... Metrics>
 consteval bool feeds_copies() {
     if constexpr (requires { &Feed::operator(); }) {
         using Call = decltype(&Feed::operator());
-        if constexpr (ParametersOf<Call>::known) return copies_last<Call>(sizeof...(Metrics));
+        if constexpr (ParametersOf<Call>::known) return copies_last<Call, Metrics...>();
         else return copies_some_metric<NamedCall<Feed>, Fixed, Metrics...>;
     } else if constexpr (ParametersOf<std::decay_t<Feed>>::known) {
-        return copies_last<std::decay_t<Feed>>(sizeof...(Metrics));
+        return copies_last<std::decay_t<Feed>, Metrics...>();
     } else {
         return copies_some_metric<NamedCall<Feed>, Fixed, Metrics...>;
     }
@@ -127,7 +152,7 @@ consteval bool evaluates_copies() {
     }
     if constexpr (requires { &Model::evaluate; }) {
         if constexpr (ParametersOf<decltype(&Model::evaluate)>::known)
-            return copies_last<decltype(&Model::evaluate)>(sizeof...(Metrics));
+            return copies_last<decltype(&Model::evaluate), Metrics...>();
         else return copies_some_metric<NamedEvaluate<Model>, Fixed, Metrics...>;
     } else {
         return copies_some_metric<NamedEvaluate<Model>, Fixed, Metrics...>;
