@@ -1,9 +1,14 @@
 #include <boost/test/unit_test.hpp>
 
+#include "unisono/core/descriptor.hpp"
 #include "unisono/core/spans.hpp"
 #include "unisono/core/threads.hpp"
 
 #include <array>
+#include <atomic>
+#include <cstdio>
+#include <pthread.h>
+#include <unistd.h>
 #include <vector>
 
 namespace un = unisono;
@@ -52,6 +57,33 @@ BOOST_AUTO_TEST_CASE(a_wait_ends_at_its_deadline) {
     BOOST_TEST(looks == 2);
     un::detail::sleep_for(1'000'000);
     BOOST_TEST(un::steady_now() - before >= 6'000'000);
+}
+
+// A cancelled thread ends where it waits next, and nothing may unwind from a destructor.
+BOOST_AUTO_TEST_CASE(a_cancelled_thread_still_closes_its_files) {
+    static std::atomic<int> closed;
+    closed = 0;
+    un::detail::Thread thread;
+    const int failed = thread.start(
+        [](void*) {
+            struct AtEnd {
+                ~AtEnd() { ++closed; }
+            } at_end;
+            std::array<int, 2> ends = {};
+            if (::pipe(ends.data()) != 0) return;
+            un::detail::FileDescriptor read(ends[0]), write(ends[1]);
+            ::pthread_cancel(::pthread_self());
+            read.close();
+            ++closed;
+            std::FILE* const file = un::detail::open_above_standard_streams("/dev/null", "w");
+            if (file != nullptr) ++closed;
+            ::pthread_testcancel();
+            closed = -100;
+        },
+        nullptr);
+    BOOST_TEST_REQUIRE(failed == 0);
+    thread.join();
+    BOOST_TEST(closed == 3);
 }
 
 BOOST_AUTO_TEST_CASE(spans_are_those_of_the_standard) {

@@ -5,6 +5,7 @@
 /// may get the number of one of them, and output would go to it. What is here prevents that.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/threads.hpp"
 
 #include <cerrno>
 #include <cstdio>
@@ -31,7 +32,9 @@ public:
         return *this;
     }
     ~FileDescriptor() {
-        if (fd_ >= 0) ::close(fd_);
+        if (fd_ < 0) return;
+        const NotCancelled whole; // close may end a cancelled thread
+        ::close(fd_);
     }
     [[nodiscard]] int get() const { return fd_; }
     [[nodiscard]] bool valid() const { return fd_ >= 0; }
@@ -57,6 +60,7 @@ namespace detail {
 UNISONO_DEFINITION int above_standard_streams(int descriptor) noexcept {
     if (descriptor < 0 || descriptor > STDERR_FILENO) [[likely]]
         return descriptor;
+    const NotCancelled whole;
     const int moved = ::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     const int why = errno;
     ::close(descriptor);
@@ -65,6 +69,7 @@ UNISONO_DEFINITION int above_standard_streams(int descriptor) noexcept {
 }
 
 UNISONO_DEFINITION std::FILE* open_above_standard_streams(const char* path, const char* mode) noexcept {
+    const NotCancelled whole;
     const int begin = mode[0] == 'a' ? O_APPEND : O_TRUNC;
     FileDescriptor file(::open(path, O_WRONLY | O_CREAT | O_NOCTTY | O_NONBLOCK | O_CLOEXEC | begin, 0666));
     if (!file.valid()) return nullptr;

@@ -5,6 +5,7 @@
 /// Knows nothing of ranks.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/threads.hpp"
 #include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/host.hpp"
 
@@ -68,6 +69,7 @@ public:
     Processes(const Processes&) = delete;
     Processes& operator=(const Processes&) = delete;
     ~Processes() {
+        const detail::NotCancelled whole;
         signal_all(SIGKILL);
         while (running_ > 0) static_cast<void>(wait_any(never));
     }

@@ -4,6 +4,7 @@
 /// The file by which ranks find rank 0: one line with its address and the job's token, which only
 /// this user can read.
 
+#include "unisono/core/threads.hpp"
 #include "unisono/launch/environment.hpp"
 #include "unisono/launch/rendezvous_rules.hpp"
 #include "unisono/launch/socket.hpp"
@@ -165,7 +166,10 @@ public:
         owner_ = other.owner_;
         return *this;
     }
-    ~RendezvousFile() { remove(); }
+    ~RendezvousFile() {
+        const NotCancelled whole;
+        remove();
+    }
 
 private:
     void remove() const {

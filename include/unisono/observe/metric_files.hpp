@@ -41,6 +41,7 @@
 #include "unisono/core/math.hpp"
 #include "unisono/core/path.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/threads.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/observe/changing_world.hpp"
 
@@ -75,7 +76,10 @@ public:
     }
     OutputFile(const OutputFile&) = delete;
     OutputFile& operator=(const OutputFile&) = delete;
-    ~OutputFile() { static_cast<void>(std::fclose(file_)); }
+    ~OutputFile() {
+        const NotCancelled whole;
+        static_cast<void>(std::fclose(file_));
+    }
 
     /// A pipe cannot seek, and counts as empty.
     [[nodiscard]] bool empty() const { return std::fseek(file_, 0, SEEK_END) != 0 || std::ftell(file_) <= 0; }
@@ -253,6 +257,7 @@ protected:
     /// Call it before `Derived` is destroyed. Writes the lines that a lost rank has left out.
     void finish() {
         if (!watch_) return;
+        const NotCancelled whole; // a destructor calls it
         try {
             take_over(steady_now());
         } catch (const error&) { // no caller could handle it

@@ -7,6 +7,7 @@
 #include "unisono/core/policy.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/threads.hpp"
 #include "unisono/core/time.hpp"
 
 #include <sys/ioctl.h>
@@ -137,6 +138,7 @@ public:
     ProgressReporter& operator=(const ProgressReporter&) = delete;
     /// Moves the terminal's cursor to the start of a line, so that an error's message can follow.
     ~ProgressReporter() {
+        const detail::NotCancelled whole;
         if (drawn_) output_.write("\n");
     }
 

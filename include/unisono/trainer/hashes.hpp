@@ -13,6 +13,7 @@
 #include "unisono/core/descriptor.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/path.hpp"
+#include "unisono/core/threads.hpp"
 #include "unisono/observe/hash_log.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/report.hpp"
@@ -159,6 +160,7 @@ public:
     HashLog(const HashLog&) = delete;
     HashLog& operator=(const HashLog&) = delete;
     ~HashLog() {
+        const detail::NotCancelled whole;
         if (file_ != nullptr) static_cast<void>(std::fclose(file_));
     }
 
