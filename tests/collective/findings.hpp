@@ -14,6 +14,7 @@
 #include <string>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <vector>
 
 namespace test {
 
@@ -68,14 +69,15 @@ private:
     }
 
     void count_this_rank() {
-        struct Last {
-            std::uint32_t number;
+        struct Counted {
             ::pid_t thread;
+            std::vector<std::uint32_t> objects; ///< that counted it
         };
-        thread_local Last last{0, 0}; // a forked rank has its parent's
+        thread_local Counted counted{0, {}}; // a forked rank has its parent's
         const auto thread = static_cast<::pid_t>(::syscall(SYS_gettid));
-        if (last.number == text_->number && last.thread == thread) return;
-        last = {text_->number, thread};
+        if (counted.thread != thread) counted = {thread, {}};
+        if (std::find(counted.objects.begin(), counted.objects.end(), text_->number) != counted.objects.end()) return;
+        counted.objects.push_back(text_->number);
         text_->reported.fetch_add(1);
     }
 

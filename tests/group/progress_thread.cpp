@@ -97,18 +97,25 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_training_has_the_same_bits, Transport, Transport
     BOOST_TEST(trained<Transport>(true) == trained<Transport>(false), boost::test_tools::per_element());
 }
 
-// As the program's thread would: here it flushes subnormal sums to zero.
+// As the program's thread would: here it flushes subnormal sums to zero. Rank 0's program does not
+// enter the group until rank 1 has the half that rank 0's thread has summed.
 BOOST_AUTO_TEST_CASE_TEMPLATE(it_computes_in_the_programs_floating_point_mode, Transport, Transports) {
     test::Findings findings(2);
+    std::atomic<bool> ended = false;
     un::run<Transport>(
         2,
         [&](auto& world) {
-            const un::ProgressThread thread(world, {.pause = 1us});
+            std::optional<un::ProgressThread<Transport>> thread;
+            if (world.rank() == 0) thread.emplace(world);
             un::detail::set_floating_point_mode(un::detail::FloatingPointMode::flushes_results);
             std::vector<float> values(4000, 1e-40f);
             un::Operation reduced = un::start_all_reduce(world, values, un::Sum{}, un::RingSchedule{});
-            std::this_thread::sleep_for(50ms); // the thread does it
+            const auto until = std::chrono::steady_clock::now() + 20s;
+            while (world.rank() == 0 && !ended && std::chrono::steady_clock::now() < until)
+                std::this_thread::sleep_for(1ms);
+            findings.expect(world.rank() == 1 || ended, "the thread does not take part");
             reduced.wait();
+            ended = true;
             findings.expect(std::bit_cast<std::uint32_t>(values[0]) == 0 &&
                                 std::bit_cast<std::uint32_t>(values[3999]) == 0,
                             "a sum that is not flushed");
