@@ -5,7 +5,9 @@
 #include <unisono/group/suspicion.hpp>
 #include <unisono/launch/entrance.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -26,6 +28,28 @@ bool read_all(int fd, void* data, std::size_t bytes) {
         have += static_cast<std::size_t>(got);
     }
     return true;
+}
+
+/// A connection to this rank.
+un::detail::Entrance visit(const test::Group& rank) {
+    std::string why;
+    const auto port = static_cast<std::uint16_t>(test::port_of(rank.endpoint().address()));
+    return {.socket = un::detail::connect_to(un::detail::resolve("127.0.0.1", port, why).at(0),
+                                             un::steady_now() + 5'000'000'000, why)};
+}
+/// Reads until the connection ends, or this many bytes are there. Returns their number.
+std::size_t read(un::detail::Entrance& visitor, std::size_t most, const std::function<void()>& progress) {
+    for (const un::nanoseconds until = un::steady_now() + 10'000'000'000;
+         visitor.unread.size() < most && un::steady_now() < until;) {
+        progress();
+        if (un::detail::wait_for(visitor.socket.get(), POLLIN, un::steady_now()) &&
+            !un::detail::read_more(visitor, un::steady_now() + 1'000'000))
+            break;
+    }
+    return visitor.unread.size();
+}
+void say(const un::detail::Entrance& visitor, const un::Blob& bytes) {
+    BOOST_TEST_REQUIRE(un::detail::send_all(visitor.socket.get(), bytes, un::steady_now() + 5'000'000'000));
 }
 
 /// Plays rank 1 of two: greets rank 0, takes the first message of its all_reduce, and sends the
@@ -89,42 +113,47 @@ BOOST_AUTO_TEST_CASE(greetings_that_are_meant_for_somebody_else) {
     BOOST_TEST(is_rank(2, 0, 3, 1));
 }
 
+// A caller knows the protocol, the world and the rank, and has another key.
+BOOST_AUTO_TEST_CASE(a_caller_without_proof_is_refused) {
+    const auto world = std::make_shared<un::Tcp::World>(2);
+    test::Group here{un::Tcp(world, 0)};
+    const auto progress = [&] { here.progress(); };
+    const auto is_let_in = [&](const std::function<void(un::Blob&)>& change) {
+        un::detail::Greeter rank({.world = 2, .rank = 1, .to = 0, .door = un::detail::Door::data});
+        un::detail::Entrance caller = visit(here);
+        un::Blob proof;
+        say(caller, rank.hello());
+        read(caller, un::detail::Challenge::bytes, progress);
+        BOOST_TEST_REQUIRE((rank.look(world->key(), caller.unread, proof) == un::detail::Greeted::proven));
+        change(proof);
+        say(caller, proof);
+        return read(caller, 24, progress) == 24u;
+    };
+    BOOST_TEST(!is_let_in([](un::Blob& proof) { proof.front() ^= std::byte{1}; }));
+    BOOST_TEST(!is_let_in([](un::Blob& proof) { proof.back() ^= std::byte{128}; }));
+    BOOST_TEST(!is_let_in([](un::Blob& proof) { std::fill(proof.begin(), proof.end(), std::byte{0}); }));
+    BOOST_TEST(here.endpoint().connections() == 0u);
+    BOOST_TEST(is_let_in([](un::Blob&) {}));
+    BOOST_TEST(here.endpoint().connections() == 1u);
+}
+
 // A recorded greeting proves nothing: not at the rank that received it, nor at the one that sent
 // it, nor in another world.
 BOOST_AUTO_TEST_CASE(a_recorded_greeting_proves_nothing) {
     const auto world = std::make_shared<un::Tcp::World>(2);
     test::Group here{un::Tcp(world, 0)}, there{un::Tcp(world, 1)};
-    std::string why;
-    const auto visit = [&](const test::Group& rank) {
-        const auto port = static_cast<std::uint16_t>(test::port_of(rank.endpoint().address()));
-        return un::detail::Entrance{.socket = un::detail::connect_to(un::detail::resolve("127.0.0.1", port, why).at(0),
-                                                                     un::steady_now() + 5'000'000'000, why)};
-    };
     std::vector<int> found(1);
     un::Operation first = un::start_receive(here, found, 1), second = un::start_receive(there, found, 0);
-    /// Reads until the connection ends, or this many bytes are there.
-    const auto read = [&](un::detail::Entrance& visitor, std::size_t most) {
-        for (const un::nanoseconds until = un::steady_now() + 10'000'000'000;
-             visitor.unread.size() < most && un::steady_now() < until;) {
-            first.poll(), second.poll();
-            if (un::detail::wait_for(visitor.socket.get(), POLLIN, un::steady_now()) &&
-                !un::detail::read_more(visitor, un::steady_now() + 1'000'000))
-                break;
-        }
-        return visitor.unread.size();
-    };
-    const auto say = [](const un::detail::Entrance& visitor, const un::Blob& bytes) {
-        BOOST_TEST_REQUIRE(un::detail::send_all(visitor.socket.get(), bytes, un::steady_now() + 5'000'000'000));
-    };
+    const auto progress = [&] { first.poll(), second.poll(); };
     // What a reader of the network records of a rank that is let in.
     un::detail::Greeter rank({.world = 2, .rank = 1, .to = 0, .door = un::detail::Door::data});
     un::detail::Entrance honest = visit(here);
     un::Blob recorded = rank.hello(), proof;
     say(honest, recorded);
-    read(honest, un::detail::Challenge::bytes);
+    read(honest, un::detail::Challenge::bytes, progress);
     BOOST_TEST_REQUIRE((rank.look(world->key(), honest.unread, proof) == un::detail::Greeted::proven));
     say(honest, proof);
-    BOOST_TEST(read(honest, 24) == 24u); // accepted
+    BOOST_TEST(read(honest, 24, progress) == 24u); // accepted
     BOOST_TEST(here.endpoint().connections() == 1u);
     recorded.insert(recorded.end(), proof.begin(), proof.end());
     const std::string text(reinterpret_cast<const char*>(recorded.data()), recorded.size());
@@ -134,11 +163,10 @@ BOOST_AUTO_TEST_CASE(a_recorded_greeting_proves_nothing) {
     for (const test::Group* const at : {&here, &there}) {
         un::detail::Entrance replay = visit(*at);
         say(replay, recorded);
-        BOOST_TEST(read(replay, 1000) == un::detail::Challenge::bytes);
+        BOOST_TEST(read(replay, 1000, progress) == un::detail::Challenge::bytes);
     }
     // In another world with these ranks; and of a rank with the key that means another rank.
     const auto other = std::make_shared<un::Tcp::World>(2);
-    const auto progress = [&] { first.poll(), second.poll(); };
     BOOST_TEST(!test::greet(visit(there).socket.get(), other->key(), progress, 0, 0, 1));
     BOOST_TEST(!test::greet(visit(there).socket.get(), world->key(), progress, 0, 1, 0));
     BOOST_TEST(there.endpoint().connections() == 0u);
