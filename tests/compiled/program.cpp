@@ -1,5 +1,6 @@
 // A program that is compiled in both modes: its output has the bits of collectives and trainings,
 // and an error's message.
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -21,28 +22,11 @@ import unisono;
 #include <unisono/unisono.hpp>
 #endif
 
+#include "../support/linear.hpp"
+
 namespace un = unisono;
 
 namespace {
-
-struct Linear {
-    std::vector<float> weights = std::vector<float>(8), gradient = std::vector<float>(8);
-    std::span<float> parameters() { return weights; }
-    std::span<float> gradients() { return gradient; }
-    template <class Batch>
-    double operator()(const Batch& batch, un::Pass&) {
-        double loss = 0;
-        const auto rows = static_cast<float>(batch.rows());
-        for (std::size_t row = 0; row < batch.rows(); ++row) {
-            const auto x = batch.row(row);
-            float error = -1;
-            for (std::size_t i = 0; i < 8; ++i) error += weights[i] * x[i];
-            loss += 0.5 * static_cast<double>(error * error / rows);
-            for (std::size_t i = 0; i < 8; ++i) gradient[i] += error * x[i] / rows;
-        }
-        return loss;
-    }
-};
 
 template <class T, class Op>
 void reduce(auto& world, const char* name, Op op, bool prints) {
@@ -58,7 +42,7 @@ void reduce(auto& world, const char* name, Op op, bool prints) {
 
 template <class... Policies>
 void train(auto& world, const un::RowData<float>& data, const char* name, const Policies&... policies) {
-    Linear model;
+    test::Linear model;
     un::Trainer trainer{world, model, un::DistributedSampler{.shuffle = true, .seed = 3}, policies...};
     static_cast<void>(trainer.fit(data, {.epochs = 2, .batch_size = 4}));
     const un::StateHash hash = un::state_hash(trainer);
@@ -109,7 +93,7 @@ void parts() {
     un::run<un::InProcess>(2, [&](auto& world) {
         un::Checkpoints checkpoints(folder);
         for (const bool resumes : {false, true}) {
-            Linear model;
+            test::Linear model;
             un::Trainer trainer{world, model, un::AdamW{.learning_rate = 0.01}};
             if (resumes) static_cast<void>(checkpoints.resume(trainer));
             static_cast<void>(trainer.fit(data, {.epochs = 1, .batch_size = 4}));

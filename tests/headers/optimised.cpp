@@ -2,39 +2,19 @@
 #include <unisono/tcp.hpp>
 #include <unisono/unisono.hpp>
 
-#include <cstddef>
-#include <span>
+#include "../support/linear.hpp"
+
 #include <vector>
 
 namespace un = unisono;
 
 namespace {
 
-struct Linear {
-    std::vector<float> weights = std::vector<float>(8), gradient = std::vector<float>(8);
-
-    std::span<float> parameters() { return weights; }
-    std::span<float> gradients() { return gradient; }
-
-    template <class Batch>
-    double operator()(const Batch& batch, un::Pass&) {
-        double loss = 0;
-        for (std::size_t row = 0; row < batch.rows(); ++row) {
-            const auto x = batch.row(row);
-            float error = -1;
-            for (std::size_t i = 0; i < 8; ++i) error += weights[i] * x[i];
-            loss += 0.5 * double{error} * double{error};
-            for (std::size_t i = 0; i < 8; ++i) gradient[i] += error * x[i];
-        }
-        return loss;
-    }
-};
-
 template <class World>
 void train(World& world) {
     const std::vector<float> values = un::torch_rand(0, 64 * 8);
     const un::RowData data(values, 8);
-    Linear model;
+    test::Linear model;
     un::Trainer trainer{world,
                         model,
                         un::DistributedSampler{.shuffle = true, .seed = 0},

@@ -6,11 +6,11 @@
 #include <unisono/tcp.hpp>
 #include <unisono/unisono.hpp>
 
+#include "../support/linear.hpp"
+
 #include <csignal>
-#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <span>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -20,33 +20,11 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// y = w . x, with the loss (y - x0)^2 / 2.
-struct Linear {
-    std::vector<float> weights = std::vector<float>(64), gradient = std::vector<float>(64);
-
-    std::span<float> parameters() { return weights; }
-    std::span<float> gradients() { return gradient; }
-
-    template <class Batch>
-    double operator()(const Batch& batch, un::Pass&) {
-        double loss = 0;
-        const auto rows = static_cast<float>(batch.rows());
-        for (std::size_t row = 0; row < batch.rows(); ++row) {
-            const auto x = batch.row(row);
-            float difference = -x[0];
-            for (std::size_t i = 0; i < weights.size(); ++i) difference += weights[i] * x[i];
-            loss += 0.5 * static_cast<double>(difference * difference / rows);
-            for (std::size_t i = 0; i < weights.size(); ++i) gradient[i] += difference * x[i] / rows;
-        }
-        return loss;
-    }
-};
-
 void train(int killed, std::uint64_t update) {
     auto world = un::join<un::Tcp>({.timeout = 30s, .rendezvous = {.timeout = 60s}});
     const std::vector<float> values = un::torch_rand(0, 96 * 64);
     const un::RowData data(values, 64);
-    Linear model;
+    test::Linear model(64);
     un::Trainer trainer{world, model, un::Replicas{.count = 4}, un::Reproducible{}, un::Sgd{.learning_rate = 0.01}};
     trainer.fit(data, {.epochs = 5, .batch_size = 2, .progress = false}, [&](const un::UpdateReport& report) {
         if (report.number != update || world.rank() != killed) return;

@@ -6,6 +6,9 @@
 #include <unisono/reproducible.hpp>
 #include <unisono/unisono.hpp>
 
+#include "../../support/linear.hpp"
+#include "say.hpp"
+
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -18,29 +21,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-void say(const std::string& text) {
-    std::printf("%s\n", text.c_str());
-    std::fflush(stdout);
-}
-
-/// Each row has a one, so the bits of the result do not depend on the ranks.
-struct Line {
-    std::vector<float> w = std::vector<float>(8), g = std::vector<float>(8);
-    std::span<float> parameters() { return w; }
-    std::span<float> gradients() { return g; }
-    double operator()(const un::RowBatch<float>& batch, un::Pass&) {
-        double loss = 0;
-        for (std::size_t r = 0; r < batch.rows(); ++r) {
-            const auto x = batch.row(r);
-            float y = -1;
-            for (std::size_t i = 0; i < w.size(); ++i) y += w[i] * x[i];
-            for (std::size_t i = 0; i < w.size(); ++i) g[i] += y * x[i] / static_cast<float>(batch.rows());
-            loss += 0.5 * static_cast<double>(y) * static_cast<double>(y) / static_cast<double>(batch.rows());
-        }
-        return loss;
-    }
-};
-
 template <class Transport>
 int run(int patience_ms, int give_up_ms, bool trust_resets) {
     const un::ElasticOptions options{.patience = std::chrono::milliseconds(patience_ms),
@@ -49,7 +29,7 @@ int run(int patience_ms, int give_up_ms, bool trust_resets) {
                                      .join = {.timeout = 1s, .rendezvous = {.timeout = 20s, .linger = 5s}}};
     auto world = un::join<un::Elastic<Transport>>(options);
     const std::vector<float> values = un::torch_rand(3, std::size_t{240} * 8);
-    Line model;
+    test::Linear model; // each row has a one, so the bits of the result do not depend on the ranks
     un::Trainer trainer{world, model, un::Replicas{.count = 4}, un::Reproducible{}, un::AdamW{.learning_rate = 0.003}};
     trainer.fit(un::RowData<float>(values, 8), {.epochs = 6, .batch_size = 4, .seed = 1, .progress = false},
                 [&](const un::UpdateReport& report) {
@@ -57,7 +37,7 @@ int run(int patience_ms, int give_up_ms, bool trust_resets) {
                     std::this_thread::sleep_for(5ms);
                 });
     std::uint64_t hash = 0xcbf29ce484222325u;
-    for (const float each : model.w) hash = (hash ^ std::bit_cast<std::uint32_t>(each)) * 0x100000001b3u;
+    for (const float each : model.weights) hash = (hash ^ std::bit_cast<std::uint32_t>(each)) * 0x100000001b3u;
     std::string members;
     for (const int member : world.members()) members += " " + std::to_string(member);
     say("bits " + std::to_string(hash) + " of members" + members);

@@ -1,6 +1,7 @@
 // A rank for the tests of several hosts: host_rank TRANSPORT MODE [NUMBER...]
 #include "../../support/digits_training.hpp"
 #include "../../support/split_training.hpp"
+#include "say.hpp"
 
 #include <unisono/hosts.hpp>
 #include <unisono/reproducible.hpp>
@@ -21,11 +22,6 @@ namespace un = unisono;
 using namespace std::chrono_literals;
 
 namespace {
-
-void say(const std::string& text) {
-    std::printf("%s\n", text.c_str());
-    std::fflush(stdout);
-}
 
 /// An epoch of the digits example with sums on a grid. Its bits do not depend on where the ranks
 /// are.
