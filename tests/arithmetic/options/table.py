@@ -26,7 +26,8 @@ REFUSED_BY_GCC = ["-fsingle-precision-constant", *(["-mfpmath=387"] if X86 else 
 FUSES = not X86 or " fma " in Path("/proc/cpuinfo").read_text(encoding="utf-8")
 REFUSED_BY_CLANG = ["-ffp-model=fast", "-fno-honor-nans", *(["-ffp-contract=fast"] if FUSES else []),
                     *(["-fapprox-func"] if X86 else []), *(["-mfma -ffp-contract=fast"] if X86 and FUSES else [])]
-# Accepted options: each line is one compilation with all of them. Only if it gives other bits, each is tried alone.
+# Accepted options: each line is one compilation with all of them. Only if it gives other bits,
+# each is tried alone.
 ACCEPTED_BY_GCC = [["-O3", "-fno-math-errno", "-fno-trapping-math", "-fassociative-math", "-ffp-contract=fast", "-fexcess-precision=fast",
                     "-fcx-limited-range", *(["-march=native", "-mrecip", "-mpc32"] if X86 else [])],
                    ["-fassociative-math", "-frounding-math", "-fsignaling-nans", "-ffloat-store", "-fcx-fortran-rules", "-ffp-contract=off",
