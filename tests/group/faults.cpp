@@ -450,7 +450,7 @@ struct Silent : std::exception {
 // pthread_exit and pthread_cancel unwind the stack as if something had been thrown.
 BOOST_AUTO_TEST_CASE(a_rank_whose_thread_ends_stops_the_others) {
     for (const std::string_view how : {"exit", "cancel", "cancel in a wait"}) {
-        // ThreadSanitizer loses track of a thread that is cancelled inside a call that it intercepts.
+        // ThreadSanitizer loses track of a thread that is cancelled in a call that it intercepts.
         if (UNISONO_UNDER_THREAD_SANITIZER && how == "cancel in a wait") continue;
         test::Findings findings;
         const test::Shared<std::atomic<bool>> cancelled;
