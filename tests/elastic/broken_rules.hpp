@@ -35,5 +35,11 @@ struct VotesUnread : unisono::detail::MembershipRules {
 struct TellsOnce : unisono::detail::MembershipRules {
     static constexpr bool repeats_deaths = false;
 };
+struct DoubtsDecisions : unisono::detail::MembershipRules {
+    static constexpr bool believes_late_decisions = false;
+};
+struct AsksOnce : unisono::detail::MembershipRules {
+    static constexpr bool asks_those_that_refuse = false;
+};
 
 } // namespace unisono_test

@@ -65,6 +65,7 @@ struct MembershipRules {
     static constexpr bool tells_those_left_behind = true; ///< when a member leaves
     static constexpr bool believes_late_decisions = true; ///< of members that continue without this one
     static constexpr bool reads_early_decisions = true;   ///< of others, before this member votes
+    static constexpr bool asks_those_that_refuse = true;  ///< again with a higher ballot, before it leaves them out
     static constexpr bool repeats_deaths = true;          ///< in each epoch, to other hosts
     static constexpr bool added_members_wait = true;      ///< until the kept members have acted on the decision
 };

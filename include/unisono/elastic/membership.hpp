@@ -224,7 +224,9 @@ public:
             phase_ = Phase::no_quorum;
             return;
         }
-        if (proposing_ == Proposing::prepares && has_quorum(promised_by_)) return ask_to_accept(now);
+        // A member that has promised a higher ballot has answered. It must not be left out.
+        const bool is_outbid = Rules::asks_those_that_refuse && highest_ > ballot_;
+        if (proposing_ == Proposing::prepares && has_quorum(promised_by_) && !is_outbid) return ask_to_accept(now);
         propose(now);
     }
 

@@ -79,7 +79,8 @@ public:
 
     Explored run() {
         const nanoseconds began = steady_now();
-        std::vector<State> layer{first()}, next;
+        std::vector<State> layer{begin()}, next;
+        if (!result_.violation.empty()) return finish(began);
         std::vector<std::uint32_t> layer_ids{0}, next_ids;
         note(layer[0], 0, {});
         for (; !layer.empty() && result_.depth < options_.most_depth; ++result_.depth) {
@@ -117,6 +118,18 @@ private:
         Event event;
     };
 
+    /// The state after the first events that the options name.
+    State begin() {
+        State state = first();
+        for (const Event& event : options_.begins_with) {
+            bool can_happen = false;
+            events_of(state, [&](Event one, bool) { can_happen = can_happen || one == event; });
+            if (!can_happen) refuse_input({"an exploration cannot begin with this event: ", text_of(state, event)});
+            const char* const wrong = apply(state, event);
+            if (wrong != nullptr) tell(0, {}, {}, wrong);
+        }
+        return state;
+    }
     /// Returns false for a state that is known.
     bool note(const State& state, std::uint32_t before, Event event) {
         const std::uint64_t hash = state.hash();
@@ -217,6 +230,7 @@ private:
     void tell(std::uint32_t id, std::vector<Event> events, const std::vector<Event>& ending, const char* violation) {
         for (std::uint32_t at = id; at != 0; at = records_[at].before)
             events.insert(events.begin(), records_[at].event);
+        events.insert(events.begin(), options_.begins_with.begin(), options_.begins_with.end());
         result_.violation = violation;
         result_.length = events.size() + (std::string_view(violation).find("no end") == 0 ? 0 : ending.size());
         State state = first();

@@ -19,29 +19,6 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The misfortunes of an exploration: how often each may happen.
-struct ExploreOptions {
-    int members = 3;    ///< of the first world: 1 to 4
-    int applicants = 0; ///< processes that are added: 0 or 1
-    int updates = 2;    ///< committed updates with which a process finishes
-    int deaths = 1;
-    int timeouts = 1;           ///< suspicions: waits that end although what they wait for may still come
-    int cuts = 0;               ///< all connections between two groups end, and are not made again
-    int resets = 0;             ///< one connection ends, and is not made again
-    int heals = 0;              ///< a connection that has ended is made again
-    int losses = 0;             ///< one message is lost, others follow it
-    int doubles = 0;            ///< one message comes twice
-    unsigned hosts = ~0u;       ///< bit p: process p runs on the first host; the others on a second one
-    bool trusts_resets = false; ///< a process takes an ended connection for a proof of death
-    bool tries_to_end = true;   ///< tries to end from each state in which nothing is pending
-    std::size_t most_states = 100'000'000;
-    int most_depth = 1'000;
-};
-
-/// The greatest number of processes of an exploration.
-inline constexpr int most_explored = 5;
-inline constexpr std::size_t explored_ways = std::size_t{most_explored} * most_explored; ///< from one to one
-
 /// One event.
 struct ExploredEvent {
     enum class What : std::uint8_t {
@@ -68,7 +45,32 @@ struct ExploredEvent {
     What what = What::deliver;
     std::uint8_t who = 0;
     std::uint8_t other = 0; ///< another process, or a set of them
+    friend bool operator==(const ExploredEvent&, const ExploredEvent&) = default;
 };
+
+/// The misfortunes of an exploration: how often each may happen.
+struct ExploreOptions {
+    int members = 3;    ///< of the first world: 1 to 4
+    int applicants = 0; ///< processes that are added: 0 or 1
+    int updates = 2;    ///< committed updates with which a process finishes
+    int deaths = 1;
+    int timeouts = 1;           ///< suspicions: waits that end although what they wait for may still come
+    int cuts = 0;               ///< all connections between two groups end, and are not made again
+    int resets = 0;             ///< one connection ends, and is not made again
+    int heals = 0;              ///< a connection that has ended is made again
+    int losses = 0;             ///< one message is lost, others follow it
+    int doubles = 0;            ///< one message comes twice
+    unsigned hosts = ~0u;       ///< bit p: process p runs on the first host; the others on a second one
+    bool trusts_resets = false; ///< a process takes an ended connection for a proof of death
+    bool tries_to_end = true;   ///< tries to end from each state in which nothing is pending
+    std::size_t most_states = 100'000'000;
+    int most_depth = 1'000;
+    std::vector<ExploredEvent> begins_with = {}; ///< the first events; all that can follow them is explored
+};
+
+/// The greatest number of processes of an exploration.
+inline constexpr int most_explored = 5;
+inline constexpr std::size_t explored_ways = std::size_t{most_explored} * most_explored; ///< from one to one
 
 /// One state of a world.
 struct ExploredState {

@@ -350,6 +350,17 @@ protected:
         return nullptr;
     }
 
+    /// True for an added process that has committed updates with members that have died since. A
+    /// member that does not know it may repeat these updates. It ends with an error as soon as it
+    /// learns of the deaths.
+    [[nodiscard]] bool is_orphan(const State& state, int p) const {
+        const View& me = view(state, p);
+        if (p != options_.members || me.committed_path < 0) return false;
+        const std::vector<int>& members = paths_[me.committed_path].members;
+        return members.front() < options_.members && std::all_of(members.begin(), members.end(), [&](int one) {
+                   return process_of(one) == p || view(state, process_of(one)).stand == Stand::crashed;
+               });
+    }
     /// After process p has committed an update.
     [[nodiscard]] const char* judge_commit(const State& state, int p) const {
         const View& me = view(state, p);
@@ -363,6 +374,7 @@ protected:
             const View& one = view(state, other);
             if (other == p || one.stand == Stand::crashed || one.committed_path < 0) continue;
             const int theirs = one.committed_path;
+            if (is_orphan(state, p) || is_orphan(state, other)) continue;
             if (paths_.leads_to(theirs, path)) continue;
             if (!paths_.leads_to(path, theirs)) return "two worlds: both have committed updates of their own";
             const int parting = paths_.at(theirs, paths_[path].epoch + 1);
