@@ -213,7 +213,7 @@ public:
     [[nodiscard]] FormedWorld<Transport> next(std::uint64_t updates) override {
         membership_->take_in_at_most(most_members());
         if (medium_.look()) membership_->expect(medium_.applicants());
-        for (const int member : membership_->members()) membership_->place(member, medium_.host_of(member));
+        for (const int member : membership_->members()) place(member);
         membership_->begin(updates, medium_.now());
         return form(updates);
     }
@@ -342,6 +342,7 @@ private:
             !std::binary_search(message.successor.members.begin(), message.successor.members.end(), medium_.me()))
             return;
         membership_ = std::make_unique<Membership<Rules>>(medium_.me(), message, times(), medium_.now());
+        for (const int member : {from, medium_.me()}) place(member);
         for (const int member : message.successor.members)
             if (medium_.knows(member)) membership_->introduce(member);
         membership_->receive(from, message, medium_.now());
@@ -368,16 +369,22 @@ private:
         reach_added();
         for (const auto& [to, message] : membership_->take_messages()) medium_.send(to, message);
     }
+    /// Tells the membership which members see each other's deaths. An added member's host is known
+    /// once its first message has arrived.
+    void place(int member) { membership_->place(member, medium_.host_of(member)); }
     /// Waits for messages until the given time, and handles them.
     void wait(nanoseconds until) {
         medium_.wait(
             until,
             [&](int from, const MembershipMessage& message) {
-                if (!membership_) become_member(from, message);
-                else membership_->receive(from, message, medium_.now());
+                if (!membership_) return become_member(from, message);
+                place(from);
+                membership_->receive(from, message, medium_.now());
             },
             [&](int member, bool all_heard) {
-                if (membership_) membership_->lost(member, medium_.now(), all_heard);
+                if (!membership_) return;
+                place(member);
+                membership_->lost(member, medium_.now(), all_heard);
             },
             [&](int member) {
                 if (membership_) membership_->suspect(member, medium_.now());
