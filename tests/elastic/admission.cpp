@@ -10,8 +10,10 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <poll.h>
 #include <random>
 #include <string>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <system_error>
 #include <thread>
@@ -344,6 +346,77 @@ BOOST_AUTO_TEST_CASE(a_crowd_pushes_out_nobody_who_has_just_come) {
     BOOST_TEST(stays(place.port, [&] { desk.look(); }));
     Mesh applicant(un::JobToken::random(), false);
     BOOST_TEST(stays(applicant.port(), [&] { look(applicant); }));
+}
+
+/// A stranger that has connected and says nothing costs no look at the desk, after its first
+/// moment: a look waits for at most 1/50 of the time since the last one.
+BOOST_AUTO_TEST_CASE(a_silent_stranger_slows_no_look) {
+    const unisono_test::Folder folder;
+    un::RendezvousPoint place{.folder = folder.path(), .job = "job.elastic"};
+    AdmissionDesk desk(place, un::JobToken::random(), "127.0.0.1", true, {2, 8, 100, 200, "tcp"});
+    BOOST_REQUIRE(read_rendezvous_file(place));
+    std::string why;
+    const FileDescriptor silent =
+        connect_to(resolve("127.0.0.1", place.port, why).at(0), un::steady_now() + 5'000'000'000, why);
+    desk.look();
+    bool has_waited = true;
+    for (int attempt = 0; has_waited && attempt < 3; ++attempt) { // it is dropped after 5 s
+        const un::nanoseconds before = un::steady_now();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1'200));
+        const un::nanoseconds began = un::steady_now();
+        desk.look();
+        has_waited = un::steady_now() - began >= (began - before) / 100;
+    }
+    BOOST_TEST(!has_waited);
+}
+
+/// Without a descriptor for a connection that waits, a poll returns at once.
+BOOST_AUTO_TEST_CASE(without_descriptors_a_mesh_does_not_spin) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        Mesh mesh(un::JobToken::random(), false);
+        std::string why;
+        const FileDescriptor waits =
+            connect_to(resolve("127.0.0.1", mesh.port(), why).at(0), un::steady_now() + 5'000'000'000, why);
+        const auto next = static_cast<rlim_t>(::dup(0));
+        ::close(static_cast<int>(next));
+        const rlimit limit{next, next};
+        ::setrlimit(RLIMIT_NOFILE, &limit);
+        int turns = 0;
+        for (const un::nanoseconds until = un::steady_now() + 400'000'000; un::steady_now() < until; ++turns)
+            mesh.wait(
+                until, [](int, const un::Blob&) {}, [](int, bool) {}, [](int) {}, [](int) {});
+        ::_exit(waits.valid() && turns < 50 ? 0 : 1);
+    }
+    int status = 1;
+    ::waitpid(child, &status, 0);
+    BOOST_TEST(status == 0);
+}
+
+/// A process in a container has pids of its own, and shares the host's network. This kernel refuses
+/// its port when it has ended, so this host tells the others.
+BOOST_AUTO_TEST_CASE(an_end_that_this_kernel_reports_by_a_refusal) {
+    std::uint16_t port = 0;
+    {
+        const Listener gone = listen_at(true, 0);
+        port = gone.port;
+    }
+    for (const char* const address : {"127.0.0.1", "localhost"}) {
+        ProcessWatch watch;
+        watch.know({.space = 7, .pid = 1, .born = 1, .address = address, .port = port});
+        watch.suspect();
+        Conclusion found = Conclusion::none;
+        const ProofRules rules;
+        for (const un::nanoseconds until = un::steady_now() + 20'000'000'000;
+             found != Conclusion::ended && un::steady_now() < until;) {
+            found = watch.look(POLLIN, rules, un::steady_now());
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        BOOST_TEST((found == Conclusion::ended));
+        BOOST_TEST(watch.host() == 7u);
+        watch.end(false);
+        BOOST_TEST(watch.host() == host_number());
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

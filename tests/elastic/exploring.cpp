@@ -73,10 +73,10 @@ BOOST_AUTO_TEST_CASE(broken_variants) {
     expect_found<VotesUnread>({.members = 2, .deaths = 0, .timeouts = 4, .losses = 1}, "two worlds");
 }
 
-/// What happens to an added member takes many events, so these explorations begin where it is added.
+/// A process is added by many events, so these explorations begin with them.
 BOOST_AUTO_TEST_CASE(broken_variants_with_an_added_member) {
     using enum ExploredEvent::What;
-    // Process 2 proposes, and dies. Member 0 does not know that yet, and 1 has promised 2's ballot.
+    // Process 2 proposes, and dies. 0 does not know that yet, and 1 has promised 2's ballot.
     expect_found<AsksOnce>({.members = 2,
                             .applicants = 1,
                             .timeouts = 3,

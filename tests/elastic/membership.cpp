@@ -8,6 +8,7 @@
 #include "seeded_world.hpp"
 
 #include <unisono/elastic/evidence.hpp>
+#include <unisono/elastic/forming.hpp>
 #include <unisono/elastic/membership_wire.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -17,6 +18,7 @@
 #include <cstdlib>
 #include <deque>
 #include <list>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -600,6 +602,18 @@ BOOST_AUTO_TEST_CASE(a_late_decision_without_this_member) {
     world.expect(1, Phase::left_behind);
 }
 
+/// The error names the membership in which the others are by then.
+BOOST_AUTO_TEST_CASE(the_membership_that_left_this_member_behind) {
+    un::detail::Membership<> member(1, {0, 1, 2}, {});
+    member.begin(5, 0);
+    member.receive(0, {.word = Word::goodbye, .epoch = 3, .successor = {.members = {0, 2}, .next_number = 3}}, 0);
+    BOOST_TEST((member.phase() == Phase::left_behind));
+    const un::error told =
+        un::detail::not_in_next_world(member.phase(), 1, member.silent(), member.decision(), member.later_epoch());
+    BOOST_TEST(told.why().message.find("as membership 3") != std::string::npos, told.why().message);
+    BOOST_TEST(told.why().sequence == 3u);
+}
+
 /// A member that the others cannot connect to is left out, if the rest is a majority of those that
 /// live. The one that most others cannot reach is it.
 BOOST_AUTO_TEST_CASE(who_never_comes) {
@@ -643,17 +657,20 @@ BOOST_AUTO_TEST_CASE(evidence_of_an_end) {
         silent.ended_here(is_near, 0);
         BOOST_TEST((silent.conclusion(0) == (is_near ? Conclusion::ended : Conclusion::none)));
         BOOST_TEST((silent.conclusion(Evidence::longest_way) == Conclusion::ended));
-        BOOST_TEST(silent.was_heard(Evidence::longest_way) == is_near);
+        BOOST_TEST(silent.was_heard(Evidence::longest_way, 30 * ms) == is_near);
         Evidence closed;
         closed.ended_here(is_near, 0);
         closed.connection_ended(ms);
         BOOST_TEST((closed.conclusion(ms) == Conclusion::ended));
-        BOOST_TEST(closed.was_heard(ms));
+        BOOST_TEST(closed.was_heard(ms, 30 * ms));
         Evidence cut;
         cut.connection_ended(0);
         cut.ended_here(is_near, 5000 * ms);
         BOOST_TEST((cut.conclusion(5000 * ms) == Conclusion::ended));
-        BOOST_TEST(!cut.was_heard(5000 * ms));
+        BOOST_TEST(!cut.was_heard(5000 * ms, 30'000 * ms));
+        // The others may have decided without a member that was silent for `patience`.
+        BOOST_TEST(cut.was_heard(200 * ms, 1000 * ms));
+        BOOST_TEST(!cut.was_heard(200 * ms, 100 * ms));
     }
 }
 

@@ -189,13 +189,13 @@ private:
                 {"unisono: warning: no process can be added to the elastic world for now: ", failed.why().message}));
         }
     }
-    /// Reads from all. True if one of them has sent something and is not done.
+    /// Reads from all. True if one of them has just come, or has sent something and is not done.
     bool hear_all(nanoseconds now) {
         bool goes_on = false;
         const std::size_t proven = visitors_.size();
         guests_.hear(point_.token, [&](auto&&... guest) { let_in(std::move(guest)...); });
         for (Visitor& visitor : visitors_) goes_on = hear(visitor, now) || goes_on;
-        return goes_on || visitors_.size() != proven || !guests_.empty();
+        return goes_on || visitors_.size() != proven || guests_.has_new(now);
     }
     /// Waits for messages from those that are not done. False: none came in time.
     [[nodiscard]] bool await_visitors(nanoseconds until) const {

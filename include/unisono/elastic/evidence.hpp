@@ -12,6 +12,7 @@
 
 #include "unisono/core/time.hpp"
 
+#include <algorithm>
 #include <cstdint>
 
 UNISONO_NAMESPACE_BEGIN
@@ -28,7 +29,7 @@ class Evidence {
 public:
     static constexpr nanoseconds refused_for = 100'000'000;
     /// When a process ends, the system closes its connections first, and needs a moment for the
-    /// rest.
+    /// rest: at most this, and less than `patience`, since the others may decide without it then.
     static constexpr nanoseconds longest_end = 1'000'000'000;
     /// After a process has ended, the end of its connection comes within this time, if it comes.
     static constexpr nanoseconds longest_way = 100'000'000;
@@ -65,7 +66,9 @@ public:
     /// For a process that has ended: false if it had lived on without its connection, or the
     /// connection has not ended although a cable is between, so that its last messages may not have
     /// arrived.
-    [[nodiscard]] bool was_heard(nanoseconds now) const { return suspected_ ? now - since_ <= longest_end : is_near_; }
+    [[nodiscard]] bool was_heard(nanoseconds now, nanoseconds patience) const {
+        return suspected_ ? now - since_ <= std::min(longest_end, patience) : is_near_;
+    }
 
 private:
     bool suspected_ = false, refuses_ = false, ended_ = false, is_near_ = false;

@@ -106,18 +106,20 @@ private:
 
 inline std::string members_text(const std::vector<int>& members) { return list_of(members); }
 
-/// The reason why a member is not in the next world.
+/// The reason why a member is not in the next world. `epoch`: of its membership, or of the one that
+/// has left it behind.
 inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<int>& silent, const Successor& decision,
                                std::uint64_t epoch) {
     using Phase = MembershipPhase;
     Fault fault{.code = ErrorCode::timeout, .rank = me, .peer = -1, .operation = "elastic", .sequence = epoch + 1};
     if (phase == Phase::left_behind) {
+        fault.sequence = epoch;
         fault.code = ErrorCode::aborted;
         fault.message =
             concat({"rank ", me, " was silent for too long or could not be reached, and has been left behind: ",
                     decision.members.empty() ? std::string("the others")
                                              : concat({"members ", members_text(decision.members)}),
-                    " continue without it as membership ", epoch + 1, ". A new process can be added in its place"});
+                    " continue without it as membership ", epoch, ". A new process can be added in its place"});
     } else if (phase == Phase::no_state) {
         fault.code = ErrorCode::peer_lost;
         fault.message =
@@ -358,6 +360,7 @@ private:
             const int number = decision.members[decision.kept() + i];
             if (medium_.knows(number) || number == medium_.me() || (me_too && number > medium_.me())) continue;
             const Conclusion found = medium_.reach(number, decision.added[i]);
+            place(number);
             if (found == Conclusion::ended) membership_->lost(number, medium_.now());
             else if (found == Conclusion::refuses) membership_->suspect(number, medium_.now());
             else if (me_too) membership_->introduce(number);
@@ -403,8 +406,9 @@ private:
         while (busy()) wait(membership_->next_tick());
         if (membership_->phase() == Phase::formed) return;
         medium_.hear_refusal();
+        const bool is_behind = membership_->phase() == Phase::left_behind;
         throw not_in_next_world(membership_->phase(), medium_.me(), membership_->silent(), membership_->decision(),
-                                membership_->epoch());
+                                is_behind ? membership_->later_epoch() : membership_->epoch());
     }
 
     ElasticOptions options_;

@@ -82,6 +82,8 @@ public:
     [[nodiscard]] const std::vector<int>& members() const { return members_; }
     /// The last decision; in the phases `gathering` and `formed`.
     [[nodiscard]] const Successor& decision() const { return decision_; }
+    /// The membership that does not contain this member; in the phase `left_behind`.
+    [[nodiscard]] std::uint64_t later_epoch() const { return later_epoch_; }
     /// The time at which `tick` must be called next.
     [[nodiscard]] nanoseconds next_tick() const {
         return phase_ == Phase::voting || phase_ == Phase::gathering ? due_ : never;

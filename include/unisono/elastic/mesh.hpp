@@ -72,8 +72,8 @@ public:
         if (owner_ == ::getpid()) flush(steady_now() + 500'000'000);
     }
 
-    /// ElasticOptions::trust_resets.
-    void trust_resets(bool trusts) { rules_.trust_resets = trusts; }
+    /// ElasticOptions::trust_resets and patience.
+    void set_rules(bool trust_resets, nanoseconds patience) { rules_ = {host_, trust_resets, patience}; }
     [[nodiscard]] int me() const { return me_; }
     /// The host of a member; 0: unknown. Processes on one host see each other's ends.
     [[nodiscard]] std::uint64_t host_of(int member) const {
@@ -104,8 +104,10 @@ public:
             FileDescriptor socket = connect_to(address, steady_now() + 2'000'000'000, why);
             if (!socket.valid() && why == errno_text(ECONNREFUSED)) {
                 peer.watch.suspect();
-                if (!is_loopback(address) && added.host != host_ && !rules_.trust_resets) return Conclusion::refuses;
+                const bool is_here = is_loopback(address) || added.host == host_;
+                if (!is_here && !rules_.trust_resets) return Conclusion::refuses;
                 peer.is_gone = true;
+                peer.watch.end(is_here);
                 return Conclusion::ended;
             }
             if (!socket.valid()) continue;
@@ -173,8 +175,8 @@ public:
             if (found != Conclusion::ended) continue;
             left.is_gone = true;
             left.socket.close();
-            const bool was_heard = left.watch.evidence().was_heard(now);
-            left.watch = {};
+            const bool was_heard = left.watch.evidence().was_heard(now, rules_.patience);
+            left.watch.end(false);
             if (!left.said_goodbye) lost(who[i], was_heard);
         }
     }

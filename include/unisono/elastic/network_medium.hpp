@@ -57,7 +57,7 @@ public:
         begin_by_ = deadline_after(now(), options_.join.rendezvous.timeout);
         compare_terms();
         mesh_ = std::make_unique<Mesh>(*control_, begin_by_);
-        mesh_->trust_resets(options_.trust_resets);
+        mesh_->set_rules(options_.trust_resets, options_.patience.count());
         return all;
     }
     /// After this a member that fails has all its connections, and so have the others if they
@@ -263,7 +263,7 @@ private:
         const bool other_hosts = addresses.empty() || !is_loopback(addresses.front());
         if (!mesh_ || !(mesh_->secret() == desk.token)) {
             mesh_ = std::make_unique<Mesh>(desk.token, other_hosts);
-            mesh_->trust_resets(options_.trust_resets);
+            mesh_->set_rules(options_.trust_resets, options_.patience.count());
         }
         if (application_.program == Digest{}) {
             application_.program = program_digest();

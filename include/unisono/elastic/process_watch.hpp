@@ -63,6 +63,7 @@ struct ProcessCard {
 struct ProofRules {
     std::string own_address = {}; ///< at which others reach this process
     bool trust_resets = false;    ///< ElasticOptions::trust_resets
+    nanoseconds patience = never; ///< ElasticOptions::patience
 };
 
 /// Watches one other process. One thread uses it. No function waits.
@@ -85,6 +86,13 @@ public:
     }
     /// Equal for processes that see each other's ends; 0: unknown.
     [[nodiscard]] std::uint64_t host() const { return host_; }
+    /// Called when the end is proven. A process whose port this kernel refuses has lived on this
+    /// host, even if it was in a container that has pids of its own.
+    void end(bool is_refused_here) {
+        if (is_refused_here || refused_here_) host_ = host_number();
+        process_.close();
+        asked_.close();
+    }
     /// Called when the connection has ended without a goodbye.
     void suspect() { evidence_.connection_ended(steady_now()); }
     [[nodiscard]] const Evidence& evidence() const { return evidence_; }
@@ -160,8 +168,9 @@ private:
         std::byte one{};
         const bool by_a_router = ::recv(asked_.get(), &one, 1, MSG_ERRQUEUE | MSG_DONTWAIT) >= 0;
         asked_.close();
-        if (failed == 0 || (failed == ECONNREFUSED && !by_a_router))
-            evidence_.refused(is_here_ || rules.trust_resets, now);
+        if (failed != 0 && (failed != ECONNREFUSED || by_a_router)) return;
+        refused_here_ = is_here_;
+        evidence_.refused(is_here_ || rules.trust_resets, now);
     }
 
     std::string address_;
@@ -170,6 +179,7 @@ private:
     FileDescriptor asked_;   ///< a connection to a suspected process on another host
     bool connects_ = false;  ///< the connection is not made yet
     bool is_here_ = false;   ///< the address of `asked_` is one of this host
+    bool refused_here_ = false;
     Evidence evidence_;
     std::uint64_t host_ = 0;
     nanoseconds due_ = 0, pause_ = first_pause;

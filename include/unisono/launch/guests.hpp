@@ -38,20 +38,25 @@ public:
         return std::any_of(all_.begin(), all_.end(),
                            [&](const Guest& one) { return now - one.since < Strangers::grace; });
     }
-    /// The time from which the next connection can be accepted; 0: now.
-    [[nodiscard]] nanoseconds opens() const { return strangers_.opens(); }
+    /// The time from which the next connection can be accepted; 0: now. Until then a poll of the
+    /// listener would return at once.
+    [[nodiscard]] nanoseconds opens() const { return std::max(strangers_.opens(), deaf_until_); }
 
     /// Accepts connections, and hears them at once. Calls came(hello, session, socket) for each
-    /// that has proven that it has the secret.
+    /// that has proven that it has the secret. If the system has no descriptor left, a guest gives
+    /// its own to the next connection.
     template <class Came>
-    Accepted accept(int listener, const JobToken& secret, Came came) {
-        return accept_strangers(
+    void accept(int listener, const JobToken& secret, Came came) {
+        if (deaf_until_ != 0 && deaf_until_ > steady_now()) return;
+        const Accepted accepted = accept_strangers(
             listener, strangers_, [&](std::uint32_t number) { drop(number); },
             [&](std::uint32_t number, FileDescriptor socket) {
                 set_up_connection(socket.get());
                 all_.push_back({std::move(socket), Doorkeeper(door_), {}, number, steady_now(), 0});
                 hear_one(all_.size() - 1, secret, steady_now(), came);
             });
+        const bool is_deaf = accepted == Accepted::no_descriptor && !give_descriptor();
+        deaf_until_ = is_deaf ? steady_now() + 100'000'000 : 0;
     }
     /// Reads from all, or from those that have events in `asked`, of which the first `count` guests
     /// have one each.
@@ -126,6 +131,7 @@ private:
     Door door_;
     Strangers strangers_;
     std::vector<Guest> all_;
+    nanoseconds deaf_until_ = 0;
 };
 
 } // namespace detail

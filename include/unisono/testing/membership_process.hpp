@@ -155,7 +155,7 @@ public:
         const unisono::detail::Conclusion found = evidence.conclusion(now + unisono::detail::Evidence::refused_for);
         if (found == unisono::detail::Conclusion::ended) open_ &= ~(1u << other);
         if (member_ && found == unisono::detail::Conclusion::ended)
-            member_->lost(number_of(other), 0, evidence.was_heard(now));
+            member_->lost(number_of(other), 0, evidence.was_heard(now, unisono::detail::Evidence::longest_end));
         if (member_ && found == unisono::detail::Conclusion::refuses) member_->suspect(number_of(other), 0);
         settle();
     }

@@ -199,10 +199,10 @@ UNISONO_DEFINITION void TcpWire::hear_answer(TcpLink& link) {
 }
 
 UNISONO_DEFINITION void TcpWire::accept_some() {
-    const Accepted accepted = guests_.accept(entrance_.listener.socket.get(), world_->key(),
-                                             [&](const Hello& hello, const ControlSession& session,
-                                                 FileDescriptor socket) { let_in(hello, session, std::move(socket)); });
-    if (accepted == Accepted::no_descriptor) guests_.give_descriptor(); // for the next turn
+    guests_.accept(entrance_.listener.socket.get(), world_->key(),
+                   [&](const Hello& hello, const ControlSession& session, FileDescriptor socket) {
+                       let_in(hello, session, std::move(socket));
+                   });
 }
 
 UNISONO_DEFINITION void TcpWire::hear_guests(const pollfd* asked, std::size_t count) {
