@@ -25,11 +25,13 @@ class UnisonoRunConan(ConanFile):
     def export_sources(self):
         root = os.path.join(self.recipe_folder, "..", "..")
         copy(self, "LICENSE", root, self.export_sources_folder)
-        copy(self, "*.cpp", os.path.join(root, "tools"), os.path.join(self.export_sources_folder, "tools"))
+        for pattern in ("*.cpp", "*.hpp"):
+            copy(self, pattern, os.path.join(root, "tools"), os.path.join(self.export_sources_folder, "tools"))
         copy(self, "CMakeLists.txt", self.recipe_folder, self.export_sources_folder)
 
     def requirements(self):
         self.requires(f"unisono/{self.version}")
+        self.requires("cli11/[>=2.1]")
 
     def package_id(self):
         self.info.requires.full_version_mode()  # the program is the same for whoever has an editable unisono of this version

@@ -3,11 +3,11 @@
 #include "command.hpp"
 #include "support.hpp"
 #include "support/folder.hpp"
+#include "unisono_run/options.hpp"
+#include "unisono_run/output.hpp"
 
 #include <thread>
 #include <unisono/launch/elastic_folder.hpp>
-#include <unisono/launch/launcher_options.hpp>
-#include <unisono/launch/launcher_output.hpp>
 
 #include <sys/stat.h>
 
@@ -49,25 +49,26 @@ std::string file(const std::string& path) { return un::detail::read_small_file(p
 BOOST_AUTO_TEST_SUITE(launch_launcher)
 
 BOOST_AUTO_TEST_CASE(command_lines) {
-    const auto parsed = un::parse_launch({"-n", "3", "--timeout=1.5", "--log-dir", "x", "--bind-to-cores", "--no-label",
-                                          "--grace", "0", "--wait", "9", "prog", "-n", "4"});
+    const auto parsed = unisono_run::parse_launch({"-n", "3", "--timeout=1.5", "--log-dir", "x", "--bind-to-cores",
+                                                   "--no-label", "--grace", "0", "--wait", "9", "prog", "-n", "4"});
     BOOST_CHECK_EQUAL(parsed.status, -1);
-    BOOST_CHECK((parsed.options == un::LaunchOptions{.ranks = 3,
-                                                     .bind_to_cores = true,
-                                                     .label = false,
-                                                     .timeout = 1500ms,
-                                                     .grace = 0s,
-                                                     .wait = 9s,
-                                                     .log_dir = "x",
-                                                     .command = {"prog", "-n", "4"}}));
-    BOOST_CHECK((un::parse_launch({"--ranks=2", "--", "-n"}).options.command == std::vector<std::string>{"-n"}));
-    BOOST_CHECK_GE(un::parse_launch({"prog"}).options.ranks, 1);
-    BOOST_CHECK_EQUAL(un::parse_launch({"-n", "2", "--help"}).status, 0);
+    BOOST_CHECK((parsed.options == unisono_run::LaunchOptions{.ranks = 3,
+                                                              .bind_to_cores = true,
+                                                              .label = false,
+                                                              .timeout = 1500ms,
+                                                              .grace = 0s,
+                                                              .wait = 9s,
+                                                              .log_dir = "x",
+                                                              .command = {"prog", "-n", "4"}}));
+    BOOST_CHECK(
+        (unisono_run::parse_launch({"--ranks=2", "--", "-n"}).options.command == std::vector<std::string>{"-n"}));
+    BOOST_CHECK_GE(unisono_run::parse_launch({"prog"}).options.ranks, 1);
+    BOOST_CHECK_EQUAL(unisono_run::parse_launch({"-n", "2", "--help"}).status, 0);
     for (const std::vector<std::string>& each :
          std::vector<std::vector<std::string>>{{"-np", "3", "p"}, {"-n3", "p"}, {"-np3", "p"}, {"-n", "3", "p"}})
-        BOOST_CHECK(un::parse_launch(each).options == un::parse_launch({"--ranks=3", "p"}).options);
-    BOOST_CHECK_EQUAL(un::parse_launch({"--version"}).status, 0);
-    BOOST_CHECK_EQUAL(un::parse_launch({"--version"}).text.find("unisono-run 0."), 0U);
+        BOOST_CHECK(unisono_run::parse_launch(each).options == unisono_run::parse_launch({"--ranks=3", "p"}).options);
+    BOOST_CHECK_EQUAL(unisono_run::parse_launch({"--version"}).status, 0);
+    BOOST_CHECK_EQUAL(unisono_run::parse_launch({"--version"}).text.find("unisono-run 0."), 0U);
     const std::vector<std::pair<std::string, std::string>> meant{{"--rank", "--ranks"},
                                                                  {"--rnaks=3", "--ranks"},
                                                                  {"--nproc_per_node=2", "--ranks"},
@@ -79,11 +80,11 @@ BOOST_AUTO_TEST_CASE(command_lines) {
                                                                  {"--ntasks", "--ranks"},
                                                                  {"--Version", "--version"}};
     for (const auto& [written, ours] : meant) {
-        const auto request = un::parse_launch({written, "3", "p"});
+        const auto request = unisono_run::parse_launch({written, "3", "p"});
         BOOST_CHECK_MESSAGE(request.status == 2 && request.text.find("did you mean " + ours) != std::string::npos,
                             request.text);
     }
-    BOOST_CHECK(un::parse_launch({"--frobnicate", "p"}).text.find("did you mean") == std::string::npos);
+    BOOST_CHECK(unisono_run::parse_launch({"--frobnicate", "p"}).text.find("did you mean") == std::string::npos);
     const std::vector<std::vector<std::string>> wrong{{},
                                                       {"-np", "p"},
                                                       {"-n0", "p"},
@@ -106,7 +107,7 @@ BOOST_AUTO_TEST_CASE(command_lines) {
                                                       {"--ranks", "2 ", "p"},
                                                       {"--", ""}};
     for (const auto& each : wrong) {
-        const auto request = un::parse_launch(each);
+        const auto request = unisono_run::parse_launch(each);
         BOOST_CHECK_MESSAGE(request.status == 2 && request.text.find("--help") != std::string::npos,
                             (each.empty() ? "" : each.front()) << request.text);
     }
@@ -326,8 +327,8 @@ BOOST_AUTO_TEST_CASE(a_full_pipe_holds_up_no_launcher) {
     processes.start([] {
         int ends[2];
         if (::pipe2(ends, O_CLOEXEC) != 0 || ::fcntl(ends[1], F_SETPIPE_SZ, 4096) < 0) return 1;
-        un::detail::OutputSink out(ends[1]);
-        un::detail::OutputSink err(::dup(ends[1]));
+        unisono_run::OutputSink out(ends[1]);
+        unisono_run::OutputSink err(::dup(ends[1]));
         out.add(std::string(4096, 'x'));
         err.add(std::string(4096, 'y'));
         out.flush();
@@ -397,23 +398,24 @@ BOOST_AUTO_TEST_CASE(elastic_jobs_outlive_ranks) {
     const Result goes_on = launched({"-n", "3", "--elastic", "2"}, script("0"));
     expect(goes_on, 0, {"[1] done", "[2] done"}, {"exited with status 3; 2 ranks continue"});
     expect(launched({"-n", "3", "--elastic", "2"}, script("0|2")), 3, {}, {"stopping the others"});
-    BOOST_CHECK_EQUAL(un::parse_launch({"-n", "2", "--elastic", "3", "prog"}).status, 2);
-    BOOST_CHECK_EQUAL(un::parse_launch({"-n", "2", "--elastic", "0", "prog"}).status, 2);
+    BOOST_CHECK_EQUAL(unisono_run::parse_launch({"-n", "2", "--elastic", "3", "prog"}).status, 2);
+    BOOST_CHECK_EQUAL(unisono_run::parse_launch({"-n", "2", "--elastic", "0", "prog"}).status, 2);
 }
 
 // A shell acts as the worlds and as the processes that join them. `world` makes a world.
 const std::string world = "m=$UNISONO_ELASTIC_FOLDER/job.elastic.meet; " + rank_program + " world; ";
 
 BOOST_AUTO_TEST_CASE(command_lines_with_replacements) {
-    const un::LaunchOptions options = un::parse_launch({"-n", "3", "--elastic", "2:4", "--restarts", "7", "p"}).options;
+    const unisono_run::LaunchOptions options =
+        unisono_run::parse_launch({"-n", "3", "--elastic", "2:4", "--restarts", "7", "p"}).options;
     BOOST_CHECK_EQUAL(options.least, 2);
     BOOST_CHECK_EQUAL(options.most, 4);
     BOOST_CHECK_EQUAL(options.restarts, 7);
-    BOOST_CHECK_EQUAL(un::parse_launch({"-n", "3", "--elastic=2", "p"}).options.most, 0);
+    BOOST_CHECK_EQUAL(unisono_run::parse_launch({"-n", "3", "--elastic=2", "p"}).options.most, 0);
     for (const char* wrong : {"2:", ":3", "0:3", "3:2", "2:4097", "2:3:4", "2-3", "2: 3"})
-        BOOST_CHECK_MESSAGE(un::parse_launch({"-n", "2", "--elastic", wrong, "p"}).status == 2, wrong);
-    BOOST_CHECK_EQUAL(un::parse_launch({"-n", "4", "--elastic", "2:3", "p"}).status, 2);
-    BOOST_CHECK_EQUAL(un::parse_launch({"-n", "4", "--restarts", "-1", "p"}).status, 2);
+        BOOST_CHECK_MESSAGE(unisono_run::parse_launch({"-n", "2", "--elastic", wrong, "p"}).status == 2, wrong);
+    BOOST_CHECK_EQUAL(unisono_run::parse_launch({"-n", "4", "--elastic", "2:3", "p"}).status, 2);
+    BOOST_CHECK_EQUAL(unisono_run::parse_launch({"-n", "4", "--restarts", "-1", "p"}).status, 2);
 }
 
 BOOST_AUTO_TEST_CASE(lost_ranks_are_replaced) {

@@ -3,4 +3,5 @@ room_program(launch_rank helper/rank.cpp)
 add_dependencies(${room_target} unisono-run)
 target_compile_definitions(${room_target} PRIVATE UNISONO_LAUNCH_RANK="$<TARGET_FILE:launch_rank>"
                                                   UNISONO_RUN="$<TARGET_FILE:unisono-run>")
+use_parts_of_unisono_run(options output)
 unite_sources("control_plane hub identity launcher strangers rendezvous_store sha256 error_text")

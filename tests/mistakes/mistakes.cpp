@@ -2,13 +2,13 @@
 // stands for what varies, such as the rank that noticed first. compiled/programs.cpp has mistakes
 // that the compiler finds. A sanitizer build shows that none is undefined behaviour.
 #include "unisono/checkpoint/checkpoints.hpp"
-#include "unisono/launch/launcher_options.hpp"
 #include "unisono/launch/unknown_variables.hpp"
 #include "unisono/observe/metric_files.hpp"
 #include "unisono/tcp.hpp"
 #include "unisono/unisono.hpp"
 
 #include "support/folder.hpp"
+#include "unisono_run/options.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -556,7 +556,7 @@ BOOST_AUTO_TEST_CASE(misspelt_variables) {
 
 BOOST_AUTO_TEST_CASE(command_lines) {
     const auto said = [](const std::vector<std::string>& arguments) {
-        const auto found = un::parse_launch(arguments);
+        const auto found = unisono_run::parse_launch(arguments);
         BOOST_CHECK_EQUAL(found.status, 2);
         return found.text;
     };

@@ -42,7 +42,7 @@ run("profile", "detect")
 run("remote", "remove", "*")
 assert "conancenter" not in run("remote", "list")
 
-for name in (*libraries, *(["boost"] if "mpi" in components else [])):
+for name in (*libraries, "cli11", *(["boost"] if "mpi" in components else [])):
     run("create", source / "conan/system" / name, *settings)
 told = run("create", source / "conan", *settings)
 assert f"test_package of unisono {library}: 1 + 2 = 3" in told, told

@@ -10,7 +10,8 @@
 import pathlib, re, sys
 
 root = pathlib.Path(sys.argv[1])
-headers = {path: path.read_text() for path in sorted((root / "include").rglob("*.hpp"))}
+headers = {path: path.read_text()
+           for path in sorted([*(root / "include").rglob("*.hpp"), *(root / "tools/unisono_run").glob("*.?pp")])}
 # Joins literals that the compiler joins, and continued lines.
 everything = re.sub(r'"\s*\n\s*"', "", re.sub(r"\\\n", "", "\n".join(headers.values())))
 everything = re.sub(r"\s+", " ", everything)

@@ -1,16 +1,13 @@
-#pragma once
+#include "job.hpp"
 
-/// \file
-/// unisono-run: starts a program as the ranks of one job on this host, and leaves no process
-/// behind.
-
+#include "names.hpp"
+#include "options.hpp"
+#include "orphans.hpp"
+#include "rank_outputs.hpp"
+#include "rank_starter.hpp"
 #include "unisono/launch/elastic_folder.hpp"
 #include "unisono/launch/hub.hpp"
-#include "unisono/launch/launcher_options.hpp"
-#include "unisono/launch/orphans.hpp"
 #include "unisono/launch/processes.hpp"
-#include "unisono/launch/rank_outputs.hpp"
-#include "unisono/launch/rank_starter.hpp"
 #include "unisono/launch/rendezvous_options.hpp"
 
 #include <algorithm>
@@ -26,8 +23,8 @@
 #include <sys/wait.h>
 #include <vector>
 
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
+namespace unisono_run {
+namespace {
 
 /// One job. Single-threaded until the ranks have been forked; then the hub's thread is added.
 class LocalLauncher {
@@ -408,22 +405,8 @@ private:
     std::vector<bool> dismissed_;                 ///< ranks that were killed because of SIGUSR2
 };
 
-} // namespace detail
+} // namespace
 
-/// The main function of unisono-run. Returns its exit status. Changes the signal handling of the
-/// calling process.
-inline int launch_main(int argc, char** argv) {
-    const LaunchRequest request = parse_launch(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
-    if (request.status >= 0) {
-        static_cast<void>(std::fputs(request.text.c_str(), request.status == 0 ? stdout : stderr));
-        return request.status;
-    }
-    try {
-        return detail::LocalLauncher(request.options).run();
-    } catch (const std::exception& failed) {
-        static_cast<void>(std::fprintf(stderr, "unisono-run: %s\n", failed.what()));
-        return 2;
-    }
-}
+int run_job(const LaunchOptions& options) { return LocalLauncher(options).run(); }
 
-UNISONO_NAMESPACE_END
+} // namespace unisono_run
