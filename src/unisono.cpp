@@ -3,6 +3,13 @@
 #include "unisono/unisono.hpp"
 #include "unisono/compiled/templates.hpp"
 
+// Extensions with definitions.
+#include "unisono/automatic.hpp"
+#include "unisono/data_parallel.hpp"
+#include "unisono/master_weights.hpp"
+#include "unisono/observe/classification.hpp"
+#include "unisono/updates.hpp"
+
 #include <cstdio>
 #include <cstdlib>
 

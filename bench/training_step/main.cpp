@@ -11,6 +11,8 @@
 #include "blocked_network.hpp"
 #include "support/driver.hpp"
 
+#include <unisono/automatic.hpp>
+
 #include <cmath>
 #include <cstring>
 #include <memory>

@@ -1,6 +1,7 @@
 // One training in many ways: the model, the data, and what may vary.
 #pragma once
 
+#include <unisono/automatic.hpp>
 #include <unisono/trainer/hashes.hpp>
 #include <unisono/trainer/reproducible.hpp>
 #include <unisono/unisono.hpp>

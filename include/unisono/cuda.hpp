@@ -15,10 +15,12 @@
 
 #include "unisono/collective/on_device.hpp"
 #include "unisono/data/device_rows.hpp"
+#include "unisono/group/bounced_lanes.hpp"
 #include "unisono/group/group_definitions.hpp"
 #include "unisono/tcp.hpp"
 #include "unisono/trainer/device/master_weights.hpp"
 #include "unisono/trainer/device/place.hpp"
+#include "unisono/trainer/device/wire.hpp"
 #include "unisono/transport/cuda/join.hpp"
 #include "unisono/transport/cuda/prefetch.hpp"
 

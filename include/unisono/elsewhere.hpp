@@ -13,25 +13,38 @@ struct Reproducible;        // needs #include <unisono/reproducible.hpp>
 struct NarrowReproducible;  // needs #include <unisono/reproducible.hpp>
 struct GradientSharding;    // needs #include <unisono/sharded.hpp>
 struct ParameterSharding;   // needs #include <unisono/sharded.hpp>
-class Checkpoints;          // needs #include <unisono/checkpoint/checkpoints.hpp>
-struct AnyReducer;          // needs #include <unisono/reducer/any.hpp>
-struct HierarchicalReducer; // needs #include <unisono/reducer/hierarchical.hpp>
-struct Adasum;              // needs #include <unisono/compression/adasum.hpp>
-struct Fp8Wire;             // needs #include <unisono/compression/fp8.hpp>
-struct Int8Wire;            // needs #include <unisono/compression/int8.hpp>
-struct OneBit;              // needs #include <unisono/compression/one_bit.hpp>
-struct PowerSgd;            // needs #include <unisono/compression/power_sgd.hpp>
-struct TopK;                // needs #include <unisono/compression/top_k.hpp>
-class JsonLinesFile;        // needs #include <unisono/observe/metric_files.hpp>
-class CsvFile;              // needs #include <unisono/observe/metric_files.hpp>
-class TensorBoardFile;      // needs #include <unisono/observe/tensorboard.hpp>
-class Tcp;                  // needs #include <unisono/tcp.hpp>
-class Libfabric;            // needs #include <unisono/libfabric.hpp>
-class Mpi;                  // needs #include <unisono/mpi.hpp>
-class Nccl;                 // needs #include <unisono/nccl.hpp>
-class AnyTransport;         // needs #include <unisono/any.hpp>
-class Simulated;            // needs #include <unisono/simulate.hpp>
-class Simulation;           // needs #include <unisono/simulate.hpp>
+class Checkpoints;          // needs #include <unisono/checkpoint.hpp>
+struct AnyReducer;          // needs #include <unisono/reducers.hpp>
+struct HierarchicalReducer; // needs #include <unisono/reducers.hpp>
+struct Adasum;              // needs #include <unisono/compression.hpp>
+struct Fp8Wire;             // needs #include <unisono/compression.hpp>
+struct Int8Wire;            // needs #include <unisono/compression.hpp>
+struct OneBit;              // needs #include <unisono/compression.hpp>
+struct PowerSgd;            // needs #include <unisono/compression.hpp>
+struct TopK;                // needs #include <unisono/compression.hpp>
+struct Asynchronous;        // needs #include <unisono/updates.hpp>
+struct BoundedStaleness;    // needs #include <unisono/updates.hpp>
+struct BackupWorkers;       // needs #include <unisono/updates.hpp>
+struct DelayCompensated;    // needs #include <unisono/updates.hpp>
+struct Hogwild;             // needs #include <unisono/updates.hpp>
+struct Gossip;              // needs #include <unisono/updates.hpp>
+struct AutomaticReducer;    // needs #include <unisono/automatic.hpp>
+struct AutomaticSharding;   // needs #include <unisono/automatic.hpp>
+template <class M>
+class MasterWeights; // needs #include <unisono/master_weights.hpp>
+class F1Metric;      // needs #include <unisono/observe.hpp>
+class AucMetric;     // needs #include <unisono/observe.hpp>
+
+class JsonLinesFile;   // needs #include <unisono/observe.hpp>
+class CsvFile;         // needs #include <unisono/observe.hpp>
+class TensorBoardFile; // needs #include <unisono/observe.hpp>
+class Tcp;             // needs #include <unisono/tcp.hpp>
+class Libfabric;       // needs #include <unisono/libfabric.hpp>
+class Mpi;             // needs #include <unisono/mpi.hpp>
+class Nccl;            // needs #include <unisono/nccl.hpp>
+class AnyTransport;    // needs #include <unisono/any.hpp>
+class Simulated;       // needs #include <unisono/simulate.hpp>
+class Simulation;      // needs #include <unisono/simulate.hpp>
 template <class... Each>
 struct Transports; // needs #include <unisono/transports.hpp>
 template <class Model>

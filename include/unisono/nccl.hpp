@@ -11,9 +11,11 @@
 #include "unisono/collective/on_device.hpp"
 #include "unisono/data/device_rows.hpp"
 #include "unisono/group/group_definitions.hpp"
+#include "unisono/group/stream_runs.hpp"
 #include "unisono/join.hpp"
 #include "unisono/trainer/device/master_weights.hpp"
 #include "unisono/trainer/device/place.hpp"
+#include "unisono/trainer/device/wire.hpp"
 #include "unisono/transport/cuda/prefetch.hpp"
 #include "unisono/transport/nccl/join.hpp"
 

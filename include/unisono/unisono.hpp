@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The umbrella: all of Unisono that needs only the standard library and POSIX.
+/// The umbrella: what a first program needs. It depends on the standard library and POSIX alone.
+/// Extensions have headers of their own beside this one (docs/architecture.md lists them).
 
 #include "unisono/accumulation/accumulation.hpp"
 #include "unisono/accumulation/none.hpp"
@@ -49,7 +50,7 @@
 #include "unisono/model/pass.hpp"
 #include "unisono/model/weighing.hpp"
 #include "unisono/model/with_loss.hpp"
-#include "unisono/observe/classification.hpp"
+#include "unisono/observe/accuracy.hpp"
 #include "unisono/observe/exact_sum.hpp"
 #include "unisono/observe/metric.hpp"
 #include "unisono/observe/progress.hpp"
@@ -60,8 +61,6 @@
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/optimizer/rmsprop.hpp"
 #include "unisono/optimizer/sgd.hpp"
-#include "unisono/reducer/automatic.hpp"
-#include "unisono/reducer/cost_model.hpp"
 #include "unisono/reducer/halving_doubling.hpp"
 #include "unisono/reducer/native.hpp"
 #include "unisono/reducer/parameter_server.hpp"
@@ -78,25 +77,15 @@
 #include "unisono/sampler/stream.hpp"
 #include "unisono/schedule/families.hpp"
 #include "unisono/schedule/schedule.hpp"
-#include "unisono/sharding/automatic.hpp"
 #include "unisono/sharding/replicated.hpp"
 #include "unisono/sharding/sharding.hpp"
 #include "unisono/sharding/state.hpp"
-#include "unisono/trainer/data_parallel.hpp"
-#include "unisono/trainer/master_weights.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
 #include "unisono/transport/shared_memory/join.hpp"
 #include "unisono/transport/transport.hpp"
-#include "unisono/update/asynchronous.hpp"
-#include "unisono/update/backup_workers.hpp"
-#include "unisono/update/bounded_staleness.hpp"
-#include "unisono/update/delay_compensated.hpp"
 #include "unisono/update/diloco.hpp"
-#include "unisono/update/gossip.hpp"
-#include "unisono/update/hogwild.hpp"
 #include "unisono/update/local_steps.hpp"
-#include "unisono/update/streaming_diloco.hpp"
 #include "unisono/update/synchronous.hpp"
 #include "unisono/update/update.hpp"

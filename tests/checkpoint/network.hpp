@@ -3,13 +3,13 @@
 
 #include "training.hpp"
 
+#include "unisono/automatic.hpp"
 #include "unisono/checkpoint/checkpoints.hpp"
 #include "unisono/core/random.hpp"
 #include "unisono/data/data.hpp"
 #include "unisono/optimizer/adagrad.hpp"
 #include "unisono/optimizer/adam.hpp"
 #include "unisono/optimizer/rmsprop.hpp"
-#include "unisono/sharding/automatic.hpp"
 #include "unisono/trainer/hashes.hpp"
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/trainer.hpp"

@@ -1,9 +1,9 @@
 // Policies that a model on a device does not support are refused with the reason, by the rules of a
 // Trainer.
+#include "unisono/automatic.hpp"
 #include "unisono/compression/compression.hpp"
 #include "unisono/guard/finite.hpp"
 #include "unisono/reducer/native.hpp"
-#include "unisono/sharding/automatic.hpp"
 #include "unisono/sharding/replicated.hpp"
 #include "unisono/trainer/device/master_weights.hpp"
 #include "unisono/trainer/device/place.hpp"

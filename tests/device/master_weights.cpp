@@ -8,6 +8,7 @@
 #include <unisono/guard/clip_by_norm.hpp>
 #include <unisono/guard/clip_by_value.hpp>
 #include <unisono/guard/loss_scaling.hpp>
+#include <unisono/master_weights.hpp>
 #include <unisono/optimizer/adam.hpp>
 #include <unisono/reproducible.hpp>
 #include <unisono/sharding/state.hpp>

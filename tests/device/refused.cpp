@@ -3,12 +3,12 @@
 #include "chosen.hpp"
 #include "on_device.hpp"
 
+#include <unisono/automatic.hpp>
 #include <unisono/compression/power_sgd.hpp>
 #include <unisono/guard/none.hpp>
 #include <unisono/reducer/parameter_server.hpp>
 #include <unisono/reproducible.hpp>
 #include <unisono/sharded.hpp>
-#include <unisono/sharding/automatic.hpp>
 #include <unisono/sharding/state.hpp>
 #include <unisono/update/asynchronous.hpp>
 #include <unisono/update/bounded_staleness.hpp>

@@ -3,8 +3,8 @@
 #include "lost_state.hpp"
 #include "ranks.hpp"
 
+#include <unisono/automatic.hpp>
 #include <unisono/reducer/parameter_server.hpp>
-#include <unisono/sharding/automatic.hpp>
 #include <unisono/sharding/state.hpp>
 
 #include <array>

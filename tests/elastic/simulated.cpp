@@ -8,6 +8,7 @@
 
 #include "broken_rules.hpp"
 #include <unisono/elastic/forming.hpp>
+#include <unisono/automatic.hpp>
 #include <unisono/guard/finite.hpp>
 #include <unisono/launch/processes.hpp>
 #include <unisono/optimizer/adam.hpp>

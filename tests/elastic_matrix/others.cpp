@@ -1,6 +1,7 @@
 // Reducers, shardings, updates and accumulations that are in no row, and the counts.
 #include "elastic_matrix.hpp"
 
+#include "unisono/automatic.hpp"
 #include "unisono/sharding/state.hpp"
 
 #include <cstdio>

@@ -3,6 +3,7 @@
 // counted, with the reason.
 #include "matrix.hpp"
 
+#include "unisono/automatic.hpp"
 #include "unisono/compression/adasum.hpp"
 #include "unisono/compression/cast.hpp"
 #include "unisono/compression/fp8.hpp"

@@ -5,6 +5,8 @@
 #include "matrix.hpp"
 #include "pairs.hpp"
 
+#include <unisono/updates.hpp>
+
 #include <array>
 #include <tuple>
 #include <utility>

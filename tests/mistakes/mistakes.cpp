@@ -1,6 +1,7 @@
 // Typical mistakes in first programs that show at run time, with the library's exact messages. `*`
 // stands for what varies, such as the rank that noticed first. compiled/programs.cpp has mistakes
 // that the compiler finds. A sanitizer build shows that none is undefined behaviour.
+#include "unisono/automatic.hpp"
 #include "unisono/checkpoint/checkpoints.hpp"
 #include "unisono/launch/unknown_variables.hpp"
 #include "unisono/observe/metric_files.hpp"

@@ -4,8 +4,8 @@
 
 #include "../support/folder.hpp"
 
+#include <unisono/automatic.hpp>
 #include <unisono/checkpoint/checkpoints.hpp>
-#include <unisono/sharding/automatic.hpp>
 #include <unisono/trainer/master_weights.hpp>
 
 #include <boost/test/unit_test.hpp>

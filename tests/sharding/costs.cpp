@@ -2,11 +2,11 @@
 #include "../trainer/models.hpp"
 #include "support/allocation_counter.hpp"
 
+#include "unisono/automatic.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/model/resident_units.hpp"
 #include "unisono/optimizer/adam.hpp"
 #include "unisono/optimizer/sgd.hpp"
-#include "unisono/sharding/automatic.hpp"
 #include "unisono/sharding/gradient.hpp"
 #include "unisono/sharding/parameter.hpp"
 #include "unisono/sharding/state.hpp"

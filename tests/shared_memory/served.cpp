@@ -6,6 +6,7 @@
 #include "support/skip.hpp"
 
 #include <unisono/trainer/trainer.hpp>
+#include <unisono/updates.hpp>
 
 #include <boost/test/unit_test.hpp>
 

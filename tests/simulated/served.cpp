@@ -4,6 +4,7 @@
 
 #include <unisono/simulate.hpp>
 #include <unisono/trainer/trainer.hpp>
+#include <unisono/updates.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -4,11 +4,11 @@
 #include "../trainer/models.hpp"
 
 #include <unisono/accumulation/steps.hpp>
+#include <unisono/automatic.hpp>
 #include <unisono/reducer/halving_doubling.hpp>
 #include <unisono/reducer/parameter_server.hpp>
 #include <unisono/reducer/ring.hpp>
 #include <unisono/reducer/tree.hpp>
-#include <unisono/sharding/automatic.hpp>
 #include <unisono/simulate.hpp>
 #include <unisono/trainer/reproducible.hpp>
 #include <unisono/trainer/trainer.hpp>

@@ -1,7 +1,7 @@
 // The weights of gradients and the owners of slices: weighing, sharding.
 #include "support.hpp"
 
-#include "unisono/sharding/automatic.hpp"
+#include "unisono/automatic.hpp"
 #include "unisono/sharding/gradient.hpp"
 #include "unisono/sharding/parameter.hpp"
 #include "unisono/sharding/replicated.hpp"

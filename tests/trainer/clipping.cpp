@@ -3,10 +3,10 @@
 #include "models.hpp"
 #include "outcomes.hpp"
 
+#include "unisono/automatic.hpp"
 #include "unisono/guard/clip_by_norm.hpp"
 #include "unisono/guard/clip_by_value.hpp"
 #include "unisono/guard/none.hpp"
-#include "unisono/sharding/automatic.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/trainer/trainer.hpp"
 

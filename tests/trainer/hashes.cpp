@@ -3,9 +3,9 @@
 #include "models.hpp"
 #include "outcomes.hpp"
 
+#include "unisono/automatic.hpp"
 #include "unisono/optimizer/adam.hpp"
 #include "unisono/reducer/parameter_server.hpp"
-#include "unisono/sharding/automatic.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/trainer/hashes.hpp"
 #include "unisono/trainer/reproducible.hpp"

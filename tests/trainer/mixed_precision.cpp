@@ -10,6 +10,7 @@
 #include "unisono/trainer/master_weights.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/unisono.hpp"
+#include "unisono/updates.hpp"
 
 #include <boost/test/unit_test.hpp>
 

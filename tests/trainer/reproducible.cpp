@@ -4,6 +4,7 @@
 #include "outcomes.hpp"
 
 #include "unisono/accumulation/steps.hpp"
+#include "unisono/automatic.hpp"
 #include "unisono/guard/clip_by_norm.hpp"
 #include "unisono/guard/none.hpp"
 #include "unisono/optimizer/adam.hpp"
@@ -11,7 +12,6 @@
 #include "unisono/reducer/parameter_server.hpp"
 #include "unisono/reducer/ring.hpp"
 #include "unisono/sampler/sequential.hpp"
-#include "unisono/sharding/automatic.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/trainer.hpp"

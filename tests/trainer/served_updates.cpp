@@ -5,6 +5,7 @@
 #include "served.hpp"
 
 #include "unisono/trainer/trainer.hpp"
+#include "unisono/updates.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -4,6 +4,7 @@
 
 #include "support/skip.hpp"
 #include "unisono/accumulation/steps.hpp"
+#include "unisono/automatic.hpp"
 #include "unisono/guard/none.hpp"
 #include "unisono/optimizer/adagrad.hpp"
 #include "unisono/optimizer/adam.hpp"
@@ -11,7 +12,6 @@
 #include "unisono/reducer/automatic.hpp"
 #include "unisono/reducer/ring.hpp"
 #include "unisono/reducer/tree.hpp"
-#include "unisono/sharding/automatic.hpp"
 #include "unisono/trainer/trainer.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -9,14 +9,13 @@
 
 #include "unisono/core/list.hpp"
 #include "unisono/group/bounce.hpp"
-#include "unisono/group/bounced_lanes.hpp"
 #include "unisono/group/engine_base.hpp"
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/mapped_steps.hpp"
 #include "unisono/group/message_steps.hpp"
 #include "unisono/group/operation_pool.hpp"
 #include "unisono/group/overlaps.hpp"
-#include "unisono/group/stream_runs.hpp"
+#include "unisono/group/own_collectives.hpp"
 #include "unisono/group/suspicion.hpp"
 #include "unisono/group/thrown.hpp"
 

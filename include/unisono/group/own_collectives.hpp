@@ -104,6 +104,10 @@ public:
 /// nothing.
 template <class Transport>
 class OwnRuns : public WithoutStreams {
+    static_assert(!streaming_transport<Transport>,
+                  "found: a transport with a device, without the header that runs operations on it. Required: "
+                  "unisono/nccl.hpp or unisono/cuda.hpp, which include the transport, too");
+
 public:
     /// Starts the operation.
     void begin(Transport&, GroupContext&, OperationState&) {}

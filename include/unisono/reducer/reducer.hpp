@@ -48,7 +48,6 @@
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
-#include "unisono/collective/on_device.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/value.hpp"

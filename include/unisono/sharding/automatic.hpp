@@ -5,29 +5,12 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/sharding/measured.hpp"
 #include "unisono/sharding/state.hpp"
 
 #include <concepts>
 
 UNISONO_NAMESPACE_BEGIN
-
-/// Seconds of an update, without the model's part, if each rank updates all parameters or only its
-/// slices. A plain value, so that a program can keep it.
-struct ShardingCosts {
-    double replicated = 0; ///< 0: not measured
-    double sharded = 0;
-    friend bool operator==(const ShardingCosts&, const ShardingCosts&) = default;
-
-    /// True if both times are set, valid or not.
-    [[nodiscard]] bool measured() const { return replicated != 0 && sharded != 0; }
-};
-
-/// A sharding that depends on the cost of updates: unless the program gives the costs, the trainer
-/// measures them before it asks for owners.
-template <class S>
-concept measured_sharding = sharding_policy<S> && requires(S& policy) {
-    { policy.costs } -> std::same_as<ShardingCosts&>;
-};
 
 /// StateSharding if that makes updates faster on these ranks, else Replicated. Unless the program
 /// gives costs, the trainer measures them when it is made: a few updates in each way with its own

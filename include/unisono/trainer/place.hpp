@@ -32,7 +32,6 @@
 #include "unisono/guard/guard.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/optimizer/optimizer.hpp"
-#include "unisono/trainer/device/low_weights.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -160,6 +159,21 @@ public:
 
 private:
     World* world_;
+};
+
+/// For models that compute with the trained weights directly.
+struct NoLowWeights {
+    static constexpr bool present = false;
+};
+
+template <class Model>
+struct LowWeightsOf {
+    using type = NoLowWeights;
+};
+template <class Model>
+    requires requires { typename Model::LowCopy; }
+struct LowWeightsOf<Model> {
+    using type = typename Model::LowCopy;
 };
 
 template <class World, class Low = NoLowWeights>

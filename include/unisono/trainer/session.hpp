@@ -11,6 +11,7 @@
 #include "unisono/model/wrapped_model.hpp"
 #include "unisono/observe/trace.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
+#include "unisono/sharding/measured.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/exchange.hpp"
 #include "unisono/trainer/failure.hpp"
@@ -19,7 +20,6 @@
 #include "unisono/trainer/refusals.hpp"
 #include "unisono/trainer/report.hpp"
 #include "unisono/trainer/same_model.hpp"
-#include "unisono/trainer/sharding_costs.hpp"
 
 #include <cstdint>
 #include <string>

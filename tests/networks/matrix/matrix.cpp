@@ -9,6 +9,7 @@
 #define UNISONO_TEST_TRANSPORT test::AnyNetwork
 #include "../../matrix/pairwise.hpp"
 
+#include <unisono/automatic.hpp>
 #include <unisono/reducer/hierarchical.hpp>
 #include <unisono/reproducible.hpp>
 

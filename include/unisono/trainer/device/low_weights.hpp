@@ -14,11 +14,6 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// For models that compute with the trained weights directly.
-struct NoLowWeights {
-    static constexpr bool present = false;
-};
-
 /// Device addresses. The weights are contiguous; the 16-bit copy is in the model's own spans.
 template <class Low>
 class LowWeights {
@@ -75,16 +70,6 @@ private:
     std::vector<Piece> pieces_;
     std::size_t end_ = 0;
     int keepers_ = 0;
-};
-
-template <class Model>
-struct LowWeightsOf {
-    using type = NoLowWeights;
-};
-template <class Model>
-    requires requires { typename Model::LowCopy; }
-struct LowWeightsOf<Model> {
-    using type = typename Model::LowCopy;
 };
 
 } // namespace detail

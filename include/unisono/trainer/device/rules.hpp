@@ -10,7 +10,7 @@
 #include "unisono/core/value.hpp"
 #include "unisono/group/transport_kinds.hpp"
 #include "unisono/model/model.hpp"
-#include "unisono/sharding/automatic.hpp"
+#include "unisono/sharding/measured.hpp"
 #include "unisono/trainer/place.hpp"
 #include "unisono/trainer/policies.hpp"
 

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -110,14 +111,11 @@ concept compresses_on_device =
         policy.template start_on<T>(device, world, buckets);
     };
 
-/// Starts a compression for gradients in the trainer's memory.
+/// Starts a compression for gradients on a device (trainer/exchange/whole.hpp).
 template <class T, class Place, class C, class World>
-[[nodiscard]] auto start_wire([[maybe_unused]] const Place& place, const C& policy, World& world,
-                              const List<Slice>& buckets, const List<ParameterMatrix>& parameters) {
-    if constexpr (std::same_as<C, NoCompression>) return NoCompression::Run{};
-    else if constexpr (!Place::on_device || !C::compresses)
-        return start_compression<T>(policy, world, buckets, parameters);
-    else if constexpr (compresses_on_device<C, T, World, Place>)
+[[nodiscard]] auto start_device_wire(std::type_identity<T>, const Place& place, const C& policy, World& world,
+                                     const List<Slice>& buckets, const List<ParameterMatrix>& parameters) {
+    if constexpr (compresses_on_device<C, T, World, Place>)
         return policy.template start_on<T>(WiresOnDevice<Place>(place), world, buckets);
     else return BouncedWire<World, T, Place, C>(place, policy, world, buckets, parameters);
 }

@@ -13,7 +13,6 @@
 #include "unisono/layout/layout.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/reducer/reducer.hpp"
-#include "unisono/trainer/device/wire.hpp"
 #include "unisono/trainer/exchange/base.hpp"
 #include "unisono/trainer/exchange/bucket_sums.hpp"
 #include "unisono/trainer/exchange/gradient_sum.hpp"
@@ -32,6 +31,17 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+/// Starts a compression for gradients in the trainer's memory. For memory of a device,
+/// `start_device_wire(type, place, ...)` is found by argument-dependent lookup.
+template <class T, class Place, class C, class World>
+[[nodiscard]] auto start_wire([[maybe_unused]] const Place& place, const C& policy, World& world,
+                              const List<Slice>& buckets, const List<ParameterMatrix>& parameters) {
+    if constexpr (std::same_as<C, NoCompression>) return NoCompression::Run{};
+    else if constexpr (!Place::on_device || !C::compresses)
+        return start_compression<T>(policy, world, buckets, parameters);
+    else return start_device_wire(std::type_identity<T>(), place, policy, world, buckets, parameters);
+}
 
 /// Tracks which buckets are complete while the backward pass reports gradients as ready.
 class Readiness {

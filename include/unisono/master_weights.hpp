@@ -1,0 +1,7 @@
+#pragma once
+
+/// \file
+/// MasterWeights: a model in 16 bits, trained in float.
+
+#include "unisono/trainer/master_weights.hpp"
+#include "unisono/unisono.hpp"
