@@ -3,4 +3,4 @@
 #define UNISONO_COMPILED
 #endif
 #define UNISONO_BUILDS_PART UNISONO_PART_CHECKPOINT
-#include "unisono/checkpoint/checkpoints.hpp"
+#include "unisono/extensions/checkpoint/checkpoints.hpp"

@@ -5,9 +5,9 @@
 
 // Extensions with definitions.
 #include "unisono/automatic.hpp"
-#include "unisono/data_parallel.hpp"
+#include "unisono/extensions/observe/classification.hpp"
 #include "unisono/master_weights.hpp"
-#include "unisono/observe/classification.hpp"
+#include "unisono/trainers.hpp"
 #include "unisono/updates.hpp"
 
 #include <cstdio>

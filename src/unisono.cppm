@@ -42,6 +42,7 @@ module;
 #include <limits>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <linux/sockios.h>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -55,6 +56,7 @@ module;
 #include <optional>
 #include <poll.h>
 #include <pthread.h>
+#include <queue>
 #include <sched.h>
 #include <set>
 #include <span>
@@ -94,10 +96,10 @@ export extern "C++" { // the names of the headers, which belong to no module, so
 #include "unisono/automatic.hpp"
 #include "unisono/checkpoint.hpp"
 #include "unisono/compression.hpp"
-#include "unisono/data_parallel.hpp"
 #include "unisono/elastic.hpp"
 #include "unisono/hosts.hpp"
-#include "unisono/launch/processes.hpp"
+#include "unisono/laboratory.hpp"
+#include "unisono/launch.hpp"
 #include "unisono/master_weights.hpp"
 #include "unisono/model/strided.hpp"
 #include "unisono/observe.hpp"
@@ -108,6 +110,7 @@ export extern "C++" { // the names of the headers, which belong to no module, so
 #include "unisono/simulate.hpp"
 #include "unisono/simulate_elastic.hpp"
 #include "unisono/tcp.hpp"
+#include "unisono/trainers.hpp"
 #include "unisono/transports.hpp"
 #include "unisono/updates.hpp"
 }

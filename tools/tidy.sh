@@ -17,7 +17,7 @@ needs() { # NAME PATTERN HEADER [FLAGS...]: headers whose paths match the patter
 }
 mpi=$(dirname "$(find /usr/lib/*/openmpi/include /usr/lib/*/mpich/include -maxdepth 1 -name mpi.h 2>/dev/null | head -n 1)")
 needs libfabric 'libfabric' rdma/fabric.h
-needs MPI 'unisono/mpi|transport/mpi' mpi.h -isystem "$mpi"
+needs MPI 'unisono/mpi|extensions/mpi' mpi.h -isystem "$mpi"
 needs CUDA 'cuda|nccl' cuda_runtime.h -isystem "${CUDA_HOME:-/usr/local/cuda}/include"
 case $without in *nccl*) ;; *) needs NCCL 'nccl' nccl.h ;; esac
 

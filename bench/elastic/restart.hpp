@@ -2,7 +2,7 @@
 // the last checkpoint and continue.
 #pragma once
 
-#include <unisono/checkpoint/checkpoints.hpp>
+#include <unisono/checkpoint.hpp>
 #include <unisono/join.hpp>
 #include <unisono/launch/processes.hpp>
 #include <unisono/trainer/reproducible.hpp>

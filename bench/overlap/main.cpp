@@ -5,8 +5,7 @@
 #include "support/layers.hpp"
 #include "support/report.hpp"
 
-#include <unisono/compression/cast.hpp>
-#include <unisono/compression/int8.hpp>
+#include <unisono/compression.hpp>
 #include <unisono/group/progress_thread.hpp>
 #include <unisono/reducer/halving_doubling.hpp>
 #include <unisono/reducer/ring.hpp>

@@ -18,8 +18,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <unisono/hosts.hpp>
+#include <unisono/laboratory.hpp>
 #include <unisono/schedule/hierarchical.hpp>
-#include <unisono/schedule/timing.hpp>
 #include <unisono/tcp.hpp>
 #include <unisono/unisono.hpp>
 

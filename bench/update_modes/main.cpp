@@ -9,24 +9,12 @@
 #include "../../examples/digits/data.hpp"
 #include "../../examples/digits/network.hpp"
 
-#include <unisono/compression/adasum.hpp>
-#include <unisono/compression/cast.hpp>
-#include <unisono/compression/fp8.hpp>
-#include <unisono/compression/int8.hpp>
-#include <unisono/compression/one_bit.hpp>
-#include <unisono/compression/power_sgd.hpp>
-#include <unisono/compression/top_k.hpp>
+#include <unisono/compression.hpp>
 #include <unisono/reducer/ring.hpp>
 #include <unisono/simulate.hpp>
-#include <unisono/update/asynchronous.hpp>
-#include <unisono/update/backup_workers.hpp>
-#include <unisono/update/bounded_staleness.hpp>
-#include <unisono/update/delay_compensated.hpp>
 #include <unisono/update/diloco.hpp>
-#include <unisono/update/gossip.hpp>
-#include <unisono/update/hogwild.hpp>
 #include <unisono/update/local_steps.hpp>
-#include <unisono/update/streaming_diloco.hpp>
+#include <unisono/updates.hpp>
 
 #include <algorithm>
 #include <cmath>

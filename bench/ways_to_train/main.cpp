@@ -10,7 +10,7 @@
 #include "../../examples/digits/data.hpp"
 #include "../../examples/digits/network.hpp"
 
-#include <unisono/trainer/data_parallel.hpp>
+#include <unisono/trainers.hpp>
 
 #include <cmath>
 #include <malloc.h>

@@ -10,7 +10,7 @@
 #include "../launched.hpp"
 #include "../numbers.hpp"
 
-#include <unisono/checkpoint/checkpoints.hpp>
+#include <unisono/checkpoint.hpp>
 #include <unisono/trainer/hashes.hpp>
 #include <unisono/trainer/reproducible.hpp>
 

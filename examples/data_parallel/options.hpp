@@ -3,7 +3,7 @@
 
 #include "../launched.hpp"
 
-#include <unisono/reducer/any.hpp>
+#include <unisono/reducers.hpp>
 
 #include <cstdint>
 #include <string>

@@ -6,7 +6,7 @@
 #include "../digits/network.hpp"
 #include "../numbers.hpp"
 
-#include <unisono/trainer/data_parallel.hpp>
+#include <unisono/trainers.hpp>
 
 #include <CLI/CLI.hpp>
 

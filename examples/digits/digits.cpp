@@ -11,8 +11,8 @@
 #include "network.hpp"
 
 #include <CLI/CLI.hpp>
-#include <unisono/observe/metric_files.hpp>
-#include <unisono/trainer/trace.hpp>
+#include <unisono/observe.hpp>
+#include <unisono/trainers.hpp>
 
 #include <bit>
 #include <chrono>

@@ -2,10 +2,9 @@
 //
 //     draw_schedule --family ring --collective all_reduce --ranks 6 --output picture.svg
 #include "../numbers.hpp"
-#include "unisono/schedule/draw.hpp"
+#include "unisono/laboratory.hpp"
 #include "unisono/schedule/families.hpp"
 #include "unisono/schedule/hierarchical.hpp"
-#include "unisono/schedule/verify.hpp"
 
 #include <CLI/CLI.hpp>
 

@@ -5,7 +5,7 @@
 // Without a launcher the program is the only rank.
 
 #include <unisono/core/number.hpp>
-#include <unisono/launch/rendezvous.hpp>
+#include <unisono/launch.hpp>
 
 #include <csignal>
 #include <cstdio>

@@ -2,13 +2,13 @@
 
 /// \file
 /// Programs that choose their transport at run time: by a name, for threads or processes that the
-/// program starts, or as a launcher has started them. See transport/any.hpp. Not part of the
+/// program starts, or as a launcher has started them. See extensions/any/any.hpp. Not part of the
 /// umbrella.
 
+#include "unisono/extensions/any/any.hpp"
 #include "unisono/group/group_definitions.hpp"
 #include "unisono/group/run_processes.hpp"
 #include "unisono/join.hpp"
-#include "unisono/transport/any.hpp"
 
 #include <concepts>
 #include <memory>

@@ -13,17 +13,17 @@
 /// The host combines, so a host compiler is sufficient. A Trainer on the device needs a source that
 /// nvcc compiles.
 
-#include "unisono/collective/on_device.hpp"
-#include "unisono/data/device_rows.hpp"
-#include "unisono/group/bounced_lanes.hpp"
+#include "unisono/extensions/cuda/join.hpp"
+#include "unisono/extensions/cuda/prefetch.hpp"
+#include "unisono/extensions/device/bounced_lanes.hpp"
+#include "unisono/extensions/device/device_rows.hpp"
+#include "unisono/extensions/device/master_weights.hpp"
+#include "unisono/extensions/device/on_device.hpp"
+#include "unisono/extensions/device/place.hpp"
+#include "unisono/extensions/device/wire.hpp"
 #include "unisono/group/group_definitions.hpp"
 #include "unisono/tcp.hpp"
-#include "unisono/trainer/device/master_weights.hpp"
-#include "unisono/trainer/device/place.hpp"
-#include "unisono/trainer/device/wire.hpp"
-#include "unisono/transport/cuda/join.hpp"
-#include "unisono/transport/cuda/prefetch.hpp"
 
 #if defined(__CUDACC__)
-#include "unisono/arithmetic/thrust_stream.hpp"
+#include "unisono/extensions/thrust/stream.hpp"
 #endif

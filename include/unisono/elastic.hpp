@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// Worlds that outlive their ranks: see elastic/world.hpp and docs/elastic.md. Not part of the
-/// umbrella, since it includes sockets and threads.
+/// Worlds that outlive their ranks: see extensions/elastic/world.hpp and docs/elastic.md. Not part
+/// of the umbrella, since it includes sockets and threads.
 
-#include "unisono/elastic/trainer.hpp"
-#include "unisono/elastic/world.hpp"
+#include "unisono/extensions/elastic/trainer.hpp"
+#include "unisono/extensions/elastic/world.hpp"
 #include "unisono/group/group_definitions.hpp"

@@ -6,9 +6,9 @@
 /// include unisono/libfabric.hpp. Not part of the umbrella.
 
 #include "unisono/collective/native_on_hosts.hpp"
-#include "unisono/compiled/hosts.hpp"
+#include "unisono/extensions/hosts/compiled.hpp"
+#include "unisono/extensions/hosts/join.hpp"
 #include "unisono/tcp.hpp"
-#include "unisono/transport/hosts/join.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 

@@ -5,9 +5,9 @@
 /// each other and become the ranks of one world. Without a launcher the program is a world of one.
 /// See docs/launching.md. Not part of the umbrella, since it includes sockets and threads.
 
-#include "unisono/compiled/join.hpp"
+#include "unisono/extensions/launch/compiled.hpp"
+#include "unisono/extensions/launch/rendezvous/rendezvous.hpp"
 #include "unisono/group/run.hpp"
-#include "unisono/launch/rendezvous.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
 #include "unisono/transport/shared_memory/join.hpp"
@@ -150,7 +150,7 @@ void run_joined(Body body, const JoinOptions& options = {}) {
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
-#include "unisono/launch/unknown_variables.hpp"
+#include "unisono/extensions/launch/rendezvous/unknown_variables.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {

@@ -5,6 +5,6 @@
 /// started, `run<Libfabric>(n, body)` for threads of this process. Needs libfabric's headers: link
 /// unisono::libfabric. Not part of the umbrella.
 
+#include "unisono/extensions/libfabric/join.hpp"
 #include "unisono/group/group_definitions.hpp"
 #include "unisono/join.hpp"
-#include "unisono/transport/libfabric/join.hpp"

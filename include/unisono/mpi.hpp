@@ -10,10 +10,10 @@
 ///     }
 ///     MPI_Finalize();
 
+#include "unisono/extensions/mpi/mpi.hpp"
 #include "unisono/group/group.hpp"
 #include "unisono/group/group_definitions.hpp"
 #include "unisono/mpi_collectives.hpp"
-#include "unisono/transport/mpi.hpp"
 
 #include <chrono>
 

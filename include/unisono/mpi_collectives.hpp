@@ -17,15 +17,15 @@
 /// is found then, and named as usual. MPI's collectives then start on all ranks in the same order.
 ///
 /// On device memory, over `Cuda<Mpi>`, they are used in the same way if MPI accepts device memory
-/// (transport/mpi/device.hpp), except weighted means, whose products and quotients would need a
+/// (extensions/mpi/device.hpp), except weighted means, whose products and quotients would need a
 /// kernel.
 ///
 /// Determinism: MPI defines the order of the operands. The implementations that were tested gave
 /// all ranks the same bits; the standard only recommends that equal arguments give equal results.
 
 #include "unisono/collective/native.hpp"
-#include "unisono/group/whole_runs.hpp"
-#include "unisono/transport/mpi.hpp"
+#include "unisono/extensions/device/whole_runs.hpp"
+#include "unisono/extensions/mpi/mpi.hpp"
 
 #include <climits>
 #include <cstddef>

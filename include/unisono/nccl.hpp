@@ -7,20 +7,20 @@
 /// umbrella. In sources that nvcc compiles, the library's schedules combine on the device, by
 /// Thrust.
 
-#include "unisono/collective/captured.hpp"
-#include "unisono/collective/on_device.hpp"
-#include "unisono/data/device_rows.hpp"
+#include "unisono/extensions/cuda/prefetch.hpp"
+#include "unisono/extensions/device/captured.hpp"
+#include "unisono/extensions/device/device_rows.hpp"
+#include "unisono/extensions/device/master_weights.hpp"
+#include "unisono/extensions/device/on_device.hpp"
+#include "unisono/extensions/device/place.hpp"
+#include "unisono/extensions/device/stream_runs.hpp"
+#include "unisono/extensions/device/wire.hpp"
+#include "unisono/extensions/nccl/join.hpp"
 #include "unisono/group/group_definitions.hpp"
-#include "unisono/group/stream_runs.hpp"
 #include "unisono/join.hpp"
-#include "unisono/trainer/device/master_weights.hpp"
-#include "unisono/trainer/device/place.hpp"
-#include "unisono/trainer/device/wire.hpp"
-#include "unisono/transport/cuda/prefetch.hpp"
-#include "unisono/transport/nccl/join.hpp"
 
 #if defined(__CUDACC__)
-#include "unisono/arithmetic/thrust_stream.hpp"
+#include "unisono/extensions/thrust/stream.hpp"
 #endif
 
 #include <chrono>

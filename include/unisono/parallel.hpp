@@ -4,4 +4,4 @@
 /// Model parallelism: the headers of parallel/. Not part of unisono.hpp, since few programs need
 /// it.
 
-#include "unisono/parallel/parallel.hpp"
+#include "unisono/extensions/parallel/parallel.hpp"

@@ -1,12 +1,13 @@
 #pragma once
 
 /// \file
-/// Programs and collectives in virtual time: see transport/simulated.hpp. Not part of the umbrella.
+/// Programs and collectives in virtual time: see extensions/simulated/simulated.hpp. Not part of
+/// the umbrella.
 
 #include "unisono/core/text.hpp"
+#include "unisono/extensions/simulated/simulated.hpp"
 #include "unisono/group/group_definitions.hpp"
 #include "unisono/group/run.hpp"
-#include "unisono/transport/simulated.hpp"
 
 #include <memory>
 #include <span>

@@ -8,7 +8,7 @@
 #include "unisono/core/thread_limits.hpp"
 #include "unisono/core/threads.hpp"
 #include "unisono/elastic.hpp"
-#include "unisono/elastic/simulated_processes.hpp"
+#include "unisono/extensions/elastic/simulated_processes.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -5,7 +5,7 @@
 /// `run<Tcp>(n, body)` for threads of this process. Not part of the umbrella, since it includes
 /// sockets and threads.
 
-#include "unisono/compiled/network.hpp"
+#include "unisono/extensions/tcp/compiled.hpp"
+#include "unisono/extensions/tcp/join.hpp"
 #include "unisono/group/group.hpp"
 #include "unisono/join.hpp"
-#include "unisono/transport/tcp/join.hpp"

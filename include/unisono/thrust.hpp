@@ -5,6 +5,6 @@
 /// for optimizers; `DeviceModel` with `ThrustCopies` for a Trainer. Needs Thrust: link
 /// unisono::thrust. Not part of the umbrella.
 
-#include "unisono/arithmetic/thrust.hpp"
-#include "unisono/trainer/device/thrust_copies.hpp"
-#include "unisono/trainer/device/thrust_update.hpp"
+#include "unisono/extensions/thrust/copies.hpp"
+#include "unisono/extensions/thrust/thrust.hpp"
+#include "unisono/extensions/thrust/update.hpp"

@@ -4,11 +4,11 @@
 /// Rarer updates: with servers (Asynchronous, BoundedStaleness, BackupWorkers, DelayCompensated),
 /// with common parameters (Hogwild), with neighbours (Gossip), and in parts (StreamingDiloco).
 
+#include "unisono/extensions/updates/asynchronous.hpp"
+#include "unisono/extensions/updates/backup_workers.hpp"
+#include "unisono/extensions/updates/bounded_staleness.hpp"
+#include "unisono/extensions/updates/delay_compensated.hpp"
+#include "unisono/extensions/updates/gossip.hpp"
+#include "unisono/extensions/updates/hogwild.hpp"
+#include "unisono/extensions/updates/streaming_diloco.hpp"
 #include "unisono/unisono.hpp"
-#include "unisono/update/asynchronous.hpp"
-#include "unisono/update/backup_workers.hpp"
-#include "unisono/update/bounded_staleness.hpp"
-#include "unisono/update/delay_compensated.hpp"
-#include "unisono/update/gossip.hpp"
-#include "unisono/update/hogwild.hpp"
-#include "unisono/update/streaming_diloco.hpp"

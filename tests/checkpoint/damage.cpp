@@ -2,7 +2,7 @@
 // and why, and the trainer is unchanged.
 #include "training.hpp"
 
-#include "unisono/checkpoint/reading.hpp"
+#include "unisono/extensions/checkpoint/reading.hpp"
 
 #include <boost/test/unit_test.hpp>
 

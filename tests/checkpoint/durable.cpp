@@ -3,7 +3,7 @@
 #include "heard.hpp"
 #include "training.hpp"
 
-#include "unisono/checkpoint/checkpoints.hpp"
+#include "unisono/extensions/checkpoint/checkpoints.hpp"
 
 #include <boost/test/unit_test.hpp>
 

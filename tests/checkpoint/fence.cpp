@@ -2,7 +2,7 @@
 // writers of successive memberships of one elastic world.
 #include "../support/folder.hpp"
 
-#include <unisono/checkpoint/folder.hpp>
+#include <unisono/extensions/checkpoint/folder.hpp>
 
 #include <boost/test/unit_test.hpp>
 

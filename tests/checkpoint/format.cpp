@@ -1,9 +1,9 @@
 // The format of files, and what is refused.
 #include "training.hpp"
 
-#include "unisono/checkpoint/folder.hpp"
-#include "unisono/checkpoint/manifest.hpp"
-#include "unisono/checkpoint/writing.hpp"
+#include "unisono/extensions/checkpoint/folder.hpp"
+#include "unisono/extensions/checkpoint/manifest.hpp"
+#include "unisono/extensions/checkpoint/writing.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>

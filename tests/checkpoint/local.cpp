@@ -3,17 +3,17 @@
 #include "../../examples/own_update/elastic_averaging.hpp"
 #include "training.hpp"
 
-#include "unisono/checkpoint/checkpoints.hpp"
+#include "unisono/extensions/checkpoint/checkpoints.hpp"
+#include "unisono/extensions/updates/gossip.hpp"
+#include "unisono/extensions/updates/hogwild.hpp"
+#include "unisono/extensions/updates/streaming_diloco.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/optimizer/adam.hpp"
 #include "unisono/sampler/sequential.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/update/diloco.hpp"
-#include "unisono/update/gossip.hpp"
-#include "unisono/update/hogwild.hpp"
 #include "unisono/update/local_steps.hpp"
-#include "unisono/update/streaming_diloco.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -1,7 +1,7 @@
 // Models of many tensors. The tests count that work grows with their number, not with its square.
 #include "../support/folder.hpp"
 
-#include "unisono/checkpoint/checkpoints.hpp"
+#include "unisono/extensions/checkpoint/checkpoints.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/optimizer/adam.hpp"
 #include "unisono/sharding/state.hpp"

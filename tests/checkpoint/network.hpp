@@ -4,9 +4,9 @@
 #include "training.hpp"
 
 #include "unisono/automatic.hpp"
-#include "unisono/checkpoint/checkpoints.hpp"
 #include "unisono/core/random.hpp"
 #include "unisono/data/data.hpp"
+#include "unisono/extensions/checkpoint/checkpoints.hpp"
 #include "unisono/optimizer/adagrad.hpp"
 #include "unisono/optimizer/adam.hpp"
 #include "unisono/optimizer/rmsprop.hpp"

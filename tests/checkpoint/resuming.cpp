@@ -1,7 +1,7 @@
 // A training that was stopped and resumed gets the bits of one that was not.
 #include "training.hpp"
 
-#include "unisono/checkpoint/folder.hpp"
+#include "unisono/extensions/checkpoint/folder.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "../support/folder.hpp"
-#include "unisono/checkpoint/checkpoint.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/extensions/checkpoint/checkpoint.hpp"
 #include "unisono/observe/hash_log.hpp"
 
 #include <cstdint>

@@ -2,16 +2,16 @@
 // Trainer.
 #include "unisono/automatic.hpp"
 #include "unisono/compression/compression.hpp"
+#include "unisono/extensions/device/master_weights.hpp"
+#include "unisono/extensions/device/place.hpp"
+#include "unisono/extensions/nccl/nccl.hpp"
+#include "unisono/extensions/updates/gossip.hpp"
 #include "unisono/guard/finite.hpp"
 #include "unisono/reducer/native.hpp"
 #include "unisono/sharding/replicated.hpp"
-#include "unisono/trainer/device/master_weights.hpp"
-#include "unisono/trainer/device/place.hpp"
-#include "unisono/trainer/device/rules.hpp"
+#include "unisono/trainer/device_rules.hpp"
 #include "unisono/trainer/model_rules.hpp"
 #include "unisono/transport/in_process.hpp"
-#include "unisono/transport/nccl.hpp"
-#include "unisono/update/gossip.hpp"
 #include "unisono/update/synchronous.hpp"
 
 namespace un = unisono;

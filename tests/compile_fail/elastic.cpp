@@ -1,6 +1,6 @@
 // State that an elastic world cannot keep when a rank is lost is refused with the reason.
 #include "unisono/elastic.hpp"
-#include "unisono/compression/cast.hpp"
+#include "unisono/extensions/compression/cast.hpp"
 #include "unisono/sampler/interleaved.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/tcp.hpp"

@@ -1,14 +1,14 @@
 // Data and batches with which a model cannot be called are refused at the call, in the model's
 // terms. ../mistakes/compiled has the usual ones.
-#include "unisono/checkpoint/checkpoints.hpp"
-#include "unisono/compression/one_bit.hpp"
-#include "unisono/observe/classification.hpp"
+#include "unisono/extensions/checkpoint/checkpoints.hpp"
+#include "unisono/extensions/compression/one_bit.hpp"
+#include "unisono/extensions/master_weights/master_weights.hpp"
+#include "unisono/extensions/observe/classification.hpp"
+#include "unisono/extensions/trainers/full_batch.hpp"
+#include "unisono/extensions/updates/asynchronous.hpp"
 #include "unisono/sharding/state.hpp"
-#include "unisono/trainer/full_batch.hpp"
-#include "unisono/trainer/master_weights.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
-#include "unisono/update/asynchronous.hpp"
 #include "unisono/update/local_steps.hpp"
 
 #include "models.hpp"

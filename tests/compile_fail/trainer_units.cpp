@@ -1,9 +1,9 @@
 // A sharding of gradients requires a model in units, and a model in units requires such a sharding.
+#include "unisono/extensions/sharded/gradient.hpp"
+#include "unisono/extensions/sharded/parameter.hpp"
+#include "unisono/extensions/sharded/store.hpp"
 #include "unisono/group/run.hpp"
-#include "unisono/sharding/gradient.hpp"
-#include "unisono/sharding/parameter.hpp"
 #include "unisono/trainer/trainer.hpp"
-#include "unisono/trainer/units/store.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/update/local_steps.hpp"
 
@@ -43,7 +43,7 @@ int main() {
 
 // case: gradients_of_a_model_that_holds_them
 // expect: found a sharding that declares `shards_gradients`, with a model that holds its gradients
-// expect: Required: a model in units (model/unit_pass.hpp), or StateSharding
+// expect: Required: a model in units (extensions/sharded/unit_pass.hpp), or StateSharding
 // expect: Why: whatever a trainer does, such a model has all parameters and gradients on every rank
 #ifdef CASE_gradients_of_a_model_that_holds_them
     train(whole, un::GradientSharding{});

@@ -14,7 +14,7 @@
 import unisono;
 #else
 #ifdef UNISONO_TEST_PARTS
-#include <unisono/checkpoint/checkpoints.hpp>
+#include <unisono/extensions/checkpoint/checkpoints.hpp>
 #include <unisono/hosts.hpp>
 #endif
 #include <unisono/trainer/hashes.hpp>

@@ -4,10 +4,10 @@
 #include "../trainer/outcomes.hpp"
 #include "support/allocation_counter.hpp"
 
-#include "unisono/compression/adasum.hpp"
-#include "unisono/compression/fp8.hpp"
-#include "unisono/compression/one_bit.hpp"
-#include "unisono/compression/power_sgd.hpp"
+#include "unisono/extensions/compression/adasum.hpp"
+#include "unisono/extensions/compression/fp8.hpp"
+#include "unisono/extensions/compression/one_bit.hpp"
+#include "unisono/extensions/compression/power_sgd.hpp"
 #include "unisono/reducer/ring.hpp"
 #include "unisono/trainer/trainer.hpp"
 

@@ -5,7 +5,7 @@
 #include "trainer/outcomes.hpp"
 
 #include "unisono/accumulation/steps.hpp"
-#include "unisono/compression/cast.hpp"
+#include "unisono/extensions/compression/cast.hpp"
 #include "unisono/reducer/parameter_server.hpp"
 #include "unisono/reducer/tree.hpp"
 #include "unisono/sharded.hpp"

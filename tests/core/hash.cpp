@@ -1,6 +1,6 @@
 #include "unisono/core/hash.hpp"
 #include "unisono/core/random.hpp"
-#include "unisono/launch/token.hpp"
+#include "unisono/extensions/launch/secrets/token.hpp"
 #include "unisono/observe/hash_log.hpp"
 #include "unisono/schedule/host_map.hpp"
 

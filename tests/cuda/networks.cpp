@@ -5,8 +5,8 @@
 #include "hosts/pretended_hosts.hpp"
 #include "support/folder.hpp"
 
+#include <unisono/extensions/launch/rendezvous/rendezvous.hpp>
 #include <unisono/hosts.hpp>
-#include <unisono/launch/rendezvous.hpp>
 
 #include <stdexcept>
 #include <string>

@@ -1,4 +1,4 @@
-#include "unisono/data/device_rows.hpp"
+#include "unisono/extensions/device/device_rows.hpp"
 #include "unisono/data/loader.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -4,11 +4,11 @@
 
 #include "trainer/models.hpp"
 
-#include <unisono/compression/cast.hpp>
-#include <unisono/compression/one_bit.hpp>
+#include <unisono/extensions/automatic/reducer.hpp>
+#include <unisono/extensions/compression/cast.hpp>
+#include <unisono/extensions/compression/one_bit.hpp>
 #include <unisono/guard/clip_by_norm.hpp>
 #include <unisono/guard/none.hpp>
-#include <unisono/reducer/automatic.hpp>
 
 #include <cstddef>
 #include <string>

@@ -5,7 +5,7 @@
 #include "support/folder.hpp"
 #include "trainer/models.hpp"
 
-#include <unisono/checkpoint/checkpoints.hpp>
+#include <unisono/extensions/checkpoint/checkpoints.hpp>
 #include <unisono/sharding/state.hpp>
 #include <unisono/trainer/hashes.hpp>
 

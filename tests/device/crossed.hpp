@@ -11,7 +11,7 @@
 
 #include "trainer/models.hpp"
 
-#include <unisono/compression/power_sgd.hpp>
+#include <unisono/extensions/compression/power_sgd.hpp>
 #include <unisono/reproducible.hpp>
 #include <unisono/trainer/trainer.hpp>
 

@@ -5,10 +5,10 @@
 
 #include "trainer/models.hpp"
 
-#include <unisono/compression/one_bit.hpp>
+#include <unisono/extensions/compression/one_bit.hpp>
+#include <unisono/extensions/updates/streaming_diloco.hpp>
 #include <unisono/optimizer/adam.hpp>
 #include <unisono/update/local_steps.hpp>
-#include <unisono/update/streaming_diloco.hpp>
 
 #include <array>
 #include <cstddef>

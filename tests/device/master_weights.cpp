@@ -4,7 +4,7 @@
 
 #include "support/folder.hpp"
 
-#include <unisono/checkpoint/checkpoints.hpp>
+#include <unisono/extensions/checkpoint/checkpoints.hpp>
 #include <unisono/guard/clip_by_norm.hpp>
 #include <unisono/guard/clip_by_value.hpp>
 #include <unisono/guard/loss_scaling.hpp>

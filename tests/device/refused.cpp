@@ -4,20 +4,20 @@
 #include "on_device.hpp"
 
 #include <unisono/automatic.hpp>
-#include <unisono/compression/power_sgd.hpp>
+#include <unisono/extensions/compression/power_sgd.hpp>
+#include <unisono/extensions/updates/asynchronous.hpp>
+#include <unisono/extensions/updates/bounded_staleness.hpp>
+#include <unisono/extensions/updates/delay_compensated.hpp>
+#include <unisono/extensions/updates/gossip.hpp>
+#include <unisono/extensions/updates/hogwild.hpp>
+#include <unisono/extensions/updates/streaming_diloco.hpp>
 #include <unisono/guard/none.hpp>
 #include <unisono/reducer/parameter_server.hpp>
 #include <unisono/reproducible.hpp>
 #include <unisono/sharded.hpp>
 #include <unisono/sharding/state.hpp>
-#include <unisono/update/asynchronous.hpp>
-#include <unisono/update/bounded_staleness.hpp>
-#include <unisono/update/delay_compensated.hpp>
 #include <unisono/update/diloco.hpp>
-#include <unisono/update/gossip.hpp>
-#include <unisono/update/hogwild.hpp>
 #include <unisono/update/local_steps.hpp>
-#include <unisono/update/streaming_diloco.hpp>
 
 #include <cstdio>
 

@@ -5,8 +5,8 @@
 #include "sharding/network.hpp"
 #include "support/folder.hpp"
 
-#include <unisono/checkpoint/checkpoints.hpp>
-#include <unisono/compression/cast.hpp>
+#include <unisono/extensions/checkpoint/checkpoints.hpp>
+#include <unisono/extensions/compression/cast.hpp>
 #include <unisono/guard/clip_by_norm.hpp>
 #include <unisono/guard/clip_by_value.hpp>
 #include <unisono/guard/loss_scaling.hpp>

@@ -1,7 +1,7 @@
 // Broken variants of the membership's rules. The tests show that each of them leads to a fault.
 #pragma once
 
-#include <unisono/elastic/membership.hpp>
+#include <unisono/extensions/elastic/membership.hpp>
 
 namespace unisono_test {
 

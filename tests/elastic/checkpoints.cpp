@@ -3,7 +3,7 @@
 // checkpoint exists.
 #include "ranks.hpp"
 
-#include <unisono/checkpoint/checkpoints.hpp>
+#include <unisono/extensions/checkpoint/checkpoints.hpp>
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 // forked is not the rank.
 #include "ranks.hpp"
 
-#include <unisono/elastic/mesh.hpp>
+#include <unisono/extensions/elastic/mesh.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -7,9 +7,9 @@
 #include "broken_rules.hpp"
 #include "seeded_world.hpp"
 
-#include <unisono/elastic/evidence.hpp>
-#include <unisono/elastic/forming.hpp>
-#include <unisono/elastic/membership_wire.hpp>
+#include <unisono/extensions/elastic/evidence.hpp>
+#include <unisono/extensions/elastic/forming.hpp>
+#include <unisono/extensions/elastic/membership_wire.hpp>
 
 #include <boost/test/unit_test.hpp>
 

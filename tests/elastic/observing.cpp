@@ -4,9 +4,9 @@
 #include "support/folder.hpp"
 #include "training.hpp"
 
-#include <unisono/elastic/hosting.hpp>
-#include <unisono/observe/tensorboard.hpp>
-#include <unisono/trainer/trace.hpp>
+#include <unisono/extensions/elastic/hosting.hpp>
+#include <unisono/extensions/observe/tensorboard.hpp>
+#include <unisono/extensions/trainers/trace.hpp>
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <unisono/core/random.hpp>
-#include <unisono/elastic/membership.hpp>
+#include <unisono/extensions/elastic/membership.hpp>
 
 #include <algorithm>
 #include <map>

@@ -7,12 +7,12 @@
 #include "lost_state.hpp"
 
 #include "broken_rules.hpp"
-#include <unisono/elastic/forming.hpp>
 #include <unisono/automatic.hpp>
+#include <unisono/extensions/elastic/forming.hpp>
+#include <unisono/extensions/reducers/any.hpp>
 #include <unisono/guard/finite.hpp>
 #include <unisono/launch/processes.hpp>
 #include <unisono/optimizer/adam.hpp>
-#include <unisono/reducer/any.hpp>
 #include <unisono/sampler/distributed.hpp>
 #include <unisono/sharding/state.hpp>
 #include <unisono/simulate_elastic.hpp>

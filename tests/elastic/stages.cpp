@@ -4,8 +4,8 @@
 #include "ranks.hpp"
 #include "support/skip.hpp"
 
+#include <unisono/extensions/master_weights/master_weights.hpp>
 #include <unisono/sharded.hpp>
-#include <unisono/trainer/master_weights.hpp>
 
 using namespace unisono_test;
 

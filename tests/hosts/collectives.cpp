@@ -2,7 +2,7 @@
 // hosts are known, and no more bytes cross between hosts than one rank per host would send.
 #include "support.hpp"
 
-#include <unisono/reducer/hierarchical.hpp>
+#include <unisono/extensions/reducers/hierarchical.hpp>
 
 #include <atomic>
 #include <numeric>

@@ -2,7 +2,7 @@
 // memory, leave, die, stop, and get wrong information.
 #include "support.hpp"
 
-#include <unisono/launch/fork_run.hpp>
+#include <unisono/extensions/launch/sockets/fork_run.hpp>
 
 #include <chrono>
 #include <csignal>

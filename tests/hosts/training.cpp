@@ -9,7 +9,7 @@
 #include "support/digits_training.hpp"
 #include "support/split_training.hpp"
 
-#include <unisono/reducer/hierarchical.hpp>
+#include <unisono/extensions/reducers/hierarchical.hpp>
 #include <unisono/reproducible.hpp>
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <unisono/launch/rendezvous_sides.hpp>
+#include <unisono/extensions/launch/rendezvous/rendezvous_sides.hpp>
 
 #include <algorithm>
 #include <atomic>

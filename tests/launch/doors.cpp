@@ -4,8 +4,8 @@
 #include "../support/skip.hpp"
 #include "ranks.hpp"
 
-#include <unisono/launch/entrance.hpp>
-#include <unisono/launch/guests.hpp>
+#include <unisono/extensions/launch/control/entrance.hpp>
+#include <unisono/extensions/launch/control/guests.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -5,7 +5,7 @@
 #include "support/heap.hpp"
 
 #include <unisono/core/random.hpp>
-#include <unisono/launch/hub_state.hpp>
+#include <unisono/extensions/launch/control/hub_state.hpp>
 
 #include <algorithm>
 #include <cstdlib>

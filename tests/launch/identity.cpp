@@ -1,11 +1,11 @@
 #include "support.hpp"
 #include "support/folder.hpp"
 
-#include <unisono/launch/identity.hpp>
-#include <unisono/launch/launcher_claims.hpp>
-#include <unisono/launch/rendezvous.hpp>
-#include <unisono/launch/rendezvous_environment.hpp>
-#include <unisono/launch/rendezvous_rules.hpp>
+#include <unisono/extensions/launch/rendezvous/identity.hpp>
+#include <unisono/extensions/launch/rendezvous/launcher_claims.hpp>
+#include <unisono/extensions/launch/rendezvous/rendezvous.hpp>
+#include <unisono/extensions/launch/rendezvous/rendezvous_environment.hpp>
+#include <unisono/extensions/launch/rendezvous/rendezvous_rules.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>

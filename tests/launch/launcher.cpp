@@ -7,7 +7,7 @@
 #include "unisono_run/output.hpp"
 
 #include <thread>
-#include <unisono/launch/elastic_folder.hpp>
+#include <unisono/extensions/launch/rendezvous/elastic_folder.hpp>
 
 #include <sys/stat.h>
 

@@ -3,8 +3,8 @@
 // Ranks of a job as threads of the test. To a control plane they are processes with the same
 // process ID.
 
-#include <unisono/launch/rendezvous.hpp>
-#include <unisono/launch/socket.hpp>
+#include <unisono/extensions/launch/rendezvous/rendezvous.hpp>
+#include <unisono/extensions/launch/sockets/socket.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -4,7 +4,7 @@
 #include "ranks.hpp"
 
 #include <thread>
-#include <unisono/launch/rendezvous_store.hpp>
+#include <unisono/extensions/launch/rendezvous/rendezvous_store.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -4,7 +4,7 @@
 #include "support/skip.hpp"
 
 #include <unisono/core/random.hpp>
-#include <unisono/launch/sha256.hpp>
+#include <unisono/extensions/launch/secrets/sha256.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -4,8 +4,8 @@
 #include "ranks.hpp"
 #include "support/skip.hpp"
 
-#include <unisono/launch/hub.hpp>
-#include <unisono/launch/strangers.hpp>
+#include <unisono/extensions/launch/control/hub.hpp>
+#include <unisono/extensions/launch/control/strangers.hpp>
 
 #include <boost/test/unit_test.hpp>
 

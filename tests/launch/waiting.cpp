@@ -5,7 +5,7 @@
 #include "support.hpp"
 #include "support/folder.hpp"
 
-#include <unisono/launch/waiting_notice.hpp>
+#include <unisono/extensions/launch/rendezvous/waiting_notice.hpp>
 
 #include <filesystem>
 #include <memory>

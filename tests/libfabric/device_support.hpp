@@ -3,7 +3,7 @@
 
 #include "../nccl/stand_in/stand_in.hpp"
 
-#include <unisono/transport/network/device_memory.hpp>
+#include <unisono/extensions/network/device_memory.hpp>
 
 /// libfabric finds the stand-in's memory where the stand-in does.
 template <>
@@ -20,7 +20,7 @@ struct unisono::detail::SightOfDevice<cudaStream_t> {
 #include "support.hpp"
 #include "support/folder.hpp"
 
-#include <unisono/launch/rendezvous.hpp>
+#include <unisono/extensions/launch/rendezvous/rendezvous.hpp>
 
 #include <memory>
 #include <string>

@@ -2,9 +2,9 @@
 // follow the batch, and 16-bit models whose losses are scaled.
 #include "matrix.hpp"
 
+#include "unisono/extensions/master_weights/master_weights.hpp"
+#include "unisono/extensions/reducers/hierarchical.hpp"
 #include "unisono/guard/loss_scaling.hpp"
-#include "unisono/reducer/hierarchical.hpp"
-#include "unisono/trainer/master_weights.hpp"
 #include "unisono/trainer/reproducible.hpp"
 
 #include <cmath>

@@ -4,7 +4,7 @@
 #include "../../examples/own_update/elastic_averaging.hpp"
 #include "pairwise.hpp"
 
-#include "unisono/update/streaming_diloco.hpp"
+#include "unisono/extensions/updates/streaming_diloco.hpp"
 
 namespace unisono_matrix {
 

@@ -5,11 +5,11 @@
 // tests/simulated/served.cpp and hogwild.cpp replay it.
 #include "matrix.hpp"
 
-#include "unisono/update/asynchronous.hpp"
-#include "unisono/update/backup_workers.hpp"
-#include "unisono/update/bounded_staleness.hpp"
-#include "unisono/update/delay_compensated.hpp"
-#include "unisono/update/hogwild.hpp"
+#include "unisono/extensions/updates/asynchronous.hpp"
+#include "unisono/extensions/updates/backup_workers.hpp"
+#include "unisono/extensions/updates/bounded_staleness.hpp"
+#include "unisono/extensions/updates/delay_compensated.hpp"
+#include "unisono/extensions/updates/hogwild.hpp"
 
 namespace unisono_matrix {
 namespace {

@@ -4,9 +4,9 @@
 // what depends on the order.
 #include "matrix.hpp"
 
-#include "unisono/update/asynchronous.hpp"
-#include "unisono/update/delay_compensated.hpp"
-#include "unisono/update/hogwild.hpp"
+#include "unisono/extensions/updates/asynchronous.hpp"
+#include "unisono/extensions/updates/delay_compensated.hpp"
+#include "unisono/extensions/updates/hogwild.hpp"
 
 #include <cmath>
 #include <span>

@@ -4,9 +4,9 @@
 #include "matrix.hpp"
 #include "parallel/any_schedule.hpp"
 
+#include "unisono/extensions/updates/asynchronous.hpp"
 #include "unisono/parallel.hpp"
 #include "unisono/trainer/reproducible.hpp"
-#include "unisono/update/asynchronous.hpp"
 
 namespace {
 

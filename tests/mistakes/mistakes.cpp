@@ -2,9 +2,9 @@
 // stands for what varies, such as the rank that noticed first. compiled/programs.cpp has mistakes
 // that the compiler finds. A sanitizer build shows that none is undefined behaviour.
 #include "unisono/automatic.hpp"
-#include "unisono/checkpoint/checkpoints.hpp"
-#include "unisono/launch/unknown_variables.hpp"
-#include "unisono/observe/metric_files.hpp"
+#include "unisono/extensions/checkpoint/checkpoints.hpp"
+#include "unisono/extensions/launch/rendezvous/unknown_variables.hpp"
+#include "unisono/extensions/observe/metric_files.hpp"
 #include "unisono/tcp.hpp"
 #include "unisono/unisono.hpp"
 

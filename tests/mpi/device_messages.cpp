@@ -7,7 +7,7 @@
 //     device_messages silent    rank 1 takes no part: timeout
 #include "nccl/stand_in/stand_in.hpp"
 
-#include <unisono/transport/network/device_memory.hpp>
+#include <unisono/extensions/network/device_memory.hpp>
 
 template <>
 struct unisono::detail::SightOfDevice<cudaStream_t> {

@@ -8,7 +8,7 @@ BOOST_TEST_GLOBAL_FIXTURE(EverythingByDevice);
 
 #ifndef UNISONO_TEST_ON_GPU
 
-#include <unisono/launch/rendezvous.hpp>
+#include <unisono/extensions/launch/rendezvous/rendezvous.hpp>
 
 #include <atomic>
 #include <exception>

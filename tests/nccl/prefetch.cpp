@@ -1,4 +1,4 @@
-// Batches that are copied in advance: data/device_rows.hpp by CUDA's streams.
+// Batches that are copied in advance: extensions/device/device_rows.hpp by CUDA's streams.
 #include "support.hpp"
 
 #include <thread>

@@ -4,10 +4,10 @@
 
 #include <unisono/collective/collective.hpp>
 #include <unisono/collective/native_on_hosts.hpp>
+#include <unisono/extensions/any/any.hpp>
+#include <unisono/extensions/tcp/tcp.hpp>
 #include <unisono/group/group_definitions.hpp> // of a transport of its own
 #include <unisono/group/run.hpp>
-#include <unisono/transport/any.hpp>
-#include <unisono/transport/tcp.hpp>
 
 #include <functional>
 #include <memory>

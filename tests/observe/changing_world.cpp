@@ -2,7 +2,7 @@
 // lost process ended.
 #include "support/folder.hpp"
 
-#include "unisono/observe/tensorboard.hpp"
+#include "unisono/extensions/observe/tensorboard.hpp"
 
 #include <boost/mpl/list.hpp>
 #include <boost/test/unit_test.hpp>

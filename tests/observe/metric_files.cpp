@@ -1,8 +1,8 @@
 // Metrics in files: rank 0 writes what it is told, and a file that cannot be written is an error.
-#include "unisono/observe/metric_files.hpp"
+#include "unisono/extensions/observe/metric_files.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/extensions/observe/tensorboard.hpp"
 #include "unisono/observe/hash_log.hpp"
-#include "unisono/observe/tensorboard.hpp"
 
 #include "support/folder.hpp"
 

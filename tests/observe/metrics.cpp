@@ -1,4 +1,4 @@
-#include <unisono/observe/classification.hpp>
+#include <unisono/extensions/observe/classification.hpp>
 #include <unisono/observe/metric.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -5,8 +5,8 @@
 #include "../support/folder.hpp"
 
 #include <unisono/automatic.hpp>
-#include <unisono/checkpoint/checkpoints.hpp>
-#include <unisono/trainer/master_weights.hpp>
+#include <unisono/extensions/checkpoint/checkpoints.hpp>
+#include <unisono/extensions/master_weights/master_weights.hpp>
 
 #include <boost/test/unit_test.hpp>
 

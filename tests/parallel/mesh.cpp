@@ -2,7 +2,7 @@
 #include "../trainer/models.hpp"
 #include "network.hpp"
 
-#include <unisono/parallel/mesh.hpp>
+#include <unisono/extensions/parallel/mesh.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -1,9 +1,9 @@
 // Pipeline schedules are proven, as fast as their formulas, and drawn. The proof finds errors.
-#include <unisono/parallel/gpipe.hpp>
-#include <unisono/parallel/interleaved.hpp>
-#include <unisono/parallel/one_forward_one_backward.hpp>
-#include <unisono/parallel/pipeline_drawing.hpp>
-#include <unisono/parallel/pipeline_proof.hpp>
+#include <unisono/extensions/parallel/gpipe.hpp>
+#include <unisono/extensions/parallel/interleaved.hpp>
+#include <unisono/extensions/parallel/one_forward_one_backward.hpp>
+#include <unisono/extensions/parallel/pipeline_drawing.hpp>
+#include <unisono/extensions/parallel/pipeline_proof.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -1,10 +1,10 @@
 // Layers that are spread over ranks: branches, and linear layers split by rows or columns.
 #include "network.hpp"
 
-#include <unisono/parallel/branches.hpp>
-#include <unisono/parallel/gpipe.hpp>
-#include <unisono/parallel/placement.hpp>
-#include <unisono/parallel/tensor.hpp>
+#include <unisono/extensions/parallel/branches.hpp>
+#include <unisono/extensions/parallel/gpipe.hpp>
+#include <unisono/extensions/parallel/placement.hpp>
+#include <unisono/extensions/parallel/tensor.hpp>
 
 #include <boost/test/unit_test.hpp>
 

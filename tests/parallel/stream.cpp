@@ -1,7 +1,7 @@
 // Requests go through stages or to replicas. Results come out in order.
 #include "network.hpp"
 
-#include <unisono/parallel/stream.hpp>
+#include <unisono/extensions/parallel/stream.hpp>
 
 #include <boost/test/unit_test.hpp>
 

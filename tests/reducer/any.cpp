@@ -3,7 +3,7 @@
 #include "trainer/models.hpp"
 #include "trainer/outcomes.hpp"
 
-#include "unisono/reducer/any.hpp"
+#include "unisono/extensions/reducers/any.hpp"
 #include "unisono/testing/reducer_laws.hpp"
 #include "unisono/unisono.hpp"
 

@@ -3,10 +3,10 @@
 #include "trainer/outcomes.hpp"
 
 #include "unisono/core/random.hpp"
-#include "unisono/reducer/automatic.hpp"
-#include "unisono/reducer/hierarchical.hpp"
+#include "unisono/extensions/automatic/predicted_costs.hpp"
+#include "unisono/extensions/automatic/reducer.hpp"
+#include "unisono/extensions/reducers/hierarchical.hpp"
 #include "unisono/reducer/parameter_server.hpp"
-#include "unisono/reducer/predicted_costs.hpp"
 
 #include <boost/mpl/list.hpp>
 #include <boost/test/unit_test.hpp>

@@ -1,7 +1,7 @@
 // Drawings: well-formed, complete, and a function of the schedule alone.
 #include <boost/test/unit_test.hpp>
 
-#include "unisono/schedule/draw.hpp"
+#include "unisono/extensions/laboratory/draw.hpp"
 #include "unisono/schedule/families.hpp"
 
 #include <string>

@@ -4,7 +4,7 @@
 #include "trainer/outcomes.hpp"
 
 #include "unisono/collective/all_reduce.hpp"
-#include "unisono/schedule/verify.hpp"
+#include "unisono/extensions/laboratory/verify.hpp"
 
 #include <boost/test/unit_test.hpp>
 

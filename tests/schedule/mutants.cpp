@@ -1,8 +1,8 @@
 // Tests the verifier: each schedule has one fault, which must be reported in the given words.
 #include <boost/test/unit_test.hpp>
 
+#include "unisono/extensions/laboratory/verify.hpp"
 #include "unisono/schedule/families.hpp"
-#include "unisono/schedule/verify.hpp"
 
 #include <functional>
 #include <string>

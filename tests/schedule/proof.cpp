@@ -5,8 +5,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include "support/sanitizers.hpp"
+#include "unisono/extensions/laboratory/verify.hpp"
 #include "unisono/schedule/families.hpp"
-#include "unisono/schedule/verify.hpp"
 
 #include <set>
 #include <vector>

@@ -2,9 +2,9 @@
 // compared with all ranks.
 #include <boost/test/unit_test.hpp>
 
+#include "unisono/extensions/laboratory/timing.hpp"
 #include "unisono/schedule/families.hpp"
 #include "unisono/schedule/hierarchical.hpp"
-#include "unisono/schedule/timing.hpp"
 
 #include <cmath>
 #include <string>

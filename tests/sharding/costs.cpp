@@ -3,17 +3,17 @@
 #include "support/allocation_counter.hpp"
 
 #include "unisono/automatic.hpp"
+#include "unisono/extensions/master_weights/master_weights.hpp"
+#include "unisono/extensions/sharded/gradient.hpp"
+#include "unisono/extensions/sharded/parameter.hpp"
+#include "unisono/extensions/sharded/resident_units.hpp"
+#include "unisono/extensions/sharded/store.hpp"
 #include "unisono/group/run.hpp"
-#include "unisono/model/resident_units.hpp"
 #include "unisono/optimizer/adam.hpp"
 #include "unisono/optimizer/sgd.hpp"
-#include "unisono/sharding/gradient.hpp"
-#include "unisono/sharding/parameter.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/simulate.hpp"
-#include "unisono/trainer/master_weights.hpp"
 #include "unisono/trainer/trainer.hpp"
-#include "unisono/trainer/units/store.hpp"
 #include "unisono/transport/in_process.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -3,11 +3,11 @@
 
 #include "support/allocation_counter.hpp"
 
+#include "unisono/extensions/sharded/gradient.hpp"
+#include "unisono/extensions/sharded/parameter.hpp"
+#include "unisono/extensions/sharded/store.hpp"
 #include "unisono/optimizer/sgd.hpp"
-#include "unisono/sharding/gradient.hpp"
-#include "unisono/sharding/parameter.hpp"
 #include "unisono/trainer/trainer.hpp"
-#include "unisono/trainer/units/store.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "unisono/data/data.hpp"
-#include "unisono/model/unit_pass.hpp"
+#include "unisono/extensions/sharded/unit_pass.hpp"
 #include "unisono/observe/metric.hpp"
 
 #include <array>

@@ -6,7 +6,8 @@
 
 #include "unisono/accumulation/steps.hpp"
 #include "unisono/any.hpp"
-#include "unisono/checkpoint/checkpoints.hpp"
+#include "unisono/extensions/checkpoint/checkpoints.hpp"
+#include "unisono/extensions/master_weights/master_weights.hpp"
 #include "unisono/guard/clip_by_norm.hpp"
 #include "unisono/guard/clip_by_value.hpp"
 #include "unisono/optimizer/adam.hpp"
@@ -14,7 +15,6 @@
 #include "unisono/reducer/tree.hpp"
 #include "unisono/sharded.hpp"
 #include "unisono/trainer/hashes.hpp"
-#include "unisono/trainer/master_weights.hpp"
 #include "unisono/trainer/reproducible.hpp"
 
 #include <algorithm>

@@ -4,8 +4,8 @@
 #include "../trainer/served.hpp"
 #include "support/skip.hpp"
 
+#include <unisono/extensions/updates/hogwild.hpp>
 #include <unisono/trainer/trainer.hpp>
-#include <unisono/update/hogwild.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -5,8 +5,8 @@
 
 #include "../collective/findings.hpp"
 
+#include <unisono/extensions/launch/sockets/socket.hpp>
 #include <unisono/join.hpp>
-#include <unisono/launch/socket.hpp>
 #include <unisono/unisono.hpp>
 
 #include <array>

@@ -2,9 +2,9 @@
 // from a seed.
 #include "../trainer/served.hpp"
 
+#include <unisono/extensions/updates/hogwild.hpp>
 #include <unisono/simulate.hpp>
 #include <unisono/trainer/trainer.hpp>
-#include <unisono/update/hogwild.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -2,7 +2,7 @@
 // Virtual time is exact, and the same on every machine.
 #include "../../bench/support/layers.hpp"
 
-#include <unisono/compression/cast.hpp>
+#include <unisono/extensions/compression/cast.hpp>
 #include <unisono/reducer/halving_doubling.hpp>
 #include <unisono/reducer/ring.hpp>
 #include <unisono/simulate.hpp>

@@ -1,6 +1,6 @@
 #include "../collective/oracle.hpp"
 
-#include <unisono/schedule/timing.hpp>
+#include <unisono/extensions/laboratory/timing.hpp>
 #include <unisono/simulate.hpp>
 
 #include <boost/test/unit_test.hpp>

@@ -5,7 +5,7 @@
 #include "../collective/findings.hpp"
 #include "../collective/oracle.hpp"
 
-#include <unisono/launch/fork_run.hpp>
+#include <unisono/extensions/launch/sockets/fork_run.hpp>
 
 #include <array>
 #include <chrono>

@@ -2,8 +2,8 @@
 // rank, and none makes it allocate memory by a mere number.
 #include "support.hpp"
 
+#include <unisono/extensions/launch/control/entrance.hpp>
 #include <unisono/group/suspicion.hpp>
-#include <unisono/launch/entrance.hpp>
 
 #include <algorithm>
 #include <chrono>

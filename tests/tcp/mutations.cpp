@@ -5,8 +5,8 @@
 #include "support.hpp"
 #include "support/heap.hpp"
 
-#include <unisono/launch/rendezvous_file.hpp>
-#include <unisono/launch/wire.hpp>
+#include <unisono/extensions/launch/control/wire.hpp>
+#include <unisono/extensions/launch/rendezvous/rendezvous_file.hpp>
 
 #include <cstdlib>
 #include <cstring>

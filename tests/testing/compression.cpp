@@ -1,13 +1,13 @@
 // Compressions are certified, and their mutants are reported.
 #include "support.hpp"
 
-#include "unisono/compression/adasum.hpp"
-#include "unisono/compression/cast.hpp"
-#include "unisono/compression/fp8.hpp"
-#include "unisono/compression/int8.hpp"
-#include "unisono/compression/one_bit.hpp"
-#include "unisono/compression/power_sgd.hpp"
-#include "unisono/compression/top_k.hpp"
+#include "unisono/extensions/compression/adasum.hpp"
+#include "unisono/extensions/compression/cast.hpp"
+#include "unisono/extensions/compression/fp8.hpp"
+#include "unisono/extensions/compression/int8.hpp"
+#include "unisono/extensions/compression/one_bit.hpp"
+#include "unisono/extensions/compression/power_sgd.hpp"
+#include "unisono/extensions/compression/top_k.hpp"
 #include "unisono/testing/compression_laws.hpp"
 
 namespace un = unisono;

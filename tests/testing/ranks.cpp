@@ -1,7 +1,7 @@
 // Reducers and transports: laws that require several ranks.
 #include "support.hpp"
 
-#include "unisono/reducer/automatic.hpp"
+#include "unisono/extensions/automatic/reducer.hpp"
 #include "unisono/reducer/halving_doubling.hpp"
 #include "unisono/reducer/native.hpp"
 #include "unisono/reducer/parameter_server.hpp"

@@ -2,8 +2,8 @@
 #include "support.hpp"
 
 #include "unisono/automatic.hpp"
-#include "unisono/sharding/gradient.hpp"
-#include "unisono/sharding/parameter.hpp"
+#include "unisono/extensions/sharded/gradient.hpp"
+#include "unisono/extensions/sharded/parameter.hpp"
 #include "unisono/sharding/replicated.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/testing/sharding_laws.hpp"

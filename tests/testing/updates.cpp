@@ -3,16 +3,16 @@
 #include "../../examples/own_update/elastic_averaging.hpp"
 #include "support.hpp"
 
+#include "unisono/extensions/updates/asynchronous.hpp"
+#include "unisono/extensions/updates/backup_workers.hpp"
+#include "unisono/extensions/updates/bounded_staleness.hpp"
+#include "unisono/extensions/updates/delay_compensated.hpp"
+#include "unisono/extensions/updates/gossip.hpp"
+#include "unisono/extensions/updates/hogwild.hpp"
+#include "unisono/extensions/updates/streaming_diloco.hpp"
 #include "unisono/testing/update_laws.hpp"
-#include "unisono/update/asynchronous.hpp"
-#include "unisono/update/backup_workers.hpp"
-#include "unisono/update/bounded_staleness.hpp"
-#include "unisono/update/delay_compensated.hpp"
 #include "unisono/update/diloco.hpp"
-#include "unisono/update/gossip.hpp"
-#include "unisono/update/hogwild.hpp"
 #include "unisono/update/local_steps.hpp"
-#include "unisono/update/streaming_diloco.hpp"
 #include "unisono/update/synchronous.hpp"
 
 #include <cmath>

@@ -3,10 +3,10 @@
 // other access.
 #include "support.hpp"
 
+#include <unisono/extensions/device/model.hpp>
 #include <unisono/optimizer/adam.hpp>
 #include <unisono/reducer/ring.hpp>
 #include <unisono/sharding/state.hpp>
-#include <unisono/trainer/device/model.hpp>
 #include <unisono/trainer/trainer.hpp>
 #include <unisono/unisono.hpp>
 

@@ -1,7 +1,7 @@
 // The fastest micro-batch that fits, with a known memory and known work.
 #include "outcomes.hpp"
 
-#include "unisono/trainer/batch_size.hpp"
+#include "unisono/extensions/trainers/batch_size.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -7,8 +7,10 @@
 #include "unisono/accumulation/samples.hpp"
 #include "unisono/accumulation/steps.hpp"
 #include "unisono/accumulation/tokens.hpp"
-#include "unisono/observe/classification.hpp"
-#include "unisono/reducer/automatic.hpp"
+#include "unisono/extensions/automatic/reducer.hpp"
+#include "unisono/extensions/observe/classification.hpp"
+#include "unisono/extensions/updates/asynchronous.hpp"
+#include "unisono/extensions/updates/hogwild.hpp"
 #include "unisono/reducer/parameter_server.hpp"
 #include "unisono/reducer/ring.hpp"
 #include "unisono/sampler/interleaved.hpp"
@@ -16,8 +18,6 @@
 #include "unisono/sharding/state.hpp"
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/trainer.hpp"
-#include "unisono/update/asynchronous.hpp"
-#include "unisono/update/hogwild.hpp"
 #include "unisono/update/local_steps.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -3,7 +3,7 @@
 #include "models.hpp"
 #include "outcomes.hpp"
 
-#include "unisono/trainer/data_parallel.hpp"
+#include "unisono/extensions/trainers/data_parallel.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -2,8 +2,8 @@
 #include "outcomes.hpp"
 #include "served.hpp"
 
+#include "unisono/extensions/updates/gossip.hpp"
 #include "unisono/trainer/trainer.hpp"
-#include "unisono/update/gossip.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -4,8 +4,8 @@
 #include "outcomes.hpp"
 #include "served.hpp"
 
+#include "unisono/extensions/updates/hogwild.hpp"
 #include "unisono/trainer/trainer.hpp"
-#include "unisono/update/hogwild.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -1,8 +1,9 @@
 // Gradients that are finite on every rank, but whose sum over the ranks is not.
 #include "outcomes.hpp"
 
-#include "unisono/compression/cast.hpp"
-#include "unisono/compression/int8.hpp"
+#include "unisono/extensions/compression/cast.hpp"
+#include "unisono/extensions/compression/int8.hpp"
+#include "unisono/extensions/updates/bounded_staleness.hpp"
 #include "unisono/guard/clip_by_norm.hpp"
 #include "unisono/guard/finite.hpp"
 #include "unisono/guard/loss_scaling.hpp"
@@ -13,7 +14,6 @@
 #include "unisono/sharding/state.hpp"
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/trainer.hpp"
-#include "unisono/update/bounded_staleness.hpp"
 
 #include <boost/test/unit_test.hpp>
 

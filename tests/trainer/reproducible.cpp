@@ -5,10 +5,10 @@
 
 #include "unisono/accumulation/steps.hpp"
 #include "unisono/automatic.hpp"
+#include "unisono/extensions/automatic/reducer.hpp"
 #include "unisono/guard/clip_by_norm.hpp"
 #include "unisono/guard/none.hpp"
 #include "unisono/optimizer/adam.hpp"
-#include "unisono/reducer/automatic.hpp"
 #include "unisono/reducer/parameter_server.hpp"
 #include "unisono/reducer/ring.hpp"
 #include "unisono/sampler/sequential.hpp"

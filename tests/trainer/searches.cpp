@@ -2,10 +2,10 @@
 #include "models.hpp"
 #include "outcomes.hpp"
 
+#include "unisono/extensions/trainers/candidates.hpp"
+#include "unisono/extensions/trainers/full_batch.hpp"
 #include "unisono/guard/finite.hpp"
 #include "unisono/sampler/replicas.hpp"
-#include "unisono/trainer/candidates.hpp"
-#include "unisono/trainer/full_batch.hpp"
 #include "unisono/trainer/reproducible.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -2,11 +2,11 @@
 #pragma once
 
 #include "unisono/core/memory.hpp"
+#include "unisono/extensions/updates/asynchronous.hpp"
+#include "unisono/extensions/updates/backup_workers.hpp"
+#include "unisono/extensions/updates/bounded_staleness.hpp"
+#include "unisono/extensions/updates/delay_compensated.hpp"
 #include "unisono/model/model.hpp"
-#include "unisono/update/asynchronous.hpp"
-#include "unisono/update/backup_workers.hpp"
-#include "unisono/update/bounded_staleness.hpp"
-#include "unisono/update/delay_compensated.hpp"
 
 #include <array>
 #include <cmath>

@@ -3,10 +3,10 @@
 #include "served.hpp"
 
 #include "unisono/collective/exchange.hpp"
+#include "unisono/extensions/updates/streaming_diloco.hpp"
 #include "unisono/simulate.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/update/diloco.hpp"
-#include "unisono/update/streaming_diloco.hpp"
 
 #include <boost/test/unit_test.hpp>
 

@@ -4,7 +4,7 @@
 #include "support/folder.hpp"
 
 #include "unisono/accumulation/steps.hpp"
-#include "unisono/trainer/trace.hpp"
+#include "unisono/extensions/trainers/trace.hpp"
 #include "unisono/trainer/trainer.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -5,7 +5,7 @@
 #include "../support/folder.hpp"
 #include "support/skip.hpp"
 
-#include <unisono/launch/socket.hpp>
+#include <unisono/extensions/launch/sockets/socket.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -1,7 +1,7 @@
 // unisono-certificate FIRST [LAST]: writes the certificates of all schedules for worlds of FIRST to
 // LAST ranks (docs/schedules.md). python3 tools/check_certificate.py checks them.
 #include <unisono/core/number.hpp>
-#include <unisono/schedule/certificate.hpp>
+#include <unisono/extensions/laboratory/certificate.hpp>
 #include <unisono/schedule/hierarchical.hpp>
 
 #include <cstdio>

@@ -5,10 +5,10 @@
 #include "orphans.hpp"
 #include "rank_outputs.hpp"
 #include "rank_starter.hpp"
-#include "unisono/launch/elastic_folder.hpp"
-#include "unisono/launch/hub.hpp"
+#include "unisono/extensions/launch/control/hub.hpp"
+#include "unisono/extensions/launch/rendezvous/elastic_folder.hpp"
+#include "unisono/extensions/launch/rendezvous/rendezvous_options.hpp"
 #include "unisono/launch/processes.hpp"
-#include "unisono/launch/rendezvous_options.hpp"
 
 #include <algorithm>
 #include <cerrno>

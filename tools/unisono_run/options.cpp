@@ -1,8 +1,8 @@
 #include "options.hpp"
 
 #include "unisono/core/text.hpp"
+#include "unisono/extensions/launch/sockets/environment.hpp"
 #include "unisono/launch/cores.hpp"
-#include "unisono/launch/environment.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -133,8 +133,8 @@ class CommandLine {
 public:
     explicit CommandLine(LaunchOptions& options) {
         app_.set_help_flag("-h,--help");
-        app_.set_version_flag("--version", concat({"unisono-run ", UNISONO_VERSION_MAJOR, ".", UNISONO_VERSION_MINOR, ".",
-                                                   UNISONO_VERSION_PATCH, "\n"}));
+        app_.set_version_flag("--version", concat({"unisono-run ", UNISONO_VERSION_MAJOR, ".", UNISONO_VERSION_MINOR,
+                                                   ".", UNISONO_VERSION_PATCH, "\n"}));
         app_.add_flag("--bind-to-cores", options.bind_to_cores);
         no_label_ = app_.add_flag("--no-label");
         ranks_ = add("-n,--ranks", [this, &options](const std::string& value) {
@@ -146,14 +146,17 @@ public:
                 refuse({"--timeout is ", unisono::detail::quoted(value), ", expected seconds above 0"});
         });
         add("--grace", [&options](const std::string& value) {
-            if (!parse_seconds(value, 0, options.grace)) refuse({"--grace is ", unisono::detail::quoted(value), ", expected seconds"});
+            if (!parse_seconds(value, 0, options.grace))
+                refuse({"--grace is ", unisono::detail::quoted(value), ", expected seconds"});
         });
         add("--wait", [&options](const std::string& value) {
-            if (!parse_seconds(value, 0, options.wait)) refuse({"--wait is ", unisono::detail::quoted(value), ", expected seconds"});
+            if (!parse_seconds(value, 0, options.wait))
+                refuse({"--wait is ", unisono::detail::quoted(value), ", expected seconds"});
         });
         add("--elastic", [&options](const std::string& value) {
             if (!parse_elastic(value, options))
-                refuse({"--elastic is ", unisono::detail::quoted(value), ", expected LEAST or LEAST:MOST, each 1 to 4096, such as 2:4"});
+                refuse({"--elastic is ", unisono::detail::quoted(value),
+                        ", expected LEAST or LEAST:MOST, each 1 to 4096, such as 2:4"});
         });
         add("--restarts", [&options](const std::string& value) {
             if (!parse_count(value, 1'000'000, options.restarts))

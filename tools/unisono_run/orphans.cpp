@@ -1,7 +1,7 @@
 #include "orphans.hpp"
 
 #include "names.hpp"
-#include "unisono/launch/environment.hpp"
+#include "unisono/extensions/launch/sockets/environment.hpp"
 #include "unisono/launch/host.hpp"
 
 #include <csignal>

@@ -1,7 +1,7 @@
 #include "output.hpp"
 
 #include "unisono/core/path.hpp"
-#include "unisono/launch/socket.hpp"
+#include "unisono/extensions/launch/sockets/socket.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -19,8 +19,7 @@ namespace unisono_run {
 OutputSink::OutputSink(int fd) : fd_(fd) {
     struct stat about = {};
     if (::fstat(fd, &about) != 0 || !S_ISFIFO(about.st_mode)) return;
-    own_ = FileDescriptor(
-        ::open(concat({"/proc/self/fd/", fd}).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+    own_ = FileDescriptor(::open(concat({"/proc/self/fd/", fd}).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
 }
 
 void OutputSink::add(std::string_view text) {
@@ -52,7 +51,7 @@ void OutputSink::finish(nanoseconds until) {
 }
 
 OutputSource::OutputSource(FileDescriptor pipe, std::string label, OutputSink& sink, FileDescriptor log,
-             std::string log_path)
+                           std::string log_path)
     : pipe_(std::move(pipe)), log_(std::move(log)), log_path_(std::move(log_path)), label_(std::move(label)),
       sink_(&sink) {
     ::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);

@@ -1,7 +1,7 @@
 #include "rank_starter.hpp"
 
+#include "unisono/extensions/launch/sockets/socket.hpp"
 #include "unisono/launch/cores.hpp"
-#include "unisono/launch/socket.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -16,13 +16,12 @@
 
 namespace unisono_run {
 
-RankStarter::RankStarter(const LaunchOptions& options, const std::string& folder, std::uint16_t hub, const JobToken& token,
-            const sigset_t& signal_mask)
+RankStarter::RankStarter(const LaunchOptions& options, const std::string& folder, std::uint16_t hub,
+                         const JobToken& token, const sigset_t& signal_mask)
     : options_(&options), signals_(signal_mask) {
     const Environment own = Environment::of_process();
     for (const auto& [name, value] : own.variables()) { // without what another launcher says of this process
-        if (!says_who_a_process_is(name) && (folder.empty() || name != "UNISONO_JOINS"))
-            environment_.set(name, value);
+        if (!says_who_a_process_is(name) && (folder.empty() || name != "UNISONO_JOINS")) environment_.set(name, value);
     }
     // For the program's own use; the library uses the hub's port.
     const std::uint16_t master = listen_at(true, 0).port;
@@ -69,8 +68,7 @@ void RankStarter::start(int rank, Processes& processes, RankOutputs& outputs) {
     std::string paths[2];
     for (const int stream : {0, 1}) {
         int ends[2];
-        if (::pipe2(ends, O_CLOEXEC) != 0)
-            throw error(ErrorCode::refused, concat({"no pipe: ", errno_text(errno)}));
+        if (::pipe2(ends, O_CLOEXEC) != 0) throw error(ErrorCode::refused, concat({"no pipe: ", errno_text(errno)}));
         reading[stream] = FileDescriptor(ends[0]);
         writing[stream] = FileDescriptor(ends[1]);
         if (options_->log_dir.empty()) continue;
@@ -102,8 +100,7 @@ void RankStarter::start(int rank, Processes& processes, RankOutputs& outputs) {
 
 int RankStarter::error_of(int rank) {
     Failure one;
-    while (::read(errors_.get(), &one, sizeof one) == static_cast<ssize_t>(sizeof one))
-        failures_[one.rank] = one.why;
+    while (::read(errors_.get(), &one, sizeof one) == static_cast<ssize_t>(sizeof one)) failures_[one.rank] = one.why;
     const auto found = failures_.find(rank);
     return found == failures_.end() ? 0 : found->second;
 }

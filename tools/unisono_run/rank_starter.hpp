@@ -8,10 +8,10 @@
 #include "options.hpp"
 #include "rank_outputs.hpp"
 
+#include "unisono/extensions/launch/secrets/token.hpp"
+#include "unisono/extensions/launch/sockets/environment.hpp"
 #include "unisono/launch/descriptor.hpp"
-#include "unisono/launch/environment.hpp"
 #include "unisono/launch/processes.hpp"
-#include "unisono/launch/token.hpp"
 
 #include <csignal>
 #include <cstdint>

@@ -4,7 +4,7 @@
 
 #include "contenders/contender.hpp"
 
-#include <unisono/launch/socket.hpp>
+#include <unisono/launch.hpp>
 
 #include <cerrno>
 #include <cstdio>

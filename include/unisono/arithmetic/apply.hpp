@@ -93,7 +93,7 @@ UNISONO_NO_CONTRACTION_END
 
 /// Runs element functors on this processor, for code that also runs them elsewhere (optimizers).
 /// Another such type has a const `apply` with the same arguments
-/// (trainer/device/thrust_update.hpp).
+/// (extensions/thrust/update.hpp).
 struct OnHost {
     template <class Functor, class... T>
     UNISONO_INLINE void apply(const Functor& functor, std::span<T>... spans) const {

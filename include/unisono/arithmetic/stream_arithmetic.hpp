@@ -11,7 +11,7 @@ UNISONO_NAMESPACE_BEGIN
 /// `StreamArithmetic<Stream>(stream)` has the functions of ThrustArithmetic (thrust.hpp) for device
 /// addresses, with their bits. They are enqueued on the stream, in order; a function that returns a
 /// number waits for it. Declared here; defined if a compiler for the device sees
-/// arithmetic/thrust_stream.hpp.
+/// extensions/thrust/stream.hpp.
 template <class Stream>
 struct StreamArithmetic;
 

@@ -19,7 +19,7 @@ using StreamKernelFunction = void (*)(const void* state, const std::byte* const*
                                       void* stream);
 
 /// `StreamKernel<Op, T>::call` is the StreamKernelFunction of an operation on elements of type T.
-/// Declared here; defined if a compiler for the device sees arithmetic/thrust_stream.hpp.
+/// Declared here; defined if a compiler for the device sees extensions/thrust/stream.hpp.
 template <class Op, class T>
 struct StreamKernel;
 

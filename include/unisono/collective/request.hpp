@@ -118,7 +118,7 @@ std::uint32_t start_again(Group<Transport>& group, const Family&, const T* input
 }
 
 /// A family with which the host's functions start a collective on the device;
-/// collective/on_device.hpp defines its functions.
+/// extensions/device/on_device.hpp defines its functions.
 template <class Family>
 struct OnDevice {
     Family family;

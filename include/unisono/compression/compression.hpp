@@ -23,7 +23,7 @@
 ///   are called only with factors other than 1.
 ///
 /// For a model on a device, the trainer copies gradients to the host before `begin`, and the sums
-/// back after `finish` (trainer/device/wire.hpp). A policy that computes on the device has
+/// back after `finish` (extensions/device/wire.hpp). A policy that computes on the device has
 /// `start_on<T>(device, group, buckets)`. Its run gets device addresses, and may pass a DeviceSpan
 /// to its reduction; `device` has the members of CastWire's detail::WiresOnHost.
 ///

@@ -33,7 +33,7 @@ struct StreamRequest {
     double weight = 1.0;
     const void* graph = nullptr; ///< a graph to launch instead of all that
     /// Instead of all that: run the host's schedules, lane by lane through bounce buffers
-    /// (group/bounced_lanes.hpp).
+    /// (extensions/device/bounced_lanes.hpp).
     bool through_host = false;
     double divisor = 1.0; ///< of a weighted mean: the sum of all weights
     void (*weigh)(std::byte* data, std::size_t count, double by) = nullptr;  ///< multiplies arrived data,

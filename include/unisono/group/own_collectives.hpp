@@ -9,7 +9,7 @@
 /// - MPI's collectives cannot be cancelled, so one starts when all ranks are known to have started
 ///   the same operation (here);
 /// - a device's stream can be aborted, so its work is enqueued when the operation starts, and the
-///   messages travel meanwhile (group/stream_runs.hpp).
+///   messages travel meanwhile (extensions/device/stream_runs.hpp).
 
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/local_steps.hpp"

@@ -45,8 +45,9 @@
 ///
 /// Adaptors make models from other types: `WithLoss` (forward and backward; with_loss.hpp),
 /// `FunctionalModel` and `BufferModel` (functions and arrays; functional.hpp), `WithStrides`
-/// (tensors with strides; strided.hpp), `MasterWeights` (16 bits; trainer/master_weights.hpp).
-/// docs/models.md compares them. Deliberately absent: a tensor, a layer, automatic differentiation.
+/// (tensors with strides; strided.hpp), `MasterWeights` (16 bits;
+/// unisono/master_weights.hpp). docs/models.md compares them. Deliberately absent: a tensor, a
+/// layer, automatic differentiation.
 
 #include "unisono/core/device_span.hpp"
 #include "unisono/core/element.hpp"

@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// Metrics of an elastic world (elastic/world.hpp), whose first rank may be lost. Each other rank
-/// keeps the numbers of the last update until it is certain that they are in the file. A rank that
-/// becomes the first continues the file.
+/// Metrics of an elastic world (extensions/elastic/world.hpp), whose first rank may be lost. Each
+/// other rank keeps the numbers of the last update until it is certain that they are in the file. A
+/// rank that becomes the first continues the file.
 ///
 /// All ranks make updates together, so an update is committed only after the first rank has written
 /// the numbers of the update before. Thus, when the first rank is lost, the numbers of at most one

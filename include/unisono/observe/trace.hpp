@@ -6,7 +6,8 @@
 ///
 ///     un::Trainer trainer{world, model, un::Trace{}, un::Sgd{.learning_rate = 0.1}};
 ///     trainer.fit(data, {.epochs = 1});
-///     const un::TraceReport report = un::report_trace(trainer);      // trainer/trace.hpp
+///     const un::TraceReport report = un::report_trace(trainer);      //
+///     extensions/trainers/trace.hpp
 ///     if (world.rank() == 0) std::fputs(report.text().c_str(), stderr);
 ///     un::write_trace(trainer, "trace.json");                        // for Perfetto
 

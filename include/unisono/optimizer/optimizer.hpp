@@ -14,7 +14,7 @@
 /// - `update(state, parameters, gradients, step) const` for float and double: one pass over memory.
 ///   It may take a fifth argument, `const Where& where = {}` with `Where = OnHost`, and run its
 ///   functor by `where.apply(functor, parameters, gradients, arrays...)`. It then also runs on a
-///   device, given that device's `Where` (trainer/device/thrust_update.hpp).
+///   device, given that device's `Where` (extensions/thrust/update.hpp).
 ///
 /// Laws
 /// - Element i of the parameters, the gradients and the arrays belongs to one parameter; no element

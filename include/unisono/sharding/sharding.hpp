@@ -21,8 +21,8 @@
 /// - `ParameterSharding`: owners / owners / owners.
 ///
 /// The last two declare `shards_gradients` and `shards_parameters`. They require a model in units
-/// (model/unit_pass.hpp). Each unit is cut like a bucket, into one slice per rank in rank order.
-/// They come with unisono/sharded.hpp. docs/sharding.md tells when to use which.
+/// (extensions/sharded/unit_pass.hpp). Each unit is cut like a bucket, into one slice per rank in
+/// rank order. They come with unisono/sharded.hpp. docs/sharding.md tells when to use which.
 
 #include "unisono/core/policy.hpp"
 #include "unisono/core/value.hpp"

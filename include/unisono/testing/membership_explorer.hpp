@@ -3,8 +3,9 @@
 /// \file
 /// Explores an elastic world in every order of its events, breadth first: messages that are
 /// delivered, delayed, lost and doubled, deaths, resets, cuts, suspicions of processes that live,
-/// goodbyes, and a process that is added. The members are those of elastic/membership.hpp. A
-/// violation comes with the shortest list of events that leads to it.
+/// goodbyes, and a process that is added. The members are those of
+/// extensions/elastic/membership.hpp. A violation comes with the shortest list of events that leads
+/// to it.
 ///
 ///     un::testing::MembershipExplorer<> explorer({.members = 3, .deaths = 1, .timeouts = 1});
 ///     const un::testing::Explored found = explorer.run();
@@ -21,7 +22,7 @@
 
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
-#include "unisono/elastic/forming.hpp"
+#include "unisono/extensions/elastic/forming.hpp"
 #include "unisono/testing/membership_world.hpp"
 
 #include <algorithm>

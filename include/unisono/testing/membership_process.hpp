@@ -6,7 +6,7 @@
 /// membership_explorer.hpp says what happens to it. Nothing here has a clock: `patience` is 0, so
 /// every wait may end at once, and the explorer says when it does.
 
-#include "unisono/elastic/evidence.hpp"
+#include "unisono/extensions/elastic/evidence.hpp"
 #include "unisono/testing/membership_state.hpp"
 
 #include <algorithm>

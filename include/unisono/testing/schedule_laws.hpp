@@ -5,8 +5,8 @@
 /// minimal family.
 
 #include "unisono/core/text.hpp"
+#include "unisono/extensions/laboratory/verify.hpp"
 #include "unisono/schedule/families.hpp"
-#include "unisono/schedule/verify.hpp"
 #include "unisono/testing/testing.hpp"
 
 #include <exception>

@@ -1,14 +1,14 @@
 #pragma once
 
 /// \file
-/// The laws of update/update.hpp and of update/served.hpp, and a minimal policy.
+/// The laws of update/update.hpp and of extensions/updates/served.hpp, and a minimal policy.
 
 #include "unisono/core/text.hpp"
+#include "unisono/extensions/updates/served.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/testing/testing.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
-#include "unisono/update/served.hpp"
 #include "unisono/update/update.hpp"
 
 #include <array>

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// If a rank trains one stage of a model (parallel/pipeline_model.hpp), the ranks with the other
-/// stages are in other groups. An update still happens on all stages or on none.
+/// If a rank trains one stage of a model (extensions/parallel/pipeline_model.hpp), the ranks with
+/// the other stages are in other groups. An update still happens on all stages or on none.
 
 #include "unisono/core/config.hpp"
 

@@ -4,7 +4,7 @@
 /// All compatibility rules of a training: among the policies (policy_rules.hpp), with the group and
 /// the model (model_rules.hpp), and with a model on a device (device/rules.hpp).
 
-#include "unisono/trainer/device/rules.hpp"
+#include "unisono/trainer/device_rules.hpp"
 #include "unisono/trainer/model_rules.hpp"
 #include "unisono/trainer/policy_set.hpp"
 

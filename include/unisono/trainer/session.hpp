@@ -61,7 +61,7 @@ struct ExchangeContext {
 };
 
 template <class Context, class Low = typename Context::Element>
-class UnitStore; // trainer/units/store.hpp, which unisono/sharded.hpp includes
+class UnitStore; // extensions/sharded/store.hpp, which unisono/sharded.hpp includes
 
 /// The element type of a model's passes. Models in units may use a narrower type than that in which
 /// they are trained.
@@ -107,7 +107,8 @@ public:
         "no `meet`, so ranks would never hold the same parameters");
     static_assert(Update::agrees || !Run::agrees() || std::is_same_v<Run, UpdateRun<Exchanges>>,
                   "unisono::Trainer: found an update that does not declare `agrees`, with a run that does. Required: a "
-                  "run that derives from LocalRun or AsynchronousRun (update/local.hpp, update/asynchronous_run.hpp). "
+                  "run that derives from LocalRun or AsynchronousRun (update/local.hpp, "
+                  "extensions/updates/asynchronous_run.hpp). "
                   "Why: the trainer asks the run whether ranks must synchronise");
     static_assert(!Update::agrees || Run::agrees(),
                   "unisono::Trainer: found an update that declares `agrees`, with a run that does not. Required: a "
@@ -116,7 +117,7 @@ public:
     static_assert(
         !asynchronous<Update> || !Run::reduces(),
         "unisono::Trainer: found an update that declares `asynchronous`, with a run that does not derive from "
-        "AsynchronousRun. Required: one that does (update/asynchronous_run.hpp). Why: its ranks stop at "
+        "AsynchronousRun. Required: one that does (extensions/updates/asynchronous_run.hpp). Why: its ranks stop at "
         "different updates, and that run gives all of them one position at the end of fit");
 
     Session(World& world, Model& model, Policies policies)

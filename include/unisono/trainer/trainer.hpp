@@ -23,7 +23,7 @@
 /// | replicas      | `ReplicasOfRanks`    | sampler/replicas.hpp          |
 /// | summation     | `PlainSums`          | trainer/summation.hpp         |
 /// | trace         | `NoTrace`            | observe/trace.hpp             |
-/// | snapshots     | none                 | elastic/snapshots.hpp         |
+/// | snapshots     | none                 | extensions/elastic/snapshots.hpp         |
 ///
 /// `Buckets` (layout/layout.hpp) may be given as well. trainer/rules.hpp says which policies work
 /// together, and why.
@@ -156,8 +156,8 @@ public:
     /// Synchronises ranks that update on their own (LocalSteps, Diloco, Asynchronous, Hogwild,
     /// ...): afterwards all ranks hold the same parameters. `fit` does so at its end, `evaluate`
     /// and `predict` at their beginning. Does nothing for other updates. Collective. A server
-    /// (update/served.hpp) serves in this call until all workers have come; its `step` does
-    /// nothing.
+    /// (extensions/updates/served.hpp) serves in this call until all workers have come; its `step`
+    /// does nothing.
     void synchronise() {
         calling("synchronise", [&] { session_.synchronise(); });
     }
@@ -318,8 +318,8 @@ public:
     void set_world_epoch(const WorldEpoch& epoch) { world_epoch_ = epoch; } ///< for elastic/
     /// Updates committed so far; if servers make them, a worker counts its own.
     [[nodiscard]] std::uint64_t updates() const { return session_.exchange().applied(); }
-    /// Position and counters, for checkpoints (checkpoint/checkpoint.hpp). `restore` sets them;
-    /// pass the same on all ranks. It drops what a compression has left over.
+    /// Position and counters, for checkpoints (extensions/checkpoint/checkpoint.hpp). `restore`
+    /// sets them; pass the same on all ranks. It drops what a compression has left over.
     [[nodiscard]] TrainingProgress progress() const { return progress_.after(updates()); }
     /// \throws error bad_input: `fit` runs
     void restore(const TrainingProgress& saved) {
@@ -376,7 +376,8 @@ public:
             else visit(one.flat, std::span<const Element>(one.parameters, one.count));
         });
     }
-    /// With `Trace`: what this rank recorded. trainer/trace.hpp combines the ranks' records.
+    /// With `Trace`: what this rank recorded. extensions/trainers/trace.hpp combines the ranks'
+    /// records.
     [[nodiscard]] const TraceLog& trace() const
         requires(Policies::Tracing::traces)
     {

@@ -12,7 +12,7 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// Staleness of all workers' gradients that were applied as they arrived, by servers
-/// (update/served.hpp) or to common parameters (Hogwild).
+/// (extensions/updates/served.hpp) or to common parameters (Hogwild).
 struct Staleness {
     std::uint64_t gradients = 0;
     double mean = 0;

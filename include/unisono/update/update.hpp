@@ -24,7 +24,7 @@
 /// `Synchronous`. A run derives from it and replaces the functions in which it differs. A run whose
 /// updates are alone derives from `LocalRun` (update/local.hpp), which adds `state()`, `own()`,
 /// `synchronisations()` and `restore(synchronisations)` for checkpoints. The run of an
-/// `asynchronous` policy derives from `AsynchronousRun` (update/asynchronous_run.hpp).
+/// `asynchronous` policy derives from `AsynchronousRun` (extensions/updates/asynchronous_run.hpp).
 ///
 /// The trainer calls the policy's `check()`, if it has one, before `start`.
 ///
@@ -48,7 +48,7 @@
 /// - `shares_memory`: ranks must map each other's memory;
 /// - `on_device`: its run computes by `place()` alone, and so also trains models on a device;
 /// - `Sharding`: servers own the parameters, in the slices that `sharding(ranks)` returns
-///   (update/served.hpp).
+///   (extensions/updates/served.hpp).
 ///
 /// Laws (testing/update_laws.hpp certifies them): after `synchronise` all ranks hold the same
 /// parameters, whatever each did before, and `own()` is 0. A run that is restored from `state()`

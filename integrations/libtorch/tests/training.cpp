@@ -2,10 +2,10 @@
 // not depend on the number of ranks.
 #include <unisono_libtorch.hpp>
 
-#include <unisono/checkpoint/checkpoints.hpp>
+#include <unisono/checkpoint.hpp>
 #include <unisono/join.hpp>
+#include <unisono/master_weights.hpp>
 #include <unisono/trainer/hashes.hpp>
-#include <unisono/trainer/master_weights.hpp>
 #include <unisono/trainer/reproducible.hpp>
 
 #include <cmath>

@@ -3,7 +3,7 @@
 #include "unisono/collective/reproducible_sum.hpp"
 #include "unisono/hosts.hpp"
 #include "unisono/join.hpp"
-#include "unisono/launch/rendezvous_store.hpp"
+#include "unisono/launch.hpp"
 
 #include <algorithm>
 #include <type_traits>

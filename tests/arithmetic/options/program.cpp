@@ -1,6 +1,6 @@
 // Prints a hash of what the library computes, which must not depend on the options with which this
 // file is compiled. Gradients are made from integers; the program itself computes nothing.
-#include <unisono/compression/cast.hpp>
+#include <unisono/extensions/compression/cast.hpp>
 #include <unisono/reproducible.hpp>
 #include <unisono/unisono.hpp>
 

@@ -2,7 +2,7 @@
 // contents of a safetensors file, or why it is refused.
 #include "../training.hpp"
 
-#include "unisono/checkpoint/safetensors.hpp"
+#include "unisono/extensions/checkpoint/safetensors.hpp"
 
 #include <cstdio>
 #include <cstring>

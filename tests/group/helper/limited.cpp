@@ -1,9 +1,9 @@
 // A program under a limit of threads: group_limited PART. It asks a part of the library for a
 // thread, prints the error, and then ends by SIGTERM, unless the part has left the signal blocked.
 
+#include <unisono/extensions/launch/sockets/fork_run.hpp>
 #include <unisono/group/progress_thread.hpp>
 #include <unisono/join.hpp>
-#include <unisono/launch/fork_run.hpp>
 #include <unisono/simulate.hpp>
 #include <unisono/unisono.hpp>
 

@@ -1,8 +1,8 @@
 // A rank of a job for the tests of launchers and control planes: launch_rank MODE [NUMBERS...]. The
 // tests read what it prints.
 
-#include <unisono/launch/elastic_folder.hpp>
-#include <unisono/launch/fork_run.hpp>
+#include <unisono/extensions/launch/rendezvous/elastic_folder.hpp>
+#include <unisono/extensions/launch/sockets/fork_run.hpp>
 
 #include <atomic>
 #include <csignal>

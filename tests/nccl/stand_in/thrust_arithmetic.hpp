@@ -11,7 +11,7 @@
 #define _CCCL_CTK_BELOW(...) 0    // NOLINT
 #define _CCCL_CTK_AT_LEAST(...) 0 // NOLINT
 
-#include <unisono/arithmetic/thrust.hpp>
+#include <unisono/extensions/thrust/thrust.hpp>
 
 #include <thrust/system/cpp/execution_policy.h>
 

@@ -10,7 +10,7 @@
 #include "../../matrix/pairwise.hpp"
 
 #include <unisono/automatic.hpp>
-#include <unisono/reducer/hierarchical.hpp>
+#include <unisono/extensions/reducers/hierarchical.hpp>
 #include <unisono/reproducible.hpp>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
 // Writes an event file for check_events.py: observe_events FOLDER
-#include <unisono/observe/tensorboard.hpp>
+#include <unisono/extensions/observe/tensorboard.hpp>
 
 #include <cstdio>
 

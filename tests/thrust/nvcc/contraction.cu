@@ -2,7 +2,7 @@
 // multiply-adds in each.
 #include <unisono/arithmetic/accumulate.hpp>
 #include <unisono/arithmetic/operations.hpp>
-#include <unisono/arithmetic/thrust_elements.hpp>
+#include <unisono/extensions/thrust/elements.hpp>
 #include <unisono/guard/clip_by_value.hpp>
 #include <unisono/optimizer/adagrad.hpp>
 #include <unisono/optimizer/adam.hpp>

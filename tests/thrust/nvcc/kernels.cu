@@ -3,11 +3,11 @@
 #include <unisono/thrust.hpp>
 
 #include <unisono/arithmetic/kernels.hpp>
+#include <unisono/extensions/device/master_weights.hpp>
 #include <unisono/optimizer/adagrad.hpp>
 #include <unisono/optimizer/adam.hpp>
 #include <unisono/optimizer/rmsprop.hpp>
 #include <unisono/optimizer/sgd.hpp>
-#include <unisono/trainer/device/master_weights.hpp>
 #include <unisono/trainer/exchange/grid_sums.hpp>
 #include <unisono/update/averaging.hpp>
 

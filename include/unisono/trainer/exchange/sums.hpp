@@ -73,7 +73,7 @@ protected:
     const Place* place_;
 };
 
-/// The wire format of a cast (compression/cast.hpp).
+/// The wire format of a cast (extensions/compression/cast.hpp).
 template <class T, class Place, class Compression>
 class CastSums : public FloatSums<T, Place> {
 public:

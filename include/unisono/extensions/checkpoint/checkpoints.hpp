@@ -1,0 +1,333 @@
+#pragma once
+
+/// \file
+/// Saves and resumes a training.
+///
+///     un::Checkpoints checkpoints("run/checkpoints", {.keep = 3});
+///     checkpoints.resume(trainer);                              // if there is a checkpoint
+///     const auto left = 20 - trainer.position().epoch.number(); // above 0, unless all is done
+///     const un::FitOptions options = {.epochs = left, .batch_size = 32};
+///     trainer.fit(data, options, [&](const un::UpdateReport& report) {
+///         if (report.number % 100 == 0) checkpoints.save(trainer);
+///     });
+///
+/// checkpoint.hpp has the contents and the laws.
+
+#include "unisono/core/list.hpp"
+#include "unisono/extensions/checkpoint/agreement.hpp"
+#include "unisono/extensions/checkpoint/checkpoint.hpp"
+#include "unisono/extensions/checkpoint/folder.hpp"
+#include "unisono/extensions/checkpoint/manifest.hpp"
+#include "unisono/extensions/checkpoint/reading.hpp"
+#include "unisono/extensions/checkpoint/rules.hpp"
+#include "unisono/extensions/checkpoint/state.hpp"
+#include "unisono/extensions/checkpoint/writing.hpp"
+#include "unisono/trainer/agreement.hpp"
+#include "unisono/trainer/fit.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The checkpoints of one training, in a separate folder that all ranks see. Each rank has such an
+/// object. Calls that take a trainer are collective and are made between updates. If one fails, it
+/// fails on all ranks with an error that names the rank and the file; the trainer is then unchanged
+/// and the group remains usable. The function given to `fit` may call `save`, but not `resume`.
+class Checkpoints {
+public:
+    /// Does not access the folder. If the path is relative, it belongs to the folder in which the
+    /// program is now. \throws error bad_input: no folder, or keep is 0
+    explicit Checkpoints(const std::string& folder, const CheckpointOptions& options = {});
+    Checkpoints(const Checkpoints&) = delete;
+    Checkpoints& operator=(const Checkpoints&) = delete;
+    /// If a checkpoint is still being written in the background: waits for this rank's files, and
+    /// one second for the others'. The result is lost; call `wait` before to get it.
+    ~Checkpoints();
+
+    /// Writes a checkpoint. It is durable when the call returns. With `background`, a thread writes
+    /// it, and the next call reports the result. Cost on each rank: about 1/p of the parameters'
+    /// and the optimizer's bytes are written; in the background as much memory. All ranks wait for
+    /// the slowest: see RunOptions.timeout. In an elastic world, a rank that makes this call after
+    /// all others (`done_by_others`) writes nothing, and gets the name of the newest checkpoint.
+    /// \returns its name
+    template <class Trainer>
+    std::string save(Trainer& trainer, const SaveOptions& options = {}) {
+        return save(trainer, trainer.world(), options);
+    }
+    /// As above, for a model in stages (parallel/). `everyone` is the group of all ranks of the
+    /// mesh. The checkpoint contains the whole model and does not depend on how it is split.
+    /// \throws error refused: the ranks of `everyone` do not have each number exactly once
+    template <class Trainer, class World>
+        requires requires(World& group) { group.rank(); }
+    std::string save(Trainer& trainer, World& everyone, const SaveOptions& options = {}) {
+        assert_rules<Trainer>();
+        World& world = everyone;
+        const auto inside = trainer.acting();
+        return detail::telling_all(world, "save", [&] {
+            if (trainer.done_by_others()) return newest();
+            finish(world, "save");
+            std::vector<std::uint64_t> own_updates;
+            const bool replicated = shared_by_all(trainer, world, own_updates);
+            std::string name;
+            std::optional<Fault> failed = detail::attempt([&] {
+                trainer.check_memory();
+                detail::Manifest head = detail::manifest_of_trainer(trainer, world.size());
+                if (options.position) {
+                    head.epoch = options.position->epoch.number();
+                    head.samples = options.position->samples;
+                }
+                head.note = options.note;
+                head.own_updates = std::move(own_updates);
+                const std::string where = "Checkpoints::save"; // refuses whatever `resume` would refuse
+                static_cast<void>(detail::checked_text(head, where));
+                detail::check_fits(head, head, where);
+                auto model = detail::own_parts(trainer, head, replicated, false);
+                auto optimizer = detail::own_parts(trainer, head, replicated, true);
+                if (world.rank() == 0) {
+                    folder_.lock(writer_of(trainer));
+                    name = folder_.next(trainer.updates());
+                    folder_.clean();
+                    folder_.make_writing(name);
+                }
+                writing_ = std::make_unique<detail::CheckpointWriting>(folder_, std::move(head), world.rank(),
+                                                                       std::move(model), std::move(optimizer));
+                if (options_.background) writing_->copy_numbers();
+            });
+            agree(world, "save", failed);
+            detail::broadcast_text(world, name, 0);
+            writing_->set_name(name);
+            if (options_.background) {
+                failed = detail::attempt([&] { writing_->start(options_.keep, options_.patience); });
+                agree(world, "save", failed);
+                return name;
+            }
+            agree(world, "save", detail::attempt([&] { writing_->write_own(); }));
+            agree(world, "save", detail::attempt([&] {
+                      if (world.rank() == 0) writing_->commit(options_.keep, options_.patience);
+                  }));
+            writing_.reset();
+            return name;
+        });
+    }
+
+    /// Waits until the checkpoint in the background is durable. Returns false, on all ranks, if it
+    /// was given up because a rank of an elastic world was lost: save again. \throws error as
+    /// `save`
+    template <class Trainer>
+    bool wait(Trainer& trainer) {
+        return wait(trainer, trainer.world());
+    }
+    template <class Trainer, class World>
+    bool wait(Trainer& trainer, World& everyone) {
+        const auto inside = trainer.acting();
+        return detail::telling_all(everyone, "save",
+                                   [&] { return trainer.done_by_others() || finish(everyone, "save"); });
+    }
+
+    /// Restores the trainer from the newest checkpoint, or from the checkpoint `name`. Returns
+    /// nothing, and changes nothing, if there is none. Cost: one rank reads each file for its
+    /// checksum, and each rank reads the files that it needs; memory for a second copy of the state
+    /// on this rank. The first `fit` after `resume` must get the same seed and, within an epoch, a
+    /// data set of the same size.
+    /// \throws error bad_input: a file that is short, corrupt, foreign or newer, or of another
+    /// model, optimizer or order of samples; a call while `fit` runs; refused: a file that is
+    /// missing or cannot be read. The message names it; nothing was changed.
+    template <class Trainer>
+    std::optional<Resumed> resume(Trainer& trainer, std::string name = {}) {
+        return resume(trainer, trainer.world(), std::move(name));
+    }
+    /// As above, for a model in stages, on all ranks of a mesh. The mesh may split the model
+    /// differently from the mesh that saved it.
+    template <class Trainer, class World>
+        requires requires(World& group) { group.rank(); }
+    std::optional<Resumed> resume(Trainer& trainer, World& everyone, std::string name = {}) {
+        assert_rules<Trainer>();
+        World& world = everyone;
+        const auto inside = trainer.acting();
+        return detail::telling_all(world, "resume", [&]() -> std::optional<Resumed> {
+            if (!trainer.done_by_others()) finish(world, "resume");
+            std::string text;
+            agree(world, "resume", detail::attempt([&] {
+                      if (trainer.in_fit()) detail::refuse_in_fit("resume");
+                      if (world.rank() == 0) text = find(name);
+                  }));
+            detail::broadcast_text(world, name, 0);
+            if (name.empty()) return std::nullopt;
+            detail::broadcast_text(world, text, 0);
+            const std::string where = concat({"'", folder_.path_of(name), "/", detail::manifest_name, "'"});
+            detail::Manifest saved;
+            detail::Descriptor folder;
+            agree(world, "resume", detail::attempt([&] {
+                      trainer.check_memory();
+                      saved = detail::manifest_of(text, where);
+                      detail::check_fits(saved, detail::manifest_of_trainer(trainer, world.size()), where);
+                      detail::check_coverage(saved, where);
+                  }));
+            agree(world, "resume", detail::attempt([&] {
+                      folder = folder_.open_checkpoint(name);
+                      const auto ranks = static_cast<std::size_t>(world.size());
+                      for (auto i = static_cast<std::size_t>(world.rank()); i < saved.files.size(); i += ranks)
+                          detail::check_file(saved, saved.files[i], folder);
+                  }));
+            std::optional<detail::PendingState<Trainer>> pending;
+            agree(world, "resume", detail::attempt([&] { pending.emplace(trainer, saved, folder); }));
+            if constexpr (requires {
+                              trainer.restore_grid_exponents(saved.grid_exponents);
+                          }) // else `agree` throws on all ranks
+                agree(world, "resume", detail::attempt([&] { trainer.restore_grid_exponents(saved.grid_exponents); }));
+            if constexpr (requires { trainer.restore_loss_scale(trainer.loss_scale()); }) {
+                auto scale = trainer.policies().scaling.start();
+                if (saved.scales) scale = {saved.loss_scale, saved.good_updates};
+                trainer.restore_loss_scale(scale);
+            }
+            pending->apply();
+            if constexpr (detail::goes_alone<Trainer>) trainer.update_run().restore(saved.synchronisations.value_or(0));
+            const Position position{Epoch{saved.epoch}, saved.samples};
+            trainer.restore({.updates = detail::updates_of_rank(trainer, saved),
+                             .position = position,
+                             .epoch = Epoch{saved.step_epoch},
+                             .seed = saved.seed,
+                             .data_size = saved.data_size,
+                             .restored = true});
+            return Resumed{name, saved.updates, position, saved.world, saved.seed, saved.note, saved.policies};
+        });
+    }
+
+    /// The names of complete checkpoints, from the oldest to the newest. Local: each rank looks
+    /// into the folder by itself.
+    [[nodiscard]] std::vector<std::string> list() const;
+
+private:
+    template <class Trainer>
+    static void assert_rules() {
+        static_assert(detail::CheckpointRules::asserted<detail::SavedTraining<Trainer>>,
+                      "unisono::Checkpoints: no checkpoint of this trainer; the message above says why");
+    }
+
+    template <class Trainer>
+    static detail::CheckpointWriter writer_of(const Trainer& trainer) {
+        if constexpr (requires { trainer.world_epoch(); })
+            return {trainer.world_epoch().job, trainer.world_epoch().epoch};
+        else return {};
+    }
+    /// True if each rank has all of the optimizer's state of its stage of the model.
+    template <class Trainer, class World>
+    bool shared_by_all(Trainer& trainer, World& world, std::vector<std::uint64_t>& own_updates) {
+        using Model = std::remove_reference_t<decltype(trainer.trained())>;
+        if constexpr (detail::part_of_whole<Model>) {
+            bool replicated = false; // without `agree`, ranks of other stages would not learn of a failure
+            agree(world, "save", detail::attempt([&] {
+                      own_updates = detail::check_met(trainer);
+                      replicated = detail::all_own_all(trainer);
+                  }));
+            detail::check_parts(trainer, world, detail::manifest_of_trainer(trainer, world.size()), replicated);
+            return replicated;
+        } else {
+            own_updates = detail::check_met(trainer);
+            return detail::all_own_all(trainer);
+        }
+    }
+
+    /// Returns the text of the manifest of checkpoint `name`, or of the newest checkpoint if `name`
+    /// is empty. Empty if there is no checkpoint.
+    std::string find(std::string& name) const;
+
+    /// If a rank has failed, all ranks give up the checkpoint that is being written.
+    template <class World>
+    void agree(World& world, std::string_view operation, const std::optional<Fault>& failed) {
+        try {
+            detail::agree_on_success(world, operation, failed);
+        } catch (...) {
+            if (writing_) writing_->abandon();
+            writing_.reset();
+            throw;
+        }
+    }
+
+    /// Waits for the last save in the background, or throws its error. Returns false if that save
+    /// is given up, because ranks were lost or added (elastic/) and so not all ranks of this world
+    /// have begun it.
+    template <class World>
+    bool finish(World& world, std::string_view operation) {
+        if (writing_ && !writing_->is_started()) writing_.reset(); // the world ended before it was started
+        const bool ours = writing_ && !given_up_ && writing_->ranks() == world.size();
+        const std::array<std::uint64_t, 1> mine = {ours ? writing_->mark() : writing_ || given_up_ ? 1 : 0};
+        detail::List<std::uint64_t> all(static_cast<std::size_t>(world.size()));
+        detail::gather_words(world, mine, all, detail::caller_named(operation));
+        const bool alike = std::all_of(all.begin(), all.end(), [&](std::uint64_t one) { return one == mine[0]; });
+        if (alike && mine[0] == 0) return true;
+        given_up_ = true; // remains set if the world ends during this call
+        try {
+            if (alike && ours) {
+                agree(world, operation, writing_->await_own());
+                agree(world, operation, writing_->await_commit());
+            } else {
+                agree(world, operation, writing_ ? writing_->give_up() : std::nullopt);
+            }
+        } catch (const error& failed) {
+            if (failed.agreed()) given_up_ = false;
+            throw;
+        }
+        writing_.reset();
+        given_up_ = false;
+        return alike && ours;
+    }
+    /// The name of the newest complete checkpoint; empty if there is none.
+    [[nodiscard]] std::string newest() const;
+
+    detail::CheckpointFolder folder_;
+    CheckpointOptions options_;
+    std::unique_ptr<detail::CheckpointWriting> writing_;
+    bool given_up_ = false; ///< a save in the background was given up, and `wait` has not reported it yet
+};
+
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES_PART(UNISONO_PART_CHECKPOINT)
+#include "unisono/core/text.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION std::vector<std::string> Checkpoints::list() const {
+    std::vector<std::string> whole;
+    for (std::string& name : folder_.all())
+        if (folder_.is_whole(name)) whole.push_back(std::move(name));
+    return whole;
+}
+
+UNISONO_DEFINITION std::string Checkpoints::find(std::string& name) const {
+    const std::vector<std::string> all = folder_.all();
+    if (name.empty() && all.empty()) return {};
+    if (name.empty()) name = all.back();
+    else if (detail::checkpoint_number(name) == 0)
+        refuse_input(
+            {"'", name, "' is no checkpoint's name; expected one like '", detail::checkpoint_name(1, 100), "'"});
+    return detail::read_text(detail::OldFile(folder_.open_checkpoint(name), std::string(detail::manifest_name)),
+                             detail::most_manifest_bytes);
+}
+
+UNISONO_DEFINITION std::string Checkpoints::newest() const {
+    const std::vector<std::string> whole = list();
+    return whole.empty() ? std::string() : whole.back();
+}
+
+UNISONO_DEFINITION Checkpoints::Checkpoints(const std::string& folder, const CheckpointOptions& options)
+    : folder_(folder, options.refuse_foreign), options_(options) {
+    if (folder.empty()) refuse_input("Checkpoints: the folder's name is empty");
+    if (options.keep == 0) refuse_input("CheckpointOptions.keep is 0; expected at least 1");
+    if (options.patience.count() <= 0) refuse_input("CheckpointOptions.patience must be positive");
+}
+
+UNISONO_DEFINITION Checkpoints::~Checkpoints() = default;
+
+UNISONO_NAMESPACE_END
+#endif

@@ -1,0 +1,149 @@
+#pragma once
+
+/// \file
+/// Assigns a device to each rank: pure functions of the ranks' descriptions of their machines. So
+/// all ranks get the same result, or the same error.
+
+#include "unisono/extensions/cuda/api.hpp"
+#include "unisono/extensions/launch/control/wire.hpp"
+#include "unisono/launch/launch.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// A rank's description of its devices for its peers.
+struct CudaCard {
+    std::uint64_t host = 0;
+    std::string problem = {};              ///< why this rank can't take part; empty: it can
+    std::vector<std::string> devices = {}; ///< those that its process sees, by PCI bus id
+    int wanted = -1;                       ///< the device that the program names; -1: by the rank's number on the host
+};
+
+/// The PCI bus ids of the devices that this process sees. Errors: refused.
+inline std::vector<std::string> devices_of_process() {
+    std::vector<std::string> places;
+    const int count = visible_devices();
+    for (int device = 0; device < count; ++device) {
+        char place[32] = {};
+        check_cuda(cudaDeviceGetPCIBusId(place, sizeof place, device), "cudaDeviceGetPCIBusId");
+        places.emplace_back(place);
+    }
+    return places;
+}
+
+/// The card of this process. Problems are recorded, not thrown, since the peers must learn of them.
+inline CudaCard cuda_card(std::uint64_t host, int wanted) {
+    CudaCard card{.host = host, .wanted = wanted};
+    try {
+        card.devices = devices_of_process();
+    } catch (const error& failed) {
+        card.problem = failed.why().message;
+    }
+    return card;
+}
+
+inline void write_card(WireWriter& out, const CudaCard& card) {
+    out.u64(card.host);
+    out.text(card.problem);
+    out.u32(static_cast<std::uint32_t>(card.devices.size()));
+    for (const std::string& one : card.devices) out.text(one);
+    out.u32(static_cast<std::uint32_t>(card.wanted));
+}
+/// False if the bytes are none.
+inline bool read_card(WireReader& in, CudaCard& card) {
+    card.host = in.u64();
+    card.problem = in.text();
+    const std::uint32_t devices = in.u32();
+    for (std::uint32_t i = 0; i < devices && in.good(); ++i) card.devices.push_back(in.text());
+    card.wanted = static_cast<std::int32_t>(in.u32());
+    return in.good();
+}
+template <std::derived_from<CudaCard> Card>
+Blob blob_of(const Card& card) {
+    WireWriter out;
+    write_card(out, card);
+    return out.take();
+}
+template <std::derived_from<CudaCard> Card>
+bool read(const Blob& blob, Card& card) {
+    WireReader in(blob);
+    return read_card(in, card);
+}
+
+[[noreturn, gnu::cold]] inline void refuse_places(std::size_t rank, const std::string& why) {
+    throw error(Fault{.code = ErrorCode::refused,
+                      .rank = static_cast<int>(rank),
+                      .peer = -1,
+                      .operation = "join",
+                      .sequence = 0,
+                      .message = why});
+}
+
+/// Gathers every rank's card on all ranks.
+template <std::derived_from<CudaCard> Card, control_plane Control>
+std::vector<Card> gather_cards(Control& control, const Card& mine, nanoseconds deadline) {
+    const Blob blob = blob_of(mine);
+    const std::vector<Blob> blobs = control.all_gather(std::span<const std::byte>(blob), deadline);
+    std::vector<Card> cards(blobs.size());
+    for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
+        if (!read(blobs[rank], cards[rank]))
+            refuse_places(rank, concat({"rank ", rank, " runs another version of the library"}));
+    }
+    return cards;
+}
+
+inline void check_problem(const CudaCard& card, std::size_t rank) {
+    if (!card.problem.empty()) refuse_places(rank, concat({"rank ", rank, ": ", card.problem}));
+}
+inline void check_wanted(const CudaCard& card, std::size_t rank) {
+    if (card.wanted >= 0 && static_cast<std::size_t>(card.wanted) >= card.devices.size())
+        refuse_places(rank,
+                      concat({"rank ", rank, " asks for device ", card.wanted, ", but sees ", card.devices.size()}));
+}
+
+/// The number of ranks on this host among the first `ranks` ranks.
+template <class Card>
+std::size_t count_on_host(const std::vector<Card>& cards, std::uint64_t host, std::size_t ranks) {
+    std::size_t count = 0;
+    for (std::size_t rank = 0; rank < ranks; ++rank) count += cards[rank].host == host ? 1 : 0;
+    return count;
+}
+
+/// True if each rank of a host sees one device, and each a different one: some launchers arrange
+/// that.
+template <class Card>
+bool each_sees_its_own(const std::vector<Card>& cards, std::uint64_t host) {
+    std::vector<std::string> seen;
+    for (const Card& card : cards) {
+        if (card.host != host) continue;
+        if (card.devices.size() != 1) return false;
+        for (const std::string& other : seen)
+            if (other == card.devices[0]) return false;
+        seen.push_back(card.devices[0]);
+    }
+    return true;
+}
+
+/// The device of a rank, as its own process numbers them: the one that it names, or else the one
+/// with its number among the ranks of its host. If ranks outnumber devices, they share them in
+/// turn. Errors, the same on all ranks: refused, if a rank has a problem, or names a device that it
+/// does not see.
+inline int place_of(const std::vector<CudaCard>& cards, std::size_t rank) {
+    for (std::size_t one = 0; one < cards.size(); ++one) {
+        check_problem(cards[one], one);
+        check_wanted(cards[one], one);
+    }
+    const CudaCard& mine = cards[rank];
+    if (mine.wanted >= 0) return mine.wanted;
+    return static_cast<int>(count_on_host(cards, mine.host, rank) % mine.devices.size());
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,243 @@
+#pragma once
+
+/// \file
+/// The state of a training beside its policies, if every rank has all of it: the model's
+/// parameters, the optimizer's state, and a few numbers. A rank that is behind gets it from a rank
+/// that is not, and uses it only when all of it has arrived.
+
+#include "unisono/collective/exchange.hpp"
+#include "unisono/collective/rooted.hpp"
+#include "unisono/core/list.hpp"
+#include "unisono/extensions/elastic/membership_messages.hpp"
+#include "unisono/guard/loss_scaling.hpp"
+#include "unisono/layout/layout.hpp"
+#include "unisono/model/model.hpp"
+#include "unisono/optimizer/learning_rate.hpp"
+#include "unisono/optimizer/optimizer.hpp"
+#include "unisono/trainer/agreement.hpp"
+#include "unisono/trainer/report.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Sums of a `fit` that runs in several worlds.
+struct FitSums {
+    std::vector<EpochReport> epochs = {};
+    double weighted_loss = 0; ///< of the last epoch
+    bool stopped = false;
+
+    void add(const UpdateReport& update) {
+        if (epochs.empty() || epochs.back().epoch != update.epoch) {
+            epochs.push_back({.epoch = update.epoch});
+            weighted_loss = 0;
+        }
+        EpochReport& sums = epochs.back();
+        (update.committed ? sums.updates : sums.skipped) += 1;
+        if (!update.committed) return;
+        sums.samples += update.samples;
+        weighted_loss += update.loss * static_cast<double>(update.samples);
+        sums.loss = sums.samples > 0 ? weighted_loss / static_cast<double>(sums.samples) : 0;
+    }
+};
+
+/// The state after the last update, without the parameters, which the model holds.
+template <class T>
+struct ElasticState {
+    /// `made`: updates, including those that the guard has left out. `passes`: the same plus calls
+    /// that have ended. Of two ranks, the one with more passes is ahead.
+    std::uint64_t made = 0, passes = 0;
+    TrainingProgress progress = {};
+    std::vector<std::int32_t> grids = {}; ///< exponents of the grids, with Reproducible
+    LossScale loss_scale = {};
+    FitSums sums = {};
+    UpdateReport last = {}; ///< report of the last update of a `fit`
+    OptimizerState<T> optimizer = {};
+    bool has_optimizer = false; ///< false: the optimizer's state is that before the first update
+    RatePoint point = {};
+    std::uint64_t fits = 0;    ///< number of calls of `fit` that have ended
+    std::int64_t fit_end = -1; ///< of the `fit` in progress: the first epoch that it does not make; -1: there is none
+};
+
+/// Writes numbers one after another, and reads them back.
+class StateRecord {
+public:
+    template <class T>
+    void put(std::span<const T> values) {
+        const auto bytes = std::as_bytes(values);
+        const std::size_t before = bytes_.size();
+        bytes_.resize(before + bytes.size());
+        if (!bytes.empty()) std::memcpy(bytes_.data() + before, bytes.data(), bytes.size());
+    }
+    template <class T>
+    void put_one(const T& value) {
+        put(std::span<const T>(&value, 1));
+    }
+    template <class T>
+    void take(std::span<T> values) {
+        UNISONO_ASSERT(values.size_bytes() <= bytes_.size() - at_, "all ranks have equal models and optimizers");
+        if (!values.empty()) std::memcpy(values.data(), bytes_.data() + at_, values.size_bytes());
+        at_ += values.size_bytes();
+    }
+    template <class T>
+    [[nodiscard]] T take_one() {
+        T value{};
+        take(std::span<T>(&value, 1));
+        return value;
+    }
+    [[nodiscard]] std::vector<std::uint8_t>& bytes() { return bytes_; }
+
+private:
+    std::vector<std::uint8_t> bytes_;
+    std::size_t at_ = 0;
+};
+
+/// The state without parameters and the optimizer's arrays.
+template <class T>
+void put_numbers(StateRecord& record, const ElasticState<T>& state) {
+    const TrainingProgress& p = state.progress;
+    for (const std::uint64_t word :
+         {state.made, state.passes, p.updates, static_cast<std::uint64_t>(p.position.epoch.number()),
+          static_cast<std::uint64_t>(p.position.samples), static_cast<std::uint64_t>(p.epoch.number()), p.seed,
+          static_cast<std::uint64_t>(p.data_size), std::uint64_t{p.restored},
+          static_cast<std::uint64_t>(state.loss_scale.good_updates), std::uint64_t{state.sums.stopped},
+          std::uint64_t{state.has_optimizer}, std::uint64_t{state.grids.size()},
+          std::uint64_t{state.sums.epochs.size()}, state.point.update, state.point.updates_total,
+          state.point.global_batch, state.fits, static_cast<std::uint64_t>(state.fit_end)})
+        record.put_one(word);
+    record.put_one(state.loss_scale.scale);
+    record.put_one(state.sums.weighted_loss);
+    record.put_one(state.last);
+    record.put(std::span<const std::int32_t>(state.grids));
+    record.put(std::span<const EpochReport>(state.sums.epochs));
+}
+/// Writes the memory that a trainer changes: the parameters, and the optimizer's arrays, if given.
+template <class T, class Model>
+void put_memory(StateRecord& record, Model& model, const OptimizerState<T>* optimizer) {
+    for_each_span(model.parameters(), [&](auto one) { record.put(std::span<const T>(one)); });
+    for (std::size_t a = 0; optimizer != nullptr && a < optimizer->size(); ++a)
+        record.put(std::span<const T>(optimizer->array(a)));
+}
+template <class T, class Model>
+void take_memory(StateRecord& record, Model& model, OptimizerState<T>* optimizer) {
+    for_each_span(model.parameters(), [&](auto one) { record.take(one); });
+    for (std::size_t a = 0; optimizer != nullptr && a < optimizer->size(); ++a) record.take(optimizer->array(a));
+}
+template <class Model, class T>
+void put_state(StateRecord& record, Model& model, const ElasticState<T>& state) {
+    put_numbers(record, state);
+    put_memory(record, model, state.has_optimizer ? &state.optimizer : nullptr);
+}
+
+template <class T>
+void take_numbers(StateRecord& record, ElasticState<T>& state) {
+    TrainingProgress& p = state.progress;
+    state.made = record.take_one<std::uint64_t>();
+    state.passes = record.take_one<std::uint64_t>();
+    p.updates = record.take_one<std::uint64_t>();
+    p.position.epoch = Epoch{record.take_one<std::int64_t>()};
+    p.position.samples = record.take_one<std::int64_t>();
+    p.epoch = Epoch{record.take_one<std::int64_t>()};
+    p.seed = record.take_one<std::uint64_t>();
+    p.data_size = record.take_one<std::int64_t>();
+    p.restored = record.take_one<std::uint64_t>() != 0;
+    state.loss_scale.good_updates =
+        static_cast<decltype(state.loss_scale.good_updates)>(record.take_one<std::uint64_t>());
+    state.sums.stopped = record.take_one<std::uint64_t>() != 0;
+    state.has_optimizer = record.take_one<std::uint64_t>() != 0;
+    state.grids.resize(record.take_one<std::uint64_t>());
+    state.sums.epochs.resize(record.take_one<std::uint64_t>());
+    for (std::uint64_t* const word :
+         {&state.point.update, &state.point.updates_total, &state.point.global_batch, &state.fits})
+        *word = record.take_one<std::uint64_t>();
+    state.fit_end = record.take_one<std::int64_t>();
+    state.loss_scale.scale = record.take_one<decltype(state.loss_scale.scale)>();
+    state.sums.weighted_loss = record.take_one<double>();
+    state.last = record.take_one<UpdateReport>();
+    record.take(std::span<std::int32_t>(state.grids));
+    record.take(std::span<EpochReport>(state.sums.epochs));
+}
+/// Restores the numbers of a snapshot. `is_set`: keeps the epoch and the schedule's point, which
+/// the user has set since the snapshot.
+template <class T>
+void go_back(StateRecord& record, ElasticState<T>& state, bool is_set) {
+    const Epoch epoch = state.progress.epoch;
+    const RatePoint point = state.point;
+    take_numbers(record, state);
+    if (!is_set) return;
+    state.progress.epoch = epoch;
+    state.point = point;
+}
+/// Restores the state. Local; cannot fail after it has begun to write.
+template <class Model, class T>
+void take_state(StateRecord& record, Model& model, ElasticState<T>& state) {
+    take_numbers(record, state);
+    take_memory(record, model, state.has_optimizer ? &state.optimizer : nullptr);
+}
+
+/// Equal for models whose state fits each other.
+template <class T, class Model>
+std::uint64_t shape_hash(Model& model) {
+    std::uint64_t hash = fnv_basis;
+    const auto add = [&](std::uint64_t word) { hash = hash_bytes(&word, sizeof word, hash); };
+    add(static_cast<std::uint64_t>(element_type_of<T>));
+    for_each_span(model.parameters(), [&](auto one) { add(one.size()); });
+    return hash;
+}
+template <class Model>
+std::uint64_t parameters_of(Model& model) {
+    std::uint64_t count = 0;
+    for_each_span(model.parameters(), [&](auto one) { count += one.size(); });
+    return count;
+}
+
+/// Brings all ranks to the last update that any rank has made, which `source` has. That includes
+/// added ranks, which have no state (`new_here`). `finished`: the number of the user's calls that
+/// this rank has finished; returns the maximum over all ranks. Collective. Cost: 32 bytes per rank;
+/// if a rank is behind, also a broadcast of the state, of which all ranks hold a second copy during
+/// it. Errors, the same on all ranks: mismatch if an added rank has another model.
+template <class World, class Model, class T>
+std::uint64_t bring_forward(World& world, int source, bool new_here, std::uint64_t finished, Model& model,
+                            ElasticState<T>& state) {
+    constexpr std::size_t words = 4;
+    List<std::uint64_t> mine;
+    mine.push_back(new_here ? no_state_yet : state.passes);
+    mine.push_back(finished);
+    mine.push_back(shape_hash<T>(model));
+    mine.push_back(parameters_of(model));
+    List<std::uint64_t> all(words * static_cast<std::size_t>(world.size()));
+    if (world.size() == 1) return finished;
+    gather_words(world, mine, all);
+    std::uint64_t most = 0;
+    const std::uint64_t* const best = all.data() + words * static_cast<std::size_t>(source);
+    const std::uint64_t wanted = best[0];
+    bool behind = false;
+    for (std::size_t i = 0; i < all.size(); i += words) {
+        behind = behind || all[i] != wanted;
+        most = std::max(most, all[i + 1]);
+        if (all[i + 2] == best[2]) continue;
+        const int rank = world.world_rank(static_cast<int>(i / words));
+        throw_mismatch(
+            "Trainer", rank, world.world_rank(source),
+            concat({"the model of rank ", rank, " has ", all[i + 3],
+                    " parameters in tensors of other sizes or types than those of rank ", world.world_rank(source),
+                    ", whose training it joins and which has ", best[3], "; expected the same model"}));
+    }
+    if (!behind) return most;
+    StateRecord record;
+    if (world.rank() == source) put_state(record, model, state);
+    std::array<std::uint64_t, 1> bytes = {record.bytes().size()};
+    broadcast(world, bytes, source);
+    record.bytes().resize(bytes[0]);
+    broadcast(world, std::span<std::uint8_t>(record.bytes()), source);
+    if (new_here || state.passes != wanted) take_state(record, model, state);
+    return most;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

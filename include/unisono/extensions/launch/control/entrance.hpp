@@ -1,0 +1,118 @@
+#pragma once
+
+/// \file
+/// A rank's way into the job: it connects to the hub, both prove that they have the job's secret,
+/// and frames follow.
+
+#include "unisono/extensions/launch/rendezvous/launcher_claims.hpp"
+#include "unisono/extensions/launch/secrets/proof.hpp"
+#include "unisono/extensions/launch/sockets/socket.hpp"
+
+#include <cerrno>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <sys/socket.h>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// A number that no other process draws, by which the hub knows a process that comes again.
+inline std::uint64_t draw_claimant() {
+    const auto value = JobToken::random().value();
+    std::uint64_t number = 0;
+    for (std::size_t i = 0; i < 8; ++i) number = (number << 8) | value[i];
+    return number;
+}
+
+/// A connection that the hub has accepted, and the bytes that it has sent since.
+struct Entrance {
+    FileDescriptor socket = {};
+    Blob unread = {};
+    ControlSession session = {};
+};
+
+/// Returns false at the deadline or at the connection's end.
+inline bool read_more(Entrance& entrance, nanoseconds until) {
+    if (!wait_for(entrance.socket.get(), POLLIN, until)) return false;
+    std::byte buffer[65536];
+    const ssize_t got = ::recv(entrance.socket.get(), buffer, sizeof buffer, 0);
+    if (got > 0) entrance.unread.insert(entrance.unread.end(), buffer, buffer + got);
+    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+/// Reads until a frame is complete. Returns nothing at the deadline or at the connection's end. The
+/// frame refers to bytes of `unread`.
+inline std::optional<Frame> next_frame(Entrance& entrance, std::size_t most_bytes, nanoseconds until,
+                                       std::size_t& used) {
+    for (;;) {
+        Frame frame;
+        const Parsed parsed = entrance.session.in.open(entrance.unread, most_bytes, frame, used);
+        if (parsed == Parsed::frame) return frame;
+        if (parsed != Parsed::incomplete || !read_more(entrance, until)) return std::nullopt;
+    }
+}
+
+inline void drop_frame(Entrance& entrance, std::size_t used) {
+    entrance.unread.erase(entrance.unread.begin(), entrance.unread.begin() + static_cast<std::ptrdiff_t>(used));
+}
+
+/// Sends a few bytes on a fresh connection. False: none or not all were sent.
+inline bool send_all(int fd, std::span<const std::byte> bytes, nanoseconds until) {
+    while (!bytes.empty()) {
+        const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        if (sent > 0) bytes = bytes.subspan(static_cast<std::size_t>(sent));
+        else if (errno != EINTR && (errno != EAGAIN || !wait_for(fd, POLLOUT, until))) return false;
+    }
+    return true;
+}
+
+/// The caller's side of the handshake (proof.hpp). Returns true once the keeper has proven that it
+/// has the secret, and the caller's proof is sent.
+inline bool prove(Entrance& entrance, const Hello& hello, const JobToken& secret, nanoseconds until, std::string& why) {
+    Greeter caller(hello);
+    if (!send_all(entrance.socket.get(), caller.hello(), until)) return false;
+    Blob proof;
+    Greeted found = Greeted::waits;
+    while ((found = caller.look(secret, entrance.unread, proof)) == Greeted::waits)
+        if (!read_more(entrance, until)) return false;
+    if (found == Greeted::stranger) {
+        why = "the process that listens there does not belong to this job: it has another secret (UNISONO_TOKEN), or "
+              "none, or is of another job";
+        return false;
+    }
+    entrance.session = caller.session(secret);
+    return send_all(entrance.socket.get(), proof, until);
+}
+
+inline bool send_frame(Entrance& entrance, Blob frame, nanoseconds until) {
+    entrance.session.out.close(frame);
+    return send_all(entrance.socket.get(), frame, until);
+}
+
+/// Connects to one address and proves that this process has the secret. Returns nothing, and the
+/// reason in `why`, unless the hub proves that it has the secret, and accepts. Errors: the fault
+/// with which it refuses.
+inline std::optional<Entrance> enter(const SocketAddress& address, const Hello& hello, const JobToken& secret,
+                                     nanoseconds until, std::string& why) {
+    Entrance entrance{.socket = connect_to(address, until, why)};
+    if (!entrance.socket.valid()) return std::nullopt;
+    why = "the process that listens there does not belong to this job, or did not answer";
+    if (!prove(entrance, hello, secret, until, why)) return std::nullopt;
+    std::size_t used = 0;
+    const std::optional<Frame> answer = next_frame(entrance, 3 * most_text_bytes, until, used);
+    if (answer && answer->kind == FrameKind::accepted) {
+        drop_frame(entrance, used);
+        return entrance;
+    }
+    Fault fault;
+    WireReader in(answer ? answer->payload : std::span<const std::byte>{});
+    if (answer && answer->kind == FrameKind::refused && read(in, most_ranks, fault)) throw error(fault);
+    // The hub may have accepted by now: a goodbye keeps this attempt from counting as a death.
+    static_cast<void>(send_frame(entrance, make_frame(FrameKind::goodbye), steady_now()));
+    return std::nullopt;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,169 @@
+#pragma once
+
+/// \file
+/// Ranks of an MPI communicator. Needs an MPI library (CMake target unisono::mpi) that implements
+/// version 3.0 of the standard or newer.
+
+#include "unisono/extensions/mpi/device.hpp"
+#include "unisono/extensions/mpi/wire.hpp"
+#include "unisono/extensions/network/framed_endpoint.hpp"
+#include "unisono/launch/cores.hpp"
+#include "unisono/launch/host.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <sched.h>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The transport of one rank over MPI: the library's schedules over MPI's point-to-point messages,
+/// and MPI's own collectives as native ones for large data (unisono/mpi_collectives.hpp). It is
+/// made by `adopt(communicator)` (unisono/mpi.hpp).
+///
+/// Faults: an error that a rank throws or finds reaches all others by messages. The launcher
+/// handles a rank's death: mpirun ends the job. A rank that stops is a timeout at the deadline,
+/// also within MPI's own collectives: the ranks ask each other what they wait for, and the fault
+/// names the rank that does not answer.
+class Mpi : public detail::FramedEndpoint<detail::MpiWire> {
+public:
+    static constexpr std::string_view name = "mpi";
+
+    /// Errors: refused unless MPI was initialised with MPI_THREAD_SERIALIZED or more.
+    static void check_may_change_threads() {
+        int level = 0;
+        detail::check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+        if (level < MPI_THREAD_SERIALIZED)
+            throw error(ErrorCode::refused, "ProgressThread: MPI was initialised with less than MPI_THREAD_SERIALIZED; "
+                                            "expected that or more, since two threads call it by turns");
+    }
+
+    /// Makes the ranks of a communicator a world. Collective over the communicator, which is
+    /// duplicated twice and remains its owner's. The duplicates are freed after all ranks have
+    /// ended the world: in the next call of this function, at the end of another world, or in
+    /// MPI_Finalize; after a fault they are kept. MPI must be initialised with at least
+    /// MPI_THREAD_FUNNELED, and finalised after the world has ended. Errors: refused, bad_input.
+    static Mpi adopt(MPI_Comm communicator) {
+        using namespace detail;
+        int initialized = 0;
+        MPI_Initialized(&initialized);
+        if (initialized == 0)
+            throw error(ErrorCode::refused, "adopt: MPI has not been initialised; expected MPI_Init_thread before");
+        int level = 0;
+        check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+        if (level < MPI_THREAD_FUNNELED)
+            throw error(ErrorCode::refused, "adopt: MPI was initialised with MPI_THREAD_SINGLE; expected "
+                                            "MPI_THREAD_FUNNELED or more, since a data loader has threads");
+        if (communicator == MPI_COMM_NULL) refuse_input("adopt: found MPI_COMM_NULL; expected a communicator");
+        int between_groups = 0;
+        check_mpi(MPI_Comm_test_inter(communicator, &between_groups), "MPI_Comm_test_inter");
+        if (between_groups != 0)
+            refuse_input("adopt: found an intercommunicator; expected the communicator of one group");
+        MpiKeeper::look_again(); // MPI has few numbers for communicators
+        MpiCommunicator own = copy_of(communicator), collectives = copy_of(own.get());
+        int rank = 0;
+        int size = 0;
+        MPI_Comm_rank(own.get(), &rank);
+        MPI_Comm_size(own.get(), &size);
+        auto overseer = std::make_unique<MpiOverseer>();
+        MpiOverseer& faults = *overseer;
+        const bool crowded = more_ranks_than_cores(own.get(), size);
+        auto world = std::make_shared<World>(std::vector<std::string>(static_cast<std::size_t>(size)), JobToken(),
+                                             crowded, std::move(overseer));
+        return {world, rank, MpiWire(own.take(), collectives.take(), faults, crowded)};
+    }
+
+    /// For a timeout, asks all ranks for its cause, for at most two seconds.
+    void abort(const Fault& fault) {
+        const bool asks = fault.code == ErrorCode::timeout && fault.rank == rank() && first_fault() == nullptr;
+        FramedEndpoint::abort(asks ? wire().looked_into(fault) : fault);
+    }
+
+    /// Memory in which MPI's own collectives work without copies.
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return own().allocate(rank(), bytes); }
+
+    // --- for device memory: see extensions/cuda/cuda.hpp ---
+
+    /// Asks this rank's MPI whether messages may be sent from and received into device memory;
+    /// `moves_device_memory` then has the answer. Call it before the world does anything. After a
+    /// fault, MPI may still write receives that it began and does not cancel within a second.
+    void move_device_memory(const detail::DeviceMemoryWish& wish) { wire().device_memory().want(wish); }
+    [[nodiscard]] bool moves_device_memory() const { return wire().device_memory().is_on(); }
+    [[nodiscard]] const std::string& device_memory_problem() const { return wire().device_memory().problem(); }
+    /// Lets messages use this memory as long as the returned object lives.
+    [[nodiscard]] std::shared_ptr<void> reach_device_memory(const std::byte* data, std::size_t bytes) {
+        return wire().device_memory().reach(data, bytes);
+    }
+
+    // --- for its own collectives -----------------------------------------------------------------
+
+    [[nodiscard]] std::uint32_t own_ticket() { return own().ticket(); }
+    [[nodiscard]] bool is_turn_of(std::uint32_t ticket) const { return wire().own().is_turn_of(ticket); }
+    [[nodiscard]] bool own_done(std::uint32_t ticket) { return own().done(ticket); }
+    [[nodiscard]] detail::MpiOwn& own() { return wire().own(); }
+
+    // --- for ranks with devices (extensions/cuda/cuda.hpp)
+    // ---------------------------------------------
+
+    /// Lets all ranks agree on whether MPI's own collectives get device memory; `problem`: why this
+    /// rank has no device. Collective; call it before the world does anything. Errors, the same on
+    /// all ranks: refused; timeout if a rank does not arrive.
+    void agree_on_devices(DeviceTransfers wish, const std::string& problem) {
+        using namespace detail;
+        struct Cards {
+            MpiDeviceCard mine;
+            std::vector<MpiDeviceCard> all;
+        };
+        auto cards = std::make_shared<Cards>();
+        cards->mine = mpi_device_card(wish);
+        cards->all.resize(static_cast<std::size_t>(size()));
+        MpiDeviceCard::write(cards->mine.problem, problem);
+        const std::uint32_t ticket = own_ticket();
+        MpiOwn::Call& call = own().next(ticket);
+        call.input =
+            std::shared_ptr<std::byte>(cards, reinterpret_cast<std::byte*>(cards.get())); // held while MPI needs it
+        constexpr int bytes = sizeof(MpiDeviceCard);
+        check_mpi(MPI_Iallgather(&cards->mine, bytes, MPI_BYTE, cards->all.data(), bytes, MPI_BYTE,
+                                 own().communicator(), &call.request),
+                  "MPI_Iallgather");
+        const nanoseconds until = steady_now() + agree_within;
+        for (std::uint32_t attempt = 0; !own_done(ticket); ++attempt) {
+            if (steady_now() >= until)
+                throw error(ErrorCode::timeout, "ranks with devices over MPI: waited 10 minutes for all ranks to come");
+            idle(attempt, until);
+        }
+        takes_devices_ = detail::takes_device_memory(std::span<const MpiDeviceCard>(cards->all));
+    }
+    /// True if MPI's own collectives get device memory; the same on all ranks.
+    [[nodiscard]] bool takes_device_memory() const { return takes_devices_; }
+
+private:
+    using FramedEndpoint::FramedEndpoint;
+    static constexpr nanoseconds agree_within = 600'000'000'000;
+
+    /// True if the ranks on this host outnumber its cores.
+    static bool more_ranks_than_cores(MPI_Comm communicator, int size) {
+        struct Card {
+            std::uint64_t host;
+            cpu_set_t cores;
+        };
+        const Card mine{.host = detail::host_number(), .cores = detail::own_cores()};
+        std::vector<Card> all(static_cast<std::size_t>(size));
+        detail::check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, communicator),
+                          "MPI_Allgather");
+        detail::SharedCores cores;
+        for (const Card& one : all)
+            if (one.host == mine.host) cores.add(one.cores);
+        return cores.fewer_than_ranks();
+    }
+
+    bool takes_devices_ = false;
+};
+static_assert(transport<Mpi> && restricts_threads<Mpi>);
+
+UNISONO_NAMESPACE_END

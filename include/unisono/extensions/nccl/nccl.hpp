@@ -1,0 +1,269 @@
+#pragma once
+
+/// \file
+/// Ranks with a GPU each, over NCCL. Link the target unisono::nccl (NCCL 2.19 or newer and the CUDA
+/// runtime; a host's compiler will do).
+///
+/// Device data travel over NCCL: by native collectives, or by the library's own schedules over
+/// NCCL's sends and receives, in the order of one stream. Host data travel message by message as
+/// over Hosts<Tcp>: by shared memory within a host and by sockets between hosts. Exception: native
+/// collectives on host data from `NcclOptions::staged_bytes` on pass through pinned memory and the
+/// device. Each collective that NCCL runs (or every n-th: `NcclOptions::check_every`) is
+/// accompanied by ceil(log2 p) empty messages, by which ranks detect a mismatch or a missing rank.
+///
+/// NCCL's communicators do not block here. They are polled: an asynchronous error of NCCL, or
+/// another rank's fault, ends a wait by an abort.
+
+#include "unisono/extensions/hosts/hosts.hpp"
+#include "unisono/extensions/nccl/device.hpp"
+#include "unisono/extensions/nccl/options.hpp"
+#include "unisono/extensions/nccl/places.hpp"
+#include "unisono/launch/host.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Threads of one process as ranks: they see the same devices, and the first one makes NCCL's
+/// unique id.
+class NcclWorld : public HostsWorld {
+public:
+    explicit NcclWorld(int size) : HostsWorld(size) {}
+
+    [[nodiscard]] const NcclCard& card(const NcclOptions& options, bool shares) {
+        const std::lock_guard lock(mutex_);
+        if (!card_) card_ = card_of_process(host_number(), options, shares);
+        return *card_;
+    }
+
+private:
+    std::mutex mutex_;
+    std::optional<NcclCard> card_;
+};
+
+inline bool devices_are_shared(const Environment& environment) {
+    const std::string* const said = environment.find("NCCL_MULTI_RANK_GPU_ENABLE");
+    return said != nullptr && *said == "1";
+}
+
+} // namespace detail
+
+/// The transport of one rank over NCCL. It is made by `run<Nccl>` (group/run.hpp) for threads of
+/// this process, by `join<Nccl>` (join.hpp) for processes that a launcher has started, or by
+/// `adopt(communicator, stream)` for a program that has a communicator of NCCL (unisono/nccl.hpp).
+///
+/// Errors: refused, within a second, if there are too few devices, NCCL is older than its headers,
+/// or ranks differ in its version or in their options. Afterwards those of Hosts<Tcp>, and NCCL's:
+/// peer_lost if it reports that another rank is the cause, else aborted.
+class Nccl : public detail::WithDevice<Hosts<Tcp>, detail::NcclDevice> {
+    using Base = detail::WithDevice<Hosts<Tcp>, detail::NcclDevice>;
+
+public:
+    static constexpr std::string_view name = "nccl";
+    using Options = NcclOptions;
+    using World = detail::NcclWorld;
+
+    Nccl() : Nccl(std::make_shared<World>(1), 0) {}
+    /// A rank of a world of threads; waits for the other ranks. Errors: refused, bad_input,
+    /// timeout.
+    Nccl(const std::shared_ptr<World>& shared, int rank, const NcclOptions& options = {})
+        : Nccl(shared, rank, options.with(Environment::of_process()), Threads{}) {}
+    /// A rank that exchanges messages already, and whose device and communicator are ready.
+    Nccl(Hosts<Tcp> messages, std::shared_ptr<detail::NcclDevice> device, const NcclOptions& all)
+        : Base(std::move(messages), std::move(device),
+               [](const Hosts<Tcp>& hosts) { return hosts.network().shared_world()->more_ranks_than_cores(); }),
+          staged_bytes_(all.staged_bytes), check_every_(all.check_every) {}
+    Nccl(Nccl&&) noexcept = default;
+    Nccl& operator=(Nccl&&) = delete;
+    ~Nccl() {
+        if (device_ == nullptr || !world().is_here()) return;
+        world().report_unwinding(rank()); // first: the others may wait for this rank's device
+        if (first_fault() != nullptr) device_->abort(abort_within);
+        else device_->close(close_within);
+    }
+
+    /// The stream to which everything is enqueued. A collective begins after the work that the
+    /// program enqueued there before it. Work that the program enqueues there after it has waited
+    /// for the collective runs after the collective.
+    [[nodiscard]] cudaStream_t stream() const { return device_->stream(); }
+    /// The size, in bytes, from which on native collectives on host memory pass through the device.
+    [[nodiscard]] std::size_t staged_bytes() const { return staged_bytes_; }
+    /// The number of NCCL collectives per comparison between the ranks.
+    [[nodiscard]] int check_every() const { return check_every_; }
+    /// The address at which this rank listens for messages of other hosts.
+    [[nodiscard]] std::string address() const { return network().address(); }
+
+    // --- the host's side -------------------------------------------------------------------------
+
+    template <class Sink>
+    void progress(Sink& sink) {
+        Base::progress(sink);
+        device_->pump();
+        if (device_->failed() && first_fault() == nullptr) [[unlikely]]
+            report_failure();
+    }
+    void abort(const Fault& fault) {
+        Base::abort(fault);
+        device_->abort(abort_within);
+    }
+    /// All memory of the program is equal here: data that peers do not see are copied once.
+    bool reaches(const void*, std::size_t) const = delete;
+
+    [[nodiscard]] std::string describe(int peer) const {
+        const std::string where = Base::describe(peer);
+        const std::string& why = device_->failure().message;
+        return why.empty() || why == "aborted" ? where : concat({where, "; here NCCL says: ", why});
+    }
+
+    /// Pinned host memory: collectives on it need no further copy. Errors: refused.
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+        return detail::allocate_pinned(device(), device_->pinned(), bytes);
+    }
+    /// Memory of the device, from ncclMemAlloc. It is not cleared. It is not registered with a
+    /// communicator either: NCCL hangs if a rank's memory is and its peer's is not. Freeing it
+    /// waits for all work of the device. Errors: refused.
+    [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
+        const detail::CudaDeviceGuard here(device());
+        void* made = nullptr;
+        detail::check_nccl(ncclMemAlloc(&made, bytes == 0 ? 1 : bytes), "ncclMemAlloc");
+        return {static_cast<std::byte*>(made), [](std::byte* one) { static_cast<void>(ncclMemFree(one)); }};
+    }
+    void open_window(std::uint64_t group, std::shared_ptr<std::byte> memory, std::size_t bytes) {
+        device_->open_window(group, std::move(memory), bytes == 0 ? 1 : bytes);
+    }
+    [[nodiscard]] bool window_is_open() { return device_->window_is_open(); }
+    [[nodiscard]] bool has_window(std::uint64_t group) { return device_->has_window(group); }
+
+    // --- programs and groups: see transport/stream_call.hpp --------------------------------------
+
+    [[nodiscard]] std::uint32_t begin_program(std::uint64_t group) { return device_->begin_program(group); }
+    [[nodiscard]] detail::StreamProgram& program(std::uint32_t number) { return device_->program(number); }
+    void submit(std::uint32_t number) { device_->submit(number); }
+    [[nodiscard]] bool program_done(std::uint32_t number) const { return device_->program_done(number); }
+    void release_program(std::uint32_t number) { device_->release_program(number); }
+
+    [[nodiscard]] bool follow_program(std::uint32_t number, void* stream) {
+        return device_->follow_program(number, static_cast<cudaStream_t>(stream));
+    }
+    void follow_all(void* stream) { device_->follow_all(static_cast<cudaStream_t>(stream)); }
+    void begin_capture() { device_->begin_capture(); }
+    [[nodiscard]] std::shared_ptr<detail::CudaGraph> end_capture() { return device_->end_capture(); }
+    void drop_capture() { device_->drop_capture(); }
+    [[nodiscard]] bool is_capturing() const { return device_->is_capturing(); }
+
+    /// Buffers of this transport: on the device, and also pinned on the host if `with_pinned`.
+    /// Errors: refused.
+    [[nodiscard]] detail::DeviceBlock take_block(std::size_t bytes, bool with_pinned) {
+        return device_->take_block(bytes, true, with_pinned);
+    }
+    /// True if the device copies directly from and to this memory.
+    [[nodiscard]] bool is_pinned(const std::byte* data, std::size_t bytes) const {
+        return device_->pinned()->holds(data, bytes);
+    }
+
+    void open_group(std::uint64_t parent, std::uint64_t id, int colour, int key) {
+        device_->open_group(parent, id, colour, key);
+    }
+    [[nodiscard]] bool group_is_open() { return device_->group_is_open(); }
+    void close_group(std::uint64_t id) { device_->close_group(id); }
+
+    /// The world of processes that share this control plane, which then belongs to the world.
+    /// Collective. Errors, the same on all ranks: refused, as above, or by NCCL. Defined in
+    /// nccl/join.hpp.
+    template <control_plane Control>
+    [[nodiscard]] static Nccl join(Control control, nanoseconds deadline, const NcclOptions& options);
+    /// The ranks of a program's own communicator. Defined in nccl/join.hpp; see `adopt`.
+    [[nodiscard]] static Nccl adopt(ncclComm_t communicator, cudaStream_t stream, std::chrono::nanoseconds timeout,
+                                    const NcclOptions& options);
+
+private:
+    struct Threads {};
+    static constexpr std::chrono::nanoseconds close_within = std::chrono::seconds(10);
+    static constexpr nanoseconds begins_within = 120'000'000'000; ///< limit for threads that begin
+    static constexpr nanoseconds told_within = 1'000'000'000;     ///< limit for the control plane to name a lost rank
+
+    /// A rank that is a thread, whose device has begun.
+    Nccl(const std::shared_ptr<World>& shared, int rank, std::shared_ptr<detail::NcclDevice> device,
+         const NcclOptions& options)
+        : Nccl(Hosts(shared, rank, {.network = options.network}), std::move(device), options) {
+        try {
+            wait_for_world(*shared->network(), rank, *device_, steady_now() + begins_within);
+        } catch (const error& failed) {
+            if (failed.why().rank == rank) throw;
+            // Another rank's fault is reported by the first call, as if it had come a moment later.
+        }
+    }
+    Nccl(const std::shared_ptr<World>& shared, int rank, const NcclOptions& options, Threads)
+        : Nccl(shared, rank, begin_thread(*shared, rank, options), options) {}
+
+    [[nodiscard]] detail::NetworkWorld& world() const { return *network().shared_world(); }
+
+    static std::shared_ptr<detail::NcclDevice> begin_thread(World& world, int rank, const NcclOptions& options) {
+        const bool shares = detail::devices_are_shared(Environment::of_process());
+        const detail::NcclCard card = world.card(options, shares);
+        const std::vector<int> places =
+            detail::place_ranks(std::vector<detail::NcclCard>(static_cast<std::size_t>(world.size()), card));
+        return begin_device(places[static_cast<std::size_t>(rank)], world.size(), card.id, rank);
+    }
+
+    static std::shared_ptr<detail::NcclDevice> begin_device(int ordinal, int ranks, const ncclUniqueId& id, int rank) {
+        const detail::CudaDeviceGuard here(ordinal);
+        auto made = std::make_shared<detail::NcclDevice>(ordinal, detail::CudaStream::make());
+        made->begin_world(detail::NcclCommunicator::begin(ranks, id, rank));
+        return made;
+    }
+
+    /// Waits for the world's communicator. Errors: the world's first fault; refused, with NCCL's
+    /// text; timeout.
+    static void wait_for_world(detail::NetworkWorld& world, int rank, detail::NcclDevice& device, nanoseconds until) {
+        Fault mine{
+            .code = ErrorCode::none, .rank = rank, .peer = -1, .operation = "join", .sequence = 0, .message = {}};
+        for (std::uint32_t attempt = 0; !device.world_is_ready(); ++attempt) {
+            if (device.failed()) {
+                mine.code = ErrorCode::refused;
+                mine.message = concat({"rank ", rank, ": ", device.failure().message});
+            } else if (steady_now() >= until) {
+                mine.code = ErrorCode::timeout;
+                mine.message = concat({"rank ", rank, " waited for NCCL's communicator of ", world.size(), " ranks"});
+            }
+            if (mine.code != ErrorCode::none) world.abort(rank, mine);
+            if (const Fault* const first = world.first_fault(); first != nullptr || mine.code != ErrorCode::none) {
+                const Fault told = first != nullptr ? *first : mine;
+                device.abort(abort_within);
+                throw error(told);
+            }
+            if (attempt < 64) std::this_thread::yield();
+            else std::this_thread::sleep_for(std::chrono::microseconds(200));
+        }
+    }
+
+    /// Reports an error of NCCL or CUDA. If another rank's end caused it, the control plane soon
+    /// names that rank, and this function waits for that.
+    void report_failure() {
+        Fault fault = fault_of_device();
+        const nanoseconds until = steady_now() + (fault.code == ErrorCode::peer_lost ? told_within : 0);
+        while (first_fault() == nullptr && fault.peer < 0 && steady_now() < until) {
+            for (int peer = 0; peer < size() && fault.peer < 0; ++peer)
+                if (peer != rank() && has_died(peer)) fault.peer = peer;
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        abort(fault);
+    }
+
+    std::size_t staged_bytes_ = 0;
+    int check_every_ = 1;
+};
+
+static_assert(transport<Nccl>);
+
+UNISONO_NAMESPACE_END

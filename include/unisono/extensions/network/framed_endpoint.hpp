@@ -1,0 +1,371 @@
+#pragma once
+
+/// \file
+/// The transport of one rank over a wire (frame_wire.hpp). It matches messages with receives, keeps
+/// early messages, and knows the ranks that left or are lost, and the first fault. The common part
+/// of tcp and libfabric.
+
+#include "unisono/core/list.hpp"
+#include "unisono/extensions/device/bounce_pool.hpp"
+#include "unisono/extensions/network/frame_wire.hpp"
+#include "unisono/extensions/network/world.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <class Wire>
+class FramedEndpoint {
+    static_assert(frame_wire<Wire>);
+
+public:
+    static constexpr bool maps_peers = false;
+    using World = NetworkWorld;
+
+    FramedEndpoint(std::shared_ptr<World> world, int rank, Wire wire)
+        : world_(std::move(world)), rank_(rank), wire_(std::move(wire)),
+          boxes_(static_cast<std::size_t>(world_->size())) {
+        ready_.reserve(usual_early);
+    }
+    FramedEndpoint(FramedEndpoint&&) noexcept = default;
+    FramedEndpoint& operator=(FramedEndpoint&&) = delete;
+    ~FramedEndpoint() {
+        if (world_ == nullptr || !world_->is_here()) return; // in a fork the connections are the parent's
+        world_->report_unwinding(rank_);
+        if (first_fault() == nullptr) wire_.goodbye(steady_now() + goodbye_within);
+        else forget();
+        world_->leave(rank_);
+        for (const Arrival& arrival : arrivals_) {
+            if (arrival.block.data != nullptr) give_back(arrival.block);
+        }
+    }
+
+    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] int size() const { return world_->size(); }
+    [[nodiscard]] nanoseconds now() const { return steady_now(); }
+    [[nodiscard]] const std::shared_ptr<World>& shared_world() const { return world_; }
+
+    /// True if the wire no longer needs the memory; then no token is reported.
+    bool post_send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
+        if (forgotten_) return false;
+        return wire_.send(peer, envelope, data, token);
+    }
+
+    void post_receive(int peer, const Tag& tag, Token token) {
+        if (forgotten_) return;
+        Box& from = box(peer);
+        for (std::size_t i = 0; i < from.early.size(); ++i) {
+            if (!(arrivals_[from.early[i]].envelope.tag == tag)) continue;
+            ready_.push_back({from.early[i], token});
+            from.early.erase(i);
+            return;
+        }
+        from.posted.push_back({tag, token});
+    }
+    /// The size from which on the wire receives a message directly into a given target. The
+    /// expected message may be received into `target`, if that is not null, and is then reported
+    /// from there. Any other message is reported as usual.
+    static constexpr std::size_t lands_from = [] {
+        if constexpr (requires { Wire::lands_from; }) return Wire::lands_from;
+        else return ~std::size_t{0};
+    }();
+    void post_receive_at(int peer, const Envelope& expected, Token token, std::byte* target) {
+        const std::size_t before = forgotten_ ? 0 : box(peer).posted.size();
+        post_receive(peer, expected.tag, token);
+        if (forgotten_ || box(peer).posted.size() == before) return; // it has arrived already
+        Posted& posted = box(peer).posted.back();
+        posted.target = target;
+        posted.bytes = posted.most = expected.bytes;
+        posted.signature = expected.signature;
+    }
+
+    template <class Sink>
+    void progress(Sink& sink) {
+        if (first_fault() != nullptr) return forget();
+        Handler<Sink> handler{*this, sink};
+        for (std::size_t i = 0; i < ready_.size(); ++i) { // none is added meanwhile: sinks post nothing
+            const Ready one = ready_[i];
+            sink.received(one.token, arrivals_[one.arrival].envelope, arrivals_[one.arrival].block.data);
+            release(one.arrival);
+        }
+        ready_.clear();
+        wire_.poll(handler);
+        if (no_memory_.code != ErrorCode::none) [[unlikely]]
+            abort(no_memory_);
+    }
+
+    void idle(std::uint32_t attempt, nanoseconds until) { wire_.idle(attempt, until); }
+
+    /// Peers access this rank's memory only through the wire, which forgets it.
+    void abort(const Fault& fault) {
+        world_->abort(rank_, fault);
+        forget();
+    }
+    [[nodiscard]] const Fault* first_fault() const { return world_->first_fault(); }
+
+    void waits(const Wait& wait) { world_->waits(rank_, wait); }
+    void waits_no_more() { world_->waits_no_more(rank_); }
+
+    // --- diagnosis: called rarely ---
+
+    /// True if this rank has a message from or to the peer in flight: only then the peer's end
+    /// matters.
+    [[nodiscard]] bool awaits(int peer) const {
+        const auto& known = boxes_[static_cast<std::size_t>(peer)];
+        return (known != nullptr && !known->posted.empty()) || wire_.sending(peer);
+    }
+    /// True if the peer has left, and none of its messages are in flight.
+    [[nodiscard]] bool has_left(int peer) {
+        return wire_.said_goodbye(peer) || (world_->has_left(peer) && wire_.quiet(peer));
+    }
+    /// True if the peer's connection failed, or ended without a goodbye.
+    [[nodiscard]] bool has_died(int peer) const { return wire_.lost(peer) && !world_->has_left(peer); }
+    [[nodiscard]] std::string describe(int peer) const { return wire_.describe(peer); }
+    /// The signature of a message of a peer's operation for which no receive is posted, or nullptr.
+    [[nodiscard]] const Signature* early_signature(int peer, std::uint64_t context, std::uint32_t sequence) const {
+        const auto& known = boxes_[static_cast<std::size_t>(peer)];
+        if constexpr (requires { wire_.waiting_signature(peer, context, sequence); }) {
+            if (const Signature* const found = wire_.waiting_signature(peer, context, sequence); found != nullptr)
+                return found;
+        }
+        if (known == nullptr) return nullptr;
+        for (const std::uint32_t number : known->early) {
+            const Envelope& envelope = arrivals_[number].envelope;
+            if (envelope.tag.context == context && envelope.tag.position >> 32 == sequence) return &envelope.signature;
+        }
+        return nullptr;
+    }
+
+protected:
+    [[nodiscard]] Wire& wire() { return wire_; }
+    [[nodiscard]] const Wire& wire() const { return wire_; }
+
+private:
+    static constexpr std::size_t usual_early = 16; ///< per peer that sends to this rank: initial capacity
+    static constexpr std::size_t at_first = std::size_t{1} << 20; ///< bytes of a message without a receive; it grows
+    static constexpr bool wire_grows = requires { requires Wire::grows; };
+    static constexpr nanoseconds goodbye_within = 2'000'000'000;
+
+    struct Posted {
+        Tag tag;
+        Token token = 0;
+        std::byte* target = nullptr; ///< destination, if the expected message arrives
+        std::size_t bytes = 0;
+        std::size_t most = ~std::size_t{0}; ///< the most bytes that may come; a longer message gets no memory
+        Signature signature = {};
+    };
+    struct Ready {
+        std::uint32_t arrival = 0;
+        Token token = 0;
+    };
+    /// A message in a bounce buffer: in flight, or early.
+    struct Arrival {
+        int peer = 0;
+        Envelope envelope;
+        BouncePool::Block block;
+    };
+    struct Box {
+        List<Posted> posted;
+        List<std::uint32_t> early; ///< arrivals
+    };
+
+    template <class Sink>
+    struct Handler {
+        FramedEndpoint& to;
+        Sink& sink;
+
+        void sent(Token token) { sink.sent(token); }
+        void message(int peer, const Envelope& envelope, const std::byte* data) {
+            if (Token token = 0; to.take_posted(peer, envelope.tag, token)) return sink.received(token, envelope, data);
+            const std::uint32_t number = begin(peer, envelope, envelope.bytes);
+            if (memory(number) == nullptr) return; // a fault, meanwhile
+            if (envelope.bytes != 0) std::memcpy(memory(number), data, envelope.bytes);
+            to.box(peer).early.push_back(number);
+        }
+        /// A message longer than its posted receive gets no memory: a sink that supports it tells
+        /// the group now. A message for which the host has no memory gets none either.
+        std::uint32_t begin(int peer, const Envelope& envelope, std::size_t room) {
+            if constexpr (requires(Token token) { sink.too_long(token, envelope); }) {
+                if (to.is_too_long(peer, envelope)) {
+                    Token token = 0;
+                    to.take_posted(peer, envelope.tag, token);
+                    sink.too_long(token, envelope);
+                    return to.new_arrival({peer, envelope, {}});
+                }
+            }
+            if (std::byte* const target = to.target_of(peer, envelope, room); target != nullptr)
+                return to.new_arrival({peer, envelope, {target, 0}});
+            const bool grows = wire_grows && !to.is_agreed(peer, envelope); // only the sender tells its size
+            return to.new_arrival(
+                {peer, envelope, to.bounce_buffer(peer, envelope, grows ? std::min(room, at_first) : room)});
+        }
+        std::byte* memory(std::uint32_t arrival) { return to.arrivals_[arrival].block.data; }
+        /// The memory that is there; a target is complete.
+        [[nodiscard]] std::size_t capacity(std::uint32_t arrival) const {
+            const std::size_t bounced = to.arrivals_[arrival].block.capacity;
+            return bounced != 0 ? bounced : ~std::size_t{0};
+        }
+        /// Doubles the memory and copies its first `have` bytes.
+        std::byte* grow(std::uint32_t arrival, std::size_t have, std::size_t room) {
+            const Arrival before = to.arrivals_[arrival];
+            const BouncePool::Block more =
+                to.bounce_buffer(before.peer, before.envelope, std::min(room, 2 * before.block.capacity));
+            if (more.data != nullptr) std::memcpy(more.data, before.block.data, have);
+            to.give_back(before.block);
+            to.arrivals_[arrival].block = more;
+            return more.data;
+        }
+        void complete(std::uint32_t number) {
+            const Arrival arrival = to.arrivals_[number];
+            if (Token token = 0; to.take_posted(arrival.peer, arrival.envelope.tag, token)) {
+                sink.received(token, arrival.envelope, arrival.block.data);
+                to.release(number);
+            } else {
+                to.box(arrival.peer).early.push_back(number);
+            }
+        }
+        [[nodiscard]] bool awaits(int peer) const {
+            const auto& known = to.boxes_[static_cast<std::size_t>(peer)];
+            return known != nullptr && !known->posted.empty();
+        }
+        [[nodiscard]] bool expects(int peer, const Tag& tag) const {
+            if (!awaits(peer)) return false;
+            const List<Posted>& posted = to.boxes_[static_cast<std::size_t>(peer)]->posted;
+            for (std::size_t i = 0; i < posted.size(); ++i) {
+                if (posted[i].tag == tag) return true;
+            }
+            return false;
+        }
+        [[nodiscard]] std::size_t awaited_bytes(int peer) const {
+            return awaits(peer) ? to.boxes_[static_cast<std::size_t>(peer)]->posted[0].bytes : 0;
+        }
+    };
+
+    Box& box(int peer) {
+        auto& known = boxes_[static_cast<std::size_t>(peer)];
+        if (known == nullptr) [[unlikely]] {
+            known = std::make_unique<Box>();
+            known->posted.reserve(4 * usual_early);
+            known->early.reserve(usual_early);
+            arrivals_.reserve(arrivals_.size() + 2 * usual_early);
+            unused_.reserve(arrivals_.size() + 2 * usual_early);
+            pool_.provide(usual_early);
+        }
+        return *known;
+    }
+
+    bool take_posted(int peer, const Tag& tag, Token& token) {
+        List<Posted>& posted = box(peer).posted;
+        for (std::size_t i = 0; i < posted.size(); ++i) {
+            if (!(posted[i].tag == tag)) continue;
+            token = posted[i].token;
+            posted.erase(i);
+            return true;
+        }
+        return false;
+    }
+
+    /// The target of a message that is exactly what a posted receive expects; nullptr: use a bounce
+    /// buffer.
+    std::byte* target_of(int peer, const Envelope& envelope, std::size_t room) {
+        if (room != envelope.bytes) return nullptr;
+        const List<Posted>& posted = box(peer).posted;
+        for (std::size_t i = 0; i < posted.size(); ++i) {
+            if (!(posted[i].tag == envelope.tag)) continue;
+            const bool expected = posted[i].bytes == envelope.bytes && posted[i].signature == envelope.signature;
+            return expected ? posted[i].target : nullptr;
+        }
+        return nullptr;
+    }
+    /// True if a receive of at least this size is posted for the message.
+    [[nodiscard]] bool is_agreed(int peer, const Envelope& envelope) {
+        const List<Posted>& posted = box(peer).posted;
+        for (std::size_t i = 0; i < posted.size(); ++i) {
+            if (posted[i].tag == envelope.tag)
+                return posted[i].most != ~std::size_t{0} && envelope.bytes <= posted[i].most;
+        }
+        return false;
+    }
+    [[nodiscard]] bool is_too_long(int peer, const Envelope& envelope) {
+        const List<Posted>& posted = box(peer).posted;
+        for (std::size_t i = 0; i < posted.size(); ++i) {
+            if (posted[i].tag == envelope.tag) return envelope.bytes > posted[i].most;
+        }
+        return false;
+    }
+
+    /// A bounce buffer for a message; none, and a fault, if the message claims more bytes than the
+    /// host has.
+    BouncePool::Block bounce_buffer(int peer, const Envelope& envelope, std::size_t room) {
+        static const std::size_t host_has = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_PHYS_PAGES))) *
+                                            static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+        try {
+            if (envelope.bytes <= host_has) return pool_.take(room);
+        } catch (const std::bad_alloc&) {
+        }
+        if (no_memory_.code == ErrorCode::none)
+            no_memory_ = {.code = ErrorCode::refused,
+                          .rank = rank_,
+                          .peer = peer,
+                          .operation = "receive",
+                          .sequence = 0,
+                          .message =
+                              concat({"rank ", rank_, " has no memory for a message of ", envelope.bytes,
+                                      " bytes that rank ", peer, " has begun to send; the host has ", host_has})};
+        return {};
+    }
+
+    /// Returns a bounce buffer to the pool; a target belongs to the group.
+    void give_back(const BouncePool::Block& block) { // an empty one has no capacity
+        if (block.capacity != 0) pool_.give(block);
+    }
+
+    std::uint32_t new_arrival(const Arrival& arrival) {
+        if (unused_.empty()) {
+            unused_.push_back(static_cast<std::uint32_t>(arrivals_.size()));
+            arrivals_.push_back({});
+        }
+        const std::uint32_t number = unused_.back();
+        unused_.pop_back();
+        arrivals_[number] = arrival;
+        return number;
+    }
+    void release(std::uint32_t number) {
+        give_back(arrivals_[number].block);
+        arrivals_[number] = {};
+        unused_.push_back(number);
+    }
+
+    void forget() {
+        if (std::exchange(forgotten_, true)) return;
+        wire_.forget();
+        ready_.clear();
+        for (const auto& known : boxes_) {
+            if (known != nullptr) known->posted.clear();
+        }
+    }
+
+    std::shared_ptr<World> world_;
+    int rank_;
+    Wire wire_;
+    std::vector<std::unique_ptr<Box>> boxes_; ///< by peer; null until used
+    BouncePool pool_;
+    List<Arrival> arrivals_;
+    List<std::uint32_t> unused_; ///< free arrivals
+    List<Ready> ready_;          ///< messages that came before their receive
+    Fault no_memory_;
+    bool forgotten_ = false;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

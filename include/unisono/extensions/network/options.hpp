@@ -1,0 +1,167 @@
+#pragma once
+
+/// \file
+/// The host's interfaces and ports for a network transport, from the program or else the
+/// environment.
+
+#include "unisono/extensions/launch/sockets/socket.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Ports from `first` to `last`, both included; 0: the system chooses.
+struct PortRange {
+    std::uint16_t first = 0;
+    std::uint16_t last = 0;
+    friend bool operator==(const PortRange&, const PortRange&) = default;
+
+    /// "40000-40100", "40000", or empty. Errors: bad_input, with the text and `where`.
+    static PortRange parse(std::string_view text, std::string_view where);
+};
+
+namespace detail {
+
+std::string text_of(const PortRange& range);
+
+/// An address without its port: "10.0.0.1".
+std::string host_text(const SocketAddress& address);
+std::uint16_t port_of(const SocketAddress& address);
+void set_port(SocketAddress& address, std::uint16_t port);
+
+/// An address of this host, and the name of its interface.
+struct NetworkInterface {
+    std::string name = {};
+    SocketAddress address = {};
+};
+
+/// The interface with this name or address. Empty: one that other hosts reach, or the loopback if
+/// there are no other hosts. Errors: refused, with a list of all interfaces.
+NetworkInterface find_interface(const std::string& wanted, bool other_hosts);
+
+/// A socket that listens at this interface, at the first free port of the range. Errors: refused.
+Listener listen_on(const NetworkInterface& interface, const PortRange& range);
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
+#include "unisono/core/error.hpp"
+#include "unisono/extensions/launch/sockets/environment.hpp"
+
+#include <arpa/inet.h>
+#include <cerrno>
+#include <cstring>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+namespace detail {
+
+UNISONO_DEFINITION std::string text_of(const PortRange& range) {
+    return range.first == 0 ? std::string("any port") : concat({"ports ", range.first, " to ", range.last});
+}
+
+UNISONO_DEFINITION std::string host_text(const SocketAddress& address) {
+    char text[INET6_ADDRSTRLEN] = "an unknown address";
+    if (address.storage.ss_family == AF_INET) {
+        sockaddr_in v4;
+        std::memcpy(&v4, &address.storage, sizeof v4);
+        ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
+    } else if (address.storage.ss_family == AF_INET6) {
+        sockaddr_in6 v6;
+        std::memcpy(&v6, &address.storage, sizeof v6);
+        ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+    }
+    return text;
+}
+
+UNISONO_DEFINITION std::uint16_t port_of(const SocketAddress& address) {
+    sockaddr_in named;
+    std::memcpy(&named, &address.storage, sizeof named); // the port is at the same offset in both families
+    return ntohs(named.sin_port);
+}
+
+UNISONO_DEFINITION void set_port(SocketAddress& address, std::uint16_t port) {
+    sockaddr_in named;
+    std::memcpy(&named, &address.storage, sizeof named);
+    named.sin_port = htons(port);
+    std::memcpy(&address.storage, &named, sizeof named);
+}
+
+UNISONO_DEFINITION NetworkInterface find_interface(const std::string& wanted, bool other_hosts) {
+    ifaddrs* all = nullptr;
+    if (::getifaddrs(&all) != 0)
+        throw error(ErrorCode::refused, concat({"no list of interfaces: ", errno_text(errno)}));
+    NetworkInterface best;
+    int best_worth = 0;
+    std::string known;
+    for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+        if (each->ifa_addr == nullptr) continue;
+        const int family = each->ifa_addr->sa_family;
+        if (family != AF_INET && family != AF_INET6) continue;
+        NetworkInterface one{.name = each->ifa_name};
+        one.address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+        std::memcpy(&one.address.storage, each->ifa_addr, one.address.length);
+        const std::string text = host_text(one.address);
+        const bool up = (each->ifa_flags & IFF_UP) != 0;
+        known += concat({known.empty() ? "" : ", ", one.name, " (", text, up ? ")" : ", down)"});
+        if (family == AF_INET6 && text.rfind("fe80", 0) == 0 && wanted != text) continue; // means nothing elsewhere
+        const bool named = wanted == one.name || wanted == text;
+        const bool fits = !wanted.empty() ? named : up && is_loopback(one.address) != other_hosts;
+        const int worth = !fits ? 0 : (up ? 4 : 0) + (family == AF_INET ? 2 : 1);
+        if (worth <= best_worth) continue;
+        best_worth = worth;
+        best = one;
+    }
+    ::freeifaddrs(all);
+    if (best_worth != 0) return best;
+    throw error(
+        ErrorCode::refused,
+        concat({wanted.empty() ? concat({"no interface that reaches ", other_hosts ? "other hosts" : "this one"})
+                               : concat({"no interface ", detail::quoted(wanted)}),
+                "; this host has ", known.empty() ? "none" : known}));
+}
+
+UNISONO_DEFINITION Listener listen_on(const NetworkInterface& interface, const PortRange& range) {
+    std::string why = "none is free";
+    for (int port = range.first; port <= range.last; ++port) {
+        FileDescriptor socket(
+            ::socket(interface.address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        const int on = 1;
+        SocketAddress address = interface.address;
+        set_port(address, static_cast<std::uint16_t>(port));
+        auto* const raw = reinterpret_cast<sockaddr*>(&address.storage);
+        if (socket.valid() &&
+            (range.first == 0 || setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0) &&
+            ::bind(socket.get(), raw, address.length) == 0 && ::listen(socket.get(), 1024) == 0 &&
+            ::getsockname(socket.get(), raw, &address.length) == 0)
+            return {std::move(socket), port_of(address)};
+        why = errno_text(errno);
+        if (errno != EADDRINUSE) break;
+    }
+    throw error(ErrorCode::refused, concat({"cannot listen at ", host_text(interface.address), " (interface ",
+                                            interface.name, "), ", text_of(range), ": ", why}));
+}
+
+} // namespace detail
+
+UNISONO_DEFINITION PortRange PortRange::parse(std::string_view text, std::string_view where) {
+    if (text.empty()) return {};
+    const std::size_t dash = text.find('-');
+    int first = 0;
+    int last = 0;
+    const bool good = detail::parse_count(text.substr(0, dash), 65535, first) &&
+                      detail::parse_count(dash == std::string_view::npos ? text : text.substr(dash + 1), 65535, last);
+    if (!good || first < 1 || last < first)
+        refuse_input({where, " must be a port or two as in 40000-40100, found ", detail::quoted(text)});
+    return {static_cast<std::uint16_t>(first), static_cast<std::uint16_t>(last)};
+}
+
+UNISONO_NAMESPACE_END
+#endif

@@ -1,0 +1,152 @@
+#pragma once
+
+/// \file
+/// A world without shared memory, as its ranks see it: addresses, the ranks that have left, the
+/// first fault. Threads of this process share one object. Each process has its own, and a control
+/// plane (launch/) behind it.
+
+#include "unisono/core/threads.hpp"
+#include "unisono/extensions/launch/secrets/token.hpp"
+#include "unisono/launch/cores.hpp"
+#include "unisono/launch/root_cause.hpp"
+#include "unisono/transport/overseer.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// The world of one or more ranks. Addresses are bytes in texts that only the wire interprets.
+class NetworkWorld {
+public:
+    /// A world of threads of this process: each publishes its address when it begins.
+    explicit NetworkWorld(int size)
+        : size_(size), more_ranks_than_cores_(size > available_cores()),
+          key_(size > 1 ? JobToken::random() : JobToken()), addresses_(static_cast<std::size_t>(size)),
+          left_(std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(size))),
+          waits_(static_cast<std::size_t>(size)) {}
+    /// One rank's world of processes that a control plane connects. `key`: equal on all its ranks,
+    /// and known only to them.
+    NetworkWorld(std::vector<std::string> addresses, const JobToken& key, bool more_ranks_than_cores,
+                 std::unique_ptr<Overseer> overseer)
+        : size_(static_cast<int>(addresses.size())), more_ranks_than_cores_(more_ranks_than_cores), key_(key),
+          addresses_(std::move(addresses)), overseer_(std::move(overseer)) {}
+    NetworkWorld(const NetworkWorld&) = delete;
+    NetworkWorld& operator=(const NetworkWorld&) = delete;
+
+    [[nodiscard]] int size() const { return size_; }
+    [[nodiscard]] bool more_ranks_than_cores() const { return more_ranks_than_cores_; }
+    /// A key that only ranks of this world know; it rejects strangers.
+    [[nodiscard]] const JobToken& key() const { return key_; }
+
+    /// The address of a rank; empty until that rank has begun.
+    [[nodiscard]] std::string address(int rank) const {
+        const Lock lock(mutex_);
+        return addresses_[static_cast<std::size_t>(rank)];
+    }
+    void publish(int rank, const std::string& address) {
+        const Lock lock(mutex_);
+        addresses_[static_cast<std::size_t>(rank)] = address;
+    }
+
+    /// Keeps an object alive as long as any rank of this process.
+    void keep(std::shared_ptr<void> what) {
+        const Lock lock(mutex_);
+        kept_.push_back(std::move(what));
+    }
+
+    [[nodiscard]] const Fault* first_fault() const {
+        return overseer_ != nullptr ? overseer_->first_fault() : seen_.load(std::memory_order_acquire);
+    }
+    /// Records the first fault. For a timeout, its cause is looked for among all ranks.
+    void abort(int rank, const Fault& fault) {
+        if (first_fault() != nullptr) return;
+        if (overseer_ != nullptr) {
+            static_cast<void>(overseer_->settle(fault));
+            return;
+        }
+        const Fault found = fault.code == ErrorCode::timeout && rank < size_ ? looked_into(rank, fault) : fault;
+        const Lock lock(mutex_);
+        if (seen_.load(std::memory_order_relaxed) != nullptr) return;
+        fault_ = found;
+        seen_.store(&fault_, std::memory_order_release);
+    }
+
+    /// Notes the operation for which a rank has waited for a while.
+    void waits(int rank, const Wait& wait) {
+        if (overseer_ != nullptr) return overseer_->waits(wait);
+        const Lock lock(mutex_);
+        waits_[static_cast<std::size_t>(rank)] = wait;
+    }
+    void waits_no_more(int rank) {
+        if (overseer_ != nullptr) return overseer_->waits_no_more();
+        const Lock lock(mutex_);
+        waits_[static_cast<std::size_t>(rank)].operation.clear();
+    }
+
+    /// Makes an exception with which a rank leaves a fault; no other rank would report it.
+    void report_unwinding(int rank) {
+        if (overseer_ == nullptr || first_fault() != nullptr || !overseer_->is_unwinding()) return;
+        abort(rank, left_by_exception(rank));
+    }
+    void leave(int rank) {
+        if (overseer_ != nullptr) return overseer_->leave();
+        left_[static_cast<std::size_t>(rank)].store(true, std::memory_order_release);
+    }
+    [[nodiscard]] bool has_left(int rank) const {
+        if (overseer_ != nullptr) return overseer_->has_left(rank);
+        return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+    }
+    /// False in a process that a rank has forked: the rank belongs to the parent.
+    [[nodiscard]] bool is_here() const { return process_ == ::getpid(); }
+
+private:
+    [[nodiscard]] Fault looked_into(int rank, const Fault& fault) const {
+        std::vector<Answer> answers(static_cast<std::size_t>(size_));
+        {
+            const Lock lock(mutex_);
+            for (std::size_t other = 0; other < answers.size(); ++other) {
+                answers[other].wait = waits_[other];
+                answers[other].standing = has_left(static_cast<int>(other))       ? Standing::left
+                                          : answers[other].wait.operation.empty() ? Standing::works
+                                                                                  : Standing::waits;
+            }
+        }
+        Answer& own = answers[static_cast<std::size_t>(rank)];
+        own.standing = Standing::waits;
+        if (own.wait.operation.empty()) { // it has not reported its operation yet
+            own.wait = {.operation = fault.operation, .context = 0, .sequence = fault.sequence, .peers = {}};
+            if (fault.peer >= 0) own.wait.peers.push_back(fault.peer);
+        }
+        const Culprit culprit = find_root_cause(rank, {answers.data(), answers.size()});
+        Fault found = fault;
+        if (culprit.rank >= 0) found.peer = culprit.rank;
+        found.message += culprit.why;
+        return found;
+    }
+
+    int size_;
+    bool more_ranks_than_cores_;
+    int process_ = ::getpid();
+    mutable Mutex mutex_;
+    JobToken key_;
+    std::vector<std::string> addresses_; ///< by rank
+    std::unique_ptr<Overseer> overseer_; ///< null: the ranks are threads, and the members below are theirs
+    Fault fault_;
+    std::atomic<const Fault*> seen_{nullptr};
+    std::unique_ptr<std::atomic<bool>[]> left_;
+    std::vector<Wait> waits_;
+    std::vector<std::shared_ptr<void>> kept_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,149 @@
+#pragma once
+
+/// \file
+/// The gradients of a model in units during an update. As soon as a unit's gradient is complete, it
+/// is summed over the ranks, and this rank's slice of the sum is added to that of earlier
+/// micro-batches.
+
+#include "unisono/core/list.hpp"
+#include "unisono/core/memory.hpp"
+#include "unisono/extensions/sharded/memory.hpp"
+#include "unisono/trainer/exchange/bucket_sums.hpp"
+#include "unisono/trainer/exchange/sums.hpp"
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <class World, class T, class Place, class Sums>
+class UnitGradients {
+public:
+    using Sum = typename Sums::Sum;
+    using Kept = typename Sums::Kept;
+
+    /// `sums`: the constructor arguments of the sums, after the layout.
+    template <class... Made>
+    UnitGradients(World& world, const Place& place, const UnitSlices& slices, const Made&... sums)
+        : world_(&world), place_(&place), slices_(&slices), sums_(place, slices.layout(), sums...),
+          own_(place.template allocate_own<Kept>(slices.own_count())) {
+        has_.resize(slices.units());
+        if constexpr (!Sums::in_place) gradient_ = place.template allocate_own<T>(slices.largest());
+        for (Travel& one : travels_) {
+            one.values = place.template allocate<Sum>(slices.largest());
+            one.operations.reserve(static_cast<std::size_t>(world.size()));
+        }
+    }
+    UnitGradients(const UnitGradients&) = delete;
+    UnitGradients& operator=(const UnitGradients&) = delete;
+
+    /// Starts an update: no gradient is there yet.
+    void begin() {
+        std::fill(has_.begin(), has_.end(), false);
+        sums_.begin();
+        for (Travel& one : travels_) one.unit = none;
+    }
+
+    /// Returns zeroed memory for a micro-batch's gradient of a unit.
+    std::span<T> open(std::size_t u) {
+        const std::span<T> values = opened(u);
+        place_->clear(values.data(), values.size());
+        return values;
+    }
+    /// Returns the same memory again, as the model left it.
+    std::span<T> opened(std::size_t u) {
+        settle(travels_[next_]);
+        T* values = nullptr;
+        if constexpr (Sums::in_place) values = travels_[next_].values.data();
+        else values = gradient_.data();
+        return {values, slices_->unit(u).count};
+    }
+
+    /// Starts to sum a complete gradient over the ranks. `mine`: this rank has a micro-batch;
+    /// otherwise the opened memory is zero.
+    template <class Run>
+    void start(std::size_t u, Run& run, double multiplier, bool mine) {
+        const std::span<T> values = opened(u);
+        if constexpr (std::same_as<Kept, T> && !Sums::in_place) {
+            if (world_->size() == 1) return keep_alone(u, values, multiplier);
+        }
+        Travel& travel = travels_[next_];
+        next_ = 1 - next_;
+        travel.unit = u;
+        const std::span<Sum> sums(travel.values.data(), values.size());
+        if (mine) sums_.encode(u, values, sums.data(), multiplier);
+        else if constexpr (!Sums::in_place) place_->clear(sums.data(), sums.size());
+        if (world_->size() == 1) return;
+        place_->order();
+        start_bucket_sums<true>(run, *world_, slices_->owned_slices(), u, slices_->unit(u).first,
+                                place_->view(sums.data(), sums.size()), travel.operations);
+    }
+
+    /// Waits for all sums.
+    void finish() {
+        settle(travels_[next_]); // the older one
+        settle(travels_[1 - next_]);
+    }
+
+    /// The sum of `count` elements of this rank's slice of a unit, from the `at`-th on, as numbers:
+    /// in `to`, or in place.
+    const T* numbers(std::size_t u, std::size_t at, T* to, std::size_t count) {
+        return sums_.numbers(u, own_.data() + slices_->own_at(u) + at, to, count);
+    }
+
+    [[nodiscard]] Sums& sums() { return sums_; }
+    [[nodiscard]] const Sums& sums() const { return sums_; }
+    [[nodiscard]] std::size_t bytes() const { return own_.size() * sizeof(Kept); }
+    [[nodiscard]] std::size_t room_bytes() const {
+        return (travels_[0].values.size() + travels_[1].values.size()) * sizeof(Sum) + gradient_.size() * sizeof(T);
+    }
+
+private:
+    static constexpr std::size_t none = Layout::none;
+    struct Travel {
+        typename Place::template Array<Sum> values = {};
+        std::size_t unit = none; ///< the unit whose sum is in progress
+        std::vector<Operation> operations = {};
+    };
+
+    /// Keeps a gradient that does not travel, so it is not converted to a narrower type.
+    void keep_alone(std::size_t u, std::span<T> values, double multiplier) {
+        const std::span<T> own(own_.data() + slices_->own_at(u), values.size());
+        if (has_[u]) place_->arithmetic().accumulate(own, std::span<const T>(values), multiplier);
+        else place_->arithmetic().accumulate_first(own, std::span<const T>(values), multiplier);
+        has_[u] = true;
+    }
+    /// Waits for a unit's sum and keeps this rank's slice of it.
+    void settle(Travel& travel) {
+        if (travel.unit == none) return;
+        const std::size_t u = travel.unit;
+        travel.unit = none;
+        for (Operation& operation : travel.operations) operation.wait();
+        travel.operations.clear();
+        const std::span<const Sum> arrived(travel.values.data() + slices_->own_in_unit(u), slices_->own(u).count);
+        const std::span<Kept> own(own_.data() + slices_->own_at(u), arrived.size());
+        const bool adds = has_[u];
+        has_[u] = true;
+        if (own.empty()) return;
+        if (adds) sums_.add(own, arrived);
+        else sums_.set(own, arrived);
+    }
+
+    World* world_;
+    const Place* place_;
+    const UnitSlices* slices_;
+    Sums sums_;
+    typename Place::template OwnArray<Kept> own_;   ///< this rank's slices of the sums of all units
+    List<bool> has_;                                ///< this update has a sum of the unit
+    typename Place::template OwnArray<T> gradient_; ///< where the model writes, if not to the memory that travels
+    std::array<Travel, 2> travels_;                 ///< used in turn: one travels while the model fills the other
+    std::size_t next_ = 0;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

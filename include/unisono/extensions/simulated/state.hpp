@@ -1,0 +1,185 @@
+#pragma once
+
+/// \file
+/// The state of a simulated world's ranks, and its reports: counters, a trace, and the reason for a
+/// deadlock.
+
+#include "unisono/core/text.hpp"
+#include "unisono/extensions/simulated/events.hpp"
+#include "unisono/extensions/simulated/options.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Statistics of a simulated rank.
+struct SimulatedRank {
+    std::uint64_t messages_sent = 0;
+    std::uint64_t bytes_sent = 0;
+    std::uint64_t messages_received = 0;
+    std::uint64_t bytes_received = 0;
+    nanoseconds finished_at = 0; ///< the time when it last received a message, or left
+    bool crashed = false;
+    friend bool operator==(const SimulatedRank&, const SimulatedRank&) = default;
+};
+
+/// Thrown on the thread of a rank that the simulator crashes, to end it. Not to be caught.
+struct SimulatedCrash : std::exception {
+    [[nodiscard]] const char* what() const noexcept override { return "the simulator crashed this rank"; }
+};
+
+namespace detail {
+
+class SimulatedState {
+public:
+    SimulatedState(int size, SimulationOptions options)
+        : size_(size), options_(std::move(options)), ranks_(static_cast<std::size_t>(size)) {
+        options_.check(size);
+    }
+    SimulatedState(const SimulatedState&) = delete;
+    SimulatedState& operator=(const SimulatedState&) = delete;
+
+    [[nodiscard]] int size() const { return size_; }
+    [[nodiscard]] const SimulationOptions& options() const { return options_; }
+    [[nodiscard]] nanoseconds clock() const { return clock_; }
+    [[nodiscard]] nanoseconds now(int rank) const { return std::max(clock_, at(rank).busy_until); }
+    [[nodiscard]] const SimulatedRank& statistics(int rank) const { return at(rank).statistics; }
+    [[nodiscard]] std::uint64_t messages() const { return messages_sent_; }
+    [[nodiscard]] std::uint64_t bytes() const { return bytes_sent_; }
+    [[nodiscard]] std::uint64_t digest() const { return digest_; }
+    [[nodiscard]] const Fault* first_fault() const { return has_fault_ ? &fault_ : nullptr; }
+    /// True if the rank is gone, and none of its messages are in flight.
+    [[nodiscard]] bool has_left(int rank) const { return at(rank).left && at(rank).under_way == 0; }
+
+protected:
+    ~SimulatedState() = default;
+
+    static constexpr std::uint32_t departed = 0xffffffffu;
+
+    struct Delivery {
+        Token token = 0;
+        std::uint32_t message = departed; ///< an index; or `departed`: a send has left
+    };
+
+    struct Rank {
+        SimulatedMatches matches;
+        std::vector<Delivery> inbox;
+        nanoseconds busy_until = 0;
+        nanoseconds wake_at = never;  ///< looks at the clock then, if no event comes before
+        nanoseconds timer_at = never; ///< the current timer; earlier ones are ignored
+        std::uint64_t under_way = 0;  ///< messages of this rank in flight
+        std::uint64_t view = 0;       ///< the group of ranks to which it belongs, if there are several
+        std::uint32_t fruitless = 0;
+        bool queued = false;
+        bool computes = false;
+        bool left = false; ///< as its peers see it
+        bool gone = false; ///< has no thread any more
+        SimulatedRank statistics;
+    };
+    struct Loss {
+        nanoseconds time = 0;
+        int from = 0;
+        int to = 0;
+    };
+
+    Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] const Rank& at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+
+    [[nodiscard]] bool anybody_left() const {
+        return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.gone; });
+    }
+
+    void record(TraceKind kind, int from, int to, std::uint64_t bytes, const Tag& tag) {
+        const auto mix = [&](std::uint64_t value) {
+            digest_ = (digest_ ^ value) * 0x9e3779b97f4a7c15u;
+            digest_ ^= digest_ >> 32;
+        };
+        mix(static_cast<std::uint64_t>(clock_));
+        mix((static_cast<std::uint64_t>(kind) << 56) ^ (static_cast<std::uint64_t>(from) << 28) ^
+            static_cast<std::uint64_t>(to));
+        mix(tag.position ^ (bytes << 40));
+        if (options_.trace) options_.trace({clock_, kind, from, to, bytes, tag});
+    }
+
+    void note_loss(int from, int to) {
+        if (losses_.size() < most_named) losses_.push_back({clock_, from, to});
+        ++lost_;
+    }
+
+    /// The fault of a deadlock: no event can wake any rank.
+    [[nodiscard]] Fault deadlock(const std::string& why) const {
+        Fault fault{.code = ErrorCode::timeout,
+                    .rank = -1,
+                    .peer = -1,
+                    .operation = {},
+                    .sequence = 0,
+                    .message = concat({"deadlock: ", why})};
+        for (int rank = 0; rank < size_ && fault.rank < 0; ++rank) {
+            if (at(rank).gone || at(rank).statistics.crashed) continue;
+            fault.rank = rank;
+            fault.peer = awaited_by(rank);
+        }
+        explain(fault);
+        return fault;
+    }
+
+    /// The lowest rank that this rank waits for, or -1.
+    [[nodiscard]] int awaited_by(int rank) const {
+        int lowest = -1;
+        at(rank).matches.for_each([&](const SimulatedMatches::Entry& entry) {
+            if (entry.kind == SimulatedMatches::Kind::receive && (lowest < 0 || entry.peer < lowest))
+                lowest = entry.peer;
+        });
+        return lowest;
+    }
+
+    /// Adds facts that the simulator knows, and the rank that gave up does not: crashed ranks, lost
+    /// messages, and which rank waits for which.
+    void explain(Fault& fault) const {
+        if (fault.code != ErrorCode::timeout) return;
+        for (const RankCrash& crash : options_.crashes) {
+            if (!at(crash.rank).statistics.crashed) continue;
+            fault.message +=
+                concat({"; rank ", crash.rank, " crashed at ", at(crash.rank).statistics.finished_at, " ns"});
+            if (fault.peer < 0) fault.peer = crash.rank;
+        }
+        if (lost_ != 0) {
+            fault.message += concat({"; messages lost: ", lost_});
+            for (const Loss& loss : losses_) {
+                fault.message += concat({", from rank ", loss.from, " to rank ", loss.to, " at ", loss.time, " ns"});
+                if (fault.peer < 0) fault.peer = loss.from;
+            }
+        }
+        std::size_t named = 0;
+        for (int rank = 0; rank < size_ && named < most_named; ++rank) {
+            if (at(rank).gone || at(rank).statistics.crashed) continue;
+            const int peer = awaited_by(rank);
+            if (peer < 0) continue;
+            fault.message += concat({"; rank ", rank, " waits for rank ", peer});
+            ++named;
+        }
+    }
+
+    static constexpr std::size_t most_named = 8;
+
+    int size_;
+    SimulationOptions options_;
+    std::vector<Rank> ranks_;
+    nanoseconds clock_ = 0;
+    std::uint64_t messages_sent_ = 0;
+    std::uint64_t bytes_sent_ = 0;
+    bool has_fault_ = false;
+    Fault fault_;
+
+private:
+    std::uint64_t digest_ = 0;
+    std::uint64_t lost_ = 0;
+    std::vector<Loss> losses_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

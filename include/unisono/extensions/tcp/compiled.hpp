@@ -1,0 +1,34 @@
+#pragma once
+
+/// \file
+/// Groups over `Tcp`, which the library `unisono::compiled` has (core/config.hpp). In header-only
+/// mode this is empty.
+
+#include "unisono/extensions/tcp/join.hpp"
+#include "unisono/group/run.hpp"
+#include "unisono/join.hpp"
+
+#if defined(UNISONO_COMPILED)
+#include "unisono/compiled/groups.hpp"
+#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
+#include "unisono/group/group_definitions.hpp"
+#define UNISONO_COMPILED_TCP template
+#else
+#define UNISONO_COMPILED_TCP extern template
+#endif
+
+UNISONO_NAMESPACE_BEGIN
+
+#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
+template class detail::Engine<Tcp>;
+#endif
+UNISONO_COMPILED_TCP class detail::FramedEndpoint<detail::TcpWire>;
+UNISONO_COMPILED_GROUP(UNISONO_COMPILED_TCP, Tcp)
+UNISONO_COMPILED_TCP Tcp Tcp::join<ControlPlane>(ControlPlane, nanoseconds, const TcpOptions&);
+UNISONO_COMPILED_TCP Group<Tcp> join<Tcp>(ControlPlane, const JoinOptions&, const TcpOptions&);
+UNISONO_COMPILED_TCP Group<Tcp> join<Tcp>(const JoinOptions&, const TcpOptions&);
+UNISONO_COMPILED_TCP void detail::run_on<Tcp>(Group<Tcp>, RankBody<Tcp>, const JoinOptions&);
+UNISONO_COMPILED_TCP void detail::run_new_world<Tcp>(int, RankBody<Tcp>, const RunOptions&);
+
+UNISONO_NAMESPACE_END
+#endif

@@ -1,0 +1,108 @@
+#pragma once
+
+/// \file
+/// Messages between two ranks, each after a header, and the stripes of large ones.
+///
+/// A large message may be cut into stripes, one for each connection between the two ranks. All
+/// connections carry the stripes of striped messages in the same order, so that the n-th stripe on
+/// each belongs to the n-th striped message. The first stripe that arrives begins the message.
+
+#include "unisono/core/list.hpp"
+#include "unisono/extensions/network/frame_wire.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+enum class TcpFrame : std::uint32_t {
+    message = 1,
+    goodbye, ///< no frame follows
+    stripe,  ///< of a message that is cut (TcpLink): its envelope, followed by this connection's stripe
+};
+
+/// Precedes each message. The message's bytes follow, padded with zeros to a multiple of
+/// `alignment`, so that payloads are aligned in the buffer.
+struct TcpHeader {
+    static constexpr std::uint32_t expected_mark = 0x6f6e7573;
+    static constexpr std::size_t alignment = 16;
+
+    std::uint32_t mark = expected_mark;
+    TcpFrame kind = TcpFrame::message;
+    Envelope envelope;
+
+    static constexpr std::size_t padded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+};
+static_assert(sizeof(TcpHeader) % TcpHeader::alignment == 0);
+
+/// A message that arrives in the handler's memory.
+struct TcpArrival {
+    std::uint32_t number = 0; ///< the handler's number
+    std::size_t room = 0;     ///< bytes of the message, with padding
+    std::size_t limit = 0;    ///< the bytes of it for which there is memory
+    std::size_t have = 0;
+};
+
+/// The striped messages between two ranks, of which some stripes have been transferred and some
+/// have not.
+class TcpStripes {
+public:
+    explicit TcpStripes(int connections) : connections_(static_cast<std::size_t>(connections)) {}
+
+    [[nodiscard]] bool arrive() const { return !arriving_.empty(); }
+    /// The beginning of a connection's stripe in a message that takes `room` bytes.
+    [[nodiscard]] std::size_t begin_of(std::size_t connection, std::size_t room) const {
+        return std::min(room, connection * TcpHeader::padded((room + connections_ - 1) / connections_));
+    }
+
+    /// The arriving message with this number; nullptr: none of its bytes have arrived.
+    [[nodiscard]] TcpArrival* find(std::size_t number) {
+        return number - arrived_ < arriving_.size() ? &arriving_[number - arrived_] : nullptr;
+    }
+    void add(const TcpArrival& arrival) { arriving_.push_back(arrival); }
+    void complete_first() {
+        arriving_.erase(0);
+        ++arrived_;
+    }
+
+    /// Notes that `stripes` stripes of the next message are in flight; false if there are none.
+    bool leave(Token token, std::size_t stripes) {
+        ++left_;
+        if (stripes != 0) leaving_.push_back({left_ - 1, token, stripes});
+        return stripes != 0;
+    }
+    [[nodiscard]] std::uint64_t next() const { return left_; }
+    /// Notes that a stripe of this message is sent; true if it was the last, with the message's
+    /// token.
+    bool is_out(std::uint64_t message, Token& token) {
+        std::size_t i = 0;
+        while (i < leaving_.size() && leaving_[i].message != message) ++i;
+        if (i == leaving_.size() || --leaving_[i].stripes != 0) return false;
+        token = leaving_[i].token;
+        leaving_.erase(i);
+        return true;
+    }
+    void forget() {
+        arriving_.clear();
+        leaving_.clear();
+    }
+
+private:
+    struct Leaving {
+        std::uint64_t message = 0;
+        Token token = 0;
+        std::size_t stripes = 0;
+    };
+
+    std::size_t connections_;
+    List<TcpArrival> arriving_;
+    std::size_t arrived_ = 0;
+    List<Leaving> leaving_;
+    std::uint64_t left_ = 0;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

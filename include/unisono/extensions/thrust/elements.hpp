@@ -1,0 +1,350 @@
+#pragma once
+
+/// \file
+/// The computation of Thrust's back end for one element, for host kernels whose loops have another
+/// shape: bodies for thrust_loop.hpp, with the bits of those kernels.
+
+#include "unisono/arithmetic/grid_sum.hpp"
+#include "unisono/arithmetic/operations.hpp"
+#include "unisono/arithmetic/scan.hpp"
+#include "unisono/arithmetic/square_sum.hpp"
+#include "unisono/extensions/thrust/packs.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+struct Lesser {
+    template <class V>
+    UNISONO_INLINE V operator()(V a, V b) const {
+        return b < a ? b : a;
+    }
+};
+struct Greater {
+    template <class V>
+    UNISONO_INLINE V operator()(V a, V b) const {
+        return a < b ? b : a;
+    }
+};
+
+template <class T>
+struct CopyElement {
+    UNISONO_INLINE void operator()(T& y, const T& x) const { y = x; }
+};
+
+/// Converts to another floating type: widened exactly, and rounded once.
+template <class To, class From>
+struct CastElement {
+    UNISONO_INLINE void operator()(To& y, const From& x) const {
+        y = canonical(static_cast<To>(static_cast<accumulator_t<To>>(widen(x))));
+    }
+};
+
+/// A functor of y and x on one array: y is x.
+template <class Functor>
+struct InPlace {
+    Functor functor;
+    template <class T>
+    UNISONO_INLINE void operator()(T& x) const {
+        const T old = x;
+        functor(x, old);
+    }
+};
+
+template <class T>
+UNISONO_INLINE GridBits<T> bits_of(const T& value) {
+    if constexpr (sizeof(T) == 2) return value.bits;
+    else return std::bit_cast<GridBits<T>>(value);
+}
+
+/// Reductions of one array: `Value` has `of(x, i)`, the value of element i.
+template <class T, class Value>
+struct FoldElement : Value {
+    static constexpr std::size_t pack = elements_of_pack<T>();
+    const T* x;
+
+    explicit FoldElement(const T* from, const Value& value) : Value(value), x(from) {}
+    explicit FoldElement(const T* from) : Value{}, x(from) {}
+    [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x); }
+    UNISONO_INLINE auto operator()(std::size_t i) const { return this->of(x[i], i); }
+    template <std::size_t K, class Op>
+    UNISONO_INLINE auto fold(std::size_t i, const Op& op) const {
+        const Pack<T, K> own = read_pack<K>(x + i);
+        auto value = this->of(own.at[0], i);
+        for (std::size_t e = 1; e < K; ++e) value = op(value, this->of(own.at[e], i + e));
+        return value;
+    }
+};
+
+struct NonFiniteAt {
+    template <class T>
+    UNISONO_INLINE std::size_t of(const T& x, std::size_t i) const {
+        constexpr auto mask = Exponent<T>::mask;
+        return (bits_of(x) & mask) == mask ? i : npos;
+    }
+};
+
+template <class T>
+struct FillElement {
+    T value;
+    UNISONO_INLINE void operator()(T& x) const { x = value; }
+};
+
+/// Lowers a word that several threads lower. It is read first, since most threads do not change it.
+UNISONO_INLINE void lower_to(std::uint64_t* word, std::uint64_t value) {
+#if defined(__CUDA_ARCH__)
+    if (*word > value) atomicMin(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(value));
+#else
+    std::uint64_t found = __atomic_load_n(word, __ATOMIC_RELAXED);
+    while (found > value &&
+           !__atomic_compare_exchange_n(word, &found, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+#endif
+}
+UNISONO_INLINE void raise_to(std::uint64_t* word, std::uint64_t value) {
+#if defined(__CUDA_ARCH__)
+    if (*word < value) atomicMax(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(value));
+#else
+    std::uint64_t found = __atomic_load_n(word, __ATOMIC_RELAXED);
+    while (found < value &&
+           !__atomic_compare_exchange_n(word, &found, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+#endif
+}
+
+UNISONO_INLINE void add_to(std::uint64_t* word, std::uint64_t value) {
+    if (value == 0) return;
+#if defined(__CUDA_ARCH__)
+    atomicAdd(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(value));
+#else
+    __atomic_fetch_add(word, value, __ATOMIC_RELAXED);
+#endif
+}
+
+/// Two words: the least index of an element that is not finite, and of one with at least this
+/// exponent. Element i is element first + i of a larger array.
+template <class T>
+struct NoteMagnitudes {
+    static constexpr std::size_t pack = elements_of_pack<T>();
+    const T* x;
+    std::uint64_t first;
+    typename Exponent<T>::Bits exponent;
+    std::uint64_t* noted;
+
+    [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x); }
+    UNISONO_INLINE void operator()(std::size_t i) const { run<1>(i); }
+    template <std::size_t K>
+    UNISONO_INLINE void run(std::size_t i) const {
+        constexpr auto mask = Exponent<T>::mask;
+        const Pack<T, K> own = read_pack<K>(x + i);
+        for (std::size_t e = 0; e < K; ++e) {
+            const auto found = bits_of(own.at[e]) & mask;
+            if (found < exponent) continue;
+            lower_to(noted + 1, first + i + e);
+            if (found == mask) lower_to(noted, first + i + e);
+        }
+    }
+};
+
+struct MagnitudeBits {
+    template <class T>
+    UNISONO_INLINE GridBits<T> of(const T& x, std::size_t = 0) const {
+        return static_cast<GridBits<T>>(bits_of(x) & FindLargest<T>::magnitude);
+    }
+};
+
+/// Elements on a grid, or a mark if one does not fit: `most` is the greatest magnitude that fits,
+/// as bits. A reduction to the greatest magnitude. It also writes: Thrust's reductions compute
+/// each element once.
+template <class T, class Integer, bool Add>
+struct ImageElement {
+    static constexpr std::size_t pack = elements_of_pack<T>() < 4 ? elements_of_pack<T>() : 4;
+    Integer* image;
+    const T* x;
+    ImageMaker<Imaging::fused> image_of;
+    GridBits<T> most;
+
+    [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x) && aligned_to_packs<pack>(image); }
+    UNISONO_INLINE GridBits<T> operator()(std::size_t i) const { return fold<1>(i, Greater{}); }
+    template <std::size_t K, class Op>
+    UNISONO_INLINE GridBits<T> fold(std::size_t i, const Op& greater) const {
+        const Pack<T, K> own = read_pack<K>(x + i);
+        Pack<Integer, K> to;
+        if constexpr (Add) to = read_pack<K>(image + i);
+        GridBits<T> largest = 0;
+        for (std::size_t e = 0; e < K; ++e) {
+            const GridBits<T> magnitude = MagnitudeBits{}.of(own.at[e]);
+            const auto one = static_cast<Integer>(image_of(grid_wide(own.at[e])));
+            const Integer wanted = magnitude <= most ? one : image_mark<Integer>;
+            if constexpr (Add) to.at[e] = add_images(to.at[e], wanted);
+            else to.at[e] = wanted;
+            largest = greater(largest, magnitude);
+        }
+        write_pack(image + i, to);
+        return largest;
+    }
+};
+
+#if defined(__CUDA_ARCH__)
+/// True if all threads of the warp are here, and may exchange values.
+UNISONO_INLINE bool in_whole_warp() { return __activemask() == 0xffffffffu; }
+UNISONO_INLINE std::uint64_t from_warp(std::uint64_t value, unsigned apart) {
+    return __shfl_down_sync(0xffffffffu, value, apart);
+}
+UNISONO_INLINE bool is_first_of_warp() { return threadIdx.x % 32 == 0; }
+#else
+UNISONO_INLINE bool in_whole_warp() { return false; }
+UNISONO_INLINE std::uint64_t from_warp(std::uint64_t value, unsigned) { return value; }
+UNISONO_INLINE bool is_first_of_warp() { return true; }
+#endif
+
+/// Raises a word to the greatest value of a warp's threads, of which one writes.
+UNISONO_INLINE void raise_by_warp(std::uint64_t* word, std::uint64_t value) {
+    if (in_whole_warp()) {
+        for (unsigned apart = 16; apart != 0; apart /= 2) value = Greater{}(value, from_warp(value, apart));
+        if (!is_first_of_warp()) return;
+    }
+    raise_to(word, value);
+}
+
+/// As ImageElement without marks; instead it notes the greatest magnitude, as bits.
+template <class T, class Integer, bool Add>
+struct NoteImages {
+    using Bits = std::make_unsigned_t<Integer>;
+    using Note = GridBits<T>;
+    static constexpr std::size_t pack = elements_of_pack<T, Integer>(), most_threads = std::size_t{1} << 19;
+    Integer* image;
+    const T* x;
+    ImageMaker<Imaging::fused> image_of;
+    std::uint64_t* largest;
+
+    [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x) && aligned_to_packs<pack>(image); }
+    UNISONO_INLINE Note start() const { return 0; }
+    template <std::size_t K>
+    UNISONO_INLINE void see(std::size_t i, const Pack<T, K>& own, Note& note) const {
+        Pack<Integer, K> to;
+        if constexpr (Add) to = read_pack<K>(image + i);
+        for (std::size_t e = 0; e < K; ++e) {
+            const auto one = static_cast<Bits>(image_of(grid_wide(own.at[e])));
+            if constexpr (Add) to.at[e] = static_cast<Integer>(static_cast<Bits>(static_cast<Bits>(to.at[e]) + one));
+            else to.at[e] = static_cast<Integer>(one);
+            note = Greater{}(note, MagnitudeBits{}.of(own.at[e]));
+        }
+        write_pack(image + i, to);
+    }
+    UNISONO_INLINE void tell(const Note& note) const { raise_by_warp(largest, note); }
+};
+
+template <class T, class Integer>
+struct ImageNumber {
+    ImageScale<false> number;
+    UNISONO_INLINE void operator()(T& out, const Integer& image) const {
+        const T value = grid_narrow<T>(number(static_cast<std::uint64_t>(std::int64_t{image})));
+        out = is_marked(image) ? quiet_nan<T>() : value;
+    }
+};
+
+struct MarkedAt {
+    template <class Integer>
+    UNISONO_INLINE std::size_t of(const Integer& image, std::size_t i) const {
+        return is_marked(image) ? i : npos;
+    }
+};
+
+/// 128 bits, as in `SquareSum`.
+struct WideCount {
+    std::uint64_t high = 0;
+    std::uint64_t low = 0;
+};
+struct AddWideCounts {
+    UNISONO_INLINE WideCount operator()(const WideCount& a, const WideCount& b) const {
+        const std::uint64_t low = a.low + b.low;
+        return {a.high + b.high + (low < a.low ? 1u : 0u), low};
+    }
+};
+
+struct SquareImage {
+    std::uint64_t bits;
+    double magic;
+
+    UNISONO_INLINE explicit SquareImage(std::int32_t exponent)
+        : bits(magic_bits(2 * exponent)), magic(std::bit_cast<double>(bits)) {}
+    template <class T>
+    UNISONO_INLINE WideCount of(const T& x, std::size_t = 0) const {
+        const double one = grid_wide(x);
+        return {0, std::bit_cast<std::uint64_t>(__builtin_fma(one, one, magic)) - bits};
+    }
+};
+
+template <class T>
+struct NoteLargest {
+    using Note = GridBits<T>;
+    static constexpr std::size_t pack = elements_of_pack<T>(), most_threads = std::size_t{1} << 17;
+    const T* x;
+    std::uint64_t* largest;
+
+    [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x); }
+    UNISONO_INLINE Note start() const { return 0; }
+    template <std::size_t K>
+    UNISONO_INLINE void see(std::size_t, const Pack<T, K>& own, Note& note) const {
+        for (std::size_t e = 0; e < K; ++e) note = Greater{}(note, MagnitudeBits{}.of(own.at[e]));
+    }
+    UNISONO_INLINE void tell(const Note& note) const { raise_by_warp(largest, note); }
+};
+
+/// Adds squares to noted ones. `exponent`: of the grid; `unknown`: noted[0] determines it.
+template <class T>
+struct NoteSquares {
+    struct Note {
+        SquareImage square; ///< meaningless unless `possible`
+        bool possible;      ///< there is a grid
+        GridBits<T> largest = 0;
+        WideCount sum{};
+    };
+    static constexpr std::size_t pack = elements_of_pack<T>(), most_threads = std::size_t{1} << 17;
+    static constexpr std::int32_t unknown = std::numeric_limits<std::int32_t>::min();
+    const T* x;
+    std::int32_t exponent;
+    std::uint64_t* noted;
+
+    [[nodiscard]] bool packed() const { return aligned_to_packs<pack>(x); }
+    UNISONO_INLINE Note start() const {
+        std::int32_t on = exponent;
+        if (exponent == unknown)
+            on = exponent_of_squares(needed_by(magnitude_of<T>(static_cast<GridBits<T>>(noted[0])), 1.0));
+        const bool possible = on != Grid::not_finite;
+        return {SquareImage(possible ? on : 0), possible};
+    }
+    template <std::size_t K>
+    UNISONO_INLINE void see(std::size_t, const Pack<T, K>& own, Note& note) const {
+        for (std::size_t e = 0; e < K; ++e) {
+            note.sum = AddWideCounts{}(note.sum, note.square.of(own.at[e]));
+            note.largest = Greater{}(note.largest, MagnitudeBits{}.of(own.at[e]));
+        }
+    }
+    UNISONO_INLINE void tell(Note note) const {
+        if (!note.possible) return;
+        if (in_whole_warp()) {
+            for (unsigned apart = 16; apart != 0; apart /= 2) {
+                note.sum = AddWideCounts{}(note.sum, {from_warp(note.sum.high, apart), from_warp(note.sum.low, apart)});
+                note.largest = Greater{}(note.largest, static_cast<GridBits<T>>(from_warp(note.largest, apart)));
+            }
+            if (!is_first_of_warp()) return;
+        }
+        if (exponent != unknown) raise_to(noted, note.largest);
+        add_to(noted + 1, note.sum.low & 0xffffffffu);
+        add_to(noted + 2, note.sum.low >> 32);
+        add_to(noted + 3, note.sum.high); // below 2^32 for fewer than 2^44 elements
+    }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,12 @@
+#pragma once
+
+/// \file
+/// What rare programs put around a Trainer: a search for the batch size, candidates, a loss over
+/// all samples, files of traces, and DataParallel, for comparison.
+
+#include "unisono/extensions/trainers/batch_size.hpp"
+#include "unisono/extensions/trainers/candidates.hpp"
+#include "unisono/extensions/trainers/data_parallel.hpp"
+#include "unisono/extensions/trainers/full_batch.hpp"
+#include "unisono/extensions/trainers/trace.hpp"
+#include "unisono/unisono.hpp"
