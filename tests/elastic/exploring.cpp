@@ -59,6 +59,8 @@ BOOST_AUTO_TEST_CASE(small_worlds) {
     expect_clean({.members = 2, .applicants = 1, .deaths = 1, .timeouts = 0});
     expect_clean({.members = 2, .deaths = 0, .timeouts = 3, .losses = 1});
     expect_clean({.members = 2, .deaths = 0, .timeouts = 4, .losses = 1});
+    // A result of one event was taken for that of another one here.
+    expect_clean({.deaths = 1, .timeouts = 2, .resets = 2, .heals = 1, .hosts = 1, .most_depth = 11}, false);
 }
 
 BOOST_AUTO_TEST_CASE(broken_variants) {

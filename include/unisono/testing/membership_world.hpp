@@ -196,7 +196,7 @@ protected:
     template <class Act>
     const char* act(State& state, int p, What what, std::uint32_t which, Act act_on) {
         const std::uint32_t number = state.process[static_cast<std::size_t>(p)];
-        const std::uint64_t key = std::uint64_t{number} << 32 | static_cast<std::uint64_t>(what) << 28 | which;
+        const std::uint64_t key = std::uint64_t{number} << 37 | static_cast<std::uint64_t>(what) << 32 | which;
         auto found = results_.find(key);
         if (found == results_.end()) {
             Process process = processes_[number];
