@@ -189,6 +189,15 @@ constexpr auto train_slowly = [](auto& world) {
     return train(world, [](const un::UpdateReport&) { ::usleep(100'000); });
 };
 
+/// Trains until a process has been added, at most until the end.
+constexpr auto train_until_one_is_added = [](auto& world) {
+    bool waits = world.changes().empty();
+    return train(world, [&, waits](const un::UpdateReport&) mutable {
+        for (const un::WorldChange& change : world.changes()) waits = waits && change.joined.empty();
+        ::usleep(waits ? 400'000 : 20'000);
+    });
+};
+
 /// The members cannot form a world with a process that joins. It learns the reason, and they train
 /// without it.
 template <class Members, class Newcomer>
@@ -322,11 +331,12 @@ BOOST_AUTO_TEST_CASE(added_while_there_is_room) {
         const Shared told;
         const Folder folder;
         un::Processes processes;
-        start_ranks<un::SharedMemory>(processes, ranks, folder, options, told, [](int) { return train_slowly; });
+        start_ranks<un::SharedMemory>(processes, ranks, folder, options, told,
+                                      [](int) { return train_until_one_is_added; });
         for (const int who : {ranks, ranks + 1})
             processes.start([&, who] {
                 un::ElasticOptions later = options;
-                later.join.rendezvous.timeout = 8s;
+                later.join.rendezvous.timeout = 10s; // the other one is refused after this
                 return be_rank<un::SharedMemory>(-1, 0, folder.path(), later, told[who], train_slowly);
             });
         await_end(processes);

@@ -1,6 +1,7 @@
 // A rank of an elastic world, for the tests of several hosts:
 // elastic_rank TRANSPORT PATIENCE_MS GIVE_UP_MS TRUST_RESETS
-// It says each tenth update, and at its end the members of its last world.
+// It says each tenth update, and at its end the members of its last world. If there are other
+// ranks, it waits for a while after update 20 until the world changes.
 #include <unisono/elastic.hpp>
 #include <unisono/hosts.hpp>
 #include <unisono/reproducible.hpp>
@@ -34,7 +35,8 @@ int run(int patience_ms, int give_up_ms, bool trust_resets) {
     trainer.fit(un::RowData<float>(values, 8), {.epochs = 6, .batch_size = 4, .seed = 1, .progress = false},
                 [&](const un::UpdateReport& report) {
                     if (report.number % 10 == 0) say("update " + std::to_string(report.number));
-                    std::this_thread::sleep_for(5ms);
+                    const bool waits = report.number >= 20 && report.number < 80 && world.members().size() > 1;
+                    std::this_thread::sleep_for(waits && world.changes().empty() ? 100ms : 5ms);
                 });
     std::uint64_t hash = 0xcbf29ce484222325u;
     for (const float each : model.weights) hash = (hash ^ std::bit_cast<std::uint32_t>(each)) * 0x100000001b3u;
