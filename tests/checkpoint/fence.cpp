@@ -7,11 +7,27 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace un = unisono;
 using unisono_test::Folder;
+
+namespace {
+bool has_locks = true;
+}
+
+/// In place of the C library's.
+extern "C" int flock(int file, int how) noexcept {
+    if (has_locks) return static_cast<int>(::syscall(SYS_flock, file, how));
+    errno = ENOLCK;
+    return -1;
+}
 
 namespace {
 
@@ -30,6 +46,11 @@ void expect_refused(Call call, const std::string& words) {
 
 const std::string first = un::detail::checkpoint_name(1, 5), second = un::detail::checkpoint_name(2, 7);
 
+/// The name of a checkpoint of job 7 that is not complete.
+std::string writing(const std::string& name, int term) {
+    return name + ".0000000000000007-" + std::to_string(term) + ".writing";
+}
+
 bool has(const Folder& folder, const std::string& name) {
     const auto names = folder.names();
     return std::find(names.begin(), names.end(), name) != names.end();
@@ -47,7 +68,7 @@ BOOST_AUTO_TEST_CASE(the_next_membership_takes_the_folder) {
     older.make_writing(first);
     newer.lock({7, 3});
     newer.clean();
-    BOOST_TEST(!has(folder, first + ".writing"));
+    BOOST_TEST(!has(folder, writing(first, 1)));
     const std::string why = "is written by membership 3 of this elastic world; this rank is in membership 1";
     expect_refused([&] { older.finish_writing(first); }, why);
     expect_refused([&] { older.make_writing(second); }, why);
@@ -73,7 +94,7 @@ BOOST_AUTO_TEST_CASE(an_older_checkpoint_is_complete_before_or_never) {
     newer.lock({7, 1});
     newer.clean();
     const auto here = un::detail::open_folder(folder.path());
-    expect_refused([&] { un::detail::move_in(here, first + ".writing", first); }, "No such file");
+    expect_refused([&] { un::detail::move_in(here, writing(first, 0), first); }, "No such file");
     BOOST_TEST(!has(folder, first));
 }
 
@@ -84,16 +105,15 @@ BOOST_AUTO_TEST_CASE(remains_of_a_crash) {
         {
             CheckpointFolder crashed(folder.path());
             crashed.lock({7, 1});
-            crashed.make_writing(first + ".writing.taken"); // makes ...writing.taken.writing
+            crashed.make_writing(first);
             crashed.make_writing(second);
         }
         const auto here = un::detail::open_folder(folder.path());
-        un::detail::move_in(here, first + ".writing.taken.writing", first + ".writing.taken");
+        un::detail::move_in(here, writing(first, 1), writing(first, 1) + ".taken");
         CheckpointFolder next(folder.path());
         next.lock(writer);
         next.clean();
-        BOOST_TEST(!has(folder, first + ".writing.taken"));
-        BOOST_TEST(!has(folder, second + ".writing"));
+        BOOST_TEST(folder.names().empty());
     }
 }
 
@@ -115,6 +135,64 @@ BOOST_AUTO_TEST_CASE(a_folder_belongs_to_one_job) {
     BOOST_TEST(un::detail::names_in(folder.path()).empty());
     plain.reset();
     elastic->lock({7, 6});
+}
+
+/// Two objects of one rank write to the same folder.
+BOOST_AUTO_TEST_CASE(two_objects_of_one_rank) {
+    const Folder folder;
+    std::optional<CheckpointFolder> one(folder.path()), other(folder.path());
+    one->lock({7, 1});
+    expect_refused([&] { other->lock({7, 1}); }, "another Checkpoints object of this rank writes to");
+    one->make_writing(first);
+    one->finish_writing(first);
+    one.reset();
+    other->lock({7, 1});
+    other->make_writing(second);
+    other->finish_writing(second);
+    BOOST_TEST(has(folder, second));
+}
+
+/// The older writer stops when it is about to remove what crashes have left, and goes on later.
+BOOST_AUTO_TEST_CASE(an_older_writer_removes_nothing_of_a_later_one) {
+    const Folder folder;
+    CheckpointFolder older(folder.path()), newer(folder.path());
+    older.lock({7, 1});
+    newer.lock({7, 3});
+    newer.clean();
+    newer.make_writing(first);
+    older.clean();
+    newer.finish_writing(first);
+    BOOST_TEST(has(folder, first));
+}
+
+BOOST_AUTO_TEST_CASE(names_that_others_have_taken) {
+    const Folder folder;
+    CheckpointFolder older(folder.path()), newer(folder.path());
+    older.lock({7, 1});
+    older.make_writing(first);
+    const std::string taken = writing(first, 1) + ".taken";
+    std::filesystem::create_directory(folder / taken);
+    std::ofstream(folder / (taken + "/notes.txt")) << "mine";
+    newer.lock({7, 3});
+    expect_refused([&] { newer.clean(); }, "' contains files that no training has made");
+    std::filesystem::remove_all(folder / taken);
+    newer.clean();
+    newer.make_writing(second);
+    std::filesystem::create_directory(folder / second);
+    expect_refused([&] { newer.finish_writing(second); }, "' has appeared while this training wrote");
+}
+
+/// A file system without locks is no reason to refuse, and the latest membership still writes.
+BOOST_AUTO_TEST_CASE(without_locks) {
+    const Folder folder;
+    has_locks = false;
+    CheckpointFolder older(folder.path()), newer(folder.path());
+    older.lock({7, 1});
+    newer.lock({7, 3});
+    expect_refused([&] { older.make_writing(first); }, "is written by membership 3 of this elastic world");
+    CheckpointFolder plain(folder.path());
+    plain.lock();
+    has_locks = true;
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -75,6 +75,7 @@ public:
         return detail::telling_all(world, "save", [&] {
             if (trainer.done_by_others()) return newest();
             finish(world, "save");
+            folder_.set_writer(writer_of(trainer));
             std::vector<std::uint64_t> own_updates;
             const bool replicated = shared_by_all(trainer, world, own_updates);
             std::string name;

@@ -5,7 +5,8 @@
 /// old ones.
 ///
 ///     checkpoint-000007-update-1200            complete: renamed when all files were durable
-///     checkpoint-000008-update-1350.writing    being written, or the remains of a crash
+///     checkpoint-000008-update-1350.writing    being written, or the remains of a crash; in an
+///                                              elastic world its writer comes before `.writing`
 ///
 /// The first number counts the checkpoints in this folder: the newest has the greatest number, also
 /// if a training continued from an older one. Only entries with such names are looked at, and only
@@ -51,8 +52,10 @@ public:
     /// Opens a checkpoint for reading. \throws error refused: it is missing, or a link
     [[nodiscard]] Descriptor open_checkpoint(const std::string& name) const;
 
+    /// Sets the writer, which is part of the names of unfinished checkpoints; called on each rank.
+    void set_writer(const CheckpointWriter& writer) { writer_ = writer; }
     /// Makes the folder, and prevents other trainings from writing here during this object's
-    /// lifetime, and older memberships of this elastic world for ever.
+    /// lifetime, and older memberships of this elastic world for ever. Sets the writer.
     /// \throws error refused: another training, or a later membership, writes here
     void lock(const CheckpointWriter& writer = {});
     /// Removes the remains of crashes and failures. Call `lock` before, and call it only while no
@@ -78,6 +81,10 @@ public:
     void remove(const std::string& name);
 
 private:
+    [[nodiscard]] std::string writing_name(const std::string& name) const;
+    /// Takes an unfinished checkpoint from the writer of an older membership, and returns its name.
+    /// Empty: that writer has completed or removed it.
+    [[nodiscard]] std::string take_away(const std::string& name);
     /// Reports a foreign entry: once for each name, or as an error each time if `refuses`.
     void note_foreign(const std::string& name, std::string_view what);
 
@@ -85,6 +92,7 @@ private:
     bool refuses_;
     std::vector<std::string> noted_; ///< names of foreign entries
     CheckpointFence fence_;
+    CheckpointWriter writer_;
 };
 
 } // namespace detail
@@ -143,20 +151,53 @@ UNISONO_DEFINITION Descriptor CheckpointFolder::open_checkpoint(const std::strin
     return open_in(open_folder(path_), name, O_RDONLY | O_DIRECTORY, "open");
 }
 
-UNISONO_DEFINITION void CheckpointFolder::lock(const CheckpointWriter& writer) { fence_.take(path_, writer); }
+UNISONO_DEFINITION void CheckpointFolder::lock(const CheckpointWriter& writer) {
+    fence_.take(path_, writer);
+    writer_ = writer;
+}
+
+UNISONO_DEFINITION std::string CheckpointFolder::writing_name(const std::string& name) const {
+    return concat({name, writer_.job == 0 ? std::string() : "." + writer_text(writer_), writing_suffix});
+}
+
+/// The name of a checkpoint that is not complete, and its writer; false: no such name.
+inline bool parse_unfinished(std::string_view name, CheckpointWriter& writer, bool& is_taken) {
+    is_taken = name.ends_with(taken_suffix);
+    if (!is_taken && !name.ends_with(writing_suffix)) return false;
+    name.remove_suffix(is_taken ? taken_suffix.size() : writing_suffix.size());
+    const std::size_t dot = name.find('.');
+    writer = {};
+    if (dot != std::string_view::npos && !parse_writer(std::string(name.substr(dot + 1)), writer)) return false;
+    return checkpoint_number(name.substr(0, dot)) != 0;
+}
+
+UNISONO_DEFINITION std::string CheckpointFolder::take_away(const std::string& name) {
+    std::string taken = name.substr(0, name.size() - writing_suffix.size()) + std::string(taken_suffix);
+    for (const bool again : {false, true}) {
+        const int folder = fence_.folder().number();
+        if (::renameat(folder, name.c_str(), folder, taken.c_str()) == 0) return taken;
+        const int why = errno;
+        if (why == ENOENT) return {};
+        if (!exists_in(fence_.folder(), taken)) refuse_path(concat({"rename to '", taken, "'"}), path_of(name), why);
+        if (again) break;
+        remove(taken); // of a crash
+    }
+    throw error(
+        ErrorCode::refused,
+        concat({"'", path_of(taken), "' contains files that no training has made, so the unfinished checkpoint '", name,
+                "' cannot be taken from the writer of an older membership; remove the first one"}));
+}
 
 UNISONO_DEFINITION void CheckpointFolder::clean() {
     for (std::string name : names_in(path_)) {
-        const bool is_taken = name.ends_with(taken_suffix);
-        if (!is_taken && !name.ends_with(writing_suffix)) continue;
-        const std::size_t rest = is_taken ? taken_suffix.size() : writing_suffix.size();
-        if (checkpoint_number(std::string_view(name).substr(0, name.size() - rest)) == 0) continue;
-        // The writer of an older membership may complete it at this moment: one of the two fails.
-        if (!is_taken && fence_.is_shared()) {
-            std::string taken = name.substr(0, name.size() - rest) + std::string(taken_suffix);
-            const int folder = fence_.folder().number();
-            if (::renameat(folder, name.c_str(), folder, taken.c_str()) != 0 && errno == ENOENT) continue;
-            if (exists_in(fence_.folder(), taken)) name = std::move(taken);
+        CheckpointWriter writer;
+        bool is_taken = false;
+        if (!parse_unfinished(name, writer, is_taken)) continue;
+        if (fence_.is_shared() && !is_taken) {
+            if (writer.job == writer_.job && writer.term > writer_.term) continue; // this one is older itself
+            // Its writer may complete it at this moment: one of the two fails.
+            name = is_folder(path_of(name)) ? take_away(name) : name;
+            if (name.empty()) continue;
         }
         remove(name);
     }
@@ -166,31 +207,37 @@ UNISONO_DEFINITION void CheckpointFolder::clean() {
 }
 
 UNISONO_DEFINITION std::string CheckpointFolder::next(std::uint64_t updates) const {
-    const std::vector<std::string> found = all();
+    const std::vector<std::string> found = all(), entries = names_in(path_);
     for (std::uint64_t number = found.empty() ? 0 : checkpoint_number(found.back());;) {
         if (++number == 0)
             throw error(ErrorCode::refused, concat({"'", path_of(found.back()),
                                                     "' has the greatest possible number; expected a smaller one"}));
         std::string name = checkpoint_name(number, updates);
-        if (!exists(path_of(name)) && !exists(concat({path_of(name), writing_suffix}))) return name;
+        const auto is_of = [&](const std::string& entry) { return entry == name || entry.starts_with(name + "."); };
+        if (std::none_of(entries.begin(), entries.end(), is_of)) return name;
     }
 }
 
 UNISONO_DEFINITION void CheckpointFolder::make_writing(const std::string& name) const {
     fence_.check();
-    const std::string made = name + std::string(writing_suffix);
+    const std::string made = writing_name(name);
     if (::mkdirat(fence_.folder().number(), made.c_str(), 0777) != 0)
         refuse_path("make the folder", path_of(made), errno);
     fence_.folder().sync();
 }
 
 UNISONO_DEFINITION Descriptor CheckpointFolder::open_writing(const std::string& name) const {
-    return open_in(open_folder(path_), name + std::string(writing_suffix), O_RDONLY | O_DIRECTORY, "open");
+    return open_in(open_folder(path_), writing_name(name), O_RDONLY | O_DIRECTORY, "open");
 }
 
 UNISONO_DEFINITION void CheckpointFolder::finish_writing(const std::string& name) const {
     fence_.check();
-    move_in(fence_.folder(), name + std::string(writing_suffix), name);
+    if (exists_in(fence_.folder(), name))
+        throw error(ErrorCode::refused,
+                    concat({"'", path_of(name),
+                            "' has appeared while this training wrote a checkpoint of this name, so "
+                            "another training writes here; expected a folder of its own for each"}));
+    move_in(fence_.folder(), writing_name(name), name);
     fence_.folder().sync();
 }
 
@@ -211,7 +258,13 @@ UNISONO_DEFINITION void CheckpointFolder::remove(const std::string& name) {
     }
     if (!S_ISDIR(facts.st_mode)) return note_foreign(name, S_ISLNK(facts.st_mode) ? "a symbolic link" : "a file");
     // Refused if it has become a link.
-    const Descriptor folder = open_in(all, name, O_RDONLY | O_DIRECTORY, "open");
+    Descriptor folder;
+    try {
+        folder = open_in(all, name, O_RDONLY | O_DIRECTORY, "open");
+    } catch (const error&) {
+        if (exists_in(all, name)) throw;
+        return; // the writer of another membership has removed it
+    }
     if (remove_in(folder, std::string(manifest_name))) folder.sync();
     for (const std::string& file : names_in(folder))
         if (file.ends_with(".safetensors") || file.starts_with("rank-")) static_cast<void>(remove_in(folder, file));
