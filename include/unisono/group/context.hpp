@@ -4,6 +4,7 @@
 /// A rank's state of one group: the members, the number of operations started, its plans and shared
 /// boards.
 
+#include "unisono/arithmetic/reduction.hpp"
 #include "unisono/core/floating_point.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/time.hpp"
@@ -82,6 +83,15 @@ struct GroupContext {
     /// The number of a new trainer. All ranks make a group's trainers in the same order.
     std::uint64_t next_trainer() { return trainers++ % Signature::most_trainers + 1; }
 
+    /// The mode with which the next operation is signed; the standard one if it does not reduce.
+    /// Integers count as well: those of a sum on a grid were floating-point numbers before, and
+    /// become such again. The thread's mode is read for a large reduction, and else at least every
+    /// `operations_in_a_mode` operations, since that takes as long as a twentieth of a small
+    /// reduction. All ranks read it for the same operations.
+    [[gnu::always_inline]] FloatingPointMode mode_of_next(ReductionKind reduction, std::uint64_t count) {
+        return reduction == ReductionKind::none ? FloatingPointMode::standard : mode_for(count);
+    }
+
     /// Marks an operation as done. Returns the number up to which all operations are done.
     std::uint64_t done_up_to(std::uint64_t operation) {
         if (operation == done + 1 && done_ahead.empty()) [[likely]]
@@ -96,16 +106,22 @@ struct GroupContext {
     }
 
 private:
+    [[gnu::always_inline]] FloatingPointMode mode_for(std::uint64_t count) {
+        return count > small_count || sequence >= mode_until ? read_mode() : mode;
+    }
+    [[gnu::always_inline]] FloatingPointMode read_mode() {
+        return mode_until = sequence + operations_in_a_mode, mode = floating_point_mode();
+    }
     std::uint64_t done_out_of_order(std::uint64_t operation);
 };
 
 /// Its lifetime is a call of a trainer. The operations that start in the group meanwhile carry the
-/// trainer's number, so that a rank that is in a call of another trainer finds a mismatch.
+/// trainer's number, so that a rank that is in a call of another trainer finds a mismatch. The
+/// first reduction reads its thread's floating-point mode.
 class TrainerCall {
 public:
-    TrainerCall(GroupContext& group, std::uint64_t trainer)
-        : group_(group), before_(std::exchange(group.trainer, trainer)) {
-        group.mode_until = 0; // the next reduction reads it
+    TrainerCall(GroupContext& group, std::uint64_t trainer) : group_(group), before_(group.trainer) {
+        group.trainer = trainer, group.mode_until = 0;
     }
     TrainerCall(const TrainerCall&) = delete;
     TrainerCall& operator=(const TrainerCall&) = delete;

@@ -13,7 +13,7 @@ template <transport Transport>
 std::uint32_t Engine<Transport>::start(GroupContext& group, OperationRequest& request) {
     check_overlap(group, request);
     const bool on_device = enqueues<Transport> && request.plan->transports_own(); // which has a mode of its own
-    request.mode = mode_of_next(group, on_device ? ReductionKind::none : request.reduction.kind, request.count);
+    request.mode = group.mode_of_next(on_device ? ReductionKind::none : request.reduction.kind, request.count);
     const Entry entry = enter();
     Bounced bounced;
     if constexpr (bounces) bounced = bounce(transport_, group, request);

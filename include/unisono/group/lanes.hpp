@@ -153,7 +153,7 @@ inline void number_mapped(GroupContext& group, OperationState& operation) {
     OperationState* const last = group.recent[recent_place(call, count)];
     const bool same = last != nullptr && last->request.call == call && last->request.count == count &&
                       last->cut_for_group == group.id &&
-                      last->request.mode == mode_of_next(group, reduction_of(call), count);
+                      last->request.mode == group.mode_of_next(reduction_of(call), count);
     return same ? last : nullptr;
 }
 

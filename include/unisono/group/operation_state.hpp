@@ -76,21 +76,6 @@ constexpr std::uint64_t call_of(Collective what, ElementType element, ReductionK
 
 constexpr ReductionKind reduction_of(std::uint64_t call) { return static_cast<ReductionKind>(call >> 32 & 255); }
 
-/// The mode with which the group's next operation is signed; the standard one if it does not
-/// reduce. Integers count as well: those of a sum on a grid were floating-point numbers before, and
-/// become such again. The thread's mode is read for a large reduction, and else at least every
-/// `operations_in_a_mode` operations, since that takes as long as a twentieth of a small reduction.
-/// All ranks read it for the same operations.
-[[gnu::always_inline]] inline FloatingPointMode mode_of_next(GroupContext& group, ReductionKind reduction,
-                                                             std::uint64_t count) {
-    if (reduction == ReductionKind::none) return FloatingPointMode::standard;
-    if (count > GroupContext::small_count || group.sequence >= group.mode_until) {
-        group.mode = floating_point_mode();
-        group.mode_until = group.sequence + GroupContext::operations_in_a_mode;
-    }
-    return group.mode;
-}
-
 /// The largest number of bytes that a rank posts beside its flag if the collective uses a staged
 /// schedule. Equal on all ranks.
 constexpr std::size_t posted_bytes(Collective what, const OperationRequest& request) {
