@@ -20,7 +20,7 @@ configure_package_config_file(cmake/unisono-config.cmake.in ${PROJECT_BINARY_DIR
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/unisono-config-version.cmake
                                  ${version_arguments})
 install(FILES ${PROJECT_BINARY_DIR}/unisono-config.cmake ${PROJECT_BINARY_DIR}/unisono-config-version.cmake
-              cmake/UnisonoCompiler.cmake cmake/UnisonoLibfabric.cmake cmake/UnisonoMpi.cmake
+              cmake/UnisonoCompiler.cmake cmake/UnisonoExtensions.cmake cmake/UnisonoLibfabric.cmake cmake/UnisonoMpi.cmake
               cmake/UnisonoNccl.cmake cmake/UnisonoThrust.cmake
         DESTINATION ${package_dir})
 

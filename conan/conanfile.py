@@ -21,6 +21,9 @@ class UnisonoConan(ConanFile):
     # What needs a third party's library (transports, and arithmetic by Thrust), each a target of its own beside unisono::unisono, and that
     # library's recipe, which is in system/.
     third_parties = {"cuda": "cudart", "libfabric": "libfabric", "mpi": "mpi", "nccl": "nccl", "thrust": "thrust"}
+    # Those that need no third party, as in cmake/UnisonoExtensions.cmake: a name each for the same headers.
+    extensions = ("any", "automatic", "checkpoint", "compression", "elastic", "hosts", "laboratory", "launch", "master_weights", "observe",
+                  "parallel", "reducers", "reproducible", "sharded", "simulate", "tcp", "trainers", "updates")
     # header_only=False adds the library of the compiled mode, unisono::compiled.
     options = {"header_only": [True, False], "shared": [True, False], **{component: [True, False] for component in third_parties}}
     default_options = {"header_only": True, "shared": False, **{component: False for component in third_parties}}
@@ -104,7 +107,7 @@ class UnisonoConan(ConanFile):
                 library = self.third_parties[component]
                 info.requires = ["core", f"{library}::{library}"]
         core = self.cpp_info.components["core"]
-        core.set_property("cmake_target_aliases", ["unisono::core"])
+        core.set_property("cmake_target_aliases", [f"unisono::{name}" for name in ("core", *self.extensions)])
         core.system_libs = ["pthread"]
         if not self.options.header_only:
             compiled = self.cpp_info.components["compiled"]

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// What rare programs put around a Trainer: a search for the batch size, candidates, a loss over
-/// all samples, files of traces, and DataParallel, for comparison.
+/// Rarer parts around a Trainer: a search for the batch size, candidates, a loss over all samples,
+/// files of traces, and DataParallel, for comparison.
 
 #include "unisono/extensions/trainers/batch_size.hpp"
 #include "unisono/extensions/trainers/candidates.hpp"

@@ -38,7 +38,7 @@ def configured(name, project, *definitions):
 there = os.environ.get("UNISONO_COMPONENTS", "").split()
 
 
-def consumer(name, *definitions, components=()):
+def consumer(name, *definitions, components=(), extensions=False):
     """Configured for every component, built and run for these: that takes its time."""
     components = [component for component in components if component in there]
     folder = configured(name, here / "consumer", *definitions, f"-DCONSUMER_COMPONENTS={';'.join(there)}")
@@ -50,6 +50,9 @@ def consumer(name, *definitions, components=()):
                                                           "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
         # MPI may have warned about the machine before.
         assert told.splitlines()[-1] == f"consumer with {component}: 1 rank, sum 3", told
+    if extensions:
+        run("cmake", "--build", folder, "--parallel", 1, "--target", "consumer_extensions")
+        assert run(folder / "consumer_extensions") == "consumer with extensions: asynchronous\n"
     print(f"{name}: the consumer runs", *components)
     return folder
 
@@ -75,7 +78,8 @@ def install():
 
 def package():
     by = ["-DCONSUMER_BY=package", f"-DCMAKE_PREFIX_PATH={prefix}"]
-    folder = consumer("package", *by, components=["compiled", "libfabric", "thrust"])
+    folder = consumer("package", *by, components=["compiled", "libfabric", "thrust"],
+                      extensions=True)
     found = (folder / "CMakeCache.txt").read_text()
     assert f"Unisono_DIR:PATH={prefix}/" in found, "another Unisono was found"
     configured("package_small_letters", here / "consumer", *by, "-DCONSUMER_NAME=unisono")
@@ -106,7 +110,8 @@ def sources():
     for way, components in (("add_subdirectory", ["mpi"]), ("FetchContent", [])):
         # Without the dependencies of tests and examples: a subproject has neither.
         absent = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in ("Boost", "CLI11", "nlohmann_json")]
-        consumer(way, f"-DCONSUMER_BY={way}", f"-DCONSUMER_SOURCE={source}", "-DUNISONO_MPI=ON", *absent, components=components)
+        consumer(way, f"-DCONSUMER_BY={way}", f"-DCONSUMER_SOURCE={source}", "-DUNISONO_MPI=ON", *absent, components=components,
+                 extensions=way == "FetchContent")
 
 
 def refusals():
