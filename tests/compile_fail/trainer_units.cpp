@@ -43,7 +43,7 @@ int main() {
 
 // case: gradients_of_a_model_that_holds_them
 // expect: found a sharding that declares `shards_gradients`, with a model that holds its gradients
-// expect: Required: a model in units (extensions/sharded/unit_pass.hpp), or StateSharding
+// expect: Required: a model in units (unisono/sharded.hpp), or StateSharding
 // expect: Why: whatever a trainer does, such a model has all parameters and gradients on every rank
 #ifdef CASE_gradients_of_a_model_that_holds_them
     train(whole, un::GradientSharding{});

@@ -49,7 +49,7 @@ namespace rule {
 
 UNISONO_RULE(units_where_sharded, "gradients are sharded and the model holds them",
              "a sharding that declares `shards_gradients`, with a model that holds its gradients",
-             "a model in units (extensions/sharded/unit_pass.hpp), or StateSharding",
+             "a model in units (unisono/sharded.hpp), or StateSharding",
              "whatever a trainer does, such a model has all parameters and gradients on every rank",
              !shards_gradients<typename P::Sharding> || unit_model<typename P::Model>);
 UNISONO_RULE(gradients_with_parameters, "parameters are sharded and gradients are not",

@@ -108,7 +108,7 @@ public:
     static_assert(Update::agrees || !Run::agrees() || std::is_same_v<Run, UpdateRun<Exchanges>>,
                   "unisono::Trainer: found an update that does not declare `agrees`, with a run that does. Required: a "
                   "run that derives from LocalRun or AsynchronousRun (update/local.hpp, "
-                  "extensions/updates/asynchronous_run.hpp). "
+                  "unisono/updates.hpp). "
                   "Why: the trainer asks the run whether ranks must synchronise");
     static_assert(!Update::agrees || Run::agrees(),
                   "unisono::Trainer: found an update that declares `agrees`, with a run that does not. Required: a "
@@ -117,7 +117,7 @@ public:
     static_assert(
         !asynchronous<Update> || !Run::reduces(),
         "unisono::Trainer: found an update that declares `asynchronous`, with a run that does not derive from "
-        "AsynchronousRun. Required: one that does (extensions/updates/asynchronous_run.hpp). Why: its ranks stop at "
+        "AsynchronousRun. Required: one that does (unisono/updates.hpp). Why: its ranks stop at "
         "different updates, and that run gives all of them one position at the end of fit");
 
     Session(World& world, Model& model, Policies policies)

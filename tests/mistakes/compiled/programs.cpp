@@ -342,13 +342,13 @@ int main() {
 #endif
 
 // case: no_header_of_a_compression
-// expect: struct TopK; // needs #include <unisono/extensions/compression/top_k.hpp>
+// expect: struct TopK; // needs #include <unisono/compression.hpp>
 #ifdef CASE_no_header_of_a_compression
     { un::Trainer trainer{world, model, un::TopK{.density = 0.1}}; }
 #endif
 
 // case: no_header_of_a_file
-// expect: class JsonLinesFile; // needs #include <unisono/extensions/observe/metric_files.hpp>
+// expect: class JsonLinesFile; // needs #include <unisono/observe.hpp>
 #ifdef CASE_no_header_of_a_file
     const auto file = un::JsonLinesFile(world, "run.jsonl");
 #endif
@@ -361,7 +361,7 @@ int main() {
 
 // case: no_header_of_checkpoints
 // expect-gcc: error: variable 'unisono::v0::Checkpoints checkpoints' has initializer but incomplete type
-// expect-clang: class Checkpoints; // needs #include <unisono/extensions/checkpoint/checkpoints.hpp>
+// expect-clang: class Checkpoints; // needs #include <unisono/checkpoint.hpp>
 #ifdef CASE_no_header_of_checkpoints
     un::Checkpoints checkpoints("folder");
 #endif
