@@ -42,7 +42,6 @@ module;
 #include <limits>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
-#include <linux/sockios.h>
 #include <map>
 #include <memory>
 #include <mutex>
