@@ -5,6 +5,7 @@ install          what BUILD installs, into a prefix that is then moved elsewhere
 package          find_package(Unisono) and find_package(unisono), and each component whose library is there
 pkg_config       unisono.pc and unisono-compiled.pc with a compiler alone
 sources          add_subdirectory and FetchContent
+bare             this repository without CLI11: what is built and installed, and why no tests
 refusals         what find_package says where it cannot serve, and the headers to an older standard and without exceptions
 
 Each builds tests/packages/consumer, runs it and looks at what it prints.
@@ -114,6 +115,19 @@ def sources():
                  extensions=way == "FetchContent")
 
 
+def bare():
+    alone = [f"-DUNISONO_BUILD_{part}=OFF" for part in ("TESTS", "EXAMPLES", "BENCH")]
+    absent = ["-DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON", "-G", generator, f"-DCMAKE_CXX_COMPILER={compiler}"]
+    shutil.rmtree(work / "bare", ignore_errors=True)
+    told = run("cmake", "-S", source, "-B", work / "bare", *absent, *alone)
+    assert "No unisono-run: CLI11 not found (Debian: libcli11-dev)" in told, told
+    tools = {path.stem for path in (work / "bare/tools/CMakeFiles").glob("*.dir")}
+    assert tools >= {"unisono-compare-hashes", "unisono-certificate"} and "unisono-run" not in tools, tools
+    told = run("cmake", "-S", source, "-B", work / "bare", *absent, *alone[1:], "-DUNISONO_BUILD_TESTS=ON", status=1)
+    assert "The tests start unisono-run, which needs CLI11 (Debian: libcli11-dev)" in told, told
+    print("without CLI11: no unisono-run")
+
+
 def refusals():
     configured("refusals", here / "refusals", f"-DCMAKE_PREFIX_PATH={prefix}", f"-DEXPECTED_VERSION={version}")
     for flag, why in (("-std=c++17", "Unisono needs C++20 (found an older -std); pass -std=c++20 or newer"),
@@ -125,5 +139,5 @@ def refusals():
     print("find_package and the headers say why")
 
 
-cases = {"install": install, "package": package, "pkg_config": pkg_config, "sources": sources, "refusals": refusals}
+cases = {"install": install, "package": package, "pkg_config": pkg_config, "sources": sources, "bare": bare, "refusals": refusals}
 cases[case]()
