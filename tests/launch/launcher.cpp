@@ -113,6 +113,46 @@ BOOST_AUTO_TEST_CASE(command_lines) {
     }
 }
 
+// Options are read from the left, each with its own value alone.
+BOOST_AUTO_TEST_CASE(the_first_option_that_is_wrong_is_named) {
+    const std::vector<std::pair<std::vector<std::string>, std::string>> wrong{
+        {{"--log-dir=", "--no-label", "-n", "1", "p"}, "--log-dir needs the path of a folder"},
+        {{"--timeout=", "-n", "1", "p"}, "--timeout is '', expected seconds above 0"},
+        {{"--ranks=", "p"}, "--ranks is '', expected 1 to 4096"},
+        {{"--timeout", "x", "--timeout", "5", "p"}, "--timeout is 'x'"},
+        {{"--elastic", "1:x", "--elastic", "1", "p"}, "--elastic is '1:x'"},
+        {{"-n", "x", "--bogus", "p"}, "-n is 'x'"},
+        {{"-n", "x", "--help"}, "-n is 'x'"},
+        {{"--bogus", "--help"}, "unknown option '--bogus'"},
+        {{"--no-label=1", "p"}, "--no-label takes no value"},
+        {{"-help"}, "unknown option '-help'; did you mean --help?"},
+        {{"-nproc", "4", "p"}, "unknown option '-nproc'"},
+        {{"-n=4", "p"}, "unknown option '-n=4'"},
+        {{"-nn", "1", "p"}, "unknown option '-nn'"},
+        {{"-n3x", "p"}, "unknown option '-n3x'"},
+        {{"-np"}, "-n needs a value"}};
+    for (const auto& [each, text] : wrong) {
+        const auto request = unisono_run::parse_launch(each);
+        BOOST_CHECK_MESSAGE(request.status == 2 && request.text.starts_with("unisono-run: " + text),
+                            each.front() << ": " << request.text);
+    }
+    const std::string help = unisono_run::parse_launch({"--help"}).text;
+    const std::string version = unisono_run::parse_launch({"--version"}).text;
+    const std::vector<std::pair<std::vector<std::string>, std::string>> first{
+        {{"--help", "-n", "x"}, help},     {{"--help", "--bogus"}, help},
+        {{"-h", "--timeout"}, help},       {{"--help=1"}, help},
+        {{"--help", "--version"}, help},   {{"--version", "--bogus"}, version},
+        {{"--version", "--help"}, version}};
+    for (const auto& [each, text] : first) {
+        const auto request = unisono_run::parse_launch(each);
+        BOOST_CHECK_MESSAGE(request.status == 0 && request.text == text, each.front() << ": " << request.text);
+    }
+    const auto repeated =
+        unisono_run::parse_launch({"-n", "2", "--log-dir", "a", "-n3", "--log-dir=b", "--no-label", "p"});
+    BOOST_CHECK(
+        (repeated.options == unisono_run::LaunchOptions{.ranks = 3, .label = false, .log_dir = "b", .command = {"p"}}));
+}
+
 BOOST_AUTO_TEST_CASE(ranks_get_torchruns_variables_and_labelled_lines) {
     const Result result =
         launched({"-n", "3"}, shell("echo rank $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE at $MASTER_ADDR; "

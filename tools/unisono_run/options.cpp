@@ -9,9 +9,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace unisono_run {
@@ -136,7 +139,7 @@ public:
         app_.set_version_flag("--version", concat({"unisono-run ", UNISONO_VERSION_MAJOR, ".", UNISONO_VERSION_MINOR,
                                                    ".", UNISONO_VERSION_PATCH, "\n"}));
         app_.add_flag("--bind-to-cores", options.bind_to_cores);
-        no_label_ = app_.add_flag("--no-label");
+        app_.add_flag("--no-label", [&options](std::int64_t) { options.label = false; });
         ranks_ = add("-n,--ranks", [this, &options](const std::string& value) {
             if (!parse_count(value, 4096, options.ranks) || options.ranks == 0)
                 refuse({ranks_as_, " is ", unisono::detail::quoted(value), ", expected 1 to 4096"});
@@ -168,58 +171,58 @@ public:
         });
     }
 
-    /// Reads the options, and returns the index of the program's name.
-    std::size_t parse(const std::vector<std::string>& arguments, LaunchOptions& options) {
-        std::vector<std::string> own;
+    /// Reads the options one after the other, and stops at the first that is wrong or asks for help.
+    /// Returns the index of the program's name.
+    std::size_t parse(const std::vector<std::string>& arguments) {
         std::size_t at = 0;
         for (; at < arguments.size() && arguments[at].starts_with('-') && arguments[at] != "-"; ++at) {
-            if (arguments[at] == "--") {
-                ++at;
-                break;
+            if (arguments[at] == "--") return at + 1;
+            auto [name, value] = split(arguments[at]);
+            const CLI::Option& option = known(name);
+            std::vector<std::string> own{name};
+            if (option.get_items_expected_max() != 0) {
+                if (!value && at + 1 == arguments.size()) refuse({name, " needs a value"});
+                if (&option == ranks_) ranks_as_ = name;
+                own.insert(own.begin(), value ? *value : arguments[++at]); // reversed, as CLI11 takes them
+            } else if (value && name != "--help") {
+                refuse({name, " takes no value"});
             }
-            own.push_back(arguments[at]);
-            if (own.back().starts_with("-np")) own.back().erase(2, 1); // as in mpirun
-            if (takes_next(own.back())) {
-                if (at + 1 == arguments.size()) refuse({own.back(), " needs a value"});
-                own.push_back(arguments[++at]);
-            }
+            app_.parse(std::move(own));
         }
-        std::reverse(own.begin(), own.end()); // as CLI11 takes them
-        app_.parse(std::move(own));
-        options.label = no_label_->count() == 0;
         return at;
     }
 
 private:
     template <class Take>
     CLI::Option* add(const std::string& names, Take take) {
-        return app_.add_option_function<std::string>(names, take)->take_last();
+        return app_.add_option_function<std::string>(names, take);
     }
 
-    /// Whether the value of an option is the next argument. Errors: unknown options, and values of
-    /// flags.
-    bool takes_next(const std::string& written) {
-        const bool is_long = written.starts_with("--");
-        const std::string name = written.substr(0, is_long ? written.find('=') : 2);
+    /// Splits "--name=value", "-n3" and "-np3". CLI11 would take the next argument as the value
+    /// where this one is empty, and any letters behind a short name.
+    static std::pair<std::string, std::optional<std::string>> split(const std::string& written) {
+        if (written.starts_with("--")) {
+            const std::size_t equals = written.find('=');
+            if (equals == written.npos) return {written, {}};
+            return {written.substr(0, equals), written.substr(equals + 1)};
+        }
+        const std::size_t digits = written.starts_with("-np") ? 3 : 2; // -np as in mpirun
+        if (!written.starts_with("-n") || written.find_first_not_of("0123456789", digits) != written.npos)
+            return {written, {}};
+        if (written.size() == digits) return {"-n", {}};
+        return {"-n", written.substr(digits)};
+    }
+
+    const CLI::Option& known(const std::string& name) {
         const CLI::Option* const option = app_.get_option_no_throw(name);
-        if (option == nullptr) {
-            const std::string all = is_long ? name : written;
-            const std::string_view meant = option_meant(all);
-            if (meant.empty()) refuse({"unknown option ", unisono::detail::quoted(all)});
-            refuse({"unknown option ", unisono::detail::quoted(all), "; did you mean ", meant, "?"});
-        }
-        const bool joined = name.size() < written.size();
-        if (option->get_items_expected_max() == 0) {
-            if (joined) refuse({name, " takes no value"});
-            return false;
-        }
-        if (option == ranks_) ranks_as_ = name;
-        return !joined;
+        if (option != nullptr) return *option;
+        const std::string_view meant = option_meant(name);
+        if (meant.empty()) refuse({"unknown option ", unisono::detail::quoted(name)});
+        refuse({"unknown option ", unisono::detail::quoted(name), "; did you mean ", meant, "?"});
     }
 
     CLI::App app_;
     CLI::Option* ranks_ = nullptr;
-    CLI::Option* no_label_ = nullptr;
     std::string ranks_as_; ///< -n or --ranks, as it is written
 };
 
@@ -231,7 +234,7 @@ LaunchRequest parse_launch(const std::vector<std::string>& arguments) {
     options.ranks = unisono::detail::available_cores();
     try {
         CommandLine line(options);
-        const std::size_t at = line.parse(arguments, options);
+        const std::size_t at = line.parse(arguments);
         options.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(at), arguments.end());
         if (options.least > options.ranks)
             refuse({"--elastic is ", options.least, ", expected at most ", options.ranks, ", the number of ranks"});
