@@ -171,8 +171,8 @@ public:
         });
     }
 
-    /// Reads the options one after the other, and stops at the first that is wrong or asks for help.
-    /// Returns the index of the program's name.
+    /// Reads the options one after the other, and stops at the first that is wrong or asks for
+    /// help. Returns the index of the program's name.
     std::size_t parse(const std::vector<std::string>& arguments) {
         std::size_t at = 0;
         for (; at < arguments.size() && arguments[at].starts_with('-') && arguments[at] != "-"; ++at) {
