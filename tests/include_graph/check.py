@@ -54,8 +54,10 @@ ONLY_FROM = {"extensions": ["", "testing", "extensions"]}
 UMBRELLA = "unisono.hpp"
 BASE_ENTRANCES = ["elsewhere.hpp"]  # headers beside the folders that belong to the base
 
-# An extension includes no other by accident -> those on which it is built. A public header beside
-# the folders brings any.
+# Public headers that an extension may include. Each other one may bring further extensions.
+PUBLIC_FOR_EXTENSIONS = [UMBRELLA, *BASE_ENTRANCES, "join.hpp"]
+
+# An extension includes no other by accident -> those on which it is built.
 BUILT_ON = {
     "automatic": ["device", "laboratory"],
     "cuda": ["launch", "network"],
@@ -199,6 +201,8 @@ class Checker:
         headers = sorted(path.relative_to(self.root).as_posix() for path in self.root.rglob("*.hpp"))
         for header in headers:
             self.check_header(header)
+            if room_of(header) == "extensions" and not extension_of(header):
+                self.report(header, 1, "lies in no folder of extensions/, so it belongs to no extension")
         self.check_cycles()
         self.check_umbrella()
         self.check_exceptions()
@@ -283,6 +287,10 @@ class Checker:
         if of and to and to != of and to not in BUILT_ON.get(of, []):
             built_on = ", ".join(BUILT_ON.get(of, [])) or "no other"
             self.report(header, number, f"extension {of} must not include unisono/{target}; it is built on {built_on}")
+            return
+        if of and room_of(target) == "" and target not in PUBLIC_FOR_EXTENSIONS:
+            self.report(header, number, f"extension {of} must not include unisono/{target}, which may bring other extensions; "
+                                        f"of public headers it may include {', '.join(PUBLIC_FOR_EXTENSIONS)}")
             return
         only_from = ONLY_FROM.get(room_of(target), [own_room])
         if header == UMBRELLA:

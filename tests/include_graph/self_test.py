@@ -96,6 +96,18 @@ class SelfTest(unittest.TestCase):
                          "it is built on launch, network")
         self.assertEqual(violations({"extensions/elastic/b.hpp": include("extensions/tcp/a.hpp"), "extensions/tcp/a.hpp": ""}), [])
 
+    def test_an_extension_on_a_public_header(self):
+        for extension, public, brought in (("tcp", "elastic", "elastic"), ("checkpoint", "nccl", "nccl")):
+            found = violations({f"extensions/{extension}/a.hpp": include(f"{public}.hpp"),
+                                f"{public}.hpp": include(f"extensions/{brought}/b.hpp"), f"extensions/{brought}/b.hpp": ""})
+            self.assert_only(found, f"extensions/{extension}/a.hpp:2", f"must not include unisono/{public}.hpp", "join.hpp")
+        self.assertEqual(violations({"extensions/tcp/a.hpp": include("join.hpp") + include("unisono.hpp"),
+                                     "join.hpp": include("extensions/launch/rendezvous/b.hpp"), "unisono.hpp": "",
+                                     "extensions/launch/rendezvous/b.hpp": ""}), [])
+
+    def test_a_header_of_no_extension(self):
+        self.assert_only(violations({"extensions/x.hpp": ""}), "extensions/x.hpp:1", "belongs to no extension")
+
     def test_the_exceptions_may_only_shrink(self):
         files = {"trainer/t.hpp": include("extensions/x/x.hpp"), "extensions/x/x.hpp": ""}
         known = {("trainer/t.hpp", "extensions/x/x.hpp"): "a concept that an extension defines"}
