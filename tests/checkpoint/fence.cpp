@@ -14,6 +14,7 @@
 #include <string>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <vector>
 
 namespace un = unisono;
 using unisono_test::Folder;
@@ -135,6 +136,43 @@ BOOST_AUTO_TEST_CASE(a_folder_belongs_to_one_job) {
     BOOST_TEST(un::detail::names_in(folder.path()).empty());
     plain.reset();
     elastic->lock({7, 6});
+}
+
+/// A file that cannot be opened, as that of another user: here a link, which is not followed. Its
+/// training may live, so its file stays. The error names the file.
+BOOST_AUTO_TEST_CASE(a_file_that_cannot_be_opened_is_not_removed) {
+    for (const std::string job : {"3", "9"}) {
+        const Folder folder;
+        const std::string file = ".writer-000000000000000" + job + "-5";
+        std::filesystem::create_symlink("nothing", folder / file);
+        CheckpointFolder other(folder.path());
+        expect_refused(
+            [&] {
+                other.lock({7, 0});
+            },
+            "in use by another training; expected a folder of its own for each training. It has the file '" +
+                (folder / file) + "' (open: ");
+        BOOST_TEST(un::detail::names_in(folder.path()) == std::vector<std::string>{file});
+        std::filesystem::remove(folder / file);
+        other.lock({7, 0});
+    }
+}
+
+/// A server of files may keep the lock of a host that has died.
+BOOST_AUTO_TEST_CASE(the_error_names_the_file_that_is_locked) {
+    const Folder folder;
+    const std::string file = ".writer-0000000000000007-5";
+    CheckpointFolder dead(folder.path()), next(folder.path());
+    dead.lock({7, 5});
+    expect_refused(
+        [&] {
+            next.lock({8, 0});
+        },
+        "It has the file '" + (folder / file) + "'; if its host has died, remove that file");
+    BOOST_TEST_REQUIRE(std::filesystem::remove(folder / file));
+    next.lock({8, 0});
+    expect_refused([&] { dead.make_writing(first); }, "in use by another training");
+    next.make_writing(first);
 }
 
 /// Two objects of one rank write to the same folder.

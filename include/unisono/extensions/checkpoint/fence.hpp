@@ -57,7 +57,8 @@ private:
     }
     /// Returns false if another process, or another object of this one, holds the lock.
     static bool lock(int file, int how, const std::string& path);
-    [[noreturn]] static void refuse(const std::string& path);
+    /// `file`: that of the other training, if it is known; `why`: it cannot be opened.
+    [[noreturn]] static void refuse(const std::string& path, const std::string& file = {}, int why = 0);
     static void check_term(const Descriptor& folder, const CheckpointWriter& writer);
     /// Removes the files of trainings that have ended, and of older memberships.
     /// \throws error refused: another training lives
@@ -117,9 +118,15 @@ UNISONO_DEFINITION bool CheckpointFence::lock(int file, int how, const std::stri
     }
     return true;
 }
-UNISONO_DEFINITION void CheckpointFence::refuse(const std::string& path) {
-    throw error(ErrorCode::refused,
-                concat({"'", path, "' is in use by another training; expected a folder of its own for each training"}));
+UNISONO_DEFINITION void CheckpointFence::refuse(const std::string& path, const std::string& file, int why) {
+    const std::string reason =
+        why == 0 ? std::string() : concat({" (open: ", std::generic_category().message(why), ")"});
+    const std::string holder =
+        file.empty() ? file
+                     : concat({". It has the file '", file, "'", reason, "; if its host has died, remove that file"});
+    throw error(
+        ErrorCode::refused,
+        concat({"'", path, "' is in use by another training; expected a folder of its own for each training", holder}));
 }
 
 UNISONO_DEFINITION void CheckpointFence::take(const std::string& path, const CheckpointWriter& writer) {
@@ -167,9 +174,13 @@ UNISONO_DEFINITION void CheckpointFence::check_term(const Descriptor& folder, co
                                                     ", which that one has left behind"}));
 }
 UNISONO_DEFINITION void CheckpointFence::remove_others(const Descriptor& folder, const CheckpointWriter& writer) {
+    int why = 0;
     const auto lives = [&](const std::string& name) {
+        why = 0;
         const FileDescriptor file(::openat(folder.number(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-        return file.valid() && !lock(file.get(), LOCK_SH, concat({folder.path(), "/", name}));
+        if (file.valid()) return !lock(file.get(), LOCK_SH, concat({folder.path(), "/", name}));
+        why = errno;
+        return why != ENOENT;
     };
     CheckpointWriter other;
     for (const std::string& name : names_in(folder)) {
@@ -180,7 +191,8 @@ UNISONO_DEFINITION void CheckpointFence::remove_others(const Descriptor& folder,
         }
         // If two trainings begin at the same time, the one with the higher number gives way.
         for (int attempt = 0; lives(name); ++attempt) {
-            if (attempt == 50 || other.job < writer.job) refuse(folder.path());
+            if (why != EINTR && (attempt >= 50 || other.job < writer.job))
+                refuse(folder.path(), concat({folder.path(), "/", name}), why);
             sleep_for(2'000'000);
         }
         static_cast<void>(remove_in(folder, name));
