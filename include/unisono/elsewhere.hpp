@@ -6,6 +6,10 @@
 /// the header's name.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/element.hpp"
+#include "unisono/optimizer/optimizer.hpp"
+
+#include <cstddef>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -30,10 +34,28 @@ struct Hogwild;             // needs #include <unisono/updates.hpp>
 struct Gossip;              // needs #include <unisono/updates.hpp>
 struct AutomaticReducer;    // needs #include <unisono/automatic.hpp>
 struct AutomaticSharding;   // needs #include <unisono/automatic.hpp>
+struct ReducerCosts;        // needs #include <unisono/automatic.hpp>
+struct MasterFit;           // needs #include <unisono/trainers.hpp>
+struct MasterReport;        // needs #include <unisono/trainers.hpp>
+template <class Half>
+    requires(sizeof(Half) == 2) && floating_element<Half>
+struct CastWire; // needs #include <unisono/compression.hpp>
+using Bf16Wire = CastWire<bfloat16>;
+using Fp16Wire = CastWire<float16>;
+template <optimizer_policy Outer>
+struct StreamingDiloco; // needs #include <unisono/updates.hpp>
+template <class World, class Model, class T, class Label, class... Given>
+class DataParallel; // needs #include <unisono/trainers.hpp>
+template <class World, class Model, class T, class Label, class Loss, class... Given>
+class MasterLossDataParallel; // needs #include <unisono/trainers.hpp>
+template <class T>
+class UnitParameters; // needs #include <unisono/sharded.hpp>
 template <class M>
 class MasterWeights; // needs #include <unisono/master_weights.hpp>
 class F1Metric;      // needs #include <unisono/observe.hpp>
 class AucMetric;     // needs #include <unisono/observe.hpp>
+template <std::size_t Bins>
+class BinnedAucMetric; // needs #include <unisono/observe.hpp>
 
 class JsonLinesFile;   // needs #include <unisono/observe.hpp>
 class CsvFile;         // needs #include <unisono/observe.hpp>
