@@ -27,18 +27,21 @@
 ///   and `has_left`.
 ///
 /// Menu
-/// - identity.hpp: rank, world, local rank, ... from the variables of launchers, or from the
-///   program.
-/// - rendezvous_environment.hpp: the rendezvous point, from the same variables; rendezvous.hpp:
-///   the rendezvous there, which returns a ControlPlane.
-/// - control_plane.hpp: the star that outlives the rendezvous. Its centre (hub.hpp) is a thread of
-///   rank 0, or of a launcher, which then survives any rank. It is a thread so that it also answers
-///   while its rank computes for minutes.
-/// - proof.hpp: how both ends of a connection prove that they have the job's secret, which is never
-///   sent, and how the frames between them are protected.
-/// - fork_run.hpp: ranks as forked processes of this host; processes.hpp: starts processes, waits
-///   for them, kills and reaps them.
-/// - local_launcher.hpp: unisono-run.
+/// - processes.hpp: starts processes, waits for them, kills and reaps them.
+/// - host.hpp, cores.hpp: what the system says of this host, of its processes and of its cores.
+/// - descriptor.hpp: waits for file descriptors.
+/// - root_cause.hpp: of all ranks' answers, the rank that caused a timeout.
+///
+/// Beyond the base (unisono/launch.hpp has all)
+/// - extensions/launch/rendezvous/: rank, world, local rank, ... and the rendezvous point, by the
+///   variables of launchers or from the program; the rendezvous, which returns a ControlPlane.
+/// - extensions/launch/control/: the star that outlives the rendezvous. Its centre, the hub, is a
+///   thread of rank 0, or of a launcher, which then survives any rank. It is a thread so that it
+///   also answers while its rank computes for minutes.
+/// - extensions/launch/secrets/: how both ends of a connection prove that they have the job's
+///   secret, which is never sent, and how the frames between them are protected.
+/// - extensions/launch/sockets/: sockets, and ranks as forked processes of this host.
+/// The program unisono-run is in tools/unisono_run.
 ///
 /// Deliberately absent: restarting ranks in place (a world whose rank is lost ends; elastic/ forms
 /// another one), and encryption (a reader of the network sees the messages between ranks, but not
