@@ -128,6 +128,9 @@ SYSTEM_CLOCK = {
     "extensions/observe/tensorboard.hpp": "a date in a file",
 }
 
+# A header that a comment names lies in the comment's folder, or is found from a folder above.
+NAMED_HEADER = re.compile(r"(?<![\w./*<-])[\w./-]*\w\.hpp\b")
+
 MAXIMUM_LINES = 400  # without comments: a long explanation does not split a header
 COMMENT_COLUMNS = 100
 COMMENT = re.compile(r"^\s*//")
@@ -229,6 +232,7 @@ class Checker:
         for number, text in enumerate(lines, 1):
             if COMMENT.match(text) and len(text) > COMMENT_COLUMNS and not WIDE_COMMENT.match(text):
                 self.report(header, number, f"a comment of {len(text)} columns; at most {COMMENT_COLUMNS}")
+        self.check_names(header, lines)
         self.check_algorithms(header, lines)
         targets = self.graph.setdefault(header, [])
         for number, text in enumerate(lines, 1):
@@ -246,6 +250,14 @@ class Checker:
                 self.report(header, number, f'"{name}": our own headers are included as "unisono/..."')
             else:
                 self.check_foreign(header, number, name)
+
+    def check_names(self, header, lines):
+        for number, text in enumerate(lines, 1):
+            for name in NAMED_HEADER.findall(text.partition("//")[2]):
+                own = (self.root / header).parent
+                folders = [own, *(folder for folder in own.parents if folder.is_relative_to(self.repository)), self.repository / "tests"]
+                if not any((folder / name).is_file() for folder in folders):
+                    self.report(header, number, f"names {name}, which is in no folder from here up; write the path below include/unisono/")
 
     def check_algorithms(self, header, lines):
         library_alone = []  # for each #if around a line: the library alone compiles what it encloses

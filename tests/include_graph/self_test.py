@@ -124,6 +124,13 @@ class SelfTest(unittest.TestCase):
     def test_a_missing_header(self):
         self.assert_only(violations({"core/a.hpp": include("core/gone.hpp")}), "core/a.hpp:2", "does not exist")
 
+    def test_a_comment_that_names_no_header(self):
+        files = {"extensions/tcp/a.hpp": "/// See b.hpp, tcp/b.hpp, network/c.hpp, core/d.hpp and unisono/core/d.hpp.\n",
+                 "extensions/tcp/b.hpp": "", "extensions/network/c.hpp": "", "core/d.hpp": ""}
+        self.assertEqual(violations(files), [])
+        for name in ("c.hpp", "tcp/d.hpp", "core/gone.hpp"):
+            self.assert_only(violations(files | {"extensions/tcp/b.hpp": f"int x; // see {name}.\n"}), "extensions/tcp/b.hpp:1", f"names {name},")
+
     def test_a_relative_include(self):
         self.assert_only(violations({"core/a.hpp": '#include "b.hpp"\n', "core/b.hpp": ""}), "core/a.hpp:1", "unisono/")
 

@@ -23,7 +23,7 @@
 /// - grid.hpp, grid_sum.hpp: sums whose bits do not depend on order and grouping. For reproducible
 ///   training.
 /// - narrow_grid.hpp, square_sum.hpp: the same with 4 bytes per element; sums of squares.
-/// - thrust.hpp: the same on memory of a GPU, or of any other system of Thrust. Not in the
+/// - unisono/thrust.hpp: the same on memory of a GPU, or of any other system of Thrust. Not in the
 ///   umbrella.
 /// - vectorised.hpp: one loop for several instruction sets. For a kernel of your own.
 ///

@@ -15,7 +15,7 @@
 /// |-----------|----------------------------------------------|--------------------------------|
 /// | RowData   | rows of numbers (a view), labels optional    | RowBatch: rows packed, labels  |
 /// | Loader    | any data set, read ahead (loader.hpp)        | the data set's own             |
-/// | DeviceRows | rows, copied ahead (device_rows.hpp)        | DeviceRowBatch: on a device    |
+/// | DeviceRows | rows, copied ahead (cuda.hpp, nccl.hpp)     | DeviceRowBatch: on a device    |
 ///
 /// Absent: files and formats, shuffling (samplers do it), augmentation (do it in `batch`; random
 /// numbers that depend on the index alone are in core/random.hpp).

@@ -188,7 +188,7 @@ struct OperationState {
     FlaggedMessages messages;          ///< set if it runs by small messages
     const std::byte* posted = nullptr; ///< the data of which this rank's small message is a copy
     BounceSizes bounce;
-    bool direct = false;   ///< the network accesses device memory itself, without bounce buffers: see bounced_lanes.hpp
+    bool direct = false;   ///< the network accesses device memory itself, without bounce buffers (extensions/device/)
     bool straight = false; ///< over mapped memory, in one lane whose steps are all kept
     std::array<schedule::Step, 1> single{}; ///< of a send or receive
     Tag single_tag;

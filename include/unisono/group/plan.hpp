@@ -32,7 +32,7 @@ public:
     /// True if ranks access only their own buffers and the copies beside flags, never another
     /// rank's buffers.
     [[nodiscard]] bool staged() const { return staged_; }
-    /// True if data may be cut into lanes: see schedule.hpp.
+    /// True if data may be cut into lanes: see schedule/schedule.hpp.
     [[nodiscard]] bool can_be_cut() const { return can_be_cut_; }
     /// True if the transport runs a collective of its own beside the messages.
     [[nodiscard]] bool transports_own() const { return transports_own_; }

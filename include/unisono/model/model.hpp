@@ -39,9 +39,9 @@
 /// trainer's kernels and sums run after the work that the model has enqueued on `stream()` when it
 /// calls `ready`, and when its call returns.
 ///
-/// A *model in units* (unit_pass.hpp) does not hold its memory: the trainer gives it the memory of
-/// one layer after another. Only such a model can have gradients and parameters that are sharded
-/// over the ranks.
+/// A *model in units* (extensions/sharded/unit_pass.hpp) does not hold its memory: the trainer
+/// gives it the memory of one layer after another. Only such a model can have gradients and
+/// parameters that are sharded over the ranks.
 ///
 /// Adaptors make models from other types: `WithLoss` (forward and backward; with_loss.hpp),
 /// `FunctionalModel` and `BufferModel` (functions and arrays; functional.hpp), `WithStrides`
@@ -182,7 +182,7 @@ template <class T>
 class DeviceUnitPass;
 
 /// A model in units whose memory is on a device: it has `stream()`, and its pass gives DeviceSpans
-/// (unit_pass.hpp).
+/// (extensions/sharded/unit_pass.hpp).
 template <class M>
 concept unit_model_on_device =
     floating_element<typename M::Element> && requires(M& m, DeviceSpan<typename M::Element> values) {
@@ -192,7 +192,7 @@ concept unit_model_on_device =
         m.stream();
     };
 
-/// A model in units, whose memory the trainer holds (unit_pass.hpp).
+/// A model in units, whose memory the trainer holds (extensions/sharded/unit_pass.hpp).
 template <class M>
 concept unit_model = unit_model_on_device<M> ||
                      (floating_element<typename M::Element> && requires(M& m, std::span<typename M::Element> values) {

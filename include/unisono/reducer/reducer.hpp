@@ -37,7 +37,7 @@
 /// - `ParameterServerReducer`: servers that own slices, and the optimizer state with them.
 /// - `AutomaticReducer`: the one of these that a cost model prefers. For sizes that differ much,
 ///   and unknown networks.
-/// - `AnyReducer` (any.hpp): one that is named at run time. For programs with a command line.
+/// - `AnyReducer` (reducers.hpp): one that is named at run time. For programs with a command line.
 ///
 /// Reducers whose functions also accept a `DeviceSpan` train models on a device (docs/device.md).
 /// Declared properties: `gives_owners` (and then `owners(facts)`, as a sharding policy),

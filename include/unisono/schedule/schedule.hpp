@@ -3,7 +3,7 @@
 /// \file
 /// A schedule: one collective algorithm as a pure function of a rank and a shape. It yields rounds
 /// of steps, generated as they are needed. The same steps are executed over any transport, verified
-/// symbolically (verify.hpp), simulated in virtual time and drawn (draw.hpp).
+/// symbolically, simulated in virtual time and drawn (laboratory.hpp).
 ///
 /// **Blocks.** Data are numbered blocks, whose meaning depends on the collective (p = world):
 ///
@@ -72,8 +72,8 @@
 /// - hierarchical.hpp: two levels, for hosts of several ranks: between hosts travels what one rank
 ///   per host would send.
 /// - transports_own.hpp: the transport's own collectives, with this library's checks.
-/// - families.hpp: the above as values to choose from. verify.hpp, cost.hpp, draw.hpp: prove,
-///   estimate, draw.
+/// - families.hpp: the above as values to choose from. What proves, times and draws them is in
+///   extensions/laboratory/.
 ///
 /// Absent on purpose: segmented and multi-ported variants (lanes do that), and a distinction
 /// between commutative and other operations: every schedule may reorder operands.

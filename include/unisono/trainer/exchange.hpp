@@ -5,8 +5,8 @@
 ///
 /// An exchange derives from the *store* of its model. The store holds the parameters and the
 /// gradient, and moves them. `WholeStore` (exchange/whole.hpp) is for models whose memory is whole
-/// on every rank. `UnitStore` (units/store.hpp) is for models in units, which are sharded over the
-/// ranks. A store has
+/// on every rank. `UnitStore` (extensions/sharded/store.hpp) is for models in units, which are
+/// sharded over the ranks. A store has
 /// - for a micro-batch: `before_pass`, `make_pass`, `after_pass`, and `keep`, which adds its
 ///   gradient to the store;
 /// - `start`, which starts the sums over the ranks, and `finish`, which returns when the owners

@@ -3,7 +3,7 @@
 /// \file
 /// A trainer's *place* is the memory of its gradients, 16-bit copies and optimizer state, and the
 /// processor that computes there: the host or a device. A trainer accesses elements only through
-/// its place, so one source serves the host and devices (device/place.hpp).
+/// its place, so one source serves the host and devices (extensions/device/place.hpp).
 ///
 /// A place has
 /// - `arithmetic()`: kernels on its addresses (HostArithmetic, or a type with the same functions);
@@ -177,7 +177,7 @@ struct LowWeightsOf<Model> {
 };
 
 template <class World, class Low = NoLowWeights>
-class DevicePlace; // device/place.hpp
+class DevicePlace; // extensions/device/place.hpp
 
 template <class World, class Model>
 struct PlaceFor {

@@ -5,7 +5,7 @@
 /// declared properties (policies.hpp), and a sentence. docs/rules.md shows the same table to users.
 /// A user's own policy takes part through the properties that it declares. To add a rule, add a row
 /// here and its name to `PolicyRules`. Rows about one use of a trainer have tables of their own:
-/// `JoinRules`, `FullBatchRules` (full_batch.hpp), `CheckpointRules`
+/// `JoinRules`, `FullBatchRules` (extensions/trainers/full_batch.hpp), `CheckpointRules`
 /// (extensions/checkpoint/rules.hpp).
 
 #include "unisono/core/rule.hpp"

@@ -2,7 +2,7 @@
 
 /// \file
 /// All compatibility rules of a training: among the policies (policy_rules.hpp), with the group and
-/// the model (model_rules.hpp), and with a model on a device (device/rules.hpp).
+/// the model (model_rules.hpp), and with a model on a device (device_rules.hpp).
 
 #include "unisono/trainer/device_rules.hpp"
 #include "unisono/trainer/model_rules.hpp"

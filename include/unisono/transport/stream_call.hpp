@@ -3,8 +3,8 @@
 /// \file
 /// The calls of a transport with a stream. An operation is a program: a list of calls that the
 /// transport enqueues in order on its device's stream. Code that makes programs
-/// (extensions/device/stream_steps.hpp) knows schedules; code that runs them (nccl/device.hpp)
-/// knows a library.
+/// (extensions/device/stream_steps.hpp) knows schedules; code that runs them
+/// (extensions/nccl/device.hpp) knows a library.
 ///
 /// Laws of a transport that `streams`
 /// - `begin_program(group)` returns a number and `program(number)` the empty list to fill;

@@ -55,7 +55,8 @@
 /// - shared_memory: ranks are processes of one host (or threads), and read each other's memory in
 ///   the group's segment.
 /// - tcp: ranks are processes anywhere (or threads), and exchange messages over sockets. Networks
-///   are one endpoint (framed_endpoint.hpp) over a wire each (frame_wire.hpp has their laws).
+///   are one endpoint (extensions/network/framed_endpoint.hpp) over a wire each
+///   (extensions/network/frame_wire.hpp has their laws).
 /// - libfabric: the same over any network that libfabric has a provider for; needs that library.
 /// - mpi: ranks of an MPI communicator, over its point-to-point messages.
 /// - hosts: shared memory between the ranks of a host, and one of these networks between hosts.

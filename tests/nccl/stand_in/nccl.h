@@ -1,5 +1,5 @@
 // A STAND-IN for NCCL, over memory of the host, for tests on machines without a GPU. It has what
-// unisono/transport/nccl_*.hpp use. See stand_in.hpp.
+// unisono/extensions/nccl/ uses. See stand_in.hpp.
 #pragma once
 
 #include "cuda_runtime_api.h"

@@ -145,7 +145,7 @@ public:
     void copy_to_device(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
         copy_and_wait(device(), to, from, bytes, cudaMemcpyHostToDevice, theirs);
     }
-    /// See stream_call.hpp. Errors: refused.
+    /// See transport/stream_call.hpp. Errors: refused.
     void wait_for(void* other) {
         if (other != device_->stream()) device_->wait_for(static_cast<cudaStream_t>(other));
     }

@@ -13,7 +13,7 @@
 /// messages are the same. Data that arrive in the transport's own host buffers pass through pinned
 /// memory.
 ///
-/// A transport `through_host` has, beside what stream_call.hpp says of streams:
+/// A transport `through_host` has, beside what transport/stream_call.hpp says of streams:
 /// - `take_block(bytes)`, `give_block(block)`: pinned memory at `block.pinned`, kept and reused;
 /// - `fetch(to, from, bytes)` and `put(to, from, bytes)` enqueue a copy from and to the device,
 ///   each kind in its own order; `mark(outward)` marks the copies of a kind that are enqueued so

@@ -283,7 +283,7 @@ private:
         }
     }
 
-    /// See local_steps.hpp.
+    /// See group/local_steps.hpp.
     void combine_ranks(StreamProgram& program, const LaneState& lane, const schedule::Step& step,
                        const StepExtent& extent) {
         if (extent.target_count == 0) return;

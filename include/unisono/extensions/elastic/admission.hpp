@@ -5,7 +5,8 @@
 /// applicants; a file in a folder has its address. Ranks look for applicants between two updates,
 /// and never wait for them:
 ///
-///     applicant -> member   hello, and the proof that it has the job's secret (proof.hpp)
+///     applicant -> member   hello, and the proof that it has the job's secret
+///                           (launch/secrets/proof.hpp)
 ///     member -> applicant   accepted, or refused with the reason
 /// Then the applicant waits until members that have decided to add it connect to it
 /// (membership.hpp).

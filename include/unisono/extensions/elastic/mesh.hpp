@@ -2,10 +2,10 @@
 
 /// \file
 /// One connection between any two members while both live, after a handshake by which each proves
-/// to the other that it has the members' secret (proof.hpp). While ranks train, no member reads it,
-/// so it costs nothing. The end of a connection without a goodbye is only a suspicion; evidence.hpp
-/// defines the proofs of a death. A connection that has ended is not made again: until its other
-/// end is known to be dead, it counts as silent.
+/// to the other that it has the members' secret (launch/secrets/proof.hpp). While ranks train, no
+/// member reads it, so it costs nothing. The end of a connection without a goodbye is only a
+/// suspicion; evidence.hpp defines the proofs of a death. A connection that has ended is
+/// not made again: until its other end is known to be dead, it counts as silent.
 
 #include "unisono/extensions/elastic/membership_wire.hpp"
 #include "unisono/extensions/elastic/process_watch.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Messages over an endpoint of libfabric, as a wire (frame_wire.hpp).
+/// Messages over an endpoint of libfabric, as a wire (network/frame_wire.hpp).
 ///
 /// A small message is eager: frame and payload in one tagged message, into buffers that every rank
 /// has posted. For a large message the frame is sent first. The receiver chooses memory, posts a

@@ -72,7 +72,7 @@ public:
         }
     }
 
-    // --- programs: see stream_call.hpp -----------------------------------------------------------
+    // --- programs: see transport/stream_call.hpp -------------------------------------------------
 
     std::uint32_t begin_program(std::uint64_t group) {
         if (free_.empty()) {

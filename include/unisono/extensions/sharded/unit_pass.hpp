@@ -13,7 +13,7 @@
 ///   unit, in order, on every rank; the values of rank 0 are used;
 /// - `model(batch, UnitPass<Element>&)`: one micro-batch, forward and backward; returns the loss;
 /// - `evaluate(batch, UnitPass<Element>&, metrics...)` (optional): a forward pass;
-/// - `predict(batch, UnitPass<Element>&)` (optional): a forward pass, as in model.hpp.
+/// - `predict(batch, UnitPass<Element>&)` (optional): a forward pass, as in model/model.hpp.
 ///
 /// On a device (docs/device.md) the model also has `stream()`, and gets `DeviceSpan`s:
 /// initialise(unit, DeviceSpan<Element>), and a DeviceUnitPass<Element> as its pass. Before a
@@ -21,7 +21,7 @@
 /// released the memory.
 ///
 /// `gradient_kind`, `parameter_names()`, `parameter_shapes()`, `buffers()` and `buffer_names()` are
-/// as in model.hpp; each unit is one parameter.
+/// as in model/model.hpp; each unit is one parameter.
 ///
 /// A unit's memory belongs to the model from the call that asks for it to the end of the returned
 /// object:

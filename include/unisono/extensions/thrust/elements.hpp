@@ -2,7 +2,7 @@
 
 /// \file
 /// The computation of Thrust's back end for one element, for host kernels whose loops have another
-/// shape: bodies for thrust_loop.hpp, with the bits of those kernels.
+/// shape: bodies for loop.hpp, with the bits of those kernels.
 
 #include "unisono/arithmetic/grid_sum.hpp"
 #include "unisono/arithmetic/operations.hpp"

@@ -2,11 +2,11 @@
 
 /// \file
 /// Runs kernels on a system of Thrust: with the same element functors as on the host, by packs on a
-/// GPU (thrust_packs.hpp), and elsewhere by tiles, each a loop as on the host.
+/// GPU (packs.hpp), and elsewhere by tiles, each a loop as on the host.
 ///
 /// A *body* is a plain value with `operator()(std::size_t i) const`, marked UNISONO_INLINE: it
 /// computes element i in place, or returns a value of it for a reduction; its members for a GPU are
-/// those of thrust_packs.hpp, and `packed()` is true if its arrays are aligned to packs. Bodies
+/// those of packs.hpp, and `packed()` is true if its arrays are aligned to packs. Bodies
 /// hold pointers into memory of the policy's system.
 
 #include "unisono/arithmetic/apply.hpp"

@@ -7,11 +7,11 @@
 ///     un::ThrustArithmetic on(thrust::device); // or thrust::cuda::par.on(stream)
 ///     on.accumulate(un::span_of(sum), un::span_of(gradient), weight);
 ///
-/// The functions are those of the headers of the same names (accumulate.hpp, scale.hpp, ...), with
-/// the same element functors and the same bits, unless noted. Spans hold addresses of the policy's
-/// memory. A functor or operation of your own must be callable on the device: UNISONO_ON_DEVICE on
-/// its call operator, and on a GPU `__fmul_rn` for a product that is then added, since nvcc
-/// contracts it.
+/// The functions are those of the headers of the same names in arithmetic/ (accumulate, scale, and
+/// others), with the same element functors and the same bits, unless noted. Spans hold addresses of
+/// the policy's memory. A functor or operation of your own must be callable on the device:
+/// UNISONO_ON_DEVICE on its call operator, and on a GPU `__fmul_rn` for a product that is then
+/// added, since nvcc contracts it.
 ///
 /// The policy determines how a call is enqueued; a function that returns a number waits for it.
 /// Thrust may allocate in reductions; if that matters, pass a policy with an allocator of your own.

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// An optimizer's update on one of Thrust's systems, in one pass through memory (fused_update.hpp).
-/// The optimizer's state is in that system's memory.
+/// An optimizer's update on one of Thrust's systems, in one pass through memory
+/// (device/fused_update.hpp). The optimizer's state is in that system's memory.
 ///
 ///     using Vector = thrust::device_vector<float>;
 ///     auto state = un::ThrustOptimizerState<Vector>(policy.state(), parameters.size());

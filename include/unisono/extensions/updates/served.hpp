@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The base of updates that servers make, each as a gradient arrives (see update.hpp).
+/// The base of updates that servers make, each as a gradient arrives (see update/update.hpp).
 ///
 /// The last `servers` ranks of the world hold the parameters in slices, with the optimizer's state,
 /// and only serve: they have no data and make no passes. The other ranks are workers. A worker

@@ -2,7 +2,7 @@
 
 /// \file
 /// Policies by which gradients become sums. Models whose memory is whole (gradient_sum.hpp) and
-/// models in units (units/gradients.hpp) use the same types:
+/// models in units (extensions/sharded/gradients.hpp) use the same types:
 /// - `FloatSums`: gradients travel, and are kept, as they are.
 /// - `CastSums`: narrower floats travel; gradients are kept as they are. For models in units only;
 ///   for other models the compression's run does this.

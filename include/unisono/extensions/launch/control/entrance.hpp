@@ -68,8 +68,8 @@ inline bool send_all(int fd, std::span<const std::byte> bytes, nanoseconds until
     return true;
 }
 
-/// The caller's side of the handshake (proof.hpp). Returns true once the keeper has proven that it
-/// has the secret, and the caller's proof is sent.
+/// The caller's side of the handshake (secrets/proof.hpp). Returns true once the keeper has proven
+/// that it has the secret, and the caller's proof is sent.
 inline bool prove(Entrance& entrance, const Hello& hello, const JobToken& secret, nanoseconds until, std::string& why) {
     Greeter caller(hello);
     if (!send_all(entrance.socket.get(), caller.hello(), until)) return false;

@@ -2,9 +2,9 @@
 
 /// \file
 /// The strangers at a door that has no state machine of its own (the hub has one): those who
-/// connect, until they have proven themselves (proof.hpp) or are dropped. Nothing is read behind a
-/// proof. Limits: strangers.hpp; and a guest that is silent for `may_wait`, and was looked at
-/// `least_looks` times, is dropped.
+/// connect, until they have proven themselves (secrets/proof.hpp) or are dropped. Nothing is read
+/// behind a proof. Limits: strangers.hpp; and a guest that is silent for `may_wait`, and was
+/// looked at `least_looks` times, is dropped.
 
 #include "unisono/extensions/launch/control/strangers.hpp"
 #include "unisono/extensions/launch/secrets/proof.hpp"

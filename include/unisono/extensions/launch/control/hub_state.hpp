@@ -6,8 +6,8 @@
 /// protocol exactly, and fuzz it.
 ///
 /// Strangers: a connection has no effect until it has proven that it has the job's secret
-/// (proof.hpp). If it sends anything else, or its proof does not come in time, the connection is
-/// closed and nothing changes.
+/// (secrets/proof.hpp). If it sends anything else, or its proof does not come in time, the
+/// connection is closed and nothing changes.
 
 #include "unisono/extensions/launch/control/hub_options.hpp"
 #include "unisono/extensions/launch/control/inquiry.hpp"

@@ -4,8 +4,8 @@
 /// The messages between a control plane and its hub, as pure functions from bytes to values. No
 /// function here blocks, throws on bytes of others, or trusts a length. Numbers are little-endian.
 ///
-/// A connection opens with a handshake of fixed size (proof.hpp). Frames follow: length of the
-/// payload (4 bytes), kind (1), zeros (3), payload.
+/// A connection opens with a handshake of fixed size (secrets/proof.hpp). Frames follow: length of
+/// the payload (4 bytes), kind (1), zeros (3), payload.
 
 #include "unisono/launch/launch.hpp"
 
