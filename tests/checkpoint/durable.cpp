@@ -1,6 +1,7 @@
 // What is on disk when a checkpoint gets its name. The program's own fsync and rename, which the
 // library calls instead of the system's, record it, and may answer as other file systems do.
 #include "heard.hpp"
+#include "renames.hpp"
 #include "training.hpp"
 
 #include "unisono/extensions/checkpoint/checkpoints.hpp"
@@ -11,6 +12,7 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -97,7 +99,11 @@ struct Watched {
     ~Watched() { disk.watches = false; }
 };
 
+std::function<void()> waiting; ///< see before_a_rename
+
 } // namespace
+
+void unisono_test::before_a_rename(std::function<void()> call) { waiting = std::move(call); }
 
 extern "C" int fsync(int descriptor) {
     struct stat facts {};
@@ -109,6 +115,7 @@ extern "C" int fsync(int descriptor) {
 }
 
 extern "C" int renameat(int from_folder, const char* from, int to_folder, const char* to) noexcept {
+    if (waiting) std::exchange(waiting, nullptr)();
     if (disk.watches && std::string_view(from).ends_with(".writing")) disk.renamed(path_of(from_folder) + "/" + from);
     return static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, 0));
 }

@@ -1,6 +1,7 @@
 // Who may write into a folder of checkpoints, if several processes want to: trainings, and the
 // writers of successive memberships of one elastic world.
 #include "../support/folder.hpp"
+#include "renames.hpp"
 
 #include <unisono/extensions/checkpoint/folder.hpp>
 
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -17,11 +19,12 @@
 #include <vector>
 
 namespace un = unisono;
+using unisono_test::before_a_rename;
 using unisono_test::Folder;
 
 namespace {
 bool has_locks = true;
-}
+} // namespace
 
 /// In place of the C library's.
 extern "C" int flock(int file, int how) noexcept {
@@ -97,6 +100,32 @@ BOOST_AUTO_TEST_CASE(an_older_checkpoint_is_complete_before_or_never) {
     const auto here = un::detail::open_folder(folder.path());
     expect_refused([&] { un::detail::move_in(here, writing(first, 0), first); }, "No such file");
     BOOST_TEST(!has(folder, first));
+}
+
+/// The older writer completes its checkpoint when the newer one is about to take it away. Then the
+/// newer one's has the next number, since `resume` takes the greatest.
+BOOST_AUTO_TEST_CASE(a_number_is_given_once) {
+    const Folder folder;
+    CheckpointFolder older(folder.path()), newer(folder.path());
+    older.lock({7, 0});
+    BOOST_TEST(older.begin(950) == un::detail::checkpoint_name(1, 950));
+    newer.lock({7, 1});
+    before_a_rename([&] {
+        std::filesystem::rename(folder / writing(un::detail::checkpoint_name(1, 950), 0),
+                                folder / un::detail::checkpoint_name(1, 950));
+    });
+    const std::string name = newer.begin(1000);
+    newer.finish_writing(name);
+    BOOST_TEST(name == un::detail::checkpoint_name(2, 1000));
+    BOOST_TEST(newer.all().back() == name);
+}
+
+/// As earlier versions may have left them.
+BOOST_AUTO_TEST_CASE(equal_numbers_are_ordered_by_updates) {
+    const Folder folder;
+    const auto name = [](std::uint64_t updates) { return un::detail::checkpoint_name(1, updates); };
+    for (const std::uint64_t updates : {1000u, 950u, 1010u}) std::filesystem::create_directory(folder / name(updates));
+    BOOST_TEST((CheckpointFolder(folder.path()).all() == std::vector{name(950), name(1000), name(1010)}));
 }
 
 /// What a crash has left of a checkpoint that was being taken away is removed later.

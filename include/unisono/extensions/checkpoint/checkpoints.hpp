@@ -95,9 +95,7 @@ public:
                 auto optimizer = detail::own_parts(trainer, head, replicated, true);
                 if (world.rank() == 0) {
                     folder_.lock(writer_of(trainer));
-                    name = folder_.next(trainer.updates());
-                    folder_.clean();
-                    folder_.make_writing(name);
+                    name = folder_.begin(trainer.updates());
                 }
                 writing_ = std::make_unique<detail::CheckpointWriting>(folder_, std::move(head), world.rank(),
                                                                        std::move(model), std::move(optimizer));

@@ -63,6 +63,10 @@ public:
     void clean();
     /// Returns an unused name for a new checkpoint; call `lock` before.
     [[nodiscard]] std::string next(std::uint64_t updates) const;
+    /// Calls `clean`, `next` and `make_writing` in the only order that is right: until `clean` has
+    /// taken the unfinished checkpoint of an older membership away, that one may complete it, and
+    /// its number is taken. Returns the name.
+    [[nodiscard]] std::string begin(std::uint64_t updates);
     /// Makes the folder in which the checkpoint is written; call `lock` before. \throws error
     /// refused: the name has been taken in the meantime
     void make_writing(const std::string& name) const;
@@ -138,7 +142,8 @@ UNISONO_DEFINITION std::vector<std::string> CheckpointFolder::all() const {
         if (checkpoint_number(name) != 0) found.push_back(std::move(name));
     std::sort(found.begin(), found.end(), [](const std::string& a, const std::string& b) {
         const std::uint64_t first = checkpoint_number(a), second = checkpoint_number(b);
-        return first != second ? first < second : a < b;
+        if (first != second) return first < second;
+        return a.size() != b.size() ? a.size() < b.size() : a < b; // by updates, which have no leading zeros
     });
     return found;
 }
@@ -216,6 +221,13 @@ UNISONO_DEFINITION std::string CheckpointFolder::next(std::uint64_t updates) con
         const auto is_of = [&](const std::string& entry) { return entry == name || entry.starts_with(name + "."); };
         if (std::none_of(entries.begin(), entries.end(), is_of)) return name;
     }
+}
+
+UNISONO_DEFINITION std::string CheckpointFolder::begin(std::uint64_t updates) {
+    clean();
+    std::string name = next(updates);
+    make_writing(name);
+    return name;
 }
 
 UNISONO_DEFINITION void CheckpointFolder::make_writing(const std::string& name) const {
