@@ -22,8 +22,9 @@ class UnisonoConan(ConanFile):
     # library's recipe, which is in system/.
     third_parties = {"cuda": "cudart", "libfabric": "libfabric", "mpi": "mpi", "nccl": "nccl", "thrust": "thrust"}
     # Those that need no third party, as in cmake/UnisonoExtensions.cmake: a name each for the same headers.
-    extensions = ("any", "automatic", "checkpoint", "compression", "elastic", "hosts", "laboratory", "launch", "master_weights", "observe",
-                  "parallel", "reducers", "reproducible", "sharded", "simulate", "tcp", "trainers", "updates")
+    extensions = ("any", "automatic", "checkpoint", "compression", "elastic", "hosts", "join", "laboratory", "launch", "master_weights",
+                  "observe", "parallel", "reducers", "reproducible", "sharded", "simulate", "simulate_elastic", "tcp", "trainers",
+                  "transports", "updates")
     # header_only=False adds the library of the compiled mode, unisono::compiled.
     options = {"header_only": [True, False], "shared": [True, False], **{component: [True, False] for component in third_parties}}
     default_options = {"header_only": True, "shared": False, **{component: False for component in third_parties}}

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The library as strangers get it: check.py SOURCE BUILD WORK COMPILER GENERATOR CASE
 
+names            each public header that needs no third party has a target, by CMake and by Conan
 install          what BUILD installs, into a prefix that is then moved elsewhere: for the cases package, pkg_config and refusals
 package          find_package(Unisono) and find_package(unisono), and each component whose library is there
 pkg_config       unisono.pc and unisono-compiled.pc with a compiler alone
@@ -56,6 +57,20 @@ def consumer(name, *definitions, components=(), extensions=False):
         assert run(folder / "consumer_extensions") == "consumer with extensions: asynchronous\n"
     print(f"{name}: the consumer runs", *components)
     return folder
+
+
+# Public headers without a target of their own: the base's, C's, and those of third parties.
+OTHERS = {"unisono", "elsewhere", "c", "c_edge", "cuda", "libfabric", "mpi", "mpi_collectives", "nccl", "thrust"}
+
+
+def names():
+    headers = {path.stem for path in (source / "include/unisono").glob("*.hpp")}
+    assert OTHERS <= headers, f"no public headers: {OTHERS - headers}"
+    for path, pattern in (("cmake/UnisonoExtensions.cmake", r"set\(unisono_extensions ([^)]*)\)"), ("conan/conanfile.py", r"\n    extensions = \(([^)]*)\)")):
+        listed = set(re.findall(r"\w+", re.search(pattern, (source / path).read_text())[1]))
+        lacks, extra = headers - OTHERS - listed, listed - (headers - OTHERS)
+        assert not lacks and not extra, f"{path} lacks {sorted(lacks)}, and has {sorted(extra)} without a public header"
+    print(f"{len(headers - OTHERS)} targets, one for each public header")
 
 
 def install():
@@ -139,5 +154,5 @@ def refusals():
     print("find_package and the headers say why")
 
 
-cases = {"install": install, "package": package, "pkg_config": pkg_config, "sources": sources, "bare": bare, "refusals": refusals}
+cases = {"names": names, "install": install, "package": package, "pkg_config": pkg_config, "sources": sources, "bare": bare, "refusals": refusals}
 cases[case]()
