@@ -6,7 +6,7 @@
 
 #include "../../examples/parallel_digits/layers.hpp"
 
-#include <unisono/extensions/parallel/pipeline_timeline.hpp>
+#include <unisono/parallel.hpp>
 
 #include <algorithm>
 #include <chrono>

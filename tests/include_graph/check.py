@@ -348,6 +348,18 @@ class Checker:
         for header in sorted(self.graph):
             visit(header)
 
+    def check_reached(self):
+        """A program finds each header of an extension by a public one."""
+        reached = {header for header in self.graph if room_of(header) == ""}
+        queue = sorted(reached)
+        while queue:
+            new = {target for _, target in self.graph.get(queue.pop(), [])} - reached
+            reached |= new
+            queue += new
+        for header in sorted(self.graph):
+            if extension_of(header) and header not in reached:
+                self.report(header, 1, "no public header includes it")
+
     def check_exceptions(self):
         """Each exception is still needed, and their number has not grown."""
         for header, target in EXCEPTIONS:
@@ -373,6 +385,7 @@ class Checker:
 def main(repository):
     checker = Checker(repository)
     count = checker.run()
+    checker.check_reached()
     for violation in checker.violations:
         print(violation)
     print(f"{count} headers, {len(checker.violations)} violations")

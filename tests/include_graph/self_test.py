@@ -8,7 +8,7 @@ import check
 from check import COMMENT_COLUMNS, MAXIMUM_LINES, Checker
 
 
-def violations(files):
+def violations(files, reached=False):
     with tempfile.TemporaryDirectory() as folder:
         for name, text in files.items():
             path = Path(folder) / "include" / "unisono" / name
@@ -16,6 +16,8 @@ def violations(files):
             path.write_text(text)
         checker = Checker(folder)
         checker.run()
+        if reached:
+            checker.check_reached()
         return checker.violations
 
 
@@ -104,6 +106,12 @@ class SelfTest(unittest.TestCase):
         self.assertEqual(violations({"extensions/tcp/a.hpp": include("join.hpp") + include("unisono.hpp"),
                                      "join.hpp": include("extensions/launch/rendezvous/b.hpp"), "unisono.hpp": "",
                                      "extensions/launch/rendezvous/b.hpp": ""}), [])
+
+    def test_a_header_that_no_public_one_includes(self):
+        files = {"tcp.hpp": include("extensions/tcp/a.hpp"), "extensions/tcp/a.hpp": include("extensions/tcp/b.hpp"),
+                 "extensions/tcp/b.hpp": "", "core/c.hpp": ""}
+        self.assertEqual(violations(files, reached=True), [])
+        self.assert_only(violations(files | {"extensions/tcp/a.hpp": ""}, reached=True), "extensions/tcp/b.hpp:1", "no public header")
 
     def test_a_header_of_no_extension(self):
         self.assert_only(violations({"extensions/x.hpp": ""}), "extensions/x.hpp:1", "belongs to no extension")
