@@ -40,6 +40,7 @@ public:
     /// `options`, already completed from the environment. `start`: the first port of the range to
     /// try. Errors: refused, with provider, interface and ports.
     FabricDevice(const LibfabricOptions& options, bool other_hosts, int start = 0) : options_(options) {
+        const NotCancelled whole;
         choose(other_hosts);
         find_device_memory();
         try {
@@ -74,6 +75,7 @@ public:
         if (address.empty()) return "?";
         char text[256] = {};
         std::size_t length = sizeof text - 1;
+        const NotCancelled whole;
         fi_av_straddr(av_.get(), address.data(), text, &length);
         const std::string found = text;
         const std::size_t scheme = found.find("://");
@@ -90,6 +92,7 @@ public:
     /// Adds a peer's address; FI_ADDR_NOTAVAIL if libfabric rejects it.
     [[nodiscard]] fi_addr_t insert(const std::vector<std::byte>& address) {
         fi_addr_t found = FI_ADDR_NOTAVAIL;
+        const NotCancelled whole;
         return fi_av_insert(av_.get(), address.data(), 1, &found, 0, nullptr) == 1 ? found : FI_ADDR_NOTAVAIL;
     }
 

@@ -4,6 +4,7 @@
 /// Owners of libfabric's objects, and the state of its operations and registered memory.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/threads.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -23,9 +24,13 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 struct FabricCloser {
-    void operator()(fi_info* info) const noexcept { fi_freeinfo(info); }
+    void operator()(fi_info* info) const noexcept {
+        const NotCancelled whole;
+        fi_freeinfo(info);
+    }
     template <class Object>
     void operator()(Object* object) const noexcept {
+        const NotCancelled whole;
         fi_close(&object->fid);
     }
 };
