@@ -19,7 +19,7 @@ assert re.fullmatch(r"96 updates, parameters [0-9a-f]{16}, optimizer [0-9a-f]{16
 with tempfile.TemporaryDirectory() as folder:
     root = pathlib.Path(folder)
     assert run("--ranks", 3, "--folder", root / "a") == whole  # saving changes nothing
-    assert sorted(one.name for one in (root / "a").iterdir()) == ["checkpoint-000008-update-80", "checkpoint-000009-update-90"]
+    assert sorted(one.name for one in (root / "a").glob("checkpoint-*")) == ["checkpoint-000008-update-80", "checkpoint-000009-update-90"]
 
     assert run("--ranks", 3, "--folder", root / "b", "--die", 47, status=-9) == ""
     expected = "goes on from checkpoint-000004-update-40, which 3 ranks wrote\n" + whole
@@ -33,7 +33,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert status == 0 and re.sub("-00000[45]-update-[45]0", "-...", out) == (
         "goes on from checkpoint-..., which 2 ranks wrote\n" + whole), (out, err)
 
-    newest = max(one for one in (root / "c").iterdir())
+    newest = max(one for one in (root / "c").glob("checkpoint-*"))
     assert newest.name.endswith("-update-90"), newest
     (newest / "optimizer-00001-of-00003.safetensors").unlink()
     done = subprocess.run([program, "--folder", root / "c"], capture_output=True, text=True, timeout=100)

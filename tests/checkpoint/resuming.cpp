@@ -13,9 +13,11 @@ using namespace unisono_test;
 
 namespace {
 
+/// Without hidden ones.
 std::vector<std::string> entries(const std::string& folder) {
     std::vector<std::string> found;
-    for (const auto& one : std::filesystem::directory_iterator(folder)) found.push_back(one.path().filename());
+    for (const auto& one : std::filesystem::directory_iterator(folder))
+        if (const std::string name = one.path().filename(); name.front() != '.') found.push_back(name);
     std::sort(found.begin(), found.end());
     return found;
 }

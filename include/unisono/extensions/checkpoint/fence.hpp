@@ -3,9 +3,12 @@
 /// \file
 /// The right to write into a folder of checkpoints, which one training has.
 ///
-/// A training that is not elastic holds an exclusive lock of the folder as long as it lives. In an
-/// elastic world the writer of an older membership may live on, stopped or cut off, when the next
-/// membership wants to write. So its writers hold a shared lock of the folder, and the latest
+/// A training that is not elastic holds an exclusive lock of the folder as long as it lives. It
+/// also locks a file in it, named as those below with job 0: on NFS the lock of a folder holds on
+/// one host only, that of a file on all.
+///
+/// In an elastic world the writer of an older membership may live on, stopped or cut off, when the
+/// next membership wants to write. So its writers hold a shared lock of the folder, and the latest
 /// membership writes: its writer makes a file `.writer-<job>-<term>`, which no older one can
 /// prevent, and locks that file. A writer that finds a file with a higher term of its job, or does
 /// not find its own file, writes no more. A locked file of another job belongs to a training that
@@ -136,22 +139,24 @@ UNISONO_DEFINITION void CheckpointFence::take(const std::string& path, const Che
     Descriptor folder = open_folder(path);
     if (!lock(folder.number(), writer.job == 0 ? LOCK_EX : LOCK_SH, path)) refuse(path);
     check_term(folder, writer);
-    FileDescriptor made;
-    if (writer.job != 0) {
-        const std::string name = name_of(writer), where = concat({path, "/", name});
-        made = FileDescriptor(::openat(folder.number(), name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
-        if (!made.valid()) refuse_path("make", where, errno);
-        if (!lock(made.get(), LOCK_EX, where))
-            throw error(ErrorCode::refused,
-                        concat({"another Checkpoints object of this rank writes to '", path,
-                                "'; expected one object for each folder, or a folder of its own for each"}));
-        folder.sync();
-        check_term(folder, writer);
+    const std::string name = name_of(writer), where = concat({path, "/", name});
+    constexpr int flags = O_CLOEXEC | O_NOFOLLOW;
+    FileDescriptor made(::openat(folder.number(), name.c_str(), O_RDWR | O_CREAT | flags, 0666));
+    if (!made.valid() && errno == EACCES) // another user's, of a training before
+        made = FileDescriptor(::openat(folder.number(), name.c_str(), O_RDONLY | flags));
+    if (!made.valid()) refuse_path("make", where, errno);
+    if (!lock(made.get(), LOCK_EX, where)) {
+        if (writer.job == 0) refuse(path, where);
+        throw error(ErrorCode::refused, concat({"another Checkpoints object of this rank writes to '", path,
+                                                "'; expected one object for each folder, or a folder of its own for "
+                                                "each"}));
     }
+    folder.sync();
+    check_term(folder, writer);
     try {
         remove_others(folder, writer);
     } catch (...) {
-        if (writer.job != 0) static_cast<void>(remove_in(folder, name_of(writer)));
+        if (writer.job != 0) static_cast<void>(remove_in(folder, name));
         throw;
     }
     folder_ = std::move(folder);
