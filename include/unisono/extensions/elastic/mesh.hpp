@@ -243,9 +243,10 @@ private:
     nanoseconds poll_guests(std::vector<pollfd>& polled) const {
         if (!welcomes_) return never;
         const nanoseconds opens = guests_.opens();
-        if (opens <= steady_now()) polled.push_back({listener_.socket.get(), POLLIN, 0});
+        const bool is_open = opens <= steady_now();
+        if (is_open) polled.push_back({listener_.socket.get(), POLLIN, 0});
         for (std::size_t i = 0; i < guests_.size(); ++i) polled.push_back({guests_.fd(i), POLLIN, 0});
-        return opens <= steady_now() ? never : opens;
+        return is_open ? never : opens;
     }
     /// Accepts peers that have proven their identity, without waiting.
     template <class Came>
