@@ -188,10 +188,10 @@ public:
     MembershipFormation(const ElasticOptions& options, Medium medium) : options_(options), medium_(std::move(medium)) {}
     /// In a forked child of the process, sends nothing: it would speak in the parent's name.
     ~MembershipFormation() override {
+        const NotCancelled whole;
         if (!membership_ || owner_ != ::getpid()) return;
         if (this->is_complete() && std::uncaught_exceptions() == 0 && membership_->phase() == Phase::member)
             medium_.end_training();
-        const NotCancelled whole;
         try {
             leave();
         } catch (const std::exception&) { // the others wait for a majority then

@@ -7,6 +7,7 @@
 /// suspicion; evidence.hpp defines the proofs of a death. A connection that has ended is
 /// not made again: until its other end is known to be dead, it counts as silent.
 
+#include "unisono/core/threads.hpp"
 #include "unisono/extensions/elastic/membership_wire.hpp"
 #include "unisono/extensions/elastic/process_watch.hpp"
 #include "unisono/extensions/launch/control/control_plane.hpp"
@@ -69,6 +70,7 @@ public:
     }
     /// In a forked child of the process, sends nothing: it would speak in the parent's name.
     ~Mesh() {
+        const NotCancelled whole;
         if (owner_ == ::getpid()) flush(steady_now() + 500'000'000);
     }
 
