@@ -374,19 +374,23 @@ BOOST_AUTO_TEST_CASE(a_silent_stranger_slows_no_look) {
 BOOST_AUTO_TEST_CASE(without_descriptors_a_mesh_does_not_spin) {
     const pid_t child = ::fork();
     if (child == 0) {
-        Mesh mesh(un::JobToken::random(), false);
-        std::string why;
-        const FileDescriptor waits =
-            connect_to(resolve("127.0.0.1", mesh.port(), why).at(0), un::steady_now() + 5'000'000'000, why);
-        const auto next = static_cast<rlim_t>(::dup(0));
-        ::close(static_cast<int>(next));
-        const rlimit limit{next, next};
-        ::setrlimit(RLIMIT_NOFILE, &limit);
-        int turns = 0;
-        for (const un::nanoseconds until = un::steady_now() + 400'000'000; un::steady_now() < until; ++turns)
-            mesh.wait(
-                until, [](int, const un::Blob&) {}, [](int, bool) {}, [](int) {}, [](int) {});
-        ::_exit(waits.valid() && turns < 50 ? 0 : 1);
+        try {
+            Mesh mesh(un::JobToken::random(), false);
+            std::string why;
+            const FileDescriptor waits =
+                connect_to(resolve("127.0.0.1", mesh.port(), why).at(0), un::steady_now() + 5'000'000'000, why);
+            const auto next = static_cast<rlim_t>(::dup(0));
+            ::close(static_cast<int>(next));
+            const rlimit limit{next, next};
+            ::setrlimit(RLIMIT_NOFILE, &limit);
+            int turns = 0;
+            for (const un::nanoseconds until = un::steady_now() + 400'000'000; un::steady_now() < until; ++turns)
+                mesh.wait(
+                    until, [](int, const un::Blob&) {}, [](int, bool) {}, [](int) {}, [](int) {});
+            ::_exit(waits.valid() && turns < 50 ? 0 : 1);
+        } catch (...) { // it must not go on with the parent's tests
+            ::_exit(2);
+        }
     }
     int status = 1;
     ::waitpid(child, &status, 0);
