@@ -5,10 +5,12 @@
 /// determines. The formation, the membership and the trainer are those that run over sockets. Not
 /// part of the umbrella.
 
+#include "unisono/core/hash.hpp"
 #include "unisono/core/thread_limits.hpp"
 #include "unisono/core/threads.hpp"
 #include "unisono/elastic.hpp"
 #include "unisono/extensions/elastic/simulated_processes.hpp"
+#include "unisono/extensions/launch/secrets/token.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -55,12 +57,13 @@ namespace detail {
 /// A medium for MembershipFormation, in virtual time.
 class SimulatedMedium {
 public:
-    SimulatedMedium(std::shared_ptr<SimulatedProcesses> processes, int process, const ElasticSimulation& options)
-        : processes_(std::move(processes)), process_(process), longest_(options.longest) {}
+    SimulatedMedium(std::shared_ptr<SimulatedProcesses> processes, int process, const ElasticSimulation& options,
+                    std::uint64_t job)
+        : processes_(std::move(processes)), process_(process), longest_(options.longest), job_(job) {}
 
     [[nodiscard]] nanoseconds now() const { return processes_->world().now(process_); }
     [[nodiscard]] int me() const { return processes_->number(process_); }
-    [[nodiscard]] std::uint64_t job() const { return 1; }
+    [[nodiscard]] std::uint64_t job() const { return job_; }
     [[nodiscard]] bool is_to_be_added() const { return process_ >= processes_->first(); }
     [[nodiscard]] std::vector<int> connect() const {
         std::vector<int> all;
@@ -125,6 +128,7 @@ private:
     std::shared_ptr<SimulatedProcesses> processes_;
     int process_;
     nanoseconds longest_;
+    std::uint64_t job_;
     bool listens_ = false;
 };
 
@@ -141,6 +145,8 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
         if (join < 0) refuse_input({"ElasticSimulation::joins has ", join, ", expected at least 0 nanoseconds"});
     const auto processes =
         std::make_shared<SimulatedProcesses>(ranks, static_cast<int>(options.joins.size()), options.network);
+    // Two simulations may write checkpoints to one folder, at the same time or one after the other.
+    const std::uint64_t job = fnv1a(fnv_basis, JobToken::random().text()) | 1;
     ElasticSimulationReport report;
     report.processes.resize(static_cast<std::size_t>(all));
     const auto live = [&](int process) {
@@ -152,7 +158,7 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
         try {
             if (process >= ranks) world.compute(process, options.joins[static_cast<std::size_t>(process - ranks)]);
             ElasticWorld<SimulatedMember> elastic(
-                std::make_unique<Formation>(options.elastic, SimulatedMedium(processes, process, options)));
+                std::make_unique<Formation>(options.elastic, SimulatedMedium(processes, process, options, job)));
             elastic.group().set_timeout(options.elastic.join.timeout);
             body(elastic);
         } catch (const SimulatedCrash&) {
@@ -227,8 +233,8 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
 /// are also virtual. If no process can ever be woken, processes whose timeouts are never reached
 /// end with the simulation's fault.
 ///
-/// Determinism: everything depends on the options and the body alone. Errors: bad_input for invalid
-/// options; refused if a thread cannot be made.
+/// Determinism: everything but `world.job()` depends on the options and the body alone. Errors:
+/// bad_input for invalid options; refused if a thread cannot be made.
 template <class Body>
 ElasticSimulationReport simulate_elastic(int ranks, const ElasticSimulation& options, Body body) {
     return detail::simulate_elastic_by<detail::MembershipRules>(ranks, options, body);

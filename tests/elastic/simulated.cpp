@@ -25,6 +25,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <limits>
 #include <map>
@@ -373,6 +374,18 @@ BOOST_AUTO_TEST_CASE(equal_seeds_give_equal_runs) {
     BOOST_TEST(one.time > 0);
     BOOST_TEST(one.time == other.time);
     BOOST_TEST(one.digest == other.digest);
+}
+
+/// By this number checkpoints of two simulations are told apart.
+BOOST_AUTO_TEST_CASE(each_simulation_is_a_job) {
+    std::vector<std::uint64_t> jobs;
+    for (int again = 0; again < 2; ++again)
+        un::simulate_elastic(2, {}, [&](auto& world) { jobs.push_back(world.job()); });
+    BOOST_TEST_REQUIRE(jobs.size() == 4u);
+    BOOST_TEST(jobs[0] == jobs[1]);
+    BOOST_TEST(jobs[2] == jobs[3]);
+    BOOST_TEST(jobs[1] != jobs[2]);
+    BOOST_TEST(jobs[0] != 0u);
 }
 
 BOOST_AUTO_TEST_CASE(options_that_are_refused) {
