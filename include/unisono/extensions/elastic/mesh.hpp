@@ -244,11 +244,10 @@ private:
     /// Returns the time of the next poll, if a crowd of strangers closes the door until then.
     nanoseconds poll_guests(std::vector<pollfd>& polled) const {
         if (!welcomes_) return never;
-        const nanoseconds opens = guests_.opens();
-        const bool is_open = opens <= steady_now();
-        if (is_open) polled.push_back({listener_.socket.get(), POLLIN, 0});
+        const nanoseconds opens = guests_.opens(), now = steady_now();
+        if (opens <= now) polled.push_back({listener_.socket.get(), POLLIN, 0});
         for (std::size_t i = 0; i < guests_.size(); ++i) polled.push_back({guests_.fd(i), POLLIN, 0});
-        return is_open ? never : opens;
+        return opens <= now ? never : opens;
     }
     /// Accepts peers that have proven their identity, without waiting.
     template <class Came>
