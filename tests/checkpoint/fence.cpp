@@ -27,6 +27,8 @@ namespace {
 enum class Locks { all, of_files, none } locks = Locks::all;
 } // namespace
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow" // a struct has the same name
 /// In place of the C library's.
 extern "C" int flock(int file, int how) noexcept {
     struct stat facts {};
@@ -34,6 +36,7 @@ extern "C" int flock(int file, int how) noexcept {
     if (locks == Locks::of_files && ::fstat(file, &facts) == 0 && S_ISDIR(facts.st_mode)) return 0;
     return static_cast<int>(::syscall(SYS_flock, file, how));
 }
+#pragma GCC diagnostic pop
 
 namespace {
 
