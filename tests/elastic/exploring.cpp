@@ -41,7 +41,7 @@ void expect_found(const ExploreOptions& options, std::string_view violation) {
     BOOST_TEST(found.trace.size() > 2u);
     ExploreOptions same = options;
     same.tries_to_end = true;
-    same.most_depth = static_cast<int>(found.length) + 1;
+    same.most_depth = static_cast<int>(found.length - options.begins_with.size()) + 1;
     BOOST_TEST(MembershipExplorer<>(same).run().violation == "");
 }
 
