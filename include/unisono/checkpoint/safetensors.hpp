@@ -1,0 +1,6 @@
+#pragma once
+
+/// \file
+/// The former path of what unisono/checkpoint.hpp has.
+
+#include "unisono/checkpoint.hpp"

@@ -1,0 +1,6 @@
+#pragma once
+
+/// \file
+/// The former path of what unisono/launch.hpp has.
+
+#include "unisono/launch.hpp"

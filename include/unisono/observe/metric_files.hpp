@@ -1,0 +1,6 @@
+#pragma once
+
+/// \file
+/// The former path of what unisono/observe.hpp has.
+
+#include "unisono/observe.hpp"

@@ -1,0 +1,6 @@
+#pragma once
+
+/// \file
+/// The former path of what unisono/laboratory.hpp has.
+
+#include "unisono/laboratory.hpp"
