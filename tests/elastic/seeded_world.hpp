@@ -187,11 +187,12 @@ private:
         const int silent = static_cast<int>(draw(static_cast<std::uint64_t>(count_)));
         const Time later = draw(2) == 0 ? 0 : between(10 * ms, 140 * ms);
         for (int n = count_; n < all_nodes(); ++n) at(n).applies_since = come + later + between(0, ms);
-        push(come + between(0, 6 * ms), {.time = 0,
-                                         .number = 0,
-                                         .what = What::pause,
-                                         .node = silent,
-                                         .key = static_cast<std::uint64_t>(between(460 * ms, 600 * ms))});
+        const Time stops = come + between(0, 6 * ms); // before it draws the key, whatever compiles this
+        push(stops, {.time = 0,
+                     .number = 0,
+                     .what = What::pause,
+                     .node = silent,
+                     .key = static_cast<std::uint64_t>(between(460 * ms, 600 * ms))});
         for (int n = 0; n < count_; ++n)
             if (n != silent) push(dead + between(0, 10 * ms), {.time = 0, .number = 0, .what = What::die, .node = n});
     }
@@ -218,12 +219,14 @@ private:
                         .key = in_the_midst ? 1 + draw(4 * nodes_.size()) : 0});
         }
         if (proven_only_) return;
-        for (std::uint64_t i = draw(3); i > 0; --i)
-            push(between(0, length), {.time = 0,
-                                      .number = 0,
-                                      .what = What::pause,
-                                      .node = static_cast<int>(draw(nodes_.size())),
-                                      .key = static_cast<std::uint64_t>(between(1 * ms, 900 * ms))});
+        for (std::uint64_t i = draw(3); i > 0; --i) {
+            const Time when = between(0, length);
+            push(when, {.time = 0,
+                        .number = 0,
+                        .what = What::pause,
+                        .node = static_cast<int>(draw(nodes_.size())),
+                        .key = static_cast<std::uint64_t>(between(1 * ms, 900 * ms))});
+        }
         if (draw(2) == 0) {
             cut_from_ = between(0, length);
             cut_until_ = cut_from_ + between(1 * ms, 3000 * ms);
@@ -260,13 +263,15 @@ private:
         for (int n = 0; n < all_nodes(); ++n)
             for (int other = 0; other < all_nodes(); ++other)
                 if (side_[static_cast<std::size_t>(n)] != side_[static_cast<std::size_t>(other)] &&
-                    connected_.erase({n, other}) != 0)
-                    push(now_ + between(1, ms), {.time = 0,
-                                                 .number = 0,
-                                                 .what = What::end_of_connection,
-                                                 .node = other,
-                                                 .from = n,
-                                                 .key = draw(2)});
+                    connected_.erase({n, other}) != 0) {
+                    const Time when = now_ + between(1, ms);
+                    push(when, {.time = 0,
+                                .number = 0,
+                                .what = What::end_of_connection,
+                                .node = other,
+                                .from = n,
+                                .key = draw(2)});
+                }
     }
     [[nodiscard]] bool is_near(int n, int other) const {
         return host_[static_cast<std::size_t>(n)] == host_[static_cast<std::size_t>(other)];
