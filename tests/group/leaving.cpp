@@ -10,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <new>
+#include <stdexcept>
 #include <sys/mman.h>
 #include <thread>
 #include <vector>
@@ -67,9 +68,46 @@ void leaves_in_good_order(int round) {
     ::munmap(shared, 4096);
 }
 
+/// A rank that is suspended while it looks whether a peer has left: the peer starts the operation,
+/// finishes it and leaves meanwhile.
+struct Suspended : un::InProcess {
+    using InProcess::InProcess;
+    static constexpr std::string_view name = "suspended";
+    static inline std::atomic<bool> looks{false};
+
+    [[nodiscard]] bool has_left(int peer) const {
+        if (rank() == 1 && peer == 0) {
+            looks = true;
+            const auto end = std::chrono::steady_clock::now() + 2s;
+            while (!InProcess::has_left(0) && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+        }
+        return InProcess::has_left(peer);
+    }
+};
+
+/// In this tree rank 1 waits for messages, but not for one from rank 0, which sends and leaves.
+void starts_and_leaves_during_a_look() {
+    constexpr int root = 7;
+    Suspended::looks = false;
+    const auto body = [&](auto& world) {
+        if (world.rank() != 1) {
+            while (!Suspended::looks) std::this_thread::sleep_for(100us);
+            if (world.rank() != 0) std::this_thread::sleep_for(50ms);
+        }
+        std::vector<int> in{world.rank()}, out(1);
+        un::reduce(world, in, out, root, un::Sum{}, un::TreeSchedule{});
+        if (world.rank() == root && out[0] != 28) throw std::runtime_error("wrong sum");
+    };
+    un::run<Suspended>(8, body, {.timeout = 5s});
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(leaving)
+
+BOOST_AUTO_TEST_CASE(who_starts_and_leaves_during_a_look_is_not_blamed) {
+    BOOST_CHECK_NO_THROW(starts_and_leaves_during_a_look());
+}
 
 BOOST_AUTO_TEST_CASE(who_has_received_all_is_not_blamed) {
     for (int round = 0; round < 64; ++round) BOOST_CHECK_NO_THROW(leaves_in_good_order<un::InProcess>(round));

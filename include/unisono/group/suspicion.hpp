@@ -245,8 +245,10 @@ bool find_culprit(Transport& transport, const OperationState& operation, Fault& 
     for (int peer = 0; peer < group.size(); ++peer) {
         if (peer == group.rank) continue;
         if (operation.point_to_point && peer != operation.single[0].peer) continue;
-        const bool started =
-            !operation.point_to_point && group.announcements && group.announcements.latest(peer) >= operation.sequence;
+        const auto has_started = [&] {
+            return !operation.point_to_point && group.announcements &&
+                   group.announcements.latest(peer) >= operation.sequence;
+        };
         const int other = group.world_rank(peer);
         if constexpr (sees_deaths<Transport>) {
             if (awaits(transport, other) && transport.has_died(other)) {
@@ -256,7 +258,8 @@ bool find_culprit(Transport& transport, const OperationState& operation, Fault& 
             }
         }
         if constexpr (sees_leaving<Transport>) {
-            if (!started && awaits(transport, other) && transport.has_left(other)) {
+            // Again after it has left: it may have started, finished and left since the first look.
+            if (!has_started() && awaits(transport, other) && transport.has_left(other) && !has_started()) {
                 found = lost(transport, group, peer, operation, " has left");
                 return true;
             }
