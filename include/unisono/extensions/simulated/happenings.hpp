@@ -170,7 +170,7 @@ protected:
 
     void detect(int crashed) {
         at(crashed).left = true;
-        if (has_fault_) return;
+        if (has_fault_ != 0) return;
         int witness = 0;
         while (witness < size_ && (at(witness).gone || at(witness).statistics.crashed)) ++witness;
         if (witness == size_) return;
@@ -188,7 +188,7 @@ protected:
         if (me.gone || me.timer_at != time) return;
         me.timer_at = never;
         if (me.busy_until > clock_) return arm(rank, me.busy_until);
-        if (me.computes || has_fault_ || !me.inbox.empty() || me.wake_at <= clock_) return make_ready(rank);
+        if (me.computes || has_fault_ != 0 || !me.inbox.empty() || me.wake_at <= clock_) return make_ready(rank);
         if (me.wake_at != never) arm(rank, me.wake_at);
     }
 
@@ -209,7 +209,7 @@ protected:
 
     void spread(Fault fault) {
         fault_ = std::move(fault);
-        has_fault_ = true;
+        has_fault_ = 1;
         for (int rank = 0; rank < size_; ++rank) {
             if (!at(rank).computes) make_ready(rank);
         }

@@ -18,6 +18,8 @@
 
 #include "unisono/extensions/simulated/world.hpp"
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -57,6 +59,7 @@ public:
     }
     void idle(std::uint32_t, nanoseconds until) { world_->idle(rank_, until); }
 
+    [[nodiscard]] const std::atomic<std::uint32_t>& fault_word() const { return world_->fault_word(); }
     void abort(const Fault& fault) { world_->abort(rank_, fault); }
     [[nodiscard]] const Fault* first_fault() const { return world_->first_fault(); }
     [[nodiscard]] bool has_left(int peer) const { return world_->has_left(peer); }

@@ -9,6 +9,8 @@
 #include "unisono/extensions/simulated/options.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <exception>
 #include <string>
 #include <utility>
@@ -51,7 +53,9 @@ public:
     [[nodiscard]] std::uint64_t messages() const { return messages_sent_; }
     [[nodiscard]] std::uint64_t bytes() const { return bytes_sent_; }
     [[nodiscard]] std::uint64_t digest() const { return digest_; }
-    [[nodiscard]] const Fault* first_fault() const { return has_fault_ ? &fault_ : nullptr; }
+    /// Not 0 from the world's first fault on.
+    [[nodiscard]] const std::atomic<std::uint32_t>& fault_word() const { return has_fault_; }
+    [[nodiscard]] const Fault* first_fault() const { return has_fault_ != 0 ? &fault_ : nullptr; }
     /// True if the rank is gone, and none of its messages are in flight.
     [[nodiscard]] bool has_left(int rank) const { return at(rank).left && at(rank).under_way == 0; }
 
@@ -172,7 +176,7 @@ protected:
     nanoseconds clock_ = 0;
     std::uint64_t messages_sent_ = 0;
     std::uint64_t bytes_sent_ = 0;
-    bool has_fault_ = false;
+    std::atomic<std::uint32_t> has_fault_{0}; ///< one rank runs at a time: an atomic for readers of `fault_word`
     Fault fault_;
 
 private:

@@ -60,7 +60,7 @@ public:
     bool send(int rank, int peer, const Envelope& envelope, const std::byte* data, Token token) {
         Rank& me = at(rank);
         me.fruitless = 0;
-        if (me.statistics.crashed || has_fault_) return true;
+        if (me.statistics.crashed || has_fault_ != 0) return true;
         ++messages_sent_;
         bytes_sent_ += envelope.bytes;
         ++me.under_way;
@@ -100,12 +100,12 @@ public:
     void progress(int rank, Sink& sink) {
         Rank& me = at(rank);
         end_if_crashed(me);
-        if (has_fault_) return; // the memory may be gone
+        if (has_fault_ != 0) return; // the memory may be gone
         if (me.inbox.empty()) {
             // A rank that polls repeatedly without waiting must not stop the world's clock.
             if (drive_ == Drive::caller || ++me.fruitless < 3) return;
             look_again_later(rank, me);
-            if (has_fault_ || me.inbox.empty()) return;
+            if (has_fault_ != 0 || me.inbox.empty()) return;
         }
         me.fruitless = 0;
         polls_in_vain_ = 0;
@@ -131,7 +131,7 @@ public:
         Rank& me = at(rank);
         end_if_crashed(me);
         me.fruitless = 0;
-        if (!me.inbox.empty() || has_fault_ || now(rank) >= until) return;
+        if (!me.inbox.empty() || has_fault_ != 0 || now(rank) >= until) return;
         if (drive_ == Drive::caller) return idle_alone(rank, me, until);
         me.wake_at = until;
         if (until != never) arm(rank, until);
@@ -149,7 +149,7 @@ public:
         end_if_crashed(me);
         me.fruitless = 0;
         me.busy_until = now(rank) + duration;
-        if (drive_ == Drive::caller || duration == 0 || has_fault_) return;
+        if (drive_ == Drive::caller || duration == 0 || has_fault_ != 0) return;
         me.computes = true;
         arm(rank, me.busy_until);
         hand_over(rank, true);
@@ -165,12 +165,12 @@ public:
         if (drive_ == Drive::threads) {
             const auto first = [&](int ranks) {
                 fault_ = fault;
-                has_fault_ = true;
+                has_fault_ = 1;
                 return begin(ranks);
             };
             if (turns_.expect_only(rank, first)) return; // no thread could be made for it
         }
-        if (has_fault_ || at(rank).statistics.crashed) return;
+        if (has_fault_ != 0 || at(rank).statistics.crashed) return;
         Fault explained = fault;
         explain(explained);
         spread(std::move(explained));
@@ -197,7 +197,7 @@ private:
     /// Lets the next rank run; this one waits for its next turn, or has left.
     void hand_over(int rank, bool waits) {
         int next = next_ready();
-        if (next < 0 && anybody_left() && !has_fault_) {
+        if (next < 0 && anybody_left() && has_fault_ == 0) {
             spread(deadlock("no message is in flight and no deadline is set"));
             next = next_ready();
         }
@@ -219,7 +219,7 @@ private:
 
     /// The wait of a rank if one thread runs all ranks: no other rank can do anything meanwhile.
     void idle_alone(int rank, const Rank& me, nanoseconds until) {
-        while (me.inbox.empty() && !has_fault_) {
+        while (me.inbox.empty() && has_fault_ == 0) {
             if (events_.empty() && until == never) {
                 return spread(deadlock("no message is in flight and no deadline is set"));
             }

@@ -11,6 +11,7 @@
 #include "unisono/transport/board.hpp"
 #include "unisono/transport/memory/bell.hpp"
 #include "unisono/transport/memory/channel.hpp"
+#include "unisono/transport/memory/mapped.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -78,6 +79,15 @@ public:
     [[nodiscard]] SetBells& set_bells() { return set_bells_; }
     [[nodiscard]] MemoryBell& bell(int rank) { return state(rank).bell; }
     [[nodiscard]] const AsymmetricFence& fence() const { return fence_; }
+    /// The words that a rank reads without a call. Peers see all of its memory.
+    [[nodiscard]] Mapped mapped(int rank) {
+        return {.fault = &fault_word_,
+                .touching = &state(rank).touching,
+                .bells = &set_bells_,
+                .fence = fence_,
+                .begin = nullptr,
+                .bytes = ~std::size_t{0}};
+    }
 
     [[nodiscard]] const Fault* first_fault() const { return fault_seen_.load(std::memory_order_acquire); }
 
@@ -89,24 +99,25 @@ public:
             if (fault_seen_.load(std::memory_order_relaxed) == nullptr) {
                 fault_ = fault;
                 fault_seen_.store(&fault_, std::memory_order_seq_cst);
+                fault_word_.store(1, std::memory_order_seq_cst);
             }
         }
         fence_.pay();
         ring_all();
         for (int other = 0; other < size_; ++other) {
             if (other == rank) continue;
-            while (state(other).touching.load(std::memory_order_seq_cst)) yield_core();
+            while (state(other).touching.load(std::memory_order_seq_cst) != 0) yield_core();
         }
     }
 
     /// Called before a rank accesses another's memory; false if it must not any more.
     bool begin_touching(int rank) {
-        fence_.store_often(state(rank).touching, true);
+        fence_.store_often(state(rank).touching, std::uint32_t{1});
         if (fault_seen_.load(std::memory_order_seq_cst) == nullptr) return true;
-        state(rank).touching.store(false, std::memory_order_release);
+        state(rank).touching.store(0, std::memory_order_release);
         return false;
     }
-    void end_touching(int rank) { state(rank).touching.store(false, std::memory_order_release); }
+    void end_touching(int rank) { state(rank).touching.store(0, std::memory_order_release); }
 
     void leave(int rank) {
         state(rank).left.store(true, std::memory_order_release);
@@ -121,7 +132,7 @@ private:
         std::atomic<std::uint32_t> flag{0};
     };
     struct alignas(128) RankState {
-        std::atomic<bool> touching{false};
+        std::atomic<std::uint32_t> touching{0};
         std::atomic<bool> left{false};
         MemoryBell bell;
         alignas(128) List<LoneFlag*> flags; ///< the rank's own
@@ -179,6 +190,7 @@ private:
     FixedArray<std::atomic<MemoryChannel*>> channels_;
     FixedArray<RankState> ranks_;
     alignas(128) std::atomic<const Fault*> fault_seen_{nullptr};
+    std::atomic<std::uint32_t> fault_word_{0}; ///< 1 from then on
     alignas(128) Mutex mutex_;
     Fault fault_;
     Boards<Announcements> announcements_;

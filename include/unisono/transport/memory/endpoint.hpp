@@ -15,6 +15,7 @@
 #include "unisono/transport/board.hpp"
 #include "unisono/transport/memory/bell.hpp"
 #include "unisono/transport/memory/channel.hpp"
+#include "unisono/transport/memory/mapped.hpp"
 #include "unisono/transport/transport.hpp"
 
 #include <atomic>
@@ -117,6 +118,14 @@ public:
     /// Wakes a peer if it sleeps.
     [[gnu::noinline]] void wake(int peer) { world_->set_bells().ring(world_->bell(peer)); }
 
+    /// The words that this rank reads without a call.
+    [[nodiscard]] Mapped mapped() const {
+        Mapped words = world_->mapped(rank_);
+        words.looks = has_core_of_its_own() ? looks_at_once : 0;
+        words.pauses = has_core_of_its_own() ? pauses_at_first : 0;
+        return words;
+    }
+
     void abort(const Fault& fault) { world_->abort(rank_, fault); }
     [[nodiscard]] const Fault* first_fault() const { return world_->first_fault(); }
     /// Messages that a peer consumed before it left are reported by the next `progress`.
@@ -172,6 +181,8 @@ private:
     /// of order.
     static constexpr std::size_t usual_in_flight = 64;
     static constexpr std::size_t usual_early = 16; ///< per peer that sends to this rank
+    static constexpr std::uint32_t looks_at_once = 16;
+    static constexpr std::uint32_t pauses_at_first = 64; ///< as Patience's attempts that do not read the clock
 
     struct Outgoing {
         int peer = 0;

@@ -13,6 +13,7 @@
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/host.hpp"
 #include "unisono/launch/root_cause.hpp"
+#include "unisono/transport/memory/mapped.hpp"
 #include "unisono/transport/overseer.hpp"
 #include "unisono/transport/shared_memory/arena.hpp"
 #include "unisono/transport/shared_memory/layout.hpp"
@@ -103,6 +104,11 @@ public:
     [[nodiscard]] SetBells& set_bells() { return header().set_bells; }
     [[nodiscard]] MemoryBell& bell(int rank) { return record(rank).bell; }
     [[nodiscard]] const AsymmetricFence& fence() const { return fence_; }
+    /// The words that a rank of this process reads without a call. The rank must be attached.
+    [[nodiscard]] Mapped mapped(int rank) {
+        SharedHeader& all = header();
+        return {&all.first_fault, &record(rank).touching, &all.set_bells, fence_, segment_.base(), segment_.bytes()};
+    }
 
     // --- faults ----------------------------------------------------------------------------------
 

@@ -1,0 +1,173 @@
+#pragma once
+
+/// \file
+/// A rank's end of a transport, as a group sees it: one class with virtual functions. A group calls
+/// them once per message, per idle moment or per group. It never calls them per element, nor while
+/// it waits for peers' words in mapped memory: those are plain data (`Mapped`, `GroupBoard`).
+///
+/// Laws
+/// - Only `idle` and `abort` block. `send` and `receive` only record; `progress` transfers. Each
+///   token is reported exactly once, unless the world has a fault: then tokens may never be
+///   reported.
+/// - `send` returns true if the message has left already: then its token is not reported.
+/// - The owner of a send's memory leaves it untouched until `sent`; that of a receive's until
+///   `received`.
+/// - A receive matches the send of the same peer with an equal tag. `received` gives the sender's
+///   envelope before the bytes are touched. Its pointer is valid during that call.
+/// - `idle(attempt, until)` yields the processor for a time that suits `attempt` fruitless calls of
+///   `progress`, at most until `until` on the clock of `now()`.
+/// - `abort(fault)`: the first fault of a world wins, and all its ranks soon see it. After it
+///   returns, no rank accesses memory that this rank posted.
+/// - One thread drives an endpoint at a time.
+///
+/// The defaults below are those of a transport that only moves messages.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
+#include "unisono/core/memory.hpp"
+#include "unisono/core/time.hpp"
+#include "unisono/launch/launch.hpp"
+#include "unisono/transport/board.hpp"
+#include "unisono/transport/memory/mapped.hpp"
+#include "unisono/transport/transport.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// The common memory of one group's ranks. A transport without such memory leaves it empty.
+struct GroupBoard {
+    Announcements announcements;
+    MappedBoard lines;
+    List<std::ptrdiff_t> shifts; ///< from each rank's addresses to this rank's
+};
+
+/// Takes what `progress` reports.
+class EndpointSink {
+public:
+    virtual void sent(Token token) = 0;
+    virtual void received(Token token, const Envelope& envelope, const std::byte* data) = 0;
+    /// The message is longer than its receive, so its bytes are not needed.
+    virtual void too_long(Token token, const Envelope& envelope) { received(token, envelope, nullptr); }
+
+protected:
+    ~EndpointSink() = default;
+};
+
+/// The messages in flight, for the diagnosis of a wait over a transport without announcements.
+class MessageView {
+public:
+    /// True if a message from or to the peer is in flight.
+    [[nodiscard]] virtual bool awaits(int peer) const = 0;
+    /// The signature of a message of the peer's operation for which no receive is posted, or null.
+    [[nodiscard]] virtual const Signature* early_signature(int peer, std::uint64_t context, std::uint32_t sequence) = 0;
+    /// The peer's address, for the text of errors.
+    [[nodiscard]] virtual std::string describe(int peer) const = 0;
+
+protected:
+    ~MessageView() = default;
+};
+
+/// The state of a peer, as far as this rank knows.
+enum class Presence : std::uint8_t { here, left, died };
+
+/// The properties of a transport that do not change. Equal on all ranks.
+struct EndpointFacts {
+    std::string_view name;
+    std::size_t exchange_bytes = 0;           ///< up to here one round is faster than two; 0: unknown
+    std::size_t chunk_bytes = 0;              ///< of large data between two ranks; 0: unknown
+    std::size_t lands_from = ~std::size_t{0}; ///< messages of this size may arrive in their target
+    bool virtual_time = false;                ///< time passes in `idle` alone
+    bool wants_waits = false;                 ///< `waits` helps to find the cause of a timeout
+};
+
+class Endpoint {
+public:
+    Endpoint(int rank, int size, const EndpointFacts& facts) : rank_(rank), size_(size), facts_(facts) {}
+    Endpoint(const Endpoint&) = delete;
+    Endpoint& operator=(const Endpoint&) = delete;
+    virtual ~Endpoint() = default;
+
+    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] int size() const { return size_; }
+    [[nodiscard]] const EndpointFacts& facts() const { return facts_; }
+    /// Null: this rank sees no memory of its peers.
+    [[nodiscard]] const Mapped* mapped() const { return mapped_ ? &*mapped_ : nullptr; }
+    /// Null: groups have announcements.
+    [[nodiscard]] MessageView* messages() const { return messages_; }
+
+    /// The world's first fault, or null. Where the world has a fault word, that costs one load.
+    [[nodiscard, gnu::always_inline]] inline const Fault* first_fault() const {
+        if (fault_word_ != nullptr && fault_word_->load(std::memory_order_acquire) == 0) [[likely]]
+            return nullptr;
+        return fault();
+    }
+    /// See `Mapped`, which must not be null.
+    [[nodiscard]] bool begin_touching() { return mapped_->begin_touching(); }
+    void end_touching() { mapped_->end_touching(); }
+    [[nodiscard, gnu::always_inline]] inline bool one_sleeps() const { return mapped_->one_sleeps(); }
+
+    // --- messages and time ---
+
+    virtual bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) = 0;
+    /// The expected message may arrive in `target`, if that is not null; it is reported from there.
+    virtual void receive(int peer, const Envelope& expected, Token token, std::byte* target) = 0;
+    virtual void progress(EndpointSink& sink) = 0;
+    virtual void idle(std::uint32_t attempt, nanoseconds until) = 0;
+    [[nodiscard]] virtual nanoseconds now() const = 0;
+    /// Wakes a peer that sleeps until this rank writes to a board.
+    virtual void wake(int) {}
+
+    // --- faults ---
+
+    virtual void abort(const Fault& fault) = 0;
+    /// See `first_fault`.
+    [[nodiscard]] virtual const Fault* fault() const = 0;
+    /// Makes a fault that only the job's control plane knows the world's.
+    virtual void look() {}
+    [[nodiscard]] virtual Presence presence(int) { return Presence::here; }
+    /// The operation for which this rank has waited for a while; null: the wait is over.
+    virtual void waits(const Wait*) {}
+
+    // --- groups and memory ---
+
+    /// The board of a group of these ranks of the world. Each of them opens it under this number,
+    /// and closes it in the end, unless the group is the world.
+    [[nodiscard]] virtual GroupBoard open(std::uint64_t context, std::span<const int> members) = 0;
+    virtual void close(std::uint64_t) noexcept {}
+    /// The number of a board that this rank can give to a new group; -1: none is left. Where boards
+    /// are not limited, 0.
+    [[nodiscard]] virtual int offer_board() { return 0; }
+    /// The number of the new group of `ranks` ranks to which a rank (`mine`: this one) gives that
+    /// board.
+    [[nodiscard]] virtual std::uint64_t take_board(std::uint64_t context, int /*board*/, bool /*mine*/, int /*ranks*/) {
+        return context;
+    }
+    /// Memory that moves without a copy, as long as its owner lives; not cleared. Errors: refused.
+    [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+        return memory_for_rank(rank_, bytes);
+    }
+    /// Called before another thread drives this endpoint. Errors: refused if none may.
+    virtual void check_may_change_threads() {}
+
+protected:
+    const std::atomic<std::uint32_t>* fault_word_ = nullptr; ///< 0 while the world is well; null: ask `fault`
+    std::optional<Mapped> mapped_;                           ///< a value, since a rank that waits reads it all the time
+    MessageView* messages_ = nullptr;
+
+private:
+    int rank_;
+    int size_;
+    EndpointFacts facts_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
