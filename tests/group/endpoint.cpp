@@ -7,13 +7,17 @@
 #include <boost/mpl/list.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace un = unisono;
@@ -84,6 +88,36 @@ un::Envelope envelope(std::uint64_t position, std::size_t bytes) {
     made.bytes = bytes;
     return made;
 }
+
+/// Moves messages and has no capability beyond that.
+class Plain {
+public:
+    static constexpr std::string_view name = "plain";
+    static constexpr bool maps_peers = false;
+    using World = un::InProcess::World;
+
+    Plain(const std::shared_ptr<World>& world, int rank) : inner_(world, rank) {}
+
+    [[nodiscard]] int rank() const { return inner_.rank(); }
+    [[nodiscard]] int size() const { return inner_.size(); }
+    [[nodiscard]] un::nanoseconds now() const { return inner_.now(); }
+    void post_send(int peer, const un::Envelope& envelope, const std::byte* data, un::Token token) {
+        if (inner_.post_send(peer, envelope, data, token)) left_.push_back(token);
+    }
+    void post_receive(int peer, const un::Tag& tag, un::Token token) { inner_.post_receive(peer, tag, token); }
+    template <class Sink>
+    void progress(Sink& sink) {
+        for (const un::Token token : std::exchange(left_, {})) sink.sent(token);
+        inner_.progress(sink);
+    }
+    void idle(std::uint32_t attempt, un::nanoseconds until) { inner_.idle(attempt, until); }
+    void abort(const un::Fault& fault) { inner_.abort(fault); }
+    [[nodiscard]] const un::Fault* first_fault() const { return inner_.first_fault(); }
+
+private:
+    un::InProcess inner_;
+    std::vector<un::Token> left_;
+};
 
 } // namespace
 
@@ -189,6 +223,34 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(memory_of_the_endpoint_is_seen, Transport, All) {
         memory.get()[999] = std::byte{1};
         require(endpoint.mapped() == nullptr || endpoint.mapped()->reaches(memory.get(), 1000), "peers do not see it");
     }));
+}
+
+BOOST_AUTO_TEST_CASE(a_transport_of_messages_alone_carries_a_group) {
+    const auto world = std::make_shared<Plain::World>(2);
+    std::vector<double> sums(2);
+    std::vector<un::Fault> faults(2);
+    const auto body = [&](int rank) {
+        un::Group<Plain> group(Plain(world, rank));
+        sums[static_cast<std::size_t>(rank)] = rank + 1;
+        try {
+            un::all_reduce(group, sums[static_cast<std::size_t>(rank)], un::Sum{});
+            group.set_timeout(std::chrono::milliseconds(rank == 0 ? 20 : 20'000));
+            double mine = 0;
+            if (rank == 0) un::all_reduce(group, mine, un::Sum{});
+            else un::receive(group, std::span(&mine, 1), 0); // nobody sends
+        } catch (const un::error& caught) {
+            faults[static_cast<std::size_t>(rank)] = caught.why();
+        }
+    };
+    std::thread other([&] { body(1); });
+    body(0);
+    other.join();
+    BOOST_TEST((sums[0] == 3 && sums[1] == 3));
+    for (const un::Fault& fault : faults) {
+        BOOST_TEST((fault.code == un::ErrorCode::timeout), fault.message);
+        BOOST_TEST((fault.rank == 0 && fault.peer < 0), fault.message); // none is blamed without evidence
+        BOOST_TEST(!(fault.message.find("started") != std::string::npos), fault.message);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(facts_are_those_of_the_transport) {

@@ -21,6 +21,7 @@
 #include "unisono/sampler/distributed.hpp"
 #include "unisono/schedule/families.hpp"
 #include "unisono/trainer/fit.hpp"
+#include "unisono/transport/endpoint_of.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
 
@@ -90,14 +91,12 @@ UNISONO_COMPILED_TEMPLATE class detail::PlanOf<schedule::HalvingDoublingAllReduc
 UNISONO_COMPILED_TEMPLATE class detail::PlanOf<schedule::TreeAllReduce>;
 
 // Groups.
-#if UNISONO_DEFINES
-template class detail::Engine<InProcess>;
-template class detail::Engine<SharedMemory>;
-#endif
 UNISONO_COMPILED_TEMPLATE class detail::MemoryEndpoint<detail::InProcessWorld>;
+UNISONO_COMPILED_TEMPLATE class detail::EndpointOf<InProcess>;
 UNISONO_COMPILED_GROUP(UNISONO_COMPILED_TEMPLATE, InProcess)
 UNISONO_COMPILED_TEMPLATE void detail::run_new_world<InProcess>(int, detail::RankBody<InProcess>, const RunOptions&);
 UNISONO_COMPILED_TEMPLATE class detail::MemoryEndpoint<detail::SharedMemoryWorld>;
+UNISONO_COMPILED_TEMPLATE class detail::EndpointOf<SharedMemory>;
 UNISONO_COMPILED_GROUP(UNISONO_COMPILED_TEMPLATE, SharedMemory)
 
 UNISONO_COMPILED_TEMPLATE class detail::FitLoop<AccumulationWindow>;

@@ -19,6 +19,7 @@
 #include "unisono/group/suspicion.hpp"
 #include "unisono/group/thrown.hpp"
 
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -26,15 +27,16 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <transport Transport>
 class Engine final : public EngineBase {
 public:
-    explicit Engine(Transport&& endpoint) : transport_(std::move(endpoint)) {}
+    /// `own`: the transport's own collectives; null: it has none.
+    Engine(std::unique_ptr<Endpoint> endpoint, std::unique_ptr<OwnRuns> own)
+        : endpoint_(std::move(endpoint)), own_(std::move(own)) {}
 
     [[nodiscard]] bool is_idle() const { return active_.empty(); }
 
-    Transport& endpoint() { return transport_; }
-    const Transport& endpoint() const { return transport_; }
+    Endpoint& endpoint() { return *endpoint_; }
+    const Endpoint& endpoint() const { return *endpoint_; }
 
     /// Starts an operation, which may complete immediately. The index is valid until `release`.
     std::uint32_t start(GroupContext& group, OperationRequest& request);
@@ -78,55 +80,47 @@ public:
     void throw_if_faulty();
 
 private:
-    static_assert(whole_capabilities<Transport>,
-                  "unisono: found a transport that offers part of a capability. Required: all members of it, as "
-                  "transport/transport.hpp lists them. Why: the group would leave it unused.");
-    static constexpr bool bounces = bounces_memory<Transport>; ///< peers do not see all memory
-    static constexpr bool virtual_time = has_virtual_time<Transport>;
-    /// Reads of a peer's word per attempt, if there is a core for each rank.
-    static constexpr std::uint32_t looks_at_once = 16;
     static constexpr std::uint32_t spins = 512; ///< attempts of a wait that look at one operation only
 
-    struct Sink {
+    struct Sink final : EndpointSink {
+        explicit Sink(Engine& of) : engine(of) {}
+        void sent(Token token) override { engine.complete(token); }
+        void received(Token token, const Envelope& envelope, const std::byte* data) override {
+            engine.receive(token, envelope, data);
+        }
         Engine& engine;
-        void sent(Token token) { engine.complete(token); }
-        void received(Token token, const Envelope& sent, const std::byte* data) { engine.receive(token, sent, data); }
-        /// The envelope is a mismatch, so its bytes are not needed.
-        void too_long(Token token, const Envelope& envelope) { engine.receive(token, envelope, nullptr); }
     };
 
     /// Runs as many steps of a straight operation as possible; true if all are done. `attempts`:
     /// see `awaited_small`.
     bool run_straight(OperationState& operation, std::uint32_t attempts = 0) try {
-        if constexpr (Transport::maps_peers) {
-            LaneState& lane = operation.lane_slots[0];
-            if (operation.messages) {
-                const std::uint32_t before = lane.cursor;
-                const int met = run_small(transport_, operation, lane, room_, attempts);
-                moved_ |= lane.cursor != before;
-                return met == no_rank;
-            }
-            for (; lane.cursor < lane.steps.size(); ++lane.cursor) {
-                const int met = run_mapped_step(transport_, operation, lane, room_);
-                if (met != no_rank) return blame(operation, met);
-                moved_ = true;
-            }
+        LaneState& lane = operation.lane_slots[0];
+        if (operation.messages) {
+            const std::uint32_t before = lane.cursor;
+            const int met = run_small(*endpoint_, operation, lane, room_, attempts);
+            moved_ |= lane.cursor != before;
+            return met == no_rank;
+        }
+        for (; lane.cursor < lane.steps.size(); ++lane.cursor) {
+            const int met = run_mapped_step(*endpoint_, operation, lane, room_);
+            if (met != no_rank) return blame(operation, met);
+            moved_ = true;
         }
         return true;
     } catch (...) {
-        return spread(thrown_.note(transport_.rank(), &operation));
+        return spread(thrown_.note(endpoint_->rank(), &operation));
     }
 
     /// Waits briefly for a straight operation, the only one in flight, and polls nothing else
     /// meanwhile; true if all its steps are done. Delivers nothing after a fault.
     [[gnu::always_inline]] inline bool spin(OperationState& operation) {
+        const Mapped& mapped = *endpoint_->mapped();
         Look patience(100'000);
-        std::uint32_t attempts = 0;
-        if constexpr (knows_cores<Transport>) attempts = transport_.has_core_of_its_own() ? looks_at_once : 0;
-        for (std::uint32_t attempt = 0; attempt < spins && transport_.first_fault() == nullptr; ++attempt) {
-            if (run_straight(operation, attempts)) return true;
-            if (!virtual_time && patience.is_due(transport_, attempt, never)) break;
-            transport_.idle(attempt, never);
+        for (std::uint32_t attempt = 0; attempt < spins && endpoint_->first_fault() == nullptr; ++attempt) {
+            if (run_straight(operation, mapped.looks)) return true;
+            if (patience.is_due(*endpoint_, attempt, never)) break;
+            if (attempt - 1 < mapped.pauses) detail::pause(); // the first idling clears this rank's bell
+            else endpoint_->idle(attempt, never);
         }
         return false;
     }
@@ -140,14 +134,16 @@ private:
         if (operation.next_lane == 0) begin_lanes(operation);
         for (std::uint32_t slot = 0; slot < operation.slots_used; ++slot) {
             LaneState& lane = operation.lane_slots[slot];
-            while (lane.active && lane.outstanding == 0 && own_.is_here(transport_, operation, lane)) {
+            while (lane.active && lane.outstanding == 0 && (own_ == nullptr || own_->is_here(operation, lane))) {
                 if (!issue_round(index, operation, slot, lane)) break;
                 if (lane.outstanding != 0) break;
                 moved_ = true;
-                own_.finish(transport_, operation, lane);
+                if (own_ == nullptr) finish_round(operation, lane);
+                else own_->finish(operation, lane);
             }
         }
-        if (operation.lanes_done == operation.lanes && own_.done(transport_, operation)) finish(index, operation);
+        if (operation.lanes_done == operation.lanes && (own_ == nullptr || own_->done(operation)))
+            finish(index, operation);
     }
 
     /// Runs the remaining steps of a round; false if it must wait for a flag.
@@ -160,8 +156,8 @@ private:
 
     /// Drives all operations until one of these is done, a fault arrives or the timeout passes.
     /// Returns the index of the one that is done, searched cyclically from `first` on.
-    [[gnu::noinline]] std::size_t wait_long(Part<const std::uint32_t> indices, std::size_t first, nanoseconds timeout,
-                                            std::uint32_t attempt = 0);
+    std::size_t wait_long(Part<const std::uint32_t> indices, std::size_t first, nanoseconds timeout,
+                          std::uint32_t attempt = 0);
 
     void wait_for_repeated(OperationState& operation) {
         operation.done = false;
@@ -189,18 +185,15 @@ private:
 
     /// True if the peers see all memory of these buffers that they access.
     bool is_seen(const OperationState& operation, const void* input, const void* output) const {
-        if constexpr (bounces) {
-            const PeersView& view = operation.peers_view;
-            return (view.input == 0 || transport_.reaches(input, view.input)) &&
-                   (view.output == 0 || transport_.reaches(output, view.output));
-        }
-        return true;
+        const PeersView& view = operation.peers_view;
+        const Mapped& mapped = *endpoint_->mapped();
+        return (view.input == 0 || mapped.reaches(input, view.input)) &&
+               (view.output == 0 || mapped.reaches(output, view.output));
     }
 
     std::uint32_t take(std::uint64_t group, const OperationRequest& request) {
         const std::uint32_t index = operations_.take(group, request);
-        if constexpr (bounces)
-            if (bounced_.size() < operations_.size()) bounced_.resize(operations_.size());
+        if (bounced_.size() < operations_.size()) bounced_.resize(operations_.size());
         return index;
     }
 
@@ -209,11 +202,9 @@ private:
     void conclude(std::uint32_t index, OperationState& operation) {
         operation.done = true;
         moved_ = true;
-        if (!operation.point_to_point) tell_finished(transport_, operation);
-        own_.end(transport_, operation);
-        if constexpr (bounces) {
-            if (bounced_[index].used()) end_bounce(transport_, std::exchange(bounced_[index], {}), operation.request);
-        }
+        if (!operation.point_to_point) tell_finished(*endpoint_, operation);
+        if (own_ != nullptr) own_->end(operation);
+        if (bounced_[index].used()) end_bounce(std::exchange(bounced_[index], {}), operation.request);
     }
 
     void finish(std::uint32_t index, OperationState& operation) {
@@ -231,36 +222,50 @@ private:
         return differs < 0 ? false : spread(mismatch_in_flags(operation, differs));
     }
     [[gnu::cold]] bool spread(const Fault& found) {
-        transport_.abort(found);
+        endpoint_->abort(found);
         return false;
     }
 
     bool issue(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane) try {
         using schedule::StepKind;
         const schedule::Step& step = lane.steps[lane.cursor];
-        UNISONO_ASSERT(Transport::maps_peers || step.kind <= StepKind::combine_ranks,
+        UNISONO_ASSERT(endpoint_->mapped() != nullptr || step.kind <= StepKind::combine_ranks,
                        "this transport does not map peers' memory");
         // Messages first: the branches are predicted well, a jump table is not.
         if (step.kind == StepKind::send) {
-            send_step(transport_, operation, lane, token_of(index, slot, lane.cursor));
+            send_step(*endpoint_, operation, lane, token_of(index, slot, lane.cursor));
         } else if (step.kind == StepKind::receive || step.kind == StepKind::receive_combine) {
-            receive_step(transport_, operation, lane, token_of(index, slot, lane.cursor));
+            receive_step(*endpoint_, operation, lane, token_of(index, slot, lane.cursor));
         } else if (step.kind == StepKind::copy) {
-            own_.copy_own(transport_, operation, lane);
+            if (own_ == nullptr) copy(operation, lane, lane.cursor, operation.source_of(lane, lane.cursor));
+            else own_->copy_own(operation, lane);
         } else if (step.kind == StepKind::combine_ranks) {
             combine_ranks(operation, lane, lane.cursor, room_);
-        } else if constexpr (Transport::maps_peers) {
-            const int met = run_mapped_step(transport_, operation, lane, room_);
+        } else {
+            const int met = run_mapped_step(*endpoint_, operation, lane, room_);
             return met == no_rank || blame(operation, met);
         }
         return true;
     } catch (...) {
-        return spread(thrown_.note(transport_.rank(), &operation));
+        return spread(thrown_.note(endpoint_->rank(), &operation));
     }
 
     void complete(Token token) {
         --operations_[operation_of(token)].lane_slots[slot_of(token)].outstanding;
         moved_ = true;
+    }
+
+    /// Processes the message that arrived for the token's step; false if it is another one.
+    bool take_message(OperationState& operation, Token token, const Envelope& envelope, const std::byte* data) {
+        if (!is_expected(operation, token, envelope, blamed_)) return false;
+        LaneState& lane = operation.lane_slots[slot_of(token)];
+        const std::uint32_t cursor = step_of(token);
+        operation.group->traffic.bytes_received += envelope.bytes;
+        if (lane.steps[cursor].kind == schedule::StepKind::receive_combine) combine(operation, lane, cursor, data);
+        else if (own_ == nullptr) copy(operation, lane, cursor, data);
+        else own_->take(operation, lane, cursor, data);
+        --lane.outstanding;
+        return true;
     }
 
     void receive(Token token, const Envelope& envelope, const std::byte* data) {
@@ -269,9 +274,9 @@ private:
         if (blamed_.code != ErrorCode::none) return;
         OperationState& operation = operations_[operation_of(token)];
         try {
-            moved_ |= take_message(transport_, own_, operation, token, envelope, data, blamed_);
+            moved_ |= take_message(operation, token, envelope, data);
         } catch (...) {
-            blamed_ = thrown_.note(transport_.rank(), &operation);
+            blamed_ = thrown_.note(endpoint_->rank(), &operation);
         }
     }
 
@@ -283,15 +288,15 @@ private:
     /// wait for later. Checks all operations in flight, or only the next one.
     bool find_difference_behind(bool all, Fault& found);
 
-    Transport transport_;
+    std::unique_ptr<Endpoint> endpoint_;
+    std::unique_ptr<OwnRuns> own_; ///< null: the transport has no collectives of its own, and no device
     OperationPool operations_;
-    List<Bounced> bounced_; ///< per operation, if the transport bounces memory
-    OwnRuns<Transport> own_;
+    std::vector<Bounced> bounced_; ///< per operation
     List<std::uint32_t> active_;
     AddressRoom room_;
     Fault blamed_; ///< found while this rank accessed peers' memory; reported to all ranks after that
     Thrown thrown_;
-    WaitTeller<Transport> teller_;
+    WaitTeller teller_;
     bool moved_ = false;
     std::uint32_t fruitless_ = 0; ///< consecutive polls that moved nothing
     std::size_t looked_at_ = 0;   ///< the operation in flight that `find_difference_behind` checked last

@@ -25,7 +25,6 @@
 UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
-template <transport Transport>
 class Engine; // group/engine.hpp
 } // namespace detail
 
@@ -129,7 +128,7 @@ public:
         return context_->plans.find(schedule);
     }
     [[nodiscard]] schedule::Shape shape(int root = 0) const { return {size(), rank(), root}; }
-    [[nodiscard]] detail::Engine<Transport>& engine() { return *engine_; }
+    [[nodiscard]] detail::Engine& engine() { return *engine_; }
     [[nodiscard]] detail::GroupContext& context() { return *context_; }
 
     /// Waits for work of all ranks on their devices: calls `is_done()` repeatedly.
@@ -154,7 +153,7 @@ public:
     [[nodiscard]] Operation handle(std::uint32_t index);
 
 private:
-    explicit Group(std::shared_ptr<detail::Engine<Transport>> engine) : engine_(std::move(engine)) {}
+    explicit Group(std::shared_ptr<detail::Engine> engine) : engine_(std::move(engine)) {}
 
     void set_context(std::uint64_t id, int rank, int ranks, detail::List<int> members);
 
@@ -175,7 +174,7 @@ private:
     /// A plain all_gather of `bytes` bytes per rank, for `split`.
     void gather_words(const void* mine, void* all, std::size_t bytes);
 
-    std::shared_ptr<detail::Engine<Transport>> engine_;
+    std::shared_ptr<detail::Engine> engine_;
     std::shared_ptr<detail::GroupContext> context_;
 };
 

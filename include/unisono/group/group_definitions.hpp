@@ -12,6 +12,7 @@
 #include "unisono/group/engine_definitions.hpp"
 #include "unisono/group/group_class.hpp"
 #include "unisono/schedule/ring.hpp"
+#include "unisono/transport/endpoint_of.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -22,19 +23,21 @@
 UNISONO_NAMESPACE_BEGIN
 
 template <transport Transport>
-Group<Transport>::Group(Transport endpoint)
-    : engine_(std::make_shared<detail::Engine<Transport>>(std::move(endpoint))) {
+Group<Transport>::Group(Transport endpoint) {
+    auto made = std::make_unique<detail::EndpointOf<Transport>>(std::move(endpoint));
+    auto own = detail::own_runs_of(made->transport());
+    engine_ = std::make_shared<detail::Engine>(std::move(made), std::move(own));
     detail::check_compiler_options();
     set_context(world_id, engine_->endpoint().rank(), engine_->endpoint().size(), {});
 }
 
 template <transport Transport>
 Transport& Group<Transport>::endpoint() {
-    return engine_->endpoint();
+    return static_cast<detail::EndpointOf<Transport>&>(engine_->endpoint()).transport();
 }
 template <transport Transport>
 const Transport& Group<Transport>::endpoint() const {
-    return engine_->endpoint();
+    return static_cast<const detail::EndpointOf<Transport>&>(engine_->endpoint()).transport();
 }
 
 template <transport Transport>
@@ -76,14 +79,12 @@ Operation Group<Transport>::handle(std::uint32_t index) {
 template <transport Transport>
 std::shared_ptr<std::byte> Group<Transport>::allocate_bytes(std::size_t bytes) {
     const auto entry = engine_->enter();
-    Transport& transport = engine_->endpoint();
-    if constexpr (allocates<Transport>) return transport.allocate(bytes);
-    else return detail::memory_for_rank(transport.rank(), bytes);
+    return engine_->endpoint().allocate(bytes);
 }
 
 template <transport Transport>
 bool Group<Transport>::reaches([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) const {
-    if constexpr (reaches_memory<Transport>) return engine_->endpoint().reaches(data, bytes);
+    if constexpr (reaches_memory<Transport>) return endpoint().reaches(data, bytes);
     else return true;
 }
 
@@ -91,7 +92,7 @@ template <transport Transport>
 template <class IsDone>
 void Group<Transport>::wait_for_devices(const char* operation, const char* what, IsDone is_done) {
     const auto entry = engine_->enter();
-    Transport& endpoint = engine_->endpoint();
+    detail::Endpoint& endpoint = engine_->endpoint();
     const nanoseconds until = deadline_after(endpoint.now(), timeout());
     for (std::uint32_t attempt = 0; !is_done(); ++attempt) {
         engine_->progress(); // others may wait for operations that this rank has started
@@ -114,28 +115,22 @@ void Group<Transport>::open_on_device([[maybe_unused]] std::uint64_t id, [[maybe
                                       [[maybe_unused]] int key) {
     if constexpr (enqueues<Transport>) {
         const auto entry = engine_->enter();
-        Transport& endpoint = engine_->endpoint();
-        endpoint.open_group(context_->id, id, colour, key);
-        wait_for_devices("split", "the new group's communicator", [&] { return endpoint.group_is_open(); });
+        Transport& transport = endpoint();
+        transport.open_group(context_->id, id, colour, key);
+        wait_for_devices("split", "the new group's communicator", [&] { return transport.group_is_open(); });
     }
 }
 
 template <transport Transport>
 int Group<Transport>::offer_board() {
     const auto entry = engine_->enter();
-    if constexpr (gives_boards<Transport>) return engine_->endpoint().offer_board();
-    else return none_left;
+    return engine_->endpoint().offer_board();
 }
 
 template <transport Transport>
-std::uint64_t Group<Transport>::take_board(std::uint64_t id, [[maybe_unused]] int board, [[maybe_unused]] bool mine,
-                                           [[maybe_unused]] int ranks) {
+std::uint64_t Group<Transport>::take_board(std::uint64_t id, int board, bool mine, int ranks) {
     const auto entry = engine_->enter();
-    if constexpr (gives_boards<Transport>) {
-        if (mine) engine_->endpoint().give_board(ranks);
-        id = engine_->endpoint().with_board(id, board);
-    }
-    return id;
+    return engine_->endpoint().take_board(id, board, mine, ranks);
 }
 
 template <transport Transport>
@@ -143,17 +138,16 @@ std::shared_ptr<detail::GroupContext> Group<Transport>::new_context(std::uint64_
     std::shared_ptr<detail::GroupContext> made;
     if constexpr (enqueues<Transport>) {
         made.reset(new detail::GroupContext, [engine = engine_](detail::GroupContext* done) {
-            if (done->id != world_id && done->size() != 0) engine->endpoint().close_group(done->id);
-            delete done;
-        });
-    } else if constexpr (drops_boards<Transport>) {
-        made.reset(new detail::GroupContext, [engine = engine_](detail::GroupContext* done) {
-            const auto entry = engine->enter();
-            if (done->id != world_id && done->size() != 0) engine->endpoint().drop_board(done->id);
+            if (done->id != world_id && done->size() != 0)
+                static_cast<detail::EndpointOf<Transport>&>(engine->endpoint()).transport().close_group(done->id);
             delete done;
         });
     } else {
-        made = std::make_shared<detail::GroupContext>();
+        made.reset(new detail::GroupContext, [engine = engine_](detail::GroupContext* done) {
+            const auto entry = engine->enter();
+            if (done->id != world_id && done->size() != 0) engine->endpoint().close(done->id);
+            delete done;
+        });
     }
     made->id = id;
     return made;
@@ -185,7 +179,7 @@ Group<Transport> Group<Transport>::split(int colour, int key) {
     std::uint64_t id =
         detail::split_mix(detail::split_mix(context_->id, ++context_->splits), static_cast<std::uint64_t>(colour));
     const int ranks = static_cast<int>(members.size());
-    if constexpr (gives_boards<Transport>) {
+    {
         const auto giver = std::find_if(members.begin(), members.end(), [&](int member) {
             return all[static_cast<std::size_t>(member)].board != none_left;
         });
@@ -210,7 +204,7 @@ void Group<Transport>::abort(const Fault& fault) {
 template <transport Transport>
 void Group<Transport>::check() {
     const auto entry = engine_->enter();
-    if constexpr (looks_for_faults<Transport>) engine_->endpoint().look();
+    engine_->endpoint().look();
     engine_->throw_if_faulty();
 }
 
@@ -235,19 +229,17 @@ void Group<Transport>::set_context(std::uint64_t id, int rank, int ranks, detail
     context_->members = std::move(members);
     context_->done_ahead.reserve(16); // so that the first operation that ends out of order does not allocate
     if (context_->size() == 0) return;
-    Transport& endpoint = engine_->endpoint();
     if constexpr (knows_hosts<Transport>) {
         detail::List<int> hosts;
-        for (int peer = 0; peer < ranks; ++peer) hosts.push_back(endpoint.host_of(world_rank(peer)));
+        for (int peer = 0; peer < ranks; ++peer) hosts.push_back(endpoint().host_of(world_rank(peer)));
         context_->hosts = HostMap(std::span<const int>(hosts.data(), hosts.size()));
     }
-    if constexpr (announces<Transport>) {
-        context_->announcements = endpoint.announcements(id, context_->size());
-    }
-    if constexpr (Transport::maps_peers) {
-        context_->board = endpoint.mapped_board(id, context_->size());
-        for (int peer = 0; peer < ranks; ++peer) context_->shifts.push_back(endpoint.shift(world_rank(peer)));
-    }
+    detail::List<int> all;
+    for (int peer = 0; peer < ranks; ++peer) all.push_back(world_rank(peer));
+    detail::GroupBoard board = engine_->endpoint().open(id, {all.data(), all.size()});
+    context_->announcements = board.announcements;
+    context_->board = board.lines;
+    context_->shifts = std::move(board.shifts);
 }
 
 template <transport Transport>

@@ -5,6 +5,7 @@
 /// buffers directly.
 
 #include "unisono/group/local_steps.hpp"
+#include "unisono/transport/endpoint.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -266,28 +267,24 @@ inline bool copy_posted(OperationState& operation, LaneState& lane, std::uint32_
 }
 
 /// Wakes the ranks that sleep until this rank writes to the group's board.
-template <class Transport>
-[[gnu::always_inline]] inline void wake_group(Transport& transport, const GroupContext& group) {
-    if constexpr (wakes_peers<Transport>) {
-        if (!transport.one_sleeps()) [[likely]]
-            return;
-        for (int peer = 0; peer < group.size(); ++peer) {
-            if (peer != group.rank) transport.wake(group.world_rank(peer));
-        }
+[[gnu::always_inline]] inline void wake_group(Endpoint& endpoint, const GroupContext& group) {
+    if (!endpoint.one_sleeps()) [[likely]]
+        return;
+    for (int peer = 0; peer < group.size(); ++peer) {
+        if (peer != group.rank) endpoint.wake(group.world_rank(peer));
     }
 }
 
 /// `run_mapped_step` for an operation by small messages. Accesses only the world's memory and this
 /// rank's own.
-template <class Transport>
-[[gnu::always_inline]] inline int run_small_step(Transport& transport, OperationState& operation, LaneState& lane,
+[[gnu::always_inline]] inline int run_small_step(Endpoint& endpoint, OperationState& operation, LaneState& lane,
                                                  AddressRoom& room, std::uint32_t attempts) {
     using schedule::StepKind;
     const std::uint32_t index = lane.cursor;
     switch (lane.steps[index].kind) {
     case StepKind::post:
         if (!post_small(operation, lane, index)) return not_yet;
-        wake_group(transport, *operation.group);
+        wake_group(endpoint, *operation.group);
         return no_rank;
     case StepKind::await: return awaited_small(operation, attempts);
     case StepKind::combine_peers: return combine_posted(operation, lane, index, room) ? no_rank : not_yet;
@@ -298,29 +295,27 @@ template <class Transport>
 
 /// Runs the remaining steps of a straight operation by small messages. Returns what
 /// `run_mapped_step` returns for the first step that is not done.
-template <class Transport>
-int run_small(Transport& transport, OperationState& operation, LaneState& lane, AddressRoom& room,
-              std::uint32_t attempts) {
-    if (transport.first_fault() != nullptr) return not_yet;
+inline int run_small(Endpoint& endpoint, OperationState& operation, LaneState& lane, AddressRoom& room,
+                     std::uint32_t attempts) {
+    if (endpoint.first_fault() != nullptr) return not_yet;
     const auto steps = static_cast<std::uint32_t>(lane.steps.size());
     int met = no_rank;
     for (; lane.cursor < steps && met == no_rank; lane.cursor += met == no_rank ? 1 : 0)
-        met = run_small_step(transport, operation, lane, room, attempts);
+        met = run_small_step(endpoint, operation, lane, room, attempts);
     return met;
 }
 
 /// Runs the lane's next step. Returns `no_rank` if it is done, `not_yet` if it must wait or the
 /// world has ended, or the rank whose signature differs.
-template <class Transport>
-int run_mapped_step(Transport& transport, OperationState& operation, LaneState& lane, AddressRoom& room) {
+inline int run_mapped_step(Endpoint& endpoint, OperationState& operation, LaneState& lane, AddressRoom& room) {
     using schedule::StepKind;
     if (operation.messages)
-        return transport.first_fault() != nullptr ? not_yet : run_small_step(transport, operation, lane, room, 0);
+        return endpoint.first_fault() != nullptr ? not_yet : run_small_step(endpoint, operation, lane, room, 0);
     const std::uint32_t index = lane.cursor;
     const schedule::Step& step = lane.steps[index];
     if (step.kind == StepKind::post) {
         if (!post(operation)) return not_yet;
-        wake_group(transport, *operation.group);
+        wake_group(endpoint, *operation.group);
         return no_rank;
     }
     if (step.kind == StepKind::await) return awaited(operation);
@@ -328,7 +323,7 @@ int run_mapped_step(Transport& transport, OperationState& operation, LaneState& 
         copy(operation, lane, index, operation.source_of(lane, index));
         return no_rank;
     }
-    const Touching touching(transport);
+    const Touching touching(endpoint);
     if (!touching) return not_yet;
     if (step.kind == StepKind::combine_peers) combine_peers(operation, lane, index, room);
     else copy_from_peer(operation, lane, index);
@@ -347,12 +342,11 @@ inline void complete_mapped(const OperationState& operation) {
 }
 
 /// Records that a collective is done on this rank.
-template <class Transport>
-void tell_finished(Transport& transport, const OperationState& operation) {
+inline void tell_finished(Endpoint& endpoint, const OperationState& operation) {
     GroupContext& group = *operation.group;
     if (operation.request.plan->mapped()) {
         complete_mapped(operation);
-        wake_group(transport, group); // another rank may wait for the line
+        wake_group(endpoint, group); // another rank may wait for the line
     }
     if (group.announcements) group.announcements.finish(group.rank, group.done_up_to(operation.sequence));
 }

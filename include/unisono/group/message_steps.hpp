@@ -6,8 +6,8 @@
 
 #include "unisono/group/local_steps.hpp"
 #include "unisono/group/suspicion.hpp"
+#include "unisono/transport/endpoint.hpp"
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,63 +29,46 @@ inline Tag tag_of(const OperationState& operation, const LaneState& lane, const 
 }
 
 /// Posts the send that is the lane's next step.
-template <class Transport>
-[[gnu::always_inline]] inline void send_step(Transport& transport, OperationState& operation, LaneState& lane,
-                                             Token token) {
+inline void send_step(Endpoint& endpoint, OperationState& operation, LaneState& lane, Token token) {
     const schedule::Step& step = lane.steps[lane.cursor];
     const std::size_t bytes = lane.extents[lane.cursor].source_count * operation.request.element_bytes;
     ++lane.outstanding;
     ++operation.group->traffic.messages_sent;
     operation.group->traffic.bytes_sent += bytes;
-    const int peer = operation.group->world_rank(step.peer);
     const Envelope envelope{tag_of(operation, lane, step), operation.signature, bytes};
-    const std::byte* const data = operation.source_of(lane, lane.cursor);
-    if constexpr (sends_at_once<Transport>) {
-        if (transport.post_send(peer, envelope, data, token)) --lane.outstanding;
-    } else {
-        transport.post_send(peer, envelope, data, token);
-    }
+    if (endpoint.send(operation.group->world_rank(step.peer), envelope, operation.source_of(lane, lane.cursor), token))
+        --lane.outstanding;
 }
 
-/// Posts the receive that is the lane's next step.
-template <class Transport>
-[[gnu::always_inline]] inline void receive_step(Transport& transport, OperationState& operation, LaneState& lane,
-                                                Token token) {
+/// Posts the receive that is the lane's next step. Large data that are not combined need no bounce
+/// buffer.
+inline void receive_step(Endpoint& endpoint, OperationState& operation, LaneState& lane, Token token) {
     const schedule::Step& step = lane.steps[lane.cursor];
     ++lane.outstanding;
-    const int peer = operation.group->world_rank(step.peer);
-    if constexpr (lands_messages<Transport>) { // what is not combined needs no bounce buffer
-        const std::size_t bytes = lane.extents[lane.cursor].target_count * operation.request.element_bytes;
-        const bool lands = step.kind == schedule::StepKind::receive;
-        const bool large = bytes >= Transport::lands_from || (operation.direct && bytes != 0);
-        return transport.post_receive_at(peer, {tag_of(operation, lane, step), operation.signature, bytes}, token,
-                                         large && lands ? operation.target_of(lane, lane.cursor) : nullptr);
-    }
-    transport.post_receive(peer, tag_of(operation, lane, step), token);
+    const std::size_t bytes = lane.extents[lane.cursor].target_count * operation.request.element_bytes;
+    const bool large = bytes >= endpoint.facts().lands_from || (operation.direct && bytes != 0);
+    const bool lands = large && step.kind == schedule::StepKind::receive;
+    endpoint.receive(operation.group->world_rank(step.peer),
+                     {tag_of(operation, lane, step), operation.signature, bytes}, token,
+                     lands ? operation.target_of(lane, lane.cursor) : nullptr);
 }
 
-/// Processes the message that arrived for the token's step. False, with the reason in `blamed`, if
-/// it is not the expected one.
-template <class Transport, class Own>
-[[gnu::always_inline]] inline bool take_message(Transport& transport, Own& own, OperationState& operation, Token token,
-                                                const Envelope& envelope, const std::byte* data, Fault& blamed) {
-    LaneState& lane = operation.lane_slots[slot_of(token)];
+/// True if the message that arrived for the token's step is the expected one; else the reason is in
+/// `blamed`.
+inline bool is_expected(const OperationState& operation, Token token, const Envelope& envelope, Fault& blamed) {
+    const LaneState& lane = operation.lane_slots[slot_of(token)];
     const std::uint32_t cursor = step_of(token);
-    const schedule::Step& step = lane.steps[cursor];
     const std::size_t expected = lane.extents[cursor].target_count * operation.request.element_bytes;
+    const int peer = lane.steps[cursor].peer;
     if (!(envelope.signature == operation.signature)) {
-        blamed = mismatch(*operation.group, step.peer, operation.sequence, operation.signature, envelope.signature);
+        blamed = mismatch(*operation.group, peer, operation.sequence, operation.signature, envelope.signature);
         return false;
     }
     if (envelope.bytes != expected) {
-        blamed = mismatch_bytes(*operation.group, step.peer, operation.sequence, operation.signature, expected,
-                                envelope.bytes);
+        blamed =
+            mismatch_bytes(*operation.group, peer, operation.sequence, operation.signature, expected, envelope.bytes);
         return false;
     }
-    operation.group->traffic.bytes_received += expected;
-    if (step.kind == schedule::StepKind::receive_combine) combine(operation, lane, cursor, data);
-    else own.take(transport, operation, lane, cursor, data);
-    --lane.outstanding;
     return true;
 }
 

@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 UNISONO_NAMESPACE_BEGIN
@@ -100,26 +101,43 @@ public:
     }
 };
 
-/// The executor's interface to a transport's own collectives. For transports without any: does
-/// nothing.
+/// The executor's interface to a transport's own collectives, and to lanes of device memory.
+class OwnRuns {
+public:
+    OwnRuns() = default;
+    OwnRuns(const OwnRuns&) = delete;
+    OwnRuns& operator=(const OwnRuns&) = delete;
+    virtual ~OwnRuns() = default;
+
+    /// True if its reductions round as the device does, whatever the thread's mode.
+    [[nodiscard]] virtual bool has_mode() const = 0;
+    /// Starts the operation.
+    virtual void begin(GroupContext& group, OperationState& operation) = 0;
+    /// True if the transport is done with the operation; called when its messages have arrived.
+    [[nodiscard]] virtual bool done(OperationState& operation) = 0;
+    /// Ends the operation: moves results to their destination.
+    virtual void end(OperationState& operation) = 0;
+    /// Makes work that is enqueued later on `stream` wait for the operation; false while it is not
+    /// enqueued itself.
+    [[nodiscard]] virtual bool follow(const OperationState& operation, void* stream) = 0;
+    /// As the functions of `WholeLanes`.
+    [[nodiscard]] virtual bool is_here(OperationState& operation, LaneState& lane) = 0;
+    virtual void finish(OperationState& operation, LaneState& lane) = 0;
+    virtual void copy_own(OperationState& operation, LaneState& lane) = 0;
+    virtual void take(OperationState& operation, LaneState& lane, std::uint32_t cursor, const std::byte* from) = 0;
+};
+
+/// The runs of one kind of transport: specialised here and by the headers of devices.
 template <class Transport>
-class OwnRuns : public WithoutStreams {
+class OwnRunsOf {
     static_assert(!streaming_transport<Transport>,
                   "found: a transport with a device, without the header that runs operations on it. Required: "
                   "unisono/nccl.hpp or unisono/cuda.hpp, which include the transport, too");
-
-public:
-    /// Starts the operation.
-    void begin(Transport&, GroupContext&, OperationState&) {}
-    /// True if the transport is done with the operation; called when its messages have arrived.
-    [[nodiscard]] bool done(Transport&, OperationState&) { return true; }
-    /// Ends the operation: moves results to their destination.
-    void end(Transport&, const OperationState&) {}
 };
 
 template <has_own_collectives Transport>
     requires(!streaming_transport<Transport>)
-class OwnRuns<Transport> : public WithoutStreams {
+class OwnRunsOf<Transport> : public WithoutStreams {
 public:
     void begin(Transport& transport, GroupContext&, OperationState& operation) {
         if (!operation.is_transports_own()) return;
@@ -137,6 +155,41 @@ public:
     }
     void end(Transport&, const OperationState&) {}
 };
+
+/// The same behind the executor's interface.
+template <class Transport>
+class OwnRunsOver final : public OwnRuns {
+public:
+    explicit OwnRunsOver(Transport& transport) : transport_(transport) {}
+
+    [[nodiscard]] bool has_mode() const override { return enqueues<Transport>; }
+    void begin(GroupContext& group, OperationState& operation) override { runs_.begin(transport_, group, operation); }
+    [[nodiscard]] bool done(OperationState& operation) override { return runs_.done(transport_, operation); }
+    void end(OperationState& operation) override { runs_.end(transport_, operation); }
+    [[nodiscard]] bool follow(const OperationState& operation, void* stream) override {
+        return runs_.follow(transport_, operation, stream);
+    }
+    [[nodiscard]] bool is_here(OperationState& operation, LaneState& lane) override {
+        return runs_.is_here(transport_, operation, lane);
+    }
+    void finish(OperationState& operation, LaneState& lane) override { runs_.finish(transport_, operation, lane); }
+    void copy_own(OperationState& operation, LaneState& lane) override { runs_.copy_own(transport_, operation, lane); }
+    void take(OperationState& operation, LaneState& lane, std::uint32_t cursor, const std::byte* from) override {
+        runs_.take(transport_, operation, lane, cursor, from);
+    }
+
+private:
+    Transport& transport_;
+    OwnRunsOf<Transport> runs_;
+};
+
+/// The runs of this transport; null if it has none.
+template <class Transport>
+[[nodiscard]] std::unique_ptr<OwnRuns> own_runs_of([[maybe_unused]] Transport& transport) {
+    if constexpr (has_own_collectives<Transport> || streaming_transport<Transport>)
+        return std::make_unique<OwnRunsOver<Transport>>(transport);
+    else return nullptr;
+}
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -50,7 +50,7 @@ public:
         if (options.pause.count() <= 0)
             refuse_input({"ProgressThreadOptions::pause is ", options.pause.count(), " ns; expected more than 0"});
         if (engine_.driver() != nullptr) throw error(ErrorCode::refused, "ProgressThread: the world has one already");
-        if constexpr (restricts_threads<Transport>) engine_.endpoint().check_may_change_threads();
+        engine_.endpoint().check_may_change_threads();
         engine_.set_driver(this);
         try {
             thread_ = std::thread([this] { drive(); });
@@ -107,7 +107,7 @@ private:
         }
     }
 
-    detail::Engine<Transport>& engine_;
+    detail::Engine& engine_;
     ProgressThreadOptions options_;
     std::recursive_mutex mutex_;
     std::condition_variable_any news_;

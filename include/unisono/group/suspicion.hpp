@@ -8,6 +8,7 @@
 #include "unisono/core/time.hpp"
 #include "unisono/group/operation_state.hpp"
 #include "unisono/launch/launch.hpp"
+#include "unisono/transport/endpoint.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -101,41 +102,33 @@ inline Fault mismatch_bytes(const GroupContext& group, int peer, std::uint64_t s
     return fault;
 }
 
-/// True if this rank has messages in flight from or to the peer. For transports that see only
-/// messages of their peers.
-template <class Transport>
-bool awaits(const Transport& transport, int peer) {
-    if constexpr (sees_messages<Transport>) return transport.awaits(peer);
-    else return true;
+/// True if this rank has messages in flight from or to the peer, as far as the transport tells.
+inline bool awaits(const Endpoint& endpoint, int peer) {
+    return endpoint.messages() == nullptr || endpoint.messages()->awaits(peer);
 }
 
 /// The address of a rank, after its name in a message, if the transport knows it.
-template <class Transport>
-std::string whereabouts(const Transport& transport, int peer) {
-    if constexpr (sees_messages<Transport>) return concat({" [", transport.describe(peer), "]"});
-    else return {};
+inline std::string whereabouts(const Endpoint& endpoint, int peer) {
+    return endpoint.messages() == nullptr ? std::string() : concat({" [", endpoint.messages()->describe(peer), "]"});
 }
 
 /// A fault as this rank throws it: with the address of the blamed rank, unless the fault has it
 /// already.
-template <class Transport>
-Fault located(const Transport& transport, const Fault& fault) {
+inline Fault located(const Endpoint& endpoint, const Fault& fault) {
     Fault told = fault;
-    if constexpr (sees_messages<Transport>) {
-        const bool blames = fault.code == ErrorCode::timeout || fault.code == ErrorCode::peer_lost;
-        if (blames && fault.peer >= 0 && fault.peer < transport.size() && fault.peer != transport.rank()) {
-            const std::string where = transport.describe(fault.peer);
-            if (fault.message.find(where) == std::string::npos)
-                told.message += concat({"; from rank ", transport.rank(), ", rank ", fault.peer, " is [", where, "]"});
-        }
-    }
+    const bool blames = fault.code == ErrorCode::timeout || fault.code == ErrorCode::peer_lost;
+    if (endpoint.messages() == nullptr || !blames || fault.peer < 0 || fault.peer >= endpoint.size() ||
+        fault.peer == endpoint.rank())
+        return told;
+    const std::string where = endpoint.messages()->describe(fault.peer);
+    if (fault.message.find(where) == std::string::npos)
+        told.message += concat({"; from rank ", endpoint.rank(), ", rank ", fault.peer, " is [", where, "]"});
     return told;
 }
 
 /// The fault of a timeout. It blames a rank that holds up the operation: the first that has not
 /// started it, or else one that this rank waits for. Only this group is looked at.
-template <class Transport>
-Fault timed_out(const Transport& transport, const OperationState& operation, nanoseconds timeout) {
+inline Fault timed_out(const Endpoint& endpoint, const OperationState& operation, nanoseconds timeout) {
     const GroupContext& group = *operation.group;
     const std::uint64_t sequence = operation.sequence;
     const int me = group.world_rank(group.rank);
@@ -146,40 +139,37 @@ Fault timed_out(const Transport& transport, const OperationState& operation, nan
                 .sequence = sequence,
                 .message = concat({"rank ", me, " waited ", timeout / 1'000'000, " ms for ", describe(operation)})};
     if (operation.point_to_point) {
-        fault.message += whereabouts(transport, fault.peer);
+        fault.message += whereabouts(endpoint, fault.peer);
         if (operation.single[0].kind == schedule::StepKind::send)
             fault.message += " (a send may wait until its data are received: if both ranks send first, begin with "
                              "start_send, receive, and then wait for the send)";
-    } else if constexpr (sees_messages<Transport>) {
-        std::string missing;
-        for (int peer = 0; peer < group.size(); ++peer) {
-            const int other = group.world_rank(peer);
-            if (peer == group.rank || !transport.awaits(other)) continue;
-            if (fault.peer < 0) fault.peer = other;
-            missing += concat({missing.empty() ? "" : ", ", "rank ", other, whereabouts(transport, other)});
-        }
+        return fault;
+    }
+    if (endpoint.messages() == nullptr && !group.announcements) return fault; // it tells nothing of peers
+    std::string missing;
+    for (int peer = 0; peer < group.size(); ++peer) {
+        if (peer == group.rank) continue;
+        const int other = group.world_rank(peer);
+        const std::uint64_t latest = group.announcements ? group.announcements.latest(peer) : 0;
+        if (endpoint.messages() != nullptr ? !endpoint.messages()->awaits(other) : latest >= sequence) continue;
+        if (fault.peer < 0) fault.peer = other;
+        missing += concat({missing.empty() ? "" : ", ", "rank ", other, whereabouts(endpoint, other)});
+        if (endpoint.messages() == nullptr) missing += concat({" (has started ", latest, " operations of the group)"});
+    }
+    if (endpoint.messages() != nullptr) {
         if (!missing.empty()) fault.message += concat({", for messages from or to ", missing});
-    } else if (group.announcements) {
-        std::string missing;
-        for (int peer = 0; peer < group.size(); ++peer) {
-            const std::uint64_t latest = group.announcements.latest(peer);
-            if (latest >= sequence) continue;
-            if (fault.peer < 0) fault.peer = group.world_rank(peer);
-            missing += concat({missing.empty() ? "" : ", ", "rank ", group.world_rank(peer), " (has started ", latest,
-                               " operations of the group)"});
-        }
+    } else {
         fault.message +=
             missing.empty() ? ", which every rank has started" : concat({", which was never started by ", missing});
     }
     return fault;
 }
 
-template <class Transport>
-Fault lost(const Transport& transport, const GroupContext& group, int peer, const OperationState& operation,
-           const char* how) {
+inline Fault lost(const Endpoint& endpoint, const GroupContext& group, int peer, const OperationState& operation,
+                  const char* how) {
     Fault fault = mismatch(group, peer, operation.sequence, operation.signature, operation.signature);
     fault.code = ErrorCode::peer_lost;
-    fault.message = concat({"rank ", fault.peer, how, whereabouts(transport, fault.peer), "; rank ", fault.rank,
+    fault.message = concat({"rank ", fault.peer, how, whereabouts(endpoint, fault.peer), "; rank ", fault.rank,
                             " waits for it in ", describe(operation.signature)});
     return fault;
 }
@@ -207,8 +197,7 @@ inline Fault mismatch_in_words(const OperationState& operation, int peer) {
 /// Looks for a peer that started another operation under the same number: in its announcements, of
 /// which only the last are kept; in messages that arrived early; and in the word of its small
 /// message, which stays until the operation is done.
-template <class Transport>
-bool find_difference([[maybe_unused]] Transport& transport, const OperationState& operation, Fault& found) {
+inline bool find_difference(Endpoint& endpoint, const OperationState& operation, Fault& found) {
     const GroupContext& group = *operation.group;
     if (operation.point_to_point) return false;
     const auto differs = [&](int peer, const Signature& theirs) {
@@ -222,8 +211,8 @@ bool find_difference([[maybe_unused]] Transport& transport, const OperationState
         const bool started = group.announcements && group.announcements.latest(peer) >= operation.sequence;
         const bool known = group.announcements && group.announcements.find(peer, operation.sequence, said);
         if (known && differs(peer, said)) return true;
-        if constexpr (sees_messages<Transport>) {
-            const Signature* const theirs = transport.early_signature(
+        if (endpoint.messages() != nullptr) {
+            const Signature* const theirs = endpoint.messages()->early_signature(
                 group.world_rank(peer), group.id, static_cast<std::uint32_t>(operation.sequence) & 0x7fffffffu);
             if (theirs != nullptr && differs(peer, *theirs)) return true;
         }
@@ -238,39 +227,30 @@ bool find_difference([[maybe_unused]] Transport& transport, const OperationState
 
 /// Looks for a peer that started another operation under the same number, left without starting
 /// this one, or died.
-template <class Transport>
-bool find_culprit(Transport& transport, const OperationState& operation, Fault& found) {
+inline bool find_culprit(Endpoint& endpoint, const OperationState& operation, Fault& found) {
     const GroupContext& group = *operation.group;
-    if (find_difference(transport, operation, found)) return true;
+    if (find_difference(endpoint, operation, found)) return true;
     for (int peer = 0; peer < group.size(); ++peer) {
-        if (peer == group.rank) continue;
-        if (operation.point_to_point && peer != operation.single[0].peer) continue;
-        const auto has_started = [&] {
-            return !operation.point_to_point && group.announcements &&
-                   group.announcements.latest(peer) >= operation.sequence;
-        };
         const int other = group.world_rank(peer);
-        if constexpr (sees_deaths<Transport>) {
-            if (awaits(transport, other) && transport.has_died(other)) {
-                found = lost(transport, group, peer, operation,
-                             transport.maps_peers ? " died (its process ended without leaving)" : " is lost");
-                return true;
-            }
-        }
-        if constexpr (sees_leaving<Transport>) {
-            // Again after it has left: it may have started, finished and left since the first look.
-            if (!has_started() && awaits(transport, other) && transport.has_left(other) && !has_started()) {
-                found = lost(transport, group, peer, operation, " has left");
-                return true;
-            }
-        }
+        if (peer == group.rank || !awaits(endpoint, other)) continue;
+        if (operation.point_to_point && peer != operation.single[0].peer) continue;
+        const Presence presence = endpoint.presence(other);
+        if (presence == Presence::here) continue;
+        // Read after `presence`: it may have started, finished and left meanwhile.
+        const bool started =
+            !operation.point_to_point && group.announcements && group.announcements.latest(peer) >= operation.sequence;
+        if (presence == Presence::left && started) continue;
+        found = lost(endpoint, group, peer, operation,
+                     presence == Presence::left     ? " has left"
+                     : endpoint.mapped() != nullptr ? " died (its process ended without leaving)"
+                                                    : " is lost");
+        return true;
     }
     return false;
 }
 
 /// The ranks that may hold up an operation: every rank that has not finished it.
-template <class Transport>
-Wait wait_for(const Transport& transport, const OperationState& operation) {
+inline Wait wait_for(const Endpoint& endpoint, const OperationState& operation) {
     const GroupContext& group = *operation.group;
     Wait wait{.operation = describe(operation), .context = group.id, .sequence = operation.sequence, .peers = {}};
     // The messages have arrived, but the transport's own collective is not done: any of the ranks
@@ -281,7 +261,7 @@ Wait wait_for(const Transport& transport, const OperationState& operation) {
         const bool concerned = by_transport               ? true
                                : operation.point_to_point ? peer == operation.single[0].peer
                                : group.announcements      ? group.announcements.finished(peer) < operation.sequence
-                                                          : awaits(transport, group.world_rank(peer));
+                                                          : awaits(endpoint, group.world_rank(peer));
         if (concerned) wait.peers.push_back(group.world_rank(peer));
     }
     return wait;
@@ -296,14 +276,13 @@ public:
 
     /// In real time the clock is read at every eighth attempt at first, and at every attempt once a
     /// transport may sleep in it.
-    template <class Transport>
-    bool is_due(const Transport& transport, std::uint32_t attempt, nanoseconds timeout) {
-        constexpr bool virtual_time = has_virtual_time<Transport>;
+    bool is_due(const Endpoint& endpoint, std::uint32_t attempt, nanoseconds timeout) {
+        const bool virtual_time = endpoint.facts().virtual_time;
         if (!virtual_time && attempt < always_from && attempt % 8 != 7) return false;
-        const nanoseconds now = transport.now();
+        const nanoseconds now = endpoint.now();
         const bool is_first = std::exchange(is_first_, false);
         if (is_first) until = deadline_after(now, std::chrono::nanoseconds(timeout));
-        if constexpr (virtual_time) return is_first || until == never || now >= until;
+        if (virtual_time) return is_first || until == never || now >= until;
         const bool due = !is_first && now >= next_;
         if (is_first || due) next_ = now + every_;
         return due;
@@ -319,30 +298,23 @@ private:
 
 /// Tells the transport what this rank waits for, if the transport wants to know: after some
 /// milliseconds of waiting, so that a fast operation costs nothing.
-template <class Transport>
 class WaitTeller {
 public:
     /// The operation is still not done.
-    void wait(Transport& transport, const OperationState& operation) {
-        if constexpr (reports_waits<Transport>) {
-            if constexpr (may_want_waits<Transport>) {
-                if (!transport.wants_waits()) return;
-            }
-            if (told_) return;
-            const nanoseconds now = transport.now();
-            if (since_ == 0) since_ = now;
-            if (now - since_ < std::min<nanoseconds>(10'000'000, operation.group->timeout / 16)) return;
-            told_ = true;
-            transport.waits(wait_for(transport, operation));
-        }
+    void wait(Endpoint& endpoint, const OperationState& operation) {
+        if (!endpoint.facts().wants_waits || told_) return;
+        const nanoseconds now = endpoint.now();
+        if (since_ == 0) since_ = now;
+        if (now - since_ < std::min<nanoseconds>(10'000'000, operation.group->timeout / 16)) return;
+        told_ = true;
+        const Wait wait = wait_for(endpoint, operation);
+        endpoint.waits(&wait);
     }
     /// Something has moved, or the wait is over.
-    void move(Transport& transport) {
-        if constexpr (reports_waits<Transport>) {
-            if (since_ == 0) return;
-            since_ = 0;
-            if (std::exchange(told_, false)) transport.waits_no_more();
-        }
+    void move(Endpoint& endpoint) {
+        if (since_ == 0) return;
+        since_ = 0;
+        if (std::exchange(told_, false)) endpoint.waits(nullptr);
     }
 
 private:

@@ -19,20 +19,23 @@ namespace detail {
 /// Takes the transport over.
 template <transport Transport>
 class EndpointOf final : public Endpoint, private MessageView {
+    static_assert(whole_capabilities<Transport>,
+                  "unisono: found a transport that offers part of a capability. Required: all members of it, as "
+                  "transport/transport.hpp lists them. Why: the group would leave it unused.");
+
 public:
     explicit EndpointOf(Transport transport)
-        : Endpoint(transport.rank(), transport.size(), facts_of()), transport_(std::move(transport)) {
+        : Endpoint(transport.rank(), transport.size(), facts_of(transport)), transport_(std::move(transport)) {
         if constexpr (maps_peers<Transport>) {
-            if constexpr (requires { transport_.mapped(); }) {
-                mapped_ = transport_.mapped();
-                fault_word_ = mapped_->fault;
-            }
+            mapped_ = transport_.mapped();
+            fault_word_ = mapped_->fault;
         }
         if constexpr (requires { transport_.fault_word(); }) fault_word_ = &transport_.fault_word();
         if constexpr (sees_messages<Transport>) messages_ = this;
     }
 
     [[nodiscard]] Transport& transport() { return transport_; }
+    [[nodiscard]] const Transport& transport() const { return transport_; }
 
     bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) override {
         if constexpr (sends_at_once<Transport>) {
@@ -107,12 +110,13 @@ public:
     }
 
 private:
-    static EndpointFacts facts_of() {
+    static EndpointFacts facts_of([[maybe_unused]] const Transport& transport) {
         EndpointFacts facts{.name = Transport::name,
                             .exchange_bytes = exchange_bytes<Transport>,
                             .chunk_bytes = chunk_bytes<Transport>,
                             .virtual_time = has_virtual_time<Transport>,
                             .wants_waits = reports_waits<Transport>};
+        if constexpr (may_want_waits<Transport>) facts.wants_waits = transport.wants_waits();
         if constexpr (lands_messages<Transport>) facts.lands_from = Transport::lands_from;
         return facts;
     }

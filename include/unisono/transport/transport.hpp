@@ -179,6 +179,7 @@ concept maps_peers = transport<T> && T::maps_peers && requires(T& t, const T& c,
     { t.begin_touching() } -> std::same_as<bool>;
     t.end_touching();
     t.mapped_board(context, peer);
+    c.mapped(); ///< detail::Mapped
 };
 
 /// Ranks announce the operations that they have started on a board of their group:

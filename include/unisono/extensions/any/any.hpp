@@ -77,6 +77,7 @@ public:
     virtual MappedBoard mapped_board(std::uint64_t context, int size) = 0;
     virtual bool begin_touching() = 0;
     virtual void end_touching() = 0;
+    [[nodiscard]] virtual Mapped mapped() const = 0;
 
     [[nodiscard]] virtual bool reaches(const void* data, std::size_t bytes) const = 0;
     [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
@@ -96,9 +97,9 @@ public:
 };
 
 template <mapping_transport Transport>
-class EndpointOf final : public AnyEndpoint {
+class AnyEndpointOf final : public AnyEndpoint {
 public:
-    explicit EndpointOf(Transport endpoint) : endpoint_(std::move(endpoint)) {}
+    explicit AnyEndpointOf(Transport endpoint) : endpoint_(std::move(endpoint)) {}
 
     [[nodiscard]] std::string_view name() const override { return Transport::name; }
     [[nodiscard]] nanoseconds now() const override { return endpoint_.now(); }
@@ -130,6 +131,7 @@ public:
     MappedBoard mapped_board(std::uint64_t context, int size) override { return endpoint_.mapped_board(context, size); }
     bool begin_touching() override { return endpoint_.begin_touching(); }
     void end_touching() override { endpoint_.end_touching(); }
+    [[nodiscard]] Mapped mapped() const override { return endpoint_.mapped(); }
 
     [[nodiscard]] bool reaches([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) const override {
         if constexpr (bounces_memory<Transport>) return endpoint_.reaches(data, bytes);
@@ -223,7 +225,7 @@ private:
             return requires { requires Transport::World::spans_processes; };
         }
         [[nodiscard]] std::unique_ptr<detail::AnyEndpoint> endpoint(int rank) const override {
-            return std::make_unique<detail::EndpointOf<Transport>>(Transport(shared_, rank));
+            return std::make_unique<detail::AnyEndpointOf<Transport>>(Transport(shared_, rank));
         }
 
     private:
@@ -256,7 +258,7 @@ public:
         requires(!std::same_as<Transport, AnyTransport>)
     explicit AnyTransport(Transport endpoint)
         : rank_(endpoint.rank()), size_(endpoint.size()),
-          endpoint_(std::make_unique<detail::EndpointOf<Transport>>(std::move(endpoint))) {}
+          endpoint_(std::make_unique<detail::AnyEndpointOf<Transport>>(std::move(endpoint))) {}
     AnyTransport(const std::shared_ptr<AnyWorld>& world, int rank)
         : rank_(rank), size_(world->size()), endpoint_(world->endpoint(rank)) {}
 
@@ -296,6 +298,7 @@ public:
     detail::MappedBoard mapped_board(std::uint64_t context, int size) { return endpoint_->mapped_board(context, size); }
     bool begin_touching() { return endpoint_->begin_touching(); }
     void end_touching() { endpoint_->end_touching(); }
+    [[nodiscard]] detail::Mapped mapped() const { return endpoint_->mapped(); }
 
     [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const { return endpoint_->reaches(data, bytes); }
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return endpoint_->allocate(bytes); }

@@ -50,7 +50,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 template <through_host_transport Transport>
-class OwnRuns<Transport> : public WholeLanes {
+class OwnRunsOf<Transport> : public WholeLanes {
 public:
     /// Begins an operation that has been cut. It starts to copy when all operations before it have
     /// fetched all their data. So streams that it waits for hold up no other operation, and pinned

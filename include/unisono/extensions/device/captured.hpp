@@ -77,7 +77,7 @@ private:
         : engine_(&group.engine()), context_(&group.context()), plan_(&group.plan(schedule::Replay{group.shape()})),
           graph_(std::move(graph)) {}
 
-    detail::Engine<Transport>* engine_;
+    detail::Engine* engine_;
     detail::GroupContext* context_;
     const detail::Plan* plan_;
     Graph graph_;
@@ -96,7 +96,7 @@ private:
 template <enqueues Transport, class Body>
 [[nodiscard]] Captured<Transport> capture(Group<Transport>& group, Body&& body) {
     detail::check_member(group);
-    detail::Engine<Transport>& engine = group.engine();
+    detail::Engine& engine = group.engine();
     if (!engine.is_idle()) refuse_input("capture: operations are in flight; expected that all have been waited for");
     barrier(group);
     Transport& transport = group.endpoint();

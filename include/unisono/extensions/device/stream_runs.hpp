@@ -18,7 +18,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 template <enqueues Transport>
-class OwnRuns<Transport> : public WholeLanes {
+class OwnRunsOf<Transport> : public WholeLanes {
 public:
     /// Makes the operation's program and submits it. Missing memory is the world's fault as well.
     void begin(Transport& transport, GroupContext& group, OperationState& operation) {

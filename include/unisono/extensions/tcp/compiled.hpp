@@ -10,6 +10,7 @@
 
 #if defined(UNISONO_COMPILED)
 #include "unisono/compiled/groups.hpp"
+#include "unisono/transport/endpoint_of.hpp"
 #if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
 #include "unisono/group/group_definitions.hpp"
 #define UNISONO_COMPILED_TCP template
@@ -19,10 +20,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
-template class detail::Engine<Tcp>;
-#endif
 UNISONO_COMPILED_TCP class detail::FramedEndpoint<detail::TcpWire>;
+UNISONO_COMPILED_TCP class detail::EndpointOf<Tcp>;
 UNISONO_COMPILED_GROUP(UNISONO_COMPILED_TCP, Tcp)
 UNISONO_COMPILED_TCP Tcp Tcp::join<ControlPlane>(ControlPlane, nanoseconds, const TcpOptions&);
 UNISONO_COMPILED_TCP Group<Tcp> join<Tcp>(ControlPlane, const JoinOptions&, const TcpOptions&);
