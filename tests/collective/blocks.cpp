@@ -1,5 +1,7 @@
 // Counts and displacements: blocks with gaps, in any order, different on each rank.
 
+#include "findings.hpp"
+
 #include <unisono/collective/blocks.hpp>
 #include <unisono/unisono.hpp>
 
@@ -109,7 +111,7 @@ void all_with_gaps(World& world) {
 BOOST_AUTO_TEST_SUITE(blocks)
 
 BOOST_AUTO_TEST_CASE(gaps_and_orders) {
-    for (const int ranks : {1, 2, 3, 4}) un::run<un::InProcess>(ranks, [](auto& world) { all_with_gaps(world); });
+    for (const int ranks : {1, 2, 3, 4}) test::expect_run(ranks, [](auto& world) { all_with_gaps(world); });
 }
 
 // A hash of a list is no number of elements.
@@ -131,7 +133,7 @@ BOOST_AUTO_TEST_CASE(lists_that_differ_between_ranks_are_told_as_lists) {
 }
 
 BOOST_AUTO_TEST_CASE(what_is_refused) {
-    un::run<un::InProcess>(2, [](auto& world) {
+    test::expect_run(2, [](auto& world) {
         std::array<int, 4> data{};
         const std::array<std::size_t, 2> counts = {2, 2};
         const std::array<std::size_t, 2> overlapping = {1, 0};

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -86,5 +87,16 @@ private:
 };
 
 inline const unisono::RunOptions limit{.timeout = std::chrono::seconds(30), .bind_to_cores = false};
+
+/// Runs ranks that throw what they find wrong.
+template <class Body>
+void expect_run(int ranks, Body body) {
+    try {
+        unisono::run<unisono::InProcess>(ranks, body);
+        BOOST_TEST(true);
+    } catch (const std::exception& found) {
+        BOOST_ERROR(found.what());
+    }
+}
 
 } // namespace test

@@ -1,6 +1,7 @@
 // Collectives on run-time types have the bits of the typed ones. Operations on bytes do what they
 // say.
 
+#include "findings.hpp"
 #include "oracle.hpp"
 
 #include <unisono/collective/untyped.hpp>
@@ -153,7 +154,7 @@ BOOST_AUTO_TEST_SUITE(untyped)
 
 BOOST_AUTO_TEST_CASE(operations_with_states_of_any_size) {
     for (const int ranks : {2, 3}) {
-        un::run<un::InProcess>(ranks, [](auto& world) {
+        test::expect_run(ranks, [](auto& world) {
             for (const std::size_t count : {3u, 5000u}) {
                 with_state<1>(world, count);
                 with_state<24>(world, count);
@@ -167,7 +168,7 @@ BOOST_AUTO_TEST_CASE(operations_with_states_of_any_size) {
 
 BOOST_AUTO_TEST_CASE(as_the_typed_ones) {
     for (const int ranks : {1, 2, 3}) {
-        un::run<un::InProcess>(ranks, [](auto& world) {
+        test::expect_run(ranks, [](auto& world) {
             for (const std::size_t count : {0u, 1u, 40u, 3000u}) {
                 compare<float>(world, count);
                 compare<un::bfloat16>(world, count);
@@ -180,7 +181,7 @@ BOOST_AUTO_TEST_CASE(as_the_typed_ones) {
 }
 
 BOOST_AUTO_TEST_CASE(operations_on_bytes) {
-    un::run<un::InProcess>(3, [](auto& world) {
+    test::expect_run(3, [](auto& world) {
         for (const std::size_t count : {1u, 100u, 5000u}) {
             std::vector<std::int16_t> data(count);
             for (std::size_t i = 0; i < count; ++i)
@@ -208,7 +209,7 @@ BOOST_AUTO_TEST_CASE(operations_on_large_elements) {
             sum[i] = static_cast<std::byte>(std::to_integer<unsigned>(sum[i]) + std::to_integer<unsigned>(in[i]));
     };
     for (const int ranks : {2, 3}) {
-        un::run<un::InProcess>(ranks, [&](auto& world) {
+        test::expect_run(ranks, [&](auto& world) {
             for (std::size_t bytes :
                  {std::size_t{4096}, std::size_t{4097}, std::size_t{100'000}, std::size_t{3} << 20}) {
                 const un::Elements elements = {un::ElementType::opaque, static_cast<std::uint32_t>(bytes)};
@@ -281,7 +282,7 @@ BOOST_AUTO_TEST_CASE(sizes_beyond_memory_and_null_pointers_are_refused) {
         }
         return "";
     };
-    un::run<un::InProcess>(2, [&](auto& world) {
+    test::expect_run(2, [&](auto& world) {
         const int other = 1 - world.rank();
         const un::Elements elements = {un::ElementType::float32, 4};
         const un::Reduction sum = un::untyped::reduction(un::ReductionKind::sum, un::ElementType::float32);
