@@ -6,7 +6,6 @@
 /// umbrella.
 
 #include "unisono/extensions/any/any.hpp"
-#include "unisono/group/group_definitions.hpp"
 #include "unisono/group/run_processes.hpp"
 #include "unisono/join.hpp"
 

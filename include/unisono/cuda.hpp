@@ -21,7 +21,6 @@
 #include "unisono/extensions/device/on_device.hpp"
 #include "unisono/extensions/device/place.hpp"
 #include "unisono/extensions/device/wire.hpp"
-#include "unisono/group/group_definitions.hpp"
 #include "unisono/tcp.hpp"
 
 #if defined(__CUDACC__)

@@ -6,4 +6,3 @@
 
 #include "unisono/extensions/elastic/trainer.hpp"
 #include "unisono/extensions/elastic/world.hpp"
-#include "unisono/group/group_definitions.hpp"

@@ -6,5 +6,4 @@
 /// unisono::libfabric. Not part of the umbrella.
 
 #include "unisono/extensions/libfabric/join.hpp"
-#include "unisono/group/group_definitions.hpp"
 #include "unisono/join.hpp"

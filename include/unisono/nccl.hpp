@@ -16,7 +16,6 @@
 #include "unisono/extensions/device/stream_runs.hpp"
 #include "unisono/extensions/device/wire.hpp"
 #include "unisono/extensions/nccl/join.hpp"
-#include "unisono/group/group_definitions.hpp"
 #include "unisono/join.hpp"
 
 #if defined(__CUDACC__)

@@ -6,7 +6,6 @@
 
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/simulated/simulated.hpp"
-#include "unisono/group/group_definitions.hpp"
 #include "unisono/group/run.hpp"
 
 #include <memory>

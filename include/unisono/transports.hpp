@@ -13,7 +13,6 @@
 /// one host: the body is compiled once.
 
 #include "unisono/core/text.hpp"
-#include "unisono/group/group_definitions.hpp"
 #include "unisono/group/run_processes.hpp"
 #include "unisono/join.hpp"
 

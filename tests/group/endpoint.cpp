@@ -1,7 +1,7 @@
 // Endpoints made of each kind of transport: what a group relies on.
+#include "unisono/group/endpoint_of.hpp"
 #include "unisono/simulate.hpp"
 #include "unisono/tcp.hpp"
-#include "unisono/transport/endpoint_of.hpp"
 #include "unisono/unisono.hpp"
 
 #include <boost/mpl/list.hpp>

@@ -1,7 +1,6 @@
 // Hosts that threads of this process pretend to be on.
 #pragma once
 
-#include <unisono/group/group_definitions.hpp>
 #include <unisono/hosts.hpp>
 #include <unisono/tcp.hpp>
 

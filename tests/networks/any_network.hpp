@@ -6,7 +6,6 @@
 #include <unisono/collective/native_on_hosts.hpp>
 #include <unisono/extensions/any/any.hpp>
 #include <unisono/extensions/tcp/tcp.hpp>
-#include <unisono/group/group_definitions.hpp> // of a transport of its own
 #include <unisono/group/run.hpp>
 
 #include <functional>

@@ -35,8 +35,7 @@ namespace detail {
 /// The blocks of a buffer, one after another: the buffer itself, or a copy if there are gaps.
 class PackedBlocks {
 public:
-    template <transport Transport>
-    PackedBlocks(const Group<Transport>& group, Collective what, const Blocks& blocks, std::size_t element_bytes)
+    PackedBlocks(const GroupCore& group, Collective what, const Blocks& blocks, std::size_t element_bytes)
         : blocks_(blocks), each_(element_bytes) {
         const std::size_t all = total(group, what, blocks.counts);
         if (blocks.displacements.empty()) return;
@@ -56,8 +55,7 @@ public:
     }
 
     /// \throws error bad_input: `data` is null, and blocks are read or written there
-    template <transport Transport>
-    void check_memory(const Group<Transport>& group, Collective what, const char* which, const void* data) const {
+    void check_memory(const GroupCore& group, Collective what, const char* which, const void* data) const {
         check_untyped_memory(group, name_of(what), which, data, packed_.size());
     }
 
@@ -114,8 +112,7 @@ private:
 };
 
 /// The number of elements of this rank's own block; `counts` have been checked.
-template <transport Transport>
-std::size_t own_count(const Group<Transport>& group, const Blocks& blocks) {
+inline std::size_t own_count(const GroupCore& group, const Blocks& blocks) {
     return blocks.counts[static_cast<std::size_t>(group.rank())];
 }
 

@@ -31,9 +31,8 @@ std::uint32_t start_blocks(Group<Transport>& group, OperationRequest request, st
 }
 
 /// True if all ranks' blocks have the size of this rank's: only such a call can be repeated.
-template <transport Transport>
-bool are_equal_blocks(const Group<Transport>& group, std::span<const std::size_t> counts, std::size_t mine,
-                      std::size_t all) {
+inline bool are_equal_blocks(const GroupCore& group, std::span<const std::size_t> counts, std::size_t mine,
+                             std::size_t all) {
     return counts.empty() && all == mine * static_cast<std::size_t>(group.size());
 }
 

@@ -9,9 +9,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <transport Transport, element T>
-std::uint32_t start_message(Group<Transport>& group, schedule::StepKind kind, const T* in, T* out, std::size_t count,
-                            int peer, int tag) {
+template <element T>
+std::uint32_t start_message(GroupCore& group, schedule::StepKind kind, const T* in, T* out, std::size_t count, int peer,
+                            int tag) {
     check_root(group, peer, kind == schedule::StepKind::send ? "send's peer" : "receive's peer");
     if (peer == group.rank())
         refuse_input(
@@ -32,8 +32,8 @@ template <transport Transport, buffer Data>
 void send(Group<Transport>& group, const Data& data, int peer, int tag = 0) {
     const auto from = detail::span_of(data);
     using T = buffer_element<Data>;
-    group.finish(detail::start_message<Transport, T>(group, schedule::StepKind::send, from.data(), nullptr, from.size(),
-                                                     peer, tag));
+    group.finish(
+        detail::start_message<T>(group, schedule::StepKind::send, from.data(), nullptr, from.size(), peer, tag));
 }
 /// As `send`, without waiting: the data must not change until it is done.
 template <transport Transport, buffer Data>
@@ -41,8 +41,8 @@ template <transport Transport, buffer Data>
 [[nodiscard]] Operation start_send(Group<Transport>& group, Data&& data, int peer, int tag = 0) {
     const auto from = detail::span_of(data);
     using T = buffer_element<Data>;
-    return group.handle(detail::start_message<Transport, T>(group, schedule::StepKind::send, from.data(), nullptr,
-                                                            from.size(), peer, tag));
+    return group.handle(
+        detail::start_message<T>(group, schedule::StepKind::send, from.data(), nullptr, from.size(), peer, tag));
 }
 
 /// Receives from `peer`; see `send`.
@@ -50,8 +50,8 @@ template <transport Transport, writable_buffer Data>
 void receive(Group<Transport>& group, Data&& data, int peer, int tag = 0) {
     const auto to = detail::span_of(data);
     using T = buffer_element<Data>;
-    group.finish(detail::start_message<Transport, T>(group, schedule::StepKind::receive, nullptr, to.data(), to.size(),
-                                                     peer, tag));
+    group.finish(
+        detail::start_message<T>(group, schedule::StepKind::receive, nullptr, to.data(), to.size(), peer, tag));
 }
 /// As `receive`, without waiting.
 template <transport Transport, writable_buffer Data>
@@ -59,8 +59,8 @@ template <transport Transport, writable_buffer Data>
 [[nodiscard]] Operation start_receive(Group<Transport>& group, Data&& data, int peer, int tag = 0) {
     const auto to = detail::span_of(data);
     using T = buffer_element<Data>;
-    return group.handle(detail::start_message<Transport, T>(group, schedule::StepKind::receive, nullptr, to.data(),
-                                                            to.size(), peer, tag));
+    return group.handle(
+        detail::start_message<T>(group, schedule::StepKind::receive, nullptr, to.data(), to.size(), peer, tag));
 }
 
 /// Refuses any other call of `send`, with the reason.

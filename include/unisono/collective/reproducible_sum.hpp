@@ -69,8 +69,7 @@ GridNeeds agree_on_needs(Group<Transport>& group, std::int32_t needed, double we
     return found;
 }
 
-template <transport Transport>
-[[noreturn, gnu::cold]] void throw_not_summable(const Group<Transport>& group, int rank) {
+[[noreturn, gnu::cold]] inline void throw_not_summable(const GroupCore& group, int rank) {
     throw error(
         group.blame(ErrorCode::not_finite, rank, "reproducible_sum",
                     {"has a number that is NaN, infinite or more than 2^960; nothing was changed on any rank"}));

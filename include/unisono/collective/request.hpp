@@ -22,13 +22,11 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
 
-template <transport Transport>
-void check_member(const Group<Transport>& group) {
+inline void check_member(const GroupCore& group) {
     if (group.size() == 0) refuse_input("this rank is in no group: it gave no_colour to split");
 }
 
-template <transport Transport>
-void check_root(const Group<Transport>& group, int root, const char* what) {
+inline void check_root(const GroupCore& group, int root, const char* what) {
     check_member(group);
     if (root < 0 || root >= group.size()) {
         refuse_input({what, ": rank ", root, " is not in the group of ", group.size(), " (found on rank ",
@@ -41,16 +39,14 @@ void check_root(const Group<Transport>& group, int root, const char* what) {
     refuse_input({name_of(what), " on rank ", rank, ": ", which, " has ", found, " elements, expected ", expected});
 }
 
-template <transport Transport>
-void check_count(const Group<Transport>& group, Collective what, const char* which, std::size_t found,
-                 std::size_t expected) {
+inline void check_count(const GroupCore& group, Collective what, const char* which, std::size_t found,
+                        std::size_t expected) {
     if (found != expected) refuse_count(what, group.world_rank(), which, found, expected);
 }
 
 /// The sum of counts. Errors: bad_input if there is not one count per rank, or if the sum
 /// overflows.
-template <transport Transport>
-std::size_t total(const Group<Transport>& group, Collective what, std::span<const std::size_t> counts) {
+inline std::size_t total(const GroupCore& group, Collective what, std::span<const std::size_t> counts) {
     check_count(group, what, "the list of counts", counts.size(), static_cast<std::size_t>(group.size()));
     std::size_t sum = 0;
     for (const std::size_t count : counts) {

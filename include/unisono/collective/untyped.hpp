@@ -102,9 +102,8 @@ inline OperationRequest untyped_request(const Elements& elements, const void* in
 
 /// The bytes of `blocks` times `count` elements. \throws error bad_input: more than a pointer
 /// difference can hold
-template <transport Transport>
-std::size_t untyped_bytes(const Group<Transport>& group, std::string_view what, std::size_t count, std::size_t bytes,
-                          int blocks = 1) {
+inline std::size_t untyped_bytes(const GroupCore& group, std::string_view what, std::size_t count, std::size_t bytes,
+                                 int blocks = 1) {
     std::size_t all = 0;
     if (__builtin_mul_overflow(count, bytes, &all) ||
         __builtin_mul_overflow(all, static_cast<std::size_t>(blocks), &all) || all > PTRDIFF_MAX)
@@ -115,26 +114,23 @@ std::size_t untyped_bytes(const Group<Transport>& group, std::string_view what, 
 }
 
 /// \throws error bad_input: no memory for elements that this rank reads or writes
-template <transport Transport>
-void check_untyped_memory(const Group<Transport>& group, std::string_view what, const char* which, const void* memory,
-                          std::size_t bytes) {
+inline void check_untyped_memory(const GroupCore& group, std::string_view what, const char* which, const void* memory,
+                                 std::size_t bytes) {
     if (memory == nullptr && bytes != 0)
         refuse_input(
             {what, " on rank ", group.world_rank(), ": the ", which, " is NULL; expected memory of ", bytes, " bytes"});
 }
 
 /// Completes a request for a vector of `count` elements.
-template <transport Transport>
-void cut_vector(const Group<Transport>& group, Collective what, OperationRequest& request, std::size_t count) {
+inline void cut_vector(const GroupCore& group, Collective what, OperationRequest& request, std::size_t count) {
     request.partition = Partition::vector(count);
     request.count = count;
     request.total_bytes = untyped_bytes(group, name_of(what), count, request.element_bytes);
 }
 
 /// Completes a request for one block per rank, of `mine` elements each, or of `counts`.
-template <transport Transport>
-void cut_blocks(const Group<Transport>& group, Collective what, OperationRequest& request, std::size_t mine,
-                std::span<const std::size_t> counts) {
+inline void cut_blocks(const GroupCore& group, Collective what, OperationRequest& request, std::size_t mine,
+                       std::span<const std::size_t> counts) {
     if (counts.empty()) {
         request.partition = Partition::uniform(mine);
         request.count = mine;
@@ -309,9 +305,8 @@ template <transport Transport>
 namespace parts {
 /// Refuses an invalid message before anything is sent. `memory`: of the data to send, or the memory
 /// to receive into.
-template <transport Transport>
-void check_message(const Group<Transport>& group, schedule::StepKind kind, const Elements& elements, const void* memory,
-                   std::size_t count, int peer, int tag) {
+inline void check_message(const GroupCore& group, schedule::StepKind kind, const Elements& elements, const void* memory,
+                          std::size_t count, int peer, int tag) {
     const bool sends = kind == schedule::StepKind::send;
     detail::check_root(group, peer, sends ? "send's peer" : "receive's peer");
     if (peer == group.rank())
@@ -323,9 +318,8 @@ void check_message(const Group<Transport>& group, schedule::StepKind kind, const
                                  detail::untyped_bytes(group, what, count, elements.bytes));
 }
 
-template <transport Transport>
-Operation message(Group<Transport>& group, schedule::StepKind kind, const Elements& elements, const void* in, void* out,
-                  std::size_t count, int peer, int tag) {
+inline Operation message(GroupCore& group, schedule::StepKind kind, const Elements& elements, const void* in, void* out,
+                         std::size_t count, int peer, int tag) {
     check_message(group, kind, elements, kind == schedule::StepKind::send ? in : out, count, peer, tag);
     auto request = detail::untyped_request(elements, in, out);
     request.count = count;

@@ -32,8 +32,6 @@
     UNISONO_COMPILED_COLLECTIVE(Template, Transport, scatter)                                                       \
     UNISONO_COMPILED_COLLECTIVE(Template, Transport, all_to_all)                                                    \
     UNISONO_COMPILED_COLLECTIVE(Template, Transport, barrier)                                                       \
-    Template void detail::check_root(const Group<Transport>&, int, const char*);                                    \
-    Template void detail::check_count(const Group<Transport>&, Collective, const char*, std::size_t, std::size_t);  \
     Template void detail::tell_all_and_throw(Group<Transport>&, std::string_view);                                  \
     Template void detail::gather_words(Group<Transport>&, std::span<const std::uint64_t>, std::span<std::uint64_t>, \
                                        Caller);                                                                     \

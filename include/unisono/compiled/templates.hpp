@@ -11,6 +11,7 @@
 #include "unisono/core/random.hpp"
 #include "unisono/data/data.hpp"
 #include "unisono/data/loader.hpp"
+#include "unisono/group/endpoint_of.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/group/run_processes.hpp"
 #include "unisono/observe/progress.hpp"
@@ -21,7 +22,6 @@
 #include "unisono/sampler/distributed.hpp"
 #include "unisono/schedule/families.hpp"
 #include "unisono/trainer/fit.hpp"
-#include "unisono/transport/endpoint_of.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
 

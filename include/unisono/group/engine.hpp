@@ -29,14 +29,19 @@ namespace detail {
 
 class Engine final : public EngineBase {
 public:
-    /// `own`: the transport's own collectives; null: it has none.
-    Engine(std::unique_ptr<Endpoint> endpoint, std::unique_ptr<OwnRuns> own)
-        : endpoint_(std::move(endpoint)), own_(std::move(own)) {}
+    explicit Engine(std::unique_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)), own_(endpoint_->own_runs()) {}
 
     [[nodiscard]] bool is_idle() const { return active_.empty(); }
 
     Endpoint& endpoint() { return *endpoint_; }
     const Endpoint& endpoint() const { return *endpoint_; }
+    /// The transport's own collectives; null: it has none.
+    [[nodiscard]] OwnRuns* own() const { return own_.get(); }
+    /// A group's last use of the transport.
+    void close_group(std::uint64_t id) noexcept {
+        endpoint_->close(id);
+        if (own_ != nullptr) own_->close_group(id);
+    }
 
     /// Starts an operation, which may complete immediately. The index is valid until `release`.
     std::uint32_t start(GroupContext& group, OperationRequest& request);

@@ -67,8 +67,7 @@ public:
     static std::size_t wait_any(std::span<Operation> operations, std::size_t first, std::chrono::nanoseconds timeout);
 
 private:
-    template <transport Transport>
-    friend class Group;
+    friend class GroupCore;
     template <enqueues Transport>
     friend class Captured;
 

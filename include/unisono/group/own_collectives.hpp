@@ -15,6 +15,7 @@
 #include "unisono/group/local_steps.hpp"
 #include "unisono/group/operation_state.hpp"
 #include "unisono/group/transport_kinds.hpp"
+#include "unisono/transport/own_runs.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -101,32 +102,6 @@ public:
     }
 };
 
-/// The executor's interface to a transport's own collectives, and to lanes of device memory.
-class OwnRuns {
-public:
-    OwnRuns() = default;
-    OwnRuns(const OwnRuns&) = delete;
-    OwnRuns& operator=(const OwnRuns&) = delete;
-    virtual ~OwnRuns() = default;
-
-    /// True if its reductions round as the device does, whatever the thread's mode.
-    [[nodiscard]] virtual bool has_mode() const = 0;
-    /// Starts the operation.
-    virtual void begin(GroupContext& group, OperationState& operation) = 0;
-    /// True if the transport is done with the operation; called when its messages have arrived.
-    [[nodiscard]] virtual bool done(OperationState& operation) = 0;
-    /// Ends the operation: moves results to their destination.
-    virtual void end(OperationState& operation) = 0;
-    /// Makes work that is enqueued later on `stream` wait for the operation; false while it is not
-    /// enqueued itself.
-    [[nodiscard]] virtual bool follow(const OperationState& operation, void* stream) = 0;
-    /// As the functions of `WholeLanes`.
-    [[nodiscard]] virtual bool is_here(OperationState& operation, LaneState& lane) = 0;
-    virtual void finish(OperationState& operation, LaneState& lane) = 0;
-    virtual void copy_own(OperationState& operation, LaneState& lane) = 0;
-    virtual void take(OperationState& operation, LaneState& lane, std::uint32_t cursor, const std::byte* from) = 0;
-};
-
 /// The runs of one kind of transport: specialised here and by the headers of devices.
 template <class Transport>
 class OwnRunsOf {
@@ -177,18 +152,27 @@ public:
     void take(OperationState& operation, LaneState& lane, std::uint32_t cursor, const std::byte* from) override {
         runs_.take(transport_, operation, lane, cursor, from);
     }
+    [[nodiscard]] bool has_groups() const override { return enqueues<Transport>; }
+    void open_group([[maybe_unused]] std::uint64_t parent, [[maybe_unused]] std::uint64_t id,
+                    [[maybe_unused]] int colour, [[maybe_unused]] int key) override {
+        if constexpr (enqueues<Transport>) transport_.open_group(parent, id, colour, key);
+    }
+    [[nodiscard]] bool group_is_open() override {
+        if constexpr (enqueues<Transport>) return transport_.group_is_open();
+        else return true;
+    }
+    void close_group([[maybe_unused]] std::uint64_t id) noexcept override {
+        if constexpr (enqueues<Transport>) transport_.close_group(id);
+    }
 
 private:
     Transport& transport_;
     OwnRunsOf<Transport> runs_;
 };
 
-/// The runs of this transport; null if it has none.
 template <class Transport>
-[[nodiscard]] std::unique_ptr<OwnRuns> own_runs_of([[maybe_unused]] Transport& transport) {
-    if constexpr (has_own_collectives<Transport> || streaming_transport<Transport>)
-        return std::make_unique<OwnRunsOver<Transport>>(transport);
-    else return nullptr;
+std::unique_ptr<OwnRuns> own_runs_of(Transport& transport) {
+    return std::make_unique<OwnRunsOver<Transport>>(transport);
 }
 
 } // namespace detail

@@ -6,8 +6,8 @@
 #include "unisono/core/floating_point.hpp"
 #include "unisono/core/thread_limits.hpp"
 #include "unisono/core/threads.hpp"
+#include "unisono/group/engine.hpp"
 #include "unisono/group/group.hpp"
-#include "unisono/group/group_definitions.hpp"
 
 #include <chrono>
 #include <condition_variable>

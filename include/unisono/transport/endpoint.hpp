@@ -29,6 +29,7 @@
 #include "unisono/launch/launch.hpp"
 #include "unisono/transport/board.hpp"
 #include "unisono/transport/memory/mapped.hpp"
+#include "unisono/transport/own_runs.hpp"
 #include "unisono/transport/transport.hpp"
 
 #include <atomic>
@@ -155,6 +156,15 @@ public:
     [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) {
         return memory_for_rank(rank_, bytes);
     }
+    /// True if `allocate`d memory alone moves without a copy, and these bytes are in such memory;
+    /// also true if all memory does.
+    [[nodiscard]] virtual bool reaches(const void*, std::size_t) const { return true; }
+    /// True if `host_of` tells each rank's host; hosts are numbered from 0.
+    [[nodiscard]] virtual bool knows_hosts() const { return false; }
+    [[nodiscard]] virtual int host_of(int) const { return 0; }
+    /// What this transport does itself instead of the library's steps; null: nothing. The endpoint
+    /// must outlive it.
+    [[nodiscard]] virtual std::unique_ptr<OwnRuns> own_runs() { return nullptr; }
     /// Called before another thread drives this endpoint. Errors: refused if none may.
     virtual void check_may_change_threads() {}
 

@@ -16,8 +16,8 @@
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/extensions/device/stream_runs.hpp"
+#include "unisono/group/engine.hpp"
 #include "unisono/group/group.hpp"
-#include "unisono/group/group_definitions.hpp"
 
 #include <cstddef>
 #include <memory>

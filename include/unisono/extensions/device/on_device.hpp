@@ -215,7 +215,8 @@ template <element T, enqueues Transport>
                                     {"has no memory for ", bytes, " bytes", why.empty() ? "" : ": ", why}));
     }
     transport.open_window(group.context().id, memory, bytes);
-    group.wait_for_devices("allocate_windows", "the windows of all ranks", [&] { return transport.window_is_open(); });
+    const auto is_open = [](void* of) { return static_cast<Transport*>(of)->window_is_open(); };
+    group.wait_for_devices("allocate_windows", "the windows of all ranks", is_open, &transport);
     return DeviceMemory<T>(std::move(memory), count);
 }
 

@@ -10,7 +10,6 @@
 
 #if defined(UNISONO_COMPILED)
 #if UNISONO_DEFINES_PART(UNISONO_PART_HOSTS)
-#include "unisono/group/group_definitions.hpp"
 #define UNISONO_COMPILED_HOSTS template
 #else
 #define UNISONO_COMPILED_HOSTS extern template

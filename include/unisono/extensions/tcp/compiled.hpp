@@ -10,9 +10,8 @@
 
 #if defined(UNISONO_COMPILED)
 #include "unisono/compiled/groups.hpp"
-#include "unisono/transport/endpoint_of.hpp"
+#include "unisono/group/endpoint_of.hpp"
 #if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
-#include "unisono/group/group_definitions.hpp"
 #define UNISONO_COMPILED_TCP template
 #else
 #define UNISONO_COMPILED_TCP extern template

@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// An endpoint made of a class whose abilities are concepts (transport.hpp). It goes when all
-/// transports derive from Endpoint.
+/// An endpoint made of a class whose abilities are concepts (transport/transport.hpp). It goes when
+/// all transports derive from Endpoint.
 
+#include "unisono/group/transport_kinds.hpp"
 #include "unisono/transport/endpoint.hpp"
 
 #include <cstddef>
@@ -104,6 +105,19 @@ public:
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
         if constexpr (allocates<Transport>) return transport_.allocate(bytes);
         else return Endpoint::allocate(bytes);
+    }
+    [[nodiscard]] bool reaches([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) const override {
+        if constexpr (reaches_memory<Transport>) return transport_.reaches(data, bytes);
+        else return true;
+    }
+    [[nodiscard]] bool knows_hosts() const override { return unisono::knows_hosts<Transport>; }
+    [[nodiscard]] int host_of([[maybe_unused]] int peer) const override {
+        if constexpr (unisono::knows_hosts<Transport>) return transport_.host_of(peer);
+        else return 0;
+    }
+    [[nodiscard]] std::unique_ptr<OwnRuns> own_runs() override {
+        if constexpr (has_own_collectives<Transport> || streaming_transport<Transport>) return own_runs_of(transport_);
+        else return nullptr;
     }
     void check_may_change_threads() override {
         if constexpr (restricts_threads<Transport>) transport_.check_may_change_threads();
