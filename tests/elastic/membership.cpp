@@ -605,6 +605,82 @@ BOOST_AUTO_TEST_CASE(a_late_decision_without_this_member) {
     world.expect(1, Phase::left_behind);
 }
 
+/// The others vote again while this member waits for them, and do not choose it. It ends at once.
+BOOST_AUTO_TEST_CASE(left_behind_while_it_gathers) {
+    un::detail::Membership<> member(2, {0, 1, 2}, {});
+    member.begin(5, 0);
+    const auto decided = [&](std::uint64_t epoch, std::vector<int> members) {
+        const un::detail::Successor next{.members = std::move(members), .next_number = 3, .source = 0, .updates = 5};
+        member.receive(0, {.word = Word::decided, .epoch = epoch, .ballot = 1 << 20, .successor = next}, 0);
+    };
+    decided(0, {0, 1, 2});
+    BOOST_TEST((member.phase() == Phase::gathering));
+    decided(2, {0, 1});
+    BOOST_TEST((member.phase() == Phase::left_behind));
+    BOOST_TEST(member.later_epoch() == 3u);
+}
+
+/// A member is heard by the others and does not hear them, as behind a firewall. It must not keep
+/// them from agreeing, whenever it begins to vote.
+BOOST_AUTO_TEST_CASE(a_member_that_does_not_hear) {
+    constexpr un::nanoseconds patience = 1000, first = 10 * patience;
+    const auto agree_without = [&](int count, int deaf, un::nanoseconds later, bool lowest_first) {
+        std::vector<int> all;
+        for (int one = 0; one < count; ++one) all.push_back(one);
+        std::vector<un::detail::Membership<>> members;
+        std::vector<un::nanoseconds> begins(all.size(), first);
+        for (const int one : all) members.emplace_back(one, all, un::detail::MembershipTimes{patience, 8 * patience});
+        const auto at = [&](int one) -> auto& { return members[static_cast<std::size_t>(one)]; };
+        const auto waits = [&](int one) {
+            return at(one).phase() != Phase::formed && at(one).phase() != Phase::no_quorum;
+        };
+        begins[static_cast<std::size_t>(deaf)] += later;
+        while (std::any_of(all.begin(), all.end(), [&](int one) { return one != deaf && waits(one); })) {
+            int next = -1;
+            un::nanoseconds now = un::never;
+            for (const int one : all) {
+                const un::nanoseconds begin = begins[static_cast<std::size_t>(one)];
+                const un::nanoseconds due = begin != 0 ? begin : at(one).next_tick();
+                if (due > now || (due == now && lowest_first)) continue;
+                now = due;
+                next = one;
+            }
+            if (next < 0) return false;
+            if (std::exchange(begins[static_cast<std::size_t>(next)], 0) != 0) at(next).begin(5, now);
+            else at(next).tick(now);
+            for (bool more = true; more;) {
+                more = false;
+                for (const int one : all)
+                    for (const auto& [to, message] : at(one).take_messages()) {
+                        more = true;
+                        if (to != deaf) at(to).receive(one, message, now);
+                    }
+            }
+        }
+        return std::all_of(all.begin(), all.end(),
+                           [&](int one) { return one == deaf || at(one).phase() == Phase::formed; });
+    };
+    for (const int count : {3, 4, 5})
+        for (int deaf = 0; deaf < count; ++deaf)
+            for (un::nanoseconds quarters = -4; quarters <= 4; ++quarters)
+                for (const bool lowest_first : {true, false})
+                    BOOST_TEST(agree_without(count, deaf, quarters * patience / 4, lowest_first),
+                               count << " members without " << deaf << ", which begins " << quarters
+                                     << " quarters later; the lowest first: " << lowest_first);
+}
+
+/// Whatever a member waits for, it gives up in time.
+BOOST_AUTO_TEST_CASE(a_member_gives_up_in_time) {
+    std::vector<int> all;
+    for (int one = 0; one < 64; ++one) all.push_back(one);
+    un::detail::Membership<> member(63, all, {.patience = 1000, .give_up = 4000});
+    member.begin(5, 100);
+    member.receive(0, {.word = Word::prepare, .epoch = 0, .ballot = 1 << 20}, 200);
+    BOOST_TEST(member.next_tick() == 4100);
+    member.tick(4100);
+    BOOST_TEST((member.phase() == Phase::no_quorum));
+}
+
 /// The error names the membership in which the others are by then.
 BOOST_AUTO_TEST_CASE(the_membership_that_left_this_member_behind) {
     un::detail::Membership<> member(1, {0, 1, 2}, {});

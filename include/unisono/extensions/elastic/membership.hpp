@@ -84,9 +84,11 @@ public:
     [[nodiscard]] const Successor& decision() const { return decision_; }
     /// The membership that does not contain this member; in the phase `left_behind`.
     [[nodiscard]] std::uint64_t later_epoch() const { return later_epoch_; }
+    /// True if a member has ended, for which there is proof.
+    [[nodiscard]] bool has_ended(int member) const { return is_gone(member); }
     /// The time at which `tick` must be called next.
     [[nodiscard]] nanoseconds next_tick() const {
-        return phase_ == Phase::voting || phase_ == Phase::gathering ? due_ : never;
+        return phase_ == Phase::voting || phase_ == Phase::gathering ? std::min(due_, ends()) : never;
     }
     /// The applicants that were added since the last working world, including those that were left
     /// out again because they were silent.
@@ -193,7 +195,7 @@ public:
         if (Rules::checks_epochs) {
             if (message.epoch < epoch_) return answer_late(from, message, now);
             if (message.epoch > epoch_ || (phase_ == Phase::member || phase_ == Phase::formed)) {
-                if (phase_ == Phase::voting && ends_me(message))
+                if ((phase_ == Phase::voting || phase_ == Phase::gathering) && ends_me(message))
                     return be_left_behind(message.successor, message.epoch + 1);
                 if (message.epoch > epoch_ && phase_ == Phase::voting)
                     send(from, {.word = MembershipWord::ask, .epoch = epoch_});
@@ -211,10 +213,10 @@ public:
     }
 
     void tick(nanoseconds now) {
-        if (now < due_) return;
+        if (now < std::min(due_, ends())) return;
         if (awaits_kept_) {
             due_ = now + 2 * times_.patience;
-            if (now - started_ >= times_.give_up) phase_ = Phase::no_quorum;
+            if (now >= ends()) phase_ = Phase::no_quorum;
             return;
         }
         if (phase_ == Phase::gathering) {
@@ -222,7 +224,7 @@ public:
             return replay(now);
         }
         if (phase_ != Phase::voting) return;
-        if (now - started_ >= times_.give_up) {
+        if (now >= ends()) {
             phase_ = Phase::no_quorum;
             return;
         }
@@ -245,6 +247,8 @@ private:
     static constexpr std::uint64_t most_members = std::uint64_t{1} << 20;
 
     [[nodiscard]] static int proposer_of(std::uint64_t ballot) { return static_cast<int>(ballot % most_members); }
+    /// The time at which this member gives up.
+    [[nodiscard]] nanoseconds ends() const { return started_ == never ? never : started_ + times_.give_up; }
     [[nodiscard]] bool heard_of(int member) const { return heard_.find(member) != heard_.end(); }
     /// For an added member: takes part once each kept member is there or gone.
     void begin_if_kept_are_there(nanoseconds now) {
@@ -348,7 +352,8 @@ private:
         accepted_ = {};
         heard_.clear();
         if (follow_stored_decision(now)) return;
-        due_ = now + turn() * times_.patience;
+        // Later than the first member decides without those that are silent: they may be heard.
+        due_ = now + turn() * (times_.patience + times_.patience / 8);
         if (turn() == 0) propose(now);
     }
     [[nodiscard]] static bool is_final(const MembershipMessage& message) {
@@ -398,7 +403,10 @@ private:
         replays_ = false;
     }
 
+    /// If no other member has answered a proposal, the others may hear this member although it does
+    /// not hear them. It waits twice as long each time, so that they can agree without it.
     void propose(nanoseconds now) {
+        const bool is_unanswered = proposing_ == Proposing::prepares && promised_by_.size() == 1;
         const std::uint64_t round = std::max(promised_, highest_) / most_members + 1;
         ballot_ = promised_ = highest_ = round * most_members + static_cast<std::uint64_t>(me_);
         proposing_ = Proposing::prepares;
@@ -409,7 +417,8 @@ private:
                            .successor = accepted_,
                            .applicants = applicants_,
                            .missed = missed_});
-        due_ = now + times_.patience;
+        const nanoseconds times = is_unanswered ? nanoseconds{1} << std::min<std::uint64_t>(round - 1, 5) : 1;
+        due_ = now + times * times_.patience;
         send_all({.word = MembershipWord::prepare, .epoch = epoch_, .ballot = ballot_});
         step_voting(now);
     }
