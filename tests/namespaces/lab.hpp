@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <string>
 #include <sys/wait.h>
+#include <utility>
 #include <vector>
 
 namespace test {
@@ -177,6 +178,17 @@ public:
     void refuse_way(int from, int to) const { must(from, "ip route add unreachable " + address(to) + "/32"); }
     void swallow_way(int from, int to) const {
         must(from, "ip neigh replace " + address(to) + " lladdr 02:00:00:00:00:fe dev eth0 nud permanent");
+    }
+    /// Two hosts refuse all that comes from each other. False: there is no nft.
+    [[nodiscard]] bool refuse_each_other(int one, int other) const {
+        if (!space(one).command("nft list tables", true)) return false;
+        for (const auto& [host, from] : {std::pair{one, other}, {other, one}}) {
+            must(host, "nft add table ip f");
+            must(host, "nft add chain ip f i '{ type filter hook input priority 0 ; }'");
+            must(host, "nft add rule ip f i tcp flags rst accept");
+            must(host, "nft add rule ip f i ip saddr " + address(from) + " ip protocol tcp reject with tcp reset");
+        }
+        return true;
     }
     /// Limits a cable to this many kilobits per second in each direction, if the kernel supports it
     /// (tbf). Otherwise prints that it cannot, and leaves the cable as it is.

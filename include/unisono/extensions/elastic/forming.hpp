@@ -85,9 +85,9 @@ public:
     virtual ~Formation() = default;
 
     [[nodiscard]] virtual FormedWorld<Transport> first() = 0;
-    /// Makes the next world, after the last one has failed and was destroyed. This rank has made
-    /// `updates`, or has `no_state_yet`. Errors: see ElasticWorld.
-    [[nodiscard]] virtual FormedWorld<Transport> next(std::uint64_t updates) = 0;
+    /// Makes the next world, after the last one has failed because of `why` and was destroyed. This
+    /// rank has made `updates`, or has `no_state_yet`. Errors: see ElasticWorld.
+    [[nodiscard]] virtual FormedWorld<Transport> next(std::uint64_t updates, const Fault& why) = 0;
     /// True if processes wait that can be added. Cheap; does not wait.
     [[nodiscard]] virtual bool look_for_applicants() { return false; }
     /// Sets the number of members beyond which no process is added, because it would have no work.
@@ -210,9 +210,12 @@ public:
         } catch (const error& failed) {
             if (!is_loss(failed)) throw;
         }
-        return next(0);
+        return next(0, {});
     }
-    [[nodiscard]] FormedWorld<Transport> next(std::uint64_t updates) override {
+    [[nodiscard]] FormedWorld<Transport> next(std::uint64_t updates, const Fault& why) override {
+        const bool has_worked = updates != formed_with_ || medium_.now() - formed_at_ > options_.patience.count();
+        if (has_worked || !is_apart(why)) attempts_ = {};
+        else if (++attempts_.worlds > 1) wait_for_connection(why);
         membership_->take_in_at_most(most_members());
         if (medium_.look()) membership_->expect(medium_.applicants());
         for (const int member : membership_->members()) place(member);
@@ -272,17 +275,19 @@ private:
         // How long to wait for a rank of the next world. It may have died after its vote, or all
         // may be slow: then the members vote again. A rank that waits here answers no votes, so it
         // must give up before the others suspect it.
-        const nanoseconds patience = options_.patience.count();
-        nanoseconds allowed = std::min<nanoseconds>(
-            300'000'000 + 5'000'000 * static_cast<nanoseconds>(membership_->members().size()), patience / 4);
-        const nanoseconds began = medium_.now();
-        int failures = 0;
-        for (int attempt = 1;; ++attempt) {
+        if (attempts_.allowed == 0) {
+            attempts_.allowed =
+                std::min<nanoseconds>(300'000'000 + 5'000'000 * static_cast<nanoseconds>(membership_->members().size()),
+                                      options_.patience.count() / 4);
+            attempts_.began = medium_.now();
+        }
+        for (;;) {
             settle();
             const nanoseconds agreed = medium_.now();
             check_least(membership_->members().size());
+            ++attempts_.made;
             try {
-                Group<Transport> group = medium_.meet(membership_->members(), membership_->epoch(), allowed,
+                Group<Transport> group = medium_.meet(membership_->members(), membership_->epoch(), attempts_.allowed,
                                                       [&](nanoseconds until) { wait(until); });
                 medium_.forget(membership_->have_been_added());
                 membership_->work();
@@ -290,20 +295,39 @@ private:
                 const auto source = std::find(decision.members.begin(), decision.members.end(), decision.source);
                 medium_.all_are_here();
                 listen(false);
+                formed_with_ = updates;
+                formed_at_ = medium_.now();
                 return {std::move(group), membership_->epoch(),
                         decision.members, static_cast<int>(source - decision.members.begin()),
                         agreed,           updates == no_state_yet};
             } catch (const error& failed) {
                 if (!(is_loss(failed) || leave_out_added(failed))) throw;
-                if (medium_.now() - began >= options_.give_up.count())
-                    throw not_connected(failed.why(), medium_.me(), membership_->epoch(), attempt, options_);
-                failures += allowed >= patience / 2 ? 1 : 0;
-                const bool complains = failures > 0 && failures % 2 == 0 && failures <= 2 * most_complaints;
-                membership_->miss(complains ? missed(failed) : std::vector<int>());
+                note_failure(failed.why());
             }
-            allowed = std::min(2 * allowed, patience / 2);
             membership_->begin(updates, medium_.now());
         }
+    }
+    void note_failure(const Fault& why) {
+        if (medium_.now() - attempts_.began >= options_.give_up.count())
+            throw not_connected(why, medium_.me(), membership_->epoch(), attempts_.made, options_);
+        const nanoseconds longest = options_.patience.count() / 2;
+        attempts_.failures += attempts_.allowed >= longest ? 1 : 0;
+        const int failures = attempts_.failures;
+        const bool complains = failures > 0 && failures % 2 == 0 && failures <= 2 * most_complaints;
+        membership_->miss(complains ? missed(why) : std::vector<int>());
+        attempts_.allowed = std::min(2 * attempts_.allowed, longest);
+    }
+    /// The last world has lost a connection between two ranks that live, as far as this one knows.
+    [[nodiscard]] bool is_apart(const Fault& why) const {
+        const int peer = member_of(why.peer);
+        return why.code == ErrorCode::peer_lost && peer >= 0 && !membership_->has_ended(peer);
+    }
+    /// The ranks have met, but two of them cannot connect. Forming a world takes little time then,
+    /// so each attempt waits as long as if it had waited for a rank that does not come.
+    void wait_for_connection(const Fault& why) {
+        const nanoseconds until = medium_.now() + attempts_.allowed;
+        while (medium_.now() < until && is_apart(why)) wait(until);
+        if (is_apart(why)) note_failure(why);
     }
     /// The world failed, and no rank was lost. If members were added, they are the cause, and this
     /// member proposes the next membership without them.
@@ -317,16 +341,16 @@ private:
         membership_->leave_out({added, decision.members.end()});
         return true;
     }
-    /// The member to which this one could not connect, according to the fault.
-    [[nodiscard]] std::vector<int> missed(const error& failed) const {
+    /// The member with this rank in the last world; -1 if there is none.
+    [[nodiscard]] int member_of(int rank) const {
         const std::vector<int>& members = membership_->members();
-        const auto is_rank = [&](int rank) { return rank >= 0 && rank < static_cast<int>(members.size()); };
-        const Fault& why = failed.why();
-        if (!is_rank(why.rank) || !is_rank(why.peer) || why.rank == why.peer) return {};
-        const int one = members[static_cast<std::size_t>(why.rank)],
-                  other = members[static_cast<std::size_t>(why.peer)];
-        if (one == medium_.me()) return {other};
-        return {};
+        return rank >= 0 && rank < static_cast<int>(members.size()) ? members[static_cast<std::size_t>(rank)] : -1;
+    }
+    /// The member to which this one could not connect, according to the fault.
+    [[nodiscard]] std::vector<int> missed(const Fault& why) const {
+        const int other = member_of(why.peer);
+        if (other < 0 || why.rank == why.peer || member_of(why.rank) != medium_.me()) return {};
+        return {other};
     }
     /// Waits until members of a running world have added this process.
     FormedWorld<Transport> added() {
@@ -415,6 +439,15 @@ private:
     Medium medium_;
     int owner_ = ::getpid();
     std::unique_ptr<Membership<Rules>> membership_;
+    /// Attempts to form a world, until one makes an update or lives longer than `patience`.
+    struct Attempts {
+        nanoseconds began = 0, allowed = 0; ///< how long the next one may take
+        int made = 0, failures = 0;
+        int worlds = 0; ///< formed, and lost a connection before an update
+    };
+    Attempts attempts_ = {};
+    std::uint64_t formed_with_ = 0; ///< updates before the last world
+    nanoseconds formed_at_ = 0;     ///< when the last world was formed
     nanoseconds look_at_ = 0;
     int busy_ = 0; ///< number of ranks for which the training has work
 };

@@ -219,14 +219,16 @@ public:
     /// group must not be in use. Collective over the remaining ranks. Errors: above.
     void form_next(std::uint64_t updates, std::uint64_t passes) {
         WorldChange change{.updates = updates};
-        if (const Fault* const first = formed_->group.endpoint().first_fault()) change.why = first->message;
+        Fault why;
+        if (const Fault* const first = formed_->group.endpoint().first_fault()) why = *first;
+        change.why = why.message;
         const auto timeout = formed_->group.timeout();
         const std::vector<int> before = formed_->members;
         const nanoseconds began = formation_->now();
         formed_.reset();
         const nanoseconds ended = formation_->now();
         change.ending = std::chrono::nanoseconds(ended - began);
-        formed_.emplace(formation_->next(new_here_ ? detail::no_state_yet : passes));
+        formed_.emplace(formation_->next(new_here_ ? detail::no_state_yet : passes, why));
         fresh_ = true;
         change.agreeing = std::chrono::nanoseconds(formed_->agreed - ended);
         formed_->group.set_timeout(timeout);
