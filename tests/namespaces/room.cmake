@@ -18,3 +18,6 @@ room_program(elastic_rank helper/elastic_rank.cpp)
 target_compile_definitions(${room_target} PRIVATE UNISONO_HOST_RANK="$<TARGET_FILE:host_rank>"
                                                   UNISONO_ELASTIC_RANK="$<TARGET_FILE:elastic_rank>")
 set_target_properties(${room_target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+# For campaign.py, which runs on request: cmake --build build/dev --target campaign_rank
+add_executable(campaign_rank EXCLUDE_FROM_ALL ${folder}/helper/campaign_rank.cpp)
+target_link_libraries(campaign_rank PRIVATE ${room_library} unisono_warnings)
