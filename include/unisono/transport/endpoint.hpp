@@ -162,8 +162,8 @@ public:
     /// True if `host_of` tells each rank's host; hosts are numbered from 0.
     [[nodiscard]] virtual bool knows_hosts() const { return false; }
     [[nodiscard]] virtual int host_of(int) const { return 0; }
-    /// What this transport does itself instead of the library's steps; null: nothing. The endpoint
-    /// must outlive it.
+    /// The operations that this transport runs itself instead of the library's steps; null: none.
+    /// The endpoint must outlive the result.
     [[nodiscard]] virtual std::unique_ptr<OwnRuns> own_runs() { return nullptr; }
     /// Called before another thread drives this endpoint. Errors: refused if none may.
     virtual void check_may_change_threads() {}
