@@ -1,11 +1,14 @@
 #include "backend.hpp"
 
+#include "process.hpp"
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -173,7 +176,7 @@ struct GridSum {
 } // namespace
 
 Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const Settings& settings)
-    : c10d::Backend(rank, size), store_(std::move(store)),
+    : c10d::Backend(rank, size), store_(std::move(store)), settings_(settings),
       options_(c10::make_intrusive<Options>("unisono", settings.timeout)), reproducible_(settings.reproducible) {
     options_->group_name = settings.name;
     options_->global_ranks_in_group = settings.global_ranks;
@@ -181,8 +184,35 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, cons
                                      settings.name.empty() ? "" : c10::str(" of process group ", settings.name));
     StoreFunctions functions;
     functions.put = [this](const std::string& key, const std::string& value) {
+/// All living process groups, for the end of the process.
+struct Living {
+    std::mutex mutex;
+    std::vector<c10::weak_intrusive_ptr<c10d::Backend>> backends;
+};
+
         store_->set(key, std::vector<uint8_t>(value.begin(), value.end()));
     };
+c10::intrusive_ptr<c10d::Backend> join_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                             const Settings& settings) {
+    c10::intrusive_ptr<c10d::Backend> made = c10::make_intrusive<Backend>(store, rank, size, settings);
+    auto& living = of_this_process<Living>();
+    const std::lock_guard guard(living.mutex);
+    std::erase_if(living.backends, [](const auto& each) { return each.expired(); });
+    living.backends.emplace_back(made);
+    return made;
+}
+
+void shut_down_all() {
+    std::vector<c10::weak_intrusive_ptr<c10d::Backend>> left;
+    {
+        auto& living = of_this_process<Living>();
+        const std::lock_guard guard(living.mutex);
+        left.swap(living.backends);
+    }
+    for (const auto& each : left)
+        if (const auto backend = each.lock()) backend->shutdown();
+}
+
     functions.fetch = [this](const std::string& key, un::nanoseconds deadline) {
         const auto left = std::max<un::nanoseconds>(deadline - un::steady_now(), 1'000'000);
         store_->wait({key}, std::chrono::milliseconds((left + 999'999) / 1'000'000));
@@ -214,6 +244,27 @@ void Backend::check(const char* what, const Tensor& tensor) const {
 void Backend::check_alike(const char* what, const char* which, const Tensor& model, const Tensors& tensors) const {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
         TORCH_CHECK(tensors[i].layout() == model.layout(), driver_->who(), ": ", what,
+/// Ranks that are not among `ranks` get none. The order of `ranks` is that of the new group.
+c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                 const std::vector<int>& ranks,
+                                                 const c10::intrusive_ptr<Options>& options) {
+    const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
+    if (mine == ranks.end()) return nullptr;
+    Settings settings = settings_;
+    settings.timeout = options->timeout;
+    settings.name = options->group_name;
+    const auto part_of = [&](auto& list) {
+        auto part = list;
+        part.clear();
+        for (const int rank : ranks)
+            if (place(rank) < list.size()) part.push_back(list[place(rank)]);
+        list = std::move(part);
+    };
+    part_of(settings.global_ranks);
+    part_of(settings.hosts);
+    return join_group(store->clone(), static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()), settings);
+}
+
                     ": invalid tensor layout at index ", i, " of ", which, ": found ", tensors[i].layout(),
                     ", expected ", model.layout());
         TORCH_CHECK(tensors[i].scalar_type() == model.scalar_type(), driver_->who(), ": ", what,

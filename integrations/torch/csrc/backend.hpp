@@ -40,6 +40,9 @@ public:
     const std::string getBackendName() const override { return "unisono"; }
     c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
     void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
+    bool supportsSplitting() const override { return true; }
+    c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                            const c10::intrusive_ptr<Options>& options) override;
     [[nodiscard]] std::string transport() const { return transport_; }
     [[nodiscard]] bool is_reproducible() const { return reproducible_; }
 
@@ -106,6 +109,7 @@ private:
     }
 
     c10::intrusive_ptr<c10d::Store> store_;
+    Settings settings_;
     c10::intrusive_ptr<Options> options_;
     bool reproducible_;
     std::string transport_;
@@ -113,5 +117,11 @@ private:
     std::atomic<std::uint64_t> sequence_{0};
     std::uint64_t monitored_ = 0;
 };
+
+/// A process group that `shut_down_all` ends.
+[[nodiscard]] c10::intrusive_ptr<c10d::Backend> join_group(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                                           int size, const Settings& settings);
+/// At the end of the process.
+void shut_down_all();
 
 } // namespace unisono_torch

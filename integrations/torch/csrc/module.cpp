@@ -5,39 +5,23 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/extension.h>
 
-#include <mutex>
-#include <set>
+#include <vector>
 
 namespace unisono_torch {
 namespace {
-
-/// All living process groups, for the end of the process.
-struct Living {
-    std::mutex mutex;
-    std::vector<c10::weak_intrusive_ptr<c10d::Backend>> backends;
-};
-Living& living() {
-    static auto* const all = new Living;
-    return *all;
-}
 
 c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                          std::chrono::milliseconds timeout, const std::string& name,
                                          const std::string& transport, bool reproducible,
                                          const std::vector<uint64_t>& global_ranks,
                                          const std::vector<std::string>& hosts) {
-    auto made = c10::make_intrusive<Backend>(store, rank, size,
-                                             Settings{.timeout = timeout,
-                                                      .name = name,
-                                                      .transport = transport,
-                                                      .reproducible = reproducible,
-                                                      .global_ranks = global_ranks,
-                                                      .hosts = hosts});
-    const std::lock_guard guard(living().mutex);
-    auto& backends = living().backends;
-    std::erase_if(backends, [](const auto& each) { return each.expired(); });
-    backends.emplace_back(c10::intrusive_ptr<c10d::Backend>(made));
-    return made;
+    return join_group(store, rank, size,
+                      Settings{.timeout = timeout,
+                               .name = name,
+                               .transport = transport,
+                               .reproducible = reproducible,
+                               .global_ranks = global_ranks,
+                               .hosts = hosts});
 }
 
 Backend& ours(const c10::intrusive_ptr<c10d::Backend>& backend, const char* what) {
@@ -48,13 +32,7 @@ Backend& ours(const c10::intrusive_ptr<c10d::Backend>& backend, const char* what
 }
 
 void say_goodbye() {
-    std::vector<c10::weak_intrusive_ptr<c10d::Backend>> left;
-    {
-        const std::lock_guard guard(living().mutex);
-        left.swap(living().backends);
-    }
-    for (const auto& each : left)
-        if (const auto backend = each.lock()) backend->shutdown();
+    shut_down_all();
     await_retired();
 }
 

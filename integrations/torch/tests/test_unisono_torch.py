@@ -374,6 +374,28 @@ def barrier_misses():
     return text
 
 
+def split():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    pairs = dist.split_group(split_ranks=[[1, 0], [2, 3]])
+    assert pairs.size() == 2 and dist.get_rank(pairs) == (1 - rank if rank < 2 else rank - 2)
+    x = torch.full((3,), float(rank))
+    dist.all_reduce(x, group=pairs)
+    assert x[0].item() == (1.0 if rank < 2 else 5.0), x
+    some = dist.split_group(split_ranks=[[size - 1, 0]])
+    if rank in (0, size - 1):
+        dist.broadcast(x, size - 1, group=some)
+        assert x[0].item() == 5.0
+    else:
+        assert some == dist.GroupMember.NON_GROUP_MEMBER
+    group = dist.new_group(pg_options=unisono_torch.Options(reproducible=True))
+    parts = dist.split_group(group, [[0, 1, 2, 3]])
+    x, y = torch.full((9,), 0.1 * rank), torch.full((9,), 0.1 * rank)
+    dist.all_reduce(x, group=group)
+    dist.all_reduce(y, group=parts)
+    assert torch.equal(x, y)
+    return True
+
+
 def bad_arguments():
     rank = dist.get_rank()
     expect_error(lambda: dist.group.WORLD.broadcast(torch.ones(2), 7), "root", error=RuntimeError)
@@ -420,6 +442,10 @@ class Collectives(unittest.TestCase):
                 counts = run(size, collectives, transport, environment=environment)
                 self.assertGreater(min(counts), 250)
                 print(f"{transport}, {size} ranks: {counts[0]} comparisons")
+
+    def test_split_group(self):
+        run(4, split)
+        run(4, split, environment={"UNISONO_HOSTS": "a,a,b,b"})
 
     def test_many_in_flight(self):
         run(4, many_in_flight)
