@@ -23,7 +23,7 @@ setup(
     ext_modules=[
         CppExtension(
             "unisono_torch._C",
-            [f"csrc/{name}.cpp" for name in ("backend", "driver", "elements", "module", "world")],
+            [f"csrc/{name}.cpp" for name in ("backend", "callbacks", "driver", "elements", "module", "world")],
             include_dirs=[str(headers), str(here / "csrc")],
             extra_compile_args=["-std=c++20", *os.environ.get("UNISONO_TORCH_FLAGS", "-O2").split()],
         )

@@ -1,5 +1,8 @@
 #include "driver.hpp"
 
+#include "callbacks.hpp"
+#include "process.hpp"
+
 #include <ATen/core/ivalue_inl.h>
 #include <ATen/core/jit_type.h>
 #include <c10/util/Exception.h>
@@ -23,28 +26,26 @@ constexpr std::size_t looks = 4; ///< looks at works per turn: each advances all
 /// been started on every rank.
 constexpr int most_collectives = 32;
 
+thread_local const Work* announced_here = nullptr; ///< this thread runs callbacks of its future
+
 struct Retired {
     std::mutex mutex;
     std::vector<std::thread> threads;
 };
-Retired& retired() {
-    static auto* const all = new Retired; // outlives every static object
-    return *all;
-}
 
 } // namespace
 
 void retire(std::unique_ptr<World> world) {
     if (world == nullptr) return;
-    const std::lock_guard guard(retired().mutex);
-    retired().threads.emplace_back([leaving = std::move(world)]() mutable { leaving.reset(); });
+    const std::lock_guard guard(of_this_process<Retired>().mutex);
+    of_this_process<Retired>().threads.emplace_back([leaving = std::move(world)]() mutable { leaving.reset(); });
 }
 
 void await_retired() {
     std::vector<std::thread> threads;
     {
-        const std::lock_guard guard(retired().mutex);
-        threads.swap(retired().threads);
+        const std::lock_guard guard(of_this_process<Retired>().mutex);
+        threads.swap(of_this_process<Retired>().threads);
     }
     for (std::thread& thread : threads) thread.join();
 }
@@ -64,18 +65,37 @@ Work::Work(int rank, c10d::OpType type, const char* name, const std::vector<at::
                                                                       : c10::ListType::create(std::move(tensors)));
 }
 
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
+    Future found = Future::unasked;
+    if (!future_state_.compare_exchange_strong(found, Future::asked_for) && found == Future::complete)
+        future_->wait(); // another thread is completing it, or has done so
+    return future_;
+}
+
+void Work::throw_early(std::chrono::milliseconds waited, const std::string& what) const {
+    const std::shared_ptr<Driver> driver = driver_.lock();
+    C10_THROW_ERROR(DistBackendError, c10::str(driver == nullptr ? "unisono" : driver->who(), ": wait(timeout) of ",
+                                               waited.count(), " ms is over; ", name_, what));
+}
+
 bool Work::wait(std::chrono::milliseconds timeout) {
     const un::nanoseconds until = timeout == kNoTimeout ? un::never : un::deadline_after(un::steady_now(), timeout);
+    if (announced_here == this) { // a callback of its own future
+        if (failed_) std::rethrow_exception(failed_);
+        return true;
+    }
     if (!isCompleted()) {
         const std::shared_ptr<Driver> driver = driver_.lock();
-        if (driver != nullptr && !driver->wait(*this, until)) {
-            C10_THROW_ERROR(DistBackendError,
-                            c10::str(driver->who(), ": wait(timeout) of ", timeout.count(), " ms is over; ", name_,
-                                     " goes on until its own timeout of ", this->timeout.count(), " ms"));
-        }
+        if (driver != nullptr && !driver->wait(*this, until))
+            throw_early(timeout, c10::str(" goes on until its own timeout of ", this->timeout.count(), " ms"));
     }
     std::unique_lock lock(mutex_);
-    cv_.wait(lock, [&] { return completed_; });
+    const auto is_complete = [&] { return completed_; };
+    if (until == un::never) {
+        cv_.wait(lock, is_complete);
+    } else if (!cv_.wait_for(lock, std::chrono::nanoseconds(until - un::steady_now()), is_complete)) {
+        throw_early(timeout, " has ended, but callbacks of its future still run or wait for their turn");
+    }
     if (exception_) std::rethrow_exception(exception_);
     return true;
 }
@@ -84,7 +104,7 @@ void Work::abort() {
     if (const auto driver = driver_.lock()) driver->abort(c10::str("Work.abort() of ", name_));
 }
 
-/// Without the driver's lock, because futures run the callbacks that were attached to them.
+/// Without the driver's lock, because what it copies and drops may be large.
 void Work::conclude() noexcept {
     if (failed_ == nullptr && after) {
         try {
@@ -95,12 +115,21 @@ void Work::conclude() noexcept {
     }
     stages.clear();
     after = nullptr;
+    Future found = Future::unasked;
+    if (future_state_.compare_exchange_strong(found, Future::complete)) announce();
+    else run_callback(level_, [self = c10::intrusive_ptr<Work>::reclaim_copy(this)] { self->announce(); });
+}
+
+/// The future runs the callbacks that were attached to it.
+void Work::announce() noexcept {
+    const Work* const outer = std::exchange(announced_here, this);
     try {
         if (failed_ != nullptr) future_->setError(failed_);
         else future_->markCompleted(lists_.empty() ? c10::IValue(outputs_) : c10::IValue(lists_));
     } catch (...) {
         if (failed_ == nullptr) failed_ = std::current_exception();
     }
+    announced_here = outer;
     finish(failed_);
 }
 
@@ -300,6 +329,7 @@ void Driver::submit(const c10::intrusive_ptr<Work>& work, bool waits) {
         const Lock lock(*this);
         if (world_ == nullptr) C10_THROW_ERROR(DistBackendError, who_ + ": the process group was destroyed");
         work->driver_ = weak_from_this();
+        work->level_ = callback_level();
         if (work->point_to_point) {
             start(work, done);
         } else {

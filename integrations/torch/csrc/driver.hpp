@@ -3,9 +3,10 @@
 /// \file Advances what is in flight on one world, for all threads that start operations and wait.
 ///
 /// A waiting thread advances everything itself. A thread of the driver does so while operations are
-/// in flight and no thread waits: DDP waits for futures and not for works. Collectives start in the
-/// order of the calls. An operation of several stages (a reproducible sum) delays later collectives
-/// until its last stage has started, so that all ranks start the same operations in the same order.
+/// in flight and no thread waits: DDP waits for futures and not for works. None of them runs
+/// callbacks of futures, see callbacks.hpp. Collectives start in the order of the calls. An
+/// operation of several stages (a reproducible sum) delays later collectives until its last stage
+/// has started, so that all ranks start the same operations in the same order.
 
 #include "world.hpp"
 
@@ -41,7 +42,7 @@ public:
     bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
     void abort() override;
     std::vector<at::Tensor> result() override { return outputs_; }
-    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
     uint64_t getSequencenumber() const override { return sequence; }
     std::chrono::milliseconds getTimeout() const override { return timeout; }
 
@@ -56,11 +57,16 @@ public:
 private:
     friend class Driver;
     void conclude() noexcept;
+    void announce() noexcept;
+    [[noreturn]] void throw_early(std::chrono::milliseconds waited, const std::string& what) const;
 
     std::string name_;
     std::vector<at::Tensor> outputs_;
     std::vector<std::vector<at::Tensor>> lists_;
     c10::intrusive_ptr<c10::ivalue::Future> future_;
+    enum class Future { unasked, asked_for, complete };
+    std::atomic<Future> future_state_{Future::unasked};
+    int level_ = 0; ///< see `run_callback`
     std::weak_ptr<Driver> driver_ = {};
     un::Operation operation_ = {};
     std::size_t started_ = 0; ///< stages

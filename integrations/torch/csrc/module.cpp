@@ -1,5 +1,7 @@
 #include "backend.hpp"
 
+#include "callbacks.hpp"
+
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
@@ -9,6 +11,9 @@
 
 namespace unisono_torch {
 namespace {
+
+/// The end of the process waits for callbacks for so long: they need the interpreter.
+constexpr un::nanoseconds longest_callback = 5'000'000'000;
 
 c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                          std::chrono::milliseconds timeout, const std::string& name,
@@ -33,6 +38,7 @@ Backend& ours(const c10::intrusive_ptr<c10d::Backend>& backend, const char* what
 
 void say_goodbye() {
     shut_down_all();
+    await_callbacks(un::steady_now() + longest_callback);
     await_retired();
 }
 

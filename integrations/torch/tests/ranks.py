@@ -1,5 +1,7 @@
 """Runs a function on some processes that meet as torchrun's do, with a deadline."""
 
+import atexit
+import ctypes
 import datetime
 import os
 import socket
@@ -10,10 +12,16 @@ import torch
 import torch.multiprocessing as multiprocessing
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
+
+
+def _leave(status):
+    """Ends this process as a script ends. multiprocessing would skip what ends with Python."""
+    atexit._run_exitfuncs()
+    ctypes.PyDLL(None).exit(status)  # with the lock: destructors of PyTorch need Python
 
 
 def _rank(rank, size, port, body, environment, timeout_s, initialise, arguments, answers):
@@ -34,16 +42,21 @@ def _rank(rank, size, port, body, environment, timeout_s, initialise, arguments,
         answers.put((rank, None, body(*arguments)))
         if initialise and dist.is_initialized():
             dist.destroy_process_group()
+        status = 0
     except BaseException:
         answers.put((rank, traceback.format_exc(), None))
-        raise
+        status = 1
+    answers.close()
+    answers.join_thread()
+    _leave(status)
 
 
 def run(size, body, *arguments, environment=None, timeout_s=60, deadline_s=120, initialise=True, may_die=()):
     """The answers of all ranks, in their order. A rank's exception, or its silence, is an AssertionError; None for ranks that may die."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")  # it imports PyTorch once
+    context.set_forkserver_preload(["torch", "torch.distributed", "torch.distributed.fsdp"])
     answers = context.Queue()
-    port = _free_port()
+    port = free_port()
     processes = [
         context.Process(
             target=_rank,

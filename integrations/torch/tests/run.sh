@@ -19,3 +19,4 @@ folder=$(cd "$1" && pwd)
 cd "$here"
 UNISONO_TORCH_FLAGS=${UNISONO_TORCH_FLAGS:--O1} "$python" setup.py -q build --build-base "$folder" --build-lib "$folder/package"
 PYTHONPATH=$folder/package "$python" tests/test_unisono_torch.py
+PYTHONPATH=$folder/package "$python" tests/test_futures.py
