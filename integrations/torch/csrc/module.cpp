@@ -7,6 +7,7 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/extension.h>
 
+#include <cstdlib>
 #include <vector>
 
 namespace unisono_torch {
@@ -36,10 +37,24 @@ Backend& ours(const c10::intrusive_ptr<c10d::Backend>& backend, const char* what
     return *found;
 }
 
+#if defined(__GLIBC__)
+/// A script that has failed does not wait for the other ranks. Only the process's status tells, in
+/// Python's end every script looks alike.
+void leave(int status, void*) {
+    if (status == 0) await_retired();
+}
+void leave_by_status() { ::on_exit(&leave, nullptr); }
+void leave_python() {}
+#else
+void leave_by_status() {}
+void leave_python() { await_retired(); }
+#endif
+
+/// At the end of Python.
 void say_goodbye() {
     shut_down_all();
     await_callbacks(un::steady_now() + longest_callback);
-    await_retired();
+    leave_python();
 }
 
 } // namespace
@@ -48,6 +63,7 @@ void say_goodbye() {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     namespace py = pybind11;
     using namespace unisono_torch;
+    leave_by_status();
     module.def("create", &create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
                py::arg("name"), py::arg("transport"), py::arg("reproducible"), py::arg("global_ranks"),
                py::arg("hosts"), py::call_guard<py::gil_scoped_release>());

@@ -4,12 +4,14 @@ import datetime
 import hashlib
 import os
 import signal
+import subprocess
+import sys
 import time
 import unittest
 
 import torch
 import torch.distributed as dist
-from ranks import run
+from ranks import free_port, run
 
 import unisono_torch
 
@@ -522,6 +524,63 @@ class Errors(unittest.TestCase):
 
     def test_abort(self):
         run(2, abort)
+
+
+LEAVING = """
+import os, sys, torch, torch.distributed as dist, unisono_torch
+dist.init_process_group("unisono")
+dist.all_reduce(torch.ones(1))
+print("met", flush=True)
+if dist.get_rank() == 0:
+    {leave}
+sys.stdin.readline()
+try:
+    dist.all_reduce(torch.ones(1))
+except dist.DistBackendError as failed:
+    print(failed, flush=True)
+"""
+
+
+class Leaving(unittest.TestCase):
+    """Rank 0 leaves while rank 1 computes, which ends when the test says so."""
+
+    def start(self, leave):
+        port = str(free_port())
+        ranks = []
+        for rank in range(2):
+            ranks.append(
+                subprocess.Popen(
+                    [sys.executable, "-c", LEAVING.format(leave=leave)],
+                    env=os.environ | {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                )
+            )
+            self.addCleanup(ranks[-1].communicate)
+            self.addCleanup(ranks[-1].kill)
+        for rank in ranks:
+            self.assertEqual(rank.stdout.readline(), "met\n")
+        return ranks
+
+    def test_failed_rank_leaves_at_once(self):
+        for leave, status in (
+            ('raise ValueError("rank 0 gives up")', 1),
+            ("sys.exit(3)", 3),
+            ('try: raise ValueError("rank 0 gives up")\n    finally: dist.destroy_process_group()', 1),
+        ):
+            with self.subTest(leave):
+                first, second = self.start(leave)
+                self.assertEqual(first.wait(timeout=60), status)
+                self.assertIn("rank 0", second.communicate("\n", timeout=60)[0])
+
+    def test_rank_that_has_not_failed_waits(self):
+        first, second = self.start("sys.exit(0)")
+        with self.assertRaises(subprocess.TimeoutExpired):
+            first.wait(timeout=4)
+        second.communicate("\n", timeout=60)
+        self.assertEqual(first.wait(timeout=60), 0)
 
 
 if __name__ == "__main__":
