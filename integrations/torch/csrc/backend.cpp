@@ -248,6 +248,7 @@ void Backend::check_alike(const char* what, const char* which, const Tensor& mod
 c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                  const std::vector<int>& ranks,
                                                  const c10::intrusive_ptr<Options>& options) {
+    driver_->refuse_other_process();
     const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
     if (mine == ranks.end()) return nullptr;
     Settings settings = settings_;

@@ -6,6 +6,7 @@
 #include <ATen/core/ivalue_inl.h>
 #include <ATen/core/jit_type.h>
 #include <c10/util/Exception.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <mutex>
@@ -153,14 +154,28 @@ private:
     std::unique_lock<std::mutex> lock_;
 };
 
-Driver::Driver(std::unique_ptr<World> world, std::string who) : world_(std::move(world)), who_(std::move(who)) {
+Driver::Driver(std::unique_ptr<World> world, std::string who)
+    : world_(std::move(world)), who_(std::move(who)), process_(::getpid()) {
     if (world_->wakes()) sleeps_in_ = world_.get();
     thread_ = std::thread([this] { drive(); });
 }
 
 Driver::~Driver() { shut_down(); }
 
+void Driver::refuse_other_process() const {
+    TORCH_CHECK(process_ == ::getpid(), who_, ": process ", ::getpid(), " is a forked child of process ", process_,
+                ", which joined the group; expected calls from process ", process_,
+                " only (a child that needs the ranks can send its data to its parent)");
+}
+
 void Driver::shut_down() {
+    if (process_ != ::getpid()) { // the ranks do not know this process, and the threads are its parent's
+        static_cast<void>(world_.release());
+        new std::thread(std::move(thread_));
+        new std::deque(std::move(queue_));
+        new std::deque(std::move(flying_)); // an operation that ends unfinished would end the world
+        return;
+    }
     Works left;
     std::unique_ptr<World> leaving;
     {
@@ -202,11 +217,13 @@ void Driver::shut_down() {
 }
 
 bool Driver::has_failed() {
+    refuse_other_process();
     const Lock lock(*this);
     return failed_;
 }
 
 void Driver::abort(const std::string& why) {
+    refuse_other_process();
     const Lock lock(*this);
     if (world_ == nullptr) return;
     failed_ = true;
@@ -324,6 +341,7 @@ void Driver::wake() {
 }
 
 void Driver::submit(const c10::intrusive_ptr<Work>& work, bool waits) {
+    refuse_other_process();
     Works done;
     {
         const Lock lock(*this);
@@ -347,6 +365,7 @@ void Driver::idle(std::uint32_t attempt, un::nanoseconds longest) {
 }
 
 bool Driver::wait(Work& work, un::nanoseconds until) {
+    refuse_other_process();
     {
         const Lock lock(*this);
         ++waiters_;

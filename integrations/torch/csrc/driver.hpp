@@ -93,6 +93,8 @@ public:
     /// Says goodbye to the other ranks. What is in flight fails.
     void shut_down();
     [[nodiscard]] bool has_failed();
+    /// Throws in a forked child of the process that joined the group.
+    void refuse_other_process() const;
 
 private:
     class Lock;
@@ -111,6 +113,7 @@ private:
 
     std::unique_ptr<World> world_;
     std::string who_;
+    int process_; ///< that joined
     std::mutex mutex_;
     std::condition_variable news_;
     std::atomic<int> wanting_{0}; ///< threads that want the lock

@@ -1,5 +1,6 @@
 """The process group 'unisono' beside PyTorch's Gloo: the same results, and errors that name the rank at fault."""
 
+import atexit
 import datetime
 import hashlib
 import os
@@ -398,6 +399,39 @@ def split():
     return True
 
 
+def child_calls():
+    """A forked child is refused, and harms no one."""
+    rank = dist.get_rank()
+    x = torch.ones(2)
+    dist.all_reduce(x)
+    pending = dist.irecv(torch.zeros(1), 1 - rank)
+    calls = (
+        lambda: dist.all_reduce(x),
+        lambda: dist.isend(x, 1 - rank),
+        lambda: dist.monitored_barrier(timeout=datetime.timedelta(seconds=5)),
+        lambda: dist.new_group(),
+        lambda: pending.wait(),
+        lambda: dist.group.WORLD._get_backend(torch.device("cpu")).abort(),
+    )
+    if os.fork() == 0:
+        found = 1
+        try:
+            for call in calls:
+                text = expect_error(call, "forked child", str(os.getpid()), str(os.getppid()), error=RuntimeError)
+            dist.destroy_process_group()
+            del pending, calls, call, text
+            found = 0
+        finally:
+            os.write(2, b"" if found == 0 else b"the forked child failed\n")
+            atexit._run_exitfuncs()  # as at the end of a script
+            os._exit(found)
+    _, status = os.wait()
+    dist.send(torch.ones(1), 1 - rank)
+    pending.wait()
+    dist.all_reduce(x)
+    return os.waitstatus_to_exitcode(status), x.tolist()
+
+
 def bad_arguments():
     rank = dist.get_rank()
     expect_error(lambda: dist.group.WORLD.broadcast(torch.ones(2), 7), "root", error=RuntimeError)
@@ -517,6 +551,11 @@ class Errors(unittest.TestCase):
 
     def test_monitored_barrier_names_all(self):
         run(4, barrier_misses)
+
+    def test_forked_child_is_refused(self):
+        for environment in ({}, {"UNISONO_TORCH_TRANSPORT": "tcp"}):
+            with self.subTest(**environment):
+                self.assertEqual(run(2, child_calls, environment=environment), [(0, [4.0, 4.0])] * 2)
 
     def test_bad_arguments_leave_the_group_usable(self):
         for answer in run(2, bad_arguments):

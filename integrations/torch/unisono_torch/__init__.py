@@ -45,7 +45,17 @@ class Options:
     transport: str = dataclasses.field(default_factory=lambda: os.environ.get("UNISONO_TORCH_TRANSPORT", "auto"))
 
 
+_joined_by = None  # the process that joined the first group
+
+
 def _create(options, backend_options):
+    global _joined_by
+    if dist.is_initialized() and _joined_by not in (None, os.getpid()):
+        raise RuntimeError(
+            f"unisono_torch: process {os.getpid()} is a forked child of process {_joined_by}, which is a rank; expected new groups from "
+            f"process {_joined_by} only (a child that calls destroy_process_group first can join a job of its own)"
+        )
+    _joined_by = os.getpid()
     chosen = Options() if backend_options is None else backend_options
     if not isinstance(chosen, Options):
         raise TypeError(f"unisono_torch: pg_options is a {type(chosen).__name__}; expected unisono_torch.Options")
