@@ -74,6 +74,8 @@ public:
 
     void wait(std::uint32_t index, nanoseconds timeout) override;
 
+    void give_up(std::uint32_t index, nanoseconds waited) override;
+
     std::size_t wait_any(Part<const std::uint32_t> indices, std::size_t first, nanoseconds timeout) override;
 
     void follow(std::uint32_t index, void* stream, nanoseconds timeout) override;

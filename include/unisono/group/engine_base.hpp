@@ -45,6 +45,7 @@ public:
     virtual ~EngineBase() = default;
     virtual bool poll(std::uint32_t operation) = 0;
     virtual void wait(std::uint32_t operation, nanoseconds timeout) = 0;
+    virtual void give_up(std::uint32_t operation, nanoseconds waited) = 0;
     /// Waits until one of these is done. Returns its index, searched cyclically from `first` on.
     virtual std::size_t wait_any(Part<const std::uint32_t> operations, std::size_t first, nanoseconds timeout) = 0;
     virtual void drop(std::uint32_t operation) noexcept = 0;

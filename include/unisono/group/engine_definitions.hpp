@@ -130,6 +130,11 @@ UNISONO_DEFINITION void Engine::wait(std::uint32_t index, nanoseconds timeout) {
     wait_long({&index, 1}, 0, timeout);
 }
 
+UNISONO_DEFINITION void Engine::give_up(std::uint32_t index, nanoseconds waited) {
+    const Entry entry = enter();
+    if (!is_done(index)) suspect(index, 0, waited);
+}
+
 UNISONO_DEFINITION std::size_t Engine::wait_any(Part<const std::uint32_t> indices, std::size_t first,
                                                 nanoseconds timeout) {
     const Entry entry = enter();

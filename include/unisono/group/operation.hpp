@@ -60,6 +60,13 @@ public:
         drop();
     }
 
+    /// For a caller that has polled for so long: ends the world as `wait` does at its timeout, and
+    /// throws, unless the operation has ended. As there, the search for the cause may take some
+    /// seconds. Returns if something has moved just now: then poll again.
+    void give_up(std::chrono::nanoseconds waited) {
+        if (engine_ != nullptr) engine_->give_up(index_, waited.count());
+    }
+
     /// Blocks until one of several operations in flight on this rank is done, and returns its
     /// index; if several are done, the next one cyclically from `first` on. Operations that were
     /// already waited for, or never started, do not count; at least one must count. Throws as

@@ -258,8 +258,8 @@ bool Driver::look_at(Work& work) {
             if (work.failed_ != nullptr) return true;
             if (!work.operation_.poll()) {
                 if (un::steady_now() < work.deadline_) return false;
-                // Throws, and names the late rank.
-                work.operation_.wait(std::chrono::nanoseconds(1));
+                work.operation_.give_up(work.timeout);
+                if (!work.operation_.poll()) return false;
             }
             work.operation_ = {};
             if (work.started_ == work.stages.size()) return true;

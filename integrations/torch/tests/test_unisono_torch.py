@@ -355,7 +355,7 @@ def one_is_late():
         time.sleep(4)
         return expect_error(lambda: dist.all_reduce(x), "rank 1")
     work = dist.all_reduce(x, async_op=True)
-    return expect_error(lambda: work.wait(), "timeout", "rank 1")
+    return expect_error(lambda: work.wait(), "timeout", "rank 1", "waited 2000 ms")
 
 
 def ranks_disagree():
