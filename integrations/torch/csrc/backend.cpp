@@ -28,15 +28,19 @@ struct Backend::Call {
     std::vector<std::function<void()>> after = {};
     bool point_to_point = false;
 
-    /// The memory of `tensor` if it is contiguous, otherwise a copy.
+    /// Whether the memory of `tensor` has its values in their order.
+    [[nodiscard]] static bool is_flat(const Tensor& tensor) {
+        return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+    }
+    /// The memory of `tensor` if it is flat, otherwise a copy.
     [[nodiscard]] static Tensor flat(const Tensor& tensor) {
-        return tensor.is_contiguous() ? tensor : tensor.contiguous();
+        return is_flat(tensor) ? tensor : tensor.resolve_conj().resolve_neg().contiguous();
     }
     /// Memory to be written instead of `tensor`, with or without its values. Afterwards it is
     /// copied into `tensor`.
     [[nodiscard]] Tensor writable(const Tensor& tensor, bool values) {
-        if (tensor.is_contiguous()) return tensor;
-        Tensor copy = values ? tensor.contiguous() : at::empty(tensor.sizes(), tensor.options().requires_grad(false));
+        if (is_flat(tensor)) return tensor;
+        Tensor copy = values ? flat(tensor) : at::empty(tensor.sizes(), tensor.options().requires_grad(false));
         after.push_back([tensor, copy] { Tensor(tensor).copy_(copy); });
         return copy;
     }
@@ -54,6 +58,13 @@ at::Tensor join_flat(const std::vector<at::Tensor>& tensors) {
     std::vector<at::Tensor> flat;
     for (const at::Tensor& tensor : tensors) flat.push_back(tensor.detach().reshape({-1}));
     return at::cat(flat);
+}
+
+/// A sum of complex numbers is that of their parts.
+bool adds_parts(const at::Tensor& tensor, const c10d::ReduceOp& operation) {
+    using Op = c10d::ReduceOp::RedOpType;
+    const Op op = operation;
+    return tensor.is_complex() && (op == Op::SUM || op == Op::AVG);
 }
 
 at::Tensor room_for(const std::vector<at::Tensor>& tensors) {
@@ -76,7 +87,7 @@ std::optional<at::Tensor> as_one(const std::vector<at::Tensor>& tensors) {
     const auto* next = static_cast<const char*>(tensors.front().const_data_ptr());
     int64_t all = 0;
     for (const at::Tensor& tensor : tensors) {
-        if (!tensor.is_contiguous() || tensor.const_data_ptr() != next ||
+        if (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg() || tensor.const_data_ptr() != next ||
             !tensor.storage().is_alias_of(tensors.front().storage()))
             return std::nullopt;
         next += tensor.nbytes();
@@ -338,6 +349,9 @@ Backend::WorkPointer Backend::launch(Call&& call, std::chrono::milliseconds time
 Backend::WorkPointer Backend::reduce_flat(Call&& call, const Tensor& in, Tensor out, int64_t root,
                                           const c10d::ReduceOp& operation, std::chrono::milliseconds timeout,
                                           bool asynchronous) {
+    if (adds_parts(in, operation))
+        return reduce_flat(std::move(call), at::view_as_real(in), at::view_as_real(out), root, operation, timeout,
+                           asynchronous);
     const Combination how = combination_of(operation, in.scalar_type());
     const std::size_t count = count_of(in);
     std::vector<std::function<void()>> first;
@@ -477,13 +491,18 @@ Backend::WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions
 Backend::WorkPointer Backend::scatter_flat(Call&& call, const Tensor& in, Tensor out, const c10d::ReduceOp& operation,
                                            std::chrono::milliseconds timeout, bool asynchronous,
                                            std::vector<std::size_t> counts) {
-    const Combination how = combination_of(operation, in.scalar_type());
-    const std::size_t mine = count_of(out);
     TORCH_CHECK(!counts.empty() || in.numel() == out.numel() * size_, driver_->who(),
                 ": reduce_scatter: the input has ", in.numel(), " elements, expected ", out.numel(), " for each of ",
                 size_, " ranks");
     TORCH_CHECK(in.scalar_type() == out.scalar_type(), driver_->who(), ": reduce_scatter: the input is of ",
                 in.scalar_type(), ", the output of ", out.scalar_type());
+    if (adds_parts(in, operation)) {
+        for (std::size_t& count : counts) count *= 2;
+        return scatter_flat(std::move(call), at::view_as_real(in), at::view_as_real(out), operation, timeout,
+                            asynchronous, std::move(counts));
+    }
+    const Combination how = combination_of(operation, in.scalar_type());
+    const std::size_t mine = count_of(out);
     std::vector<std::function<void()>> first;
     if (on_grid(how) && in.numel() > 0) {
         auto state = std::make_shared<GridSum>();

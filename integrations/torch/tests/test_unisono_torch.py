@@ -399,6 +399,30 @@ def split():
     return True
 
 
+def complex_numbers():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for dtype in (torch.complex64, torch.complex128):
+        wide = torch.arange(2 * size).to(dtype) * (1 + 2j) + rank * 1j
+        total = sum(torch.arange(2 * size).to(dtype) * (1 + 2j) + r * 1j for r in range(size))
+        x = wide.clone()
+        dist.reduce(x, 0)
+        assert rank != 0 or torch.allclose(x, total)
+        part = torch.zeros(2, dtype=dtype)
+        dist.reduce_scatter_tensor(part, wide)
+        assert torch.allclose(part, total[2 * rank : 2 * rank + 2])
+        dist.reduce_scatter(part, list(wide.chunk(size)), dist.ReduceOp.AVG)
+        assert torch.allclose(part, total[2 * rank : 2 * rank + 2] / size)
+        uneven = torch.zeros(rank + 1, dtype=dtype)
+        dist.reduce_scatter(uneven, [torch.full((r + 1,), 1j, dtype=dtype) for r in range(size)])
+        assert torch.allclose(uneven, torch.full((rank + 1,), size * 1j, dtype=dtype))
+        for x in (wide.conj().imag, torch._neg_view(wide.imag.contiguous())):  # negated when they are read
+            x = x if rank == 0 else torch.zeros(2 * size, dtype=wide.real.dtype)
+            dist.broadcast(x, 0)
+            assert x[1].item() == -2.0, x
+    expect_error(lambda: dist.reduce(wide, 0, dist.ReduceOp.PRODUCT), "PRODUCT", "Complex", error=RuntimeError)
+    return True
+
+
 def child_calls():
     """A forked child is refused, and harms no one."""
     rank = dist.get_rank()
@@ -482,6 +506,10 @@ class Collectives(unittest.TestCase):
     def test_split_group(self):
         run(4, split)
         run(4, split, environment={"UNISONO_HOSTS": "a,a,b,b"})
+
+    def test_complex_numbers(self):
+        run(3, complex_numbers)
+        run(2, complex_numbers, environment={"UNISONO_TORCH_REPRODUCIBLE": "1"})
 
     def test_many_in_flight(self):
         run(4, many_in_flight)
