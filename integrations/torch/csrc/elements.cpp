@@ -10,7 +10,7 @@ using Op = c10d::ReduceOp::RedOpType;
 using Kernel = void (*)(const std::byte*, std::byte*, std::size_t, void*);
 
 template <class T, class F>
-void fold(const std::byte* in, std::byte* sum, std::size_t count, F f) {
+void fold(const std::byte* __restrict in, std::byte* __restrict sum, std::size_t count, F f) {
     for (std::size_t i = 0; i < count; ++i) {
         T a;
         T b;
@@ -49,17 +49,20 @@ Kernel integer_kernel(Op op) {
     }
 }
 
-/// A sum of booleans is "any", a product is "all".
-Kernel truth_kernel(Op op) {
+/// Operations that are the library's own on uint8: booleans are 0 or 1, so a sum is "any" and a
+/// product is "all". A sum or product of int8 has the bits of that of uint8.
+un::ReductionKind kind_on_bytes(Op op, at::ScalarType type) {
+    if (type == at::kChar && op == Op::SUM) return un::ReductionKind::sum;
+    if (type == at::kChar && op == Op::PRODUCT) return un::ReductionKind::product;
+    if (type != at::kBool) return un::ReductionKind::none;
     switch (op) {
     case Op::SUM:
     case Op::MAX:
-    case Op::BOR: return &kernel<std::uint8_t, Op::MAX>;
+    case Op::BOR: return un::ReductionKind::max;
     case Op::PRODUCT:
     case Op::MIN:
-    case Op::BAND: return &kernel<std::uint8_t, Op::MIN>;
-    case Op::BXOR: return &kernel<std::uint8_t, Op::BXOR>;
-    default: return nullptr;
+    case Op::BAND: return un::ReductionKind::min;
+    default: return un::ReductionKind::none;
     }
 }
 
@@ -103,10 +106,14 @@ Combination combination_of(const c10d::ReduceOp& operation, at::ScalarType type)
     const bool floating = at::isFloatingType(type);
     TORCH_CHECK(!made.mean || floating, "unisono: ReduceOp.AVG is for floating types, found ", type);
     if (made.elements.type != un::ElementType::opaque && made.kind != un::ReductionKind::none) return made;
-    made.kind = un::ReductionKind::none;
+    made.kind = kind_on_bytes(op, type);
+    if (made.kind != un::ReductionKind::none) {
+        made.elements.type = un::ElementType::uint8;
+        return made;
+    }
     Kernel kernel = nullptr;
     switch (type) {
-    case at::kBool: kernel = truth_kernel(op); break;
+    case at::kBool: kernel = op == Op::BXOR ? &unisono_torch::kernel<std::uint8_t, Op::BXOR> : nullptr; break;
     case at::kByte: kernel = integer_kernel<std::uint8_t>(op); break;
     case at::kChar: kernel = integer_kernel<std::int8_t>(op); break;
     case at::kShort: kernel = integer_kernel<std::int16_t>(op); break;

@@ -423,6 +423,26 @@ def complex_numbers():
     return True
 
 
+def bytes_by_kernels():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    op = dist.ReduceOp
+    for dtype in (torch.int8, torch.bool):
+        every = [torch.tensor([(37 * r + 11 * i) % 256 - 128 for i in range(999)]).to(dtype) for r in range(size)]
+        if dtype == torch.bool:
+            every = [torch.tensor([(r + i) % 3 == 0 for i in range(999)]) for r in range(size)]
+        stack = torch.stack(every)
+        expected = {op.SUM: stack.sum(0).to(dtype), op.PRODUCT: stack.prod(0).to(dtype)}
+        expected |= {op.MIN: stack.amin(0), op.MAX: stack.amax(0)}
+        expected[op.BXOR] = every[0]
+        for each in every[1:]:
+            expected[op.BXOR] = expected[op.BXOR] ^ each
+        for how, values in expected.items():
+            x = every[rank].clone()
+            dist.all_reduce(x, how)
+            assert torch.equal(x, values), (dtype, how)
+    return True
+
+
 def child_calls():
     """A forked child is refused, and harms no one."""
     rank = dist.get_rank()
@@ -510,6 +530,9 @@ class Collectives(unittest.TestCase):
     def test_complex_numbers(self):
         run(3, complex_numbers)
         run(2, complex_numbers, environment={"UNISONO_TORCH_REPRODUCIBLE": "1"})
+
+    def test_small_integers(self):
+        run(3, bytes_by_kernels)
 
     def test_many_in_flight(self):
         run(4, many_in_flight)
