@@ -184,25 +184,14 @@ struct GridSum {
     }
 };
 
-} // namespace
-
-Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const Settings& settings)
-    : c10d::Backend(rank, size), store_(std::move(store)), settings_(settings),
-      options_(c10::make_intrusive<Options>("unisono", settings.timeout)), reproducible_(settings.reproducible) {
-    options_->group_name = settings.name;
-    options_->global_ranks_in_group = settings.global_ranks;
-    const std::string who = c10::str("unisono, rank ", rank, " of ", size,
-                                     settings.name.empty() ? "" : c10::str(" of process group ", settings.name));
-    StoreFunctions functions;
-    functions.put = [this](const std::string& key, const std::string& value) {
 /// All living process groups, for the end of the process.
 struct Living {
     std::mutex mutex;
     std::vector<c10::weak_intrusive_ptr<c10d::Backend>> backends;
 };
 
-        store_->set(key, std::vector<uint8_t>(value.begin(), value.end()));
-    };
+} // namespace
+
 c10::intrusive_ptr<c10d::Backend> join_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                              const Settings& settings) {
     c10::intrusive_ptr<c10d::Backend> made = c10::make_intrusive<Backend>(store, rank, size, settings);
@@ -224,6 +213,17 @@ void shut_down_all() {
         if (const auto backend = each.lock()) backend->shutdown();
 }
 
+Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const Settings& settings)
+    : c10d::Backend(rank, size), store_(std::move(store)), settings_(settings),
+      options_(c10::make_intrusive<Options>("unisono", settings.timeout)), reproducible_(settings.reproducible) {
+    options_->group_name = settings.name;
+    options_->global_ranks_in_group = settings.global_ranks;
+    const std::string who = c10::str("unisono, rank ", rank, " of ", size,
+                                     settings.name.empty() ? "" : c10::str(" of process group ", settings.name));
+    StoreFunctions functions;
+    functions.put = [this](const std::string& key, const std::string& value) {
+        store_->set(key, std::vector<uint8_t>(value.begin(), value.end()));
+    };
     functions.fetch = [this](const std::string& key, un::nanoseconds deadline) {
         const auto left = std::max<un::nanoseconds>(deadline - un::steady_now(), 1'000'000);
         store_->wait({key}, std::chrono::milliseconds((left + 999'999) / 1'000'000));
@@ -244,17 +244,6 @@ Backend::~Backend() {
     if (driver_ != nullptr) driver_->shut_down();
 }
 
-void Backend::check(const char* what, const Tensor& tensor) const {
-    TORCH_CHECK(tensor.device().is_cpu(), driver_->who(), ": ", what, ": unsupported device type: found a tensor on ",
-                tensor.device(), ", expected one on cpu");
-    TORCH_CHECK(tensor.layout() == at::kStrided, driver_->who(), ": ", what, ": unsupported layout: found a ",
-                tensor.layout(), " tensor, expected a dense one");
-}
-
-/// The words of PyTorch's other process groups.
-void Backend::check_alike(const char* what, const char* which, const Tensor& model, const Tensors& tensors) const {
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-        TORCH_CHECK(tensors[i].layout() == model.layout(), driver_->who(), ": ", what,
 /// Ranks that are not among `ranks` get none. The order of `ranks` is that of the new group.
 c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                  const std::vector<int>& ranks,
@@ -277,6 +266,17 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
     return join_group(store->clone(), static_cast<int>(mine - ranks.begin()), static_cast<int>(ranks.size()), settings);
 }
 
+void Backend::check(const char* what, const Tensor& tensor) const {
+    TORCH_CHECK(tensor.device().is_cpu(), driver_->who(), ": ", what, ": unsupported device type: found a tensor on ",
+                tensor.device(), ", expected one on cpu");
+    TORCH_CHECK(tensor.layout() == at::kStrided, driver_->who(), ": ", what, ": unsupported layout: found a ",
+                tensor.layout(), " tensor, expected a dense one");
+}
+
+/// The words of PyTorch's other process groups.
+void Backend::check_alike(const char* what, const char* which, const Tensor& model, const Tensors& tensors) const {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        TORCH_CHECK(tensors[i].layout() == model.layout(), driver_->who(), ": ", what,
                     ": invalid tensor layout at index ", i, " of ", which, ": found ", tensors[i].layout(),
                     ", expected ", model.layout());
         TORCH_CHECK(tensors[i].scalar_type() == model.scalar_type(), driver_->who(), ": ", what,
@@ -846,48 +846,58 @@ Backend::WorkPointer Backend::barrier(const c10d::BarrierOptions& options) {
 }
 
 /// Uses the store, so that the group stays usable if ranks are missing, and rank 0 can name all of
-/// them.
+/// them. Each rank waits for rank 0 until its own deadline. Once rank 0 is there, its deadline
+/// counts.
 void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
     using std::chrono::milliseconds;
-    const milliseconds timeout = options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
+    driver_->refuse_other_process(); // it would speak on its parent's connection to the store
+    // PyTorch gives its default where the caller gives none.
+    const bool is_own = options.timeout != c10d::kUnsetTimeout && options.timeout != kBackendDefaultTimeout;
+    const milliseconds timeout = is_own ? options.timeout : options_->timeout;
     const un::nanoseconds deadline = un::deadline_after(un::steady_now(), timeout);
     const std::string prefix = c10::str("monitored_barrier/", ++monitored_, "/");
-    const auto left = [&] {
-        return milliseconds(std::max<un::nanoseconds>(1, (deadline - un::steady_now()) / 1'000'000));
-    };
-    const auto text = [](const std::string& said) { return std::vector<uint8_t>(said.begin(), said.end()); };
-    if (rank_ != 0) {
-        store_->set(c10::str(prefix, rank_), text("here"));
-        std::string verdict;
+    const auto key = [&](int rank) { return c10::str(prefix, rank); };
+    const auto has_come = [&](const std::string& what, milliseconds longest) {
+        if (longest.count() <= 0) return store_->check({what});
         try {
-            store_->wait({prefix + "verdict"},
-                         // Rank 0 needs the whole time to name the others.
-                         left() + milliseconds(1000));
-            const std::vector<uint8_t> said = store_->get(prefix + "verdict");
-            verdict.assign(said.begin(), said.end());
+            store_->wait({what}, longest);
+            return true;
         } catch (const std::exception&) {
-            verdict = c10::str("rank 0 failed to pass monitoredBarrier in ", timeout.count(), " ms");
+            return store_->check({what});
         }
-        if (verdict != "all") C10_THROW_ERROR(DistBackendError, driver_->who() + ": " + verdict);
+    };
+    const auto left = [&] { return milliseconds((deadline - un::steady_now()) / 1'000'000); };
+    const auto put = [&](const std::string& what, const std::string& said) {
+        store_->set(what, std::vector<uint8_t>(said.begin(), said.end()));
+    };
+    const auto get = [&](const std::string& what) {
+        const std::vector<uint8_t> said = store_->get(what);
+        return std::string(said.begin(), said.end());
+    };
+    const std::string verdict = prefix + "verdict";
+    const std::string failed = c10::str(" failed to pass monitoredBarrier in ", timeout.count(), " ms");
+    if (rank_ != 0) {
+        put(key(rank_), "here");
+        std::string said = "Rank 0" + failed;
+        if (has_come(key(0), left())) {
+            const milliseconds its(std::stoll(get(key(0))));
+            if (has_come(verdict, its + milliseconds(5000))) said = get(verdict);
+            else said = c10::str("Rank 0 came to monitoredBarrier and gave no verdict in ", its.count(), " ms");
+        }
+        if (said != "all") C10_THROW_ERROR(DistBackendError, driver_->who() + ": " + said);
         return;
     }
-    std::vector<int> missing;
+    put(key(0), std::to_string(timeout.count()));
+    std::string missing;
+    int count = 0;
     for (int peer = 1; peer < size_; ++peer) {
-        try {
-            store_->wait({c10::str(prefix, peer)}, left());
-        } catch (const std::exception&) {
-            missing.push_back(peer);
-            if (!wait_all_ranks) break;
-        }
+        if (has_come(key(peer), left())) continue;
+        missing += c10::str(count++ == 0 ? "" : ", ", peer);
+        if (!wait_all_ranks) break;
     }
-    std::string verdict = "all";
-    if (!missing.empty()) {
-        verdict = missing.size() == 1 ? "Rank " : "Ranks ";
-        for (std::size_t i = 0; i < missing.size(); ++i) verdict += c10::str(i == 0 ? "" : ", ", missing[i]);
-        verdict += c10::str(" failed to pass monitoredBarrier in ", timeout.count(), " ms");
-    }
-    store_->set(prefix + "verdict", text(verdict));
-    if (!missing.empty()) C10_THROW_ERROR(DistBackendError, driver_->who() + ": " + verdict);
+    const std::string said = count == 0 ? "all" : c10::str(count == 1 ? "Rank " : "Ranks ", missing, failed);
+    put(verdict, said);
+    if (count != 0) C10_THROW_ERROR(DistBackendError, driver_->who() + ": " + said);
 }
 
 // --- exact sums ----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ namespace unisono_torch {
 namespace {
 
 constexpr un::nanoseconds shortest_patience = 1'000'000;
-constexpr std::size_t patient_from = 8; ///< callbacks at a time; for each further one the patience doubles
+constexpr std::size_t patient_from = 8;      ///< callbacks at a time; for each further one the patience doubles
 constexpr std::chrono::seconds idle_for{10}; ///< then a thread without work ends
 
 thread_local int level_here = 0;
@@ -128,7 +128,9 @@ private:
 
 } // namespace
 
-void run_callback(int level, std::function<void()> callback) { of_this_process<Threads>().run(level, std::move(callback)); }
+void run_callback(int level, std::function<void()> callback) {
+    of_this_process<Threads>().run(level, std::move(callback));
+}
 
 int callback_level() { return level_here; }
 

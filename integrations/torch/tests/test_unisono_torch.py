@@ -377,6 +377,27 @@ def barrier_misses():
     return text
 
 
+def barrier_keeps_its_timeout():
+    """Rank 0 is late for one barrier, and for another one only later than another rank gives up for itself."""
+    rank, found = dist.get_rank(), []
+    for late in (6, 1, 0):
+        if rank == 0:
+            time.sleep(late)
+        if rank == 2 and late == 1:
+            time.sleep(5)
+        try:
+            dist.monitored_barrier(timeout=datetime.timedelta(seconds=2))
+            found.append("passed")
+        except dist.DistBackendError as failed:
+            found.append(str(failed))
+        dist.barrier()
+    group = dist.new_group(timeout=datetime.timedelta(seconds=3))  # its time, not PyTorch's half hour
+    if rank != 1:
+        expect_error(lambda: dist.monitored_barrier(group), "1 failed to pass")
+    dist.barrier()
+    return found
+
+
 def split():
     rank, size = dist.get_rank(), dist.get_world_size()
     pairs = dist.split_group(split_ranks=[[1, 0], [2, 3]])
@@ -602,6 +623,13 @@ class Errors(unittest.TestCase):
 
     def test_monitored_barrier_names_all(self):
         run(4, barrier_misses)
+
+    def test_monitored_barrier_keeps_its_timeout(self):
+        for rank, (first, second, third) in enumerate(run(3, barrier_keeps_its_timeout)):
+            if rank != 0:
+                self.assertIn("Rank 0 failed to pass monitoredBarrier in 2000 ms", first)
+            self.assertIn("2 failed to pass", second)
+            self.assertEqual(third, "passed")
 
     def test_forked_child_is_refused(self):
         for environment in ({}, {"UNISONO_TORCH_TRANSPORT": "tcp"}):
