@@ -52,13 +52,13 @@ const Result& undisturbed_and_saved() {
     return one;
 }
 
-/// `strikes`: with `after_us` 0, within `on_update`. `comes_us`: when another process joins; 0:
-/// none does.
+/// `strikes`: with `after_us` 0, within `on_update`. `one_comes`: another process joins once the
+/// first checkpoint is there, for which the others wait.
 struct Saving {
     int ranks = 3;
     bool background = false;
     std::vector<Strike> strikes = {};
-    unsigned comes_us = 0;
+    bool one_comes = false;
 };
 
 template <class Transport>
@@ -74,20 +74,20 @@ void save_through(const Saving& how) {
                         if (one.after_us == 0) ::kill(::getpid(), SIGKILL);
                         strike_after(one);
                     }
-                bool waits = how.comes_us != 0 && who < how.ranks;
+                bool waits = how.one_comes && who < how.ranks;
                 for (const un::WorldChange& change : world.changes()) waits = waits && change.joined.empty();
-                ::usleep(waits ? 150'000 : 300);
+                ::usleep(waits ? 400'000 : 300);
             });
         };
     };
     start_ranks<Transport>(processes, how.ranks, folder, patient(), told, body);
-    if (how.comes_us != 0) {
-        ::usleep(how.comes_us);
+    if (how.one_comes) {
+        for (int i = 0; saved.names().empty() && i < 3000; ++i) ::usleep(10'000);
         processes.start(
             [&] { return be_rank<Transport>(-1, 0, folder.path(), patient(), told[how.ranks], body(how.ranks)); });
     }
     await_end(processes);
-    for (int who = 0; who < how.ranks + (how.comes_us != 0 ? 1 : 0); ++who) {
+    for (int who = 0; who < how.ranks + (how.one_comes ? 1 : 0); ++who) {
         const bool struck =
             std::any_of(how.strikes.begin(), how.strikes.end(), [&](const Strike& one) { return one.rank == who; });
         BOOST_TEST_CONTEXT(Transport::name << (how.background ? ", in the background" : "") << ", process " << who
@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_SUITE(elastic_checkpoints)
 BOOST_AUTO_TEST_CASE(a_rank_that_comes_saves_nothing_that_others_have_saved) {
     if (too_slow()) return;
     for (const bool background : {false, true})
-        save_through<un::SharedMemory>({.background = background, .comes_us = 1'200'000});
+        save_through<un::SharedMemory>({.background = background, .one_comes = true});
 }
 
 /// The writer is stopped, and holds the folder. A majority continues, and saves. When the writer
