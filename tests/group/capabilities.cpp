@@ -25,14 +25,12 @@ static_assert(un::transport<AtAddress>);
 static_assert(std::default_initializable<un::Group<un::InProcess>>);
 static_assert(!std::default_initializable<un::Group<AtAddress>>);
 
-static_assert(in_memory<un::InProcess> && un::knows_cores<un::InProcess>);
+static_assert(in_memory<un::InProcess>);
 static_assert(!un::bounces_memory<un::InProcess> && !un::allocates<un::InProcess> && !un::gives_boards<un::InProcess>);
-static_assert(in_memory<un::SharedMemory> && un::knows_cores<un::SharedMemory> &&
-              un::looks_for_faults<un::SharedMemory>);
+static_assert(in_memory<un::SharedMemory> && un::looks_for_faults<un::SharedMemory>);
 static_assert(un::bounces_memory<un::SharedMemory> && un::allocates<un::SharedMemory>);
 static_assert(un::gives_boards<un::SharedMemory> && un::sees_deaths<un::SharedMemory>);
-static_assert(in_memory<un::AnyTransport> && un::bounces_memory<un::AnyTransport> &&
-              !un::knows_cores<un::AnyTransport>);
+static_assert(in_memory<un::AnyTransport> && un::bounces_memory<un::AnyTransport>);
 
 template <class T>
 constexpr bool by_messages =
@@ -46,11 +44,17 @@ static_assert(un::has_virtual_time<un::Simulated> && un::announces<un::Simulated
 static_assert(!un::has_virtual_time<un::Tcp> && !un::streaming_transport<un::Tcp> && !un::enqueues<un::Tcp>);
 
 // A transport that lacks one member of a capability that it claims.
-struct WithoutUnstage : un::SharedMemory {
-    void release_bounce(const std::byte*) = delete;
+struct WithoutMemory : un::SharedMemory {
+    void allocate(std::size_t) = delete;
 };
 struct WithoutWake : un::SharedMemory {
     void wake(int) = delete;
+};
+struct WithoutWords : un::SharedMemory {
+    void mapped() = delete;
+};
+struct WithoutBells : un::InProcess {
+    void one_sleeps() = delete;
 };
 struct WithoutDrop : un::SharedMemory {
     void drop_board(std::uint64_t) = delete;
@@ -84,8 +88,10 @@ BOOST_AUTO_TEST_CASE(half_a_capability_is_refused) {
     BOOST_TEST((un::detail::whole_capabilities<un::InProcess> && un::detail::whole_capabilities<un::SharedMemory>));
     BOOST_TEST((un::detail::whole_capabilities<un::AnyTransport> && un::detail::whole_capabilities<un::Tcp>));
     BOOST_TEST((un::detail::whole_capabilities<un::Simulated> && un::detail::whole_capabilities<un::Hosts<un::Tcp>>));
-    BOOST_TEST(refused<WithoutUnstage>());
+    BOOST_TEST(refused<WithoutMemory>());
     BOOST_TEST(refused<WithoutWake>());
+    BOOST_TEST(refused<WithoutWords>());
+    BOOST_TEST(refused<WithoutBells>());
     BOOST_TEST(refused<WithoutDrop>());
     BOOST_TEST(refused<WithoutShift>());
     BOOST_TEST(refused<WithoutWaits>());

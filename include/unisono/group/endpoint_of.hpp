@@ -31,7 +31,7 @@ public:
             mapped_ = transport_.mapped();
             fault_word_ = mapped_->fault;
         }
-        if constexpr (requires { transport_.fault_word(); }) fault_word_ = &transport_.fault_word();
+        if constexpr (shows_faults<Transport>) fault_word_ = &transport_.fault_word();
         if constexpr (sees_messages<Transport>) messages_ = this;
     }
 

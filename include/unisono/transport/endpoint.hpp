@@ -2,8 +2,9 @@
 
 /// \file
 /// A rank's end of a transport, as a group sees it: one class with virtual functions. A group calls
-/// them once per message, per idle moment or per group. It never calls them per element, nor while
-/// it waits for peers' words in mapped memory: those are plain data (`Mapped`, `GroupBoard`).
+/// them once per message, per idle moment or per group, and never per element. While it waits for
+/// peers' words in mapped memory, which are plain data (`Mapped`, `GroupBoard`), it calls only the
+/// clock and `idle`.
 ///
 /// Laws
 /// - Only `idle` and `abort` block. `send` and `receive` only record; `progress` transfers. Each

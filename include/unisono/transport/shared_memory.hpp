@@ -49,8 +49,6 @@ public:
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes);
 
     /// Memory that peers see, for one operation.
-    [[nodiscard]] std::byte* allocate_bounce(std::size_t bytes) { return world().allocate(rank(), bytes); }
-    void release_bounce(const std::byte* block) noexcept { world().release(rank(), block); }
 
     /// The number of bytes of this rank's arena that are in use now.
     [[nodiscard]] std::size_t arena_taken() const { return world().arena(rank()).taken(); }

@@ -41,6 +41,7 @@
 /// | `announces`       | compares the operations that the ranks of a group have started           |
 /// | `sees_messages`   | the same without boards: by the messages in flight                       |
 /// | `sees_deaths`, `sees_leaving` | blames a rank that is gone                                   |
+/// | `shows_faults`    | sees by one load that the world is well                                  |
 /// | `reports_waits`, `may_want_waits` | lets the transport find the cause of a timeout           |
 /// | `lands_messages`  | receives large messages directly into their target                       |
 /// | `sends_at_once`   | expects no token for a message that has left                             |
@@ -172,15 +173,21 @@ struct Wait; // launch/launch.hpp
 
 /// Peers' addresses can be read and written. `shift(peer)` is added to an address of that peer.
 /// Between a `begin_touching` that returns true and `end_touching` no peer that aborts releases its
-/// memory.
+/// memory. `mapped()` returns the words that a rank reads while it waits, without a call of the
+/// transport; so such a transport `wakes_peers` as well.
 template <class T>
 concept maps_peers = transport<T> && T::maps_peers && requires(T& t, const T& c, int peer, std::uint64_t context) {
     { c.shift(peer) } -> std::same_as<std::ptrdiff_t>;
     { t.begin_touching() } -> std::same_as<bool>;
     t.end_touching();
     t.mapped_board(context, peer);
-    c.mapped(); ///< detail::Mapped
+    c.mapped(); ///< detail::Mapped (transport/memory/mapped.hpp)
 };
+
+/// A transport with a word, `fault_word()`, that is 0 while the world is well. `first_fault` is
+/// asked only when it is not.
+template <class T>
+concept shows_faults = transport<T> && requires(T& t) { t.fault_word(); };
 
 /// Ranks announce the operations that they have started on a board of their group:
 /// `announcements(context, size)`.
@@ -198,26 +205,17 @@ concept reaches_memory = transport<T> && requires(const T& c, const void* data, 
     { c.reaches(data, bytes) } -> std::same_as<bool>;
 };
 
-/// Peers see memory that the transport `reaches`, and no other; `allocate_bounce` allocates such
-/// memory for one operation.
+/// Peers see the memory that the transport `reaches`, one range, and no other. `allocate` returns
+/// such memory, also for one operation.
 template <class T>
-concept bounces_memory = reaches_memory<T> && T::bounces && requires(T& t, std::size_t bytes, const std::byte* block) {
-    { t.allocate_bounce(bytes) } -> std::same_as<std::byte*>;
-    t.release_bounce(block);
-};
+concept bounces_memory = reaches_memory<T> && allocates<T> && T::bounces;
 
-/// A rank sleeps in `idle` until a peer wakes it. The group calls `one_sleeps()` after each write
-/// to its board, and wakes its ranks if the result is true.
+/// A rank sleeps in `idle` until a peer wakes it. After each write to its board the group asks
+/// whether one of its ranks may sleep (`one_sleeps()`, or the bells of `mapped()`), and wakes them.
 template <class T>
 concept wakes_peers = transport<T> && requires(T& t, const T& c, int peer) {
     { c.one_sleeps() } -> std::same_as<bool>;
     t.wake(peer);
-};
-
-/// A transport that knows whether there is a core for each rank.
-template <class T>
-concept knows_cores = transport<T> && requires(const T& c) {
-    { c.has_core_of_its_own() } -> std::same_as<bool>;
 };
 
 /// A transport that has to know when a rank of a group no longer needs the group's board.
@@ -359,8 +357,9 @@ inline constexpr bool whole_capabilities = [] {
     constexpr bool waits = requires(T& t) { t.waits_no_more(); };
     constexpr bool lands = requires { T::lands_from; };
     return (maps_peers<T> || !T::maps_peers) && (announces<T> || !T::maps_peers) && (bounces_memory<T> || !bounces) &&
-           (wakes_peers<T> || !sleeps) && (gives_boards<T> || !boards) && (sees_messages<T> || !messages) &&
-           (has_virtual_time<T> || !virtual_time) && (reports_waits<T> || !waits) && (lands_messages<T> || !lands);
+           (wakes_peers<T> || !(sleeps || T::maps_peers)) && (gives_boards<T> || !boards) &&
+           (sees_messages<T> || !messages) && (has_virtual_time<T> || !virtual_time) && (reports_waits<T> || !waits) &&
+           (lands_messages<T> || !lands);
 }();
 
 } // namespace detail

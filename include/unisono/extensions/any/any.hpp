@@ -81,8 +81,6 @@ public:
 
     [[nodiscard]] virtual bool reaches(const void* data, std::size_t bytes) const = 0;
     [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
-    [[nodiscard]] virtual std::byte* allocate_bounce(std::size_t bytes) = 0;
-    virtual void release_bounce(const std::byte* block) noexcept = 0;
 
     [[nodiscard]] virtual bool has_left(int peer) const = 0;
     [[nodiscard]] virtual bool has_died(int peer) = 0;
@@ -140,13 +138,6 @@ public:
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
         if constexpr (allocates<Transport>) return endpoint_.allocate(bytes);
         else return memory_for_rank(endpoint_.rank(), bytes);
-    }
-    [[nodiscard]] std::byte* allocate_bounce([[maybe_unused]] std::size_t bytes) override {
-        if constexpr (bounces_memory<Transport>) return endpoint_.allocate_bounce(bytes);
-        else return nullptr; // never called: the transport reaches all memory
-    }
-    void release_bounce([[maybe_unused]] const std::byte* block) noexcept override {
-        if constexpr (bounces_memory<Transport>) endpoint_.release_bounce(block);
     }
 
     [[nodiscard]] bool has_left(int peer) const override { return endpoint_.has_left(peer); }
@@ -302,8 +293,6 @@ public:
 
     [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const { return endpoint_->reaches(data, bytes); }
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return endpoint_->allocate(bytes); }
-    [[nodiscard]] std::byte* allocate_bounce(std::size_t bytes) { return endpoint_->allocate_bounce(bytes); }
-    void release_bounce(const std::byte* block) noexcept { endpoint_->release_bounce(block); }
 
     [[nodiscard]] bool has_left(int peer) const { return endpoint_->has_left(peer); }
     [[nodiscard]] bool has_died(int peer) { return endpoint_->has_died(peer); }

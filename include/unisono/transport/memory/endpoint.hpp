@@ -182,7 +182,8 @@ private:
     static constexpr std::size_t usual_in_flight = 64;
     static constexpr std::size_t usual_early = 16; ///< per peer that sends to this rank
     static constexpr std::uint32_t looks_at_once = 16;
-    static constexpr std::uint32_t pauses_at_first = 64; ///< as Patience's attempts that do not read the clock
+    static constexpr std::uint32_t pauses_at_first =
+        63; ///< and attempt 0 idles: Patience's attempts that do not read the clock
 
     struct Outgoing {
         int peer = 0;

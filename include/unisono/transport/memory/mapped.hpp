@@ -13,7 +13,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One per rank. Its targets live as long as the world.
+/// One per rank. Its targets live as long as the world; the first three are never null.
 struct Mapped {
     const std::atomic<std::uint32_t>* fault = nullptr; ///< 0 while the world is well
     std::atomic<std::uint32_t>* touching = nullptr;    ///< this rank's; not 0 while it accesses peers' memory
