@@ -12,11 +12,7 @@ namespace detail {
 template <element T>
 std::uint32_t start_message(GroupCore& group, schedule::StepKind kind, const T* in, T* out, std::size_t count, int peer,
                             int tag) {
-    check_root(group, peer, kind == schedule::StepKind::send ? "send's peer" : "receive's peer");
-    if (peer == group.rank())
-        refuse_input(
-            {"rank ", group.world_rank(), " sends to, or receives from, itself; expected another rank as the peer"});
-    if (tag < 0) refuse_input({"a tag must be at least 0, found ", tag});
+    check_message(group, kind, peer, tag);
     OperationRequest request = request_for(in, out);
     request.count = count;
     return group.start_point_to_point(kind, peer, static_cast<std::uint32_t>(tag), request);

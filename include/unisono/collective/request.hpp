@@ -34,6 +34,15 @@ inline void check_root(const GroupCore& group, int root, const char* what) {
     }
 }
 
+/// Refuses a send or a receive (`kind`) that no other rank can match.
+inline void check_message(const GroupCore& group, schedule::StepKind kind, int peer, int tag) {
+    check_root(group, peer, kind == schedule::StepKind::send ? "send's peer" : "receive's peer");
+    if (peer == group.rank())
+        refuse_input(
+            {"rank ", group.world_rank(), " sends to, or receives from, itself; expected another rank as the peer"});
+    if (tag < 0) refuse_input({"a tag must be at least 0, found ", tag});
+}
+
 [[noreturn, gnu::cold, gnu::noinline]] inline void refuse_count(Collective what, int rank, const char* which,
                                                                 std::size_t found, std::size_t expected) {
     refuse_input({name_of(what), " on rank ", rank, ": ", which, " has ", found, " elements, expected ", expected});

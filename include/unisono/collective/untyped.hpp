@@ -307,12 +307,8 @@ namespace parts {
 /// to receive into.
 inline void check_message(const GroupCore& group, schedule::StepKind kind, const Elements& elements, const void* memory,
                           std::size_t count, int peer, int tag) {
+    detail::check_message(group, kind, peer, tag);
     const bool sends = kind == schedule::StepKind::send;
-    detail::check_root(group, peer, sends ? "send's peer" : "receive's peer");
-    if (peer == group.rank())
-        refuse_input(
-            {"rank ", group.world_rank(), " sends to, or receives from, itself; expected another rank as the peer"});
-    if (tag < 0) refuse_input({"a tag must be at least 0, found ", tag});
     const std::string_view what = sends ? "send" : "receive";
     detail::check_untyped_memory(group, what, sends ? "input" : "output", memory,
                                  detail::untyped_bytes(group, what, count, elements.bytes));
