@@ -48,8 +48,6 @@ public:
     /// Memory that peers see as long as its owner lives; not cleared. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes);
 
-    /// Memory that peers see, for one operation.
-
     /// The number of bytes of this rank's arena that are in use now.
     [[nodiscard]] std::size_t arena_taken() const { return world().arena(rank()).taken(); }
 

@@ -89,16 +89,17 @@ public:
                 .bytes = ~std::size_t{0}};
     }
 
-    [[nodiscard]] const Fault* first_fault() const { return fault_seen_.load(std::memory_order_acquire); }
+    [[nodiscard]] const Fault* first_fault() const {
+        return fault_word_.load(std::memory_order_acquire) != 0 ? &fault_ : nullptr;
+    }
 
     /// Records the first fault, and waits until no other rank accesses foreign memory; none begins
     /// to afterwards.
     void abort(int rank, const Fault& fault) {
         {
             const Lock lock(mutex_);
-            if (fault_seen_.load(std::memory_order_relaxed) == nullptr) {
+            if (fault_word_.load(std::memory_order_relaxed) == 0) {
                 fault_ = fault;
-                fault_seen_.store(&fault_, std::memory_order_seq_cst);
                 fault_word_.store(1, std::memory_order_seq_cst);
             }
         }
@@ -109,15 +110,6 @@ public:
             while (state(other).touching.load(std::memory_order_seq_cst) != 0) yield_core();
         }
     }
-
-    /// Called before a rank accesses another's memory; false if it must not any more.
-    bool begin_touching(int rank) {
-        fence_.store_often(state(rank).touching, std::uint32_t{1});
-        if (fault_seen_.load(std::memory_order_seq_cst) == nullptr) return true;
-        state(rank).touching.store(0, std::memory_order_release);
-        return false;
-    }
-    void end_touching(int rank) { state(rank).touching.store(0, std::memory_order_release); }
 
     void leave(int rank) {
         state(rank).left.store(true, std::memory_order_release);
@@ -189,8 +181,7 @@ private:
     SetBells set_bells_;
     FixedArray<std::atomic<MemoryChannel*>> channels_;
     FixedArray<RankState> ranks_;
-    alignas(128) std::atomic<const Fault*> fault_seen_{nullptr};
-    std::atomic<std::uint32_t> fault_word_{0}; ///< 1 from then on
+    alignas(128) std::atomic<std::uint32_t> fault_word_{0}; ///< 1 once `fault_` is there
     alignas(128) Mutex mutex_;
     Fault fault_;
     Boards<Announcements> announcements_;

@@ -140,8 +140,8 @@ public:
 
     Announcements announcements(std::uint64_t context, int size) { return world_->announcements(context, size); }
     MappedBoard mapped_board(std::uint64_t context, int size) { return world_->mapped_board(context, size); }
-    bool begin_touching() { return world_->begin_touching(rank_); }
-    void end_touching() { world_->end_touching(rank_); }
+    bool begin_touching() { return world_->mapped(rank_).begin_touching(); }
+    void end_touching() { world_->mapped(rank_).end_touching(); }
 
     // --- for transports that use this one within a host; its boards then tell less ---
 
@@ -182,8 +182,8 @@ private:
     static constexpr std::size_t usual_in_flight = 64;
     static constexpr std::size_t usual_early = 16; ///< per peer that sends to this rank
     static constexpr std::uint32_t looks_at_once = 16;
-    static constexpr std::uint32_t pauses_at_first =
-        63; ///< and attempt 0 idles: Patience's attempts that do not read the clock
+    /// Attempt 0 idles; with it these are the attempts of Patience that do not read the clock.
+    static constexpr std::uint32_t pauses_at_first = 63;
 
     struct Outgoing {
         int peer = 0;

@@ -132,14 +132,6 @@ public:
     /// Sets the overseer of a world that has none; the world then owns it.
     void set_overseer(Overseer* overseer) { overseer_ = overseer; }
 
-    bool begin_touching(int rank) {
-        fence_.store_often(record(rank).touching, std::uint32_t{1});
-        if (header().first_fault.load(std::memory_order_seq_cst) == 0) return true;
-        end_touching(rank);
-        return false;
-    }
-    void end_touching(int rank) { record(rank).touching.store(0, std::memory_order_release); }
-
     // --- presence ---
 
     /// Notes that a rank leaves. Does nothing in a process that a rank has forked: the rank belongs
