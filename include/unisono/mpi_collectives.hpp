@@ -16,22 +16,16 @@
 /// (schedule/transports_own.hpp). So a mismatch, a rank that has left, or a rank that does not come
 /// is found then, and named as usual. MPI's collectives then start on all ranks in the same order.
 ///
-/// On device memory, over `Cuda<Mpi>`, they are used in the same way if MPI accepts device memory
-/// (extensions/mpi/device.hpp), except weighted means, whose products and quotients would need a
-/// kernel.
-///
 /// Determinism: MPI defines the order of the operands. The implementations that were tested gave
 /// all ranks the same bits; the standard only recommends that equal arguments give equal results.
 
 #include "unisono/collective/native.hpp"
-#include "unisono/extensions/device/whole_runs.hpp"
 #include "unisono/extensions/mpi/mpi.hpp"
 
 #include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -199,47 +193,6 @@ inline void begin_own(Mpi& transport, const OwnCollective& what, std::uint32_t t
     void* const out =
         needs.writes ? buffers.output(needs.written, needs.begins_as_input ? what.input : nullptr) : nullptr;
     hand_to_mpi(own, call, what, in, out);
-}
-
-/// The memory of a collective on device memory while MPI works. As MpiBuffers, but the device makes
-/// the copies, and they take time.
-template <takes_device_itself Transport>
-WholePlaces place_own(Transport& transport, const OwnCollective& what) {
-    const MpiNeeds needs = mpi_needs(what);
-    const std::size_t read = needs.read * what.element_bytes, written = needs.written * what.element_bytes;
-    WholePlaces places;
-    if (read != 0) {
-        const auto in = reinterpret_cast<std::uintptr_t>(what.input);
-        const auto out = reinterpret_cast<std::uintptr_t>(what.output);
-        const bool overlap = in < out + written && out < in + read;
-        places.in = what.input;
-        if (!overlap) places.input = transport.share_on_device(what.input, read);
-        if (places.input == nullptr) {
-            places.input = transport.room_on_device(read);
-            places.in = places.input.get();
-            places.entering = {.to = places.input.get(), .from = what.input, .bytes = read};
-        }
-    }
-    if (written != 0) {
-        places.out = what.output;
-        places.output = transport.share_on_device(what.output, written);
-        if (places.output == nullptr) {
-            places.output = transport.room_on_device(written);
-            places.out = places.output.get();
-            places.leaving = {.to = what.output, .from = places.out, .bytes = written};
-        }
-        if (needs.begins_as_input && places.out != what.input)
-            places.entering = {.to = places.out, .from = what.input, .bytes = written};
-    }
-    return places;
-}
-
-template <takes_device_itself Transport>
-void begin_own(Transport& transport, const OwnCollective& what, std::uint32_t ticket, const WholePlaces& places) {
-    MpiOwn::Call& call = transport.own().next(ticket);
-    call.input = places.input;
-    call.output = places.output;
-    hand_to_mpi(transport.own(), call, what, places.in, places.out);
 }
 
 /// True if MPI has the operation. `family` has the least size from which on it is used.

@@ -178,7 +178,6 @@ inline void cut_point_to_point(GroupContext& group, OperationState& operation, c
     operation.group = &group;
     operation.sequence = 0;
     operation.point_to_point = true;
-    operation.direct = false;
     operation.straight = false;
     operation.cut_for_group = 0;
     operation.lanes = 1;

@@ -46,8 +46,7 @@ inline void receive_step(Endpoint& endpoint, OperationState& operation, LaneStat
     const schedule::Step& step = lane.steps[lane.cursor];
     ++lane.outstanding;
     const std::size_t bytes = lane.extents[lane.cursor].target_count * operation.request.element_bytes;
-    const bool large = bytes >= endpoint.facts().lands_from || (operation.direct && bytes != 0);
-    const bool lands = large && step.kind == schedule::StepKind::receive;
+    const bool lands = bytes >= endpoint.facts().lands_from && step.kind == schedule::StepKind::receive;
     endpoint.receive(operation.group->world_rank(step.peer),
                      {tag_of(operation, lane, step), operation.signature, bytes}, token,
                      lands ? operation.target_of(lane, lane.cursor) : nullptr);

@@ -188,8 +188,7 @@ struct OperationState {
     FlaggedMessages messages;          ///< set if it runs by small messages
     const std::byte* posted = nullptr; ///< the data of which this rank's small message is a copy
     BounceSizes bounce;
-    bool direct = false;   ///< the network accesses device memory itself, without bounce buffers (extensions/device/)
-    bool straight = false; ///< over mapped memory, in one lane whose steps are all kept
+    bool straight = false;                  ///< over mapped memory, in one lane whose steps are all kept
     std::array<schedule::Step, 1> single{}; ///< of a send or receive
     Tag single_tag;
     std::uint32_t companion = no_operation; ///< an operation that must be done as well (the weights of a weighted mean)
@@ -256,7 +255,7 @@ struct OperationState {
             }
         } else if (blocks.where == schedule::Buffer::posted) {
             found.begin = cut.extent(lane.lane, lane.split, blocks.first - blocks.ahead, blocks.ahead).count;
-        } else if (request.stream.through_host && !direct) {
+        } else if (request.stream.through_host) {
             found.begin = found.count == 0 ? 0 : bounce_begin(lane, blocks, found.begin); // there may be no copy
         } else if (holds_one_block(blocks.where)) {
             found.begin -= cut.block_begin(blocks.first);

@@ -23,15 +23,5 @@ concept has_own_collectives = requires(T& transport, const T& constant, std::uin
     { transport.own_done(ticket) } -> std::same_as<bool>; ///< of one that was begun; true once
 };
 
-/// A transport whose own collectives accept memory of its device if `takes_device_memory()`, which
-/// is equal on all ranks. Found by argument-dependent lookup: `place_own(transport, collective)`
-/// returns the memory to use, and `begin_own(transport, collective, ticket, places)` begins a
-/// collective whose turn it is. While `on_its_device()` lives, the rank's device is the thread's
-/// current one.
-template <class T>
-concept takes_device_itself = through_host_transport<T> && has_own_collectives<T> && requires(const T& transport) {
-    { transport.takes_device_memory() } -> std::same_as<bool>;
-};
-
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -30,9 +30,6 @@ public:
         make();
         ::pthread_atfork(nullptr, nullptr, [] { arena().make_again(); });
     }
-    void open_to_all(bool open) {
-        if (::mprotect(device_, bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) std::abort();
-    }
     std::byte* seen(const void* address) const {
         const auto* at = static_cast<const std::byte*>(address);
         return at >= device_ && at < device_ + bytes ? host_ + (at - device_) : const_cast<std::byte*>(at);
@@ -108,7 +105,6 @@ void work(StandInStream* stream) {
 
 } // namespace
 
-void open_to_all(bool open) { arena().open_to_all(open); }
 std::byte* seen_by_host(const void* of_device) { return arena().seen(of_device); }
 
 void launch(cudaStream_t stream, std::function<void()> work) {

@@ -66,8 +66,6 @@ std::vector<std::string> take_misuse();
 /// The names of all collectives that ran since the last call.
 std::vector<std::string> take_calls();
 
-/// Opens memory of devices to all code, or closes it: for an MPI that is CUDA-aware.
-void open_to_all(bool open);
 /// The address at which the host may read and write the memory at an address of a device.
 std::byte* seen_by_host(const void* of_device);
 /// Runs `work` on the stream in its order, as a kernel.

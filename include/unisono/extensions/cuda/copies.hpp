@@ -24,45 +24,18 @@ public:
     CudaCopies& operator=(const CudaCopies&) = delete;
     ~CudaCopies() {
         if (settle(std::chrono::seconds(5))) free_blocks();
-        // Copies may still access the memory: leak it.
-        // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new)
-        else static_cast<void>(new auto(std::move(kept_)));
         free_events();
     }
 
     /// The stream of copies from the device. Work that is enqueued here precedes the copies of
     /// later operations.
     [[nodiscard]] cudaStream_t stream() const { return out_.get(); }
-    /// Memory of the device that a library may keep a share of.
-    [[nodiscard]] KeptOnDevice& kept() { return kept_; }
 
     void fetch(std::byte* to, const std::byte* from, std::size_t bytes) {
         expect(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, out_.get()), "cudaMemcpyAsync");
     }
     void put(std::byte* to, const std::byte* from, std::size_t bytes) {
         expect(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, back_.get()), "cudaMemcpyAsync");
-    }
-    /// Copies within the device, in the order of `put`.
-    void move(std::byte* to, const std::byte* from, std::size_t bytes) {
-        expect(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, back_.get()), "cudaMemcpyAsync");
-    }
-    /// Makes later work on the device's streams see the data that others have written to its
-    /// memory.
-    void see_arrivals() {
-#if defined(CUDART_VERSION) && CUDART_VERSION >= 11030
-        const CudaDeviceGuard here(ordinal());
-        int ordered = 0;
-        int offered = 0;
-        expect(cudaDeviceGetAttribute(&ordered, cudaDevAttrGPUDirectRDMAWritesOrdering, ordinal()),
-               "cudaDeviceGetAttribute");
-        expect(cudaDeviceGetAttribute(&offered, cudaDevAttrGPUDirectRDMAFlushWritesOptions, ordinal()),
-               "cudaDeviceGetAttribute");
-        if (ordered >= cudaGPUDirectRDMAWritesOrderingOwner || (offered & cudaFlushGPUDirectRDMAWritesOptionHost) == 0)
-            return;
-        expect(cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
-                                                  cudaFlushGPUDirectRDMAWritesToOwner),
-               "cudaDeviceFlushGPUDirectRDMAWrites");
-#endif
     }
     /// Marks everything that was fetched (`outward`) or put so far.
     [[nodiscard]] std::uint32_t mark(bool outward) {
@@ -112,7 +85,6 @@ private:
 
     CudaStream out_, back_;
     std::uint32_t marks_ = 0;
-    KeptOnDevice kept_;
 };
 
 } // namespace detail

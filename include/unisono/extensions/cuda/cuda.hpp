@@ -9,11 +9,8 @@
 /// It is a wrapper, not an option of each transport, since no transport needs to know devices.
 /// Device data pass through pinned host memory in chunks, which follow one another as lanes of the
 /// host's schedules (extensions/device/bounced_lanes.hpp). Everything else is the network's own.
-/// One exception: MPI's own collectives get device memory itself, if the MPI of every rank accepts
-/// it (extensions/device/whole_runs.hpp, mpi/device.hpp).
 
 #include "unisono/extensions/cuda/copies.hpp"
-#include "unisono/extensions/cuda/direct.hpp"
 #include "unisono/extensions/cuda/options.hpp"
 #include "unisono/extensions/cuda/places.hpp"
 #include "unisono/launch/cores.hpp"
@@ -52,11 +49,8 @@ public:
         requires std::constructible_from<Network, const std::shared_ptr<World>&, int>
     Cuda(const std::shared_ptr<World>& shared, int rank, const Options& options = {})
         : Cuda(shared, rank, options.with(Environment::of_process()), place_of_thread(rank, options)) {}
-    /// A rank of `network`, on this device of this process. Errors: refused, bad_input. Collective
-    /// over a network whose own collectives may accept device memory (MPI); then an error is the
-    /// same on all ranks.
-    Cuda(Network network, int device, const Options& options = {})
-        : Cuda(begin_with(network, device, options), std::move(network), options) {}
+    /// A rank of `network`, on this device of this process. Errors: refused, bad_input.
+    Cuda(Network network, int device, const Options& options = {}) : Cuda(begin(device), std::move(network), options) {}
     Cuda(Cuda&&) noexcept = default;
     Cuda& operator=(Cuda&&) = delete;
     ~Cuda() = default;
@@ -69,12 +63,7 @@ public:
 
     template <class Sink>
     void progress(Sink& sink) {
-        if constexpr (detail::told_of_devices<Network>) {
-            const auto here = on_its_device();
-            Network::progress(sink);
-        } else {
-            Network::progress(sink);
-        }
+        Network::progress(sink);
         if (device_->failed() && this->first_fault() == nullptr) [[unlikely]]
             abort(this->fault_of_device());
     }
@@ -90,21 +79,9 @@ public:
         if constexpr (allocates<Network>) return Network::allocate(bytes);
         else return detail::allocate_pinned(this->device(), device_->pinned(), bytes);
     }
-    /// Memory of the device. If transfers are direct, it is registered with the network once.
-    /// Freeing it waits for all work of the device. Errors: refused.
+    /// Memory of the device. Freeing it waits for all work of the device. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
-        auto memory = device_->kept().allocate(this->device(), bytes);
-        if (!goes_directly() || bytes < direct_from) return memory;
-        struct Kept {
-            std::shared_ptr<std::byte> memory;
-            std::shared_ptr<void> reached; ///< destroyed before `memory`
-        };
-        const auto kept = std::make_shared<Kept>(Kept{std::move(memory), nullptr});
-        try {
-            kept->reached = reach(kept->memory.get(), bytes);
-        } catch (const error&) { // the network has no room now: operations try again
-        }
-        return {kept, kept->memory.get()};
+        return detail::allocate_device(this->device(), bytes);
     }
 
     // --- copies: see extensions/device/bounced_lanes.hpp
@@ -121,39 +98,6 @@ public:
     [[nodiscard]] bool reached(detail::CudaCopies::Awaited& awaited) { return device_->reached(awaited); }
     void note(const Fault& fault) { device_->note(fault); }
 
-    // --- direct transfers from and to the device: see extensions/device/bounced_lanes.hpp ---
-
-    /// True if large data that are not combined are transferred directly: see
-    /// CudaOptions::transfers.
-    [[nodiscard]] bool goes_directly() const {
-        if constexpr (detail::reaches_device_memory<Network>) return this->moves_device_memory();
-        else return false;
-    }
-    /// Collectives with fewer bytes per rank pass through the host. Chosen, not measured: below
-    /// this size a copy in each direction costs about as much as registering memory with a network.
-    static constexpr std::size_t direct_from = 65536;
-    /// Null if the network cannot reach the memory. \throws error refused, if the network has no
-    /// room
-    [[nodiscard]] std::shared_ptr<void> reach(const std::byte* data, std::size_t bytes) {
-        if constexpr (detail::reaches_device_memory<Network>) return Network::reach_device_memory(data, bytes);
-        else return nullptr;
-    }
-    void move(std::byte* to, const std::byte* from, std::size_t bytes) { device_->move(to, from, bytes); }
-    void see_arrivals() { device_->see_arrivals(); }
-
-    // --- for a network's own collectives on device memory: see extensions/device/whole_runs.hpp
-    // ---
-
-    /// A share of memory from `allocate_on_device`; null for other memory.
-    [[nodiscard]] std::shared_ptr<std::byte> share_on_device(const std::byte* data, std::size_t bytes) const {
-        return device_->kept().share_of(data, bytes);
-    }
-    /// Memory that has no other user while a share of it is held. Errors: refused.
-    [[nodiscard]] std::shared_ptr<std::byte> room_on_device(std::size_t bytes) {
-        return device_->kept().room(this->device(), bytes);
-    }
-    [[nodiscard]] detail::CudaDeviceGuard on_its_device() const { return detail::CudaDeviceGuard(this->device()); }
-
     /// The world of processes that share this control plane, which then belongs to the world.
     /// Collective. Errors, the same on all ranks: refused, as above; those of the network's `join`.
     /// Defined in cuda/join.hpp.
@@ -163,18 +107,11 @@ public:
 private:
     template <class World>
     Cuda(const std::shared_ptr<World>& shared, int rank, const Options& options, int place)
-        : Cuda(begin(place), detail::WithDeviceMemory(options, place).options.begin(shared, rank), options) {}
+        : Cuda(begin(place), options.begin(shared, rank), options) {}
     Cuda(std::shared_ptr<detail::CudaCopies> copies, Network&& network, const Options& options)
         : Base(std::move(network), std::move(copies), // as if all ranks were on this host
                [](const Network& all) { return all.size() > detail::available_cores(); }),
-          piece_bytes_(options.with(Environment::of_process()).piece_bytes) {
-        const DeviceTransfers wanted = options.with(Environment::of_process()).transfers;
-        if constexpr (detail::told_of_devices<Network>) {
-            if (wanted != DeviceTransfers::staged) this->move_device_memory(detail::wish_without_probe(this->device()));
-        } else {
-            if (wanted == DeviceTransfers::direct && this->size() != 1 && !goes_directly()) refuse_transfers();
-        }
-    }
+          piece_bytes_(options.with(Environment::of_process()).piece_bytes) {}
 
     static int place_of_thread(int rank, const Options& options) {
         const detail::CudaCard card = detail::cuda_card(0, options.device);
@@ -184,35 +121,6 @@ private:
     static std::shared_ptr<detail::CudaCopies> begin(int device) {
         const detail::CudaDeviceGuard here(device);
         return std::make_shared<detail::CudaCopies>(device);
-    }
-
-    [[noreturn, gnu::cold]] void refuse_transfers() const {
-        std::string why;
-        if constexpr (detail::reaches_device_memory<Network>) why = this->device_memory_problem();
-        else why = concat({"over ", std::string(Network::name), " only memory of the host is moved"});
-        throw error(ErrorCode::refused,
-                    concat({"direct transfers of memory of devices are asked for, but rank ", this->rank(),
-                            " cannot: ", why.empty() ? "its network was made without them" : why}));
-    }
-
-    /// The ranks agree on whether the network gets their device memory, so they also learn of a
-    /// rank without a device.
-    static std::shared_ptr<detail::CudaCopies> begin_with(Network& network, int device, const Options& options) {
-        if constexpr (detail::told_of_devices<Network>) {
-            std::shared_ptr<detail::CudaCopies> made;
-            DeviceTransfers wish = DeviceTransfers::automatic;
-            std::string problem;
-            try {
-                wish = options.with(Environment::of_process()).transfers;
-                made = begin(device);
-            } catch (const error& failed) {
-                problem = failed.why().message;
-            }
-            network.agree_on_devices(wish, problem);
-            return made;
-        } else {
-            return begin(device);
-        }
     }
 
     std::size_t piece_bytes_;

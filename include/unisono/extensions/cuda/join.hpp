@@ -16,13 +16,11 @@ template <transport Network>
 template <control_plane Control>
 Cuda<Network> Cuda<Network>::join(Control control, nanoseconds deadline, const Options& options) {
     const auto rank = static_cast<std::size_t>(control.rank());
-    const Options told = options.with(Environment::of_process()); // reports errors in the options before anything else
+    static_cast<void>(options.with(Environment::of_process())); // reports errors in the options before anything else
     const detail::CudaCard mine = detail::cuda_card(detail::host_number(), options.device);
     const int place = detail::place_of(detail::gather_cards(control, mine, deadline), rank);
     auto network = [&] {
-        const detail::WithDeviceMemory wish(told, place);
-        if constexpr (detail::has_options<Network>)
-            return Network::join(std::move(control), deadline, wish.options.network);
+        if constexpr (detail::has_options<Network>) return Network::join(std::move(control), deadline, options.network);
         else return Network::join(std::move(control), deadline, options.network.arena_bytes);
     }();
     return {begin(place), std::move(network), options};

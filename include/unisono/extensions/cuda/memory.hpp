@@ -4,13 +4,11 @@
 /// Memory between the host and a device: pinned buffers and device buffers, which are kept and
 /// reused.
 
-#include "unisono/core/lent_memory.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/extensions/cuda/api.hpp"
 
 #include <bit>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -130,36 +128,6 @@ inline std::shared_ptr<std::byte> allocate_pinned(int device, const std::shared_
                 static_cast<void>(cudaFreeHost(one));
             }};
 }
-
-/// Memory of a device for a library that cannot be made to release it: the library holds shares.
-class KeptOnDevice {
-public:
-    /// Memory for a rank's collectives. Errors: refused.
-    [[nodiscard]] std::shared_ptr<std::byte> allocate(int device, std::size_t bytes) {
-        return allocated_.add(allocate_device(device, bytes), bytes);
-    }
-    /// A share of the allocation that contains these bytes; null if none does.
-    [[nodiscard]] std::shared_ptr<std::byte> share_of(const std::byte* data, std::size_t bytes) const {
-        return allocated_.share_of(data, bytes);
-    }
-    /// Memory of at least this size that has no other user. It is reused when no share of it is
-    /// held. Errors: refused.
-    [[nodiscard]] std::shared_ptr<std::byte> room(int device, std::size_t bytes) {
-        const std::size_t size = kept_bytes(bytes);
-        for (const Room& one : rooms_)
-            if (one.bytes == size && one.memory.use_count() == 1) return one.memory;
-        rooms_.push_back({allocate_device(device, size), size});
-        return rooms_.back().memory;
-    }
-
-private:
-    struct Room {
-        std::shared_ptr<std::byte> memory;
-        std::size_t bytes = 0;
-    };
-    LentMemory allocated_;
-    std::vector<Room> rooms_;
-};
 
 /// Copies on `stream`, after its earlier work, and waits for the copy. Errors: refused.
 inline void copy_and_wait(int device, void* to, const void* from, std::size_t bytes, cudaMemcpyKind which,

@@ -10,7 +10,6 @@
 
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -39,13 +38,6 @@ struct OptionsOf<Network> {
 
 } // namespace detail
 
-/// The way of device data.
-enum class DeviceTransfers : std::uint8_t {
-    automatic, ///< as UNISONO_DEVICE_TRANSFERS says (auto, direct, staged); else direct if possible
-    direct,    ///< directly; refused on all ranks if one cannot
-    staged     ///< through pinned host memory
-};
-
 /// Options of `Cuda<Network>`: those of its network, and more.
 template <class Network>
 struct CudaOptions {
@@ -60,10 +52,6 @@ struct CudaOptions {
     /// a copy of 1 MiB takes 40 to 65 us, many times the few us that starting it costs, and three
     /// chunks fit a core's caches of a few MiB.
     std::size_t piece_bytes = 0;
-    /// Whether messages of large collectives that do not combine are sent from and received into
-    /// device memory. Over MPI also whether MPI's own collectives get that memory; if all ranks
-    /// request it, MPI is not asked whether it can.
-    DeviceTransfers transfers = DeviceTransfers::automatic;
 
     friend bool operator==(const CudaOptions&, const CudaOptions&) = default;
 
@@ -71,13 +59,6 @@ struct CudaOptions {
     [[nodiscard]] CudaOptions with(const Environment& environment) const {
         CudaOptions all = *this;
         if (device < -1) refuse_input({"CudaOptions::device is ", device, "; expected -1 or a device's number"});
-        if (const std::string* const way = environment.find("UNISONO_DEVICE_TRANSFERS");
-            way != nullptr && transfers == DeviceTransfers::automatic) {
-            if (*way == "direct") all.transfers = DeviceTransfers::direct;
-            else if (*way == "staged") all.transfers = DeviceTransfers::staged;
-            else if (*way != "auto")
-                refuse_input({"UNISONO_DEVICE_TRANSFERS must be auto, direct or staged, found ", detail::quoted(*way)});
-        }
         if (all.piece_bytes != 0) return all;
         if constexpr (detail::chunk_bytes<Network> != 0) all.piece_bytes = detail::chunk_bytes<Network>;
         else all.piece_bytes = 1048576;

@@ -18,7 +18,7 @@
 ///
 /// Over a transport that moves host bytes (unisono/cuda.hpp) they are the host's collectives,
 /// through pinned memory in chunks: with the host's bits if the host's data are cut into chunks of
-/// the same size. `Cuda<Mpi>`: MPI's own collectives, if MPI accepts device memory.
+/// the same size.
 
 #include "unisono/arithmetic/stream_kernel.hpp"
 #include "unisono/collective/all_reduce.hpp"
@@ -98,11 +98,6 @@ std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request
         return group.start(request);
     };
     request.stream.space = MemorySpace::device;
-    if constexpr (std::same_as<Family, NativeSchedule> && takes_device_itself<Transport>) {
-        if (group.endpoint().takes_device_memory() && request.stream.weigh == nullptr &&
-            has_own<What>(group, family, request))
-            return use(schedule::TransportsOwn<What>{{group.shape(root)}});
-    }
     request.stream.through_host = true;
     request.chunk_bytes = group.endpoint().piece_bytes();
     if constexpr (requires { family.chunk_bytes; })

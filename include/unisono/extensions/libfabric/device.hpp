@@ -10,10 +10,6 @@
 /// with FI_MR_LOCAL `register_memory` registers. Tried with net, tcp;ofi_rxm and shm. Of verbs and
 /// efa only this negotiation was tried, for lack of their hardware.
 ///
-/// A second step asks the chosen provider and domain for device memory, so that this request
-/// changes nothing else: first FI_HMEM, then whether some of that memory can be registered. If not,
-/// the endpoint works without it.
-///
 /// No thread is cancelled inside libfabric, where it may hold a lock that the other ranks of its
 /// process would then await for ever.
 
@@ -28,7 +24,6 @@
 #include <string_view>
 #include <sys/uio.h>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -42,21 +37,7 @@ public:
     FabricDevice(const LibfabricOptions& options, bool other_hosts, int start = 0) : options_(options) {
         const NotCancelled whole;
         choose(other_hosts);
-        find_device_memory();
-        try {
-            open_somewhere(start);
-            try_device_memory();
-        } catch (const error& failed) {
-            if (plain_ == nullptr) throw;
-            problem_ = failed.why().message;
-        }
-        if (!problem_.empty() && plain_ != nullptr) {
-            close();
-            domain_ = std::make_shared<FabricDomain>();
-            domain_->info = std::move(plain_);
-            open_somewhere(start);
-        }
-        plain_.reset();
+        open_somewhere(start);
     }
 
     [[nodiscard]] const std::string& provider() const { return provider_; }
@@ -167,31 +148,6 @@ public:
         const int failed = fi_mr_reg(domain(), data, bytes, FI_SEND | FI_RECV, 0, next_key_++, 0, &made, nullptr);
         return bound({domain_, FabricHandle<fid_mr>(made)}, failed, "fi_mr_reg", bytes);
     }
-    /// Registers device memory, if messages may use it; lasts as long as the returned object.
-    /// Errors: refused.
-    [[nodiscard]] FabricRegion register_device_memory(const std::byte* data, std::size_t bytes) {
-        const NotCancelled whole;
-        const iovec range{seen(data), bytes};
-        fi_mr_attr asked{};
-        asked.mr_iov = &range;
-        asked.iov_count = 1;
-        asked.access = FI_SEND | FI_RECV;
-        asked.requested_key = next_key_++;
-        asked.iface = wish().of_host ? FI_HMEM_SYSTEM : FI_HMEM_CUDA;
-        if (!wish().of_host) asked.device.cuda = wish().device;
-        fid_mr* made = nullptr;
-        const int failed = fi_mr_regattr(domain(), &asked, 0, &made);
-        return bound({domain_, FabricHandle<fid_mr>(made)}, failed, "fi_mr_regattr", bytes);
-    }
-    /// The address at which libfabric finds device memory.
-    [[nodiscard]] std::byte* seen(const std::byte* data) const {
-        return wish().seen == nullptr ? const_cast<std::byte*>(data) : wish().seen(data);
-    }
-    /// True if messages may be sent from device memory and received into it.
-    [[nodiscard]] bool moves_device_memory() const { return is_open() && wish().probe != nullptr && problem_.empty(); }
-    /// The reason why a request for device memory failed; empty: it did not.
-    [[nodiscard]] const std::string& device_memory_problem() const { return problem_; }
-    void give_up_device_memory(const std::string& why) { problem_ = why; }
     /// The number of registrations so far.
     [[nodiscard]] std::uint64_t registrations() const { return next_key_ - 1; }
     /// True if peers read this rank's memory at any time, without its help (over shm, by the
@@ -227,8 +183,6 @@ private:
     [[nodiscard]] fid_domain* domain() const { return domain_->domain.get(); }
     static void* descriptor(fid_mr* region) { return region == nullptr ? nullptr : fi_mr_desc(region); }
 
-    [[nodiscard]] const DeviceMemoryWish& wish() const { return options_.device_memory; }
-
     /// Completes the registration of a region; refuses if it failed.
     [[nodiscard]] FabricRegion bound(FabricRegion region, int failed, const char* call, std::size_t bytes) const {
         if (failed == 0 && (info().domain_attr->mr_mode & FI_MR_ENDPOINT) != 0) {
@@ -237,37 +191,6 @@ private:
         }
         if (failed != 0) refuse(concat({call, " of ", bytes, " bytes: ", error_text(failed)}));
         return region;
-    }
-
-    /// Asks the chosen provider and domain once more with FI_HMEM, for device memory.
-    void find_device_memory() {
-        if (wish().probe == nullptr) return;
-        if (peers_read()) {
-            problem_ = concat({"over ", provider_, " a receiver reads messages from the sender's memory, from copies"});
-            return;
-        }
-        if (wish().of_host) return;
-        const char* const name = info().domain_attr->name;
-        fi_info* list = nullptr;
-        const int failed = ask(node_, name == nullptr ? "" : name, list, true);
-        const FabricHandle<fi_info> all(list);
-        for (const fi_info* one = list; one != nullptr; one = one->next) {
-            const char* const other = one->domain_attr->name;
-            if (provider_ != one->fabric_attr->prov_name || (name != nullptr && other == nullptr)) continue;
-            if (name != nullptr && std::string_view(name) != other) continue; // socket providers ignore the request
-            plain_ = std::move(domain_->info);
-            domain_->info.reset(fi_dupinfo(one));
-            return;
-        }
-        problem_ = concat({"no FI_HMEM there: ", failed != 0 ? error_text(failed) : "only other domains have it"});
-    }
-    void try_device_memory() {
-        if (wish().probe == nullptr || !problem_.empty()) return;
-        try {
-            static_cast<void>(register_device_memory(wish().probe, wish().probe_bytes));
-        } catch (const error& failed) {
-            problem_ = failed.why().message;
-        }
     }
 
     void open_somewhere(int start) {
@@ -325,17 +248,15 @@ private:
         if (!found.name.empty()) interface_ = found.name;
         else if (interface_.empty() && best->domain_attr->name != nullptr) interface_ = best->domain_attr->name;
         domain_->info.reset(fi_dupinfo(best));
-        node_ = address;
     }
 
-    int ask(const std::string& node, const std::string& domain, fi_info*& list, bool device_memory = false) const {
+    int ask(const std::string& node, const std::string& domain, fi_info*& list) const {
         const FabricHandle<fi_info> hints(fi_allocinfo());
         if (hints == nullptr) return -FI_ENOMEM;
         hints->ep_attr->type = FI_EP_RDM;
-        hints->caps = FI_MSG | FI_TAGGED | (device_memory ? FI_HMEM : 0);
+        hints->caps = FI_MSG | FI_TAGGED;
         hints->mode = FI_CONTEXT | FI_CONTEXT2;
         hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
-        if (device_memory) hints->domain_attr->mr_mode |= FI_MR_HMEM;
         hints->domain_attr->threading = FI_THREAD_SAFE;
         hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
         hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
@@ -405,9 +326,7 @@ private:
     }
 
     LibfabricOptions options_;
-    std::string provider_, interface_, node_;
-    std::string problem_;         ///< why device memory cannot be used
-    FabricHandle<fi_info> plain_; ///< the choice without device memory, while that is tried
+    std::string provider_, interface_;
     std::shared_ptr<FabricDomain> domain_ = std::make_shared<FabricDomain>();
     FabricHandle<fid_av> av_; // objects declared below are closed before it
     FabricHandle<fid_cq> queue_;

@@ -61,40 +61,28 @@ inline std::size_t eager_bytes_of(std::string_view provider) {
     return std::size_t{16} << 10;
 }
 
-/// A rank's address and its device memory options, as bytes in a text.
+/// A rank's address and provider, as bytes in a text.
 struct FabricCard {
-    enum Wish : std::uint8_t { none, wished, required };
-
     std::uint32_t eager_bytes = 0;
-    Wish device_memory = none;
-    std::string problem = {}; ///< with device memory; at most 255 bytes are sent
     std::string provider = {};
     std::vector<std::byte> address = {};
 
     [[nodiscard]] std::string text() const {
         std::string all(reinterpret_cast<const char*>(&eager_bytes), sizeof eager_bytes);
-        all += static_cast<char>(device_memory);
-        all += static_cast<char>(std::min<std::size_t>(problem.size(), 255));
-        all += problem.substr(0, 255);
         all += static_cast<char>(provider.size());
         all += provider;
         all.append(reinterpret_cast<const char*>(address.data()), address.size());
         return all;
     }
-    [[nodiscard]] bool reaches_device_memory() const { return device_memory != none && problem.empty(); }
     /// Reads a card; empty if the text is none.
     static FabricCard read(std::string_view text) {
         FabricCard card;
         constexpr std::size_t fixed = sizeof card.eager_bytes;
-        const auto byte = [&](std::size_t at) { return std::size_t{static_cast<unsigned char>(text[at])}; };
-        if (text.size() < fixed + 2 || text.size() <= fixed + 2 + byte(fixed + 1)) return card;
-        const std::size_t told = byte(fixed + 1);
-        const std::size_t length = byte(fixed + 2 + told);
-        const std::size_t begin = fixed + 2 + told + 1;
+        if (text.size() <= fixed) return card;
+        const std::size_t length = static_cast<unsigned char>(text[fixed]);
+        const std::size_t begin = fixed + 1;
         if (text.size() < begin + length) return card;
         std::memcpy(&card.eager_bytes, text.data(), fixed);
-        card.device_memory = static_cast<Wish>(std::min<std::size_t>(byte(fixed), required));
-        card.problem = text.substr(fixed + 2, told);
         card.provider = text.substr(begin, length);
         const auto* const bytes = reinterpret_cast<const std::byte*>(text.data());
         card.address.assign(bytes + begin + length, bytes + text.size());
@@ -104,12 +92,7 @@ struct FabricCard {
 
 inline FabricCard card_of(const FabricDevice& device, const LibfabricOptions& options) {
     const std::size_t eager = options.eager_bytes != 0 ? options.eager_bytes : eager_bytes_of(device.provider());
-    const DeviceMemoryWish& wish = options.device_memory;
     return {.eager_bytes = static_cast<std::uint32_t>(std::min<std::size_t>(eager, std::size_t{1} << 30)),
-            .device_memory = wish.probe == nullptr ? FabricCard::none
-                             : wish.required       ? FabricCard::required
-                                                   : FabricCard::wished,
-            .problem = device.device_memory_problem(),
             .provider = device.provider(),
             .address = device.address()};
 }
@@ -120,10 +103,6 @@ struct FabricMemory {
     /// Another owner's memory, kept alive.
     FabricMemory(FabricDevice& device, std::shared_ptr<std::byte> memory, std::size_t size)
         : data(std::move(memory)), bytes(size), region(device.register_memory(data.get(), size)) {}
-    /// Device memory; its owner keeps it alive.
-    FabricMemory(FabricDevice& device, const std::byte* memory, std::size_t size)
-        : data(std::shared_ptr<void>(), const_cast<std::byte*>(memory)), bytes(size),
-          region(device.register_device_memory(memory, size)) {}
     [[nodiscard]] bool holds(const std::byte* begin, std::size_t count) const {
         const std::size_t at = reinterpret_cast<std::uintptr_t>(begin) - reinterpret_cast<std::uintptr_t>(data.get());
         return at < bytes && count <= bytes - at;

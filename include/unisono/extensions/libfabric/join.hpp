@@ -12,26 +12,6 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-namespace detail {
-
-/// Refuses: one rank requires direct transfers of device memory, and another rank, the first of
-/// which is named, cannot do them.
-[[noreturn, gnu::cold]] inline void refuse_device_memory(const NetworkWorld& world) {
-    int other = 0;
-    while (FabricCard::read(world.address(other)).reaches_device_memory()) ++other;
-    const FabricCard card = FabricCard::read(world.address(other));
-    const bool wished = card.device_memory != FabricCard::none;
-    throw error(Fault{.code = ErrorCode::refused,
-                      .rank = other,
-                      .peer = -1,
-                      .operation = "join",
-                      .sequence = 0,
-                      .message = concat({"libfabric: direct transfers of memory of devices are asked for, but rank ",
-                                         other, wished ? " cannot: " : " has none to offer", card.problem})});
-}
-
-} // namespace detail
-
 template <control_plane Control>
 Libfabric Libfabric::join(Control control, nanoseconds deadline, const LibfabricOptions& options) {
     const int rank = control.rank();
@@ -59,15 +39,6 @@ Libfabric Libfabric::join(Control control, nanoseconds deadline, const Libfabric
                   .message = concat({"libfabric: rank ", other, " has the provider ", detail::quoted(theirs),
                                      ", rank 0 has ", detail::quoted(first), " (name one by UNISONO_PROVIDER)"})});
     }
-    bool all = true; // all ranks reach their device memory, if any rank asks for that
-    for (int other = 0; other < world->size(); ++other)
-        all = all && detail::FabricCard::read(world->address(other)).reaches_device_memory();
-    for (int other = 0; other < world->size() && !all; ++other) {
-        const detail::FabricCard theirs = detail::FabricCard::read(world->address(other));
-        if (theirs.device_memory == detail::FabricCard::required) detail::refuse_device_memory(*world);
-    }
-    if (!all && device.moves_device_memory())
-        device.give_up_device_memory("not all ranks reach memory of their devices");
     return {world, rank, detail::LibfabricWire(world, rank, std::move(device), card.eager_bytes)};
 }
 

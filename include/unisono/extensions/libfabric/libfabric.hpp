@@ -59,18 +59,8 @@ public:
     [[nodiscard]] std::shared_ptr<std::byte> register_once(std::shared_ptr<std::byte> memory, std::size_t bytes) {
         return wire().register_once(std::move(memory), bytes);
     }
-    /// The number of registrations with libfabric so far; 0 if the provider needs none and no
-    /// device memory was registered.
+    /// The number of registrations with libfabric so far; 0 if the provider needs none.
     [[nodiscard]] std::uint64_t registrations() const { return wire().registrations(); }
-    /// True if messages may be sent from and received into memory of the rank's device:
-    /// Cuda<Libfabric> has requested it, the provider can do it, and all ranks have agreed (in
-    /// `join`).
-    [[nodiscard]] bool moves_device_memory() const { return wire().moves_device_memory(); }
-    [[nodiscard]] const std::string& device_memory_problem() const { return wire().device_memory_problem(); }
-    /// Lets messages use this device memory as long as the returned object lives. Errors: refused.
-    [[nodiscard]] std::shared_ptr<void> reach_device_memory(const std::byte* data, std::size_t bytes) {
-        return wire().reach_device_memory(data, bytes);
-    }
     /// The address by which peers reach this rank: opaque bytes of the provider.
     [[nodiscard]] const std::vector<std::byte>& address() const { return wire().address(); }
     /// The number of peers with which this rank has exchanged messages. Each takes memory in the

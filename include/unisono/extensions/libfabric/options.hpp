@@ -5,7 +5,6 @@
 /// environment.
 
 #include "unisono/extensions/launch/sockets/environment.hpp"
-#include "unisono/extensions/network/device_memory.hpp"
 #include "unisono/extensions/network/options.hpp"
 
 #include <cstddef>
@@ -29,9 +28,6 @@ struct LibfabricOptions {
     /// buffers of this size, or 4 if it is above 64 KiB. 0: the size that was measured to be best
     /// for the provider. If ranks differ, the smaller size is used.
     std::size_t eager_bytes = 0;
-    /// Device memory to send from and receive into: set by Cuda<Libfabric>
-    /// (CudaOptions::transfers).
-    detail::DeviceMemoryWish device_memory = {};
 
     friend bool operator==(const LibfabricOptions&, const LibfabricOptions&) = default;
 

@@ -54,19 +54,6 @@ public:
     /// The number of registrations so far.
     [[nodiscard]] std::uint64_t registrations() const { return device_.registrations(); }
 
-    /// True if messages may be sent from device memory and received into it, once it is reached.
-    [[nodiscard]] bool moves_device_memory() const { return device_.moves_device_memory(); }
-    [[nodiscard]] const std::string& device_memory_problem() const { return device_.device_memory_problem(); }
-    /// Lets messages use this memory as long as the returned object lives. Registers it now, unless
-    /// it is in a registered range. Errors: refused.
-    [[nodiscard]] std::shared_ptr<void> reach_device_memory(const std::byte* data, std::size_t bytes) {
-        if (auto known = device_memory_of(data, bytes); known != nullptr) return known;
-        std::erase_if(reached_, [](const auto& one) { return one.expired(); });
-        const auto made = std::make_shared<FabricMemory>(device_, data, bytes);
-        reached_.push_back(made);
-        return made;
-    }
-
     [[nodiscard]] bool lost(int peer) const { return !at(peer).why.empty(); }
     [[nodiscard]] bool sending(int peer) const {
         const Peer& to = at(peer);
@@ -118,8 +105,6 @@ protected:
         std::uint64_t landing = 0;         ///< the receiver's tag for it
         std::unique_ptr<std::byte[]> copy; ///< a copy, if the peer reads memory without this rank's help
         FabricRegion region;
-        std::shared_ptr<FabricMemory>
-            of_device; ///< the device memory that contains the data, if any: registered as long as libfabric may use it
     };
     /// A large message for this rank.
     struct Landing : FabricOperation {
@@ -131,7 +116,6 @@ protected:
         std::byte* memory = nullptr;
         std::size_t bytes = 0;
         FabricRegion region;
-        std::shared_ptr<FabricMemory> of_device; ///< the device memory that contains it, if any
     };
 
     /// True if a large message is in flight in either direction.
@@ -164,8 +148,7 @@ protected:
     Begun begin(int peer, FabricFrame frame, const std::byte* data, Token token) {
         if (!reach(peer)) return Begun::later;
         if (frame.kind != FabricFrame::message) return transmit(peer, frame, nullptr, 0) ? Begun::done : Begun::later;
-        auto of_device = reached_.empty() ? nullptr : device_memory_of(data, frame.envelope.bytes);
-        if (of_device == nullptr && frame.envelope.bytes <= at(peer).eager_bytes) {
+        if (frame.envelope.bytes <= at(peer).eager_bytes) {
             if (frame.envelope.bytes >= least_straight && device_.sends_both())
                 return transmit(peer, frame, data, frame.envelope.bytes, &token) ? Begun::on_its_way : Begun::later;
             return transmit(peer, frame, data, frame.envelope.bytes) ? Begun::done : Begun::later;
@@ -176,7 +159,6 @@ protected:
         one.bytes = frame.envelope.bytes;
         one.token = token;
         one.landing = 0;
-        one.of_device = std::move(of_device);
         ++at(peer).sendings;
         if (device_.peers_read()) {
             one.copy = std::make_unique<std::byte[]>(one.bytes);
@@ -185,7 +167,6 @@ protected:
         }
         frame.kind = FabricFrame::request;
         frame.number = one.number;
-        frame.landing = one.of_device != nullptr ? 1 : 0;
         send_frame(peer, frame);
         return Begun::on_its_way;
     }
@@ -249,10 +230,9 @@ protected:
     }
     void post(Landing& landing) {
         const std::uint64_t tag = fabric_bulk_bit | landing.number;
-        const bool on_device = landing.of_device != nullptr;
-        std::byte* const memory = on_device ? device_.seen(landing.memory) : landing.memory;
-        fid_mr* const region = on_device ? landing.of_device->region.handle.get() : landing.region.handle.get();
-        if (!check(landing, landing.peer, device_.receive(FI_ADDR_UNSPEC, tag, memory, landing.bytes, region, landing)))
+        fid_mr* const region = landing.region.handle.get();
+        if (!check(landing, landing.peer,
+                   device_.receive(FI_ADDR_UNSPEC, tag, landing.memory, landing.bytes, region, landing)))
             return;
         FabricFrame ready = frame_of(FabricFrame::ready);
         ready.number = landing.sending;
@@ -261,27 +241,14 @@ protected:
     }
     void post(Sending& sending) {
         fid_mr* region = nullptr;
-        const std::byte* data = sending.data;
-        if (sending.of_device != nullptr) {
-            data = device_.seen(data);
-            region = sending.of_device->region.handle.get();
-        } else if (device_.wants_registration()) {
+        if (device_.wants_registration()) {
             region = region_of(sending.data, sending.bytes);
             if (region == nullptr && sending.region.handle == nullptr)
                 sending.region = device_.register_memory(sending.data, sending.bytes);
             if (region == nullptr) region = sending.region.handle.get();
         }
         check(sending, sending.peer,
-              device_.send(at(sending.peer).to, sending.landing, data, sending.bytes, region, sending));
-    }
-    /// The reached device memory that contains these bytes; nullptr for other memory.
-    [[nodiscard]] std::shared_ptr<FabricMemory> device_memory_of(const std::byte* data, std::size_t bytes) const {
-        if (bytes == 0) return nullptr;
-        for (const auto& one : reached_) {
-            auto known = one.lock();
-            if (known != nullptr && known->holds(data, bytes)) return known;
-        }
-        return nullptr;
+              device_.send(at(sending.peer).to, sending.landing, sending.data, sending.bytes, region, sending));
     }
     [[nodiscard]] std::shared_ptr<std::byte> remembered(const std::shared_ptr<FabricMemory>& made) {
         if (made->region.handle != nullptr) {
@@ -328,7 +295,6 @@ protected:
     std::vector<std::unique_ptr<FabricRoom>> outgoing_;   ///< for frames of this rank
     std::vector<FabricRoom*> idle_rooms_;                 ///< the free ones among them
     std::vector<std::weak_ptr<FabricMemory>> registered_; ///< memory that the program holds
-    std::vector<std::weak_ptr<FabricMemory>> reached_;    ///< device memory
     FabricRecords<Sending> sendings_;
     FabricRecords<Landing> landings_;
     List<Queued> queued_;

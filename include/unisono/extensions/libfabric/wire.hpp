@@ -60,7 +60,6 @@ public:
         if (!device_.is_open()) return;
         if (!again_.empty()) retry();
         if (!queued_.empty()) send_queued(handler);
-        if (!waiting_.empty() && !leaving_) land_waiting(handler);
         for (int turns = 0; turns < 8; ++turns) {
             bool moved = false;
             const ssize_t failed = device_.poll([&](FabricOperation& operation, int why, std::size_t bytes) {
@@ -95,7 +94,6 @@ public:
         else device_.close();
         queued_.clear();
         again_.clear();
-        waiting_.clear();
     }
 
     /// Waits for everything in flight, and for an answer of each peer that was used: data that
@@ -141,17 +139,6 @@ public:
                                                                  : ", from which nothing has come";
         return concat({device_.text_of(card.address), " (", device_.text(), ")", state, other.goodbye ? "" : other.why,
                        broken_.empty() ? "" : "; libfabric cannot continue: ", broken_});
-    }
-
-    /// The signature of a large message of a peer's operation that waits for its receive; nullptr
-    /// if there is none.
-    [[nodiscard]] const Signature* waiting_signature(int peer, std::uint64_t context, std::uint32_t sequence) const {
-        for (const FabricFrame& frame : waiting_) {
-            const Tag& tag = frame.envelope.tag;
-            if (frame.from == peer && tag.context == context && tag.position >> 32 == sequence)
-                return &frame.envelope.signature;
-        }
-        return nullptr;
     }
 
 private:
@@ -201,7 +188,6 @@ private:
             --at(sending.peer).sendings;
             handler.sent(sending.token);
             sending.region = {};
-            sending.of_device.reset();
             sending.copy.reset();
             return sendings_.release(sending);
         }
@@ -211,7 +197,6 @@ private:
             if (why != 0) return lose(landing.peer, why);
             --at(landing.peer).landings;
             landing.region = {};
-            landing.of_device.reset();
             const std::uint32_t arrival = landing.arrival;
             landings_.release(landing);
             return handler.complete(arrival);
@@ -233,14 +218,9 @@ private:
             if (bytes == sizeof frame + frame.envelope.bytes)
                 handler.message(peer, frame.envelope, data + sizeof frame);
             return;
-        case FabricFrame::request: {
-            if (leaving_) return; // no operation wants it, and the goodbye says so
-            // Data in host memory are received at once: they might not stay there, and their sender
-            // may rely on the receive.
-            if (frame.landing != 0 && device_.moves_device_memory() && !handler.expects(peer, frame.envelope.tag))
-                return waiting_.push_back(frame);
-            return land(frame, handler);
-        }
+        case FabricFrame::request:
+            if (!leaving_) land(frame, handler); // else no operation wants it, and the goodbye says so
+            return;
         case FabricFrame::ready: {
             Sending* const sending = sendings_.find(frame.number);
             if (sending == nullptr || sending->peer != peer || sending->landing != 0) return;
@@ -261,25 +241,10 @@ private:
         landing.arrival = handler.begin(frame.from, frame.envelope, landing.bytes);
         landing.memory = handler.memory(landing.arrival);
         if (landing.memory == nullptr) return landings_.release(landing); // a fault, meanwhile
-        if (!reached_.empty()) landing.of_device = device_memory_of(landing.memory, landing.bytes);
-        if (landing.of_device == nullptr) landing.region = device_.register_memory(landing.memory, landing.bytes);
+        landing.region = device_.register_memory(landing.memory, landing.bytes);
         ++at(frame.from).landings;
         post(landing);
     }
-    template <class Handler>
-    void land_waiting(Handler& handler) {
-        for (std::size_t i = 0; i < waiting_.size();) {
-            const FabricFrame frame = waiting_[i];
-            if (!handler.expects(frame.from, frame.envelope.tag)) {
-                ++i;
-                continue;
-            }
-            waiting_.erase(i);
-            land(frame, handler);
-        }
-    }
-
-    List<FabricFrame> waiting_; ///< large messages without a posted receive
     std::uint32_t pass_ = 0;
     bool leaving_ = false;
     Patience patience_{false}; ///< used if there is a core for each rank

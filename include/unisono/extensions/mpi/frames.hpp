@@ -20,7 +20,7 @@ namespace detail {
 
 struct MpiFrame {
     static constexpr std::size_t eager_bytes = 8192;
-    enum class Kind : std::uint32_t { whole, announced, announced_of_device, goodbye, fault, inquiry, answer };
+    enum class Kind : std::uint32_t { whole, announced, goodbye, fault, inquiry, answer };
 
     Envelope envelope; ///< of a goodbye only the size: the frames from its sender to this rank, with it
     Kind kind = Kind::whole;

@@ -4,7 +4,6 @@
 /// Ranks of an MPI communicator. Needs an MPI library (CMake target unisono::mpi) that implements
 /// version 3.0 of the standard or newer.
 
-#include "unisono/extensions/mpi/device.hpp"
 #include "unisono/extensions/mpi/wire.hpp"
 #include "unisono/extensions/network/framed_endpoint.hpp"
 #include "unisono/launch/cores.hpp"
@@ -14,7 +13,6 @@
 #include <cstdint>
 #include <memory>
 #include <sched.h>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -87,19 +85,6 @@ public:
     /// Memory in which MPI's own collectives work without copies.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return own().allocate(rank(), bytes); }
 
-    // --- for device memory: see extensions/cuda/cuda.hpp ---
-
-    /// Asks this rank's MPI whether messages may be sent from and received into device memory;
-    /// `moves_device_memory` then has the answer. Call it before the world does anything. After a
-    /// fault, MPI may still write receives that it began and does not cancel within a second.
-    void move_device_memory(const detail::DeviceMemoryWish& wish) { wire().device_memory().want(wish); }
-    [[nodiscard]] bool moves_device_memory() const { return wire().device_memory().is_on(); }
-    [[nodiscard]] const std::string& device_memory_problem() const { return wire().device_memory().problem(); }
-    /// Lets messages use this memory as long as the returned object lives.
-    [[nodiscard]] std::shared_ptr<void> reach_device_memory(const std::byte* data, std::size_t bytes) {
-        return wire().device_memory().reach(data, bytes);
-    }
-
     // --- for its own collectives -----------------------------------------------------------------
 
     [[nodiscard]] std::uint32_t own_ticket() { return own().ticket(); }
@@ -107,44 +92,8 @@ public:
     [[nodiscard]] bool own_done(std::uint32_t ticket) { return own().done(ticket); }
     [[nodiscard]] detail::MpiOwn& own() { return wire().own(); }
 
-    // --- for ranks with devices (extensions/cuda/cuda.hpp)
-    // ---------------------------------------------
-
-    /// Lets all ranks agree on whether MPI's own collectives get device memory; `problem`: why this
-    /// rank has no device. Collective; call it before the world does anything. Errors, the same on
-    /// all ranks: refused; timeout if a rank does not arrive.
-    void agree_on_devices(DeviceTransfers wish, const std::string& problem) {
-        using namespace detail;
-        struct Cards {
-            MpiDeviceCard mine;
-            std::vector<MpiDeviceCard> all;
-        };
-        auto cards = std::make_shared<Cards>();
-        cards->mine = mpi_device_card(wish);
-        cards->all.resize(static_cast<std::size_t>(size()));
-        MpiDeviceCard::write(cards->mine.problem, problem);
-        const std::uint32_t ticket = own_ticket();
-        MpiOwn::Call& call = own().next(ticket);
-        call.input =
-            std::shared_ptr<std::byte>(cards, reinterpret_cast<std::byte*>(cards.get())); // held while MPI needs it
-        constexpr int bytes = sizeof(MpiDeviceCard);
-        check_mpi(MPI_Iallgather(&cards->mine, bytes, MPI_BYTE, cards->all.data(), bytes, MPI_BYTE,
-                                 own().communicator(), &call.request),
-                  "MPI_Iallgather");
-        const nanoseconds until = steady_now() + agree_within;
-        for (std::uint32_t attempt = 0; !own_done(ticket); ++attempt) {
-            if (steady_now() >= until)
-                throw error(ErrorCode::timeout, "ranks with devices over MPI: waited 10 minutes for all ranks to come");
-            idle(attempt, until);
-        }
-        takes_devices_ = detail::takes_device_memory(std::span<const MpiDeviceCard>(cards->all));
-    }
-    /// True if MPI's own collectives get device memory; the same on all ranks.
-    [[nodiscard]] bool takes_device_memory() const { return takes_devices_; }
-
 private:
     using FramedEndpoint::FramedEndpoint;
-    static constexpr nanoseconds agree_within = 600'000'000'000;
 
     /// True if the ranks on this host outnumber its cores.
     static bool more_ranks_than_cores(MPI_Comm communicator, int size) {
@@ -161,8 +110,6 @@ private:
             if (one.host == mine.host) cores.add(one.cores);
         return cores.fewer_than_ranks();
     }
-
-    bool takes_devices_ = false;
 };
 static_assert(transport<Mpi> && restricts_threads<Mpi>);
 

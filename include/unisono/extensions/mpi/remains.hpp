@@ -85,8 +85,7 @@ private:
         inbox_.for_each([&](const MpiFrame& frame) {
             ++received_;
             // Its payload will find no receive.
-            if (frame.kind == MpiFrame::Kind::announced || frame.kind == MpiFrame::Kind::announced_of_device)
-                whole_ = false;
+            if (frame.kind == MpiFrame::Kind::announced) whole_ = false;
         });
         if (counting_ != MPI_REQUEST_NULL) {
             int counted = 0;

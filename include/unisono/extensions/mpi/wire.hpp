@@ -6,14 +6,9 @@
 /// A frame up to `eager_bytes` is one message. Of a larger frame the header is sent first and names
 /// a tag. The payload follows under that tag, directly from and to memory that stays in place.
 /// Headers arrive in buffers that are posted in advance, from any rank.
-///
-/// Device memory travels as a larger frame does, at any size. A message without a posted receive
-/// waits at its sender.
 
-#include "unisono/core/list.hpp"
 #include "unisono/extensions/launch/control/wire.hpp"
 #include "unisono/extensions/mpi/calls.hpp"
-#include "unisono/extensions/mpi/device_memory.hpp"
 #include "unisono/extensions/mpi/frames.hpp"
 #include "unisono/extensions/mpi/overseer.hpp"
 #include "unisono/extensions/mpi/own.hpp"
@@ -62,7 +57,7 @@ public:
         : communicator_(std::exchange(other.communicator_, MPI_COMM_NULL)), most_bytes_(other.most_bytes_),
           rank_(other.rank_), overseer_(other.overseer_), patience_(other.patience_), peers_(std::move(other.peers_)),
           inbox_(std::move(other.inbox_)), outgoing_(std::move(other.outgoing_)), incoming_(std::move(other.incoming_)),
-          frames_(std::move(other.frames_)), own_(std::move(other.own_)), device_(std::move(other.device_)) {}
+          frames_(std::move(other.frames_)), own_(std::move(other.own_)) {}
     MpiWire& operator=(MpiWire&&) = delete;
     ~MpiWire() {
         if (communicator_ == MPI_COMM_NULL || process_ != ::getpid() || mpi_is_finalized()) return;
@@ -72,7 +67,7 @@ public:
             sent.push_back(peer.sent);
             received += peer.received;
         }
-        bool whole = overseer_->first_fault() == nullptr && incoming_.empty() && waiting_.empty() && own_.is_idle();
+        bool whole = overseer_->first_fault() == nullptr && incoming_.empty() && own_.is_idle();
         std::vector<MPI_Request> requests;
         for (const Transfer& one : outgoing_) {
             if (one.frame != nullptr) requests.push_back(one.requests[0]);
@@ -88,16 +83,14 @@ public:
     bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
         Peer& to = peers_[static_cast<std::size_t>(peer)];
         to.used = true;
-        const bool of_device = device_.is_on() && device_.has(data);
-        if (envelope.bytes <= eager_bytes && !of_device) {
+        if (envelope.bytes <= eager_bytes) {
             post_frame(peer, Kind::whole, envelope, data, envelope.bytes, 0);
             return true;
         }
         const int tag = first_payload_tag + to.next_tag;
         to.next_tag = (to.next_tag + 1) % payload_tags;
-        post_frame(peer, of_device ? Kind::announced_of_device : Kind::announced, envelope, nullptr, 0, tag);
+        post_frame(peer, Kind::announced, envelope, nullptr, 0, tag);
         Transfer transfer{.peer = peer, .token = token, .arrival = 0, .requests = {}};
-        if (of_device) data = device_.seen(data);
         for_each_mpi_piece(envelope.bytes, most_bytes_, [&](std::size_t at, int bytes) {
             MPI_Request request = MPI_REQUEST_NULL;
             const int code = MPI_Isend(data + at, bytes, MPI_BYTE, peer, tag, communicator_, &request);
@@ -113,15 +106,6 @@ public:
     void poll(Handler& handler) {
         if (peers_.size() == 1) return;
         for_each_frame([&](const Frame& frame) { take(frame, handler); });
-        for (std::size_t i = 0; i < waiting_.size();) {
-            const Announced one = waiting_[i];
-            if (!handler.expects(one.from, one.envelope.tag)) {
-                ++i;
-                continue;
-            }
-            waiting_.erase(i);
-            land(one, handler);
-        }
         settle(incoming_, [&](const Transfer& done) { handler.complete(done.arrival); });
         settle(outgoing_, [&](const Transfer& done) {
             --peers_[static_cast<std::size_t>(done.peer)].sending;
@@ -183,7 +167,6 @@ public:
         for (Transfer& one : incoming_)
             for (MPI_Request& request : one.requests) cancel_receive(request);
         incoming_.clear();
-        waiting_.clear();
         const nanoseconds until = steady_now() + 1'000'000'000;
         finish_sending(until);
         own_.forget(until);
@@ -213,19 +196,6 @@ public:
     [[nodiscard]] std::string describe(int peer) const { return concat({"MPI rank ", peer}); }
     [[nodiscard]] MpiOwn& own() { return own_; }
     [[nodiscard]] const MpiOwn& own() const { return own_; }
-    [[nodiscard]] MpiDeviceMemory& device_memory() { return device_; }
-    [[nodiscard]] const MpiDeviceMemory& device_memory() const { return device_; }
-
-    /// The signature of a message of a peer's operation that waits for its receive; nullptr if
-    /// there is none.
-    [[nodiscard]] const Signature* waiting_signature(int peer, std::uint64_t context, std::uint32_t sequence) const {
-        for (std::size_t i = 0; i < waiting_.size(); ++i) {
-            const Tag& tag = waiting_[i].envelope.tag;
-            if (waiting_[i].from == peer && tag.context == context && tag.position >> 32 == sequence)
-                return &waiting_[i].envelope.signature;
-        }
-        return nullptr;
-    }
 
 private:
     using Frame = MpiFrame;
@@ -235,12 +205,6 @@ private:
 
     static constexpr nanoseconds answers_within = 2'000'000'000;
 
-    /// A message whose payload is in flight, or waits.
-    struct Announced {
-        Envelope envelope;
-        int from = 0;
-        int tag = 0;
-    };
     struct Peer {
         bool used = false;
         bool left = false;
@@ -306,22 +270,17 @@ private:
     void take(const Frame& frame, Handler& handler) {
         if (frame.kind == Kind::whole) {
             handler.message(frame.from, frame.envelope, frame.payload);
-        } else if (frame.kind == Kind::announced || frame.kind == Kind::announced_of_device) {
-            const Announced one{frame.envelope, frame.from, frame.tag};
-            const bool early = frame.kind == Kind::announced_of_device && device_.is_on() &&
-                               !handler.expects(one.from, one.envelope.tag);
-            if (early) waiting_.push_back(one); // in host memory it might not stay
-            else land(one, handler);
+        } else if (frame.kind == Kind::announced) {
+            land(frame, handler);
         } else {
             take_notice(frame);
         }
     }
     template <class Handler>
-    void land(const Announced& one, Handler& handler) {
+    void land(const Frame& one, Handler& handler) {
         Transfer transfer{.peer = one.from, .arrival = handler.begin(one.from, one.envelope, one.envelope.bytes)};
         std::byte* memory = handler.memory(transfer.arrival);
         if (memory == nullptr) return; // a fault, meanwhile
-        if (device_.is_on() && device_.has(memory)) memory = device_.seen(memory);
         for_each_mpi_piece(one.envelope.bytes, most_bytes_, [&](std::size_t at, int bytes) {
             MPI_Request request = MPI_REQUEST_NULL;
             const int code = MPI_Irecv(memory + at, bytes, MPI_BYTE, one.from, one.tag, communicator_, &request);
@@ -410,8 +369,6 @@ private:
     std::vector<Transfer> incoming_;
     MpiFrames frames_;
     MpiOwn own_;
-    MpiDeviceMemory device_;
-    List<Announced> waiting_; ///< messages of device memory without a posted receive
     bool forgotten_ = false;
 };
 static_assert(frame_wire<MpiWire>);

@@ -25,16 +25,12 @@
 ///   follows;
 ///   `handler.awaits(peer)`: whether a receive is posted for the peer, so that the wire can poll
 ///   its connection first;
-///   `handler.expects(peer, tag)`: whether a receive is posted for this message, which a wire can
-///   hold back until then;
 ///   `handler.awaited_bytes(peer)`: a hint, the size that the oldest of these receives expects; 0:
 ///   small or unknown.
 ///   Handlers call nothing of the wire.
 /// - A wire with `grows` asks `handler.capacity(arrival)` how much memory there is, and gets more
 ///   by `handler.grow(arrival, have, room)` once `have` bytes fill it: a message without a posted
 ///   receive takes at most twice the bytes that have arrived.
-/// - A wire that holds messages back has `waiting_signature(peer, context, sequence)`: the
-///   signature of one of them, as the endpoint's `early_signature`.
 /// - A wire with `lands_from` needs no padding: `room` equals the message's bytes, if the message
 ///   is at least that long and a multiple of 16 bytes. The message may then arrive in the group's
 ///   memory, without a bounce buffer.
@@ -62,7 +58,6 @@ struct AnyFrameHandler {
     std::byte* grow(std::uint32_t, std::size_t, std::size_t) { return nullptr; }
     void complete(std::uint32_t) {}
     [[nodiscard]] bool awaits(int) const { return false; }
-    [[nodiscard]] bool expects(int, const Tag&) const { return false; }
     [[nodiscard]] std::size_t awaited_bytes(int) const { return 0; }
 };
 

@@ -134,10 +134,6 @@ public:
     /// The signature of a message of a peer's operation for which no receive is posted, or nullptr.
     [[nodiscard]] const Signature* early_signature(int peer, std::uint64_t context, std::uint32_t sequence) const {
         const auto& known = boxes_[static_cast<std::size_t>(peer)];
-        if constexpr (requires { wire_.waiting_signature(peer, context, sequence); }) {
-            if (const Signature* const found = wire_.waiting_signature(peer, context, sequence); found != nullptr)
-                return found;
-        }
         if (known == nullptr) return nullptr;
         for (const std::uint32_t number : known->early) {
             const Envelope& envelope = arrivals_[number].envelope;
@@ -237,14 +233,6 @@ private:
         [[nodiscard]] bool awaits(int peer) const {
             const auto& known = to.boxes_[static_cast<std::size_t>(peer)];
             return known != nullptr && !known->posted.empty();
-        }
-        [[nodiscard]] bool expects(int peer, const Tag& tag) const {
-            if (!awaits(peer)) return false;
-            const List<Posted>& posted = to.boxes_[static_cast<std::size_t>(peer)]->posted;
-            for (std::size_t i = 0; i < posted.size(); ++i) {
-                if (posted[i].tag == tag) return true;
-            }
-            return false;
         }
         [[nodiscard]] std::size_t awaited_bytes(int peer) const {
             return awaits(peer) ? to.boxes_[static_cast<std::size_t>(peer)]->posted[0].bytes : 0;

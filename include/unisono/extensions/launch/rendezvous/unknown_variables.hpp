@@ -20,8 +20,7 @@ namespace detail {
 
 /// All variables that the library reads, without `UNISONO_`. tests/readme/messages.py compares the
 /// list with the headers.
-inline constexpr std::array<std::string_view, 29> known_variables = {"DEVICE_TRANSFERS",
-                                                                     "ELASTIC_FOLDER",
+inline constexpr std::array<std::string_view, 28> known_variables = {"ELASTIC_FOLDER",
                                                                      "FOLDER",
                                                                      "HOST",
                                                                      "HOSTS",
