@@ -4,7 +4,7 @@
 Three ways take turns, in one run and in the same processes: *one* rank alone while the other process sleeps; the
 *floor*, in which both train alone at once and exchange nothing; and both *together* as ranks of one training. Where
 python3 has torch, DistributedDataParallel over Gloo does the same beside it. Ranks train together in two ways, each
-rank updating all parameters or its slices of them; * marks what AutomaticSharding chooses.
+rank updating all parameters or its slices of them.
 """
 
 import argparse
@@ -47,7 +47,6 @@ class Case:
 
     def __init__(self, hidden, contenders, settings):
         self.hidden, self.contenders, self.settings = hidden, contenders, settings
-        self.chosen = {}  # the way that AutomaticSharding chooses
         # (contender, way, steps per turn, seconds of each round's step on the slowest rank)
         self.entries = []
 
@@ -56,7 +55,6 @@ class Case:
             answers = contender.order(f"prepare {self.hidden}")
             self.refuse_wrong(contender, answers)
             self.parameters = answers[0]["parameters"]
-            self.chosen[contender.name] = answers[0].get("chosen")
             for way in answers[0]["ways"]:
                 once = self.turn(contender, way, 2)
                 self.entries.append((contender, way, max(2, min(2000, int(self.settings["turn_s"] / once))), []))
@@ -83,7 +81,7 @@ class Case:
             self.refuse_wrong(contender, contender.order("check"))
 
     def result(self, round_trip_ns):
-        result = {"hidden": self.hidden, "parameters": self.parameters, "chosen": self.chosen,
+        result = {"hidden": self.hidden, "parameters": self.parameters,
                   "round_trip_ns": round_trip_ns,
                   "goal_at_most": GOALS[self.hidden][0 if round_trip_ns <= NEAR_NS else 1], "contenders": {}}
         for contender in self.contenders:
@@ -112,8 +110,7 @@ def print_result(result):
         print_row(["way", "median", "spread", "of one", "paired", "best quarter", "over floor", "goal"])
         for way, one in ways.items():
             goal = f"{result['goal_at_most']:.2f} x" if name != "torch" and way not in ("one", "floor", "lockstep") else ""
-            chosen = " *" if way == result["chosen"][name] else ""
-            print_row([WAYS[way] + chosen, f"{one['median_us']:.1f}", f"{one['spread'] * 100:.0f} %"] +
+            print_row([WAYS[way], f"{one['median_us']:.1f}", f"{one['spread'] * 100:.0f} %"] +
                       ([f"{one[key]:.3f} x" for key in ("ratio", "paired_ratio", "best_quarter_ratio")]
                        if way != "one" else ["", "", ""]) +
                       ([f"{one['paired_over_floor_us']:+.1f} us"] if way not in ("one", "floor") else [""]) + [goal])

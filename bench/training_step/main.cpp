@@ -11,8 +11,6 @@
 #include "blocked_network.hpp"
 #include "support/driver.hpp"
 
-#include <unisono/automatic.hpp>
-
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -112,14 +110,10 @@ private:
         alone_.emplace(none_, hidden);
         together_.emplace(world_, hidden);
         sharded_.emplace(world_, hidden, un::StateSharding{});
-        // Shows what it chooses.
-        Training<Network, World, un::AutomaticSharding> automatic(world_, hidden, {});
-        const std::string wrong = compare(*together_, hidden) + compare(*sharded_, hidden) + compare(automatic, hidden);
+        const std::string wrong = compare(*together_, hidden) + compare(*sharded_, hidden);
         const std::size_t parameters = alone_->network.values().size();
-        const bool whole = automatic.trainer.optimizer_state().count() == parameters;
         return {{"parameters", parameters},
                 {"ways", {"one", "floor", "lockstep", "together", "sharded"}},
-                {"chosen", whole ? "together" : "sharded"},
                 {"wrong", wrong}};
     }
 

@@ -33,7 +33,6 @@ struct DelayCompensated;    // needs #include <unisono/updates.hpp>
 struct Hogwild;             // needs #include <unisono/updates.hpp>
 struct Gossip;              // needs #include <unisono/updates.hpp>
 struct AutomaticReducer;    // needs #include <unisono/automatic.hpp>
-struct AutomaticSharding;   // needs #include <unisono/automatic.hpp>
 struct ReducerCosts;        // needs #include <unisono/automatic.hpp>
 struct MasterFit;           // needs #include <unisono/trainers.hpp>
 struct MasterReport;        // needs #include <unisono/trainers.hpp>

@@ -3,7 +3,7 @@
 
 #include "training.hpp"
 
-#include "unisono/automatic.hpp"
+#include "support/owners_or_all.hpp"
 #include "unisono/core/random.hpp"
 #include "unisono/data/data.hpp"
 #include "unisono/extensions/checkpoint/checkpoints.hpp"
@@ -13,6 +13,7 @@
 #include "unisono/trainer/hashes.hpp"
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/trainer.hpp"
+#include "unisono/unisono.hpp"
 
 #include <array>
 #include <cmath>
@@ -142,7 +143,7 @@ Outcome train_rank(World& world, const Case& how, const std::function<void(int, 
                         un::DistributedSampler{.seed = how.sampler_seed},
                         un::LossScaling{.initial = 1024, .growth_interval = 3},
                         AnyOptimizer{how.optimizer},
-                        un::AutomaticSharding{.costs = {.replicated = 2, .sharded = how.sharded ? 1.0 : 3.0}},
+                        test::OwnersOrAll{.sharded = how.sharded},
                         un::Buckets{.first_bytes = 40, .bytes = 100}};
     un::Checkpoints checkpoints(how.folder.empty() ? "/nowhere" : how.folder, how.checkpoints);
     const auto refuse = [&](const un::error& failed) {

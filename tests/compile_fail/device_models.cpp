@@ -1,6 +1,5 @@
 // Policies that a model on a device does not support are refused with the reason, by the rules of a
 // Trainer.
-#include "unisono/automatic.hpp"
 #include "unisono/compression/compression.hpp"
 #include "unisono/extensions/device/master_weights.hpp"
 #include "unisono/extensions/device/place.hpp"
@@ -12,6 +11,7 @@
 #include "unisono/trainer/device_rules.hpp"
 #include "unisono/trainer/model_rules.hpp"
 #include "unisono/transport/in_process.hpp"
+#include "unisono/unisono.hpp"
 #include "unisono/update/synchronous.hpp"
 
 namespace un = unisono;
@@ -64,9 +64,6 @@ struct OwnReducer {
 struct OfTheHost : Chosen {
     using Reducer = OwnReducer;
 };
-struct Measured : Chosen {
-    using Sharding = un::AutomaticSharding;
-};
 struct Gossiping : Chosen {
     using Update = un::Gossip;
 };
@@ -86,7 +83,6 @@ static_assert(!un::detail::DeviceRules::asserted<un::detail::ChosenTraining<un::
 // case: policies
 // expect: unisono::Trainer: found a model on a device without stream(). Required: the stream on which it enqueues
 // expect: unisono::Trainer: found a model on a device, with a reducer whose verbs do not take DeviceSpan.
-// expect: unisono::Trainer: found a model on a device, with a sharding that is measured first.
 // expect: unisono::Trainer: found a model on a device, with an update that declares neither `agrees` nor `on_device`.
 // expect: unisono::Trainer: found a model on a device, with a guard that does not declare `only_finite`.
 // expect: unisono::MasterWeights: found a model on a device, and no group. Required: MasterWeights(world, model).
@@ -94,7 +90,6 @@ static_assert(!un::detail::DeviceRules::asserted<un::detail::ChosenTraining<un::
 static_assert(asked<Model, Chosen>);
 static_assert(!asked<WithoutStream, Chosen>);
 static_assert(!asked<Model, OfTheHost>);
-static_assert(!asked<Model, Measured>);
 static_assert(!asked<Model, Gossiping>);
 static_assert(!asked<Model, Guarded>);
 void without_group(Narrow& model) { un::MasterWeights master(model); }

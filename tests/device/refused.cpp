@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(each_policy) {
     guards<un::FiniteGuard, un::NoGuard>(0);
     guards<OwnGuard>(1);
     shardings<un::Replicated, un::StateSharding, unisono_matrix::EqualShards>(0);
-    shardings<un::AutomaticSharding, un::GradientSharding, un::ParameterSharding>(3);
+    shardings<un::GradientSharding, un::ParameterSharding>(2);
     updates<un::Synchronous, unisono_matrix::OwnUpdate, un::LocalSteps, un::Diloco<>, un::StreamingDiloco<>>(0);
     updates<un::Gossip, un::Asynchronous, un::BoundedStaleness, un::DelayCompensated, un::Hogwild>(5);
     compressions<un::Bf16Wire, un::Fp16Wire, un::Int8Wire, un::Fp8Wire, un::OneBit, un::TopK, un::PowerSgd, un::Adasum>(

@@ -2,10 +2,11 @@
 // lost together. In that case all ranks report it.
 #include "lost_state.hpp"
 #include "ranks.hpp"
+#include "support/owners_or_all.hpp"
 
-#include <unisono/automatic.hpp>
 #include <unisono/reducer/parameter_server.hpp>
 #include <unisono/sharding/state.hpp>
+#include <unisono/unisono.hpp>
 
 #include <array>
 #include <cstdlib>
@@ -103,10 +104,10 @@ BOOST_AUTO_TEST_CASE(at_the_ends_of_fit) {
         for (const std::uint64_t update : {std::uint64_t{1}, undisturbed().updates})
             survive<un::SharedMemory>(3, {{1, update}}, {every}, un::StateSharding{});
 }
-/// Parameter servers own all or nothing. Measured sharding chooses owners, or none.
+/// Parameter servers own all or nothing. A policy of the program's own chooses owners, or none.
 BOOST_AUTO_TEST_CASE(other_owners) {
     survive<un::SharedMemory>(4, {{0, 6}, {2, 11}}, {.every = 3}, un::ParameterServerReducer{});
-    survive<un::SharedMemory>(4, {{1, 6}, {3, 11}}, {.every = 3}, un::AutomaticSharding{});
+    survive<un::SharedMemory>(4, {{1, 6}, {3, 11}}, {.every = 3}, test::OwnersOrAll{.sharded = true});
 }
 /// Fewer ranks remain than there were servers.
 BOOST_AUTO_TEST_CASE(as_many_servers_as_ranks) {

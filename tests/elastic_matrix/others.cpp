@@ -1,8 +1,9 @@
 // Reducers, shardings, updates and accumulations that are in no row, and the counts.
 #include "elastic_matrix.hpp"
 
-#include "unisono/automatic.hpp"
+#include "support/owners_or_all.hpp"
 #include "unisono/sharding/state.hpp"
+#include "unisono/unisono.hpp"
 
 #include <cstdio>
 
@@ -42,7 +43,7 @@ BOOST_AUTO_TEST_CASE(others) {
     BOOST_TEST(with(un::HalvingDoublingReducer{}, un::Synchronous{}, un::Replicated{}, un::NoAccumulation{}));
     BOOST_TEST(with(un::NativeReducer{}, un::Synchronous{}, EqualShards{}, un::NoAccumulation{}));
     BOOST_TEST(with(un::NativeReducer{}, un::Synchronous{}, un::StateSharding{}, un::NoAccumulation{}));
-    BOOST_TEST(with(un::NativeReducer{}, un::Synchronous{}, un::AutomaticSharding{}, un::NoAccumulation{}));
+    BOOST_TEST(with(un::NativeReducer{}, un::Synchronous{}, test::OwnersOrAll{.sharded = true}, un::NoAccumulation{}));
 }
 
 // Runs after all others. These numbers change if a combination is lost, or if a new rule refuses

@@ -3,6 +3,7 @@
 // counted, with the reason.
 #include "matrix.hpp"
 
+#include "support/owners_or_all.hpp"
 #include "unisono/automatic.hpp"
 #include "unisono/extensions/compression/adasum.hpp"
 #include "unisono/extensions/compression/cast.hpp"
@@ -102,7 +103,7 @@ void count_refused() {
     };
     with_sharding(EqualShards{});
     with_sharding(un::StateSharding{});
-    with_sharding(un::AutomaticSharding{});
+    with_sharding(test::OwnersOrAll{.sharded = true});
     with_sharding(un::GradientSharding{});
     with_sharding(un::ParameterSharding{});
     const auto with_reducer = [&]<class Reducer>(const Reducer&) {

@@ -16,10 +16,10 @@
 #include "trainer/models.hpp"
 #include "trainer/outcomes.hpp"
 
+#include "support/owners_or_all.hpp"
 #include "unisono/accumulation/samples.hpp"
 #include "unisono/accumulation/steps.hpp"
 #include "unisono/accumulation/tokens.hpp"
-#include "unisono/automatic.hpp"
 #include "unisono/extensions/automatic/reducer.hpp"
 #include "unisono/extensions/sharded/gradient.hpp"
 #include "unisono/extensions/sharded/parameter.hpp"
@@ -36,6 +36,7 @@
 #include "unisono/sampler/scatter.hpp"
 #include "unisono/sampler/sequential.hpp"
 #include "unisono/trainer/trainer.hpp"
+#include "unisono/unisono.hpp"
 #include "unisono/update/diloco.hpp"
 #include "unisono/update/local_steps.hpp"
 
@@ -421,7 +422,7 @@ void check_full(const Reducer& reducer) {
         with_sharding(update, EqualShards{});
         if constexpr (std::is_same_v<Reducer, un::NativeReducer>) {
             with_sharding(update, un::StateSharding{});
-            with_sharding(update, un::AutomaticSharding{});
+            with_sharding(update, test::OwnersOrAll{.sharded = true});
         }
         if constexpr (std::is_same_v<Update, un::Synchronous> &&
                       (std::is_same_v<Reducer, un::NativeReducer> || !un::detail::reduces_to_owners<Reducer> ||

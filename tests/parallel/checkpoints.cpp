@@ -3,10 +3,11 @@
 #include "training.hpp"
 
 #include "../support/folder.hpp"
+#include "support/owners_or_all.hpp"
 
-#include <unisono/automatic.hpp>
 #include <unisono/extensions/checkpoint/checkpoints.hpp>
 #include <unisono/extensions/master_weights/master_weights.hpp>
+#include <unisono/unisono.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -58,7 +59,7 @@ void run_rank(Group& world, const Run& how, End& out) {
                         model,
                         un::Replicas{.count = 2},
                         un::DistributedSampler{.shuffle = true, .seed = 2},
-                        un::AutomaticSharding{.costs = {.replicated = 2, .sharded = how.sharded ? 1.0 : 3.0}},
+                        test::OwnersOrAll{.sharded = how.sharded},
                         un::Adam{.learning_rate = 0.01}};
     un::Checkpoints checkpoints(how.folder.empty() ? "/nowhere" : how.folder, {.background = how.background});
     if (how.resume) {

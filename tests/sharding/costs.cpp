@@ -152,17 +152,6 @@ BOOST_AUTO_TEST_CASE(bytes_of_an_update) {
     BOOST_TEST((traffic<un::ParameterSharding, un::bfloat16>(1) <= replicated * 1.02));
 }
 
-BOOST_AUTO_TEST_CASE(the_cheaper_way_is_chosen) {
-    const un::BucketFacts facts{.index = 0, .count = 40, .element_bytes = 4, .world = 4};
-    const auto with = [&](double replicated, double sharded) {
-        return un::AutomaticSharding{.costs = {.replicated = replicated, .sharded = sharded}}.owners(facts);
-    };
-    BOOST_TEST((with(2, 1) == un::StateSharding{}.owners(facts)));
-    BOOST_TEST(with(1, 2).replicated());
-    BOOST_TEST(with(1, 1).replicated());
-    BOOST_CHECK_THROW(static_cast<void>(with(-1, 1)), un::error);
-}
-
 BOOST_AUTO_TEST_CASE(units_without_elements_are_refused) {
     for (const std::vector<std::size_t>& sizes : {std::vector<std::size_t>{2, 0, 3}, {}}) {
         std::array<std::string, 2> told;
@@ -180,21 +169,6 @@ BOOST_AUTO_TEST_CASE(units_without_elements_are_refused) {
         });
         BOOST_TEST(told[0] == told[1]);
         BOOST_TEST(told[0].find("expected at least one") != std::string::npos, "found \"" << told[0] << "\"");
-    }
-}
-
-BOOST_AUTO_TEST_CASE(costs_that_are_no_times_are_refused) {
-    for (const un::ShardingCosts& costs : {un::ShardingCosts{-1, 2}, {2, std::nan("")}, {1, 1e300}}) {
-        std::string told;
-        un::run<un::InProcess>(1, [&](auto& world) {
-            try {
-                unisono_test::SumOfOutputs<float> model(4);
-                un::Trainer trainer{world, model, un::Sgd{}, un::AutomaticSharding{.costs = costs}};
-            } catch (const un::error& refused) {
-                told = refused.what();
-            }
-        });
-        BOOST_TEST(told.find("AutomaticSharding.costs are") != std::string::npos, "found \"" << told << "\"");
     }
 }
 

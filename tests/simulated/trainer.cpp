@@ -2,9 +2,9 @@
 // messages arrive.
 #include "../../examples/own_update/elastic_averaging.hpp"
 #include "../trainer/models.hpp"
+#include "support/owners_or_all.hpp"
 
 #include <unisono/accumulation/steps.hpp>
-#include <unisono/automatic.hpp>
 #include <unisono/reducer/halving_doubling.hpp>
 #include <unisono/reducer/parameter_server.hpp>
 #include <unisono/reducer/ring.hpp>
@@ -13,6 +13,7 @@
 #include <unisono/trainer/reproducible.hpp>
 #include <unisono/trainer/trainer.hpp>
 #include <unisono/transport/in_process.hpp>
+#include <unisono/unisono.hpp>
 
 #include <boost/test/unit_test.hpp>
 
@@ -61,9 +62,7 @@ void check(std::uint64_t seed, const Policies&... policies) {
                        "rank " << rank << " differs from rank 0");
         }
         // Parameter servers use the transport's best schedules, which differ if memory is mapped.
-        // Measured sharding does not measure virtual time.
-        constexpr bool same_schedules =
-            !((std::same_as<Policies, un::ParameterServerReducer> || un::measured_sharding<Policies>) || ...);
+        constexpr bool same_schedules = !(std::same_as<Policies, un::ParameterServerReducer> || ...);
         for (std::size_t i = 0; i < width; ++i) {
             if constexpr (same_schedules)
                 BOOST_TEST(simulated[0][i] == real[0][i], "in_process has another weight " << i);
@@ -128,7 +127,7 @@ BOOST_AUTO_TEST_CASE(with_logical_replicas_and_sums_on_a_grid_one_rank_has_the_b
 BOOST_AUTO_TEST_CASE(sixty_four_ranks_sharded) {
     check(5, un::RingReducer{}, un::StateSharding{});
     check(6, un::HalvingDoublingReducer{}, un::StateSharding{});
-    check(7, un::AutomaticSharding{});
+    check(7, test::OwnersOrAll{.sharded = true});
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_crashes_ends_the_training_of_all) {

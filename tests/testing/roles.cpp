@@ -1,13 +1,14 @@
 // The weights of gradients and the owners of slices: weighing, sharding.
 #include "support.hpp"
 
-#include "unisono/automatic.hpp"
+#include "support/owners_or_all.hpp"
 #include "unisono/extensions/sharded/gradient.hpp"
 #include "unisono/extensions/sharded/parameter.hpp"
 #include "unisono/sharding/replicated.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/testing/sharding_laws.hpp"
 #include "unisono/testing/weighing_laws.hpp"
+#include "unisono/unisono.hpp"
 
 namespace un = unisono;
 using namespace un::testing;
@@ -125,8 +126,8 @@ BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
     expect_lawful(sharding_laws(OfGradients<Equal>{}));
     expect_lawful(sharding_laws(un::Replicated{}));
     expect_lawful(sharding_laws(un::StateSharding{}));
-    expect_lawful(sharding_laws(un::AutomaticSharding{}));
-    expect_lawful(sharding_laws(un::AutomaticSharding{.costs = {.replicated = 2, .sharded = 1}}));
+    expect_lawful(sharding_laws(test::OwnersOrAll{}));
+    expect_lawful(sharding_laws(test::OwnersOrAll{.sharded = true}));
     expect_lawful(sharding_laws(Sharding<Equal>{}));
 }
 

@@ -3,12 +3,13 @@
 #include "models.hpp"
 #include "outcomes.hpp"
 
-#include "unisono/automatic.hpp"
+#include "support/owners_or_all.hpp"
 #include "unisono/guard/clip_by_norm.hpp"
 #include "unisono/guard/clip_by_value.hpp"
 #include "unisono/guard/none.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/trainer/trainer.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -208,7 +209,7 @@ BOOST_AUTO_TEST_CASE(by_norm_beside_a_serial_loop) {
     const un::ClipByNorm clip{.max_norm = 3};
     check_course(clip);
     check_course(clip, un::StateSharding{});
-    check_course(clip, un::AutomaticSharding{});
+    check_course(clip, test::OwnersOrAll{.sharded = true});
     check_course(clip, EveryOther{});
 }
 

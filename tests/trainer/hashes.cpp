@@ -3,13 +3,14 @@
 #include "models.hpp"
 #include "outcomes.hpp"
 
-#include "unisono/automatic.hpp"
+#include "support/owners_or_all.hpp"
 #include "unisono/optimizer/adam.hpp"
 #include "unisono/reducer/parameter_server.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/trainer/hashes.hpp"
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/verify_reproducible.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -70,7 +71,7 @@ BOOST_AUTO_TEST_CASE(logs_of_any_number_of_ranks_are_equal_and_others_part) {
     BOOST_TEST(log_of(3, 1, 0, un::Adam{}) == one);
     BOOST_TEST(log_of(4, 1, 0, un::Adam{}, un::ParameterServerReducer{2}) == one);
     BOOST_TEST(log_of(3, 1, 0, un::Adam{}, un::StateSharding{}) == one);
-    BOOST_TEST(log_of(2, 1, 0, un::Adam{}, un::AutomaticSharding{}) == one);
+    BOOST_TEST(log_of(2, 1, 0, un::Adam{}, test::OwnersOrAll{.sharded = true}) == one);
     BOOST_TEST(un::compare_hash_logs(log_of(2, 5, 0, un::Adam{}), "").what ==
                "the first log has an update 5, before which the other ends");
     const auto parted = un::compare_hash_logs(one, log_of(1, 1, 1, un::Adam{}));

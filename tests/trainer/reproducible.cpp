@@ -3,6 +3,7 @@
 #include "models.hpp"
 #include "outcomes.hpp"
 
+#include "support/owners_or_all.hpp"
 #include "unisono/accumulation/steps.hpp"
 #include "unisono/automatic.hpp"
 #include "unisono/extensions/automatic/reducer.hpp"
@@ -136,7 +137,8 @@ BOOST_AUTO_TEST_CASE(neither_reducer_nor_buckets_nor_memory_matter) {
         same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, clip, momentum, un::StateSharding{}));
         same(train<InPieces>(ranks, options, logical, un::Reproducible{}, clip, momentum, un::StateSharding{},
                              un::RingReducer{}));
-        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, clip, momentum, un::AutomaticSharding{}));
+        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, clip, momentum,
+                             test::OwnersOrAll{.sharded = true}));
         same(train<InPieces>(ranks, options, logical, un::Reproducible{}, clip, momentum, un::Buckets{8, 1}));
     }
     auto ahead = options;

@@ -2,6 +2,7 @@
 #include "models.hpp"
 #include "outcomes.hpp"
 
+#include "support/owners_or_all.hpp"
 #include "support/skip.hpp"
 #include "unisono/accumulation/steps.hpp"
 #include "unisono/automatic.hpp"
@@ -267,19 +268,17 @@ BOOST_AUTO_TEST_CASE(any_reducer_on_two_ranks) {
     same_bits<float>(2, {}, sgd, un::StateSharding{}, un::AutomaticReducer{});
 }
 
-BOOST_AUTO_TEST_CASE(automatic) {
-    same_bits<float>(2, {}, sgd, un::AutomaticSharding{});
-    same_bits<float>(3, {.gap = 2, .micro_batches = 3}, adam, un::AutomaticSharding{});
-    same_bits<double>(2, {.in_group = true}, adam, un::AutomaticSharding{});
-    same_bits<float>(1, {}, sgd, un::AutomaticSharding{});
+BOOST_AUTO_TEST_CASE(chosen_at_run_time) {
     for (const bool shard : {false, true}) {
-        const un::ShardingCosts costs{.replicated = 2, .sharded = shard ? 1.0 : 3.0};
-        same_bits<float>(2, {}, sgd, un::AutomaticSharding{.costs = costs});
-        same_bits<double>(3, {.in_group = true, .micro_batches = 3}, adam, un::AutomaticSharding{.costs = costs});
+        const test::OwnersOrAll choice{.sharded = shard};
+        same_bits<float>(2, {}, sgd, choice);
+        same_bits<float>(3, {.gap = 2, .micro_batches = 3}, adam, choice);
+        same_bits<double>(3, {.in_group = true, .micro_batches = 3}, adam, choice);
+        same_bits<float>(1, {}, sgd, choice);
         const test::Shared<std::array<std::size_t, 2>> held;
         const auto all = outcomes(2, [&](auto& world) {
             Model<float> model(world, {100, 100}, 0, false);
-            un::Trainer trainer{world, model, sgd, un::AutomaticSharding{.costs = costs}};
+            un::Trainer trainer{world, model, sgd, choice};
             held->at(static_cast<std::size_t>(world.rank())) = trainer.optimizer_state().count();
         });
         for (const Outcome& one : all) BOOST_TEST(!one.failed, one.what);
@@ -288,28 +287,10 @@ BOOST_AUTO_TEST_CASE(automatic) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(automatic_by_tokens) { // what is measured must have a weight, too
-    const auto all = outcomes(2, [](auto& world) {
-        Model<float> model(world, {100}, 0, false);
-        un::Trainer trainer{world, model, sgd, un::AutomaticSharding{}, un::ByTokens{}, un::NoGuard{}};
-    });
-    for (const Outcome& one : all) BOOST_TEST(!one.failed, one.what);
-}
-
-BOOST_AUTO_TEST_CASE(refuses_costs_that_are_none) {
-    const auto all = outcomes(2, [](auto& world) {
-        Model<float> model(world, {100}, 0, false);
-        un::Trainer trainer{
-            world, model, sgd,
-            un::AutomaticSharding{.costs = {.replicated = 1, .sharded = std::numeric_limits<double>::infinity()}}};
-    });
-    for (const Outcome& one : all) BOOST_TEST(one.says("AutomaticSharding.costs"), one.what);
-}
-
-BOOST_AUTO_TEST_CASE(shapes_that_differ_are_named) { // before anything is measured
+BOOST_AUTO_TEST_CASE(shapes_that_differ_are_named) {
     const auto all = outcomes(2, [](auto& world) {
         Model<float> model(world, {100, world.rank() == 0 ? 7u : 8u}, 0, false);
-        un::Trainer trainer{world, model, sgd, un::AutomaticSharding{}};
+        un::Trainer trainer{world, model, sgd, un::StateSharding{}};
     });
     for (const Outcome& one : all)
         BOOST_TEST(one.says("parameter 1 has 8 elements on rank 1 and 7 on rank 0"), one.what);

@@ -9,14 +9,13 @@
 ///
 /// Declared property `gives_owners`: each slice has exactly one owner. A reducer may give owners as
 /// well (a parameter server does); the trainer refuses two policies that both do.
-/// `may_give_owners`: the decision depends on measurements when the training begins.
+/// `may_give_owners`: each slice has one owner, or all ranks own it, as the policy's values say.
 ///
 /// Menu (parameters / gradients / optimizer state):
 /// - `Replicated`: all ranks / all ranks / the ranks that update. All ranks run the optimizer,
 ///   unless the reducer gives owners.
 /// - `StateSharding`: all ranks / summed at owners / owners. Each rank runs the optimizer on its
 ///   slices.
-/// - `AutomaticSharding`: one of these two, whichever is measured to be faster.
 /// - `GradientSharding`: all ranks / owners / owners.
 /// - `ParameterSharding`: owners / owners / owners.
 ///

@@ -10,7 +10,6 @@
 #include "unisono/core/value.hpp"
 #include "unisono/group/transport_kinds.hpp"
 #include "unisono/model/model.hpp"
-#include "unisono/sharding/measured.hpp"
 #include "unisono/trainer/place.hpp"
 #include "unisono/trainer/policies.hpp"
 
@@ -57,9 +56,6 @@ UNISONO_RULE(device_reducer, "the reducer's verbs do not take memory of a device
              "a model on a device, with a reducer whose verbs do not take DeviceSpan",
              "any of the library's, or verbs that are templates of Values", "gradients are summed where they are",
              reduces_on_device<typename P::Reducer, typename P::World>);
-UNISONO_RULE(device_unmeasured, "the sharding is measured first, with a model on the host",
-             "a model on a device, with a sharding that is measured first", "Replicated or StateSharding",
-             "it is tried out with a model on the host", !measured_sharding<typename P::Sharding>);
 UNISONO_RULE(device_meets_all, "the update computes on the host",
              "a model on a device, with an update that declares neither `agrees` nor `on_device`",
              "one in lockstep, as Synchronous, or that synchronises all ranks, as LocalSteps and Diloco; or the model "
@@ -73,9 +69,8 @@ UNISONO_RULE(device_guard, "the guard looks at elements, on the host",
 } // namespace rule
 
 /// Applies only to models on a device.
-using DeviceRules =
-    RuleTable<rule::device_has_streams, rule::device_model_has_stream, rule::device_has_kernels, rule::device_reducer,
-              rule::device_unmeasured, rule::device_meets_all, rule::device_guard>;
+using DeviceRules = RuleTable<rule::device_has_streams, rule::device_model_has_stream, rule::device_has_kernels,
+                              rule::device_reducer, rule::device_meets_all, rule::device_guard>;
 
 } // namespace detail
 UNISONO_NAMESPACE_END

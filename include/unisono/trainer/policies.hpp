@@ -6,7 +6,7 @@
 /// Compatibility rules refer to these properties, never to names, so that a user's own policies
 /// take part. A property that a policy does not declare counts as false.
 /// - `gives_owners` (sharding, reducer): names exactly one owner for each slice.
-/// - `may_give_owners` (sharding): names owners or all ranks, which is known only at run time.
+/// - `may_give_owners` (sharding): names owners or all ranks, as its values say at run time.
 /// - `shards_gradients` (sharding): only owners hold gradients, unit by unit.
 /// - `shards_parameters` (sharding): the same for parameters.
 /// - `reduces_to_owners` (reducer): can bring a sum to one rank only, and publish from there.

@@ -11,7 +11,6 @@
 #include "unisono/model/wrapped_model.hpp"
 #include "unisono/observe/trace.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
-#include "unisono/sharding/measured.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/exchange.hpp"
 #include "unisono/trainer/failure.hpp"
@@ -269,14 +268,9 @@ private:
         const std::vector<PolicyFacts> facts = policies_.facts();
         agree_on_policies(world, Part<const PolicyFacts>(facts.data(), facts.size()));
         const auto sharding = sharding_of(policies_.update, policies_.sharding, world.size());
-        Context context{policies_.reducer,   policies_.compression,     sharding,
-                        policies_.guard,     policies_.clipping,        policies_.scaling,
-                        policies_.optimizer, policies_.weighing_policy, policies_.summation};
-        if constexpr (measured_sharding<typename Policies::Sharding>) {
-            if (!policies_.sharding.costs.measured())
-                policies_.sharding.costs = measure_sharding(world, model, context, policies_.buckets);
-            context.sharding = policies_.sharding;
-        }
+        const Context context{policies_.reducer,   policies_.compression,     sharding,
+                              policies_.guard,     policies_.clipping,        policies_.scaling,
+                              policies_.optimizer, policies_.weighing_policy, policies_.summation};
         exchange_.take(new Exchanges(world, model, context, policies_.buckets));
         agree_on_model(world, model, exchange_->flat());
         if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->initialise(model);
