@@ -19,7 +19,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROUNDS = 3
 OPTIONS = ["-std=c++20", "-O2", f"-I{ROOT / 'include'}"]
-TRAINER = re.search(r"^```cpp\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)[1]
+TRAINER = (ROOT / "bench/compile/trainer.cpp").read_text()
 MODULE = "Trainer, module"
 COMPILED = ", compiled mode"
 PEERS = {"Eigen": "Eigen/Dense", "Asio": "asio.hpp", "fmt": "fmt/format.h", "nlohmann-json": "nlohmann/json.hpp", "LibTorch": "torch/torch.h"}
@@ -34,10 +34,10 @@ SECOND = """
 
 
 def trainer(policies="", header="", second=""):
-    """README's program, with more policies, or with a second trainer behind the first."""
+    """trainer.cpp, with more policies, or with a second trainer behind the first."""
     text = TRAINER.replace("un::Accumulate{.steps = 2}", "un::Accumulate{.steps = 2}" + policies)
     text = text.replace("        if (world.rank() != 0) return;\n", (SECOND % second if second else "") + "        if (world.rank() != 0) return;\n")
-    assert not policies + second or text != TRAINER, "README's program has changed: no place for more policies"
+    assert not policies + second or text != TRAINER, "trainer.cpp has changed: no place for more policies"
     return "".join(f"#include <unisono/{each}.hpp>\n" for each in header.split()) + text
 
 
@@ -78,7 +78,7 @@ int main() {
     });
 }
 """
-    yield "Trainer (README)", trainer()
+    yield "Trainer (trainer.cpp)", trainer()
     yield "umbrella" + COMPILED, "#define UNISONO_COMPILED\n" + umbrella
     yield "Trainer" + COMPILED, "#define UNISONO_COMPILED\n" + trainer()
     if compiler == "clang++-19":
@@ -140,7 +140,7 @@ def measure(compiler):
                         times[name].append(seconds)
                         sizes[name] = size
     floor = statistics.median(times["standard"])
-    first = [statistics.median(times[name]) for name in ("Trainer (README)", "Trainer" + COMPILED)]
+    first = [statistics.median(times[name]) for name in ("Trainer (trainer.cpp)", "Trainer" + COMPILED)]
     print(f"{'':34}{'seconds':>9}{'spread':>8}{'x standard':>12}{'KB of code':>12}")
     for name, each in times.items():
         if each:
