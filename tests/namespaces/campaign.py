@@ -2,6 +2,7 @@
 """Misfortunes of elastic worlds, drawn by seeds: cuts, resets, firewalls, addresses taken over, stops, joins and kills.
 
     python3 tests/namespaces/campaign.py --program build/dev/tests/campaign_rank --trials 1000 --jobs 8
+    python3 tests/namespaces/campaign.py --program build/dev/tests/campaign_rank --cases all --turns 20 --jobs 8
 
 Each trial is a training of 2 to 5 ranks on 1 to 4 hosts, which are name spaces (this requires root, iproute2 and nft),
 or of plain processes. Each update says its membership and its bits. A trial fails
@@ -10,7 +11,9 @@ or of plain processes. Each update says its membership and its bits. A trial fai
 - if an update has other bits than the undisturbed training;
 - if a process ends with an error that docs/elastic.md does not name, or by a signal that the trial has not sent;
 - if a process has not ended `give_up` + 10 s after the last event, and makes no updates either;
-- if a majority that no event concerned, and that is connected, does not end well.
+- if a majority that no event concerned, and that is connected, does not end well;
+- with --cases: if fewer ranks than a quorum end well. A rank that has made the last update, and then finds no majority
+  of ranks that have not left, counts as one that ends well.
 
 The command to repeat a trial is printed with it. The moments of events depend on the machine, so a trial may need
 several repetitions."""
@@ -50,6 +53,31 @@ def plan_of(seed):
         whom = [draw.randrange(ranks)] if what in ("kill", "stop") else draw.sample(range(hosts), min(2, hosts))
         plan["misfortunes"].append((round(after, 3), what, whom, lasts and round(lasts, 3)))
     return plan
+
+
+# Misfortunes of which each has once made two worlds, or ended a majority. The last number is
+# that of ranks that must end well.
+CASES = {
+    "late_cut": ([0, 1, 1, 1], [(0, "cut", [0], 8)], 3),
+    "short_cut": ([0, 1, 1, 1], [(0, "cut", [0], 1.5)], 3),
+    "reset_pair": ([0, 1, 2], [(0, "reset_pair", [0, 1], None)], 2),
+    "router_resets": ([0, 1, 2, 3], [(0, "router_resets", [0], 0.2)], 2),
+    "take_over": ([0, 1, 1, 1], [(0, "take_over", [1], 3)], 3),
+    "same_address": ([0, 1, 1, 1], [(0, "same_address", [1], 3)], 3),
+    "wall_refuses": ([0, 0, 0, 1], [(0, "wall_refuses", [0], None)], 3),
+    "wall_drops": ([0, 0, 0, 1], [(0, "wall_drops", [0], None)], 3),
+    "wall_refuses_and_kill": ([0, 0, 0, 1], [(0, "wall_refuses", [0], None), (0.5, "kill", [1], None)], 2),
+    "wall_drops_and_kill": ([0, 0, 0, 1], [(0, "wall_drops", [0], None), (0.5, "kill", [1], None)], 2),
+    "stop_first": ([0, 0, 0, 0], [(0, "stop", [0], None)], 3)}
+MODES = ("replicated", "checkpoints", "sharded", "sharded_checkpoints")
+
+
+def plan_of_case(name):
+    """NAME:TRANSPORT:MODE"""
+    case, transport, mode = name.split(":")
+    places, misfortunes, enough = CASES[case]
+    return {"transport": transport, "spaces": max(places) > 0, "mode": mode, "places": places, "pause_ms": 25,
+            "router": case.startswith("router"), "first_at": 20, "misfortunes": misfortunes, "enough": enough}
 
 
 def shell(line, must=True):
@@ -112,9 +140,8 @@ class Host:
 
 
 class Trial:
-    def __init__(self, seed, program, folder, bits):
-        self.seed, self.program, self.folder, self.bits = seed, program, folder, bits
-        self.plan = plan_of(seed)
+    def __init__(self, seed, plan, program, folder, bits):
+        self.seed, self.plan, self.program, self.folder, self.bits = seed, plan, program, folder, bits
         self.processes, self.killed, self.stopped, self.rules = {}, set(), {}, 0
         self.events, self.wrong = [], []
         os.makedirs(f"{folder}/desk", mode=0o700)
@@ -288,7 +315,7 @@ class Trial:
 
     def judge(self):
         """What is wrong, and how each process has ended."""
-        members, first, last, ends = {}, {}, {}, {}
+        members, first, last, ends, last_of = {}, {}, {}, {}, {}
         form = re.compile(r"\d+ ms: update (\d+) membership (\d+) of (\S+) at number (\d+) bits (\d+)$")
         for number, process in self.processes.items():
             lines = self.said(number)
@@ -304,6 +331,7 @@ class Trial:
                     self.wrong.append(f"wrong bits: rank {number}, update {update}")
                 first[epoch] = min(first.get(epoch, update), update)
                 last[epoch] = max(last.get(epoch, update), update)
+                last_of[number] = max(last_of.get(number, 0), update)
             status = process.returncode
             fault = next((line for line in lines if re.match(r"\d+ ms: (fault|threw) ", line)), "")
             if status == 0 and any(line.endswith(" ms: done") for line in lines):
@@ -314,9 +342,16 @@ class Trial:
                 kind = next((kind for kind, text in ERRORS.items() if status == 1 and re.search(text, fault)), None)
                 ends[number] = kind or "unknown"
                 if kind is None or (kind == "not added" and number < len(self.plan["places"])) or (
-                        kind == "other's exception" and self.plan["mode"] != "sharded"):
+                        kind == "other's exception" and not self.plan["mode"].startswith("sharded")):
                     self.wrong.append(f"unknown end: rank {number}, status {status}: {fault or lines[-3:]}")
-        back = SNAPSHOTS + 1 if self.plan["mode"] == "sharded" else 0
+        for number in ends:
+            if ends[number] == "no majority" and last_of.get(number) == UPDATES:
+                ends[number] = "no majority after the last update"
+        fine = ("done", "state lost", "other's exception", "no majority after the last update")
+        well = sum(end in fine for end in ends.values())
+        if well < self.plan.get("enough", 0):
+            self.wrong.append(f"{well} ranks end well; expected {self.plan['enough']}")
+        back = SNAPSHOTS + 1 if self.plan["mode"].startswith("sharded") else 0
         for epoch in last:
             for later in (each for each in first if each > epoch):
                 if last[epoch] > first[later] + back:
@@ -347,17 +382,42 @@ class Trial:
         return False
 
 
-def repeat(arguments, seed):
+def plan_for(trial):
+    return plan_of(trial) if isinstance(trial, int) else plan_of_case(trial.split("/")[0])
+
+
+def arguments_of(trial):
+    if isinstance(trial, int):
+        return ["--first", str(trial)]
+    return ["--cases", trial.split("/")[0]]
+
+
+def repeat(arguments, trial):
     return (f"python3 {os.path.relpath(__file__)} --program {os.path.relpath(arguments.program)} "
-            f"--first {seed} --trials 1 --keep")
+            f"{' '.join(arguments_of(trial))} {'--trials' if isinstance(trial, int) else '--turns'} 1 --keep")
+
+
+def trials_of(arguments):
+    """Seeds; or NAME:TRANSPORT:MODE/TURN for each case."""
+    if not arguments.cases:
+        return list(range(arguments.first, arguments.first + arguments.trials))
+    found = []
+    for words in arguments.cases.split(","):
+        case, transport, mode = (words.split(":") + ["all", "all"])[:3]
+        found += [f"{one}:{over}:{how}" for one in CASES if case in (one, "all")
+                  for over in ("tcp", "hosts") if transport in (over, "all") for how in MODES if mode in (how, "all")]
+    if not found:
+        sys.exit(f"found --cases {arguments.cases}; expected NAME[:TRANSPORT[:MODE]],... of {', '.join(CASES)} or all; "
+                 f"tcp, hosts or all; {', '.join(MODES)} or all")
+    return [f"{one}/{turn}" for turn in range(arguments.turns) for one in found]
 
 
 def try_one(arguments, folder, seed):
-    own = f"{folder}/{seed}"
+    own = f"{folder}/{str(seed).replace('/', ':')}"
     os.makedirs(own)
-    command = [sys.executable, os.path.abspath(__file__), "--program", arguments.program, "--child", own, "--first",
-               str(seed)]
-    if plan_of(seed)["spaces"]:
+    command = [sys.executable, os.path.abspath(__file__), "--program", arguments.program, "--child", own,
+               *arguments_of(seed)]
+    if plan_for(seed)["spaces"]:
         command = ["unshare", "-n"] + command
     done = subprocess.run(command, capture_output=True, text=True)
     try:
@@ -374,6 +434,9 @@ def main():
     parser.add_argument("--program", required=True, help="campaign_rank (helper/campaign_rank.cpp)")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--trials", type=int, default=20, help="how many seeds")
+    parser.add_argument("--cases", help="NAME[:TRANSPORT[:MODE]],... instead of seeds: " + ", ".join(CASES) + " or all; "
+                        "tcp, hosts or all; " + ", ".join(MODES) + " or all")
+    parser.add_argument("--turns", type=int, default=20, help="how often each case is tried")
     parser.add_argument("--jobs", type=int, default=4, help="trials at a time")
     parser.add_argument("--keep", action="store_true", help="keep what each rank said, and tell each trial's events")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -381,12 +444,12 @@ def main():
     arguments.program = os.path.abspath(arguments.program)
     if arguments.child:
         bits = open(os.path.dirname(arguments.child) + "/bits").read().split()
-        print(json.dumps(Trial(arguments.first, arguments.program, arguments.child, bits).run()))
+        trial = arguments.cases or arguments.first
+        print(json.dumps(Trial(trial, plan_for(trial), arguments.program, arguments.child, bits).run()))
         return 0
     able = subprocess.run("unshare -n sh -c 'ip link add a0 type veth peer name b0 && ip link add br0 type bridge && "
                           "nft list tables'", shell=True, capture_output=True).returncode == 0
-    seeds = [seed for seed in range(arguments.first, arguments.first + arguments.trials)
-             if able or not plan_of(seed)["spaces"]]
+    seeds = [seed for seed in trials_of(arguments) if able or not plan_for(seed)["spaces"]]
     if not able:
         print("skipped in part: hosts that are name spaces (they require root, iproute2 and nft); only processes")
     folder = tempfile.mkdtemp(prefix="campaign")
@@ -408,7 +471,9 @@ def main():
             if "plan" not in result:
                 continue
             plan = result["plan"]
-            row = sums[f"{plan['transport']}, {plan['mode']}, {'name spaces' if plan['spaces'] else 'processes'}"]
+            kind = str(result["seed"]) if arguments.cases else "name spaces" if plan["spaces"] else "processes"
+            row = sums[f"{plan['transport']}, {plan['mode']}, {kind.split(':')[0]}"]
+            row["failed"] += 1 if result["wrong"] else 0
             row["trials"] += 1
             row.update(f"rank {kind}" for kind in result["ends"].values())
             row["memberships"] += result["memberships"]

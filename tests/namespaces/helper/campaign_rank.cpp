@@ -1,5 +1,5 @@
 // A rank of campaign.py: campaign_rank TRANSPORT MODE PATIENCE_MS GIVE_UP_MS PAUSE_MS FOLDER
-// MODE: replicated, checkpoints or sharded. FOLDER: for checkpoints.
+// MODE: replicated, checkpoints, sharded or sharded_checkpoints. FOLDER: for checkpoints.
 // It says each update with its membership and the parameters' bits, and at its end "done".
 #include <unisono/checkpoint.hpp>
 #include <unisono/elastic.hpp>
@@ -61,7 +61,7 @@ void train(World& world, const Arguments& how, test::Linear& model, Train&& trai
         std::this_thread::sleep_for(how.pause);
     };
     constexpr std::int64_t epochs = 9;
-    if (how.mode != "checkpoints") {
+    if (how.mode.find("checkpoints") == std::string::npos) {
         trainer.fit(data, {.epochs = epochs, .batch_size = 4, .seed = 1, .progress = false}, on_update);
         return;
     }
@@ -82,7 +82,7 @@ void run(const Arguments& how) {
     const Changes changes(world);
     test::Linear model; // each row has a one, so the bits of the result do not depend on the ranks
     const un::AdamW adam{.learning_rate = 0.003};
-    if (how.mode == "sharded")
+    if (how.mode.starts_with("sharded"))
         train(world, how, model,
               un::Trainer{world, model, un::Replicas{.count = 6}, un::Reproducible{}, adam, un::StateSharding{},
                           un::Snapshots{.every = 4}});
