@@ -669,6 +669,29 @@ BOOST_AUTO_TEST_CASE(a_member_that_does_not_hear) {
                                      << " quarters later; the lowest first: " << lowest_first);
 }
 
+/// A member that nobody answers waits longer each time. One that is refused hears the others, and
+/// proposes again as soon as at first.
+BOOST_AUTO_TEST_CASE(a_member_that_is_refused_does_not_wait_long) {
+    constexpr un::nanoseconds patience = 1000;
+    un::detail::Membership<> member(0, {0, 1, 2}, {.patience = patience, .give_up = 1000 * patience});
+    member.begin(5, 0);
+    un::nanoseconds now = 0;
+    const auto wait = [&] { return member.next_tick() - now; };
+    for (const int times : {1, 2, 4, 8, 16, 32, 32}) {
+        BOOST_TEST(wait() == times * patience);
+        if (times == 32) continue;
+        now = member.next_tick();
+        member.tick(now);
+    }
+    const un::detail::MembershipMessage refusal{.word = Word::promise, .epoch = 0, .ballot = 100 << 20};
+    now += patience / 2;
+    member.receive(1, refusal, now);
+    BOOST_TEST(wait() == patience);
+    now = member.next_tick();
+    member.tick(now);
+    BOOST_TEST(wait() == patience);
+}
+
 /// Whatever a member waits for, it gives up in time.
 BOOST_AUTO_TEST_CASE(a_member_gives_up_in_time) {
     std::vector<int> all;

@@ -403,10 +403,11 @@ private:
         replays_ = false;
     }
 
-    /// If no other member has answered a proposal, the others may hear this member although it does
-    /// not hear them. It waits twice as long each time, so that they can agree without it.
+    /// If no other member has answered a proposal, by a promise or a higher ballot, the others may
+    /// hear this member although it does not hear them. It waits twice as long each time, so that
+    /// they can agree without it.
     void propose(nanoseconds now) {
-        const bool is_unanswered = proposing_ == Proposing::prepares && promised_by_.size() == 1;
+        const bool is_unanswered = proposing_ == Proposing::prepares && promised_by_.size() == 1 && highest_ <= ballot_;
         const std::uint64_t round = std::max(promised_, highest_) / most_members + 1;
         ballot_ = promised_ = highest_ = round * most_members + static_cast<std::uint64_t>(me_);
         proposing_ = Proposing::prepares;
@@ -476,7 +477,9 @@ private:
                                .missed = missed_});
         case MembershipWord::promise:
             if (is_outbid_by_one_that_is_gone()) return propose(now);
-            if (proposing_ != Proposing::prepares || message.ballot != ballot_) return;
+            if (proposing_ != Proposing::prepares) return;
+            if (message.ballot > ballot_) due_ = std::min(due_, now + times_.patience); // it hears others
+            if (message.ballot != ballot_) return;
             note_promise(from, message);
             return step_voting(now);
         case MembershipWord::accept:
