@@ -679,6 +679,39 @@ BOOST_AUTO_TEST_CASE(changes_have_virtual_times) {
     BOOST_TEST(changes[0].took.count() < 10 * ms);
 }
 
+/// Two ranks lose their connection, always after `patience` and before an update. The formation
+/// takes each world for one that has worked, so the trainer ends.
+BOOST_AUTO_TEST_CASE(worlds_that_live_and_make_no_update) {
+    Plan p{.ranks = 3, .job = {.replicas = 3}};
+    set_times(p);
+    p.simulation.elastic.join.timeout = std::chrono::seconds(1);
+    std::vector<std::size_t> changes;
+    const un::ElasticSimulationReport report = un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
+        const auto compute = [&] {
+            world.group().endpoint().compute(150 * ms);
+            if (world.rank() != 0) return;
+            world.abort({.code = un::ErrorCode::peer_lost,
+                         .rank = 0,
+                         .peer = 1,
+                         .operation = "by hand",
+                         .sequence = 0,
+                         .message = "apart"});
+        };
+        try {
+            train(world, p.job, compute, [](const un::UpdateReport&) {});
+        } catch (const un::error&) {
+            changes.push_back(world.changes().size());
+            throw;
+        }
+    });
+    BOOST_TEST(changes == (std::vector<std::size_t>(3, 3)), boost::test_tools::per_element());
+    for (const un::SimulatedProcess& one : report.processes)
+        BOOST_CHECK_EXCEPTION(std::rethrow_exception(one.threw), un::error, [](const un::error& failed) {
+            return failed.code() == un::ErrorCode::peer_lost &&
+                   std::string(failed.what()).find("apart") != std::string::npos;
+        });
+}
+
 /// A second rank is lost while the others recover from the first loss. The record before both
 /// losses stays.
 BOOST_AUTO_TEST_CASE(a_trace_outlives_two_losses) {

@@ -88,6 +88,9 @@ public:
     /// Makes the next world, after the last one has failed because of `why` and was destroyed. This
     /// rank has made `updates`, or has `no_state_yet`. Errors: see ElasticWorld.
     [[nodiscard]] virtual FormedWorld<Transport> next(std::uint64_t updates, const Fault& why) = 0;
+    /// True if `next` limits how often worlds fail because of `why`: this one has lost the
+    /// connection between two ranks before it has worked, or one of the two has ended.
+    [[nodiscard]] virtual bool limits(std::uint64_t, const Fault&) const { return false; }
     /// True if processes wait that can be added. Cheap; does not wait.
     [[nodiscard]] virtual bool look_for_applicants() { return false; }
     /// Sets the number of members beyond which no process is added, because it would have no work.
@@ -213,14 +216,16 @@ public:
         return next(0, {});
     }
     [[nodiscard]] FormedWorld<Transport> next(std::uint64_t updates, const Fault& why) override {
-        const bool has_worked = updates != formed_with_ || medium_.now() - formed_at_ > options_.patience.count();
-        if (has_worked || !is_apart(why)) attempts_ = {};
+        if (has_worked(updates) || !is_apart(why)) attempts_ = {};
         else if (++attempts_.worlds > 1) wait_for_connection(why);
         membership_->take_in_at_most(most_members());
         if (medium_.look()) membership_->expect(medium_.applicants());
         for (const int member : membership_->members()) place(member);
         membership_->begin(updates, medium_.now());
         return form(updates);
+    }
+    [[nodiscard]] bool limits(std::uint64_t updates, const Fault& why) const override {
+        return is_apart(why) ? !has_worked(updates) : has_lost_connection(why);
     }
     [[nodiscard]] bool look_for_applicants() override {
         const nanoseconds now = medium_.now();
@@ -317,10 +322,15 @@ private:
         membership_->miss(complains ? missed(why) : std::vector<int>());
         attempts_.allowed = std::min(2 * attempts_.allowed, longest);
     }
-    /// The last world has lost a connection between two ranks that live, as far as this one knows.
+    [[nodiscard]] bool has_worked(std::uint64_t updates) const {
+        return updates != formed_with_ || medium_.now() - formed_at_ > options_.patience.count();
+    }
+    [[nodiscard]] bool has_lost_connection(const Fault& why) const {
+        return why.code == ErrorCode::peer_lost && member_of(why.peer) >= 0;
+    }
+    /// The two ranks live, as far as this one knows.
     [[nodiscard]] bool is_apart(const Fault& why) const {
-        const int peer = member_of(why.peer);
-        return why.code == ErrorCode::peer_lost && peer >= 0 && !membership_->has_ended(peer);
+        return has_lost_connection(why) && !membership_->has_ended(member_of(why.peer));
     }
     /// The ranks have met, but two of them cannot connect. Forming a world takes little time then,
     /// so each attempt waits as long as if it had waited for a rank that does not come.

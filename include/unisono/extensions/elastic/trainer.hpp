@@ -157,6 +157,7 @@ public:
                 remember();
                 if constexpr (has_owners) confirm_snapshot();
                 ++state_.passes;
+                fruitless_ = 0;
             }
         });
         world_->set_complete(complete);
@@ -227,8 +228,9 @@ private:
     struct Nothing {
         void operator()() const {}
     };
-    /// Limit of consecutive changes that lost no rank and had no update between them. If two ranks
-    /// cannot connect, the formation limits them by `give_up`, and leaves one of the two out.
+    /// Limit of consecutive changes that lost no rank, and had no update and no finished call
+    /// between them. If two ranks cannot connect, the formation limits them by `give_up`, and
+    /// leaves one of the two out.
     static constexpr int most_fruitless = 3;
 
     [[nodiscard]] bool is_in_past() const { return repeats_ && begun_fits_ < past_.size(); }
@@ -396,8 +398,7 @@ private:
                 const bool goes_on = probation_.ends(*world_, failed) || world_->has_lost(failed);
                 if (world_->rank() < 0) inner_.reset(); // this rank has left the world
                 if (!goes_on) throw;
-                const bool is_apart = failed.code() == ErrorCode::peer_lost && failed.peer() >= 0;
-                if (fruitless_ >= most_fruitless && !is_apart) throw;
+                if (fruitless_ >= most_fruitless && !world_->is_limited(state_.passes)) throw;
                 before();
                 lost = true;
             }

@@ -214,6 +214,11 @@ public:
         return first != nullptr && loss(first->code) && loss(thrown.code());
     }
 
+    /// True if the formation limits how often worlds fail as this one has.
+    [[nodiscard]] bool is_limited(std::uint64_t passes) const {
+        const Fault* const first = formed_ ? formed_->group.endpoint().first_fault() : nullptr;
+        return first != nullptr && formation_->limits(made(passes), *first);
+    }
     /// Called after a loss: the remaining ranks form the next world, and the old group ends. This
     /// rank has committed `updates`; the rank with the most `passes` is the most advanced. The old
     /// group must not be in use. Collective over the remaining ranks. Errors: above.
@@ -228,7 +233,7 @@ public:
         formed_.reset();
         const nanoseconds ended = formation_->now();
         change.ending = std::chrono::nanoseconds(ended - began);
-        formed_.emplace(formation_->next(new_here_ ? detail::no_state_yet : passes, why));
+        formed_.emplace(formation_->next(made(passes), why));
         fresh_ = true;
         change.agreeing = std::chrono::nanoseconds(formed_->agreed - ended);
         formed_->group.set_timeout(timeout);
@@ -241,6 +246,7 @@ public:
     }
 
 private:
+    [[nodiscard]] std::uint64_t made(std::uint64_t passes) const { return new_here_ ? detail::no_state_yet : passes; }
     [[nodiscard]] const detail::FormedWorld<Transport>& formed() const {
         if (!formed_) detail::throw_in_no_world();
         return *formed_;
