@@ -712,6 +712,49 @@ BOOST_AUTO_TEST_CASE(worlds_that_live_and_make_no_update) {
         });
 }
 
+/// After a loss all ranks have the same parameters, so none are sent.
+BOOST_AUTO_TEST_CASE(parameters_are_not_sent_again) {
+    static const std::vector<float> values = un::torch_rand(5, rows * width);
+    constexpr std::size_t count = 10'000;
+    struct Wide {
+        std::vector<float> weights = std::vector<float>(count), slopes = std::vector<float>(count);
+        un::Group<un::detail::SimulatedMember>* group = nullptr;
+        std::uint64_t most = 0; ///< sent before a pass
+        std::array<std::span<float>, 1> parameters() { return {weights}; }
+        std::array<std::span<float>, 1> gradients() { return {slopes}; }
+        double operator()(const un::RowBatch<float>&, un::Pass&) {
+            if (group != nullptr) most = std::max(most, group->traffic().bytes_sent);
+            for (float& slope : slopes) slope += 1;
+            return 0;
+        }
+    };
+    un::ElasticSimulation simulation;
+    simulation.network.detection_ns = 100 * us;
+    simulation.network.crashes = {{.rank = 1, .at_ns = 20 * ms}};
+    std::vector<std::uint64_t> sent;
+    un::simulate_elastic(3, simulation, [&](auto& world) {
+        Wide model;
+        un::Trainer trainer{world, model, un::Replicas{3}, un::Reproducible{}, un::Sgd{}};
+        const auto batch = [&](std::size_t replica) {
+            const auto at = values.begin() + static_cast<std::ptrdiff_t>(replica * width);
+            return un::RowBatch<float>{.values = {at, at + width}, .width = width};
+        };
+        for (bool first = false; trainer.updates() < 30;) {
+            world.group().endpoint().compute(ms);
+            model.group = first ? &world.group() : nullptr;
+            const auto rank = static_cast<std::size_t>(world.rank());
+            const bool hosts_two = world.size() == 2 && rank == 0;
+            first = (hosts_two ? trainer.step(batch(0), batch(2)) : trainer.step(batch(rank))).world_changed;
+        }
+        sent.push_back(model.most);
+    });
+    BOOST_REQUIRE(sent.size() == 2u);
+    for (const std::uint64_t bytes : sent) {
+        BOOST_TEST(bytes > 0u);
+        BOOST_TEST(bytes < count * sizeof(float));
+    }
+}
+
 /// A second rank is lost while the others recover from the first loss. The record before both
 /// losses stays.
 BOOST_AUTO_TEST_CASE(a_trace_outlives_two_losses) {

@@ -108,6 +108,12 @@ void visit_together(std::size_t count, std::size_t most, Size size, Visit visit)
     }
 }
 
+/// The parameters with which a trainer begins.
+enum class Parameters : std::uint8_t {
+    of_rank_0, ///< broadcast
+    equal,     ///< all ranks have them already
+};
+
 /// Broadcasts rank 0's parameters. Small ones are packed, since parameters that are adjacent on one
 /// rank may not be on another.
 template <class World, class T, class Place>

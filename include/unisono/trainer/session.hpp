@@ -119,10 +119,10 @@ public:
         "AsynchronousRun. Required: one that does (unisono/updates.hpp). Why: its ranks stop at "
         "different updates, and that run gives all of them one position at the end of fit");
 
-    Session(World& world, Model& model, Policies policies)
+    Session(World& world, Model& model, Policies policies, Parameters parameters = Parameters::of_rank_0)
         : world_(&world), model_(&model), number_(world.context().next_trainer()), policies_(std::move(policies)) {
         const auto inside = calling();
-        telling_all(world, "Trainer", [&] { set_up(world, model); });
+        telling_all(world, "Trainer", [&] { set_up(world, model, parameters); });
     }
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
@@ -255,7 +255,7 @@ public:
     }
 
 private:
-    [[gnu::cold]] void set_up(World& world, Model& model) {
+    [[gnu::cold]] void set_up(World& world, Model& model, Parameters parameters) {
         const WritesCopy shows(model);
         if (world.size() < 1) refuse_input("Trainer: this rank is in no group");
         policies_.optimizer.check();
@@ -274,7 +274,8 @@ private:
         exchange_.take(new Exchanges(world, model, context, policies_.buckets));
         agree_on_model(world, model, exchange_->flat());
         if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->initialise(model);
-        else broadcast_parameters(world, exchange_->flat(), exchange_->place());
+        else if (parameters == Parameters::of_rank_0)
+            broadcast_parameters(world, exchange_->flat(), exchange_->place());
         broadcast_buffers(world, model);
         run_.take(new Run(policies_.update.start(*exchange_)));
         age_copy(model);

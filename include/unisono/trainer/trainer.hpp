@@ -79,6 +79,9 @@ public:
                   "unisono::Trainer: the reducer lacks what reducer/reducer.hpp asks of one, for this group");
 
     Trainer(World& world, Model& trained, Given... given) : session_(world, trained, Policies(given...)) {}
+    /// As above, for a trainer that follows another one on ranks that have equal parameters.
+    Trainer(detail::Parameters parameters, World& world, Model& trained, Given... given)
+        : session_(world, trained, Policies(given...), parameters) {}
     Trainer(const Trainer&) = delete; // other objects refer to it: construct it in place
     Trainer& operator=(const Trainer&) = delete;
     ~Trainer() = default;

@@ -240,9 +240,9 @@ private:
             refuse_input(
                 "Trainer: found a call of the trainer within on_update, over an elastic world; expected none there");
     }
-    Inner make(Group<Transport>& group) {
+    Inner make(Group<Transport>& group, detail::Parameters parameters = detail::Parameters::of_rank_0) {
         const auto now = [&](const auto& policy) { return detail::within(policy, world_->epoch(), group.size()); };
-        return std::apply([&](auto&... given) { return Inner(group, *model_, now(given)...); }, given_);
+        return std::apply([&](auto&... given) { return Inner(parameters, group, *model_, now(given)...); }, given_);
     }
     void begin() {
         const nanoseconds began = world_->now();
@@ -261,11 +261,12 @@ private:
         if constexpr (traces) tracer_.begun(inner_->trace(), world_->number());
         if (fresh && world_->rank() == 0) detail::warn_of_uneven_hosting(hosting, world_->size(), world_->epoch());
     }
-    void make_inner() {
-        inner_.reset(new Inner(make(world_->group())));
+    void make_inner(detail::Parameters parameters = detail::Parameters::of_rank_0) {
+        inner_.reset(new Inner(make(world_->group(), parameters)));
         inner_->set_world_epoch({world_->job(), world_->epoch()});
     }
     void begin_with_all() {
+        auto parameters = detail::Parameters::of_rank_0;
         if (world_->is_fresh()) {
             const std::uint64_t made = state_.made;
             if (world_->is_new_here()) { // gives the optimizer's state its shape
@@ -277,9 +278,10 @@ private:
             most_finished_ = detail::bring_forward(world_->group(), world_->source(), world_->is_new_here(), finished_,
                                                    *model_, state_);
             missed_ = missed_ || (!world_->is_new_here() && state_.made != made);
+            if (state_.passes > 0) parameters = detail::Parameters::equal; // on all ranks, now
             world_->settle();
         }
-        make_inner();
+        make_inner(parameters);
         if (std::exchange(state_.has_optimizer, false)) inner_->optimizer_state() = std::move(state_.optimizer);
         if (restores_) restore(*inner_);
     }
