@@ -33,7 +33,7 @@ namespace {
 class Spinning : public un::SharedMemory {
 public:
     using SharedMemory::SharedMemory;
-    void idle(std::uint32_t attempt, un::nanoseconds until) {
+    void idle(std::uint32_t attempt, un::nanoseconds until) override {
         if (!world().more_ranks_than_cores() && attempt < 4096) return __builtin_ia32_pause();
         if (attempt < 65536) return std::this_thread::yield();
         const un::nanoseconds left = until == un::never ? 1'000'000 : until - un::steady_now();

@@ -12,6 +12,7 @@
 #include <concepts>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -22,11 +23,37 @@ template <class Transport, class Body>
     requires std::same_as<Transport, AnyTransport>
 void run(std::string_view transport, int ranks, Body body, const RunOptions& options = {}) {
     detail::begin_run(ranks, options);
-    const auto shared = std::make_shared<AnyWorld>(ranks, transport);
-    if (shared->spans_processes()) return detail::run_in_processes<AnyTransport>(shared, body, options);
-    detail::run_world<AnyTransport>(shared, body, options);
+    if (transport == InProcess::name)
+        return detail::run_world<InProcess, AnyTransport>(std::make_shared<InProcess::World>(ranks), body, options);
+    if (transport == SharedMemory::name)
+        return detail::run_in_processes<SharedMemory, AnyTransport>(std::make_shared<SharedMemory::World>(ranks), body,
+                                                                    options);
+    refuse_input({"no transport is called '", transport, "'; expected ", InProcess::name, " or ", SharedMemory::name});
+}
+/// As above, on threads.
+template <class Transport, class Body>
+    requires std::same_as<Transport, AnyTransport>
+void run(int ranks, Body body, const RunOptions& options = {}) {
+    run<Transport>(InProcess::name, ranks, std::move(body), options);
 }
 
-static_assert(thread_transport<AnyTransport> && joinable_transport<AnyTransport>);
+/// The world of the processes of this control plane: over SharedMemory (see there), or InProcess
+/// for a single process. Otherwise as `join` of SharedMemory.
+template <class Transport>
+    requires std::same_as<Transport, AnyTransport>
+[[nodiscard]] Group<AnyTransport> join(ControlPlane control, const JoinOptions& options = {}) {
+    if (control.size() != 1) return Group<AnyTransport>(join<SharedMemory>(std::move(control), options));
+    detail::check_join(options);
+    Group<AnyTransport> alone;
+    alone.set_timeout(options.timeout);
+    return alone;
+}
+/// As above, as the environment describes the job.
+template <class Transport>
+    requires std::same_as<Transport, AnyTransport>
+[[nodiscard]] Group<AnyTransport> join(const JoinOptions& options = {}) {
+    detail::check_join(options);
+    return join<AnyTransport>(detail::rendezvous_of_job(options), options);
+}
 
 UNISONO_NAMESPACE_END

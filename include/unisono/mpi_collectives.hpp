@@ -21,6 +21,7 @@
 
 #include "unisono/collective/native.hpp"
 #include "unisono/extensions/mpi/mpi.hpp"
+#include "unisono/group/own_collectives.hpp"
 
 #include <climits>
 #include <cstddef>

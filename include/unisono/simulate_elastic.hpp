@@ -9,7 +9,7 @@
 #include "unisono/core/thread_limits.hpp"
 #include "unisono/core/threads.hpp"
 #include "unisono/elastic.hpp"
-#include "unisono/extensions/elastic/simulated_processes.hpp"
+#include "unisono/extensions/elastic/simulated_member.hpp"
 #include "unisono/extensions/launch/secrets/token.hpp"
 
 #include <algorithm>

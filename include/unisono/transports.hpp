@@ -73,7 +73,7 @@ private:
     template <class T>
     static constexpr bool can_be(int processes, int hosts) {
         if constexpr (!joinable_transport<T> && !network_transport<T>) return processes == 1;
-        else return hosts == 1 || !maps_peers<T>;
+        else return hosts == 1 || !T::maps_peers;
     }
 };
 

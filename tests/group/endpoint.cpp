@@ -1,5 +1,4 @@
 // Endpoints made of each kind of transport: what a group relies on.
-#include "unisono/group/endpoint_of.hpp"
 #include "unisono/simulate.hpp"
 #include "unisono/tcp.hpp"
 #include "unisono/unisono.hpp"
@@ -21,9 +20,8 @@
 #include <vector>
 
 namespace un = unisono;
-using un::detail::Endpoint;
-using un::detail::EndpointOf;
-using un::detail::Presence;
+using un::Endpoint;
+using un::Presence;
 
 namespace {
 
@@ -38,7 +36,7 @@ void run(int ranks, Body body) {
     for (int rank = 0; rank < ranks; ++rank) {
         threads.emplace_back([&, rank] {
             try {
-                EndpointOf<Transport> endpoint{Transport(world, rank)};
+                Transport endpoint(world, rank);
                 body(endpoint);
             } catch (...) {
                 failed[static_cast<std::size_t>(rank)] = std::current_exception();
@@ -56,7 +54,7 @@ void require(bool holds, const char* what) {
 }
 
 /// Notes what an endpoint reports.
-struct Notes final : un::detail::EndpointSink {
+struct Notes final : un::EndpointSink {
     std::vector<un::Token> sends;
     std::vector<un::Token> receives;
     std::vector<std::vector<std::byte>> data;
@@ -90,29 +88,30 @@ un::Envelope envelope(std::uint64_t position, std::size_t bytes) {
 }
 
 /// Moves messages and has no capability beyond that.
-class Plain {
+class Plain : public Endpoint {
 public:
     static constexpr std::string_view name = "plain";
     static constexpr bool maps_peers = false;
     using World = un::InProcess::World;
 
-    Plain(const std::shared_ptr<World>& world, int rank) : inner_(world, rank) {}
+    Plain(const std::shared_ptr<World>& world, int rank)
+        : Endpoint(rank, world->size(), {.name = name}), inner_(world, rank) {}
 
-    [[nodiscard]] int rank() const { return inner_.rank(); }
-    [[nodiscard]] int size() const { return inner_.size(); }
-    [[nodiscard]] un::nanoseconds now() const { return inner_.now(); }
-    void post_send(int peer, const un::Envelope& envelope, const std::byte* data, un::Token token) {
-        if (inner_.post_send(peer, envelope, data, token)) left_.push_back(token);
+    bool send(int peer, const un::Envelope& envelope, const std::byte* data, un::Token token) override {
+        if (inner_.send(peer, envelope, data, token)) left_.push_back(token);
+        return false;
     }
-    void post_receive(int peer, const un::Tag& tag, un::Token token) { inner_.post_receive(peer, tag, token); }
-    template <class Sink>
-    void progress(Sink& sink) {
+    void receive(int peer, const un::Envelope& expected, un::Token token, std::byte* target) override {
+        inner_.receive(peer, expected, token, target);
+    }
+    void progress(un::EndpointSink& sink) override {
         for (const un::Token token : std::exchange(left_, {})) sink.sent(token);
         inner_.progress(sink);
     }
-    void idle(std::uint32_t attempt, un::nanoseconds until) { inner_.idle(attempt, until); }
-    void abort(const un::Fault& fault) { inner_.abort(fault); }
-    [[nodiscard]] const un::Fault* first_fault() const { return inner_.first_fault(); }
+    void idle(std::uint32_t attempt, un::nanoseconds until) override { inner_.idle(attempt, until); }
+    [[nodiscard]] un::nanoseconds now() const override { return inner_.now(); }
+    void abort(const un::Fault& fault) override { inner_.abort(fault); }
+    [[nodiscard]] const un::Fault* fault() const override { return inner_.fault(); }
 
 private:
     un::InProcess inner_;
@@ -182,7 +181,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_group_has_a_board_until_all_close_it, Transport,
         const std::vector<int> members = {0, 1};
         require(endpoint.offer_board() >= 0, "no board is left");
         const std::uint64_t group = endpoint.take_board(1 << 20, 2, endpoint.rank() == 0, 2);
-        const un::detail::GroupBoard board = endpoint.open(group, members);
+        const un::GroupBoard board = endpoint.open(group, members);
         require(static_cast<bool>(board.announcements) == (endpoint.messages() == nullptr),
                 "neither announcements nor a view of messages, or both");
         require((endpoint.mapped() != nullptr) == (board.shifts.size() == 2), "shifts do not fit");
@@ -254,10 +253,10 @@ BOOST_AUTO_TEST_CASE(a_transport_of_messages_alone_carries_a_group) {
 }
 
 BOOST_AUTO_TEST_CASE(facts_are_those_of_the_transport) {
-    const EndpointOf<un::InProcess> threads{un::InProcess()};
-    const EndpointOf<un::SharedMemory> processes{un::SharedMemory()};
-    const EndpointOf<un::Simulated> simulated{un::Simulated()};
-    const EndpointOf<un::Tcp> network{un::Tcp()};
+    un::InProcess threads;
+    un::SharedMemory processes;
+    un::Simulated simulated;
+    un::Tcp network;
     BOOST_TEST(threads.facts().name == "in_process");
     BOOST_TEST((threads.mapped() != nullptr && processes.mapped() != nullptr));
     BOOST_TEST((simulated.mapped() == nullptr && network.mapped() == nullptr));

@@ -75,13 +75,13 @@ struct Suspended : un::InProcess {
     static constexpr std::string_view name = "suspended";
     static inline std::atomic<bool> looks{false};
 
-    [[nodiscard]] bool has_left(int peer) const {
+    [[nodiscard]] un::Presence presence(int peer) override {
         if (rank() == 1 && peer == 0) {
             looks = true;
             const auto end = std::chrono::steady_clock::now() + 2s;
             while (!InProcess::has_left(0) && std::chrono::steady_clock::now() < end) std::this_thread::yield();
         }
-        return InProcess::has_left(peer);
+        return InProcess::presence(peer);
     }
 };
 

@@ -21,14 +21,11 @@ int main(int argc, char** argv) {
     int size = 0;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    test::network_kinds().push_back({.name = "MPI",
-                                     .world = {},
-                                     .join =
-                                         [] {
-                                             return std::make_unique<test::NetworkEndpointOf<unisono::Mpi>>(
-                                                 unisono::Mpi::adopt(MPI_COMM_WORLD));
-                                         },
-                                     .ranks = size});
+    test::network_kinds().push_back(
+        {.name = "MPI",
+         .world = {},
+         .join = [] { return std::make_unique<unisono::Mpi>(unisono::Mpi::adopt(MPI_COMM_WORLD)); },
+         .ranks = size});
     const int status = boost::unit_test::unit_test_main(&nothing_to_register, argc, argv);
     MPI_Finalize();
     return status;

@@ -4,7 +4,6 @@
 
 #include <unisono/collective/collective.hpp>
 #include <unisono/collective/native_on_hosts.hpp>
-#include <unisono/extensions/any/any.hpp>
 #include <unisono/extensions/tcp/tcp.hpp>
 #include <unisono/group/run.hpp>
 
@@ -17,73 +16,7 @@
 
 namespace test {
 
-/// One rank's part of a network.
-class NetworkEndpoint {
-public:
-    NetworkEndpoint() = default;
-    NetworkEndpoint(const NetworkEndpoint&) = delete;
-    NetworkEndpoint& operator=(const NetworkEndpoint&) = delete;
-    virtual ~NetworkEndpoint() = default;
-
-    [[nodiscard]] virtual int rank() const = 0;
-    [[nodiscard]] virtual int size() const = 0;
-    virtual bool post_send(int peer, const unisono::Envelope& envelope, const std::byte* data,
-                           unisono::Token token) = 0;
-    virtual void post_receive(int peer, const unisono::Tag& tag, unisono::Token token) = 0;
-    virtual void progress(unisono::detail::SinkReference& sink) = 0;
-    virtual void idle(std::uint32_t attempt, unisono::nanoseconds until) = 0;
-    virtual void abort(const unisono::Fault& fault) = 0;
-    [[nodiscard]] virtual const unisono::Fault* first_fault() const = 0;
-    virtual void waits(const unisono::Wait& wait) = 0;
-    virtual void waits_no_more() = 0;
-    [[nodiscard]] virtual bool awaits(int peer) const = 0;
-    [[nodiscard]] virtual bool has_left(int peer) = 0;
-    [[nodiscard]] virtual bool has_died(int peer) = 0;
-    [[nodiscard]] virtual std::string describe(int peer) const = 0;
-    [[nodiscard]] virtual const unisono::Signature* early_signature(int peer, std::uint64_t context,
-                                                                    std::uint32_t sequence) = 0;
-    [[nodiscard]] virtual int host_of(int peer) const = 0;
-    [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
-};
-
-template <unisono::transport Transport>
-class NetworkEndpointOf final : public NetworkEndpoint {
-public:
-    explicit NetworkEndpointOf(Transport endpoint) : endpoint_(std::move(endpoint)) {}
-    [[nodiscard]] int rank() const override { return endpoint_.rank(); }
-    [[nodiscard]] int size() const override { return endpoint_.size(); }
-    bool post_send(int peer, const unisono::Envelope& envelope, const std::byte* data, unisono::Token token) override {
-        return endpoint_.post_send(peer, envelope, data, token);
-    }
-    void post_receive(int peer, const unisono::Tag& tag, unisono::Token token) override {
-        endpoint_.post_receive(peer, tag, token);
-    }
-    void progress(unisono::detail::SinkReference& sink) override { endpoint_.progress(sink); }
-    void idle(std::uint32_t attempt, unisono::nanoseconds until) override { endpoint_.idle(attempt, until); }
-    void abort(const unisono::Fault& fault) override { endpoint_.abort(fault); }
-    [[nodiscard]] const unisono::Fault* first_fault() const override { return endpoint_.first_fault(); }
-    void waits(const unisono::Wait& wait) override { endpoint_.waits(wait); }
-    void waits_no_more() override { endpoint_.waits_no_more(); }
-    [[nodiscard]] bool awaits(int peer) const override { return endpoint_.awaits(peer); }
-    [[nodiscard]] bool has_left(int peer) override { return endpoint_.has_left(peer); }
-    [[nodiscard]] bool has_died(int peer) override { return endpoint_.has_died(peer); }
-    [[nodiscard]] std::string describe(int peer) const override { return endpoint_.describe(peer); }
-    [[nodiscard]] const unisono::Signature* early_signature(int peer, std::uint64_t context,
-                                                            std::uint32_t sequence) override {
-        return endpoint_.early_signature(peer, context, sequence);
-    }
-    [[nodiscard]] int host_of(int peer) const override {
-        if constexpr (unisono::knows_hosts<Transport>) return endpoint_.host_of(peer);
-        else return peer; // each network has its own: it is not used
-    }
-    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
-        if constexpr (requires { endpoint_.allocate(bytes); }) return endpoint_.allocate(bytes);
-        else return unisono::detail::memory_for_rank(endpoint_.rank(), bytes);
-    }
-
-private:
-    Transport endpoint_;
-};
+using unisono::Endpoint;
 
 /// A network for worlds of threads of this process, or one whose ranks are processes. For
 /// processes, `join` returns this process's part, and `ranks` is their number.
@@ -91,23 +24,20 @@ class NetworkKind {
 public:
     /// The state that the threads of a world share.
     struct World {
-        std::function<std::unique_ptr<NetworkEndpoint>(int rank)> endpoint;
+        std::function<std::unique_ptr<Endpoint>(int rank)> endpoint;
         std::function<void(int rank, const unisono::Fault& fault)> abort;
         std::function<const unisono::Fault*()> first_fault;
     };
     std::string name;
     std::function<World(int size)> world = {};
-    std::function<std::unique_ptr<NetworkEndpoint>()> join = {};
+    std::function<std::unique_ptr<Endpoint>()> join = {};
     int ranks = 0;
 
     template <class Transport>
     static NetworkKind of_threads(const std::string& name) {
         return {.name = name, .world = [](int size) {
                     const auto shared = std::make_shared<typename Transport::World>(size);
-                    return World{.endpoint =
-                                     [=](int rank) {
-                                         return std::make_unique<NetworkEndpointOf<Transport>>(Transport(shared, rank));
-                                     },
+                    return World{.endpoint = [=](int rank) { return std::make_unique<Transport>(shared, rank); },
                                  .abort = [=](int rank, const unisono::Fault& fault) { shared->abort(rank, fault); },
                                  .first_fault = [=] { return shared->first_fault(); }};
                 }};
@@ -122,10 +52,11 @@ inline std::vector<NetworkKind>& network_kinds() {
 inline const NetworkKind* network = nullptr;
 
 /// The transport: it uses `network` as it is when the world begins.
-class AnyNetwork {
+class AnyNetwork : public Endpoint {
 public:
     static constexpr std::string_view name = "any network";
     static constexpr bool maps_peers = false;
+    static constexpr bool spans_hosts = true;
     static constexpr std::size_t exchange_bytes = unisono::Tcp::exchange_bytes;
     static constexpr std::size_t chunk_bytes = unisono::Tcp::chunk_bytes;
 
@@ -135,45 +66,39 @@ public:
         [[nodiscard]] int size() const { return size_; }
         void abort(int rank, const unisono::Fault& fault) { world_.abort(rank, fault); }
         [[nodiscard]] const unisono::Fault* first_fault() const { return world_.first_fault(); }
-        [[nodiscard]] std::unique_ptr<NetworkEndpoint> endpoint(int rank) const { return world_.endpoint(rank); }
+        [[nodiscard]] std::unique_ptr<Endpoint> endpoint(int rank) const { return world_.endpoint(rank); }
 
     private:
         int size_;
         NetworkKind::World world_;
     };
 
-    AnyNetwork() { throw std::logic_error("the tests make no such world"); }
-    AnyNetwork(const std::shared_ptr<World>& shared, int rank) : endpoint_(shared->endpoint(rank)) {}
-    explicit AnyNetwork(std::unique_ptr<NetworkEndpoint> endpoint) : endpoint_(std::move(endpoint)) {}
+    AnyNetwork() : AnyNetwork(nullptr) { throw std::logic_error("the tests make no such world"); }
+    AnyNetwork(const std::shared_ptr<World>& shared, int rank) : AnyNetwork(shared->endpoint(rank)) {}
+    explicit AnyNetwork(std::unique_ptr<Endpoint> inner)
+        : Endpoint(inner == nullptr ? 0 : inner->rank(), inner == nullptr ? 1 : inner->size(),
+                   {.name = name, .exchange_bytes = exchange_bytes, .chunk_bytes = chunk_bytes, .wants_waits = true}),
+          inner_(std::move(inner)) {}
 
-    [[nodiscard]] int rank() const { return endpoint_->rank(); }
-    [[nodiscard]] int size() const { return endpoint_->size(); }
-    [[nodiscard]] unisono::nanoseconds now() const { return unisono::steady_now(); }
-    bool post_send(int peer, const unisono::Envelope& envelope, const std::byte* data, unisono::Token token) {
-        return endpoint_->post_send(peer, envelope, data, token);
+    bool send(int peer, const unisono::Envelope& envelope, const std::byte* data, unisono::Token token) override {
+        return inner_->send(peer, envelope, data, token);
     }
-    void post_receive(int peer, const unisono::Tag& tag, unisono::Token token) {
-        endpoint_->post_receive(peer, tag, token);
+    void receive(int peer, const unisono::Envelope& expected, unisono::Token token, std::byte* target) override {
+        inner_->receive(peer, expected, token, target);
     }
-    template <class Sink>
-    void progress(Sink& sink) {
-        unisono::detail::SinkReference reference(sink);
-        endpoint_->progress(reference);
+    void progress(unisono::EndpointSink& sink) override { inner_->progress(sink); }
+    void idle(std::uint32_t attempt, unisono::nanoseconds until) override { inner_->idle(attempt, until); }
+    [[nodiscard]] unisono::nanoseconds now() const override { return inner_->now(); }
+    void abort(const unisono::Fault& fault) override { inner_->abort(fault); }
+    [[nodiscard]] const unisono::Fault* fault() const override { return inner_->first_fault(); }
+    [[nodiscard]] unisono::Presence presence(int peer) override { return inner_->presence(peer); }
+    void waits(const unisono::Wait* wait) override { inner_->waits(wait); }
+    [[nodiscard]] unisono::MessageView* messages() override { return inner_->messages(); }
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
+    [[nodiscard]] bool knows_hosts() const override { return true; }
+    [[nodiscard]] int host_of(int peer) const override { // if the network does not know, each rank has its own
+        return inner_->knows_hosts() ? inner_->host_of(peer) : peer;
     }
-    void idle(std::uint32_t attempt, unisono::nanoseconds until) { endpoint_->idle(attempt, until); }
-    void abort(const unisono::Fault& fault) { endpoint_->abort(fault); }
-    [[nodiscard]] const unisono::Fault* first_fault() const { return endpoint_->first_fault(); }
-    void waits(const unisono::Wait& wait) { endpoint_->waits(wait); }
-    void waits_no_more() { endpoint_->waits_no_more(); }
-    [[nodiscard]] bool awaits(int peer) const { return endpoint_->awaits(peer); }
-    [[nodiscard]] bool has_left(int peer) { return endpoint_->has_left(peer); }
-    [[nodiscard]] bool has_died(int peer) { return endpoint_->has_died(peer); }
-    [[nodiscard]] std::string describe(int peer) const { return endpoint_->describe(peer); }
-    [[nodiscard]] const unisono::Signature* early_signature(int peer, std::uint64_t context, std::uint32_t sequence) {
-        return endpoint_->early_signature(peer, context, sequence);
-    }
-    [[nodiscard]] int host_of(int peer) const { return endpoint_->host_of(peer); }
-    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return endpoint_->allocate(bytes); }
 
     // --- for the suites
     // ------------------------------------------------------------------------------
@@ -199,7 +124,7 @@ public:
     }
 
 private:
-    std::unique_ptr<NetworkEndpoint> endpoint_;
+    std::unique_ptr<Endpoint> inner_;
 };
 static_assert(unisono::transport<AnyNetwork> && unisono::knows_hosts<AnyNetwork>);
 

@@ -24,13 +24,14 @@ struct Seen {
     }
 };
 
-struct Sink {
+struct Sink final : un::EndpointSink {
     Seen& seen;
-    void sent(un::Token) {
+    explicit Sink(Seen& to) : seen(to) {}
+    void sent(un::Token) override {
         seen.sent = true;
         ++seen.sent_later;
     }
-    void received(un::Token token, const un::Envelope& envelope, const std::byte* data) {
+    void received(un::Token token, const un::Envelope& envelope, const std::byte* data) override {
         seen.received(token, envelope, data);
     }
 };
@@ -58,12 +59,12 @@ bool lands(std::size_t bytes, std::size_t expected, std::uint64_t count) {
     receiver.first = std::byte{42};
     std::thread peer([&] {
         un::Tcp end(shared, 1);
-        sender.sent = end.post_send(0, {tag, signature, bytes}, from.data(), 5);
+        sender.sent = end.send(0, {tag, signature, bytes}, from.data(), 5);
         drive(end, sender, [&] { return sender.sent; });
     });
     {
         un::Tcp end(shared, 0);
-        end.post_receive_at(1, {tag, other, expected}, 6, target.data());
+        end.receive(1, {tag, other, expected}, 6, target.data());
         drive(end, receiver, [&] { return receiver.at != nullptr; });
         peer.join(); // it may still be sending its goodbye
     }
@@ -109,8 +110,8 @@ BOOST_AUTO_TEST_CASE(what_comes_before_a_large_message_that_is_awaited) {
         int waits = 0;
         // Nothing waits for these before the end.
         for (const std::size_t bytes : {0u, 5u, 16'384u, 16'385u})
-            waits += end.post_send(0, envelope(bytes, bytes), from.data(), 1) ? 0 : 1;
-        waits += end.post_send(0, envelope(1, large), from.data(), 2) ? 0 : 1;
+            waits += end.send(0, envelope(bytes, bytes), from.data(), 1) ? 0 : 1;
+        waits += end.send(0, envelope(1, large), from.data(), 2) ? 0 : 1;
         landing_test::drive(end, sender, [&] { return sender.sent_later == waits; });
     });
     {
@@ -118,12 +119,12 @@ BOOST_AUTO_TEST_CASE(what_comes_before_a_large_message_that_is_awaited) {
         landing_test::Seen receiver;
         receiver.first = std::byte{42};
         // To be combined, so without a target.
-        end.post_receive_at(1, envelope(1, large), 6, nullptr);
+        end.receive(1, envelope(1, large), 6, nullptr);
         landing_test::drive(end, receiver, [&] { return receiver.at != nullptr; });
         BOOST_TEST(receiver.right);
         for (const std::size_t bytes : {0u, 5u, 16'384u, 16'385u}) {
             receiver = {.first = std::byte{42}};
-            end.post_receive(1, {7, bytes}, 7);
+            end.receive(1, envelope(bytes, bytes), 7, nullptr);
             landing_test::drive(end, receiver, [&] { return receiver.at != nullptr || receiver.right; });
             BOOST_TEST(receiver.right, bytes << " bytes");
         }

@@ -98,19 +98,20 @@ private:
 };
 
 /// As a group's sink, it reads an envelope before it touches a byte.
-struct Sink {
+struct Sink final : un::EndpointSink {
+    Sink(const un::Signature& signature, std::size_t count) : expected(signature), bytes(count) {}
     const un::Signature& expected;
-    std::size_t bytes = 0;
+    std::size_t bytes;
     long good = 0, refused = 0;
     unsigned sum = 0;
-    void sent(un::Token) {}
-    void received(un::Token, const un::Envelope& envelope, const std::byte* data) {
+    void sent(un::Token) override {}
+    void received(un::Token, const un::Envelope& envelope, const std::byte* data) override {
         if (!(envelope.signature == expected) || envelope.bytes != bytes) return static_cast<void>(++refused);
         // Reads all of the memory.
         for (std::size_t i = 0; i < bytes; ++i) sum += static_cast<unsigned>(data[i]);
         ++good;
     }
-    void too_long(un::Token, const un::Envelope&) { ++refused; }
+    void too_long(un::Token, const un::Envelope&) override { ++refused; }
 };
 
 struct Counts {
@@ -161,8 +162,7 @@ void speak(Random& random, long frames, Counts& counts) {
         Sink sink{signature, bytes};
         for (std::uint64_t position = 0; position < 4; ++position) {
             const un::Tag tag{7, position};
-            if (position % 2 == 0) endpoint.post_receive_at(1, {tag, signature, bytes}, position, target.data());
-            else endpoint.post_receive(1, tag, position);
+            endpoint.receive(1, {tag, signature, bytes}, position, position % 2 == 0 ? target.data() : nullptr);
         }
         for (long i = 0; i < frames && endpoint.first_fault() == nullptr && !endpoint.has_died(1); ++i) {
             d::TcpHeader header;

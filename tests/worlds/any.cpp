@@ -1,12 +1,11 @@
-// The transport that is chosen at run time, AnyTransport or one of Transports: the laws, and a
-// trainer, over whatever is behind it.
+// The transport that is chosen at run time, AnyTransport or one of Transports: a trainer over
+// whatever is behind it.
 
 #include "../shared_memory/processes.hpp"
 #include "support/skip.hpp"
 
 #include <unisono/any.hpp>
 #include <unisono/tcp.hpp>
-#include <unisono/testing/transport_laws.hpp>
 #include <unisono/transports.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -17,20 +16,10 @@ namespace un = unisono;
 
 namespace {
 
-/// For the laws: AnyTransport over shared memory, also on threads.
-struct AnySharedMemory : un::AnyTransport {
-    struct World : un::AnyWorld {
-        explicit World(int ranks) : AnyWorld(ranks, "shared_memory") {}
-    };
-    AnySharedMemory(const std::shared_ptr<World>& world, int rank) : AnyTransport(world, rank) {}
-};
-
 /// ThreadSanitizer and forks do not go together.
 const std::vector<std::string> words = test::under_thread_sanitizer
                                            ? std::vector<std::string>{"in_process"}
                                            : std::vector<std::string>{"in_process", "shared_memory"};
-
-void expect_lawful(const un::testing::Violations& found) { BOOST_TEST(found.lawful(), found.text()); }
 
 struct Linear {
     std::vector<float> weights = std::vector<float>(300, 0.5f), gradient = std::vector<float>(300);
@@ -70,11 +59,6 @@ void train(World& world, Weights& found) {
 
 BOOST_AUTO_TEST_SUITE(worlds_any)
 
-BOOST_AUTO_TEST_CASE(laws) {
-    expect_lawful(un::testing::transport_laws<un::AnyTransport>());
-    expect_lawful(un::testing::transport_laws<AnySharedMemory>());
-}
-
 BOOST_AUTO_TEST_CASE(a_trainer_has_the_same_bits_over_all_transports) {
     const test::Shared<std::array<Weights, 4>> found;
     un::run<un::InProcess>(3, [&](auto& world) { train(world, (*found)[0]); });
@@ -90,7 +74,7 @@ BOOST_AUTO_TEST_CASE(a_word_says_where_ranks_live) {
     for (const std::string& word : words) {
         const test::Shared<std::atomic<int>> processes, wrong;
         un::run<un::AnyTransport>(word, 3, [&](un::Group<un::AnyTransport>& world) {
-            if (world.endpoint().actual_name() != word) ++*wrong;
+            if (world.endpoint().facts().name != word) ++*wrong;
             std::vector<float> own(40'000, 1.0f);
             un::Memory<float> shared = world.allocate<float>(40'000);
             std::fill(shared.begin(), shared.end(), 1.0f);
@@ -135,7 +119,7 @@ BOOST_AUTO_TEST_CASE(faults_are_those_of_the_transport_behind_it) {
 BOOST_AUTO_TEST_CASE(joined_alone) {
     un::Group<un::AnyTransport> world = un::join<un::AnyTransport>();
     BOOST_TEST(world.size() == 1);
-    BOOST_TEST(world.endpoint().actual_name() == "in_process");
+    BOOST_TEST(world.endpoint().facts().name == "in_process");
 }
 
 // One program, each transport in its turn: the names are right, and a trainer has the same bits. An

@@ -11,7 +11,6 @@
 #include "unisono/core/random.hpp"
 #include "unisono/data/data.hpp"
 #include "unisono/data/loader.hpp"
-#include "unisono/group/endpoint_of.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/group/run_processes.hpp"
 #include "unisono/observe/progress.hpp"
@@ -92,11 +91,9 @@ UNISONO_COMPILED_TEMPLATE class detail::PlanOf<schedule::TreeAllReduce>;
 
 // Groups.
 UNISONO_COMPILED_TEMPLATE class detail::MemoryEndpoint<detail::InProcessWorld>;
-UNISONO_COMPILED_TEMPLATE class detail::EndpointOf<InProcess>;
 UNISONO_COMPILED_GROUP(UNISONO_COMPILED_TEMPLATE, InProcess)
 UNISONO_COMPILED_TEMPLATE void detail::run_new_world<InProcess>(int, detail::RankBody<InProcess>, const RunOptions&);
 UNISONO_COMPILED_TEMPLATE class detail::MemoryEndpoint<detail::SharedMemoryWorld>;
-UNISONO_COMPILED_TEMPLATE class detail::EndpointOf<SharedMemory>;
 UNISONO_COMPILED_GROUP(UNISONO_COMPILED_TEMPLATE, SharedMemory)
 
 UNISONO_COMPILED_TEMPLATE class detail::FitLoop<AccumulationWindow>;

@@ -8,8 +8,8 @@
 /// operations may be in flight, on one group or on several that share a rank. One thread drives a
 /// rank. After a fault every call on every group of the world throws it.
 
-#include "unisono/group/endpoint_of.hpp"
 #include "unisono/group/group_core.hpp"
+#include "unisono/transport/endpoint.hpp"
 
 #include <concepts>
 #include <memory>
@@ -41,23 +41,21 @@ public:
     [[nodiscard]] const Transport& endpoint() const;
 
 private:
-    using Own = detail::EndpointOf<Transport>;
-
     explicit Group(GroupCore&& core) : GroupCore(std::move(core)) {}
 };
 
 // Not inline, so that a program in compiled mode takes them from the library.
 
 template <transport Transport>
-Group<Transport>::Group(Transport endpoint) : GroupCore(std::make_unique<Own>(std::move(endpoint))) {}
+Group<Transport>::Group(Transport endpoint) : GroupCore(std::make_unique<Transport>(std::move(endpoint))) {}
 
 template <transport Transport>
 Transport& Group<Transport>::endpoint() {
-    return static_cast<Own&>(core_endpoint()).transport();
+    return static_cast<Transport&>(core_endpoint());
 }
 template <transport Transport>
 const Transport& Group<Transport>::endpoint() const {
-    return static_cast<const Own&>(core_endpoint()).transport();
+    return static_cast<const Transport&>(core_endpoint());
 }
 
 UNISONO_NAMESPACE_END

@@ -22,9 +22,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-namespace detail {
 class Endpoint; // transport/endpoint.hpp
-class Engine;   // group/engine.hpp
+namespace detail {
+class Engine; // group/engine.hpp
 } // namespace detail
 
 /// Passed to `Group::split` by a rank that joins none of the new groups.
@@ -132,13 +132,13 @@ public:
 
 protected: // also moves: a group keeps its transport
     /// The world of an endpoint.
-    explicit GroupCore(std::unique_ptr<detail::Endpoint> endpoint);
+    explicit GroupCore(std::unique_ptr<Endpoint> endpoint);
     GroupCore(GroupCore&&) noexcept = default;
     GroupCore& operator=(GroupCore&&) noexcept = default;
 
     /// See `Group::split`.
     [[nodiscard]] GroupCore split(int colour, int key);
-    [[nodiscard]] detail::Endpoint& core_endpoint() const;
+    [[nodiscard]] Endpoint& core_endpoint() const;
 
 private:
     explicit GroupCore(std::shared_ptr<detail::Engine> engine) : engine_(std::move(engine)) {}
@@ -171,13 +171,13 @@ UNISONO_NAMESPACE_END
 
 UNISONO_NAMESPACE_BEGIN
 
-UNISONO_DEFINITION GroupCore::GroupCore(std::unique_ptr<detail::Endpoint> endpoint)
+UNISONO_DEFINITION GroupCore::GroupCore(std::unique_ptr<Endpoint> endpoint)
     : engine_(std::make_shared<detail::Engine>(std::move(endpoint))) {
     detail::check_compiler_options();
     open(world_id, core_endpoint().rank(), core_endpoint().size(), {});
 }
 
-UNISONO_DEFINITION detail::Endpoint& GroupCore::core_endpoint() const { return engine_->endpoint(); }
+UNISONO_DEFINITION Endpoint& GroupCore::core_endpoint() const { return engine_->endpoint(); }
 
 UNISONO_DEFINITION detail::Entry GroupCore::enter() { return engine_->enter(); }
 
@@ -240,7 +240,7 @@ UNISONO_DEFINITION void GroupCore::progress() {
 UNISONO_DEFINITION void GroupCore::wait_for_devices(const char* operation, const char* what, bool (*is_done)(void*),
                                                     void* of) {
     const auto entry = engine_->enter();
-    detail::Endpoint& endpoint = core_endpoint();
+    Endpoint& endpoint = core_endpoint();
     const nanoseconds until = deadline_after(endpoint.now(), timeout());
     for (std::uint32_t attempt = 0; !is_done(of); ++attempt) {
         engine_->progress(); // others may wait for operations that this rank has started
@@ -321,7 +321,7 @@ UNISONO_DEFINITION void GroupCore::open(std::uint64_t id, int rank, int ranks, d
     context_->members = std::move(members);
     context_->done_ahead.reserve(16); // so that the first operation that ends out of order does not allocate
     if (ranks == 0) return;
-    detail::Endpoint& endpoint = core_endpoint();
+    Endpoint& endpoint = core_endpoint();
     detail::List<int> all;
     for (int peer = 0; peer < ranks; ++peer) all.push_back(world_rank(peer));
     if (endpoint.knows_hosts()) {
@@ -329,7 +329,7 @@ UNISONO_DEFINITION void GroupCore::open(std::uint64_t id, int rank, int ranks, d
         for (const int peer : all) hosts.push_back(endpoint.host_of(peer));
         context_->hosts = HostMap(std::span<const int>(hosts.data(), hosts.size()));
     }
-    detail::GroupBoard board = endpoint.open(id, {all.data(), all.size()});
+    GroupBoard board = endpoint.open(id, {all.data(), all.size()});
     context_->announcements = board.announcements;
     context_->board = board.lines;
     context_->shifts = std::move(board.shifts);

@@ -101,11 +101,12 @@ inline Fault could_not_begin(int rank, const std::exception& failed) {
 }
 
 /// Makes a rank and runs its body. If the rank cannot be made, that is the world's fault as well.
-template <class Transport>
+/// `As`: the transport in the type of the body's group, where that is another (unisono/any.hpp).
+template <class Transport, class As>
 std::exception_ptr make_and_run_rank(const std::shared_ptr<typename Transport::World>& shared, int rank,
-                                     const RunOptions& options, RankBody<Transport> body) {
+                                     const RunOptions& options, RankBody<As> body) {
     try {
-        return run_rank<Transport>(Group(Transport(shared, rank)), options, body);
+        return run_rank<As>(Group<As>(Group(Transport(shared, rank))), options, body);
     } catch (const error&) {
         const Fault fault = fault_of_exception({.rank = rank});
         shared->abort(rank, fault);
@@ -147,11 +148,11 @@ private:
 };
 
 /// `run` on an existing world.
-template <class Transport>
-void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBody<Transport> body,
+template <class Transport, class As = Transport>
+void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBody<std::type_identity_t<As>> body,
                const RunOptions& options) {
     if (shared->size() == 1) {
-        const auto failed = run_rank<Transport>(Group(Transport(shared, 0)), options, body);
+        const auto failed = run_rank<As>(Group<As>(Group(Transport(shared, 0))), options, body);
         rank_that_failed = failed ? 0 : -1;
         if (failed) std::rethrow_exception(failed);
         return;
@@ -159,11 +160,11 @@ void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBod
     struct Ranks final : RankThreads {
         const std::shared_ptr<typename Transport::World>* shared = nullptr;
         const RunOptions* options = nullptr;
-        const RankBody<Transport>* body = nullptr;
+        const RankBody<As>* body = nullptr;
 
         std::exception_ptr be(int rank) override {
             if (options->bind_to_cores) bind_to_core(rank);
-            return make_and_run_rank<Transport>(*shared, rank, *options, *body);
+            return make_and_run_rank<Transport, As>(*shared, rank, *options, *body);
         }
         void abort(int rank, const Fault& fault) override { (*shared)->abort(rank, fault); }
         [[nodiscard]] const Fault* first_fault() const override { return (*shared)->first_fault(); }

@@ -6,6 +6,7 @@
 #include "unisono/group/run.hpp"
 
 #include <memory>
+#include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -19,12 +20,12 @@ concept process_transport = thread_transport<T> && requires(const typename T::Wo
 namespace detail {
 
 /// Runs one rank in its process; returns its exit status.
-template <class Transport>
+template <class Transport, class As>
 int be_rank(const std::shared_ptr<typename Transport::World>& shared, int rank, const RunOptions& options,
-            RankBody<Transport> body) {
+            RankBody<As> body) {
     try {
         if (options.bind_to_cores) bind_to_core(rank);
-        return run_rank<Transport>(Group(Transport(shared, rank)), options, body) ? 1 : 0;
+        return run_rank<As>(Group<As>(Group(Transport(shared, rank))), options, body) ? 1 : 0;
     } catch (const std::exception& failed) { // before the body began
         shared->abort(rank, could_not_begin(rank, failed));
         return 1;
@@ -48,16 +49,16 @@ private:
 };
 
 /// `run` on an existing world, in processes forked from this one.
-template <class Transport>
-void run_in_processes(const std::shared_ptr<typename Transport::World>& shared, RankBody<Transport> body,
+template <class Transport, class As = Transport>
+void run_in_processes(const std::shared_ptr<typename Transport::World>& shared, RankBody<std::type_identity_t<As>> body,
                       const RunOptions& options) {
-    if (shared->size() == 1) return run_world<Transport>(shared, body, options);
+    if (shared->size() == 1) return run_world<Transport, As>(shared, body, options);
     struct Ranks final : RankProcesses {
         const std::shared_ptr<typename Transport::World>* shared = nullptr;
         const RunOptions* options = nullptr;
-        const RankBody<Transport>* body = nullptr;
+        const RankBody<As>* body = nullptr;
 
-        int be(int rank) override { return be_rank<Transport>(*shared, rank, *options, *body); }
+        int be(int rank) override { return be_rank<Transport, As>(*shared, rank, *options, *body); }
         void abort(int rank, const Fault& fault) override { (*shared)->abort(rank, fault); }
         [[nodiscard]] bool has_left(int rank) const override { return (*shared)->has_left(rank); }
         [[nodiscard]] const Fault* first_fault() const override { return (*shared)->first_fault(); }

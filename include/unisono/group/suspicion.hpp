@@ -103,18 +103,18 @@ inline Fault mismatch_bytes(const GroupContext& group, int peer, std::uint64_t s
 }
 
 /// True if this rank has messages in flight from or to the peer, as far as the transport tells.
-inline bool awaits(const Endpoint& endpoint, int peer) {
+inline bool awaits(Endpoint& endpoint, int peer) {
     return endpoint.messages() == nullptr || endpoint.messages()->awaits(peer);
 }
 
 /// The address of a rank, after its name in a message, if the transport knows it.
-inline std::string whereabouts(const Endpoint& endpoint, int peer) {
+inline std::string whereabouts(Endpoint& endpoint, int peer) {
     return endpoint.messages() == nullptr ? std::string() : concat({" [", endpoint.messages()->describe(peer), "]"});
 }
 
 /// A fault as this rank throws it: with the address of the blamed rank, unless the fault has it
 /// already.
-inline Fault located(const Endpoint& endpoint, const Fault& fault) {
+inline Fault located(Endpoint& endpoint, const Fault& fault) {
     Fault told = fault;
     const bool blames = fault.code == ErrorCode::timeout || fault.code == ErrorCode::peer_lost;
     if (endpoint.messages() == nullptr || !blames || fault.peer < 0 || fault.peer >= endpoint.size() ||
@@ -128,7 +128,7 @@ inline Fault located(const Endpoint& endpoint, const Fault& fault) {
 
 /// The fault of a timeout. It blames a rank that holds up the operation: the first that has not
 /// started it, or else one that this rank waits for. Only this group is looked at.
-inline Fault timed_out(const Endpoint& endpoint, const OperationState& operation, nanoseconds timeout) {
+inline Fault timed_out(Endpoint& endpoint, const OperationState& operation, nanoseconds timeout) {
     const GroupContext& group = *operation.group;
     const std::uint64_t sequence = operation.sequence;
     const int me = group.world_rank(group.rank);
@@ -165,7 +165,7 @@ inline Fault timed_out(const Endpoint& endpoint, const OperationState& operation
     return fault;
 }
 
-inline Fault lost(const Endpoint& endpoint, const GroupContext& group, int peer, const OperationState& operation,
+inline Fault lost(Endpoint& endpoint, const GroupContext& group, int peer, const OperationState& operation,
                   const char* how) {
     Fault fault = mismatch(group, peer, operation.sequence, operation.signature, operation.signature);
     fault.code = ErrorCode::peer_lost;
@@ -250,7 +250,7 @@ inline bool find_culprit(Endpoint& endpoint, const OperationState& operation, Fa
 }
 
 /// The ranks that may hold up an operation: every rank that has not finished it.
-inline Wait wait_for(const Endpoint& endpoint, const OperationState& operation) {
+inline Wait wait_for(Endpoint& endpoint, const OperationState& operation) {
     const GroupContext& group = *operation.group;
     Wait wait{.operation = describe(operation), .context = group.id, .sequence = operation.sequence, .peers = {}};
     // The messages have arrived, but the transport's own collective is not done: any of the ranks
@@ -276,7 +276,7 @@ public:
 
     /// In real time the clock is read at every eighth attempt at first, and at every attempt once a
     /// transport may sleep in it.
-    bool is_due(const Endpoint& endpoint, std::uint32_t attempt, nanoseconds timeout) {
+    bool is_due(Endpoint& endpoint, std::uint32_t attempt, nanoseconds timeout) {
         const bool virtual_time = endpoint.facts().virtual_time;
         if (!virtual_time && attempt < always_from && attempt % 8 != 7) return false;
         const nanoseconds now = endpoint.now();

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The laws of transport/transport.hpp for any transport whose ranks may be threads of one process.
-/// There is no archetype: these laws use only the members that the concept requires.
+/// The laws of transport/endpoint.hpp for any transport whose ranks may be threads of one process.
+/// There is no archetype.
 
 #include "unisono/core/text.hpp"
 #include "unisono/core/thread_limits.hpp"
@@ -63,7 +63,7 @@ inline Letter letter(int from, int to, int number, std::size_t bytes) {
 
 /// One rank's messages in flight, as a sink. Overwrites a message when it is reported as sent: by
 /// then the receiver must have all of it.
-class Mail {
+class Mail final : public EndpointSink {
 public:
     std::vector<Letter> out, in;
     std::vector<std::string> wrong;
@@ -72,14 +72,14 @@ public:
     static Token sent_token(std::size_t i) { return 2 * i; }
     static Token received_token(std::size_t i) { return 2 * i + 1; }
 
-    void sent(Token token) {
+    void sent(Token token) override {
         ++reports;
         if (token % 2 != 0 || token / 2 >= out.size()) return wrong.push_back("sent() has a token of no send");
         Letter& one = out[token / 2];
         if (++one.reported > 1) wrong.push_back("a send was reported more than once");
         std::fill(one.bytes.begin(), one.bytes.end(), std::byte{0xee});
     }
-    void received(Token token, const Envelope& envelope, const std::byte* data) {
+    void received(Token token, const Envelope& envelope, const std::byte* data) override {
         ++reports;
         if (token % 2 != 1 || token / 2 >= in.size()) return wrong.push_back("received() has a token of no receive");
         Letter& one = in[token / 2];
@@ -123,7 +123,7 @@ public:
                 for (int i = 0; i < 1000; ++i) endpoint.progress(mail);
             for (std::size_t k = 0; k < mail.in.size(); ++k) {
                 const std::size_t i = order == Order::backwards ? mail.in.size() - 1 - k : k;
-                endpoint.post_receive(mail.in[i].peer, mail.in[i].envelope.tag, Mail::received_token(i));
+                endpoint.receive(mail.in[i].peer, mail.in[i].envelope, Mail::received_token(i), nullptr);
             }
             const bool all = wait(endpoint, mail, [&] { return mail.done(); });
             if (all)
@@ -176,12 +176,12 @@ public:
     /// After abort() has returned, no peer accesses memory that was posted here.
     void abort_is_quiescent() {
         title_ = "2 ranks, one aborts while the other reads";
-        struct Reader {
-            const std::byte* begin;
-            const std::byte* end;
+        struct Reader final : EndpointSink {
+            const std::byte* begin = nullptr;
+            const std::byte* end = nullptr;
             std::atomic<bool> inside{false}, withdrawn{false}, touched{false};
-            void sent(Token) {}
-            void received(Token, const Envelope&, const std::byte* data) {
+            void sent(Token) override {}
+            void received(Token, const Envelope&, const std::byte* data) override {
                 inside = true;
                 if (data < begin || data >= end) return; // a bounce buffer of the transport
                 std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -189,24 +189,26 @@ public:
             }
         };
         const std::vector<std::byte> memory(std::size_t{1} << 16);
-        Reader reader{memory.data(), memory.data() + memory.size(), {}, {}, {}};
+        Reader reader;
+        reader.begin = memory.data();
+        reader.end = memory.data() + memory.size();
         std::atomic<bool> over{false};
         on_ranks(2, [&](Transport& endpoint) {
             Envelope envelope;
             envelope.bytes = memory.size();
             Mail nothing;
             if (endpoint.rank() == 0) {
-                struct Ignore {
-                    void sent(Token) {}
-                    void received(Token, const Envelope&, const std::byte*) {}
+                struct Ignore final : EndpointSink {
+                    void sent(Token) override {}
+                    void received(Token, const Envelope&, const std::byte*) override {}
                 } ignore;
-                endpoint.post_send(1, envelope, memory.data(), 0);
+                endpoint.send(1, envelope, memory.data(), 0);
                 wait(endpoint, ignore, [&] { return reader.inside.load(); });
                 endpoint.abort(fault_of(0, "gives up"));
                 reader.withdrawn = true;
                 over = true;
             } else {
-                endpoint.post_receive(0, envelope.tag, 0);
+                endpoint.receive(0, envelope, 0, nullptr);
                 wait(endpoint, reader, [&] { return over.load(); });
                 if (reader.touched) add(endpoint, "abort() returned while a peer was reading memory that was posted");
             }
@@ -215,7 +217,8 @@ public:
 
     /// For transports that know which ranks have left.
     void leaving() {
-        if constexpr (requires(const Transport& endpoint) { endpoint.has_left(0); }) {
+        constexpr bool knows = !std::same_as<decltype(&Transport::presence), Presence (Endpoint::*)(int)>;
+        if constexpr (knows) {
             title_ = "2 ranks, one leaves";
             std::atomic<bool> may_leave{false};
             on_ranks(2, [&](Transport& endpoint) {
@@ -224,10 +227,11 @@ public:
                     wait(endpoint, nothing, [&] { return may_leave.load(); });
                     return;
                 }
-                if (endpoint.has_left(0)) add(endpoint, "has_left() is true for a rank that has not left");
+                if (endpoint.presence(0) != Presence::here)
+                    add(endpoint, "presence() says that a rank is gone that is here");
                 may_leave = true;
-                if (!wait(endpoint, nothing, [&] { return endpoint.has_left(0); }))
-                    add(endpoint, "has_left() stayed false after the other had left");
+                if (!wait(endpoint, nothing, [&] { return endpoint.presence(0) == Presence::left; }))
+                    add(endpoint, "presence() did not say that the other had left");
             });
         }
     }
@@ -256,17 +260,10 @@ private:
         }
     }
 
-    /// A transport may report at once that a message is sent; then it reports no token.
     static void send(Transport& endpoint, Mail& mail, std::size_t i) {
         const Letter& one = mail.out[i];
-        const auto post = [&] {
-            return endpoint.post_send(one.peer, one.envelope, one.bytes.data(), Mail::sent_token(i));
-        };
-        if constexpr (std::same_as<decltype(post()), bool>) {
-            if (post()) mail.sent(Mail::sent_token(i));
-        } else {
-            post();
-        }
+        if (endpoint.send(one.peer, one.envelope, one.bytes.data(), Mail::sent_token(i)))
+            mail.sent(Mail::sent_token(i)); // it has left, and its token is not reported
     }
 
     template <class Body>
@@ -307,8 +304,8 @@ private:
 
     /// Drives the endpoint until `met`. Returns false after the timeout, or once another rank has
     /// given up.
-    template <class Sink, class Met>
-    bool wait(Transport& endpoint, Sink& sink, const Met& met) {
+    template <class Met>
+    bool wait(Transport& endpoint, EndpointSink& sink, const Met& met) {
         const nanoseconds deadline = deadline_after(endpoint.now(), trial_.timeout);
         for (std::uint32_t attempt = 0; !met(); ++attempt) {
             if (endpoint.now() > deadline) return false;

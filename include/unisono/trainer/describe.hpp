@@ -65,10 +65,8 @@ std::string session_text(const Session& session) {
         gradient_bytes = exchange.gradient_bytes();
     }
     Table table;
-    using Transport = typename std::remove_cvref_t<decltype(world)>::transport_type;
-    std::string_view transport = Transport::name;
-    if constexpr (names_another<Transport>) transport = world.endpoint().actual_name();
-    table.row({"ranks", concat({world.size(), ", this is rank ", world.rank(), ", over ", transport})});
+    table.row(
+        {"ranks", concat({world.size(), ", this is rank ", world.rank(), ", over ", world.endpoint().facts().name})});
     for (const PolicyFacts& one : session.policies().facts()) {
         const bool of_sums = one.family == name_of(Family::reducer) || one.family == name_of(Family::sharding);
         if (!of_sums || session.run().reduces()) table.row({std::string(one.family), one.text()});

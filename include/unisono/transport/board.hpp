@@ -20,25 +20,6 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The scope in which a rank reads or writes its peers' memory; an abort waits for its end, which
-/// also comes if a user's code throws. It is false after a fault: then that memory must not be
-/// accessed.
-template <class Endpoint>
-class Touching {
-public:
-    explicit Touching(Endpoint& endpoint) : endpoint_(endpoint), begun_(endpoint.begin_touching()) {}
-    Touching(const Touching&) = delete;
-    Touching& operator=(const Touching&) = delete;
-    ~Touching() {
-        if (begun_) endpoint_.end_touching();
-    }
-    explicit operator bool() const { return begun_; }
-
-private:
-    Endpoint& endpoint_;
-    bool begun_;
-};
-
 /// Fetches a line that this rank is about to write and then to read. Otherwise a load that
 /// overtakes the store fetches the line for reading, and the store has to fetch it again. A plain
 /// prefetch, which compilers emit, fetches it for reading as well.

@@ -1,10 +1,10 @@
 #pragma once
 
 /// \file
-/// A rank's end of a transport, as a group sees it: one class with virtual functions. A group calls
-/// them once per message, per idle moment or per group, and never per element. While it waits for
-/// peers' words in mapped memory, which are plain data (`Mapped`, `GroupBoard`), it calls only the
-/// clock and `idle`.
+/// A rank's end of a transport, from which each transport derives. A group calls its virtual
+/// functions once per message, per idle moment or per group, and never per element. While it waits
+/// for peers' words in mapped memory, which are plain data (`Mapped`, `GroupBoard`), it calls only
+/// the clock and `idle`.
 ///
 /// Laws
 /// - Only `idle` and `abort` block. `send` and `receive` only record; `progress` transfers. Each
@@ -13,8 +13,11 @@
 /// - `send` returns true if the message has left already: then its token is not reported.
 /// - The owner of a send's memory leaves it untouched until `sent`; that of a receive's until
 ///   `received`.
-/// - A receive matches the send of the same peer with an equal tag. `received` gives the sender's
-///   envelope before the bytes are touched. Its pointer is valid during that call.
+/// - A receive matches the send of the same peer with an equal tag; tags in flight between two
+///   ranks are unique. Messages may arrive before their receive is posted, and in any order.
+/// - `received` gives the sender's envelope, so that the group compares signatures and sizes before
+///   it touches the bytes. Its pointer is valid during that call: it points into the sender's
+///   memory if the transport maps peers, else into the transport's own memory or the target.
 /// - `idle(attempt, until)` yields the processor for a time that suits `attempt` fruitless calls of
 ///   `progress`, at most until `until` on the clock of `now()`.
 /// - `abort(fault)`: the first fault of a world wins, and all its ranks soon see it. After it
@@ -25,7 +28,6 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
-#include "unisono/core/memory.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/launch/launch.hpp"
 #include "unisono/transport/board.hpp"
@@ -43,13 +45,12 @@
 #include <string_view>
 
 UNISONO_NAMESPACE_BEGIN
-namespace detail {
 
 /// The common memory of one group's ranks. A transport without such memory leaves it empty.
 struct GroupBoard {
-    Announcements announcements;
-    MappedBoard lines;
-    List<std::ptrdiff_t> shifts; ///< from each rank's addresses to this rank's
+    detail::Announcements announcements;
+    detail::MappedBoard lines;
+    detail::List<std::ptrdiff_t> shifts; ///< from each rank's addresses to this rank's
 };
 
 /// Takes what `progress` reports.
@@ -89,22 +90,21 @@ struct EndpointFacts {
     std::size_t lands_from = ~std::size_t{0}; ///< messages of this size may arrive in their target
     bool virtual_time = false;                ///< time passes in `idle` alone
     bool wants_waits = false;                 ///< `waits` helps to find the cause of a timeout
+    bool allocates = false;                   ///< `allocate` is the transport's own
 };
 
+/// One rank of a world: see above.
 class Endpoint {
 public:
-    Endpoint(int rank, int size, const EndpointFacts& facts) : rank_(rank), size_(size), facts_(facts) {}
-    Endpoint(const Endpoint&) = delete;
-    Endpoint& operator=(const Endpoint&) = delete;
-    virtual ~Endpoint() = default;
+    Endpoint(int rank, int size, const EndpointFacts& facts) : facts_(facts), rank_(rank), size_(size) {}
+    Endpoint& operator=(Endpoint&&) = delete;
+    virtual ~Endpoint();
 
     [[nodiscard]] int rank() const { return rank_; }
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] const EndpointFacts& facts() const { return facts_; }
     /// Null: this rank sees no memory of its peers.
-    [[nodiscard]] const Mapped* mapped() const { return mapped_ ? &*mapped_ : nullptr; }
-    /// Null: groups have announcements.
-    [[nodiscard]] MessageView* messages() const { return messages_; }
+    [[nodiscard]] const detail::Mapped* mapped() const { return mapped_ ? &*mapped_ : nullptr; }
 
     /// The world's first fault, or null. Where the world has a fault word, that costs one load.
     [[nodiscard, gnu::always_inline]] inline const Fault* first_fault() const {
@@ -138,12 +138,14 @@ public:
     [[nodiscard]] virtual Presence presence(int) { return Presence::here; }
     /// The operation for which this rank has waited for a while; null: the wait is over.
     virtual void waits(const Wait*) {}
+    /// Null: groups have announcements, or nothing is known of messages.
+    [[nodiscard]] virtual MessageView* messages() { return nullptr; }
 
     // --- groups and memory ---
 
     /// The board of a group of these ranks of the world. Each of them opens it under this number,
     /// and closes it in the end, unless the group is the world.
-    [[nodiscard]] virtual GroupBoard open(std::uint64_t context, std::span<const int> members) = 0;
+    [[nodiscard]] virtual GroupBoard open(std::uint64_t /*context*/, std::span<const int> /*members*/) { return {}; }
     virtual void close(std::uint64_t) noexcept {}
     /// The number of a board that this rank can give to a new group; -1: none is left. Where boards
     /// are not limited, 0.
@@ -154,9 +156,7 @@ public:
         return context;
     }
     /// Memory that moves without a copy, as long as its owner lives; not cleared. Errors: refused.
-    [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) {
-        return memory_for_rank(rank_, bytes);
-    }
+    [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes);
     /// True if `allocate`d memory alone moves without a copy, and these bytes are in such memory;
     /// also true if all memory does.
     [[nodiscard]] virtual bool reaches(const void*, std::size_t) const { return true; }
@@ -165,20 +165,55 @@ public:
     [[nodiscard]] virtual int host_of(int) const { return 0; }
     /// The operations that this transport runs itself instead of the library's steps; null: none.
     /// The endpoint must outlive the result.
-    [[nodiscard]] virtual std::unique_ptr<OwnRuns> own_runs() { return nullptr; }
+    [[nodiscard]] virtual std::unique_ptr<detail::OwnRuns> own_runs() { return nullptr; }
     /// Called before another thread drives this endpoint. Errors: refused if none may.
     virtual void check_may_change_threads() {}
 
 protected:
+    Endpoint(Endpoint&&) noexcept = default;
+
     const std::atomic<std::uint32_t>* fault_word_ = nullptr; ///< 0 while the world is well; null: ask `fault`
-    std::optional<Mapped> mapped_;                           ///< a value, since a rank that waits reads it all the time
-    MessageView* messages_ = nullptr;
+    std::optional<detail::Mapped> mapped_;                   ///< a value, since a rank that waits reads it all the time
+    EndpointFacts facts_;
 
 private:
     int rank_;
     int size_;
-    EndpointFacts facts_;
+};
+
+namespace detail {
+
+/// The scope in which a rank reads or writes its peers' memory; an abort waits for its end, which
+/// also comes if a user's code throws. It is false after a fault: then that memory must not be
+/// accessed.
+class Touching {
+public:
+    explicit Touching(Endpoint& endpoint) : endpoint_(endpoint), begun_(endpoint.begin_touching()) {}
+    Touching(const Touching&) = delete;
+    Touching& operator=(const Touching&) = delete;
+    ~Touching() {
+        if (begun_) endpoint_.end_touching();
+    }
+    explicit operator bool() const { return begun_; }
+
+private:
+    Endpoint& endpoint_;
+    bool begun_;
 };
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+#include "unisono/core/memory.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION Endpoint::~Endpoint() = default;
+
+UNISONO_DEFINITION std::shared_ptr<std::byte> Endpoint::allocate(std::size_t bytes) {
+    return detail::memory_for_rank(rank_, bytes);
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

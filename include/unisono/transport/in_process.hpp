@@ -22,8 +22,6 @@ public:
 
     InProcess();
     InProcess(std::shared_ptr<World> world, int rank);
-
-    void drop_board(std::uint64_t context) noexcept { world().drop_board(context); }
 };
 
 UNISONO_CERTIFY(transport<InProcess>);
@@ -35,7 +33,9 @@ UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION InProcess::InProcess() : InProcess(std::make_shared<World>(1), 0) {}
 UNISONO_DEFINITION InProcess::InProcess(std::shared_ptr<World> world, int rank)
-    : MemoryEndpoint(std::move(world), rank) {}
+    : MemoryEndpoint(std::move(world), rank, {.name = name}) {
+    map();
+}
 
 UNISONO_NAMESPACE_END
 #endif // UNISONO_DEFINES

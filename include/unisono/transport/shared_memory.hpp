@@ -36,29 +36,28 @@ UNISONO_NAMESPACE_BEGIN
 class SharedMemory : public detail::MemoryEndpoint<detail::SharedMemoryWorld> {
 public:
     static constexpr std::string_view name = "shared_memory";
-    static constexpr bool bounces = true; ///< memory that peers do not see must be copied
     using World = detail::SharedMemoryWorld;
 
     SharedMemory();
     SharedMemory(std::shared_ptr<World> shared, int rank);
 
     /// True if peers see these bytes.
-    [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const { return world().reaches(data, bytes); }
+    [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const override {
+        return world().reaches(data, bytes);
+    }
 
     /// Memory that peers see as long as its owner lives; not cleared. Errors: refused.
-    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes);
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
 
     /// The number of bytes of this rank's arena that are in use now.
     [[nodiscard]] std::size_t arena_taken() const { return world().arena(rank()).taken(); }
 
     /// True if a rank's process has ended without leaving. Checks only from time to time.
     [[nodiscard]] bool has_died(int peer);
-    /// Makes a fault of the job that the world does not know yet the world's.
-    void look() { world().watch(rank()); }
-    /// Notes the operation for which this rank has waited for a while, and the end of the wait;
-    /// they help to find the cause of a timeout.
-    void waits(const Wait& wait) { world().waits(rank(), wait); }
-    void waits_no_more() { world().waits_no_more(rank()); }
+    [[nodiscard]] Presence presence(int peer) override;
+    void look() override { world().watch(rank()); }
+    /// The wait helps to find the cause of a timeout.
+    void waits(const Wait* wait) override;
 
     /// The world of processes that share this control plane, which then belongs to the world: the
     /// job's first fault becomes the world's and vice versa, and a timeout's cause is looked for.
@@ -66,16 +65,9 @@ public:
     template <control_plane Control>
     [[nodiscard]] static SharedMemory join(Control control, nanoseconds deadline, std::size_t arena_bytes = 0);
 
-    /// The number of a board that this rank can give to a new group; -1: none. `give_board` notes
-    /// that a group of `ranks` ranks got it.
-    [[nodiscard]] int offer_board() { return boards_.offer(world()); }
-    void give_board(int ranks) { boards_.give(ranks); }
-    /// A group's number with the number of its board in it.
-    [[nodiscard]] static std::uint64_t with_board(std::uint64_t context, int board) {
-        constexpr std::uint64_t most = detail::SharedLayout::most_groups;
-        return context / most * most + static_cast<std::uint64_t>(board);
-    }
-    void drop_board(std::uint64_t context) noexcept { world().drop_board(context); }
+    [[nodiscard]] int offer_board() override { return boards_.offer(world()); }
+    /// The group's number has the board's in it.
+    [[nodiscard]] std::uint64_t take_board(std::uint64_t context, int board, bool mine, int ranks) override;
 
 private:
     detail::List<std::uint8_t> died_;
@@ -92,8 +84,10 @@ UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION SharedMemory::SharedMemory() : SharedMemory(std::make_shared<World>(1), 0) {}
 UNISONO_DEFINITION SharedMemory::SharedMemory(std::shared_ptr<World> shared, int rank)
-    : MemoryEndpoint(std::move(shared), rank), boards_(rank, size()) {
+    : MemoryEndpoint(std::move(shared), rank, {.name = name, .wants_waits = true, .allocates = true}),
+      boards_(rank, size()) {
     world().attach(rank);
+    map();
     died_.resize(static_cast<std::size_t>(size()));
 }
 
@@ -111,6 +105,21 @@ UNISONO_DEFINITION bool SharedMemory::has_died(int peer) {
             died_[static_cast<std::size_t>(other)] = world().has_died(other) ? 1 : 0;
     }
     return died_[static_cast<std::size_t>(peer)] != 0;
+}
+
+UNISONO_DEFINITION Presence SharedMemory::presence(int peer) {
+    return has_died(peer) ? Presence::died : MemoryEndpoint::presence(peer);
+}
+
+UNISONO_DEFINITION void SharedMemory::waits(const Wait* wait) {
+    if (wait != nullptr) world().waits(rank(), *wait);
+    else world().waits_no_more(rank());
+}
+
+UNISONO_DEFINITION std::uint64_t SharedMemory::take_board(std::uint64_t context, int board, bool mine, int ranks) {
+    if (mine) boards_.give(ranks);
+    constexpr std::uint64_t most = detail::SharedLayout::most_groups;
+    return context / most * most + static_cast<std::uint64_t>(board);
 }
 
 UNISONO_NAMESPACE_END

@@ -14,7 +14,7 @@
 #include "unisono/extensions/cuda/options.hpp"
 #include "unisono/extensions/cuda/places.hpp"
 #include "unisono/launch/cores.hpp"
-#include "unisono/transport/transport.hpp"
+#include "unisono/transport/endpoint.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -53,7 +53,7 @@ public:
     Cuda(Network network, int device, const Options& options = {}) : Cuda(begin(device), std::move(network), options) {}
     Cuda(Cuda&&) noexcept = default;
     Cuda& operator=(Cuda&&) = delete;
-    ~Cuda() = default;
+    ~Cuda() override = default;
 
     /// A collective begins after the work that a program has enqueued on this stream before it.
     [[nodiscard]] cudaStream_t stream() const { return device_->stream(); }
@@ -61,13 +61,12 @@ public:
     /// one.
     [[nodiscard]] std::size_t piece_bytes() const { return piece_bytes_; }
 
-    template <class Sink>
-    void progress(Sink& sink) {
+    void progress(EndpointSink& sink) override {
         Network::progress(sink);
         if (device_->failed() && this->first_fault() == nullptr) [[unlikely]]
             abort(this->fault_of_device());
     }
-    void abort(const Fault& fault) {
+    void abort(const Fault& fault) override {
         Network::abort(fault);
         static_cast<void>(device_->settle(Base::abort_within));
     }
@@ -75,14 +74,16 @@ public:
     // --- memory ----------------------------------------------------------------------------------
 
     /// The network's memory, if it allocates, else pinned host memory. Errors: refused.
-    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
-        if constexpr (allocates<Network>) return Network::allocate(bytes);
-        else return detail::allocate_pinned(this->device(), device_->pinned(), bytes);
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
+        if (this->facts().allocates) return Network::allocate(bytes);
+        return detail::allocate_pinned(this->device(), device_->pinned(), bytes);
     }
     /// Memory of the device. Freeing it waits for all work of the device. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
         return detail::allocate_device(this->device(), bytes);
     }
+
+    [[nodiscard]] std::unique_ptr<detail::OwnRuns> own_runs() override { return detail::own_runs_of(*this); }
 
     // --- copies: see extensions/device/bounced_lanes.hpp
     // -----------------------------------------------------
@@ -109,7 +110,7 @@ private:
     Cuda(const std::shared_ptr<World>& shared, int rank, const Options& options, int place)
         : Cuda(begin(place), options.begin(shared, rank), options) {}
     Cuda(std::shared_ptr<detail::CudaCopies> copies, Network&& network, const Options& options)
-        : Base(std::move(network), std::move(copies), // as if all ranks were on this host
+        : Base(name, std::move(network), std::move(copies), // as if all ranks were on this host
                [](const Network& all) { return all.size() > detail::available_cores(); }),
           piece_bytes_(options.with(Environment::of_process()).piece_bytes) {}
 

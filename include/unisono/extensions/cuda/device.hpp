@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -128,7 +129,7 @@ public:
     [[nodiscard]] int device() const { return device_->ordinal(); }
 
     /// The device's work wakes no rank: it is polled.
-    void idle(std::uint32_t attempt, nanoseconds until) {
+    void idle(std::uint32_t attempt, nanoseconds until) override {
         if (device_->is_quiet()) Base::idle(attempt, until);
         else idle_on_host(patience_, attempt, until);
     }
@@ -157,8 +158,10 @@ protected:
 
     /// `is_crowded(base)`: whether the host has more ranks than cores.
     template <class IsCrowded>
-    WithDevice(Base&& base, std::shared_ptr<Device> device, IsCrowded is_crowded)
-        : Base(std::move(base)), device_(std::move(device)), patience_(is_crowded(static_cast<const Base&>(*this))) {}
+    WithDevice(std::string_view known_as, Base&& base, std::shared_ptr<Device> device, IsCrowded is_crowded)
+        : Base(std::move(base)), device_(std::move(device)), patience_(is_crowded(static_cast<const Base&>(*this))) {
+        this->facts_.name = known_as;
+    }
 
     /// The device's failure, as a fault of this rank.
     [[nodiscard]] Fault fault_of_device() const {

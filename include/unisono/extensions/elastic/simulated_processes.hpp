@@ -10,6 +10,7 @@
 #include "unisono/extensions/simulated/world.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -357,72 +358,6 @@ private:
     std::set<int> applicants_;
     bool two_worlds_ = false;
 };
-
-/// The transport of one process as a rank of one of several worlds.
-class SimulatedMember {
-public:
-    static constexpr std::string_view name = "simulated";
-    static constexpr bool maps_peers = false;
-    static constexpr bool virtual_time = true;
-    static constexpr std::size_t exchange_bytes = 16384;
-
-    /// A rank alone in its own world.
-    SimulatedMember() : SimulatedMember(std::make_shared<SimulatedProcesses>(1, 0, SimulationOptions{})) {}
-    SimulatedMember(std::shared_ptr<SimulatedProcesses> processes, int process, std::shared_ptr<SimulatedView> view)
-        : processes_(std::move(processes)), view_(std::move(view)), process_(process), rank_(view_->rank_of(process)) {}
-    SimulatedMember(SimulatedMember&&) noexcept = default;
-    SimulatedMember& operator=(SimulatedMember&&) = delete;
-    ~SimulatedMember() {
-        if (processes_ == nullptr) return;
-        processes_->leave_view(process_, view_);
-    }
-
-    [[nodiscard]] int rank() const { return rank_; }
-    [[nodiscard]] int size() const { return static_cast<int>(view_->processes.size()); }
-    [[nodiscard]] nanoseconds now() const { return processes_->world().now(process_); }
-
-    bool post_send(int peer, Envelope envelope, const std::byte* data, Token token) {
-        if (first_fault() != nullptr) return true;
-        envelope.tag.context ^= view_->salt;
-        return processes_->world().send(process_, process_of(peer), envelope, data, token);
-    }
-    void post_receive(int peer, Tag tag, Token token) {
-        tag.context ^= view_->salt;
-        processes_->world().post_receive(process_, process_of(peer), tag, token);
-    }
-    template <class Sink>
-    void progress(Sink& sink) {
-        if (first_fault() == nullptr) processes_->world().progress(process_, sink);
-    }
-    void idle(std::uint32_t, nanoseconds until) {
-        if (first_fault() == nullptr) processes_->world().idle(process_, until);
-    }
-
-    void abort(const Fault& fault) { processes_->fail(view_, rank_, fault); }
-    [[nodiscard]] const Fault* first_fault() const {
-        return view_->hears_fault(rank_) ? &*view_->fault : processes_->world().first_fault();
-    }
-    [[nodiscard]] bool has_left(int peer) const { return processes_->has_left(*view_, peer); }
-    Announcements announcements(std::uint64_t context, int size) {
-        return processes_->world().announcements(context ^ view_->salt, size);
-    }
-    /// Simulates that this process computes for this long in virtual time. Events in the meantime
-    /// wait.
-    void compute(nanoseconds duration) { processes_->world().compute(process_, duration); }
-    void reach_shared_memory() { processes_->world().reach(process_); }
-
-private:
-    /// A process that no other process knows; its caller drives it.
-    explicit SimulatedMember(const std::shared_ptr<SimulatedProcesses>& alone)
-        : SimulatedMember(alone, 0, (alone->world().enter(0), alone->meet(0, 0, {0}, never))) {}
-    [[nodiscard]] int process_of(int peer) const { return view_->processes[static_cast<std::size_t>(peer)]; }
-
-    std::shared_ptr<SimulatedProcesses> processes_;
-    std::shared_ptr<SimulatedView> view_;
-    int process_;
-    int rank_;
-};
-static_assert(transport<SimulatedMember>);
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -18,7 +18,6 @@
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_COMPILED_HOSTS class Hosts<Tcp>;
-UNISONO_COMPILED_HOSTS class detail::EndpointOf<Hosts<Tcp>>;
 UNISONO_COMPILED_GROUP(UNISONO_COMPILED_HOSTS, Hosts<Tcp>)
 UNISONO_COMPILED_HOSTS Hosts<Tcp> Hosts<Tcp>::join<ControlPlane>(ControlPlane, nanoseconds, const HostsOptions<Tcp>&);
 UNISONO_COMPILED_HOSTS Group<Hosts<Tcp>> join<Hosts<Tcp>>(ControlPlane, const JoinOptions&, const HostsOptions<Tcp>&);

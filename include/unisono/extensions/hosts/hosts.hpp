@@ -28,12 +28,13 @@ UNISONO_NAMESPACE_BEGIN
 
 /// A network for use between hosts: an endpoint over a wire, in a NetworkWorld.
 template <class T>
-concept network_between_hosts =
-    sees_messages<T> && sees_leaving<T> && sees_deaths<T> && sends_at_once<T> && lands_messages<T> && !T::maps_peers &&
-    std::same_as<typename T::World, detail::NetworkWorld> && requires(const T& constant) {
-        typename T::Options;
-        { constant.shared_world() } -> std::same_as<const std::shared_ptr<detail::NetworkWorld>&>;
-    };
+concept network_between_hosts = transport<T> && !T::maps_peers &&
+                                std::same_as<typename T::World, detail::NetworkWorld> && requires(const T& constant) {
+                                    typename T::Options;
+                                    {
+                                        constant.shared_world()
+                                    } -> std::same_as<const std::shared_ptr<detail::NetworkWorld>&>;
+                                };
 
 /// A network that sends without a copy from memory that it knows: `register_once(memory, bytes)`
 /// returns that memory, registered as long as it lives.
@@ -66,11 +67,12 @@ inline constexpr auto hosts_name = [] {
 /// Errors: those of SharedMemory and of the network, each with the peer's location: `shared memory
 /// of this host`, or its address, interface and connection.
 template <network_between_hosts Network>
-class Hosts {
+class Hosts : public Endpoint, private MessageView {
 public:
     /// "hosts" over Tcp; "hosts_libfabric" over Libfabric.
     static constexpr std::string_view name = Network::name == "tcp" ? "hosts" : detail::hosts_name<Network>.data();
     static constexpr bool maps_peers = false;
+    static constexpr bool spans_hosts = true;
     using World = detail::HostsWorld;
     using Options = HostsOptions<Network>;
     static constexpr std::size_t exchange_bytes = Network::exchange_bytes;
@@ -83,50 +85,48 @@ public:
                 Network(shared->network(), rank, options.network)) {}
     /// A rank whose two halves exist.
     Hosts(detail::HostPlaces places, SharedMemory memory, Network network)
-        : places_(std::move(places)), memory_(std::move(memory)), network_(std::move(network)) {
+        : Endpoint(network.rank(), network.size(),
+                   {.name = name,
+                    .exchange_bytes = exchange_bytes,
+                    .chunk_bytes = chunk_bytes,
+                    .lands_from = Network::lands_from,
+                    .wants_waits = true,
+                    .allocates = true}),
+          places_(std::move(places)), memory_(std::move(memory)), network_(std::move(network)) {
         const int here = places_.host_of(rank());
         for (int peer = 0; peer < size(); ++peer)
             local_.push_back(places_.host_of(peer) == here ? places_.local_rank(peer) : elsewhere);
     }
 
-    [[nodiscard]] int rank() const { return network_.rank(); }
-    [[nodiscard]] int size() const { return network_.size(); }
-    [[nodiscard]] nanoseconds now() const { return steady_now(); }
+    [[nodiscard]] nanoseconds now() const override { return steady_now(); }
 
+    [[nodiscard]] bool knows_hosts() const override { return true; }
     /// Equal for ranks that share a host: 0 to hosts() - 1, in the order of the hosts' first ranks.
-    [[nodiscard]] int host_of(int peer) const { return places_.host_of(peer); }
+    [[nodiscard]] int host_of(int peer) const override { return places_.host_of(peer); }
     [[nodiscard]] int hosts() const { return places_.hosts(); }
     /// Bytes of messages that this rank has sent to other hosts, without the network's overhead.
     [[nodiscard]] std::uint64_t bytes_to_other_hosts() const { return bytes_to_other_hosts_; }
 
-    bool post_send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
-        if (const int local = local_of(peer); local != elsewhere)
-            return memory_.post_send(local, envelope, data, token);
+    bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) override {
+        if (const int local = local_of(peer); local != elsewhere) return memory_.send(local, envelope, data, token);
         bytes_to_other_hosts_ += envelope.bytes;
-        return network_.post_send(peer, envelope, data, token);
+        return network_.send(peer, envelope, data, token);
     }
-    void post_receive(int peer, const Tag& tag, Token token) {
-        if (const int local = local_of(peer); local != elsewhere) memory_.post_receive(local, tag, token);
-        else network_.post_receive(peer, tag, token);
-    }
-
     /// Messages from other hosts are received directly into `target`; those of this host are read
     /// in place, as always.
-    static constexpr std::size_t lands_from = Network::lands_from;
-    void post_receive_at(int peer, const Envelope& expected, Token token, std::byte* target) {
-        if (const int local = local_of(peer); local != elsewhere) memory_.post_receive(local, expected.tag, token);
-        else network_.post_receive_at(peer, expected, token, target);
+    void receive(int peer, const Envelope& expected, Token token, std::byte* target) override {
+        if (const int local = local_of(peer); local != elsewhere) memory_.receive(local, expected, token, nullptr);
+        else network_.receive(peer, expected, token, target);
     }
 
-    template <class Sink>
-    void progress(Sink& sink) {
+    void progress(EndpointSink& sink) override {
         network_.progress(sink);
-        if (first_fault() == nullptr) memory_.progress(sink);
+        if (network_.fault() == nullptr) memory_.progress(sink);
     }
 
     /// A message in shared memory does not wake a rank that sleeps in the network's wait, so the
     /// rank polls shared memory at growing intervals.
-    void idle(std::uint32_t attempt, nanoseconds until) {
+    void idle(std::uint32_t attempt, nanoseconds until) override {
         const bool alone = places_.ranks_of(host_of(rank())).size() == 1;
         if (attempt < few_attempts) waits_since_ = 0;
         else if (!alone) {
@@ -138,23 +138,24 @@ public:
     }
 
     /// Aborts both halves. Afterwards no rank accesses memory that this rank posted.
-    void abort(const Fault& fault) {
+    void abort(const Fault& fault) override {
         network_.abort(fault);
-        const Fault* const first = first_fault();
+        const Fault* const first = network_.fault();
         memory_.abort(first != nullptr ? *first : fault);
     }
-    [[nodiscard]] const Fault* first_fault() const { return network_.first_fault(); }
+    [[nodiscard]] const Fault* fault() const override { return network_.fault(); }
 
-    void waits(const Wait& wait) { network_.waits(wait); }
-    void waits_no_more() { network_.waits_no_more(); }
+    void waits(const Wait* wait) override { network_.waits(wait); }
 
     // --- memory ----------------------------------------------------------------------------------
 
     /// True if the ranks of this host see these bytes.
-    [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const { return memory_.reaches(data, bytes); }
+    [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const override {
+        return memory_.reaches(data, bytes);
+    }
     /// Memory that the ranks of this host see as long as its owner lives. It is not cleared. It is
     /// registered once with a network that needs it. Errors: refused.
-    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
         std::shared_ptr<std::byte> made = memory_.allocate(bytes);
         if constexpr (registers_memory<Network>) return network_.register_once(std::move(made), bytes);
         else return made;
@@ -162,22 +163,19 @@ public:
 
     // --- diagnosis: called rarely ---
 
-    [[nodiscard]] bool awaits(int peer) const {
+    [[nodiscard]] Presence presence(int peer) override {
+        const int local = local_of(peer);
+        return local != elsewhere ? memory_.presence(local) : network_.presence(peer);
+    }
+    [[nodiscard]] MessageView* messages() override { return this; }
+    [[nodiscard]] bool awaits(int peer) const override {
         const int local = local_of(peer);
         return local != elsewhere ? memory_.has_under_way(local) : network_.awaits(peer);
     }
-    [[nodiscard]] bool has_left(int peer) {
-        const int local = local_of(peer);
-        return local != elsewhere ? memory_.has_left(local) : network_.has_left(peer);
-    }
-    [[nodiscard]] bool has_died(int peer) {
-        const int local = local_of(peer);
-        return local != elsewhere ? memory_.has_died(local) : network_.has_died(peer);
-    }
-    [[nodiscard]] std::string describe(int peer) const {
+    [[nodiscard]] std::string describe(int peer) const override {
         return local_of(peer) != elsewhere ? "shared memory of this host" : network_.describe(peer);
     }
-    [[nodiscard]] const Signature* early_signature(int peer, std::uint64_t context, std::uint32_t sequence) {
+    [[nodiscard]] const Signature* early_signature(int peer, std::uint64_t context, std::uint32_t sequence) override {
         const int local = local_of(peer);
         return local != elsewhere ? memory_.unasked_signature(local, context, sequence)
                                   : network_.early_signature(peer, context, sequence);

@@ -47,13 +47,15 @@ public:
     Libfabric() : Libfabric(std::make_shared<World>(1), 0) {}
     /// A rank of a world of threads. Errors: refused, bad_input.
     Libfabric(const std::shared_ptr<World>& shared, int rank, const LibfabricOptions& options = {})
-        : FramedEndpoint(shared, rank, announced(shared, rank, options.with(Environment::of_process()))) {}
+        : Libfabric(shared, rank, announced(shared, rank, options.with(Environment::of_process()))) {}
     /// A rank that has an endpoint already.
     Libfabric(const std::shared_ptr<World>& shared, int rank, detail::LibfabricWire wire)
-        : FramedEndpoint(shared, rank, std::move(wire)) {}
+        : FramedEndpoint(
+              shared, rank, std::move(wire),
+              {.name = name, .exchange_bytes = exchange_bytes, .chunk_bytes = chunk_bytes, .allocates = true}) {}
 
     /// Memory that libfabric may use without a registration per message; not cleared.
-    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return wire().allocate(bytes); }
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return wire().allocate(bytes); }
     /// As `allocate`, for memory that exists already, for example in a segment that ranks share: it
     /// is kept alive and registered as long as the returned object lives.
     [[nodiscard]] std::shared_ptr<std::byte> register_once(std::shared_ptr<std::byte> memory, std::size_t bytes) {

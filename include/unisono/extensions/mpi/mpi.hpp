@@ -33,7 +33,7 @@ public:
     static constexpr std::string_view name = "mpi";
 
     /// Errors: refused unless MPI was initialised with MPI_THREAD_SERIALIZED or more.
-    static void check_may_change_threads() {
+    void check_may_change_threads() override {
         int level = 0;
         detail::check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
         if (level < MPI_THREAD_SERIALIZED)
@@ -73,20 +73,24 @@ public:
         const bool crowded = more_ranks_than_cores(own.get(), size);
         auto world = std::make_shared<World>(std::vector<std::string>(static_cast<std::size_t>(size)), JobToken(),
                                              crowded, std::move(overseer));
-        return {world, rank, MpiWire(own.take(), collectives.take(), faults, crowded)};
+        return {world, rank, MpiWire(own.take(), collectives.take(), faults, crowded),
+                EndpointFacts{.name = name, .allocates = true}};
     }
 
     /// For a timeout, asks all ranks for its cause, for at most two seconds.
-    void abort(const Fault& fault) {
+    void abort(const Fault& fault) override {
         const bool asks = fault.code == ErrorCode::timeout && fault.rank == rank() && first_fault() == nullptr;
         FramedEndpoint::abort(asks ? wire().looked_into(fault) : fault);
     }
 
     /// Memory in which MPI's own collectives work without copies.
-    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return own().allocate(rank(), bytes); }
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
+        return own().allocate(rank(), bytes);
+    }
 
     // --- for its own collectives -----------------------------------------------------------------
 
+    [[nodiscard]] std::unique_ptr<detail::OwnRuns> own_runs() override { return detail::own_runs_of(*this); }
     [[nodiscard]] std::uint32_t own_ticket() { return own().ticket(); }
     [[nodiscard]] bool is_turn_of(std::uint32_t ticket) const { return wire().own().is_turn_of(ticket); }
     [[nodiscard]] bool own_done(std::uint32_t ticket) { return own().done(ticket); }
@@ -111,6 +115,6 @@ private:
         return cores.fewer_than_ranks();
     }
 };
-static_assert(transport<Mpi> && restricts_threads<Mpi>);
+static_assert(transport<Mpi>);
 
 UNISONO_NAMESPACE_END

@@ -80,12 +80,12 @@ public:
         : Nccl(shared, rank, options.with(Environment::of_process()), Threads{}) {}
     /// A rank that exchanges messages already, and whose device and communicator are ready.
     Nccl(Hosts<Tcp> messages, std::shared_ptr<detail::NcclDevice> device, const NcclOptions& all)
-        : Base(std::move(messages), std::move(device),
+        : Base(name, std::move(messages), std::move(device),
                [](const Hosts<Tcp>& hosts) { return hosts.network().shared_world()->more_ranks_than_cores(); }),
           staged_bytes_(all.staged_bytes), check_every_(all.check_every) {}
     Nccl(Nccl&&) noexcept = default;
     Nccl& operator=(Nccl&&) = delete;
-    ~Nccl() {
+    ~Nccl() override {
         if (device_ == nullptr || !world().is_here()) return;
         world().report_unwinding(rank()); // first: the others may wait for this rank's device
         if (first_fault() != nullptr) device_->abort(abort_within);
@@ -105,28 +105,27 @@ public:
 
     // --- the host's side -------------------------------------------------------------------------
 
-    template <class Sink>
-    void progress(Sink& sink) {
+    void progress(EndpointSink& sink) override {
         Base::progress(sink);
         device_->pump();
         if (device_->failed() && first_fault() == nullptr) [[unlikely]]
             report_failure();
     }
-    void abort(const Fault& fault) {
+    void abort(const Fault& fault) override {
         Base::abort(fault);
         device_->abort(abort_within);
     }
     /// All memory of the program is equal here: data that peers do not see are copied once.
-    bool reaches(const void*, std::size_t) const = delete;
+    [[nodiscard]] bool reaches(const void*, std::size_t) const override { return true; }
 
-    [[nodiscard]] std::string describe(int peer) const {
+    [[nodiscard]] std::string describe(int peer) const override {
         const std::string where = Base::describe(peer);
         const std::string& why = device_->failure().message;
         return why.empty() || why == "aborted" ? where : concat({where, "; here NCCL says: ", why});
     }
 
     /// Pinned host memory: collectives on it need no further copy. Errors: refused.
-    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
         return detail::allocate_pinned(device(), device_->pinned(), bytes);
     }
     /// Memory of the device, from ncclMemAlloc. It is not cleared. It is not registered with a
@@ -171,6 +170,7 @@ public:
         return device_->pinned()->holds(data, bytes);
     }
 
+    [[nodiscard]] std::unique_ptr<detail::OwnRuns> own_runs() override { return detail::own_runs_of(*this); }
     void open_group(std::uint64_t parent, std::uint64_t id, int colour, int key) {
         device_->open_group(parent, id, colour, key);
     }
@@ -254,7 +254,7 @@ private:
         const nanoseconds until = steady_now() + (fault.code == ErrorCode::peer_lost ? told_within : 0);
         while (first_fault() == nullptr && fault.peer < 0 && steady_now() < until) {
             for (int peer = 0; peer < size() && fault.peer < 0; ++peer)
-                if (peer != rank() && has_died(peer)) fault.peer = peer;
+                if (peer != rank() && presence(peer) == Presence::died) fault.peer = peer;
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
         abort(fault);

@@ -9,6 +9,7 @@
 #include "unisono/extensions/device/bounce_pool.hpp"
 #include "unisono/extensions/network/frame_wire.hpp"
 #include "unisono/extensions/network/world.hpp"
+#include "unisono/transport/endpoint.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -25,74 +26,60 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 template <class Wire>
-class FramedEndpoint {
+class FramedEndpoint : public Endpoint, private MessageView {
     static_assert(frame_wire<Wire>);
 
 public:
     static constexpr bool maps_peers = false;
     using World = NetworkWorld;
 
-    FramedEndpoint(std::shared_ptr<World> world, int rank, Wire wire)
-        : world_(std::move(world)), rank_(rank), wire_(std::move(wire)),
-          boxes_(static_cast<std::size_t>(world_->size())) {
+    FramedEndpoint(std::shared_ptr<World> world, int rank, Wire wire, const EndpointFacts& facts = {})
+        : Endpoint(rank, world->size(), with(facts)), world_(std::move(world)), wire_(std::move(wire)),
+          boxes_(static_cast<std::size_t>(size())) {
         ready_.reserve(usual_early);
     }
     FramedEndpoint(FramedEndpoint&&) noexcept = default;
     FramedEndpoint& operator=(FramedEndpoint&&) = delete;
-    ~FramedEndpoint() {
+    ~FramedEndpoint() override {
         if (world_ == nullptr || !world_->is_here()) return; // in a fork the connections are the parent's
-        world_->report_unwinding(rank_);
-        if (first_fault() == nullptr) wire_.goodbye(steady_now() + goodbye_within);
+        world_->report_unwinding(rank());
+        if (world_->first_fault() == nullptr) wire_.goodbye(steady_now() + goodbye_within);
         else forget();
-        world_->leave(rank_);
+        world_->leave(rank());
         for (const Arrival& arrival : arrivals_) {
             if (arrival.block.data != nullptr) give_back(arrival.block);
         }
     }
 
-    [[nodiscard]] int rank() const { return rank_; }
-    [[nodiscard]] int size() const { return world_->size(); }
-    [[nodiscard]] nanoseconds now() const { return steady_now(); }
+    [[nodiscard]] nanoseconds now() const override { return steady_now(); }
     [[nodiscard]] const std::shared_ptr<World>& shared_world() const { return world_; }
 
-    /// True if the wire no longer needs the memory; then no token is reported.
-    bool post_send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
+    /// True if the wire no longer needs the memory.
+    bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) override {
         if (forgotten_) return false;
         return wire_.send(peer, envelope, data, token);
     }
 
-    void post_receive(int peer, const Tag& tag, Token token) {
-        if (forgotten_) return;
-        Box& from = box(peer);
-        for (std::size_t i = 0; i < from.early.size(); ++i) {
-            if (!(arrivals_[from.early[i]].envelope.tag == tag)) continue;
-            ready_.push_back({from.early[i], token});
-            from.early.erase(i);
-            return;
-        }
-        from.posted.push_back({tag, token});
-    }
-    /// The size from which on the wire receives a message directly into a given target. The
-    /// expected message may be received into `target`, if that is not null, and is then reported
-    /// from there. Any other message is reported as usual.
+    /// The size from which on the wire receives a message directly into a given target.
     static constexpr std::size_t lands_from = [] {
         if constexpr (requires { Wire::lands_from; }) return Wire::lands_from;
         else return ~std::size_t{0};
     }();
-    void post_receive_at(int peer, const Envelope& expected, Token token, std::byte* target) {
-        const std::size_t before = forgotten_ ? 0 : box(peer).posted.size();
-        post_receive(peer, expected.tag, token);
-        if (forgotten_ || box(peer).posted.size() == before) return; // it has arrived already
-        Posted& posted = box(peer).posted.back();
-        posted.target = target;
-        posted.bytes = posted.most = expected.bytes;
-        posted.signature = expected.signature;
+    void receive(int peer, const Envelope& expected, Token token, std::byte* target) override {
+        if (forgotten_) return;
+        Box& from = box(peer);
+        for (std::size_t i = 0; i < from.early.size(); ++i) {
+            if (!(arrivals_[from.early[i]].envelope.tag == expected.tag)) continue;
+            ready_.push_back({from.early[i], token});
+            from.early.erase(i);
+            return;
+        }
+        from.posted.push_back({expected, token, target});
     }
 
-    template <class Sink>
-    void progress(Sink& sink) {
-        if (first_fault() != nullptr) return forget();
-        Handler<Sink> handler{*this, sink};
+    void progress(EndpointSink& sink) override {
+        if (world_->first_fault() != nullptr) return forget();
+        Handler handler{*this, sink};
         for (std::size_t i = 0; i < ready_.size(); ++i) { // none is added meanwhile: sinks post nothing
             const Ready one = ready_[i];
             sink.received(one.token, arrivals_[one.arrival].envelope, arrivals_[one.arrival].block.data);
@@ -104,23 +91,28 @@ public:
             abort(no_memory_);
     }
 
-    void idle(std::uint32_t attempt, nanoseconds until) { wire_.idle(attempt, until); }
+    void idle(std::uint32_t attempt, nanoseconds until) override { wire_.idle(attempt, until); }
 
     /// Peers access this rank's memory only through the wire, which forgets it.
-    void abort(const Fault& fault) {
-        world_->abort(rank_, fault);
+    void abort(const Fault& fault) override {
+        world_->abort(rank(), fault);
         forget();
     }
-    [[nodiscard]] const Fault* first_fault() const { return world_->first_fault(); }
+    [[nodiscard]] const Fault* fault() const override { return world_->first_fault(); }
 
-    void waits(const Wait& wait) { world_->waits(rank_, wait); }
-    void waits_no_more() { world_->waits_no_more(rank_); }
+    void waits(const Wait* wait) override {
+        if (wait != nullptr) world_->waits(rank(), *wait);
+        else world_->waits_no_more(rank());
+    }
 
     // --- diagnosis: called rarely ---
 
-    /// True if this rank has a message from or to the peer in flight: only then the peer's end
-    /// matters.
-    [[nodiscard]] bool awaits(int peer) const {
+    [[nodiscard]] Presence presence(int peer) override {
+        return has_died(peer) ? Presence::died : has_left(peer) ? Presence::left : Presence::here;
+    }
+    [[nodiscard]] MessageView* messages() override { return this; }
+    /// Only then the peer's end matters.
+    [[nodiscard]] bool awaits(int peer) const override {
         const auto& known = boxes_[static_cast<std::size_t>(peer)];
         return (known != nullptr && !known->posted.empty()) || wire_.sending(peer);
     }
@@ -130,9 +122,8 @@ public:
     }
     /// True if the peer's connection failed, or ended without a goodbye.
     [[nodiscard]] bool has_died(int peer) const { return wire_.lost(peer) && !world_->has_left(peer); }
-    [[nodiscard]] std::string describe(int peer) const { return wire_.describe(peer); }
-    /// The signature of a message of a peer's operation for which no receive is posted, or nullptr.
-    [[nodiscard]] const Signature* early_signature(int peer, std::uint64_t context, std::uint32_t sequence) const {
+    [[nodiscard]] std::string describe(int peer) const override { return wire_.describe(peer); }
+    [[nodiscard]] const Signature* early_signature(int peer, std::uint64_t context, std::uint32_t sequence) override {
         const auto& known = boxes_[static_cast<std::size_t>(peer)];
         if (known == nullptr) return nullptr;
         for (const std::uint32_t number : known->early) {
@@ -153,12 +144,9 @@ private:
     static constexpr nanoseconds goodbye_within = 2'000'000'000;
 
     struct Posted {
-        Tag tag;
+        Envelope expected; ///< a longer message gets no memory
         Token token = 0;
         std::byte* target = nullptr; ///< destination, if the expected message arrives
-        std::size_t bytes = 0;
-        std::size_t most = ~std::size_t{0}; ///< the most bytes that may come; a longer message gets no memory
-        Signature signature = {};
     };
     struct Ready {
         std::uint32_t arrival = 0;
@@ -175,10 +163,9 @@ private:
         List<std::uint32_t> early; ///< arrivals
     };
 
-    template <class Sink>
     struct Handler {
         FramedEndpoint& to;
-        Sink& sink;
+        EndpointSink& sink;
 
         void sent(Token token) { sink.sent(token); }
         void message(int peer, const Envelope& envelope, const std::byte* data) {
@@ -188,16 +175,14 @@ private:
             if (envelope.bytes != 0) std::memcpy(memory(number), data, envelope.bytes);
             to.box(peer).early.push_back(number);
         }
-        /// A message longer than its posted receive gets no memory: a sink that supports it tells
-        /// the group now. A message for which the host has no memory gets none either.
+        /// A message longer than its posted receive gets no memory: the sink tells the group now. A
+        /// message for which the host has no memory gets none either.
         std::uint32_t begin(int peer, const Envelope& envelope, std::size_t room) {
-            if constexpr (requires(Token token) { sink.too_long(token, envelope); }) {
-                if (to.is_too_long(peer, envelope)) {
-                    Token token = 0;
-                    to.take_posted(peer, envelope.tag, token);
-                    sink.too_long(token, envelope);
-                    return to.new_arrival({peer, envelope, {}});
-                }
+            if (to.is_too_long(peer, envelope)) {
+                Token token = 0;
+                to.take_posted(peer, envelope.tag, token);
+                sink.too_long(token, envelope);
+                return to.new_arrival({peer, envelope, {}});
             }
             if (std::byte* const target = to.target_of(peer, envelope, room); target != nullptr)
                 return to.new_arrival({peer, envelope, {target, 0}});
@@ -235,9 +220,15 @@ private:
             return known != nullptr && !known->posted.empty();
         }
         [[nodiscard]] std::size_t awaited_bytes(int peer) const {
-            return awaits(peer) ? to.boxes_[static_cast<std::size_t>(peer)]->posted[0].bytes : 0;
+            return awaits(peer) ? to.boxes_[static_cast<std::size_t>(peer)]->posted[0].expected.bytes : 0;
         }
     };
+
+    static EndpointFacts with(EndpointFacts facts) {
+        facts.lands_from = lands_from;
+        facts.wants_waits = true;
+        return facts;
+    }
 
     Box& box(int peer) {
         auto& known = boxes_[static_cast<std::size_t>(peer)];
@@ -255,7 +246,7 @@ private:
     bool take_posted(int peer, const Tag& tag, Token& token) {
         List<Posted>& posted = box(peer).posted;
         for (std::size_t i = 0; i < posted.size(); ++i) {
-            if (!(posted[i].tag == tag)) continue;
+            if (!(posted[i].expected.tag == tag)) continue;
             token = posted[i].token;
             posted.erase(i);
             return true;
@@ -269,9 +260,10 @@ private:
         if (room != envelope.bytes) return nullptr;
         const List<Posted>& posted = box(peer).posted;
         for (std::size_t i = 0; i < posted.size(); ++i) {
-            if (!(posted[i].tag == envelope.tag)) continue;
-            const bool expected = posted[i].bytes == envelope.bytes && posted[i].signature == envelope.signature;
-            return expected ? posted[i].target : nullptr;
+            const Envelope& expected = posted[i].expected;
+            if (!(expected.tag == envelope.tag)) continue;
+            const bool same = expected.bytes == envelope.bytes && expected.signature == envelope.signature;
+            return same ? posted[i].target : nullptr;
         }
         return nullptr;
     }
@@ -279,15 +271,14 @@ private:
     [[nodiscard]] bool is_agreed(int peer, const Envelope& envelope) {
         const List<Posted>& posted = box(peer).posted;
         for (std::size_t i = 0; i < posted.size(); ++i) {
-            if (posted[i].tag == envelope.tag)
-                return posted[i].most != ~std::size_t{0} && envelope.bytes <= posted[i].most;
+            if (posted[i].expected.tag == envelope.tag) return envelope.bytes <= posted[i].expected.bytes;
         }
         return false;
     }
     [[nodiscard]] bool is_too_long(int peer, const Envelope& envelope) {
         const List<Posted>& posted = box(peer).posted;
         for (std::size_t i = 0; i < posted.size(); ++i) {
-            if (posted[i].tag == envelope.tag) return envelope.bytes > posted[i].most;
+            if (posted[i].expected.tag == envelope.tag) return envelope.bytes > posted[i].expected.bytes;
         }
         return false;
     }
@@ -303,12 +294,12 @@ private:
         }
         if (no_memory_.code == ErrorCode::none)
             no_memory_ = {.code = ErrorCode::refused,
-                          .rank = rank_,
+                          .rank = rank(),
                           .peer = peer,
                           .operation = "receive",
                           .sequence = 0,
                           .message =
-                              concat({"rank ", rank_, " has no memory for a message of ", envelope.bytes,
+                              concat({"rank ", rank(), " has no memory for a message of ", envelope.bytes,
                                       " bytes that rank ", peer, " has begun to send; the host has ", host_has})};
         return {};
     }
@@ -344,7 +335,6 @@ private:
     }
 
     std::shared_ptr<World> world_;
-    int rank_;
     Wire wire_;
     std::vector<std::unique_ptr<Box>> boxes_; ///< by peer; null until used
     BouncePool pool_;

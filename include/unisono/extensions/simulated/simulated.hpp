@@ -17,17 +17,19 @@
 /// which.
 
 #include "unisono/extensions/simulated/world.hpp"
+#include "unisono/transport/endpoint.hpp"
 
-#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 
 /// The transport of one simulated rank; on its own a world of one.
-class Simulated {
+class Simulated : public Endpoint {
 public:
     static constexpr std::string_view name = "simulated";
     static constexpr bool maps_peers = false;
@@ -36,49 +38,50 @@ public:
     using World = detail::SimulatedWorld;
 
     Simulated() : Simulated(std::make_shared<World>(1), 0) {}
-    Simulated(std::shared_ptr<World> world, int rank) : world_(std::move(world)), rank_(rank) { world_->enter(rank_); }
+    Simulated(std::shared_ptr<World> world, int rank)
+        : Endpoint(rank, world->size(), {.name = name, .exchange_bytes = exchange_bytes, .virtual_time = true}),
+          world_(std::move(world)) {
+        world_->enter(rank);
+        fault_word_ = &world_->fault_word();
+    }
     Simulated(Simulated&&) noexcept = default;
     Simulated& operator=(Simulated&&) = delete;
-    ~Simulated() {
-        if (world_ != nullptr) world_->leave(rank_);
+    ~Simulated() override {
+        if (world_ != nullptr) world_->leave(rank());
     }
 
-    [[nodiscard]] int rank() const { return rank_; }
-    [[nodiscard]] int size() const { return world_->size(); }
     /// Virtual nanoseconds since the world began.
-    [[nodiscard]] nanoseconds now() const { return world_->now(rank_); }
+    [[nodiscard]] nanoseconds now() const override { return world_->now(rank()); }
 
-    /// True if the message has left already: then its token is not reported.
-    bool post_send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
-        return world_->send(rank_, peer, envelope, data, token);
+    bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) override {
+        return world_->send(rank(), peer, envelope, data, token);
     }
-    void post_receive(int peer, const Tag& tag, Token token) { world_->post_receive(rank_, peer, tag, token); }
-    template <class Sink>
-    void progress(Sink& sink) {
-        world_->progress(rank_, sink);
+    void receive(int peer, const Envelope& expected, Token token, std::byte*) override {
+        world_->post_receive(rank(), peer, expected.tag, token);
     }
-    void idle(std::uint32_t, nanoseconds until) { world_->idle(rank_, until); }
+    void progress(EndpointSink& sink) override { world_->progress(rank(), sink); }
+    void idle(std::uint32_t, nanoseconds until) override { world_->idle(rank(), until); }
 
-    [[nodiscard]] const std::atomic<std::uint32_t>& fault_word() const { return world_->fault_word(); }
-    void abort(const Fault& fault) { world_->abort(rank_, fault); }
-    [[nodiscard]] const Fault* first_fault() const { return world_->first_fault(); }
-    [[nodiscard]] bool has_left(int peer) const { return world_->has_left(peer); }
-    detail::Announcements announcements(std::uint64_t context, int size) {
-        return world_->announcements(context, size);
+    void abort(const Fault& fault) override { world_->abort(rank(), fault); }
+    [[nodiscard]] const Fault* fault() const override { return world_->first_fault(); }
+    [[nodiscard]] Presence presence(int peer) override {
+        return world_->has_left(peer) ? Presence::left : Presence::here;
     }
-    void drop_board(std::uint64_t context) noexcept { world_->drop_board(context); }
+    [[nodiscard]] GroupBoard open(std::uint64_t context, std::span<const int> members) override {
+        return {world_->announcements(context, static_cast<int>(members.size())), {}, {}};
+    }
+    void close(std::uint64_t context) noexcept override { world_->drop_board(context); }
 
     /// This rank computes for `duration` of virtual time: messages to it wait meanwhile.
-    void compute(nanoseconds duration) { world_->compute(rank_, duration); }
+    void compute(nanoseconds duration) { world_->compute(rank(), duration); }
     /// This rank accesses memory that it shares with others, which takes the latency and jitter of
     /// a message.
-    void reach_shared_memory() { world_->reach(rank_); }
+    void reach_shared_memory() { world_->reach(rank()); }
     /// The messages and bytes of this rank so far.
-    [[nodiscard]] const SimulatedRank& statistics() const { return world_->statistics(rank_); }
+    [[nodiscard]] const SimulatedRank& statistics() const { return world_->statistics(rank()); }
 
 private:
     std::shared_ptr<World> world_;
-    int rank_;
 };
 
 static_assert(transport<Simulated>);

@@ -10,7 +10,6 @@
 
 #if defined(UNISONO_COMPILED)
 #include "unisono/compiled/groups.hpp"
-#include "unisono/group/endpoint_of.hpp"
 #if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
 #define UNISONO_COMPILED_TCP template
 #else
@@ -20,7 +19,6 @@
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_COMPILED_TCP class detail::FramedEndpoint<detail::TcpWire>;
-UNISONO_COMPILED_TCP class detail::EndpointOf<Tcp>;
 UNISONO_COMPILED_GROUP(UNISONO_COMPILED_TCP, Tcp)
 UNISONO_COMPILED_TCP Tcp Tcp::join<ControlPlane>(ControlPlane, nanoseconds, const TcpOptions&);
 UNISONO_COMPILED_TCP Group<Tcp> join<Tcp>(ControlPlane, const JoinOptions&, const TcpOptions&);

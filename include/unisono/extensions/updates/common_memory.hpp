@@ -93,11 +93,11 @@ private:
         auto& transport = world_->endpoint();
         std::ptrdiff_t shift = 0;
         if (process == ProcessMark{}) {
-            if constexpr (maps_peers<typename World::transport_type>) {
+            if constexpr (World::transport_type::maps_peers) {
                 if (!transport.begin_touching()) return world_->check();
             }
             owned_ = *reinterpret_cast<const std::shared_ptr<Owned>*>(owner);
-            if constexpr (maps_peers<typename World::transport_type>) transport.end_touching();
+            if constexpr (World::transport_type::maps_peers) transport.end_touching();
         } else if constexpr (World::transport_type::maps_peers) {
             shift = world_->context().shifts[0];
         }

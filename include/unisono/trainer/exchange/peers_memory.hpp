@@ -10,7 +10,7 @@
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
 #include "unisono/core/list.hpp"
-#include "unisono/transport/board.hpp"
+#include "unisono/transport/endpoint.hpp"
 
 #include <array>
 #include <cstddef>

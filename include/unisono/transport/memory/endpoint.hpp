@@ -13,10 +13,9 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/transport/board.hpp"
+#include "unisono/transport/endpoint.hpp"
 #include "unisono/transport/memory/bell.hpp"
 #include "unisono/transport/memory/channel.hpp"
-#include "unisono/transport/memory/mapped.hpp"
-#include "unisono/transport/transport.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -32,12 +31,12 @@ namespace detail {
 /// `World` is the state that the ranks share: channels, boards, the first fault, and the conversion
 /// of peers' addresses.
 template <class World>
-class MemoryEndpoint {
+class MemoryEndpoint : public Endpoint {
 public:
     static constexpr bool maps_peers = true;
 
-    MemoryEndpoint(std::shared_ptr<World> world, int rank)
-        : world_(std::move(world)), rank_(rank), peers_(static_cast<std::size_t>(world_->size())),
+    MemoryEndpoint(std::shared_ptr<World> world, int rank, const EndpointFacts& facts)
+        : Endpoint(rank, world->size(), facts), world_(std::move(world)), peers_(static_cast<std::size_t>(size())),
           sleeper_(world_->more_ranks_than_cores()) {
         posted_.reserve(usual_in_flight);
         sent_.reserve(usual_in_flight);
@@ -47,17 +46,14 @@ public:
     }
     MemoryEndpoint(MemoryEndpoint&&) noexcept = default;
     MemoryEndpoint& operator=(MemoryEndpoint&&) = delete;
-    ~MemoryEndpoint() {
-        if (world_ != nullptr) world_->leave(rank_);
+    ~MemoryEndpoint() override {
+        if (world_ != nullptr) world_->leave(rank());
     }
 
-    [[nodiscard]] int rank() const { return rank_; }
-    [[nodiscard]] int size() const { return world_->size(); }
-    [[nodiscard]] nanoseconds now() const { return steady_now(); }
+    [[nodiscard]] nanoseconds now() const override { return steady_now(); }
 
-    /// True if the message was copied and is sent. Then no token is reported.
-    [[gnu::always_inline]] inline bool post_send(int peer, const Envelope& envelope, const std::byte* data,
-                                                 Token token) {
+    /// True if the message was copied.
+    bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) override {
         if (backlog_.empty() || !is_backlogged(peer, backlog_.size())) {
             if (try_send(peer, envelope, data, token)) return envelope.bytes <= MemoryChannel::eager_bytes;
         }
@@ -65,17 +61,19 @@ public:
         return false;
     }
 
-    void post_receive(int peer, const Tag& tag, Token token) { posted_.push_back({peer, tag, token}); }
+    /// A large message is read in place.
+    void receive(int peer, const Envelope& expected, Token token, std::byte*) override {
+        posted_.push_back({peer, expected.tag, token});
+    }
 
-    template <class Sink>
-    void progress(Sink& sink) {
+    void progress(EndpointSink& sink) override {
         if (!backlog_.empty()) retry_backlog();
         if (!sent_.empty()) {
             for (const Token token : sent_) sink.sent(token);
             sent_.clear();
         }
         for (std::size_t i = 0; i < posted_.size();) {
-            if (receive(posted_[i], sink)) {
+            if (take(posted_[i], sink)) {
                 if (i + 1 == posted_.size()) posted_.pop_back();
                 else posted_.erase(i);
             } else {
@@ -94,7 +92,7 @@ public:
             const Token token = done.token;
             free_.push_back(done.flag);
             if constexpr (World::bounces) {
-                if (done.bounced != nullptr) world_->release(rank_, done.bounced);
+                if (done.bounced != nullptr) world_->release(rank(), done.bounced);
             }
             waiting_[i] = waiting_.back();
             waiting_.pop_back();
@@ -102,32 +100,15 @@ public:
         }
     }
 
-    /// True if there is a core for each rank, so that a rank that polls without pause takes no
-    /// other rank's core.
-    [[nodiscard]] bool has_core_of_its_own() const { return !world_->more_ranks_than_cores(); }
-
     /// Stays awake for a while, then sleeps until a peer has written something that may concern
     /// this rank.
-    void idle(std::uint32_t attempt, nanoseconds until) { sleeper_.idle(*world_, rank_, attempt, until); }
-
-    /// Called after this rank has written data that others may wait for. True if one of them may
-    /// sleep.
-    [[nodiscard, gnu::always_inline]] inline bool one_sleeps() const {
-        return world_->set_bells().any(world_->fence());
-    }
+    void idle(std::uint32_t attempt, nanoseconds until) override { sleeper_.idle(*world_, rank(), attempt, until); }
     /// Wakes a peer if it sleeps.
-    [[gnu::noinline]] void wake(int peer) { world_->set_bells().ring(world_->bell(peer)); }
+    [[gnu::noinline]] void wake(int peer) override { world_->set_bells().ring(world_->bell(peer)); }
 
-    /// The words that this rank reads without a call.
-    [[nodiscard]] Mapped mapped() const {
-        Mapped words = world_->mapped(rank_);
-        words.looks = has_core_of_its_own() ? looks_at_once : 0;
-        words.pauses = has_core_of_its_own() ? pauses_at_first : 0;
-        return words;
-    }
-
-    void abort(const Fault& fault) { world_->abort(rank_, fault); }
-    [[nodiscard]] const Fault* first_fault() const { return world_->first_fault(); }
+    void abort(const Fault& fault) override { world_->abort(rank(), fault); }
+    [[nodiscard]] const Fault* fault() const override { return world_->first_fault(); }
+    [[nodiscard]] Presence presence(int peer) override { return has_left(peer) ? Presence::left : Presence::here; }
     /// Messages that a peer consumed before it left are reported by the next `progress`.
     [[nodiscard]] bool has_left(int peer) const {
         if (!world_->has_left(peer)) return false;
@@ -138,10 +119,13 @@ public:
     /// The offset from an address in `peer`'s address space to the same memory here.
     [[nodiscard]] std::ptrdiff_t shift(int peer) const { return world_->shift(peer); }
 
-    Announcements announcements(std::uint64_t context, int size) { return world_->announcements(context, size); }
-    MappedBoard mapped_board(std::uint64_t context, int size) { return world_->mapped_board(context, size); }
-    bool begin_touching() { return world_->mapped(rank_).begin_touching(); }
-    void end_touching() { world_->mapped(rank_).end_touching(); }
+    [[nodiscard]] GroupBoard open(std::uint64_t context, std::span<const int> members) override {
+        const int ranks = static_cast<int>(members.size());
+        GroupBoard board{world_->announcements(context, ranks), world_->mapped_board(context, ranks), {}};
+        for (const int member : members) board.shifts.push_back(shift(member));
+        return board;
+    }
+    void close(std::uint64_t context) noexcept override { world_->drop_board(context); }
 
     // --- for transports that use this one within a host; its boards then tell less ---
 
@@ -170,6 +154,14 @@ public:
     }
 
 protected:
+    /// Offers this rank's words, when the world has them.
+    void map() {
+        const bool has_core_of_its_own = !world_->more_ranks_than_cores(); // else polls take another rank's
+        mapped_ = world_->mapped(rank());
+        mapped_->looks = has_core_of_its_own ? looks_at_once : 0;
+        mapped_->pauses = has_core_of_its_own ? pauses_at_first : 0;
+        fault_word_ = mapped_->fault;
+    }
     [[nodiscard]] World& world() const { return *world_; }
     [[nodiscard]] const std::shared_ptr<World>& shared_world() const { return world_; }
 
@@ -246,7 +238,7 @@ private:
     [[gnu::always_inline]] inline bool try_send(int peer, const Envelope& envelope, const std::byte* data,
                                                 Token token) {
         MemoryChannel*& known = peers_[static_cast<std::size_t>(peer)].out;
-        if (known == nullptr) known = &world_->channel(rank_, peer);
+        if (known == nullptr) known = &world_->channel(rank(), peer);
         MemoryChannel& channel = *known;
         const std::uint64_t in_flight = channel.sent - channel.known_taken;
         if (in_flight >= Channel::depth - 2) { // before the ring is full, so that no send waits for the line
@@ -278,7 +270,7 @@ private:
     }
 
     Flag take_flag() {
-        if (free_.empty()) free_.push_back({.consumed = &world_->new_flag(rank_)});
+        if (free_.empty()) free_.push_back({.consumed = &world_->new_flag(rank())});
         Flag flag = free_.back();
         free_.pop_back();
         flag.use = (flag.use + 1) | MemoryChannel::outside;
@@ -288,14 +280,13 @@ private:
     std::byte* copied(const std::byte* data, std::size_t bytes) {
         std::byte* copy = nullptr;
         if constexpr (World::bounces) {
-            copy = world_->allocate(rank_, bytes);
+            copy = world_->allocate(rank(), bytes);
             std::memcpy(copy, data, bytes);
         }
         return copy;
     }
 
-    template <class Sink>
-    bool receive(const Posted& posted, Sink& sink) {
+    bool take(const Posted& posted, EndpointSink& sink) {
         Peer& from = peers_[static_cast<std::size_t>(posted.peer)];
         for (auto early = from.early.begin(); early != from.early.end(); ++early) {
             if (early->envelope.tag == posted.tag) {
@@ -327,7 +318,7 @@ private:
     Peer& incoming(int peer) {
         Peer& from = peers_[static_cast<std::size_t>(peer)];
         if (from.in == nullptr) {
-            from.in = &world_->channel(peer, rank_);
+            from.in = &world_->channel(peer, rank());
             from.early.reserve(usual_early);
         }
         return from;
@@ -358,9 +349,8 @@ private:
         if (outside.consumed == nullptr) std::memcpy(early.eager, inside_of(slot), early.envelope.bytes);
     }
 
-    template <class Sink>
     void deliver(const Posted& posted, const Envelope& envelope, const std::byte* data, const std::byte* eager,
-                 std::atomic<std::uint32_t>* consumed, std::uint32_t use, Sink& sink) {
+                 std::atomic<std::uint32_t>* consumed, std::uint32_t use, EndpointSink& sink) {
         if (consumed == nullptr) return sink.received(posted.token, envelope, eager);
         const Touching touching(*this);
         if (!touching) return; // a fault: the sender may have withdrawn its memory
@@ -377,7 +367,6 @@ private:
     }
 
     std::shared_ptr<World> world_;
-    int rank_;
     FixedArray<Peer> peers_;
     List<Posted> posted_;
     List<Token> sent_;
