@@ -36,10 +36,15 @@ int main() {
     const un::RowData data(values, 8);                           // 64 samples of 8 numbers
     un::run<un::InProcess>(2, [&](auto& world) {                 // two ranks, as threads of this process
         Linear model;
-        un::Trainer trainer{world, model, un::DistributedSampler{.shuffle = true, .seed = 0},
-                            un::RingReducer{}, un::Accumulate{.steps = 2}, un::Sgd{.learning_rate = 0.1}};
+        un::Trainer trainer{world,
+                            model,
+                            un::DistributedSampler{.shuffle = true, .seed = 0},
+                            un::RingReducer{},
+                            un::Accumulate{.steps = 2},
+                            un::Sgd{.learning_rate = 0.1}};
         const un::FitReport report = trainer.fit(data, {.epochs = 3, .batch_size = 4, .progress = false});
         if (world.rank() != 0) return;
-        for (const un::EpochReport& epoch : report.epochs) std::printf("epoch %d: loss %.4f\n", int(epoch.epoch), epoch.loss);
+        for (const un::EpochReport& epoch : report.epochs)
+            std::printf("epoch %d: loss %.4f\n", int(epoch.epoch), epoch.loss);
     });
 }

@@ -244,8 +244,7 @@ private:
         } else if (step.kind == StepKind::receive || step.kind == StepKind::receive_combine) {
             receive_step(*endpoint_, operation, lane, token_of(index, slot, lane.cursor));
         } else if (step.kind == StepKind::copy) {
-            if (own_ == nullptr) copy(operation, lane, lane.cursor, operation.source_of(lane, lane.cursor));
-            else own_->copy_own(operation, lane);
+            copy(operation, lane, lane.cursor, operation.source_of(lane, lane.cursor));
         } else if (step.kind == StepKind::combine_ranks) {
             combine_ranks(operation, lane, lane.cursor, room_);
         } else {
@@ -269,8 +268,7 @@ private:
         const std::uint32_t cursor = step_of(token);
         operation.group->traffic.bytes_received += envelope.bytes;
         if (lane.steps[cursor].kind == schedule::StepKind::receive_combine) combine(operation, lane, cursor, data);
-        else if (own_ == nullptr) copy(operation, lane, cursor, data);
-        else own_->take(operation, lane, cursor, data);
+        else copy(operation, lane, cursor, data);
         --lane.outstanding;
         return true;
     }

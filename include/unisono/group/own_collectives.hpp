@@ -66,42 +66,6 @@ inline OwnCollective own_collective_of(const OperationState& operation) {
     return call;
 }
 
-/// For lanes that need only their messages.
-class WholeLanes {
-public:
-    /// True if the data that a lane reads have arrived, and its earlier results are at their
-    /// destination.
-    template <class Transport>
-    [[nodiscard]] static constexpr bool is_here(Transport&, OperationState&, LaneState&) {
-        return true;
-    }
-    /// Ends a lane's round.
-    template <class Transport>
-    static void finish(Transport&, OperationState& operation, LaneState& lane) {
-        finish_round(operation, lane);
-    }
-    /// Runs the lane's copy step.
-    template <class Transport>
-    [[gnu::always_inline]] static void copy_own(Transport&, OperationState& operation, LaneState& lane) {
-        copy(operation, lane, lane.cursor, operation.source_of(lane, lane.cursor));
-    }
-    /// Processes the arrived message of the lane's step number `cursor`, which is not combined.
-    template <class Transport>
-    [[gnu::always_inline]] static void take(Transport&, OperationState& operation, LaneState& lane,
-                                            std::uint32_t cursor, const std::byte* from) {
-        copy(operation, lane, cursor, from);
-    }
-};
-
-/// For transports without streams.
-class WithoutStreams : public WholeLanes {
-public:
-    template <class Transport>
-    [[nodiscard]] bool follow(Transport&, const OperationState&, void*) {
-        refuse_input("then: the transport has no streams; expected one whose ranks have devices");
-    }
-};
-
 /// The runs of one kind of transport: specialised here and by the headers of devices.
 template <class Transport>
 class OwnRunsOf {
@@ -112,67 +76,36 @@ class OwnRunsOf {
 
 template <has_own_collectives Transport>
     requires(!streaming_transport<Transport>)
-class OwnRunsOf<Transport> : public WithoutStreams {
+class OwnRunsOf<Transport> final : public OwnRuns {
 public:
-    void begin(Transport& transport, GroupContext&, OperationState& operation) {
+    explicit OwnRunsOf(Transport& transport) : transport_(transport) {}
+
+    void begin(GroupContext&, OperationState& operation) override {
         if (!operation.is_transports_own()) return;
-        operation.own_ticket = transport.own_ticket();
+        operation.own_ticket = transport_.own_ticket();
         operation.own_begun = false;
     }
-    [[nodiscard]] bool done(Transport& transport, OperationState& operation) {
+    [[nodiscard]] bool done(OperationState& operation) override {
         if (!operation.is_transports_own()) return true;
         if (!operation.own_begun) {
-            if (!transport.is_turn_of(operation.own_ticket)) return false; // another operation is first
+            if (!transport_.is_turn_of(operation.own_ticket)) return false; // another operation is first
             operation.own_begun = true;
-            begin_own(transport, own_collective_of(operation), operation.own_ticket);
+            begin_own(transport_, own_collective_of(operation), operation.own_ticket);
         }
-        return transport.own_done(operation.own_ticket);
+        return transport_.own_done(operation.own_ticket);
     }
-    void end(Transport&, const OperationState&) {}
-};
-
-/// The same behind the executor's interface.
-template <class Transport>
-class OwnRunsOver final : public OwnRuns {
-public:
-    explicit OwnRunsOver(Transport& transport) : transport_(transport) {}
-
-    [[nodiscard]] bool has_mode() const override { return enqueues<Transport>; }
-    void begin(GroupContext& group, OperationState& operation) override { runs_.begin(transport_, group, operation); }
-    [[nodiscard]] bool done(OperationState& operation) override { return runs_.done(transport_, operation); }
-    void end(OperationState& operation) override { runs_.end(transport_, operation); }
-    [[nodiscard]] bool follow(const OperationState& operation, void* stream) override {
-        return runs_.follow(transport_, operation, stream);
+    [[nodiscard]] bool follow(const OperationState&, void*) override {
+        refuse_input("then: the transport has no streams; expected one whose ranks have devices");
     }
-    [[nodiscard]] bool is_here(OperationState& operation, LaneState& lane) override {
-        return runs_.is_here(transport_, operation, lane);
-    }
-    void finish(OperationState& operation, LaneState& lane) override { runs_.finish(transport_, operation, lane); }
-    void copy_own(OperationState& operation, LaneState& lane) override { runs_.copy_own(transport_, operation, lane); }
-    void take(OperationState& operation, LaneState& lane, std::uint32_t cursor, const std::byte* from) override {
-        runs_.take(transport_, operation, lane, cursor, from);
-    }
-    [[nodiscard]] bool has_groups() const override { return enqueues<Transport>; }
-    void open_group([[maybe_unused]] std::uint64_t parent, [[maybe_unused]] std::uint64_t id,
-                    [[maybe_unused]] int colour, [[maybe_unused]] int key) override {
-        if constexpr (enqueues<Transport>) transport_.open_group(parent, id, colour, key);
-    }
-    [[nodiscard]] bool group_is_open() override {
-        if constexpr (enqueues<Transport>) return transport_.group_is_open();
-        else return true;
-    }
-    void close_group([[maybe_unused]] std::uint64_t id) noexcept override {
-        if constexpr (enqueues<Transport>) transport_.close_group(id);
-    }
+    void finish(OperationState& operation, LaneState& lane) override { finish_round(operation, lane); }
 
 private:
     Transport& transport_;
-    OwnRunsOf<Transport> runs_;
 };
 
 template <class Transport>
 std::unique_ptr<OwnRuns> own_runs_of(Transport& transport) {
-    return std::make_unique<OwnRunsOver<Transport>>(transport);
+    return std::make_unique<OwnRunsOf<Transport>>(transport);
 }
 
 } // namespace detail

@@ -25,28 +25,28 @@ public:
     virtual ~OwnRuns() = default;
 
     /// True if its reductions round as the device does, whatever the thread's mode.
-    [[nodiscard]] virtual bool has_mode() const = 0;
+    [[nodiscard]] virtual bool has_mode() const { return false; }
     /// Starts the operation.
     virtual void begin(GroupContext& group, OperationState& operation) = 0;
     /// True if the transport is done with the operation; called when its messages have arrived.
-    [[nodiscard]] virtual bool done(OperationState& operation) = 0;
+    [[nodiscard]] virtual bool done(OperationState&) { return true; }
     /// Ends the operation: moves results to their destination.
-    virtual void end(OperationState& operation) = 0;
+    virtual void end(OperationState&) {}
     /// Makes work that is enqueued later on `stream` wait for the operation; false while it is not
     /// enqueued itself.
     [[nodiscard]] virtual bool follow(const OperationState& operation, void* stream) = 0;
-    /// As the functions of `WholeLanes`.
-    [[nodiscard]] virtual bool is_here(OperationState& operation, LaneState& lane) = 0;
+    /// True if the data that a lane reads have arrived, and its earlier results are at their
+    /// destination.
+    [[nodiscard]] virtual bool is_here(OperationState&, LaneState&) { return true; }
+    /// Ends a lane's round.
     virtual void finish(OperationState& operation, LaneState& lane) = 0;
-    virtual void copy_own(OperationState& operation, LaneState& lane) = 0;
-    virtual void take(OperationState& operation, LaneState& lane, std::uint32_t cursor, const std::byte* from) = 0;
 
     /// True if each group needs a part of the transport's library. Then all ranks of the parent
     /// call `open_group`, also those with `no_colour`, and wait until `group_is_open`.
-    [[nodiscard]] virtual bool has_groups() const = 0;
-    virtual void open_group(std::uint64_t parent, std::uint64_t id, int colour, int key) = 0;
-    [[nodiscard]] virtual bool group_is_open() = 0;
-    virtual void close_group(std::uint64_t id) noexcept = 0;
+    [[nodiscard]] virtual bool has_groups() const { return false; }
+    virtual void open_group(std::uint64_t /*parent*/, std::uint64_t /*id*/, int /*colour*/, int /*key*/) {}
+    [[nodiscard]] virtual bool group_is_open() { return true; }
+    virtual void close_group(std::uint64_t) noexcept {}
 };
 
 /// The runs of a transport that has collectives of its own or a device (group/own_collectives.hpp).

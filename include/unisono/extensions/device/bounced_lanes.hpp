@@ -36,12 +36,14 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 template <through_host_transport Transport>
-class OwnRunsOf<Transport> : public WholeLanes {
+class OwnRunsOf<Transport> final : public OwnRuns {
 public:
+    explicit OwnRunsOf(Transport& transport) : transport_(transport) {}
+
     /// Begins an operation that has been cut. It starts to copy when all operations before it have
     /// fetched all their data. So streams that it waits for hold up no other operation, and pinned
     /// memory is bounded by the lanes of two operations.
-    void begin(Transport& transport, GroupContext& group, OperationState& operation) {
+    void begin(GroupContext& group, OperationState& operation) override {
         OperationRequest& request = operation.request;
         if (!request.stream.through_host) return;
         Run& run = new_run(group, operation);
@@ -52,31 +54,31 @@ public:
             if (run.from.bytes != 0) run.to.bytes = 0; // the root has its data
         }
         run.lanes = operation.lanes;
-        run.awaited = transport.take_awaited();
+        run.awaited = transport_.take_awaited();
         operation.bounce = bounce_sizes_of(operation, group);
         request.input = nullptr;
         request.output = nullptr;
         waiting_.push_back(operation.number);
     }
 
-    [[nodiscard]] bool is_here(Transport& transport, OperationState& operation, LaneState& lane) {
+    [[nodiscard]] bool is_here(OperationState& operation, LaneState& lane) override {
         if (!operation.request.stream.through_host) return true;
         Run& run = runs_[operation.number];
         Piece& piece = run.pieces[slot_of_lane(operation, lane)];
         switch (piece.phase) {
         case Phase::waits:
-            if (!may_begin(transport, operation, run)) return false;
-            fetch(transport, operation, run, lane, piece);
-            return piece.phase == Phase::here && is_here(transport, operation, lane);
+            if (!may_begin(operation, run)) return false;
+            fetch(operation, run, lane, piece);
+            return piece.phase == Phase::here && is_here(operation, lane);
         case Phase::comes:
-            if (!transport.passed(piece.mark)) return false;
+            if (!transport_.passed(piece.mark)) return false;
             weigh(operation, lane, operation.request.stream.weigh, operation.request.stream.weight);
             piece.phase = Phase::here;
-            return is_here(transport, operation, lane);
+            return is_here(operation, lane);
         case Phase::here: return true;
         case Phase::goes: break;
         }
-        if (piece.marked && !transport.passed(piece.mark)) return false;
+        if (piece.marked && !transport_.passed(piece.mark)) return false;
         piece.marked = false;
         piece.phase = Phase::waits;
         ++operation.lanes_done;
@@ -85,7 +87,7 @@ public:
         return false;
     }
 
-    void finish(Transport& transport, OperationState& operation, LaneState& lane) {
+    void finish(OperationState& operation, LaneState& lane) override {
         if (!operation.request.stream.through_host) return finish_round(operation, lane);
         ++lane.round;
         if (lane.round < operation.request.plan->rounds()) return load_round(operation, lane);
@@ -98,17 +100,15 @@ public:
         weigh(operation, lane, operation.request.stream.divide, operation.request.stream.divisor);
         for_each_piece(operation, lane, schedule::Buffer::output,
                        [&](std::size_t bounced, std::size_t at, std::size_t n) {
-                           transport.put(run.to.data + at, operation.request.output + bounced, n);
+                           transport_.put(run.to.data + at, operation.request.output + bounced, n);
                        });
-        piece.mark = transport.mark(false);
+        piece.mark = transport_.mark(false);
     }
 
-    [[nodiscard]] static constexpr bool done(Transport&, OperationState&) { return true; }
-
-    void end(Transport& transport, OperationState& operation) {
+    void end(OperationState& operation) override {
         if (!operation.request.stream.through_host) return;
         Run& run = runs_[operation.number];
-        for (const auto& block : run.blocks) transport.give_block(block);
+        for (const auto& block : run.blocks) transport_.give_block(block);
         run = {};
         for (std::size_t i = 0; i < waiting_.size(); ++i) {
             if (waiting_[i] != operation.number) continue;
@@ -119,12 +119,12 @@ public:
 
     /// Makes later work on `stream` wait for the operation; false while copies remain to be
     /// enqueued.
-    [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
+    [[nodiscard]] bool follow(const OperationState& operation, void* stream) override {
         if (operation.point_to_point || !operation.request.stream.through_host)
             refuse_input("then: the operation's data are on the host; expected memory of a device");
         if (operation.done) return true;
         if (runs_[operation.number].gone != operation.lanes) return false;
-        transport.follow_puts(stream);
+        transport_.follow_puts(stream);
         return true;
     }
 
@@ -166,7 +166,7 @@ private:
 
     /// True if all operations before this one have fetched their data, and none in flight writes
     /// memory that this one reads or writes.
-    bool may_begin(Transport& transport, OperationState& operation, Run& run) {
+    bool may_begin(OperationState& operation, Run& run) {
         if (run.begun) return true;
         for (const std::uint32_t number : waiting_) {
             if (number == operation.number) break;
@@ -174,21 +174,21 @@ private:
             if (!before.begun || before.fetched != before.lanes || before.to.meets(run.from) || before.to.meets(run.to))
                 return false;
         }
-        if (!transport.reached(run.awaited)) return false;
+        if (!transport_.reached(run.awaited)) return false;
         const std::size_t slot_bytes = std::size_t{operation.slots_used} * operation.request.element_bytes;
         try {
             if (run.in_place || run.to.bytes != 0)
-                run.blocks[1] = transport.take_block(operation.bounce.output * slot_bytes);
+                run.blocks[1] = transport_.take_block(operation.bounce.output * slot_bytes);
             if (!run.in_place && run.from.bytes != 0)
-                run.blocks[0] = transport.take_block(operation.bounce.input * slot_bytes);
+                run.blocks[0] = transport_.take_block(operation.bounce.input * slot_bytes);
         } catch (const error& refused) {
-            transport.note(refused.why());
+            transport_.note(refused.why());
             return false;
         }
         operation.request.output = run.blocks[1].pinned;
         operation.request.input = run.in_place ? run.blocks[1].pinned : run.blocks[0].pinned;
         run.begun = true;
-        transport.order_puts();
+        transport_.order_puts();
         return true;
     }
 
@@ -203,19 +203,20 @@ private:
         run.to = {request.output, extents.output};
         return run;
     }
-    void fetch(Transport& transport, OperationState& operation, Run& run, const LaneState& lane, Piece& piece) {
+    void fetch(OperationState& operation, Run& run, const LaneState& lane, Piece& piece) {
         ++run.fetched;
         piece.phase = Phase::here;
         if (run.from.bytes == 0) return;
         auto* const data = const_cast<std::byte*>(operation.request.input); // pinned, and this rank's own
         const Buffer where = run.fetches_output ? Buffer::output : Buffer::input;
         for_each_piece(operation, lane, where, [&](std::size_t bounced, std::size_t at, std::size_t n) {
-            transport.fetch(data + bounced, run.from.data + at, n);
+            transport_.fetch(data + bounced, run.from.data + at, n);
         });
-        piece.mark = transport.mark(true);
+        piece.mark = transport_.mark(true);
         piece.phase = Phase::comes;
     }
 
+    Transport& transport_;
     std::vector<Run> runs_;       ///< by operation
     List<std::uint32_t> waiting_; ///< operations in flight, in the order in which they were started
 };

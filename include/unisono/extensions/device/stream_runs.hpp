@@ -18,54 +18,65 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 template <enqueues Transport>
-class OwnRunsOf<Transport> : public WholeLanes {
+class OwnRunsOf<Transport> final : public OwnRuns {
 public:
+    explicit OwnRunsOf(Transport& transport) : transport_(transport) {}
+
+    [[nodiscard]] bool has_mode() const override { return true; }
     /// Makes the operation's program and submits it. Missing memory is the world's fault as well.
-    void begin(Transport& transport, GroupContext& group, OperationState& operation) {
+    void begin(GroupContext& group, OperationState& operation) override {
         if (!operation.is_transports_own()) return;
         if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
         Run& run = runs_[operation.number];
         try {
-            run.program = transport.begin_program(group.id);
-            StreamProgram& program = transport.program(run.program);
+            run.program = transport_.begin_program(group.id);
+            StreamProgram& program = transport_.program(run.program);
             program.kernel = operation.request.stream.kernel;
             program.kernel_state = operation.request.reduction.state;
             program.weight = operation.request.stream.weight;
-            write(transport, group, operation.request, program, run);
-            transport.submit(run.program); // first: the library's messages travel meanwhile
-            check_now_and_then(transport, group, operation);
+            write(group, operation.request, program, run);
+            transport_.submit(run.program); // first: the library's messages travel meanwhile
+            check_now_and_then(group, operation);
         } catch (const error& refused) {
             Fault fault = refused.why();
-            fault.rank = transport.rank();
-            transport.abort(fault);
+            fault.rank = transport_.rank();
+            transport_.abort(fault);
             throw;
         }
     }
 
-    [[nodiscard]] bool done(Transport& transport, OperationState& operation) {
-        return !operation.is_transports_own() || transport.program_done(runs_[operation.number].program);
+    [[nodiscard]] bool done(OperationState& operation) override {
+        return !operation.is_transports_own() || transport_.program_done(runs_[operation.number].program);
     }
 
     /// Makes work that is enqueued later on `stream` wait for the operation; false if the operation
     /// is not enqueued yet.
-    [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
+    [[nodiscard]] bool follow(const OperationState& operation, void* stream) override {
         if (!operation.is_transports_own() || operation.request.stream.space != MemorySpace::device)
             refuse_input("then: the operation's data are on the host; expected memory of a device");
         if (operation.done) {
-            if (transport.is_capturing()) transport.follow_all(stream); // the stream takes part in the capture
+            if (transport_.is_capturing()) transport_.follow_all(stream); // the stream takes part in the capture
             return true;
         }
-        return transport.follow_program(runs_[operation.number].program, stream);
+        return transport_.follow_program(runs_[operation.number].program, stream);
     }
 
     /// Copies results to their destination.
-    void end(Transport& transport, const OperationState& operation) {
+    void end(OperationState& operation) override {
         if (!operation.is_transports_own()) return;
         const Run run = std::exchange(runs_[operation.number], {});
         if (run.from != nullptr) std::memcpy(run.to, run.from, run.bytes);
-        for (const DeviceBlockOf& block : run.blocks) transport.give_block(block);
-        transport.release_program(run.program);
+        for (const DeviceBlockOf& block : run.blocks) transport_.give_block(block);
+        transport_.release_program(run.program);
     }
+    void finish(OperationState& operation, LaneState& lane) override { finish_round(operation, lane); }
+
+    [[nodiscard]] bool has_groups() const override { return true; }
+    void open_group(std::uint64_t parent, std::uint64_t id, int colour, int key) override {
+        transport_.open_group(parent, id, colour, key);
+    }
+    [[nodiscard]] bool group_is_open() override { return transport_.group_is_open(); }
+    void close_group(std::uint64_t id) noexcept override { transport_.close_group(id); }
 
 private:
     using DeviceBlockOf = decltype(std::declval<Transport&>().take_block(0, false));
@@ -79,9 +90,9 @@ private:
 
     /// Only each n-th operation sends its messages. Its signature covers all operations since the
     /// last check.
-    static void check_now_and_then(const Transport& transport, GroupContext& group, OperationState& operation) {
-        const int every = transport.check_every();
-        if (every == 1 || transport.is_capturing() || operation.request.plan->rounds() == 0) return;
+    void check_now_and_then(GroupContext& group, OperationState& operation) {
+        const int every = transport_.check_every();
+        if (every == 1 || transport_.is_capturing() || operation.request.plan->rounds() == 0) return;
         operation.signature = signature_of(operation); // it may have stood for others
         if (++group.unchecked == every) {
             operation.signature.schedule ^= std::exchange(group.unchecked_hash, 0);
@@ -93,21 +104,21 @@ private:
         operation.slots_used = 0;
     }
 
-    static void write(Transport& transport, GroupContext& group, const OperationRequest& request,
-                      StreamProgram& program, Run& run) {
+    void write(GroupContext& group, const OperationRequest& request, StreamProgram& program, Run& run) {
         if (request.stream.graph != nullptr) {
             program.add(StreamVerb::launch, static_cast<const std::byte*>(request.stream.graph), nullptr, 0);
             return;
         }
-        if (transport.is_capturing() && (request.stream.space != MemorySpace::device || request.stream.plan != nullptr))
+        if (transport_.is_capturing() &&
+            (request.stream.space != MemorySpace::device || request.stream.plan != nullptr))
             refuse_input("capture: found data on the host, or a schedule other than NativeSchedule; expected "
                          "NativeSchedule on memory of a device, since a graph does not keep the library's buffers");
         if (request.stream.space == MemorySpace::device) {
             if (request.stream.plan == nullptr)
                 return write_native(program, StreamShape(group, request), request, request.input, request.output);
             StreamRounds rounds(group, request);
-            run.blocks[0] = transport.take_block(rounds.scratch_bytes(), false);
-            run.blocks[1] = transport.take_block(rounds.landing_bytes(), false);
+            run.blocks[0] = transport_.take_block(rounds.scratch_bytes(), false);
+            run.blocks[1] = transport_.take_block(rounds.landing_bytes(), false);
             return rounds.write(program, run.blocks[0].device, run.blocks[1].device);
         }
         const StreamShape shape(group, request);
@@ -118,18 +129,18 @@ private:
         std::byte* in = nullptr;
         std::byte* out = nullptr;
         if (extents.input != 0) {
-            const bool direct = transport.is_pinned(input, extents.input);
+            const bool direct = transport_.is_pinned(input, extents.input);
             // Results come back through the same pinned memory if input and output are the same
             // memory.
-            run.blocks[0] = transport.take_block(extents.input, !direct);
+            run.blocks[0] = transport_.take_block(extents.input, !direct);
             in = run.blocks[0].device;
             if (!direct) std::memcpy(run.blocks[0].pinned, input, extents.input);
             program.add(StreamVerb::to_device, direct ? input : run.blocks[0].pinned, in, extents.input);
         }
         if (extents.output != 0) {
-            const bool direct = transport.is_pinned(request.output, extents.output);
+            const bool direct = transport_.is_pinned(request.output, extents.output);
             const bool again = in_place && extents.input != 0;
-            if (!again) run.blocks[1] = transport.take_block(extents.output, !direct);
+            if (!again) run.blocks[1] = transport_.take_block(extents.output, !direct);
             const DeviceBlockOf& block = run.blocks[again ? 0 : 1];
             out = block.device;
             write_native(program, shape, request, in, out);
@@ -144,6 +155,7 @@ private:
         }
     }
 
+    Transport& transport_;
     std::vector<Run> runs_; ///< by the operation's number
 };
 
