@@ -52,7 +52,7 @@ void reduce(World& world, bench::Meeting& meeting, std::size_t count, int in_a_r
         const auto repetition = static_cast<std::uint32_t>(round + 1);
         const double plain = timed([&] { un::all_reduce(world, values); }, "all_reduce", repetition);
         const double ours =
-            timed([&] { world.finish(un::detail::start_sum_on_grid<un::Collective::all_reduce>(world, values, map)); },
+            timed([&] { un::detail::start_sum_on_grid<un::Collective::all_reduce>(world, values, map).wait(); },
                   "straight", repetition);
         const double wide = timed(
             [&] {

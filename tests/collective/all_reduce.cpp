@@ -1,6 +1,8 @@
 #include "findings.hpp"
 #include "oracle.hpp"
 
+#include <unisono/group/engine.hpp>
+
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -157,13 +159,8 @@ BOOST_AUTO_TEST_CASE(a_mean_that_nobody_waited_for_is_left_alone) {
         2,
         [&](test::Group& group) {
             std::vector<float> data(5, 1.0f);
-            const std::uint32_t index = un::detail::start_all_reduce(
-                group, data.data(), data.data(), data.size(), un::WeightedMean{.weight = 3.0}, un::NativeSchedule{});
-            un::Operation mean = group.handle(index);
-            const auto done = [&] {
-                const auto& one = group.operation(index);
-                return one.done && group.operation(one.companion).done;
-            };
+            un::Operation mean = un::start_all_reduce(group, data, un::WeightedMean{.weight = 3.0});
+            const auto done = [&] { return group.engine().is_idle(); };
             const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
             while (!done() && std::chrono::steady_clock::now() < until) group.progress();
             findings.expect(done(), "not done");

@@ -4,7 +4,7 @@
 /// all_reduce: every rank gets the reduction of all ranks' elements.
 
 #include "unisono/arithmetic/scale.hpp"
-#include "unisono/collective/request.hpp"
+#include "unisono/collective/shell.hpp"
 
 #include <cstring>
 
@@ -19,42 +19,22 @@ void divide_by_weights(OperationState& operation, const OperationState*) {
     divide(std::span(reinterpret_cast<T*>(operation.request.output), operation.request.count), operation.numbers[1]);
 }
 
-template <transport Transport, element T, class Op, class Family>
-std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* output, std::size_t count, const Op& op,
-                               const Family& family) {
-    constexpr bool mean = std::same_as<Op, WeightedMean>;
-    if constexpr (mean) {
-        op.check(element_type_of<T>);
-        check_overlap(Collective::all_reduce, group.world_rank(),
-                      {input, count * sizeof(T), output, count * sizeof(T)}); // before the output is written
-        weigh(std::span<T>(output, count), std::span<const T>(input, count), op.weight);
-        input = output;
-    } else if constexpr (is_built_in<Op>) {
-        const std::uint32_t again =
-            start_again<Collective::all_reduce>(group, family, input, output, count, 0, Op::kind);
-        if (again != no_operation) return again;
-    }
-    OperationRequest request = request_for(input, output);
-    request.partition = Partition::vector(count);
-    request.count = count;
-    request.total_bytes = count * sizeof(T);
-    request.reduction = make_reduction<Op, T>(op);
-    const std::uint32_t index = start<Collective::all_reduce>(group, request, 0, family);
-    if constexpr (mean) {
-        OperationState& operation = group.operation(index);
-        operation.numbers = {op.weight, 0.0};
-        const std::uint32_t weights = detail::start_all_reduce(group, &operation.numbers[0], &operation.numbers[1], 1,
-                                                               Few<Sum>{}, NativeSchedule{});
-        operation.companion = weights;
-        operation.finish = &divide_by_weights<T>;
-    }
-    return index;
+/// Each rank multiplies by its weight, into the output.
+template <transport Transport, element T, class Family>
+Operation start_mean(Group<Transport>& group, std::span<const T> in, std::span<T> out, const WeightedMean& op,
+                     const Family& family) {
+    const Call sum = with<T>(call_on<Collective::all_reduce, std::span<T>>(group, family), op);
+    static_cast<void>(request_of(group.context(), sum, buffer_of(in), buffer_of(out))); // before the output is written
+    weigh(out, in, op.weight);
+    static constexpr NativeSchedule native;
+    const Call weights = with<double>(call_on<Collective::all_reduce, std::span<double>>(group, native), Few<Sum>{});
+    return group.start_mean(sum, buffer_of(out), weights, op.weight, &divide_by_weights<T>);
 }
 
 /// On a device. Waits for the weights, which the transport's library needs first.
 template <streaming_transport Transport, element T, class Family>
-std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* output, std::size_t count,
-                               const WeightedMean& op, const OnDevice<Family>& family);
+void mean_on_device(Group<Transport>& group, DeviceSpan<const T> in, DeviceSpan<T> out, const WeightedMean& op,
+                    const Family& family);
 
 } // namespace detail
 
@@ -75,16 +55,14 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
           class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>>
 void all_reduce(Group<Transport>& group, const In& in, Out&& out, const Op& op = {}, const Family& family = {}) {
-    detail::check_member(group);
-    const auto from = detail::elements_of(in);
-    const auto to = detail::elements_of(out);
-    detail::check_count(group, Collective::all_reduce, "the output", to.size(), from.size());
-    const auto& way = detail::family_for<Collective::all_reduce, In, Op>(group, family);
-    if constexpr (detail::is_built_in<Op>) {
-        if (detail::repeat<Collective::all_reduce>(group, way, from.data(), to.data(), from.size(), 0, Op::kind))
-            return;
-    }
-    group.finish(detail::start_all_reduce(group, from.data(), to.data(), from.size(), op, way));
+    using T = buffer_element<Out>;
+    constexpr bool mean = std::same_as<Op, WeightedMean>;
+    if constexpr (mean && detail::views_device<In>) detail::mean_on_device<Transport, T>(group, in, out, op, family);
+    else if constexpr (mean)
+        detail::start_mean<Transport, T>(group, detail::elements_of(in), detail::elements_of(out), op, family).wait();
+    else
+        group.run(detail::with<T>(detail::call_on<Collective::all_reduce, In, Op>(group, family), op),
+                  detail::buffer_of(in), detail::buffer_of(out));
 }
 
 /// In place: data = the reduction of all ranks' data.
@@ -101,16 +79,16 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
     requires reduction_operation<Op, buffer_element<Out>> && detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_all_reduce(Group<Transport>& group, In&& in, Out&& out, const Op& op = {},
                                          const Family& family = {}) {
-    detail::check_member(group);
     static_assert(
         !detail::views_device<In> || !std::same_as<Op, WeightedMean>,
         "found: start_all_reduce by WeightedMean on memory of a device. Required: all_reduce, which waits. Why: "
         "each rank multiplies by its share of the sum of all weights, which must be known first");
-    const auto from = detail::elements_of(in);
-    const auto to = detail::elements_of(out);
-    detail::check_count(group, Collective::all_reduce, "the output", to.size(), from.size());
-    return group.handle(detail::start_all_reduce(group, from.data(), to.data(), from.size(), op,
-                                                 detail::family_for<Collective::all_reduce, In, Op>(group, family)));
+    using T = buffer_element<Out>;
+    if constexpr (std::same_as<Op, WeightedMean>)
+        return detail::start_mean<Transport, T>(group, detail::elements_of(in), detail::elements_of(out), op, family);
+    else
+        return group.start(detail::with<T>(detail::call_on<Collective::all_reduce, In, Op>(group, family), op),
+                           detail::buffer_of(in), detail::buffer_of(out));
 }
 
 /// The same in place: data = the reduction of all ranks' data.

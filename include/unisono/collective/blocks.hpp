@@ -35,7 +35,7 @@ namespace detail {
 /// The blocks of a buffer, one after another: the buffer itself, or a copy if there are gaps.
 class PackedBlocks {
 public:
-    PackedBlocks(const GroupCore& group, Collective what, const Blocks& blocks, std::size_t element_bytes)
+    PackedBlocks(const GroupContext& group, Collective what, const Blocks& blocks, std::size_t element_bytes)
         : blocks_(blocks), each_(element_bytes) {
         const std::size_t all = total(group, what, blocks.counts);
         if (blocks.displacements.empty()) return;
@@ -47,16 +47,16 @@ public:
             std::size_t behind = 0;
             if (blocks.counts[r] != 0 && (__builtin_add_overflow(blocks.displacements[r], blocks.counts[r], &behind) ||
                                           __builtin_mul_overflow(behind, each_, &behind) || behind > PTRDIFF_MAX))
-                refuse_input({name_of(what), " on rank ", group.world_rank(), ": the block of rank ", r, " has ",
-                              blocks.counts[r], " elements of ", each_, " bytes and begins at element ",
+                refuse_input({name_of(what), " on rank ", group.world_rank(group.rank), ": the block of rank ", r,
+                              " has ", blocks.counts[r], " elements of ", each_, " bytes and begins at element ",
                               blocks.displacements[r], "; expected its end within what memory can hold"});
         }
-        if (gaps_) packed_.resize(untyped_bytes(group, name_of(what), all, each_));
+        if (gaps_) packed_.resize(bytes_of(group, name_of(what), all, each_));
     }
 
     /// \throws error bad_input: `data` is null, and blocks are read or written there
-    void check_memory(const GroupCore& group, Collective what, const char* which, const void* data) const {
-        check_untyped_memory(group, name_of(what), which, data, packed_.size());
+    void check_memory(const GroupContext& group, Collective what, const char* which, const void* data) const {
+        detail::check_memory(group, name_of(what), which, data, packed_.size());
     }
 
     /// The memory to send. `data` is copied if there are gaps.
@@ -126,9 +126,9 @@ namespace untyped {
 template <transport Transport>
 void all_gather(Group<Transport>& group, const Elements& elements, const void* mine, void* all, const Blocks& blocks) {
     detail::check_member(group);
-    detail::PackedBlocks output(group, Collective::all_gather, blocks, elements.bytes);
+    detail::PackedBlocks output(group.context(), Collective::all_gather, blocks, elements.bytes);
     output.check_apart(Collective::all_gather, group.world_rank());
-    output.check_memory(group, Collective::all_gather, "output", all);
+    output.check_memory(group.context(), Collective::all_gather, "output", all);
     all_gather(group, elements, mine, detail::own_count(group, blocks), output.into(all), blocks.counts).wait();
     output.put(all);
 }
@@ -139,8 +139,8 @@ template <transport Transport>
 void reduce_scatter(Group<Transport>& group, const Elements& elements, const void* all, void* mine,
                     const Blocks& blocks, const Reduction& reduction) {
     detail::check_member(group);
-    detail::PackedBlocks input(group, Collective::reduce_scatter, blocks, elements.bytes);
-    input.check_memory(group, Collective::reduce_scatter, "input", all);
+    detail::PackedBlocks input(group.context(), Collective::reduce_scatter, blocks, elements.bytes);
+    input.check_memory(group.context(), Collective::reduce_scatter, "input", all);
     reduce_scatter(group, elements, input.from(all), mine, detail::own_count(group, blocks), reduction, blocks.counts)
         .wait();
 }
@@ -151,11 +151,12 @@ void reduce_scatter(Group<Transport>& group, const Elements& elements, const voi
 template <transport Transport>
 void gather(Group<Transport>& group, const Elements& elements, const void* mine, void* all, const Blocks& blocks,
             int root) {
-    detail::check_root(group, root, "gather's root");
+    detail::check_root(group.context(), root, "gather", "'s root");
     const bool is_root = group.rank() == root;
-    detail::PackedBlocks output(group, Collective::gather, is_root ? blocks : Blocks{blocks.counts}, elements.bytes);
+    detail::PackedBlocks output(group.context(), Collective::gather, is_root ? blocks : Blocks{blocks.counts},
+                                elements.bytes);
     output.check_apart(Collective::gather, group.world_rank());
-    output.check_memory(group, Collective::gather, "output", all);
+    output.check_memory(group.context(), Collective::gather, "output", all);
     gather(group, elements, mine, detail::own_count(group, blocks), output.into(all), root, blocks.counts).wait();
     if (is_root) output.put(all);
 }
@@ -165,10 +166,11 @@ void gather(Group<Transport>& group, const Elements& elements, const void* mine,
 template <transport Transport>
 void scatter(Group<Transport>& group, const Elements& elements, const void* all, void* mine, const Blocks& blocks,
              int root) {
-    detail::check_root(group, root, "scatter's root");
+    detail::check_root(group.context(), root, "scatter", "'s root");
     const bool is_root = group.rank() == root;
-    detail::PackedBlocks input(group, Collective::scatter, is_root ? blocks : Blocks{blocks.counts}, elements.bytes);
-    input.check_memory(group, Collective::scatter, "input", all);
+    detail::PackedBlocks input(group.context(), Collective::scatter, is_root ? blocks : Blocks{blocks.counts},
+                               elements.bytes);
+    input.check_memory(group.context(), Collective::scatter, "input", all);
     scatter(group, elements, is_root ? input.from(all) : all, mine, detail::own_count(group, blocks), root,
             blocks.counts)
         .wait();
@@ -181,11 +183,11 @@ template <transport Transport>
 void all_to_all(Group<Transport>& group, const Elements& elements, const void* in, const Blocks& sends, void* out,
                 const Blocks& receives) {
     detail::check_member(group);
-    detail::PackedBlocks input(group, Collective::all_to_all, sends, elements.bytes);
-    detail::PackedBlocks output(group, Collective::all_to_all, receives, elements.bytes);
+    detail::PackedBlocks input(group.context(), Collective::all_to_all, sends, elements.bytes);
+    detail::PackedBlocks output(group.context(), Collective::all_to_all, receives, elements.bytes);
     output.check_apart(Collective::all_to_all, group.world_rank());
-    input.check_memory(group, Collective::all_to_all, "input", in);
-    output.check_memory(group, Collective::all_to_all, "output", out);
+    input.check_memory(group.context(), Collective::all_to_all, "input", in);
+    output.check_memory(group.context(), Collective::all_to_all, "output", out);
     all_to_all(group, elements, input.from(in), output.into(out), sends.counts, receives.counts).wait();
     output.put(out);
 }

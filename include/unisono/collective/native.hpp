@@ -3,6 +3,7 @@
 /// \file
 /// Chooses a collective's schedule: from the family that the caller names, or the transport's best.
 
+#include "unisono/group/call.hpp"
 #include "unisono/group/group.hpp"
 #include "unisono/group/transport_kinds.hpp"
 #include "unisono/schedule/families.hpp"
@@ -142,6 +143,32 @@ auto choose_schedule(Group<Transport>& group, const Family& family, const Operat
     } else {
         return choose_on_equals<What>(group, family, request, root, use);
     }
+}
+
+/// A `PlanFunction`.
+template <Collective What, transport Transport, class Family>
+void plan_of_family(GroupCore& core, const Call& call, OperationRequest& request) {
+    auto& group = static_cast<Group<Transport>&>(core);
+    const auto find = [&](const Family& family) {
+        if constexpr (requires { family.chunk_bytes; }) request.chunk_bytes = family.chunk_bytes;
+        choose_schedule<What>(group, family, request, call.root,
+                              [&](const auto& schedule) { request.plan = &group.plan(schedule); });
+    };
+    if constexpr (std::same_as<Family, NativeSchedule>) {
+        if constexpr (chunk_bytes<Transport> != 0) {
+            const auto parts = static_cast<std::size_t>(What == Collective::all_reduce ? std::max(2, group.size()) : 2);
+            request.chunk_bytes = chunk_bytes<Transport> / 2 * parts; // messages have one size in worlds of any size
+        }
+        if (call.by.family == nullptr) return find(Family{});
+    }
+    find(*static_cast<const Family*>(call.by.family));
+}
+
+template <Collective What, transport Transport, class Family>
+[[gnu::always_inline]] inline ScheduleChoice choice_of(const Family& family) {
+    const Family* named = &family;
+    if constexpr (std::same_as<Family, NativeSchedule>) named = family == NativeSchedule{} ? nullptr : named;
+    return {&plan_of_family<What, Transport, Family>, named};
 }
 
 } // namespace detail

@@ -3,60 +3,34 @@
 /// \file
 /// send and receive with tags.
 
-#include "unisono/collective/request.hpp"
-#include "unisono/core/text.hpp"
+#include "unisono/collective/shell.hpp"
 
 UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-template <element T>
-std::uint32_t start_message(GroupCore& group, schedule::StepKind kind, const T* in, T* out, std::size_t count, int peer,
-                            int tag) {
-    check_message(group, kind, peer, tag);
-    OperationRequest request = request_for(in, out);
-    request.count = count;
-    return group.start_point_to_point(kind, peer, static_cast<std::uint32_t>(tag), request);
-}
-
-} // namespace detail
-
 /// Sends n elements to `peer`, whose matching receive has the same tag and exactly n elements of
 /// the same type (else: mismatch on both). Messages between two ranks with equal tags are matched
 /// in the order of their calls. Returns when `data` may be changed: over shared memory, after up to
 /// 2 KiB were copied, or when the peer has received.
 template <transport Transport, buffer Data>
 void send(Group<Transport>& group, const Data& data, int peer, int tag = 0) {
-    const auto from = detail::span_of(data);
-    using T = buffer_element<Data>;
-    group.finish(
-        detail::start_message<T>(group, schedule::StepKind::send, from.data(), nullptr, from.size(), peer, tag));
+    group.start_message(schedule::StepKind::send, detail::buffer_of(data), peer, tag).wait();
 }
 /// As `send`, without waiting: the data must not change until it is done.
 template <transport Transport, buffer Data>
     requires detail::outlives_call<Data>
 [[nodiscard]] Operation start_send(Group<Transport>& group, Data&& data, int peer, int tag = 0) {
-    const auto from = detail::span_of(data);
-    using T = buffer_element<Data>;
-    return group.handle(
-        detail::start_message<T>(group, schedule::StepKind::send, from.data(), nullptr, from.size(), peer, tag));
+    return group.start_message(schedule::StepKind::send, detail::buffer_of(data), peer, tag);
 }
 
 /// Receives from `peer`; see `send`.
 template <transport Transport, writable_buffer Data>
 void receive(Group<Transport>& group, Data&& data, int peer, int tag = 0) {
-    const auto to = detail::span_of(data);
-    using T = buffer_element<Data>;
-    group.finish(
-        detail::start_message<T>(group, schedule::StepKind::receive, nullptr, to.data(), to.size(), peer, tag));
+    group.start_message(schedule::StepKind::receive, detail::buffer_of(data), peer, tag).wait();
 }
 /// As `receive`, without waiting.
 template <transport Transport, writable_buffer Data>
     requires detail::outlives_call<Data>
 [[nodiscard]] Operation start_receive(Group<Transport>& group, Data&& data, int peer, int tag = 0) {
-    const auto to = detail::span_of(data);
-    using T = buffer_element<Data>;
-    return group.handle(
-        detail::start_message<T>(group, schedule::StepKind::receive, nullptr, to.data(), to.size(), peer, tag));
+    return group.start_message(schedule::StepKind::receive, detail::buffer_of(data), peer, tag);
 }
 
 /// Refuses any other call of `send`, with the reason.

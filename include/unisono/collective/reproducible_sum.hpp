@@ -35,13 +35,11 @@ namespace detail {
 /// than one rank.
 template <Collective What, transport Transport, floating_element T>
     requires(Transport::maps_peers)
-std::uint32_t start_sum_on_grid(Group<Transport>& group, std::span<T> data, const GridMap& map, int root = 0) {
-    OperationRequest request = request_for<T>(data.data(), data.data());
-    request.partition = Partition::vector(data.size());
-    request.count = data.size();
-    request.total_bytes = data.size_bytes();
-    request.reduction = grid_reduction<T>(map);
-    return start<What>(group, request, root, NativeSchedule{});
+Operation start_sum_on_grid(Group<Transport>& group, std::span<T> data, const GridMap& map, int root = 0) {
+    static constexpr NativeSchedule native;
+    Call call = call_on<What, std::span<T>>(group, native, root);
+    call.op = grid_reduction<T>(map);
+    return group.start(call, buffer_of(data), buffer_of(data));
 }
 
 /// The needs of all ranks: the exponent, whether all have the same weight, and a rank whose data
@@ -114,8 +112,8 @@ void reproducible_sum(Group<Transport>& group, Data&& data, double weight = 1.0,
     if constexpr (Transport::maps_peers && std::same_as<Family, NativeSchedule>) {
         if (all.equal_weights) {
             const detail::GridStretch stretch = {values.size(), grid.exponent};
-            return group.finish(
-                detail::start_sum_on_grid<Collective::all_reduce>(group, values, detail::GridMap{&stretch, 0, weight}));
+            const detail::GridMap map{&stretch, 0, weight};
+            return detail::start_sum_on_grid<Collective::all_reduce>(group, values, map).wait();
         }
     }
     Memory<std::int64_t> image = group.template allocate<std::int64_t>(values.size());

@@ -12,7 +12,7 @@
 ///     un::Operation sum = un::untyped::all_reduce(world, numbers, in, out, count, sums);
 ///     sum.wait();
 
-#include "unisono/collective/request.hpp"
+#include "unisono/collective/shell.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 
@@ -91,72 +91,16 @@ Reduction built_in_reduction(ElementType type) {
     refuse_input("untyped::reduction: opaque elements need an operation of the caller's own");
 }
 
-inline OperationRequest untyped_request(const Elements& elements, const void* in, void* out) {
-    OperationRequest request;
-    request.input = static_cast<const std::byte*>(in);
-    request.output = static_cast<std::byte*>(out);
-    request.element = elements.type;
-    request.element_bytes = elements.bytes;
-    return request;
+/// `count` elements in memory that is not written if it is an input.
+inline CallBuffer untyped_buffer(const Elements& elements, const void* data, std::size_t count) {
+    return {static_cast<std::byte*>(const_cast<void*>(data)), count, elements.bytes, elements.type};
 }
 
-/// The bytes of `blocks` times `count` elements. \throws error bad_input: more than a pointer
-/// difference can hold
-inline std::size_t untyped_bytes(const GroupCore& group, std::string_view what, std::size_t count, std::size_t bytes,
-                                 int blocks = 1) {
-    std::size_t all = 0;
-    if (__builtin_mul_overflow(count, bytes, &all) ||
-        __builtin_mul_overflow(all, static_cast<std::size_t>(blocks), &all) || all > PTRDIFF_MAX)
-        refuse_input({what, " on rank ", group.world_rank(), ": ", count, " elements of ", bytes, " bytes",
-                      blocks == 1 ? std::string() : concat({" from or for each of ", blocks, " ranks"}),
-                      " are more than memory can hold"});
-    return all;
-}
-
-/// \throws error bad_input: no memory for elements that this rank reads or writes
-inline void check_untyped_memory(const GroupCore& group, std::string_view what, const char* which, const void* memory,
-                                 std::size_t bytes) {
-    if (memory == nullptr && bytes != 0)
-        refuse_input(
-            {what, " on rank ", group.world_rank(), ": the ", which, " is NULL; expected memory of ", bytes, " bytes"});
-}
-
-/// Completes a request for a vector of `count` elements.
-inline void cut_vector(const GroupCore& group, Collective what, OperationRequest& request, std::size_t count) {
-    request.partition = Partition::vector(count);
-    request.count = count;
-    request.total_bytes = untyped_bytes(group, name_of(what), count, request.element_bytes);
-}
-
-/// Completes a request for one block per rank, of `mine` elements each, or of `counts`.
-inline void cut_blocks(const GroupCore& group, Collective what, OperationRequest& request, std::size_t mine,
-                       std::span<const std::size_t> counts) {
-    if (counts.empty()) {
-        request.partition = Partition::uniform(mine);
-        request.count = mine;
-        request.total_bytes = untyped_bytes(group, name_of(what), mine, request.element_bytes, group.size());
-    } else {
-        const std::size_t all = total(group, what, counts);
-        check_count(group, what, "the own block", mine, counts[static_cast<std::size_t>(group.rank())]);
-        request.input_counts = counts;
-        request.output_counts = counts;
-        request.count = hash_of(counts);
-        request.total_bytes = untyped_bytes(group, name_of(what), all, request.element_bytes);
-    }
-}
-
-/// Starts a request. `own_bytes`: the size of this rank's block, if it has one.
+/// By the native schedule.
 template <Collective What, transport Transport>
-Operation start_untyped(Group<Transport>& group, OperationRequest& request, int root = 0, std::size_t own_bytes = 0) {
-    constexpr BufferUse use = buffer_use(What);
-    const auto check = [&](Holding holding, const char* which, const void* memory) {
-        if (holds_any(holding, group.rank() == root))
-            check_untyped_memory(group, name_of(What), which, memory,
-                                 holding == Holding::own_block ? own_bytes : request.total_bytes);
-    };
-    check(use.input, "input", request.input);
-    check(use.output, "output", request.output);
-    return group.handle(start<What>(group, request, root, NativeSchedule{}));
+Call untyped_call(const Group<Transport>& group, int root = 0, Counts input = {}, Counts output = {}) {
+    static constexpr NativeSchedule native;
+    return call_on<What, std::span<std::byte>>(group, native, root, input, output);
 }
 
 } // namespace detail
@@ -189,63 +133,58 @@ inline Reduction reduction(const ByteOperation& operation, ElementType type = El
 }
 
 namespace parts {
-inline void set(detail::OperationRequest& request, const Reduction& reduction) {
+/// The call with this reduction.
+inline detail::Call with(detail::Call call, const Elements& elements, const Reduction& reduction) {
     if (reduction.combine == &detail::combine_bytes) {
         const auto& operation = *static_cast<const ByteOperation*>(reduction.state);
-        if (operation.element_bytes != request.element_bytes)
+        if (operation.element_bytes != elements.bytes)
             refuse_input({"untyped: found an operation on elements of ", operation.element_bytes,
-                          " bytes for elements of ", request.element_bytes, "; expected one size"});
-    } else if (reduction.type != request.element) {
+                          " bytes for elements of ", elements.bytes, "; expected one size"});
+    } else if (reduction.type != elements.type) {
         refuse_input({"untyped: found a reduction of ", name_of(reduction.type), " for elements of ",
-                      name_of(request.element), "; expected one type"});
+                      name_of(elements.type), "; expected one type"});
     }
     if (reduction.state_bytes > (reduction.state == nullptr ? 0 : Reduction::state_capacity))
         refuse_input({"untyped: found a reduction with ", reduction.state_bytes, " bytes of state; expected at most ",
                       Reduction::state_capacity, ", and 0 where state is nullptr"});
-    request.reduction = reduction;
+    call.op = reduction;
+    return call;
 }
+
+inline constexpr std::size_t fitting = detail::CallBuffer::fitting;
 } // namespace parts
 
 /// As `start_all_reduce`; `in` may be `out`.
 template <transport Transport>
 [[nodiscard]] Operation all_reduce(Group<Transport>& group, const Elements& elements, const void* in, void* out,
                                    std::size_t count, const Reduction& reduction) {
-    detail::check_member(group);
-    auto request = detail::untyped_request(elements, in, out);
-    detail::cut_vector(group, Collective::all_reduce, request, count);
-    parts::set(request, reduction);
-    return detail::start_untyped<Collective::all_reduce>(group, request);
+    return group.start(parts::with(detail::untyped_call<Collective::all_reduce>(group), elements, reduction),
+                       detail::untyped_buffer(elements, in, count), detail::untyped_buffer(elements, out, count));
 }
 
 /// As `start_broadcast`.
 template <transport Transport>
 [[nodiscard]] Operation broadcast(Group<Transport>& group, const Elements& elements, void* data, std::size_t count,
                                   int root) {
-    detail::check_root(group, root, "broadcast's root");
-    auto request = detail::untyped_request(elements, data, data);
-    detail::cut_vector(group, Collective::broadcast, request, count);
-    return detail::start_untyped<Collective::broadcast>(group, request, root);
+    const detail::CallBuffer all = detail::untyped_buffer(elements, data, count);
+    return group.start(detail::untyped_call<Collective::broadcast>(group, root), all, all);
 }
 
 /// As `start_reduce`; `out` is used at the root.
 template <transport Transport>
 [[nodiscard]] Operation reduce(Group<Transport>& group, const Elements& elements, const void* in, void* out,
                                std::size_t count, const Reduction& reduction, int root) {
-    detail::check_root(group, root, "reduce's root");
-    auto request = detail::untyped_request(elements, in, out);
-    detail::cut_vector(group, Collective::reduce, request, count);
-    parts::set(request, reduction);
-    return detail::start_untyped<Collective::reduce>(group, request, root);
+    return group.start(parts::with(detail::untyped_call<Collective::reduce>(group, root), elements, reduction),
+                       detail::untyped_buffer(elements, in, count), detail::untyped_buffer(elements, out, count));
 }
 
 /// As `start_all_gather`: `mine` elements of every rank, or `counts`.
 template <transport Transport>
 [[nodiscard]] Operation all_gather(Group<Transport>& group, const Elements& elements, const void* in, std::size_t mine,
                                    void* out, std::span<const std::size_t> counts = {}) {
-    detail::check_member(group);
-    auto request = detail::untyped_request(elements, in, out);
-    detail::cut_blocks(group, Collective::all_gather, request, mine, counts);
-    return detail::start_untyped<Collective::all_gather>(group, request, 0, mine * elements.bytes);
+    return group.start(detail::untyped_call<Collective::all_gather>(group, 0, counts, counts),
+                       detail::untyped_buffer(elements, in, mine),
+                       detail::untyped_buffer(elements, out, parts::fitting));
 }
 
 /// As `start_reduce_scatter`: `mine` elements for every rank, or `counts`.
@@ -253,31 +192,27 @@ template <transport Transport>
 [[nodiscard]] Operation reduce_scatter(Group<Transport>& group, const Elements& elements, const void* in, void* out,
                                        std::size_t mine, const Reduction& reduction,
                                        std::span<const std::size_t> counts = {}) {
-    detail::check_member(group);
-    auto request = detail::untyped_request(elements, in, out);
-    parts::set(request, reduction);
-    detail::cut_blocks(group, Collective::reduce_scatter, request, mine, counts);
-    return detail::start_untyped<Collective::reduce_scatter>(group, request, 0, mine * elements.bytes);
+    return group.start(
+        parts::with(detail::untyped_call<Collective::reduce_scatter>(group, 0, counts, counts), elements, reduction),
+        detail::untyped_buffer(elements, in, parts::fitting), detail::untyped_buffer(elements, out, mine));
 }
 
 /// As `start_gather`; `out` is used at the root.
 template <transport Transport>
 [[nodiscard]] Operation gather(Group<Transport>& group, const Elements& elements, const void* in, std::size_t mine,
                                void* out, int root, std::span<const std::size_t> counts = {}) {
-    detail::check_root(group, root, "gather's root");
-    auto request = detail::untyped_request(elements, in, out);
-    detail::cut_blocks(group, Collective::gather, request, mine, counts);
-    return detail::start_untyped<Collective::gather>(group, request, root, mine * elements.bytes);
+    return group.start(detail::untyped_call<Collective::gather>(group, root, counts, counts),
+                       detail::untyped_buffer(elements, in, mine),
+                       detail::untyped_buffer(elements, out, parts::fitting));
 }
 
 /// As `start_scatter`; `in` is used at the root.
 template <transport Transport>
 [[nodiscard]] Operation scatter(Group<Transport>& group, const Elements& elements, const void* in, void* out,
                                 std::size_t mine, int root, std::span<const std::size_t> counts = {}) {
-    detail::check_root(group, root, "scatter's root");
-    auto request = detail::untyped_request(elements, in, out);
-    detail::cut_blocks(group, Collective::scatter, request, mine, counts);
-    return detail::start_untyped<Collective::scatter>(group, request, root, mine * elements.bytes);
+    return group.start(detail::untyped_call<Collective::scatter>(group, root, counts, counts),
+                       detail::untyped_buffer(elements, in, parts::fitting),
+                       detail::untyped_buffer(elements, out, mine));
 }
 
 /// As `start_all_to_all` with counts: `send_counts[j]` elements go to rank j, `receive_counts[i]`
@@ -286,55 +221,23 @@ template <transport Transport>
 [[nodiscard]] Operation all_to_all(Group<Transport>& group, const Elements& elements, const void* in, void* out,
                                    std::span<const std::size_t> send_counts,
                                    std::span<const std::size_t> receive_counts) {
-    detail::check_member(group);
-    auto request = detail::untyped_request(elements, in, out);
-    const auto bytes_of = [&](std::span<const std::size_t> counts) {
-        return detail::untyped_bytes(group, "all_to_all", detail::total(group, Collective::all_to_all, counts),
-                                     elements.bytes);
-    };
-    const std::size_t received = bytes_of(receive_counts);
-    detail::check_untyped_memory(group, "all_to_all", "output", out, received);
-    request.input_counts = send_counts;
-    request.output_counts = receive_counts;
-    request.count = 0; // ranks have different lists; each message's size is compared
-    request.total_bytes = bytes_of(send_counts);
-    detail::check_untyped_memory(group, "all_to_all", "input", in, request.total_bytes);
-    return group.handle(detail::start<Collective::all_to_all>(group, request, 0, NativeSchedule{}));
+    return group.start(detail::untyped_call<Collective::all_to_all>(group, 0, send_counts, receive_counts),
+                       detail::untyped_buffer(elements, in, parts::fitting),
+                       detail::untyped_buffer(elements, out, parts::fitting));
 }
-
-namespace parts {
-/// Refuses an invalid message before anything is sent. `memory`: of the data to send, or the memory
-/// to receive into.
-inline void check_message(const GroupCore& group, schedule::StepKind kind, const Elements& elements, const void* memory,
-                          std::size_t count, int peer, int tag) {
-    detail::check_message(group, kind, peer, tag);
-    const bool sends = kind == schedule::StepKind::send;
-    const std::string_view what = sends ? "send" : "receive";
-    detail::check_untyped_memory(group, what, sends ? "input" : "output", memory,
-                                 detail::untyped_bytes(group, what, count, elements.bytes));
-}
-
-inline Operation message(GroupCore& group, schedule::StepKind kind, const Elements& elements, const void* in, void* out,
-                         std::size_t count, int peer, int tag) {
-    check_message(group, kind, elements, kind == schedule::StepKind::send ? in : out, count, peer, tag);
-    auto request = detail::untyped_request(elements, in, out);
-    request.count = count;
-    return group.handle(group.start_point_to_point(kind, peer, static_cast<std::uint32_t>(tag), request));
-}
-} // namespace parts
 
 /// As `start_send`.
 template <transport Transport>
 [[nodiscard]] Operation send(Group<Transport>& group, const Elements& elements, const void* data, std::size_t count,
                              int peer, int tag) {
-    return parts::message(group, schedule::StepKind::send, elements, data, nullptr, count, peer, tag);
+    return group.start_message(schedule::StepKind::send, detail::untyped_buffer(elements, data, count), peer, tag);
 }
 
 /// As `start_receive`.
 template <transport Transport>
 [[nodiscard]] Operation receive(Group<Transport>& group, const Elements& elements, void* data, std::size_t count,
                                 int peer, int tag) {
-    return parts::message(group, schedule::StepKind::receive, elements, nullptr, data, count, peer, tag);
+    return group.start_message(schedule::StepKind::receive, detail::untyped_buffer(elements, data, count), peer, tag);
 }
 
 } // namespace untyped

@@ -18,9 +18,9 @@
 #include "unisono/trainer/summation.hpp"
 
 // NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types and keywords
-#define UNISONO_COMPILED_COLLECTIVE(Template, Transport, What)                         \
-    Template std::uint32_t detail::start<Collective::What, Transport, NativeSchedule>( \
-        Group<Transport>&, OperationRequest&, int, const NativeSchedule&);
+#define UNISONO_COMPILED_COLLECTIVE(Template, Transport, What)                                                 \
+    Template void detail::plan_of_family<Collective::What, Transport, NativeSchedule>(GroupCore&, const Call&, \
+                                                                                      OperationRequest&);
 #define UNISONO_COMPILED_GROUP(Template, Transport)                                                                 \
     Template class Group<Transport>;                                                                                \
     UNISONO_COMPILED_COLLECTIVE(Template, Transport, all_reduce)                                                    \

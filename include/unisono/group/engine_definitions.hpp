@@ -11,7 +11,6 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 UNISONO_DEFINITION std::uint32_t Engine::start(GroupContext& group, OperationRequest& request) {
-    check_overlap(group, request);
     const bool on_device =
         own_ != nullptr && own_->has_mode() && request.plan->transports_own(); // which has a mode of its own
     request.mode = group.mode_of_next(on_device ? ReductionKind::none : request.reduction.kind, request.count);

@@ -8,9 +8,11 @@
 #include "unisono/core/memory.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/group/call.hpp"
 #include "unisono/group/context.hpp"
 #include "unisono/group/operation.hpp"
 #include "unisono/group/operation_state.hpp"
+#include "unisono/group/overlaps.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -115,20 +117,29 @@ public:
 
     /// Held by a caller of the endpoint.
     [[nodiscard]] detail::Entry enter();
-    /// Starts an operation. Its number is valid until `finish`, or until its handle ends.
-    std::uint32_t start(detail::OperationRequest& request);
-    std::uint32_t start_point_to_point(schedule::StepKind kind, int peer, std::uint32_t tag,
-                                       const detail::OperationRequest& request);
-    /// See Engine::repeat.
-    bool repeat(std::uint64_t call, std::uint64_t count, const void* input, void* output);
-    std::uint32_t start_again(std::uint64_t call, std::uint64_t count, const void* input, void* output);
-    /// The state of an operation in flight.
-    [[nodiscard]] detail::OperationState& operation(std::uint32_t index);
 
-    /// Runs an operation to its end.
-    void run(detail::OperationRequest& request) { finish(start(request)); }
-    void finish(std::uint32_t index);
-    [[nodiscard]] Operation handle(std::uint32_t index);
+    /// Runs a collective to its end. Errors: bad_input if the buffers do not fit the call; those of
+    /// its group.
+    [[gnu::always_inline]] inline void run(const detail::Call& call, const detail::CallBuffer& in,
+                                           const detail::CallBuffer& out) {
+        std::uint64_t count = 0;
+        const std::uint64_t known = known_call(call, in, out, count);
+        if (known == 0 || !repeat(known, count, in.data, out.data)) run_new(call, in, out);
+    }
+    /// The same without waiting.
+    [[nodiscard, gnu::always_inline]] inline Operation start(const detail::Call& call, const detail::CallBuffer& in,
+                                                             const detail::CallBuffer& out) {
+        std::uint64_t count = 0;
+        const std::uint64_t known = known_call(call, in, out, count);
+        return known == 0 ? start_new(call, in, out) : start_again(known, count, call, in, out);
+    }
+    /// Starts the sum of `data`, which this rank has multiplied by its weight, and the one of the
+    /// weights; then `divide` finds both of these in `numbers`.
+    [[nodiscard]] Operation start_mean(const detail::Call& sum, const detail::CallBuffer& data,
+                                       const detail::Call& of_weights, double weight,
+                                       detail::OperationState::Finish divide);
+    /// Starts a send or a receive with the user's tag.
+    [[nodiscard]] Operation start_message(schedule::StepKind kind, const detail::CallBuffer& data, int peer, int tag);
 
 protected: // also moves: a group keeps its transport
     /// The world of an endpoint.
@@ -150,12 +161,49 @@ private:
     [[nodiscard]] std::shared_ptr<std::byte> allocate_bytes(std::size_t bytes);
     [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const;
 
-    /// A plain all_gather of `bytes` bytes per rank, for `split`.
-    void gather_words(const void* mine, void* all, std::size_t bytes);
+    /// A call with native schedule and equal counts, by which the group may know an earlier run; 0
+    /// if it keeps no such calls, or if the arguments are refused later. Inlined into the typed
+    /// functions, where most of the call is constant.
+    [[gnu::always_inline]] inline std::uint64_t known_call(const detail::Call& call, const detail::CallBuffer& in,
+                                                           const detail::CallBuffer& out, std::uint64_t& count) const;
+    [[nodiscard]] bool repeat(std::uint64_t known, std::uint64_t count, const void* input, void* output);
+    [[nodiscard]] Operation start_again(std::uint64_t known, std::uint64_t count, const detail::Call& call,
+                                        const detail::CallBuffer& in, const detail::CallBuffer& out);
+    [[nodiscard]] Operation start_new(const detail::Call& call, const detail::CallBuffer& in,
+                                      const detail::CallBuffer& out);
+    void run_new(const detail::Call& call, const detail::CallBuffer& in, const detail::CallBuffer& out);
+    std::uint32_t begin(const detail::Call& call, const detail::CallBuffer& in, const detail::CallBuffer& out);
 
     std::shared_ptr<detail::Engine> engine_;
     std::shared_ptr<detail::GroupContext> context_;
 };
+
+[[gnu::always_inline]] inline std::uint64_t GroupCore::known_call(const detail::Call& call,
+                                                                  const detail::CallBuffer& in,
+                                                                  const detail::CallBuffer& out,
+                                                                  std::uint64_t& count) const {
+    if (call.by.family != nullptr || call.op.state != nullptr || call.caller != Caller::none ||
+        !call.input_counts.empty() || (out.type == ElementType::opaque && call.what != Collective::barrier) ||
+        (has_root(call.what) && (call.root < 0 || call.root >= size())))
+        return 0;
+    const auto ranks = static_cast<std::size_t>(size());
+    bool fits = ranks != 0;
+    switch (call.what) {
+    case Collective::all_reduce: count = in.count, fits = fits && out.count == count; break;
+    case Collective::reduce: count = in.count, fits = rank() != call.root || out.count == count; break;
+    case Collective::broadcast: count = out.count; break;
+    case Collective::all_gather: count = in.count, fits = fits && out.count == count * ranks; break;
+    case Collective::reduce_scatter: count = out.count, fits = fits && in.count == count * ranks; break;
+    case Collective::barrier: break;
+    default: return 0;
+    }
+    const BufferUse use = buffer_use(call.what);
+    if (!fits || (detail::uses_both(use, rank() == call.root) &&
+                  !detail::overlap_is_allowed(detail::buffers_of(call.what, use, in.data, out.data,
+                                                                 count * out.element_bytes, rank(), size()))))
+        return 0;
+    return detail::call_of(call.what, out.type, call.op.kind, call.root);
+}
 
 UNISONO_NAMESPACE_END
 
@@ -164,6 +212,7 @@ UNISONO_NAMESPACE_END
 #include "unisono/core/hash.hpp"
 #include "unisono/group/engine.hpp"
 #include "unisono/group/engine_definitions.hpp"
+#include "unisono/group/sizes.hpp"
 #include "unisono/schedule/ring.hpp"
 
 #include <algorithm>
@@ -181,35 +230,66 @@ UNISONO_DEFINITION Endpoint& GroupCore::core_endpoint() const { return engine_->
 
 UNISONO_DEFINITION detail::Entry GroupCore::enter() { return engine_->enter(); }
 
-UNISONO_DEFINITION std::uint32_t GroupCore::start(detail::OperationRequest& request) {
+UNISONO_DEFINITION bool GroupCore::repeat(std::uint64_t known, std::uint64_t count, const void* input, void* output) {
+    return engine_->repeat(*context_, known, count, input, output);
+}
+
+UNISONO_DEFINITION std::uint32_t GroupCore::begin(const detail::Call& call, const detail::CallBuffer& in,
+                                                  const detail::CallBuffer& out) {
+    detail::OperationRequest request = detail::request_of(*context_, call, in, out);
+    const bool typed = out.type != ElementType::opaque || call.what == Collective::barrier;
+    if (typed && call.caller == Caller::none && call.by.family == nullptr && call.input_counts.empty() &&
+        call.output_counts.empty())
+        request.call = detail::call_of(call.what, out.type, call.op.kind, call.root);
+    call.by.plan(*this, call, request);
     return engine_->start(*context_, request);
 }
 
-UNISONO_DEFINITION std::uint32_t GroupCore::start_point_to_point(schedule::StepKind kind, int peer, std::uint32_t tag,
-                                                                 const detail::OperationRequest& request) {
-    return engine_->start_point_to_point(*context_, kind, peer, tag, request);
+UNISONO_DEFINITION void GroupCore::run_new(const detail::Call& call, const detail::CallBuffer& in,
+                                           const detail::CallBuffer& out) {
+    const std::uint32_t index = begin(call, in, out);
+    engine_->wait(index, context_->timeout);
+    engine_->release(index);
 }
 
-UNISONO_DEFINITION bool GroupCore::repeat(std::uint64_t call, std::uint64_t count, const void* input, void* output) {
-    return engine_->repeat(*context_, call, count, input, output);
+UNISONO_DEFINITION Operation GroupCore::start_new(const detail::Call& call, const detail::CallBuffer& in,
+                                                  const detail::CallBuffer& out) {
+    return Operation(*engine_, begin(call, in, out), context_->timeout);
 }
 
-UNISONO_DEFINITION std::uint32_t GroupCore::start_again(std::uint64_t call, std::uint64_t count, const void* input,
-                                                        void* output) {
-    return engine_->start_again(*context_, call, count, input, output);
+UNISONO_DEFINITION Operation GroupCore::start_again(std::uint64_t known, std::uint64_t count, const detail::Call& call,
+                                                    const detail::CallBuffer& in, const detail::CallBuffer& out) {
+    const std::uint32_t again = engine_->start_again(*context_, known, count, in.data, out.data);
+    return again == detail::no_operation ? start_new(call, in, out) : Operation(*engine_, again, context_->timeout);
 }
 
-UNISONO_DEFINITION detail::OperationState& GroupCore::operation(std::uint32_t index) {
-    return engine_->operation(index);
-}
-
-UNISONO_DEFINITION Operation GroupCore::handle(std::uint32_t index) {
+UNISONO_DEFINITION Operation GroupCore::start_mean(const detail::Call& sum, const detail::CallBuffer& data,
+                                                   const detail::Call& of_weights, double weight,
+                                                   detail::OperationState::Finish divide) {
+    const std::uint32_t index = begin(sum, data, data);
+    detail::OperationState& operation = engine_->operation(index);
+    operation.numbers = {weight, 0.0};
+    const auto number = [&](std::size_t place) {
+        return detail::CallBuffer{.data = reinterpret_cast<std::byte*>(&operation.numbers[place]),
+                                  .count = 1,
+                                  .element_bytes = sizeof(double),
+                                  .type = ElementType::float64};
+    };
+    std::uint64_t count = 0;
+    const std::uint64_t known = known_call(of_weights, number(0), number(1), count);
+    std::uint32_t weights = engine_->start_again(*context_, known, count, &operation.numbers[0], &operation.numbers[1]);
+    if (weights == detail::no_operation) weights = begin(of_weights, number(0), number(1));
+    operation.companion = weights;
+    operation.finish = divide;
     return Operation(*engine_, index, context_->timeout);
 }
 
-UNISONO_DEFINITION void GroupCore::finish(std::uint32_t index) {
-    engine_->wait(index, context_->timeout);
-    engine_->release(index);
+UNISONO_DEFINITION Operation GroupCore::start_message(schedule::StepKind kind, const detail::CallBuffer& data, int peer,
+                                                      int tag) {
+    const detail::OperationRequest request = detail::request_of(*context_, kind, data, peer, tag);
+    return Operation(*engine_,
+                     engine_->start_point_to_point(*context_, kind, peer, static_cast<std::uint32_t>(tag), request),
+                     context_->timeout);
 }
 
 UNISONO_DEFINITION std::shared_ptr<std::byte> GroupCore::allocate_bytes(std::size_t bytes) {
@@ -274,7 +354,15 @@ UNISONO_DEFINITION GroupCore GroupCore::split(int colour, int key) {
         mine.board = core_endpoint().offer_board();
     }
     std::vector<Choice> all(static_cast<std::size_t>(size()));
-    gather_words(&mine, all.data(), sizeof(Choice));
+    const detail::PlanFunction ring = [](GroupCore& group, const detail::Call&, detail::OperationRequest& request) {
+        request.plan = &group.plan(schedule::RingAllGather{group.shape()});
+    };
+    const auto bytes_of = [](Choice& first, std::size_t count) {
+        return detail::CallBuffer{
+            .data = reinterpret_cast<std::byte*>(&first), .count = count * sizeof(Choice), .type = ElementType::uint8};
+    };
+    run({.what = Collective::all_gather, .caller = Caller::split, .by = {.plan = ring}}, bytes_of(mine, 1),
+        bytes_of(all[0], all.size()));
     detail::List<int> members;
     for (int peer = 0; peer < size(); ++peer) {
         if (colour != no_colour && all[static_cast<std::size_t>(peer)].colour == colour) members.push_back(peer);
@@ -333,18 +421,6 @@ UNISONO_DEFINITION void GroupCore::open(std::uint64_t id, int rank, int ranks, d
     context_->announcements = board.announcements;
     context_->board = board.lines;
     context_->shifts = std::move(board.shifts);
-}
-
-UNISONO_DEFINITION void GroupCore::gather_words(const void* mine, void* all, std::size_t bytes) {
-    detail::OperationRequest request;
-    request.plan = &plan(schedule::RingAllGather{shape()});
-    request.input = static_cast<const std::byte*>(mine);
-    request.output = static_cast<std::byte*>(all);
-    request.partition = detail::Partition::uniform(bytes);
-    request.element = ElementType::uint8;
-    request.count = bytes;
-    request.caller = Caller::split;
-    run(request);
 }
 
 UNISONO_NAMESPACE_END

@@ -66,20 +66,18 @@ constexpr bool uses_both(BufferUse use, bool is_root) {
     return input < output ? output - input >= found.input_bytes : input - output >= found.output_bytes;
 }
 
-inline Buffers buffers_of(const OperationRequest& request) {
-    const Collective what = request.plan->collective();
-    const schedule::Shape& shape = request.plan->shape();
+inline Buffers buffers_of(Collective what, int of_rank, int ranks, const OperationRequest& request) {
     const std::size_t each = request.element_bytes;
     const BufferUse use = buffer_use(what);
     Buffers found =
-        buffers_of(what, use, request.input, request.output, request.partition.count * each, shape.rank, shape.world);
+        buffers_of(what, use, request.input, request.output, request.partition.count * each, of_rank, ranks);
     if (request.input_counts.empty()) return found;
     const auto bytes = [&](std::span<const std::size_t> counts, std::size_t blocks) {
         std::size_t sum = 0;
         for (std::size_t block = 0; block < blocks; ++block) sum += counts[block];
         return sum * each;
     };
-    const auto rank = static_cast<std::size_t>(shape.rank);
+    const auto rank = static_cast<std::size_t>(of_rank);
     const std::size_t begin = bytes(request.input_counts, rank);
     const bool gathers = use.input == Holding::own_block;
     const bool scatters = use.output == Holding::own_block;
@@ -108,12 +106,6 @@ inline Buffers buffers_of(const OperationRequest& request) {
 /// Refuses an overlap that is not allowed.
 inline void check_overlap(Collective what, int rank, const Buffers& found) {
     if (!overlap_is_allowed(found)) refuse_overlap(what, rank, found);
-}
-inline void check_overlap(const GroupContext& group, const OperationRequest& request) {
-    const Collective what = request.plan->collective();
-    const schedule::Shape& shape = request.plan->shape();
-    if (uses_both(buffer_use(what), shape.rank == shape.root))
-        check_overlap(what, group.world_rank(shape.rank), buffers_of(request));
 }
 
 } // namespace detail

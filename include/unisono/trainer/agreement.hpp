@@ -32,11 +32,10 @@ namespace detail {
 template <class World>
 void gather_words(World& world, std::span<const std::uint64_t> mine, std::span<std::uint64_t> all,
                   Caller caller = Caller::none) {
-    if (caller == Caller::none) return all_gather(world, mine, all);
-    OperationRequest request = request_for(mine.data(), all.data());
-    request.caller = caller;
-    world.finish(start_blocks<Collective::all_gather>(world, request, mine.size(), all.size(), {}, mine.data(),
-                                                      NativeSchedule{}));
+    static constexpr NativeSchedule native;
+    Call call = call_on<Collective::all_gather, std::span<std::uint64_t>>(world, native);
+    call.caller = caller;
+    world.run(call, buffer_of(mine), buffer_of(all));
 }
 
 /// The user's call that an operation's name denotes.

@@ -131,8 +131,8 @@ inline constexpr bool copies_some_metric = []<std::size_t... k>(std::index_seque
 template <class Feed, class Fixed, class... Metrics>
 consteval bool feeds_copies() {
     if constexpr (requires { &Feed::operator(); }) {
-        using Call = decltype(&Feed::operator());
-        if constexpr (ParametersOf<Call>::known) return copies_last<Call, Metrics...>();
+        using Named = decltype(&Feed::operator());
+        if constexpr (ParametersOf<Named>::known) return copies_last<Named, Metrics...>();
         else return copies_some_metric<NamedCall<Feed>, Fixed, Metrics...>;
     } else if constexpr (ParametersOf<std::decay_t<Feed>>::known) {
         return copies_last<std::decay_t<Feed>, Metrics...>();

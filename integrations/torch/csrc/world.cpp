@@ -77,8 +77,8 @@ public:
             if (group_.size() == 1 || count == 0) return std::nullopt;
             return with_floating(type, [&](auto zero) -> std::optional<un::Operation> {
                 using T = decltype(zero);
-                return group_.handle(un::detail::start_sum_on_grid<un::Collective::all_reduce>(
-                    group_, std::span<T>(static_cast<T*>(data), count), un::detail::GridMap{&stretch, 0, 1.0}));
+                return un::detail::start_sum_on_grid<un::Collective::all_reduce>(
+                    group_, std::span<T>(static_cast<T*>(data), count), un::detail::GridMap{&stretch, 0, 1.0});
             });
         } else {
             return std::nullopt;

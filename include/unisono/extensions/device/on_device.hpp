@@ -67,11 +67,28 @@ StreamKernelFunction stream_kernel() {
     }
 }
 
-/// Starts a request on device memory, with the schedule that `family` offers, or with the
+/// A family with what a weighted mean needs beside it.
+template <class Family>
+struct MeanOnDevice {
+    static constexpr std::string_view name = "mean";
+    const Family& family;
+    StreamRequest stream;
+};
+template <class Family>
+constexpr const Family& family_of(const Family& family, OperationRequest&) {
+    return family;
+}
+template <class Family>
+const Family& family_of(const MeanOnDevice<Family>& mean, OperationRequest& request) {
+    request.stream = mean.stream;
+    return mean.family;
+}
+
+/// Completes a request on device memory with the schedule that `family` offers, or with the
 /// transport's own collective.
-template <Collective What, enqueues Transport, class Family>
-std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
-    request.stream.space = MemorySpace::device;
+template <Collective What, class T, class Op, enqueues Transport, class Family>
+void complete_on_device(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
+    request.stream.kernel = stream_kernel<What, Family, T, Op>();
     schedule::TransportsOwn<What> agreed{{group.shape(root)}};
     if constexpr (!std::same_as<Family, NativeSchedule>) {
         static_assert(!std::same_as<Family, MappedSchedule> && !std::same_as<Family, StagedSchedule>,
@@ -81,23 +98,18 @@ std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request
         agreed.way = request.stream.plan->hash() ^ static_cast<std::uint32_t>(request.chunk_bytes * 2654435761u);
     }
     request.plan = &group.plan(agreed);
-    return group.start(request);
 }
 
 /// As above, through the host, in chunks: of the family's size if it has one, else of the
 /// transport's. The native schedule is the host's over messages; if peers' memory is mapped it is
 /// the direct one, with the bits of mapped schedules.
-template <Collective What, through_host_transport Transport, class Family>
-std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
+template <Collective What, class T, class Op, through_host_transport Transport, class Family>
+void complete_on_device(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
     static_assert(
         !std::same_as<Family, MappedSchedule> && !std::same_as<Family, StagedSchedule>,
         "found: MappedSchedule or StagedSchedule on memory of a device. Required: NativeSchedule, or one over "
         "messages. Why: peers see copies of a few pieces at a time");
-    const auto use = [&](const auto& schedule) {
-        request.plan = &group.plan(schedule);
-        return group.start(request);
-    };
-    request.stream.space = MemorySpace::device;
+    const auto use = [&](const auto& schedule) { request.plan = &group.plan(schedule); };
     request.stream.through_host = true;
     request.chunk_bytes = group.endpoint().piece_bytes();
     if constexpr (requires { family.chunk_bytes; })
@@ -109,17 +121,11 @@ std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request
     else return choose_on_equals<What>(group, family, request, root, use);
 }
 
-template <Collective What, streaming_transport Transport, class Family>
-std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root, const OnDevice<Family>& device) {
-    request.stream = device.stream;
-    return start_on_device<What>(group, request, root, device.family);
-}
-
 template <Collective What, class T, class Op, streaming_transport Transport, class Family>
-OnDevice<Family> on_device(const Group<Transport>&, const Family& family) {
-    OnDevice<Family> made{.family = family};
-    if constexpr (enqueues<Transport>) made.stream.kernel = stream_kernel<What, Family, T, Op>();
-    return made;
+void plan_on_device(GroupCore& group, const Call& call, OperationRequest& request) {
+    const auto& family = family_of(*static_cast<const Family*>(call.by.family), request);
+    request.stream.space = MemorySpace::device;
+    complete_on_device<What, T, Op>(static_cast<Group<Transport>&>(group), request, call.root, family);
 }
 
 template <floating_element T>
@@ -133,12 +139,13 @@ void divide_data(std::byte* data, std::size_t count, double by) {
 }
 
 template <streaming_transport Transport, element T, class Family>
-std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* output, std::size_t count,
-                               const WeightedMean& op, const OnDevice<Family>& family) {
-    op.check(element_type_of<T>);
+void mean_on_device(Group<Transport>& group, DeviceSpan<const T> in, DeviceSpan<T> out, const WeightedMean& op,
+                    const Family& family) {
+    MeanOnDevice<Family> way{family, {}};
+    const Call call = with<T>(call_on<Collective::all_reduce, DeviceSpan<T>, WeightedMean>(group, way), op);
+    static_cast<void>(request_of(group.context(), call, buffer_of(in), buffer_of(out)));
     double all = op.weight;
     all_reduce(group, std::span<double>(&all, 1));
-    auto way = family;
     if constexpr (enqueues<Transport>) {
         way.stream.weight = all == 0.0 ? 0.0 : op.weight / all; // its share of the sum
         way.stream.weighted = true;
@@ -148,12 +155,7 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
         way.stream.weigh = &weigh_data<T>;
         way.stream.divide = &divide_data<T>;
     }
-    OperationRequest request = request_for(input, output);
-    request.partition = Partition::vector(count);
-    request.count = count;
-    request.total_bytes = count * sizeof(T);
-    request.reduction = make_reduction<WeightedMean, T>(op);
-    return start<Collective::all_reduce>(group, request, 0, way);
+    group.run(call, buffer_of(in), buffer_of(out));
 }
 
 } // namespace detail

@@ -86,8 +86,8 @@ public:
     /// order.
     template <class World>
     Operation sum_straight(World& world, std::span<T> data, std::size_t flat, double weight, int owner) const {
-        return world.handle(owner < 0 ? start_sum_on_grid<Collective::all_reduce>(world, data, map(flat, weight))
-                                      : start_sum_on_grid<Collective::reduce>(world, data, map(flat, weight), owner));
+        return owner < 0 ? start_sum_on_grid<Collective::all_reduce>(world, data, map(flat, weight))
+                         : start_sum_on_grid<Collective::reduce>(world, data, map(flat, weight), owner);
     }
     /// The sum over one rank: rounds the numbers to the grid.
     void round_alone(std::size_t flat, T* values, std::size_t count, double weight) const {

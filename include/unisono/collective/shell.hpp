@@ -1,0 +1,58 @@
+#pragma once
+
+/// \file
+/// The common part of the typed collectives: each makes a `Call` and buffers of its arguments, and
+/// the group runs it.
+
+#include "unisono/arithmetic/operations.hpp"
+#include "unisono/collective/buffer.hpp"
+#include "unisono/collective/native.hpp"
+#include "unisono/core/standard.hpp"
+#include "unisono/group/group.hpp"
+#include "unisono/group/sizes.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// True for operations without a state of their own, whose kernels are the library's.
+template <class Op>
+inline constexpr bool is_built_in = built_in_operation<Op>;
+
+/// The elements of a collective's data.
+template <class B>
+[[gnu::always_inline]] inline CallBuffer buffer_of(B&& data) {
+    using T = buffer_element<std::remove_reference_t<B>>;
+    const auto elements = elements_of(data);
+    auto* const first = const_cast<T*>(elements.data()); // an input is only read
+    return {reinterpret_cast<std::byte*>(first), elements.size(), static_cast<std::uint32_t>(sizeof(T)),
+            element_type_of<T>, views_device<B> ? MemorySpace::device : MemorySpace::host};
+}
+
+/// The schedule for data on the device; extensions/device/on_device.hpp defines it.
+template <Collective What, class T, class Op, streaming_transport Transport, class Family>
+void plan_on_device(GroupCore& group, const Call& call, OperationRequest& request);
+
+/// A call on data in buffers such as `B`, without an operation. `Op`: the one that it will get.
+template <Collective What, class B, class Op = Sum, transport Transport, class Family>
+[[gnu::always_inline]] inline Call call_on(const Group<Transport>&, const Family& family, int root = 0,
+                                           Counts input = {}, Counts output = {}) {
+    Call made{.what = What, .root = root, .by = {}, .input_counts = input, .output_counts = output};
+    if constexpr (views_device<B>)
+        made.by = {&plan_on_device<What, buffer_element<std::remove_reference_t<B>>, Op, Transport, Family>, &family};
+    else made.by = choice_of<What, Transport>(family);
+    return made;
+}
+
+/// A call that reduces elements of type T.
+template <class T, class Op>
+[[gnu::always_inline]] inline Call with(Call call, const Op& op) {
+    call.op = make_reduction<Op, T>(op);
+    return call;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,65 @@
+#pragma once
+
+/// \file
+/// The description of a collective: what a rank calls, and which memory it passes. Untyped; the
+/// functions of collective/ are its typed shell.
+
+#include "unisono/arithmetic/reduction.hpp"
+#include "unisono/core/element.hpp"
+#include "unisono/core/standard.hpp"
+#include "unisono/core/view.hpp"
+#include "unisono/schedule/schedule.hpp"
+#include "unisono/transport/transport.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+UNISONO_NAMESPACE_BEGIN
+
+class GroupCore;
+
+namespace detail {
+
+struct OperationRequest; // operation_state.hpp
+
+/// `count` elements at `data`, on the host or on a device. Does not own them. An input is only read.
+struct CallBuffer {
+    static constexpr std::size_t fitting = ~std::size_t{0}; ///< as count: the caller's memory has the right size
+
+    std::byte* data = nullptr;
+    std::size_t count = 0;
+    std::uint32_t element_bytes = 1;
+    ElementType type = ElementType::opaque;
+    MemorySpace space = MemorySpace::host;
+};
+
+/// Elements of each rank's block; empty: all blocks are equal.
+using Counts = std::span<const std::size_t>;
+
+struct Call;
+
+/// Completes the request of a call: finds its plan in the group's cache, or makes it, and may set
+/// the size of a lane and what a device needs.
+using PlanFunction = void (*)(GroupCore& group, const Call& call, OperationRequest& request);
+
+/// The schedule of a call. The typed functions choose it (collective/native.hpp), so that a program
+/// compiles the schedules of the collectives that it calls, for the transport that it names.
+struct ScheduleChoice {
+    PlanFunction plan = nullptr;
+    const void* family = nullptr; ///< for `plan`; null: the native one with its defaults, whose plan a call determines
+};
+
+/// What a rank calls. The targets of its pointers must live until the collective has started.
+struct Call {
+    Collective what = Collective::barrier;
+    Caller caller = Caller::none;
+    int root = 0;
+    Reduction op = {};
+    ScheduleChoice by = {};
+    Counts input_counts = {};
+    Counts output_counts = {};
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
