@@ -264,8 +264,9 @@ int unisono_exchange(unisono_world* world, const void* sent, size_t sent_count, 
     namespace un = unisono;
     return un::detail::c_edge::on(world, [&](auto& group) {
         const un::Elements elements = un::detail::c_edge::elements_of(element_bytes);
-        using un::schedule::StepKind; // checks all arguments before any operation is in flight
-        un::untyped::parts::check_message(group, StepKind::receive, elements, received, received_count, from, tag);
+        const auto into = un::detail::untyped_buffer(elements, received, received_count);
+        static_cast<void>(un::detail::request_of(group.context(), un::schedule::StepKind::receive, into, from, tag));
+        // All arguments have been checked before any operation is in flight.
         un::Operation going = un::untyped::send(group, elements, sent, sent_count, to, tag);
         un::Operation coming = un::untyped::receive(group, elements, received, received_count, from, tag);
         coming.wait();

@@ -329,6 +329,8 @@ BOOST_AUTO_TEST_CASE(sizes_beyond_memory_and_null_pointers_are_refused) {
         null([&] { return send(world, elements, nullptr, 1, other, 0); }, input);
         null([&] { return receive(world, elements, nullptr, 2, other, 0); }, output);
         null([&] { return gather(world, elements, nullptr, 1, out.data(), 0); }, input);
+        all_reduce(world, elements, in.data(), out.data(), 1, sum).wait(); // such a call is known afterwards
+        null([&] { return all_reduce(world, elements, nullptr, out.data(), 1, sum); }, input);
         // Arguments that a rank does not use may be anything. So may those for no elements. The
         // group is unchanged.
         const bool root = world.rank() == 0;

@@ -1,3 +1,3 @@
-unite_sources("boards capabilities context leaving operation_pool progress_thread" "faults wait_any")
+unite_sources("boards capabilities context group_state leaving progress_thread" "faults wait_any")
 room_program(group_limited helper/limited.cpp)
 target_compile_definitions(${room_target} PRIVATE UNISONO_GROUP_LIMITED="$<TARGET_FILE:group_limited>")

@@ -28,7 +28,7 @@ WALKS = {
     "all_reduce": "`un::all_reduce` over shared memory",
     "sampler": "`Replicas` to the sampler's micro-batches",
 }
-WAITING = {"wait_long", "wait_for_repeated", "suspect", "idle", "is_due", "wake_group", "wake", "one_sleeps"}
+WAITING = {"wait_long", "wait_for_run", "announce", "suspect", "idle", "is_due", "wake_group", "wake", "one_sleeps"}
 MOST_LINES = 3
 ROOM = 3  # runs may differ by this many functions, and by one file
 

@@ -23,11 +23,11 @@ void divide_by_weights(OperationState& operation, const OperationState*) {
 template <transport Transport, element T, class Family>
 Operation start_mean(Group<Transport>& group, std::span<const T> in, std::span<T> out, const WeightedMean& op,
                      const Family& family) {
-    const Call sum = with<T>(call_on<Collective::all_reduce, std::span<T>>(group, family), op);
+    const Call sum = call_on<Collective::all_reduce, std::span<T>>(group, family, op);
     static_cast<void>(request_of(group.context(), sum, buffer_of(in), buffer_of(out))); // before the output is written
     weigh(out, in, op.weight);
     static constexpr NativeSchedule native;
-    const Call weights = with<double>(call_on<Collective::all_reduce, std::span<double>>(group, native), Few<Sum>{});
+    const Call weights = call_on<Collective::all_reduce, std::span<double>>(group, native, Few<Sum>{});
     return group.start_mean(sum, buffer_of(out), weights, op.weight, &divide_by_weights<T>);
 }
 
@@ -59,18 +59,18 @@ void all_reduce(Group<Transport>& group, const In& in, Out&& out, const Op& op =
     constexpr bool mean = std::same_as<Op, WeightedMean>;
     if constexpr (mean && detail::views_device<In>) detail::mean_on_device<Transport, T>(group, in, out, op, family);
     else if constexpr (mean)
-        detail::start_mean<Transport, T>(group, detail::elements_of(in), detail::elements_of(out), op, family).wait();
+        group.finish(
+            detail::start_mean<Transport, T>(group, detail::elements_of(in), detail::elements_of(out), op, family));
     else
-        group.run(detail::with<T>(detail::call_on<Collective::all_reduce, In, Op>(group, family), op),
-                  detail::buffer_of(in), detail::buffer_of(out));
+        group.run(detail::call_on<Collective::all_reduce, In>(group, family, op), detail::buffer_of(in),
+                  detail::buffer_of(out));
 }
 
 /// In place: data = the reduction of all ranks' data.
 template <transport Transport, result_of<Transport> Data, class Op = Sum, class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Data>>
 void all_reduce(Group<Transport>& group, Data&& data, const Op& op = {}, const Family& family = {}) {
-    const auto all = detail::span_of(data);
-    unisono::all_reduce(group, all, all, op, family);
+    unisono::all_reduce(group, detail::span_of(data), detail::span_of(data), op, family);
 }
 
 /// As all_reduce, without waiting. The memory and the group must outlive the handle.
@@ -87,8 +87,8 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
     if constexpr (std::same_as<Op, WeightedMean>)
         return detail::start_mean<Transport, T>(group, detail::elements_of(in), detail::elements_of(out), op, family);
     else
-        return group.start(detail::with<T>(detail::call_on<Collective::all_reduce, In, Op>(group, family), op),
-                           detail::buffer_of(in), detail::buffer_of(out));
+        return group.start(detail::call_on<Collective::all_reduce, In>(group, family, op), detail::buffer_of(in),
+                           detail::buffer_of(out));
 }
 
 /// The same in place: data = the reduction of all ranks' data.
@@ -96,8 +96,7 @@ template <transport Transport, result_of<Transport> Data, class Op = Sum, class 
     requires reduction_operation<Op, buffer_element<Data>> && detail::outlives_call<Data>
 [[nodiscard]] Operation start_all_reduce(Group<Transport>& group, Data&& data, const Op& op = {},
                                          const Family& family = {}) {
-    const auto all = detail::span_of(data);
-    return unisono::start_all_reduce(group, all, all, op, family);
+    return unisono::start_all_reduce(group, detail::span_of(data), detail::span_of(data), op, family);
 }
 
 /// Refuses any other call of `all_reduce`, with the reason.

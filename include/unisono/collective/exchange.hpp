@@ -13,16 +13,17 @@ UNISONO_NAMESPACE_BEGIN
 template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
 void all_gather(Group<Transport>& group, const In& mine, Out&& all, std::span<const std::size_t> counts = {},
                 const Family& family = {}) {
-    group.run(detail::call_on<Collective::all_gather, In>(group, family, 0, counts, counts), detail::buffer_of(mine),
-              detail::buffer_of(all));
+    group.run(detail::call_on<Collective::all_gather, In>(group, family, detail::NoOperation{}, 0, counts, counts),
+              detail::buffer_of(mine), detail::buffer_of(all));
 }
 /// As `all_gather`, without waiting.
 template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
     requires detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_all_gather(Group<Transport>& group, In&& mine, Out&& all,
                                          std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    return group.start(detail::call_on<Collective::all_gather, In>(group, family, 0, counts, counts),
-                       detail::buffer_of(mine), detail::buffer_of(all));
+    return group.start(
+        detail::call_on<Collective::all_gather, In>(group, family, detail::NoOperation{}, 0, counts, counts),
+        detail::buffer_of(mine), detail::buffer_of(all));
 }
 
 /// Rank r's `mine` = the reduction of all ranks' r-th block of `all`. `counts` as in all_gather.
@@ -33,8 +34,7 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
 void reduce_scatter(Group<Transport>& group, const In& all, Out&& mine, const Op& op = {},
                     std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    group.run(detail::with<buffer_element<Out>>(
-                  detail::call_on<Collective::reduce_scatter, In, Op>(group, family, 0, counts, counts), op),
+    group.run(detail::call_on<Collective::reduce_scatter, In>(group, family, op, 0, counts, counts),
               detail::buffer_of(all), detail::buffer_of(mine));
 }
 /// As `reduce_scatter`, without waiting.
@@ -44,8 +44,7 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
              (!std::same_as<Op, WeightedMean>) && detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_reduce_scatter(Group<Transport>& group, In&& all, Out&& mine, const Op& op = {},
                                              std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    return group.start(detail::with<buffer_element<Out>>(
-                           detail::call_on<Collective::reduce_scatter, In, Op>(group, family, 0, counts, counts), op),
+    return group.start(detail::call_on<Collective::reduce_scatter, In>(group, family, op, 0, counts, counts),
                        detail::buffer_of(all), detail::buffer_of(mine));
 }
 
@@ -55,7 +54,8 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
 template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
 void all_to_all(Group<Transport>& group, const In& in, Out&& out, std::span<const std::size_t> send_counts = {},
                 std::span<const std::size_t> receive_counts = {}, const Family& family = {}) {
-    group.run(detail::call_on<Collective::all_to_all, In>(group, family, 0, send_counts, receive_counts),
+    group.run(detail::call_on<Collective::all_to_all, In>(group, family, detail::NoOperation{}, 0, send_counts,
+                                                          receive_counts),
               detail::buffer_of(in), detail::buffer_of(out));
 }
 /// As `all_to_all`, without waiting.
@@ -64,7 +64,8 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
 [[nodiscard]] Operation start_all_to_all(Group<Transport>& group, In&& in, Out&& out,
                                          std::span<const std::size_t> send_counts = {},
                                          std::span<const std::size_t> receive_counts = {}, const Family& family = {}) {
-    return group.start(detail::call_on<Collective::all_to_all, In>(group, family, 0, send_counts, receive_counts),
+    return group.start(detail::call_on<Collective::all_to_all, In>(group, family, detail::NoOperation{}, 0, send_counts,
+                                                                   receive_counts),
                        detail::buffer_of(in), detail::buffer_of(out));
 }
 

@@ -164,11 +164,11 @@ void plan_of_family(GroupCore& core, const Call& call, OperationRequest& request
     find(*static_cast<const Family*>(call.by.family));
 }
 
-template <Collective What, transport Transport, class Family>
-[[gnu::always_inline]] inline ScheduleChoice choice_of(const Family& family) {
-    const Family* named = &family;
-    if constexpr (std::same_as<Family, NativeSchedule>) named = family == NativeSchedule{} ? nullptr : named;
-    return {&plan_of_family<What, Transport, Family>, named};
+/// True for the native schedule that a call determines.
+constexpr bool is_default(const NativeSchedule& family) { return family == NativeSchedule{}; }
+template <class Family>
+constexpr bool is_default(const Family&) {
+    return false;
 }
 
 } // namespace detail

@@ -12,7 +12,7 @@ UNISONO_NAMESPACE_BEGIN
 /// 2 KiB were copied, or when the peer has received.
 template <transport Transport, buffer Data>
 void send(Group<Transport>& group, const Data& data, int peer, int tag = 0) {
-    group.start_message(schedule::StepKind::send, detail::buffer_of(data), peer, tag).wait();
+    group.finish(group.start_message(schedule::StepKind::send, detail::buffer_of(data), peer, tag));
 }
 /// As `send`, without waiting: the data must not change until it is done.
 template <transport Transport, buffer Data>
@@ -24,7 +24,7 @@ template <transport Transport, buffer Data>
 /// Receives from `peer`; see `send`.
 template <transport Transport, writable_buffer Data>
 void receive(Group<Transport>& group, Data&& data, int peer, int tag = 0) {
-    group.start_message(schedule::StepKind::receive, detail::buffer_of(data), peer, tag).wait();
+    group.finish(group.start_message(schedule::StepKind::receive, detail::buffer_of(data), peer, tag));
 }
 /// As `receive`, without waiting.
 template <transport Transport, writable_buffer Data>

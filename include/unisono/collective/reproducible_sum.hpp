@@ -37,7 +37,7 @@ template <Collective What, transport Transport, floating_element T>
     requires(Transport::maps_peers)
 Operation start_sum_on_grid(Group<Transport>& group, std::span<T> data, const GridMap& map, int root = 0) {
     static constexpr NativeSchedule native;
-    Call call = call_on<What, std::span<T>>(group, native, root);
+    Call call = call_on<What, std::span<T>>(group, native, NoOperation{}, root);
     call.op = grid_reduction<T>(map);
     return group.start(call, buffer_of(data), buffer_of(data));
 }
@@ -113,7 +113,7 @@ void reproducible_sum(Group<Transport>& group, Data&& data, double weight = 1.0,
         if (all.equal_weights) {
             const detail::GridStretch stretch = {values.size(), grid.exponent};
             const detail::GridMap map{&stretch, 0, weight};
-            return detail::start_sum_on_grid<Collective::all_reduce>(group, values, map).wait();
+            return group.finish(detail::start_sum_on_grid<Collective::all_reduce>(group, values, map));
         }
     }
     Memory<std::int64_t> image = group.template allocate<std::int64_t>(values.size());

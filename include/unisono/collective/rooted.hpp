@@ -11,15 +11,15 @@ UNISONO_NAMESPACE_BEGIN
 /// rank reads the root's memory. Errors and aliasing as in all_reduce.
 template <transport Transport, result_of<Transport> Data, class Family = NativeSchedule>
 void broadcast(Group<Transport>& group, Data&& data, int root, const Family& family = {}) {
-    group.run(detail::call_on<Collective::broadcast, Data>(group, family, root), detail::buffer_of(data),
-              detail::buffer_of(data));
+    group.run(detail::call_on<Collective::broadcast, Data>(group, family, detail::NoOperation{}, root),
+              detail::buffer_of(data), detail::buffer_of(data));
 }
 /// As `broadcast`, without waiting.
 template <transport Transport, result_of<Transport> Data, class Family = NativeSchedule>
     requires detail::outlives_call<Data>
 [[nodiscard]] Operation start_broadcast(Group<Transport>& group, Data&& data, int root, const Family& family = {}) {
-    return group.start(detail::call_on<Collective::broadcast, Data>(group, family, root), detail::buffer_of(data),
-                       detail::buffer_of(data));
+    return group.start(detail::call_on<Collective::broadcast, Data>(group, family, detail::NoOperation{}, root),
+                       detail::buffer_of(data), detail::buffer_of(data));
 }
 
 /// The root's `out` = the reduction of all ranks' `in`. `out` is used at the root only (elsewhere
@@ -28,8 +28,8 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
           class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
 void reduce(Group<Transport>& group, const In& in, Out&& out, int root, const Op& op = {}, const Family& family = {}) {
-    group.run(detail::with<buffer_element<Out>>(detail::call_on<Collective::reduce, In, Op>(group, family, root), op),
-              detail::buffer_of(in), detail::buffer_of(out));
+    group.run(detail::call_on<Collective::reduce, In>(group, family, op, root), detail::buffer_of(in),
+              detail::buffer_of(out));
 }
 /// As `reduce`, without waiting.
 template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Op = Sum,
@@ -38,9 +38,8 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
              (!std::same_as<Op, WeightedMean>) && detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation
     start_reduce(Group<Transport>& group, In&& in, Out&& out, int root, const Op& op = {}, const Family& family = {}) {
-    return group.start(
-        detail::with<buffer_element<Out>>(detail::call_on<Collective::reduce, In, Op>(group, family, root), op),
-        detail::buffer_of(in), detail::buffer_of(out));
+    return group.start(detail::call_on<Collective::reduce, In>(group, family, op, root), detail::buffer_of(in),
+                       detail::buffer_of(out));
 }
 
 /// The root's `all` = the ranks' `mine`, in rank order. `counts`: the number of elements of each
@@ -50,32 +49,34 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
 template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
 void gather(Group<Transport>& group, const In& mine, Out&& all, int root, std::span<const std::size_t> counts = {},
             const Family& family = {}) {
-    group.run(detail::call_on<Collective::gather, In>(group, family, root, counts, counts), detail::buffer_of(mine),
-              detail::buffer_of(all));
+    group.run(detail::call_on<Collective::gather, In>(group, family, detail::NoOperation{}, root, counts, counts),
+              detail::buffer_of(mine), detail::buffer_of(all));
 }
 /// As `gather`, without waiting.
 template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
     requires detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_gather(Group<Transport>& group, In&& mine, Out&& all, int root,
                                      std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    return group.start(detail::call_on<Collective::gather, In>(group, family, root, counts, counts),
-                       detail::buffer_of(mine), detail::buffer_of(all));
+    return group.start(
+        detail::call_on<Collective::gather, In>(group, family, detail::NoOperation{}, root, counts, counts),
+        detail::buffer_of(mine), detail::buffer_of(all));
 }
 
 /// Each rank's `mine` = its block of the root's `all`: the reverse of gather.
 template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
 void scatter(Group<Transport>& group, const In& all, Out&& mine, int root, std::span<const std::size_t> counts = {},
              const Family& family = {}) {
-    group.run(detail::call_on<Collective::scatter, In>(group, family, root, counts, counts), detail::buffer_of(all),
-              detail::buffer_of(mine));
+    group.run(detail::call_on<Collective::scatter, In>(group, family, detail::NoOperation{}, root, counts, counts),
+              detail::buffer_of(all), detail::buffer_of(mine));
 }
 /// As `scatter`, without waiting.
 template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
     requires detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_scatter(Group<Transport>& group, In&& all, Out&& mine, int root,
                                       std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    return group.start(detail::call_on<Collective::scatter, In>(group, family, root, counts, counts),
-                       detail::buffer_of(all), detail::buffer_of(mine));
+    return group.start(
+        detail::call_on<Collective::scatter, In>(group, family, detail::NoOperation{}, root, counts, counts),
+        detail::buffer_of(all), detail::buffer_of(mine));
 }
 
 /// Refuses any other call of `broadcast`, with the reason.

@@ -11,7 +11,7 @@
 #include "unisono/group/group.hpp"
 #include "unisono/group/sizes.hpp"
 
-#include <cstddef>
+#include <concepts>
 #include <cstdint>
 #include <type_traits>
 
@@ -36,22 +36,19 @@ template <class B>
 template <Collective What, class T, class Op, streaming_transport Transport, class Family>
 void plan_on_device(GroupCore& group, const Call& call, OperationRequest& request);
 
-/// A call on data in buffers such as `B`, without an operation. `Op`: the one that it will get.
-template <Collective What, class B, class Op = Sum, transport Transport, class Family>
-[[gnu::always_inline]] inline Call call_on(const Group<Transport>&, const Family& family, int root = 0,
-                                           Counts input = {}, Counts output = {}) {
-    Call made{.what = What, .root = root, .by = {}, .input_counts = input, .output_counts = output};
-    if constexpr (views_device<B>)
-        made.by = {&plan_on_device<What, buffer_element<std::remove_reference_t<B>>, Op, Transport, Family>, &family};
-    else made.by = choice_of<What, Transport>(family);
-    return made;
-}
+/// The operation of a collective that does not reduce.
+struct NoOperation {};
 
-/// A call that reduces elements of type T.
-template <class T, class Op>
-[[gnu::always_inline]] inline Call with(Call call, const Op& op) {
-    call.op = make_reduction<Op, T>(op);
-    return call;
+/// A call on data in buffers such as `B`.
+template <Collective What, class B, transport Transport, class Family, class Op = NoOperation>
+[[gnu::always_inline]] inline Call call_on(const Group<Transport>&, const Family& family, const Op& op = {},
+                                           int root = 0, Counts input = {}, Counts output = {}) {
+    using T = buffer_element<std::remove_reference_t<B>>;
+    Call made{.what = What, .root = root, .by = {}, .input_counts = input, .output_counts = output};
+    if constexpr (!std::same_as<Op, NoOperation>) made.op = make_reduction<Op, T>(op);
+    if constexpr (views_device<B>) made.by = {&plan_on_device<What, T, Op, Transport, Family>, &family};
+    else made.by = {&plan_of_family<What, Transport, Family>, is_default(family) ? nullptr : &family};
+    return made;
 }
 
 } // namespace detail

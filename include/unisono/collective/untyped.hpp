@@ -100,7 +100,7 @@ inline CallBuffer untyped_buffer(const Elements& elements, const void* data, std
 template <Collective What, transport Transport>
 Call untyped_call(const Group<Transport>& group, int root = 0, Counts input = {}, Counts output = {}) {
     static constexpr NativeSchedule native;
-    return call_on<What, std::span<std::byte>>(group, native, root, input, output);
+    return call_on<What, std::span<std::byte>>(group, native, NoOperation{}, root, input, output);
 }
 
 } // namespace detail

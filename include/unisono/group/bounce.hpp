@@ -9,30 +9,27 @@
 
 #include <cstddef>
 #include <cstring>
-#include <memory>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The copies of one operation; none if its buffers are mapped.
-struct Bounced {
-    std::shared_ptr<std::byte> input;
-    std::shared_ptr<std::byte> output;
-    const std::byte* user_input = nullptr;
-    std::byte* user_output = nullptr;
-    std::size_t copy_back = 0; ///< bytes of the output
-
-    [[nodiscard]] bool used() const { return input != nullptr || output != nullptr; }
-};
+/// True if the peers see all memory of these buffers that they access.
+[[gnu::always_inline]] inline bool is_seen(const Endpoint& endpoint, const OperationState& operation) {
+    const PeersView& view = operation.peers_view;
+    const Mapped& mapped = *endpoint.mapped();
+    return (view.input == 0 || mapped.reaches(operation.request.input, view.input)) &&
+           (view.output == 0 || mapped.reaches(operation.request.output, view.output));
+}
 
 /// Replaces buffers that peers cannot see by copies. Errors: refused; then nothing has changed.
-inline Bounced bounce(Endpoint& endpoint, const GroupContext& group, OperationRequest& request) {
-    const PeersView view = peers_view(group, request);
+[[gnu::noinline]] inline void copy_to_peers(Endpoint& endpoint, OperationState& operation) {
+    const PeersView& view = operation.peers_view;
+    OperationRequest& request = operation.request;
     const Mapped& mapped = *endpoint.mapped();
     const bool input = view.input != 0 && !mapped.reaches(request.input, view.input);
     const bool output = view.output != 0 && !mapped.reaches(request.output, view.output);
-    if (!input && !output) return {};
-    Bounced made;
+    PeersCopies made;
     made.user_input = request.input;
     made.user_output = request.output;
     const bool together = input && output && view.input == view.output; // the operation then runs in place
@@ -48,14 +45,15 @@ inline Bounced bounce(Endpoint& endpoint, const GroupContext& group, OperationRe
         if (view.output_is_written) made.copy_back = view.output;
         request.output = made.output.get();
     }
-    return made;
+    operation.copies = std::move(made);
 }
 
 /// Ends an operation: copies results to the user's memory.
-inline void end_bounce(const Bounced& made, OperationRequest& request) {
+[[gnu::noinline]] inline void copy_back(OperationState& operation) {
+    const PeersCopies made = std::exchange(operation.copies, {});
     if (made.copy_back != 0) std::memcpy(made.user_output, made.output.get(), made.copy_back);
-    request.input = made.user_input;
-    request.output = made.user_output;
+    operation.request.input = made.user_input;
+    operation.request.output = made.user_output;
 }
 
 } // namespace detail

@@ -23,7 +23,7 @@ namespace detail {
 
 struct OperationRequest; // operation_state.hpp
 
-/// `count` elements at `data`, on the host or on a device. Does not own them. An input is only read.
+/// `count` elements at `data`, on the host or on a device. Does not own them. Only reads an input.
 struct CallBuffer {
     static constexpr std::size_t fitting = ~std::size_t{0}; ///< as count: the caller's memory has the right size
 
@@ -33,6 +33,15 @@ struct CallBuffer {
     ElementType type = ElementType::opaque;
     MemorySpace space = MemorySpace::host;
 };
+
+/// True if both are not null and have no common byte.
+[[gnu::always_inline]] inline bool are_apart(const CallBuffer& in, const CallBuffer& out) {
+    const auto first = reinterpret_cast<std::uintptr_t>(in.data);
+    const auto second = reinterpret_cast<std::uintptr_t>(out.data);
+    if (first == 0 || second == 0) return false;
+    return first < second ? second - first >= in.count * in.element_bytes
+                          : first - second >= out.count * out.element_bytes;
+}
 
 /// Elements of each rank's block; empty: all blocks are equal.
 using Counts = std::span<const std::size_t>;
@@ -50,7 +59,7 @@ struct ScheduleChoice {
     const void* family = nullptr; ///< for `plan`; null: the native one with its defaults, whose plan a call determines
 };
 
-/// What a rank calls. The targets of its pointers must live until the collective has started.
+/// A collective as a rank calls it. The targets of its pointers must live until it has started.
 struct Call {
     Collective what = Collective::barrier;
     Caller caller = Caller::none;

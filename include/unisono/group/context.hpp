@@ -32,16 +32,15 @@ struct Traffic {
 
 namespace detail {
 
-struct OperationState;
-
 /// Memory of this rank that ranks of other processes may still write to. It must not be reused.
 struct KeptMemory {
     std::shared_ptr<void> owner;
     std::int64_t* users = nullptr; ///< the number of ranks that may still write; read as an atomic
 };
 
+inline constexpr std::uint64_t world_id = 1; ///< of the group of all ranks
+
 struct GroupContext {
-    static constexpr std::size_t most_recent = 16;
     static constexpr std::uint64_t small_count = 512; ///< elements of a reduction that is small for `mode_of_next`
     static constexpr std::uint64_t operations_in_a_mode = 8;
 
@@ -73,7 +72,6 @@ struct GroupContext {
     Traffic traffic;
     PlanCache plans;
     std::vector<KeptMemory> kept;
-    OperationState* recent[most_recent] = {}; ///< states that may be prepared already: see Engine::repeat
 
     [[nodiscard]] int size() const { return ranks; }
     [[nodiscard]] int world_rank(int peer) const {
@@ -94,9 +92,7 @@ struct GroupContext {
 
     /// Marks an operation as done. Returns the number up to which all operations are done.
     std::uint64_t done_up_to(std::uint64_t operation) {
-        if (operation == done + 1 && done_ahead.empty()) [[likely]]
-            return ++done;
-        return done_out_of_order(operation);
+        return operation == done + 1 && done_ahead.empty() ? ++done : done_out_of_order(operation);
     }
 
     /// Numbers the messages between two ranks with equal tags, so that every transport keeps their

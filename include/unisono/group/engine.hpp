@@ -13,8 +13,6 @@
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/mapped_steps.hpp"
 #include "unisono/group/message_steps.hpp"
-#include "unisono/group/operation_pool.hpp"
-#include "unisono/group/overlaps.hpp"
 #include "unisono/group/own_collectives.hpp"
 #include "unisono/group/suspicion.hpp"
 #include "unisono/group/thrown.hpp"
@@ -43,23 +41,18 @@ public:
         if (own_ != nullptr) own_->close_group(id);
     }
 
-    /// Starts an operation, which may complete immediately. The index is valid until `release`.
-    std::uint32_t start(GroupContext& group, OperationRequest& request);
+    /// Gives a new state its number.
+    void enrol(OperationState& state);
+    /// Takes over a state that its group needs no more. One in flight, or with a handle, stays:
+    /// tokens may still name it.
+    void dismiss(std::unique_ptr<OperationState> state) noexcept;
 
-    /// Runs a collective to its end, waiting if necessary, if the same one ran recently and the
-    /// peers see its memory. Otherwise returns false and does nothing. Skips the work of `start`
-    /// and `finish` that is the same for each repetition.
-    bool repeat(GroupContext& group, std::uint64_t call, std::uint64_t count, const void* input, void* output);
-
-    /// As `repeat`, without waiting. Returns an index as `start` does, or `no_operation`.
-    std::uint32_t start_again(GroupContext& group, std::uint64_t call, std::uint64_t count, const void* input,
-                              void* output);
-
-    /// Starts a send or a receive (`kind`) with the user's tag. Only a receive writes `output`.
-    std::uint32_t start_point_to_point(GroupContext& group, schedule::StepKind kind, int peer, std::uint32_t tag,
-                                       const OperationRequest& request);
-
-    OperationState& operation(std::uint32_t index) { return operations_[index]; }
+    /// Starts a prepared operation, which may complete immediately. Its number is valid until
+    /// `release`.
+    void start(OperationState& operation);
+    /// Runs a prepared operation to its end. Spins first, and tells the peers of it only if that
+    /// fails.
+    void run(OperationState& operation);
 
     /// True if the operation and its companion are done. Releases nothing.
     bool is_done(std::uint32_t index);
@@ -133,7 +126,7 @@ private:
     }
 
     void advance(std::uint32_t index) {
-        OperationState& operation = operations_[index];
+        OperationState& operation = *operations_[index];
         if (operation.straight) {
             if (run_straight(operation)) finish(index, operation);
             return;
@@ -166,56 +159,53 @@ private:
     std::size_t wait_long(Part<const std::uint32_t> indices, std::size_t first, nanoseconds timeout,
                           std::uint32_t attempt = 0);
 
-    void wait_for_repeated(OperationState& operation) {
-        operation.done = false;
-        operation.companion = no_operation;
-        operation.finish = nullptr;
-        active_.push_back(operation.number);
+    /// Makes an operation its group's next one.
+    [[gnu::always_inline]] inline void begin(OperationState& operation) {
         GroupContext& group = *operation.group;
-        if (group.announcements) group.announcements.announce(group.rank, group.sequence, operation.signature);
-        wait_long({&operation.number, 1}, 0, group.timeout, spins);
-    }
-
-    /// Runs as many steps of an operation as can run now.
-    std::uint32_t launch(GroupContext& group, std::uint32_t index) {
-        OperationState& operation = operations_[index];
-        if (operation.straight && run_straight(operation)) {
-            conclude(index, operation);
-            return index; // all ranks have seen its last flag, so none waits for this rank's progress
+        const bool mapped = operation.straight || (!operation.point_to_point && operation.request.plan->mapped());
+        if (mapped && !is_seen(*endpoint_, operation)) [[unlikely]]
+            copy_to_peers(*endpoint_, operation);
+        operation.done = false;
+        operation.posts = 0;
+        if (operation.straight) [[likely]] {
+            operation.lane_slots[0].cursor = 0;
+        } else {
+            operation.next_lane = operation.lanes_done = 0;
+            if (operation.point_to_point) return;
         }
-        active_.push_back(index);
-        if (!operation.straight) advance(index); // first, so that its sends travel meanwhile
+        operation.sequence = ++group.sequence;
+        if (operation.signature.trainer() != group.trainer) [[unlikely]]
+            sign(operation); // it was prepared in a call of another trainer
+        if (own_ != nullptr) own_->begin(group, operation);
+        if (!mapped) return;
+        operation.mapped_index = group.mapped_started++;
+        if (operation.messages) operation.small_number = ++group.small_started;
+    }
+
+    void wait_for_run(OperationState& operation, std::uint32_t attempt) {
+        operation.is_free = false; // if the wait throws, it stays in flight
+        wait_long({&operation.number, 1}, 0, operation.group->timeout, attempt);
+        operation.is_free = true;
+    }
+
+    void announce(const OperationState& operation) {
+        const GroupContext& group = *operation.group;
         if (group.announcements) group.announcements.announce(group.rank, group.sequence, operation.signature);
-        wake_driver();
-        return index;
-    }
-
-    /// True if the peers see all memory of these buffers that they access.
-    bool is_seen(const OperationState& operation, const void* input, const void* output) const {
-        const PeersView& view = operation.peers_view;
-        const Mapped& mapped = *endpoint_->mapped();
-        return (view.input == 0 || mapped.reaches(input, view.input)) &&
-               (view.output == 0 || mapped.reaches(output, view.output));
-    }
-
-    std::uint32_t take(std::uint64_t group, const OperationRequest& request) {
-        const std::uint32_t index = operations_.take(group, request);
-        if (bounced_.size() < operations_.size()) bounced_.resize(operations_.size());
-        return index;
     }
 
     /// Ends an operation whose steps are all done: moves results to their destination, and releases
     /// the flags.
-    void conclude(std::uint32_t index, OperationState& operation) {
+    void conclude(OperationState& operation) {
         operation.done = true;
         moved_ = true;
         if (!operation.point_to_point) tell_finished(*endpoint_, operation);
         if (own_ != nullptr) own_->end(operation);
-        if (bounced_[index].used()) end_bounce(std::exchange(bounced_[index], {}), operation.request);
+        if (operation.copies.used()) [[unlikely]]
+            copy_back(operation);
     }
 
     void finish(std::uint32_t index, OperationState& operation) {
-        conclude(index, operation);
+        conclude(operation);
         for (std::size_t i = 0; i < active_.size(); ++i) {
             if (active_[i] != index) continue;
             active_.erase(i);
@@ -257,7 +247,7 @@ private:
     }
 
     void complete(Token token) {
-        --operations_[operation_of(token)].lane_slots[slot_of(token)].outstanding;
+        --operations_[operation_of(token)]->lane_slots[slot_of(token)].outstanding;
         moved_ = true;
     }
 
@@ -277,7 +267,7 @@ private:
         // Does not abort here: abort waits for ranks that access foreign memory, and this rank may
         // be doing so now.
         if (blamed_.code != ErrorCode::none) return;
-        OperationState& operation = operations_[operation_of(token)];
+        OperationState& operation = *operations_[operation_of(token)];
         try {
             moved_ |= take_message(operation, token, envelope, data);
         } catch (...) {
@@ -294,9 +284,10 @@ private:
     bool find_difference_behind(bool all, Fault& found);
 
     std::unique_ptr<Endpoint> endpoint_;
-    std::unique_ptr<OwnRuns> own_; ///< null: the transport has no collectives of its own, and no device
-    OperationPool operations_;
-    std::vector<Bounced> bounced_; ///< per operation
+    std::unique_ptr<OwnRuns> own_;     ///< null: the transport has no collectives of its own, and no device
+    List<OperationState*> operations_; ///< by number
+    List<std::uint32_t> unused_;       ///< numbers
+    std::vector<std::unique_ptr<OperationState>> lost_;
     List<std::uint32_t> active_;
     AddressRoom room_;
     Fault blamed_; ///< found while this rank accessed peers' memory; reported to all ranks after that

@@ -10,68 +10,52 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION std::uint32_t Engine::start(GroupContext& group, OperationRequest& request) {
-    const bool on_device =
-        own_ != nullptr && own_->has_mode() && request.plan->transports_own(); // which has a mode of its own
-    request.mode = group.mode_of_next(on_device ? ReductionKind::none : request.reduction.kind, request.count);
-    const Entry entry = enter();
-    Bounced bounced;
-    if (endpoint_->mapped() != nullptr) bounced = bounce(*endpoint_, group, request);
-    const std::uint32_t index = take(group.id, request);
-    OperationState& operation = operations_[index];
-    bounced_[index] = std::move(bounced);
-    if (operation.is_cut_for(group, request)) operation.renew(request), sign_again(operation);
-    else cut(group, operation, request, endpoint_->mapped() != nullptr);
-    operation.sequence = ++group.sequence;
-    if (request.reduction.state_bytes != 0) operation.keep_state(request);
-    if (own_ != nullptr) own_->begin(group, operation);
-    if (request.plan->mapped()) number_mapped(group, operation);
-    if (operation.straight) {
-        operation.lane_slots[0].cursor = 0;
-        remember(group, operation, request);
+UNISONO_DEFINITION void Engine::enrol(OperationState& state) {
+    if (unused_.empty()) {
+        unused_.push_back(static_cast<std::uint32_t>(operations_.size()));
+        operations_.push_back(nullptr);
     }
-    return launch(group, index);
+    state.number = unused_.back();
+    unused_.pop_back();
+    operations_[state.number] = &state;
 }
 
-UNISONO_DEFINITION bool Engine::repeat(GroupContext& group, std::uint64_t call, std::uint64_t count, const void* input,
-                                       void* output) {
-    const Entry entry = enter();
-    OperationState* const last = active_.empty() ? find_recent(group, call, count) : nullptr;
-    if (last == nullptr || !is_seen(*last, input, output)) return false;
-    OperationState& operation = *last; // it stays in the free list: nothing else is started meanwhile
-    begin_again(group, operation, input, output);
-    if (spin(operation)) tell_finished(*endpoint_, operation);
-    else wait_for_repeated(operation);
-    return true;
+UNISONO_DEFINITION void Engine::dismiss(std::unique_ptr<OperationState> state) noexcept {
+    if (!state->is_free || !state->done) return lost_.push_back(std::move(state));
+    operations_[state->number] = nullptr;
+    unused_.push_back(state->number);
 }
 
-UNISONO_DEFINITION std::uint32_t Engine::start_again(GroupContext& group, std::uint64_t call, std::uint64_t count,
-                                                     const void* input, void* output) {
+UNISONO_DEFINITION void Engine::start(OperationState& operation) {
     const Entry entry = enter();
-    OperationState* const last = find_recent(group, call, count);
-    if (last == nullptr || !is_seen(*last, input, output) || !operations_.take(*last)) return no_operation;
-    begin_again(group, *last, input, output);
-    return launch(group, last->number);
-}
-
-UNISONO_DEFINITION std::uint32_t Engine::start_point_to_point(GroupContext& group, schedule::StepKind kind, int peer,
-                                                              std::uint32_t tag, const OperationRequest& request) {
-    const Entry entry = enter();
-    const std::uint32_t index = take(0, request);
-    OperationState& operation = operations_[index];
-    cut_point_to_point(group, operation, request, kind, peer, tag);
-    active_.push_back(index);
-    advance(index);
+    begin(operation);
+    if (operation.straight && run_straight(operation))
+        return conclude(operation); // all ranks have seen its last flag, so none waits for this rank's progress
+    active_.push_back(operation.number);
+    if (!operation.straight) advance(operation.number); // first, so that its sends travel meanwhile
+    if (!operation.point_to_point) announce(operation);
     wake_driver();
-    return index;
+}
+
+UNISONO_DEFINITION void Engine::run(OperationState& operation) {
+    const Entry entry = enter();
+    if (!operation.straight || !active_.empty()) {
+        start(operation);
+        return wait_for_run(operation, 0);
+    }
+    begin(operation);
+    if (spin(operation)) return conclude(operation);
+    active_.push_back(operation.number);
+    announce(operation);
+    wait_for_run(operation, spins);
 }
 
 UNISONO_DEFINITION bool Engine::is_done(std::uint32_t index) {
-    OperationState& operation = operations_[index];
+    OperationState& operation = *operations_[index];
     if (!operation.done) return false;
     const OperationState* companion = nullptr;
     if (operation.companion != no_operation) {
-        companion = &operations_[operation.companion];
+        companion = operations_[operation.companion];
         if (!companion->done) return false;
     }
     if (operation.finish != nullptr) {
@@ -83,9 +67,9 @@ UNISONO_DEFINITION bool Engine::is_done(std::uint32_t index) {
 
 UNISONO_DEFINITION void Engine::release(std::uint32_t index) {
     const Entry entry = enter();
-    OperationState& operation = operations_[index];
-    if (operation.companion != no_operation) release(operation.companion);
-    operations_.release(index);
+    OperationState& operation = *operations_[index];
+    operation.is_free = true;
+    if (operation.companion != no_operation) release(std::exchange(operation.companion, no_operation));
 }
 
 UNISONO_DEFINITION bool Engine::progress() {
@@ -96,7 +80,7 @@ UNISONO_DEFINITION bool Engine::progress() {
     try {
         endpoint_->progress(sink);
     } catch (...) {
-        return spread(thrown_.note(endpoint_->rank(), active_.size() == 1 ? &operations_[active_[0]] : nullptr));
+        return spread(thrown_.note(endpoint_->rank(), active_.size() == 1 ? operations_[active_[0]] : nullptr));
     }
     if (blamed_.code != ErrorCode::none) endpoint_->abort(std::exchange(blamed_, Fault{}));
     for (std::size_t i = 0; i < active_.size();) {
@@ -120,9 +104,9 @@ UNISONO_DEFINITION bool Engine::poll(std::uint32_t index) {
 UNISONO_DEFINITION void Engine::wait(std::uint32_t index, nanoseconds timeout) {
     const Entry entry = enter();
     if (is_done(index)) return;
-    if (active_.size() == 1 && operations_[active_[0]].straight) {
+    if (active_.size() == 1 && operations_[active_[0]]->straight) {
         const std::uint32_t only = active_[0]; // the operation that is waited for, or its companion
-        if (spin(operations_[only])) finish(only, operations_[only]);
+        if (spin(*operations_[only])) finish(only, *operations_[only]);
         if (is_done(index)) return;
         return static_cast<void>(wait_long({&index, 1}, 0, timeout, spins));
     }
@@ -144,7 +128,7 @@ UNISONO_DEFINITION void Engine::follow(std::uint32_t index, void* stream, nanose
     const Entry entry = enter();
     Look look;
     if (own_ == nullptr) refuse_input("then: the transport has no streams; expected one whose ranks have devices");
-    for (std::uint32_t attempt = 1; !own_->follow(operations_[index], stream); ++attempt) {
+    for (std::uint32_t attempt = 1; !own_->follow(*operations_[index], stream); ++attempt) {
         static_cast<void>(progress()); // it is not enqueued yet
         if (look.is_due(*endpoint_, attempt, timeout)) suspect(index, look.until, timeout);
         endpoint_->idle(attempt, look.until);
@@ -153,7 +137,7 @@ UNISONO_DEFINITION void Engine::follow(std::uint32_t index, void* stream, nanose
 
 UNISONO_DEFINITION void Engine::drop(std::uint32_t index) noexcept {
     const Entry entry = enter();
-    OperationState& operation = operations_[index];
+    OperationState& operation = *operations_[index];
     operation.finish = nullptr; // the caller did not wait for it, and its memory may be gone
     if (!is_done(index) && endpoint_->first_fault() == nullptr) {
         endpoint_->abort(dropped(endpoint_->rank(), operation));
@@ -197,12 +181,12 @@ UNISONO_DEFINITION void Engine::throw_if_faulty() {
 
 UNISONO_DEFINITION bool Engine::find_difference_behind(bool all, Fault& found) {
     for (std::size_t looks = all ? active_.size() : std::min<std::size_t>(active_.size(), 1); looks != 0; --looks)
-        if (find_difference(*endpoint_, operations_[active_[++looked_at_ % active_.size()]], found)) return true;
+        if (find_difference(*endpoint_, *operations_[active_[++looked_at_ % active_.size()]], found)) return true;
     return false;
 }
 
 UNISONO_DEFINITION void Engine::suspect(std::uint32_t index, nanoseconds until, nanoseconds timeout) {
-    const OperationState& operation = operations_[index];
+    const OperationState& operation = *operations_[index];
     teller_.wait(*endpoint_, operation);
     const bool late = endpoint_->now() >= until;
     if (Fault found; find_culprit(*endpoint_, operation, found) || find_difference_behind(late, found)) {

@@ -10,9 +10,9 @@
 #include "unisono/core/text.hpp"
 #include "unisono/group/call.hpp"
 #include "unisono/group/context.hpp"
+#include "unisono/group/group_state.hpp"
 #include "unisono/group/operation.hpp"
 #include "unisono/group/operation_state.hpp"
-#include "unisono/group/overlaps.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -37,13 +37,13 @@ inline constexpr int no_colour = -1;
 class GroupCore {
 public:
     /// This rank's number, 0 to size() - 1; -1 in an empty group.
-    [[nodiscard]] int rank() const { return context_->rank; }
+    [[nodiscard]] int rank() const { return state_->rank; }
     /// Ranks in the group; 0 for the group that `split` gives to a rank with `no_colour`.
-    [[nodiscard]] int size() const { return context_->size(); }
+    [[nodiscard]] int size() const { return state_->size(); }
     /// True if the group contains all ranks of the transport.
-    [[nodiscard]] bool is_world() const { return context_->id == world_id; }
+    [[nodiscard]] bool is_world() const { return state_->id == detail::world_id; }
     /// A rank's number in the world, which messages and faults use.
-    [[nodiscard]] int world_rank(int rank) const { return context_->world_rank(rank); }
+    [[nodiscard]] int world_rank(int rank) const { return state_->world_rank(rank); }
     /// This rank's number in the world.
     [[nodiscard]] int world_rank() const { return world_rank(rank()); }
     /// A fault caused by rank `rank` of this group. The message is "rank N " followed by `what`,
@@ -59,15 +59,15 @@ public:
 
     /// The hosts of the group's ranks; nullptr if the transport does not know them. Lives as long
     /// as the group.
-    [[nodiscard]] const HostMap* hosts() const { return context_->hosts.ranks() != 0 ? &context_->hosts : nullptr; }
+    [[nodiscard]] const HostMap* hosts() const { return state_->hosts.ranks() != 0 ? &state_->hosts : nullptr; }
 
     /// Sets how long a call may wait before it fails with `timeout` (initially 10 minutes). Must be
     /// positive.
     void set_timeout(std::chrono::nanoseconds timeout) {
         if (timeout.count() <= 0) refuse_input({"a timeout must be positive, found ", timeout.count(), " ns"});
-        context_->timeout = timeout.count();
+        state_->timeout = timeout.count();
     }
-    [[nodiscard]] std::chrono::nanoseconds timeout() const { return std::chrono::nanoseconds(context_->timeout); }
+    [[nodiscard]] std::chrono::nanoseconds timeout() const { return std::chrono::nanoseconds(state_->timeout); }
 
     /// Ends all communication of the world: pending and later calls of every rank throw this fault
     /// (or an earlier one).
@@ -99,17 +99,17 @@ public:
     }
 
     /// The traffic of this rank in this group so far.
-    [[nodiscard]] const Traffic& traffic() const { return context_->traffic; }
+    [[nodiscard]] const Traffic& traffic() const { return state_->traffic; }
 
     // --- for collective/: untyped operations ---
 
     template <collective_schedule Schedule>
     [[nodiscard]] const detail::Plan& plan(const Schedule& schedule) {
-        return context_->plans.find(schedule);
+        return state_->plans.find(schedule);
     }
     [[nodiscard]] schedule::Shape shape(int root = 0) const { return {size(), rank(), root}; }
-    [[nodiscard]] detail::Engine& engine() { return *engine_; }
-    [[nodiscard]] detail::GroupContext& context() { return *context_; }
+    [[nodiscard]] detail::Engine& engine() { return *state_->engine; }
+    [[nodiscard]] detail::GroupState& context() { return *state_; }
 
     /// Waits for work of all ranks on their devices: calls `is_done(of)` repeatedly. `what`: for
     /// the text of a timeout.
@@ -122,16 +122,12 @@ public:
     /// its group.
     [[gnu::always_inline]] inline void run(const detail::Call& call, const detail::CallBuffer& in,
                                            const detail::CallBuffer& out) {
-        std::uint64_t count = 0;
-        const std::uint64_t known = known_call(call, in, out, count);
-        if (known == 0 || !repeat(known, count, in.data, out.data)) run_new(call, in, out);
+        run(state_of(call, in, out));
     }
     /// The same without waiting.
     [[nodiscard, gnu::always_inline]] inline Operation start(const detail::Call& call, const detail::CallBuffer& in,
                                                              const detail::CallBuffer& out) {
-        std::uint64_t count = 0;
-        const std::uint64_t known = known_call(call, in, out, count);
-        return known == 0 ? start_new(call, in, out) : start_again(known, count, call, in, out);
+        return start(state_of(call, in, out));
     }
     /// Starts the sum of `data`, which this rank has multiplied by its weight, and the one of the
     /// weights; then `divide` finds both of these in `numbers`.
@@ -140,6 +136,12 @@ public:
                                        detail::OperationState::Finish divide);
     /// Starts a send or a receive with the user's tag.
     [[nodiscard]] Operation start_message(schedule::StepKind kind, const detail::CallBuffer& data, int peer, int tag);
+    /// Waits for it. If that throws, or its thread ends meanwhile, this does not count as a drop.
+    void finish(Operation started) {
+        detail::EngineBase& engine = *std::exchange(started.engine_, nullptr);
+        engine.wait(started.index_, started.timeout_);
+        engine.drop(started.index_);
+    }
 
 protected: // also moves: a group keeps its transport
     /// The world of an endpoint.
@@ -152,57 +154,66 @@ protected: // also moves: a group keeps its transport
     [[nodiscard]] Endpoint& core_endpoint() const;
 
 private:
-    explicit GroupCore(std::shared_ptr<detail::Engine> engine) : engine_(std::move(engine)) {}
+    explicit GroupCore(std::shared_ptr<detail::Engine> engine);
 
     void open(std::uint64_t id, int rank, int ranks, detail::List<int> members);
-
-    static constexpr std::uint64_t world_id = 1;
 
     [[nodiscard]] std::shared_ptr<std::byte> allocate_bytes(std::size_t bytes);
     [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const;
 
-    /// A call with native schedule and equal counts, by which the group may know an earlier run; 0
-    /// if it keeps no such calls, or if the arguments are refused later. Inlined into the typed
-    /// functions, where most of the call is constant.
-    [[gnu::always_inline]] inline std::uint64_t known_call(const detail::Call& call, const detail::CallBuffer& in,
-                                                           const detail::CallBuffer& out, std::uint64_t& count) const;
-    [[nodiscard]] bool repeat(std::uint64_t known, std::uint64_t count, const void* input, void* output);
-    [[nodiscard]] Operation start_again(std::uint64_t known, std::uint64_t count, const detail::Call& call,
-                                        const detail::CallBuffer& in, const detail::CallBuffer& out);
-    [[nodiscard]] Operation start_new(const detail::Call& call, const detail::CallBuffer& in,
-                                      const detail::CallBuffer& out);
-    void run_new(const detail::Call& call, const detail::CallBuffer& in, const detail::CallBuffer& out);
-    std::uint32_t begin(const detail::Call& call, const detail::CallBuffer& in, const detail::CallBuffer& out);
+    /// The state of a call on this memory, prepared. Inlined into the typed functions, where most
+    /// of the call is constant. Errors: bad_input.
+    [[nodiscard, gnu::always_inline]] inline detail::OperationState&
+    state_of(const detail::Call& call, const detail::CallBuffer& in, const detail::CallBuffer& out);
+    /// The same, for all calls.
+    [[nodiscard]] detail::OperationState& prepared(const detail::Call& call, const detail::CallBuffer& in,
+                                                   const detail::CallBuffer& out);
+    void run(detail::OperationState& prepared);
+    [[nodiscard]] Operation start(detail::OperationState& prepared);
 
-    std::shared_ptr<detail::Engine> engine_;
-    std::shared_ptr<detail::GroupContext> context_;
+    std::unique_ptr<detail::GroupState> state_;
 };
 
-[[gnu::always_inline]] inline std::uint64_t GroupCore::known_call(const detail::Call& call,
-                                                                  const detail::CallBuffer& in,
-                                                                  const detail::CallBuffer& out,
-                                                                  std::uint64_t& count) const {
-    if (call.by.family != nullptr || call.op.state != nullptr || call.caller != Caller::none ||
-        !call.input_counts.empty() || (out.type == ElementType::opaque && call.what != Collective::barrier) ||
-        (has_root(call.what) && (call.root < 0 || call.root >= size())))
-        return 0;
+[[gnu::always_inline]] inline detail::OperationState&
+GroupCore::state_of(const detail::Call& call, const detail::CallBuffer& in, const detail::CallBuffer& out) {
     const auto ranks = static_cast<std::size_t>(size());
-    bool fits = ranks != 0;
+    const auto before = static_cast<std::size_t>(rank());
+    const std::size_t each = out.element_bytes;
+    std::size_t count = in.count; // for the key; and the sizes must fit, and no overlap be refused
+    bool fits = call.by.family == nullptr && call.op.state == nullptr && call.input_counts.empty();
     switch (call.what) {
-    case Collective::all_reduce: count = in.count, fits = fits && out.count == count; break;
-    case Collective::reduce: count = in.count, fits = rank() != call.root || out.count == count; break;
-    case Collective::broadcast: count = out.count; break;
-    case Collective::all_gather: count = in.count, fits = fits && out.count == count * ranks; break;
-    case Collective::reduce_scatter: count = out.count, fits = fits && in.count == count * ranks; break;
+    case Collective::reduce:
+        if (before != static_cast<std::size_t>(call.root)) {
+            fits = fits && in.data != nullptr;
+            break;
+        }
+        [[fallthrough]];
+    case Collective::all_reduce:
+        fits = fits && out.count == count && (in.data == out.data || detail::are_apart(in, out)) && in.data != nullptr;
+        break;
+    case Collective::all_gather:
+        fits = fits && out.count == count * ranks && in.data != nullptr &&
+               (in.data == out.data + before * count * each || detail::are_apart(in, out));
+        break;
+    case Collective::reduce_scatter:
+        count = out.count;
+        fits = fits && in.count == count * ranks && out.data != nullptr &&
+               (out.data == in.data + before * count * each || detail::are_apart(in, out));
+        break;
+    case Collective::broadcast: fits = fits && in.data != nullptr; break;
     case Collective::barrier: break;
-    default: return 0;
+    default: fits = false;
     }
-    const BufferUse use = buffer_use(call.what);
-    if (!fits || (detail::uses_both(use, rank() == call.root) &&
-                  !detail::overlap_is_allowed(detail::buffers_of(call.what, use, in.data, out.data,
-                                                                 count * out.element_bytes, rank(), size()))))
-        return 0;
-    return detail::call_of(call.what, out.type, call.op.kind, call.root);
+    if (!fits) [[unlikely]]
+        return prepared(call, in, out);
+    const std::uint64_t words = detail::words_of(call, out, state_->mode_of_next(call.op.kind, count));
+    detail::OperationState* const last = state_->latest[detail::GroupState::place_of(words, count)];
+    if (last == nullptr || !last->is_free ||
+        last->key != detail::CallKey{words, count, detail::sizes_of(call, out), call.op.combine, nullptr, 0})
+        return prepared(call, in, out);
+    last->request.input = in.data;
+    last->request.output = out.data;
+    return *last;
 }
 
 UNISONO_NAMESPACE_END
@@ -220,80 +231,90 @@ UNISONO_NAMESPACE_END
 
 UNISONO_NAMESPACE_BEGIN
 
+UNISONO_DEFINITION GroupCore::GroupCore(std::shared_ptr<detail::Engine> engine)
+    : state_(std::make_unique<detail::GroupState>(std::move(engine))) {}
+
 UNISONO_DEFINITION GroupCore::GroupCore(std::unique_ptr<Endpoint> endpoint)
-    : engine_(std::make_shared<detail::Engine>(std::move(endpoint))) {
+    : GroupCore(std::make_shared<detail::Engine>(std::move(endpoint))) {
     detail::check_compiler_options();
-    open(world_id, core_endpoint().rank(), core_endpoint().size(), {});
+    open(detail::world_id, core_endpoint().rank(), core_endpoint().size(), {});
 }
 
-UNISONO_DEFINITION Endpoint& GroupCore::core_endpoint() const { return engine_->endpoint(); }
+UNISONO_DEFINITION Endpoint& GroupCore::core_endpoint() const { return state_->engine->endpoint(); }
 
-UNISONO_DEFINITION detail::Entry GroupCore::enter() { return engine_->enter(); }
+UNISONO_DEFINITION detail::Entry GroupCore::enter() { return state_->engine->enter(); }
 
-UNISONO_DEFINITION bool GroupCore::repeat(std::uint64_t known, std::uint64_t count, const void* input, void* output) {
-    return engine_->repeat(*context_, known, count, input, output);
+[[gnu::noinline]] UNISONO_DEFINITION detail::OperationState&
+GroupCore::prepared(const detail::Call& call, const detail::CallBuffer& in, const detail::CallBuffer& out) {
+    detail::OperationRequest request = detail::request_of(*state_, call, in, out);
+    request.mode = state_->mode_of_next(call.op.kind, request.count);
+    const bool is_equal = call.input_counts.empty() && call.output_counts.empty();
+    detail::CallKey key{.call = detail::words_of(call, out, request.mode) | std::uint64_t{!is_equal} << 33,
+                        .count = request.count,
+                        .sizes = detail::sizes_of(call, out),
+                        .combine = call.op.combine};
+    if (call.by.family != nullptr) { // the plan of a native schedule follows from the call, so it is found when needed
+        call.by.plan(*this, call, request);
+        key.plan = request.plan;
+        key.chunk_bytes = request.chunk_bytes;
+    }
+    detail::OperationState* state = state_->find(key);
+    if (state == nullptr || !is_equal) [[unlikely]] {
+        if (request.plan == nullptr) call.by.plan(*this, call, request);
+        const detail::OwnRuns* const own = state_->engine->own();
+        if (own != nullptr && own->has_mode() && request.plan->transports_own()) request.mode = {}; // it has its own
+        if (state == nullptr) state = &state_->take(key);
+        state->key = {}; // until it is prepared
+        detail::cut(*state_, *state, request, core_endpoint().mapped() != nullptr);
+        state->key = key;
+    }
+    state->request.input = in.data;
+    state->request.output = out.data;
+    state->request.reduction = call.op;
+    state->request.stream = request.stream;
+    if (call.op.state_bytes != 0) state->keep_state(state->request);
+    return *state;
 }
 
-UNISONO_DEFINITION std::uint32_t GroupCore::begin(const detail::Call& call, const detail::CallBuffer& in,
-                                                  const detail::CallBuffer& out) {
-    detail::OperationRequest request = detail::request_of(*context_, call, in, out);
-    const bool typed = out.type != ElementType::opaque || call.what == Collective::barrier;
-    if (typed && call.caller == Caller::none && call.by.family == nullptr && call.input_counts.empty() &&
-        call.output_counts.empty())
-        request.call = detail::call_of(call.what, out.type, call.op.kind, call.root);
-    call.by.plan(*this, call, request);
-    return engine_->start(*context_, request);
-}
+UNISONO_DEFINITION void GroupCore::run(detail::OperationState& prepared) { state_->engine->run(prepared); }
 
-UNISONO_DEFINITION void GroupCore::run_new(const detail::Call& call, const detail::CallBuffer& in,
-                                           const detail::CallBuffer& out) {
-    const std::uint32_t index = begin(call, in, out);
-    engine_->wait(index, context_->timeout);
-    engine_->release(index);
-}
-
-UNISONO_DEFINITION Operation GroupCore::start_new(const detail::Call& call, const detail::CallBuffer& in,
-                                                  const detail::CallBuffer& out) {
-    return Operation(*engine_, begin(call, in, out), context_->timeout);
-}
-
-UNISONO_DEFINITION Operation GroupCore::start_again(std::uint64_t known, std::uint64_t count, const detail::Call& call,
-                                                    const detail::CallBuffer& in, const detail::CallBuffer& out) {
-    const std::uint32_t again = engine_->start_again(*context_, known, count, in.data, out.data);
-    return again == detail::no_operation ? start_new(call, in, out) : Operation(*engine_, again, context_->timeout);
+UNISONO_DEFINITION Operation GroupCore::start(detail::OperationState& prepared) {
+    state_->engine->start(prepared);
+    prepared.is_free = false;
+    return Operation(*state_->engine, prepared.number, state_->timeout);
 }
 
 UNISONO_DEFINITION Operation GroupCore::start_mean(const detail::Call& sum, const detail::CallBuffer& data,
                                                    const detail::Call& of_weights, double weight,
                                                    detail::OperationState::Finish divide) {
-    const std::uint32_t index = begin(sum, data, data);
-    detail::OperationState& operation = engine_->operation(index);
+    const auto entry = enter();
+    detail::OperationState& operation = state_of(sum, data, data);
+    Operation made = start(operation);
     operation.numbers = {weight, 0.0};
     const auto number = [&](std::size_t place) {
-        return detail::CallBuffer{.data = reinterpret_cast<std::byte*>(&operation.numbers[place]),
-                                  .count = 1,
-                                  .element_bytes = sizeof(double),
-                                  .type = ElementType::float64};
+        auto* const one = reinterpret_cast<std::byte*>(&operation.numbers[place]);
+        return detail::CallBuffer{one, 1, sizeof(double), ElementType::float64};
     };
-    std::uint64_t count = 0;
-    const std::uint64_t known = known_call(of_weights, number(0), number(1), count);
-    std::uint32_t weights = engine_->start_again(*context_, known, count, &operation.numbers[0], &operation.numbers[1]);
-    if (weights == detail::no_operation) weights = begin(of_weights, number(0), number(1));
-    operation.companion = weights;
+    detail::OperationState& weights = state_of(of_weights, number(0), number(1));
+    state_->engine->start(weights);
+    weights.is_free = false;
+    operation.companion = weights.number;
     operation.finish = divide;
-    return Operation(*engine_, index, context_->timeout);
+    return made;
 }
 
 UNISONO_DEFINITION Operation GroupCore::start_message(schedule::StepKind kind, const detail::CallBuffer& data, int peer,
                                                       int tag) {
-    const detail::OperationRequest request = detail::request_of(*context_, kind, data, peer, tag);
-    return Operation(*engine_,
-                     engine_->start_point_to_point(*context_, kind, peer, static_cast<std::uint32_t>(tag), request),
-                     context_->timeout);
+    const detail::OperationRequest request = detail::request_of(*state_, kind, data, peer, tag);
+    const detail::CallKey key{.call = detail::words_of({.what = Collective::send_receive}, {}, {})};
+    detail::OperationState* state = state_->find(key);
+    if (state == nullptr) state = &state_->take(key);
+    detail::cut_point_to_point(*state_, *state, request, kind, peer, static_cast<std::uint32_t>(tag));
+    return start(*state);
 }
 
 UNISONO_DEFINITION std::shared_ptr<std::byte> GroupCore::allocate_bytes(std::size_t bytes) {
-    const auto entry = engine_->enter();
+    const auto entry = state_->engine->enter();
     return core_endpoint().allocate(bytes);
 }
 
@@ -302,36 +323,36 @@ UNISONO_DEFINITION bool GroupCore::reaches(const void* data, std::size_t bytes) 
 }
 
 UNISONO_DEFINITION void GroupCore::abort(const Fault& fault) {
-    const auto entry = engine_->enter();
+    const auto entry = state_->engine->enter();
     core_endpoint().abort(fault);
 }
 
 UNISONO_DEFINITION void GroupCore::check() {
-    const auto entry = engine_->enter();
+    const auto entry = state_->engine->enter();
     core_endpoint().look();
-    engine_->throw_if_faulty();
+    state_->engine->throw_if_faulty();
 }
 
 UNISONO_DEFINITION void GroupCore::progress() {
-    engine_->progress();
+    state_->engine->progress();
     check();
 }
 
 UNISONO_DEFINITION void GroupCore::wait_for_devices(const char* operation, const char* what, bool (*is_done)(void*),
                                                     void* of) {
-    const auto entry = engine_->enter();
+    const auto entry = state_->engine->enter();
     Endpoint& endpoint = core_endpoint();
     const nanoseconds until = deadline_after(endpoint.now(), timeout());
     for (std::uint32_t attempt = 0; !is_done(of); ++attempt) {
-        engine_->progress(); // others may wait for operations that this rank has started
-        engine_->throw_if_faulty();
+        state_->engine->progress(); // others may wait for operations that this rank has started
+        state_->engine->throw_if_faulty();
         if (endpoint.now() >= until) {
             endpoint.abort({.code = ErrorCode::timeout,
                             .rank = endpoint.rank(),
                             .peer = -1,
                             .operation = operation,
                             .sequence = 0,
-                            .message = concat({"rank ", endpoint.rank(), " waited ", context_->timeout / 1'000'000,
+                            .message = concat({"rank ", endpoint.rank(), " waited ", state_->timeout / 1'000'000,
                                                " ms for ", what})});
         }
         endpoint.idle(attempt, until);
@@ -350,7 +371,7 @@ UNISONO_DEFINITION GroupCore GroupCore::split(int colour, int key) {
     };
     Choice mine{colour, key, -1};
     {
-        const auto entry = engine_->enter();
+        const auto entry = state_->engine->enter();
         mine.board = core_endpoint().offer_board();
     }
     std::vector<Choice> all(static_cast<std::size_t>(size()));
@@ -358,8 +379,7 @@ UNISONO_DEFINITION GroupCore GroupCore::split(int colour, int key) {
         request.plan = &group.plan(schedule::RingAllGather{group.shape()});
     };
     const auto bytes_of = [](Choice& first, std::size_t count) {
-        return detail::CallBuffer{
-            .data = reinterpret_cast<std::byte*>(&first), .count = count * sizeof(Choice), .type = ElementType::uint8};
+        return detail::CallBuffer{reinterpret_cast<std::byte*>(&first), count * sizeof(Choice), 1, ElementType::uint8};
     };
     run({.what = Collective::all_gather, .caller = Caller::split, .by = {.plan = ring}}, bytes_of(mine, 1),
         bytes_of(all[0], all.size()));
@@ -373,23 +393,23 @@ UNISONO_DEFINITION GroupCore GroupCore::split(int colour, int key) {
     const auto me = std::find(members.begin(), members.end(), rank());
     const int new_rank = me == members.end() ? -1 : static_cast<int>(me - members.begin());
     std::uint64_t id =
-        detail::split_mix(detail::split_mix(context_->id, ++context_->splits), static_cast<std::uint64_t>(colour));
+        detail::split_mix(detail::split_mix(state_->id, ++state_->splits), static_cast<std::uint64_t>(colour));
     const int ranks = static_cast<int>(members.size());
     const auto giver = std::find_if(members.begin(), members.end(),
                                     [&](int member) { return all[static_cast<std::size_t>(member)].board >= 0; });
     if (ranks != 0 && giver == members.end())
         throw error(ErrorCode::refused, "split: the world has room for no more groups");
     if (ranks != 0) {
-        const auto entry = engine_->enter();
+        const auto entry = state_->engine->enter();
         id = core_endpoint().take_board(id, all[static_cast<std::size_t>(*giver)].board, *giver == rank(), ranks);
     }
     for (int& member : members) member = world_rank(member);
-    GroupCore made(engine_);
+    GroupCore made(state_->engine);
     made.open(id, new_rank, ranks, std::move(members));
-    made.context_->timeout = context_->timeout;
-    if (detail::OwnRuns* const own = engine_->own(); own != nullptr && own->has_groups()) {
-        const auto entry = engine_->enter();
-        own->open_group(context_->id, id, colour, new_rank);
+    made.state_->timeout = state_->timeout;
+    if (detail::OwnRuns* const own = state_->engine->own(); own != nullptr && own->has_groups()) {
+        const auto entry = state_->engine->enter();
+        own->open_group(state_->id, id, colour, new_rank);
         const auto is_open = [](void* of) { return static_cast<detail::OwnRuns*>(of)->group_is_open(); };
         wait_for_devices("split", "the new group's communicator", is_open, own);
     }
@@ -397,17 +417,12 @@ UNISONO_DEFINITION GroupCore GroupCore::split(int colour, int key) {
 }
 
 UNISONO_DEFINITION void GroupCore::open(std::uint64_t id, int rank, int ranks, detail::List<int> members) {
-    const auto entry = engine_->enter();
-    context_.reset(new detail::GroupContext, [engine = engine_](detail::GroupContext* done) {
-        const auto inside = engine->enter();
-        if (done->id != world_id && done->size() != 0) engine->close_group(done->id);
-        delete done;
-    });
-    context_->id = id;
-    context_->rank = rank;
-    context_->ranks = ranks;
-    context_->members = std::move(members);
-    context_->done_ahead.reserve(16); // so that the first operation that ends out of order does not allocate
+    const auto entry = state_->engine->enter();
+    state_->id = id;
+    state_->rank = rank;
+    state_->ranks = ranks;
+    state_->members = std::move(members);
+    state_->done_ahead.reserve(16); // so that the first operation that ends out of order does not allocate
     if (ranks == 0) return;
     Endpoint& endpoint = core_endpoint();
     detail::List<int> all;
@@ -415,12 +430,12 @@ UNISONO_DEFINITION void GroupCore::open(std::uint64_t id, int rank, int ranks, d
     if (endpoint.knows_hosts()) {
         detail::List<int> hosts;
         for (const int peer : all) hosts.push_back(endpoint.host_of(peer));
-        context_->hosts = HostMap(std::span<const int>(hosts.data(), hosts.size()));
+        state_->hosts = HostMap(std::span<const int>(hosts.data(), hosts.size()));
     }
     GroupBoard board = endpoint.open(id, {all.data(), all.size()});
-    context_->announcements = board.announcements;
-    context_->board = board.lines;
-    context_->shifts = std::move(board.shifts);
+    state_->announcements = board.announcements;
+    state_->board = board.lines;
+    state_->shifts = std::move(board.shifts);
 }
 
 UNISONO_NAMESPACE_END

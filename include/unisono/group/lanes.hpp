@@ -111,10 +111,6 @@ inline void cut_straight(OperationState& operation) {
     lane.extents = lane.extent_room.data();
 }
 
-constexpr std::size_t recent_place(std::uint64_t call, std::uint64_t count) {
-    return ((call >> 48) + count + 5 * (call & 0xffffffffu)) % GroupContext::most_recent; // roots may take turns
-}
-
 /// Prepares a free state for this request, with everything that stays the same when the request is
 /// repeated.
 [[gnu::noinline]] inline void cut(GroupContext& group, OperationState& operation, const OperationRequest& request,
@@ -124,48 +120,13 @@ constexpr std::size_t recent_place(std::uint64_t call, std::uint64_t count) {
     operation.group = &group;
     operation.point_to_point = false;
     operation.straight = maps_peers && plan.mapped() && plan.keeps_steps();
-    operation.cut_for_group = group.id;
     cut_into_lanes(operation);
     sign(operation);
     operation.peers_view = peers_view(group, request);
     operation.messages = {};
     if (maps_peers && plan.staged() && group.size() > 1)
         operation.messages = group.board.messages(group.size(), posted_bytes(plan.collective(), request));
-    operation.request.call = 0; // `recent` may still name this state, for an earlier request
     if (operation.straight) cut_straight(operation);
-}
-
-/// Lets `find_recent` find a straight operation by its call, if its caller will ask for it again.
-inline void remember(GroupContext& group, OperationState& operation, const OperationRequest& request) {
-    operation.request.call = request.reduction.state == nullptr ? request.call : 0;
-    if (operation.request.call != 0) group.recent[recent_place(request.call, request.count)] = &operation;
-}
-
-/// Gives an operation its numbers on the mapped board.
-inline void number_mapped(GroupContext& group, OperationState& operation) {
-    operation.mapped_index = group.mapped_started++;
-    if (operation.messages) operation.small_number = ++group.small_started;
-}
-
-/// The recent operation of this call; nullptr if there is none.
-[[gnu::always_inline]] inline OperationState* find_recent(GroupContext& group, std::uint64_t call,
-                                                          std::uint64_t count) {
-    OperationState* const last = group.recent[recent_place(call, count)];
-    const bool same = last != nullptr && last->request.call == call && last->request.count == count &&
-                      last->cut_for_group == group.id &&
-                      last->request.mode == group.mode_of_next(reduction_of(call), count);
-    return same ? last : nullptr;
-}
-
-/// Makes it the group's next operation, on other memory.
-[[gnu::always_inline]] inline void begin_again(GroupContext& group, OperationState& operation, const void* input,
-                                               void* output) {
-    operation.request.input = static_cast<const std::byte*>(input);
-    operation.request.output = static_cast<std::byte*>(output);
-    operation.sequence = ++group.sequence;
-    operation.posts = operation.lane_slots[0].cursor = 0;
-    sign_again(operation);
-    number_mapped(group, operation);
 }
 
 /// Turns a free state into a send or a receive.
@@ -179,7 +140,6 @@ inline void cut_point_to_point(GroupContext& group, OperationState& operation, c
     operation.sequence = 0;
     operation.point_to_point = true;
     operation.straight = false;
-    operation.cut_for_group = 0;
     operation.lanes = 1;
     operation.single[0] = {.kind = kind,
                            .peer = peer,

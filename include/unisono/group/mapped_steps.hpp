@@ -330,22 +330,14 @@ inline int run_mapped_step(Endpoint& endpoint, OperationState& operation, LaneSt
     return no_rank;
 }
 
-/// Tells the peers this rank's progress, so that they may reuse the lines.
-inline void complete_mapped(const OperationState& operation) {
-    GroupContext& group = *operation.group;
-    group.mapped_ahead |= std::uint64_t{1} << (operation.mapped_index - group.mapped_completed);
-    while ((group.mapped_ahead & 1) != 0) {
-        group.mapped_ahead >>= 1;
-        ++group.mapped_completed;
-    }
-    group.board.completed(group.rank).store(group.mapped_completed, std::memory_order_release);
-}
-
-/// Records that a collective is done on this rank.
+/// Records that a collective is done on this rank, and tells the peers its progress, so that they
+/// may reuse the lines.
 inline void tell_finished(Endpoint& endpoint, const OperationState& operation) {
     GroupContext& group = *operation.group;
     if (operation.request.plan->mapped()) {
-        complete_mapped(operation);
+        group.mapped_ahead |= std::uint64_t{1} << (operation.mapped_index - group.mapped_completed);
+        for (; (group.mapped_ahead & 1) != 0; group.mapped_ahead >>= 1) ++group.mapped_completed;
+        group.board.completed(group.rank).store(group.mapped_completed, std::memory_order_release);
         wake_group(endpoint, group); // another rank may wait for the line
     }
     if (group.announcements) group.announcements.finish(group.rank, group.done_up_to(operation.sequence));

@@ -8,6 +8,7 @@
 #include "unisono/core/floating_point.hpp"
 #include "unisono/core/hash.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/group/call.hpp"
 #include "unisono/group/context.hpp"
 #include "unisono/group/partition.hpp"
 #include "unisono/group/plan.hpp"
@@ -18,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -54,7 +56,6 @@ struct OperationRequest {
     std::uint32_t element_bytes = 1;
     std::uint64_t count = 0; ///< for the signature; with `listed_counts`, a hash of a list of counts
     Reduction reduction;
-    std::uint64_t call = 0;      ///< the call by which the caller will ask for it again (see `call_of`); 0: none
     std::size_t chunk_bytes = 0; ///< 0: one lane
     std::size_t total_bytes = 0; ///< the bytes that are cut into chunks
     StreamRequest stream;
@@ -66,15 +67,32 @@ static_assert(!ends_in_padding<StreamRequest> && !ends_in_padding<OperationReque
 inline constexpr std::uint64_t listed_counts = std::uint64_t{1} << (Signature::count_bits - 1);
 inline constexpr std::uint32_t no_operation = 0xffffffffu; ///< instead of an index
 
-/// A collective as its caller names it, with the transport's native schedule and equal counts. Call
-/// and count together determine the lanes and blocks.
-constexpr std::uint64_t call_of(Collective what, ElementType element, ReductionKind reduction, int root) {
-    return std::uint64_t{1} << 56 | std::uint64_t{static_cast<std::uint8_t>(what)} << 48 |
-           std::uint64_t{static_cast<std::uint8_t>(element)} << 40 |
-           std::uint64_t{static_cast<std::uint8_t>(reduction)} << 32 | static_cast<std::uint32_t>(root);
+/// The description of a call by which its group finds a state that is prepared for it: all but the
+/// addresses.
+struct CallKey {
+    std::uint64_t call = 0;  ///< all small facts (see `words_of`)
+    std::uint64_t count = 0; ///< elements of the vector or of a block
+    std::uint64_t sizes = 0; ///< bytes of an element, and the hash of the user's operation
+    CombineKernel combine = nullptr;
+    const Plan* plan = nullptr; ///< of the schedule that the caller named; null: the native one
+    std::size_t chunk_bytes = 0;
+
+    friend bool operator==(const CallKey&, const CallKey&) = default;
+};
+
+constexpr std::uint64_t sizes_of(const Call& call, const CallBuffer& out) {
+    return std::uint64_t{out.element_bytes} << 32 | call.op.user_operation;
 }
 
-constexpr ReductionKind reduction_of(std::uint64_t call) { return static_cast<ReductionKind>(call >> 32 & 255); }
+/// The small facts of a call.
+constexpr std::uint64_t words_of(const Call& call, const CallBuffer& out, FloatingPointMode mode) {
+    return std::uint64_t{1} << 63 | std::uint64_t{out.space == MemorySpace::device} << 62 |
+           std::uint64_t{static_cast<std::uint8_t>(mode)} << 58 |
+           std::uint64_t{static_cast<std::uint8_t>(call.caller)} << 52 |
+           std::uint64_t{static_cast<std::uint8_t>(call.what)} << 47 |
+           std::uint64_t{static_cast<std::uint8_t>(out.type)} << 42 |
+           std::uint64_t{static_cast<std::uint8_t>(call.op.kind)} << 37 | static_cast<std::uint32_t>(call.root);
+}
 
 /// The largest number of bytes that a rank posts beside its flag if the collective uses a staged
 /// schedule. Equal on all ranks.
@@ -113,6 +131,17 @@ inline PeersView peers_view(const GroupContext& group, const OperationRequest& r
     default: return {};
     }
 }
+
+/// Copies of an operation's buffers that the peers see; none if they see the buffers themselves.
+struct PeersCopies {
+    std::shared_ptr<std::byte> input;
+    std::shared_ptr<std::byte> output;
+    const std::byte* user_input = nullptr;
+    std::byte* user_output = nullptr;
+    std::size_t copy_back = 0; ///< bytes of the output
+
+    [[nodiscard]] bool used() const { return input != nullptr || output != nullptr; }
+};
 
 /// The memory of a step's blocks: offsets in bytes from the beginning of their buffers, and numbers
 /// of elements.
@@ -161,17 +190,17 @@ struct OperationState {
     Partition input_partition;
     Partition output_partition;
     GroupContext* group = nullptr;
-    std::uint64_t cut_for_group = 0; ///< id of the group for whose plan the request was last prepared; 0: none
-    std::uint64_t sequence = 0;      ///< in its group, from 1
+    std::uint64_t sequence = 0; ///< in its group, from 1
     std::uint64_t mapped_index = 0;
     std::uint32_t posts = 0;        ///< mapped flags raised so far
     std::uint64_t small_number = 0; ///< the operation's number among those by small messages
     std::uint32_t short_signature = 0;
-    std::uint32_t number = 0;             ///< its index in the pool
-    std::uint64_t taken_at = 0;           ///< the pool's count of takes when it was taken
-    std::uint32_t free_at = no_operation; ///< its position in the pool's free list; `no_operation`: it is in use
-    std::uint32_t own_ticket = 0;         ///< its ticket for the transport's own collectives,
-    bool own_begun = false;               ///< and whether that collective has begun (see own_collectives.hpp)
+    std::uint32_t number = 0;     ///< in its engine; tokens contain it
+    bool is_free = true;          ///< its group may use it
+    bool own_begun = false;       ///< whether the transport's own collective has begun (see own_collectives.hpp),
+    std::uint32_t own_ticket = 0; ///< and its ticket
+    CallKey key;                  ///< of the call for which it is prepared
+    PeersCopies copies;
     Signature signature;
     List<std::size_t> input_offsets; ///< of blocks, if counts were given
     List<std::size_t> output_offsets;
@@ -182,7 +211,7 @@ struct OperationState {
     std::uint32_t slots_used = 0;
     List<std::byte> scratch;
     std::size_t scratch_bytes = 0; ///< of each slot
-    bool done = false;
+    bool done = true;
     bool point_to_point = false;
     PeersView peers_view;
     FlaggedMessages messages;          ///< set if it runs by small messages
@@ -195,27 +224,6 @@ struct OperationState {
     Finish finish = nullptr;                ///< runs once, when both are done
     std::array<double, 2> numbers{};        ///< for `finish`: this rank's weight and the sum of all weights
     alignas(Reduction::state_alignment) std::array<std::byte, Reduction::state_capacity> state{};
-
-    /// True if the request repeats the last one of this state, possibly with other memory. Then the
-    /// state is prepared already.
-    [[nodiscard]] bool is_cut_for(const GroupContext& in, const OperationRequest& next) const {
-        return request.plan == next.plan && request.count == next.count && cut_for_group == in.id && group == &in &&
-               request.element == next.element && request.caller == next.caller && request.mode == next.mode &&
-               request.reduction.kind == next.reduction.kind && request.element_bytes == next.element_bytes &&
-               request.reduction.user_operation == next.reduction.user_operation &&
-               request.stream.through_host == next.stream.through_host && request.total_bytes == next.total_bytes &&
-               request.chunk_bytes == next.chunk_bytes && request.partition == next.partition &&
-               request.input_counts.empty() && next.input_counts.empty() && request.output_counts.empty() &&
-               next.output_counts.empty();
-    }
-
-    /// Sets the memory and the reduction of a request for which this state is prepared.
-    void renew(const OperationRequest& next) {
-        request.input = next.input;
-        request.output = next.output;
-        request.reduction = next.reduction;
-        request.stream = next.stream;
-    }
 
     /// Keeps a copy of the user's operation.
     void keep_state(const OperationRequest& of) {
@@ -331,11 +339,6 @@ inline std::uint32_t hash_of(const Signature& signature) {
 inline void sign(OperationState& operation) {
     operation.signature = signature_of(operation);
     operation.short_signature = hash_of(operation.signature);
-}
-/// Signs it again if it was prepared in a call of another trainer.
-[[gnu::always_inline]] inline void sign_again(OperationState& operation) {
-    if (operation.signature.trainer() != operation.group->trainer) [[unlikely]]
-        sign(operation);
 }
 
 } // namespace detail

@@ -77,8 +77,8 @@ inline std::size_t bytes_of(const GroupContext& group, std::string_view what, st
 inline void check_memory(const GroupContext& group, std::string_view what, const char* which, const void* memory,
                          std::size_t bytes) {
     if (memory == nullptr && bytes != 0)
-        refuse_input({what, " on rank ", group.world_rank(group.rank), ": the ", which,
-                      " is NULL; expected memory of ", bytes, " bytes"});
+        refuse_input({what, " on rank ", group.world_rank(group.rank), ": the ", which, " is NULL; expected memory of ",
+                      bytes, " bytes"});
 }
 
 /// Refuses arguments of a collective that do not fit, before anything is sent or changed; else
@@ -115,7 +115,8 @@ UNISONO_DEFINITION OperationRequest request_of(const GroupContext& group, const 
     request.reduction = call.op;
     std::size_t read = 0;
     std::size_t written = 0;
-    if (call.what == all_to_all && (!call.input_counts.empty() || !call.output_counts.empty() || in.count == in.fitting)) {
+    if (call.what == all_to_all &&
+        (!call.input_counts.empty() || !call.output_counts.empty() || in.count == in.fitting)) {
         const std::size_t sends = total(group, call.what, call.input_counts);
         const std::size_t receives = total(group, call.what, call.output_counts);
         check_count(group, call.what, "the input", in.count, sends);

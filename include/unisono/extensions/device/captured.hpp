@@ -63,7 +63,14 @@ public:
         request.count = graph_->programs();
         request.stream.space = MemorySpace::device;
         request.stream.graph = graph_.get();
-        return Operation(*engine_, engine_->start(*context_, request), context_->timeout);
+        const detail::CallKey key{
+            .call = detail::words_of({.what = Collective::replay}, {}, {}), .count = request.count, .plan = plan_};
+        detail::OperationState* const known = context_->find(key);
+        detail::OperationState& operation = known != nullptr ? *known : context_->take(key);
+        detail::cut(*context_, operation, request, context_->engine->endpoint().mapped() != nullptr);
+        context_->engine->start(operation);
+        operation.is_free = false;
+        return Operation(*context_->engine, operation.number, context_->timeout);
     }
     /// The number of the library's operations in the graph.
     [[nodiscard]] std::size_t operations() const { return graph_->programs(); }
@@ -74,11 +81,9 @@ private:
     friend Captured<T> capture(Group<T>& group, Body&& body);
 
     Captured(Group<Transport>& group, Graph graph)
-        : engine_(&group.engine()), context_(&group.context()), plan_(&group.plan(schedule::Replay{group.shape()})),
-          graph_(std::move(graph)) {}
+        : context_(&group.context()), plan_(&group.plan(schedule::Replay{group.shape()})), graph_(std::move(graph)) {}
 
-    detail::Engine* engine_;
-    detail::GroupContext* context_;
+    detail::GroupState* context_;
     const detail::Plan* plan_;
     Graph graph_;
 };

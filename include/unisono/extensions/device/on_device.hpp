@@ -142,7 +142,7 @@ template <streaming_transport Transport, element T, class Family>
 void mean_on_device(Group<Transport>& group, DeviceSpan<const T> in, DeviceSpan<T> out, const WeightedMean& op,
                     const Family& family) {
     MeanOnDevice<Family> way{family, {}};
-    const Call call = with<T>(call_on<Collective::all_reduce, DeviceSpan<T>, WeightedMean>(group, way), op);
+    const Call call = call_on<Collective::all_reduce, DeviceSpan<T>>(group, way, op);
     static_cast<void>(request_of(group.context(), call, buffer_of(in), buffer_of(out)));
     double all = op.weight;
     all_reduce(group, std::span<double>(&all, 1));

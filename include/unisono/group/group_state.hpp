@@ -1,0 +1,90 @@
+#pragma once
+
+/// \file
+/// A rank's state of one group: its context, and the states of its operations, which stay prepared
+/// for the calls that they ran last.
+
+#include "unisono/group/context.hpp"
+#include "unisono/group/operation_state.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+class Engine; // engine.hpp
+
+struct GroupState : GroupContext {
+    static constexpr std::size_t enough = 16; ///< states to make before any is used for another call
+
+    explicit GroupState(std::shared_ptr<Engine> of) : engine(std::move(of)) {}
+    GroupState(const GroupState&) = delete;
+    GroupState& operator=(const GroupState&) = delete;
+    ~GroupState();
+
+    /// A free state that is prepared for this call; null: none.
+    OperationState* find(const CallKey& wanted);
+    /// A free state for this call, which the caller prepares.
+    OperationState& take(const CallKey& wanted);
+
+    static constexpr std::size_t place_of(std::uint64_t call, std::uint64_t count) { // roots may take turns
+        return ((call >> 47) + count + 5 * (call & 0xffffffffu)) % enough;
+    }
+
+    std::shared_ptr<Engine> engine;
+    OperationState* latest[enough] = {}; ///< by `place_of`: where a repeated call is looked up first
+
+private:
+    std::vector<std::unique_ptr<OperationState>> states_;
+    std::size_t found_ = 0;  ///< the next state to look at: calls often come in the same order
+    std::size_t oldest_ = 0; ///< the state that was used for another call last
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+#include "unisono/group/engine.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION GroupState::~GroupState() {
+    const Entry entry = engine->enter();
+    for (auto& state : states_) engine->dismiss(std::move(state));
+    if (id != world_id && ranks != 0) engine->close_group(id);
+}
+
+[[gnu::noinline]] UNISONO_DEFINITION OperationState* GroupState::find(const CallKey& wanted) {
+    for (std::size_t looks = states_.size(); looks != 0; --looks) {
+        found_ = found_ + 1 < states_.size() ? found_ + 1 : 0;
+        OperationState* const one = states_[found_].get();
+        if (!one->is_free || !(one->key == wanted)) continue;
+        return latest[place_of(wanted.call, wanted.count)] = one;
+    }
+    return nullptr;
+}
+
+UNISONO_DEFINITION OperationState& GroupState::take(const CallKey& wanted) {
+    OperationState* taken = nullptr;
+    for (std::size_t looks = states_.size() < enough ? 0 : states_.size(); looks != 0 && taken == nullptr; --looks) {
+        oldest_ = oldest_ + 1 < states_.size() ? oldest_ + 1 : 0;
+        if (states_[oldest_]->is_free) taken = states_[oldest_].get();
+    }
+    if (taken == nullptr) {
+        states_.reserve(states_.size() + 1); // else one could be lost
+        auto made = std::make_unique<OperationState>();
+        engine->enrol(*(taken = made.get()));
+        states_.push_back(std::move(made));
+    }
+    taken->key = wanted;
+    return *(latest[place_of(wanted.call, wanted.count)] = taken);
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES
