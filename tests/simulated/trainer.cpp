@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(with_logical_replicas_and_sums_on_a_grid_one_rank_has_the_b
 BOOST_AUTO_TEST_CASE(sixty_four_ranks_sharded) {
     check(5, un::RingReducer{}, un::StateSharding{});
     check(6, un::HalvingDoublingReducer{}, un::StateSharding{});
-    check(7, test::OwnersOrAll{.sharded = true});
+    check(7, un::RingReducer{}, test::OwnersOrAll{.sharded = true});
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_crashes_ends_the_training_of_all) {
