@@ -149,6 +149,24 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(groups_and_messages_come_and_go_beside_it, Transpo
         limit);
 }
 
+/// Each call is the first of its size, so the rank prepares operations while the thread moves
+/// others.
+BOOST_AUTO_TEST_CASE_TEMPLATE(calls_of_new_sizes_start_beside_it, Transport, Transports) {
+    test::Findings findings;
+    un::run<Transport>(
+        2,
+        [&](auto& world) {
+            const un::ProgressThread<Transport> thread(world);
+            std::vector<std::vector<float>> data;
+            std::vector<un::Operation> started;
+            for (std::size_t n = 1; n < 60; ++n) data.emplace_back(700 * n, 1.0f);
+            for (auto& one : data) started.push_back(un::start_all_reduce(world, one, un::Sum{}, un::RingSchedule{}));
+            for (un::Operation& one : started) one.wait();
+            for (const auto& one : data) findings.expect(one == std::vector<float>(one.size(), 2.0f), "a sum");
+        },
+        limit);
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(a_rank_that_fails_is_named_and_the_thread_ends, Transport, Transports) {
     test::Findings findings;
     try {

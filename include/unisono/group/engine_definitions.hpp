@@ -11,6 +11,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 UNISONO_DEFINITION void Engine::enrol(OperationState& state) {
+    const Entry entry = enter(); // another thread may drive the operations in flight
     if (unused_.empty()) {
         unused_.push_back(static_cast<std::uint32_t>(operations_.size()));
         operations_.push_back(nullptr);
