@@ -271,7 +271,7 @@ GroupCore::prepared(const detail::Call& call, const detail::CallBuffer& in, cons
     state->request.input = in.data;
     state->request.output = out.data;
     state->request.reduction = call.op;
-    state->request.stream = request.stream;
+    if (out.space == MemorySpace::device) state->request.stream = request.stream;
     if (call.op.state_bytes != 0) state->keep_state(state->request);
     return *state;
 }

@@ -60,11 +60,14 @@ UNISONO_DEFINITION GroupState::~GroupState() {
 }
 
 [[gnu::noinline]] UNISONO_DEFINITION OperationState* GroupState::find(const CallKey& wanted) {
+    OperationState*& last = latest[place_of(wanted.call, wanted.count)];
+    if (last != nullptr && last->is_free && last->key == wanted) [[likely]]
+        return last;
     for (std::size_t looks = states_.size(); looks != 0; --looks) {
         found_ = found_ + 1 < states_.size() ? found_ + 1 : 0;
         OperationState* const one = states_[found_].get();
         if (!one->is_free || !(one->key == wanted)) continue;
-        return latest[place_of(wanted.call, wanted.count)] = one;
+        return last = one;
     }
     return nullptr;
 }
