@@ -22,13 +22,16 @@ UNISONO_NAMESPACE_BEGIN
 template <class Transport, class Body>
     requires std::same_as<Transport, AnyTransport>
 void run(std::string_view transport, int ranks, Body body, const RunOptions& options = {}) {
-    detail::begin_run(ranks, options);
-    if (transport == InProcess::name)
-        return detail::run_world<InProcess, AnyTransport>(std::make_shared<InProcess::World>(ranks), body, options);
-    if (transport == SharedMemory::name)
-        return detail::run_in_processes<SharedMemory, AnyTransport>(std::make_shared<SharedMemory::World>(ranks), body,
-                                                                    options);
-    refuse_input({"no transport is called '", transport, "'; expected ", InProcess::name, " or ", SharedMemory::name});
+    if constexpr (detail::takes_group<Body, AnyTransport>) {
+        detail::begin_run(ranks, options);
+        if (transport == InProcess::name)
+            return detail::run_world<InProcess, AnyTransport>(std::make_shared<InProcess::World>(ranks), body, options);
+        if (transport == SharedMemory::name)
+            return detail::run_in_processes<SharedMemory, AnyTransport>(std::make_shared<SharedMemory::World>(ranks),
+                                                                        body, options);
+        refuse_input(
+            {"no transport is called '", transport, "'; expected ", InProcess::name, " or ", SharedMemory::name});
+    } else detail::refuse_body<Body>();
 }
 /// As above, on threads.
 template <class Transport, class Body>

@@ -9,8 +9,8 @@
 ///     un::run_joined<Choice>("tcp", [](auto& world) { ... }); // ranks that a launcher has started
 ///
 /// The body is compiled once per transport and runs as if the program had named that transport, so
-/// any transport may be listed. `AnyTransport` (any.hpp) is one type for threads and processes of
-/// one host: the body is compiled once.
+/// any transport may be listed. For threads and processes of one host, `AnyTransport` (any.hpp) is
+/// one type, so that the body is compiled once; it is not listed here.
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/run_processes.hpp"
@@ -25,6 +25,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+class AnyTransport; // extensions/any/any.hpp
+
 /// The transports among which a program chooses, in the order of its preference. The word for each
 /// is its `name`: "in_process", "shared_memory", "tcp", "libfabric", "hosts",
 /// "hosts_libfabric", "cuda", "nccl".
@@ -36,6 +38,9 @@ struct Transports {
     static_assert((requires { sizeof(Each); } && ...),
                   "unisono::Transports: found a transport that is declared and not defined. Required: its header, for "
                   "instance #include <unisono/tcp.hpp> for Tcp; unisono/elsewhere.hpp lists them.");
+    static_assert(!(std::is_same_v<Each, AnyTransport> || ...),
+                  "unisono::Transports: found AnyTransport. Required: the transports that it stands for, InProcess and "
+                  "SharedMemory. Why: a program chooses among transports, and AnyTransport is a choice itself.");
     static constexpr std::string_view names[] = {Each::name...};
     static_assert(
         [] {

@@ -1,5 +1,6 @@
 // Lists of transports from which a program cannot choose are refused.
 #include "unisono/transports.hpp"
+#include "unisono/any.hpp"
 #include "unisono/elsewhere.hpp"
 
 #include <string>
@@ -43,6 +44,20 @@ void not_defined() { un::run<un::Transports<un::InProcess, un::Tcp>>("in_process
 // expect: unisono::Transports: found no transport. Required: one or more
 #ifdef CASE_none
 std::string none() { return un::Transports<>::words(); }
+#endif
+
+// case: a_choice_itself
+// expect: unisono::Transports: found AnyTransport. Required: the transports that it stands for, InProcess and SharedMemory.
+#ifdef CASE_a_choice_itself
+void a_choice_itself() { un::run<un::Transports<un::AnyTransport, un::InProcess>>("any", 2, body); }
+#endif
+
+// case: no_group_for_any
+// expect: unisono::run: found a body that cannot be called with the group. Required: a callable that takes the group
+#ifdef CASE_no_group_for_any
+void no_group_for_any() {
+    un::run<un::AnyTransport>(2, [](int) {});
+}
 #endif
 
 // case: no_word

@@ -113,14 +113,71 @@ public:
     void abort(const un::Fault& fault) override { inner_.abort(fault); }
     [[nodiscard]] const un::Fault* fault() const override { return inner_.fault(); }
 
-private:
+protected:
     un::InProcess inner_;
+
+private:
     std::vector<un::Token> left_;
+};
+
+/// Knows who has left, and nothing of messages.
+class Leaving : public Plain {
+public:
+    using Plain::Plain;
+    [[nodiscard]] un::Presence presence(int peer) override { return inner_.presence(peer); }
+};
+
+/// Classes that declare what their endpoints do not do.
+struct Mapping : Plain {
+    using Plain::Plain;
+    static constexpr bool maps_peers = true;
+};
+struct Hosting : Plain {
+    using Plain::Plain;
+    static constexpr bool spans_hosts = true;
+};
+struct Timing : Plain {
+    using Plain::Plain;
+    static constexpr bool virtual_time = true;
+};
+struct Hidden : Plain {
+    using Plain::Plain;
+    [[nodiscard]] bool knows_hosts() const override { return true; }
 };
 
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(endpoints)
+
+template <class Transport>
+std::string refusal() {
+    try {
+        const un::Group<Transport> group(Transport(std::make_shared<un::InProcess::World>(1), 0));
+    } catch (const un::error& refused) {
+        return refused.what();
+    }
+    return "";
+}
+BOOST_AUTO_TEST_CASE(a_class_that_declares_what_its_endpoint_does_not_do_is_refused) {
+    BOOST_TEST(refusal<Plain>() == "");
+    BOOST_TEST(refusal<Mapping>() ==
+               "unisono: bad_input: transport plain: the class declares maps_peers = true, and its "
+               "endpoint has not set mapped_; expected both or none (transport/endpoint.hpp)");
+    BOOST_TEST(refusal<Hosting>().find("spans_hosts = true") != std::string::npos);
+    BOOST_TEST(refusal<Hidden>().find("spans_hosts = false or not at all") != std::string::npos);
+    BOOST_TEST(refusal<Timing>().find("virtual_time = true") != std::string::npos);
+}
+
+/// Rank 1 has sent all when it leaves, and rank 2 is late.
+BOOST_AUTO_TEST_CASE(a_rank_that_left_is_not_blamed_if_nothing_tells_what_it_has_sent) {
+    BOOST_CHECK_NO_THROW(un::run<Leaving>(3, [](auto& world) {
+        std::vector<int> all(world.rank() == 0 ? 3 : 0);
+        const std::vector<int> own = {world.rank() + 1};
+        if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        un::gather(world, own, all, 0);
+        if (world.rank() == 0 && all != std::vector<int>{1, 2, 3}) throw std::runtime_error("wrong data");
+    }));
+}
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(messages_come_once_with_their_envelope, Transport, All) {
     const std::vector<std::size_t> sizes = {0, 1, 100, 3000, 70000};
@@ -263,7 +320,6 @@ BOOST_AUTO_TEST_CASE(facts_are_those_of_the_transport) {
     BOOST_TEST((threads.messages() == nullptr && simulated.messages() == nullptr && network.messages() != nullptr));
     BOOST_TEST((simulated.facts().virtual_time && !threads.facts().virtual_time));
     BOOST_TEST((processes.facts().wants_waits && network.facts().wants_waits && !threads.facts().wants_waits));
-    BOOST_TEST(network.facts().chunk_bytes == un::Tcp::chunk_bytes);
     BOOST_TEST(network.facts().lands_from == un::Tcp::lands_from);
     const std::vector<std::byte> own(10);
     BOOST_TEST(threads.mapped()->reaches(own.data(), own.size()));

@@ -77,7 +77,7 @@ public:
     AnyNetwork(const std::shared_ptr<World>& shared, int rank) : AnyNetwork(shared->endpoint(rank)) {}
     explicit AnyNetwork(std::unique_ptr<Endpoint> inner)
         : Endpoint(inner == nullptr ? 0 : inner->rank(), inner == nullptr ? 1 : inner->size(),
-                   {.name = name, .exchange_bytes = exchange_bytes, .chunk_bytes = chunk_bytes, .wants_waits = true}),
+                   {.name = name, .wants_waits = true}),
           inner_(std::move(inner)) {}
 
     bool send(int peer, const unisono::Envelope& envelope, const std::byte* data, unisono::Token token) override {

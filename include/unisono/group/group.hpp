@@ -24,7 +24,7 @@ class Group : public GroupCore {
 public:
     using transport_type = Transport;
 
-    /// The world of an endpoint.
+    /// The world of an endpoint. Errors: bad_input if it does not do what its class declares.
     explicit Group(Transport endpoint);
     /// The world of an endpoint that needs no arguments.
     Group()
@@ -47,7 +47,10 @@ private:
 // Not inline, so that a program in compiled mode takes them from the library.
 
 template <transport Transport>
-Group<Transport>::Group(Transport endpoint) : GroupCore(std::make_unique<Transport>(std::move(endpoint))) {}
+Group<Transport>::Group(Transport endpoint)
+    : GroupCore(
+          (detail::check_endpoint(endpoint, Transport::maps_peers, knows_hosts<Transport>, has_virtual_time<Transport>),
+           std::make_unique<Transport>(std::move(endpoint)))) {}
 
 template <transport Transport>
 Transport& Group<Transport>::endpoint() {

@@ -239,7 +239,9 @@ inline bool find_culprit(Endpoint& endpoint, const OperationState& operation, Fa
         // Read after `presence`: it may have started, finished and left meanwhile.
         const bool started =
             !operation.point_to_point && group.announcements && group.announcements.latest(peer) >= operation.sequence;
-        if (presence == Presence::left && started) continue;
+        // Without either, nothing tells whether it has sent all before it left.
+        const bool unknown = !group.announcements && endpoint.messages() == nullptr;
+        if (presence == Presence::left && (started || unknown)) continue;
         found = lost(endpoint, group, peer, operation,
                      presence == Presence::left     ? " has left"
                      : endpoint.mapped() != nullptr ? " died (its process ended without leaving)"

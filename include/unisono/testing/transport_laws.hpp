@@ -217,7 +217,8 @@ public:
 
     /// For transports that know which ranks have left.
     void leaving() {
-        constexpr bool knows = !std::same_as<decltype(&Transport::presence), Presence (Endpoint::*)(int)>;
+        constexpr bool knows =
+            requires { requires !std::same_as<decltype(&Transport::presence), Presence (Endpoint::*)(int)>; };
         if constexpr (knows) {
             title_ = "2 ranks, one leaves";
             std::atomic<bool> may_leave{false};

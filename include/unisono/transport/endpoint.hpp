@@ -85,8 +85,6 @@ enum class Presence : std::uint8_t { here, left, died };
 /// The properties of a transport that do not change. Equal on all ranks.
 struct EndpointFacts {
     std::string_view name;
-    std::size_t exchange_bytes = 0;           ///< up to here one round is faster than two; 0: unknown
-    std::size_t chunk_bytes = 0;              ///< of large data between two ranks; 0: unknown
     std::size_t lands_from = ~std::size_t{0}; ///< messages of this size may arrive in their target
     bool virtual_time = false;                ///< time passes in `idle` alone
     bool wants_waits = false;                 ///< `waits` helps to find the cause of a timeout
@@ -135,6 +133,8 @@ public:
     [[nodiscard]] virtual const Fault* fault() const = 0;
     /// Makes a fault that only the job's control plane knows the world's.
     virtual void look() {}
+    /// An override tells both ends. `left` is used only with announcements or `messages()`: else a
+    /// rank cannot tell whether the peer has sent all before it left.
     [[nodiscard]] virtual Presence presence(int) { return Presence::here; }
     /// The operation for which this rank has waited for a while; null: the wait is over.
     virtual void waits(const Wait*) {}
@@ -155,7 +155,8 @@ public:
     [[nodiscard]] virtual std::uint64_t take_board(std::uint64_t context, int /*board*/, bool /*mine*/, int /*ranks*/) {
         return context;
     }
-    /// Memory that moves without a copy, as long as its owner lives; not cleared. Errors: refused.
+    /// Memory that moves without a copy, as long as its owner lives; not cleared. An override sets
+    /// `EndpointFacts::allocates`. Errors: refused.
     [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes);
     /// True if `allocate`d memory alone moves without a copy, and these bytes are in such memory;
     /// also true if all memory does.
@@ -182,6 +183,9 @@ private:
 };
 
 namespace detail {
+
+/// Refuses an endpoint that does not do what its class declares. \throws error bad_input
+void check_endpoint(const Endpoint& endpoint, bool maps_peers, bool spans_hosts, bool virtual_time);
 
 /// The scope in which a rank reads or writes its peers' memory; an abort waits for its end, which
 /// also comes if a user's code throws. It is false after a fault: then that memory must not be
@@ -215,5 +219,20 @@ UNISONO_DEFINITION std::shared_ptr<std::byte> Endpoint::allocate(std::size_t byt
     return detail::memory_for_rank(rank_, bytes);
 }
 
+namespace detail {
+
+UNISONO_DEFINITION void check_endpoint(const Endpoint& endpoint, bool maps_peers, bool spans_hosts, bool virtual_time) {
+    const auto agree = [&](bool declared, bool found, const char* member, const char* means) {
+        if (declared != found)
+            refuse_input({"transport ", endpoint.facts().name, ": the class declares ", member,
+                          declared ? " = true" : " = false or not at all", ", and its endpoint has ",
+                          found ? "" : "not ", means, "; expected both or none (transport/endpoint.hpp)"});
+    };
+    agree(maps_peers, endpoint.mapped() != nullptr, "maps_peers", "set mapped_");
+    agree(spans_hosts, endpoint.knows_hosts(), "spans_hosts", "overridden knows_hosts and host_of");
+    agree(virtual_time, endpoint.facts().virtual_time, "virtual_time", "set EndpointFacts::virtual_time");
+}
+
+} // namespace detail
 UNISONO_NAMESPACE_END
 #endif // UNISONO_DEFINES

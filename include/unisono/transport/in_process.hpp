@@ -22,6 +22,9 @@ public:
 
     InProcess();
     InProcess(std::shared_ptr<World> world, int rank);
+    InProcess(InProcess&&) noexcept = default;
+    InProcess& operator=(InProcess&&) = delete;
+    ~InProcess() override;
 };
 
 UNISONO_CERTIFY(transport<InProcess>);
@@ -36,6 +39,7 @@ UNISONO_DEFINITION InProcess::InProcess(std::shared_ptr<World> world, int rank)
     : MemoryEndpoint(std::move(world), rank, {.name = name}) {
     map();
 }
+UNISONO_DEFINITION InProcess::~InProcess() = default;
 
 UNISONO_NAMESPACE_END
 #endif // UNISONO_DEFINES

@@ -103,7 +103,7 @@ class Endpoint; // transport/endpoint.hpp
 /// A transport: a class that derives from Endpoint, which has the laws. `maps_peers`: the
 /// peers' addresses can be read and written, for schedules of mapped steps.
 template <class T>
-concept transport = std::derived_from<T, Endpoint> && requires {
+concept transport = requires { sizeof(T); } && std::derived_from<T, Endpoint> && requires {
     { T::maps_peers } -> detail::converts_to<bool>;
     { T::name } -> detail::converts_to<std::string_view>;
 };

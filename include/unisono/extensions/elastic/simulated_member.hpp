@@ -28,7 +28,7 @@ public:
     SimulatedMember() : SimulatedMember(std::make_shared<SimulatedProcesses>(1, 0, SimulationOptions{})) {}
     SimulatedMember(std::shared_ptr<SimulatedProcesses> processes, int process, std::shared_ptr<SimulatedView> view)
         : Endpoint(view->rank_of(process), static_cast<int>(view->processes.size()),
-                   {.name = name, .exchange_bytes = exchange_bytes, .virtual_time = true}),
+                   {.name = name, .virtual_time = true}),
           processes_(std::move(processes)), view_(std::move(view)), process_(process) {}
     SimulatedMember(SimulatedMember&&) noexcept = default;
     SimulatedMember& operator=(SimulatedMember&&) = delete;

@@ -86,12 +86,7 @@ public:
     /// A rank whose two halves exist.
     Hosts(detail::HostPlaces places, SharedMemory memory, Network network)
         : Endpoint(network.rank(), network.size(),
-                   {.name = name,
-                    .exchange_bytes = exchange_bytes,
-                    .chunk_bytes = chunk_bytes,
-                    .lands_from = Network::lands_from,
-                    .wants_waits = true,
-                    .allocates = true}),
+                   {.name = name, .lands_from = Network::lands_from, .wants_waits = true, .allocates = true}),
           places_(std::move(places)), memory_(std::move(memory)), network_(std::move(network)) {
         const int here = places_.host_of(rank());
         for (int peer = 0; peer < size(); ++peer)

@@ -50,9 +50,7 @@ public:
         : Libfabric(shared, rank, announced(shared, rank, options.with(Environment::of_process()))) {}
     /// A rank that has an endpoint already.
     Libfabric(const std::shared_ptr<World>& shared, int rank, detail::LibfabricWire wire)
-        : FramedEndpoint(
-              shared, rank, std::move(wire),
-              {.name = name, .exchange_bytes = exchange_bytes, .chunk_bytes = chunk_bytes, .allocates = true}) {}
+        : FramedEndpoint(shared, rank, std::move(wire), {.name = name, .allocates = true}) {}
 
     /// Memory that libfabric may use without a registration per message; not cleared.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return wire().allocate(bytes); }

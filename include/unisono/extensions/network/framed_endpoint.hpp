@@ -33,7 +33,7 @@ public:
     static constexpr bool maps_peers = false;
     using World = NetworkWorld;
 
-    FramedEndpoint(std::shared_ptr<World> world, int rank, Wire wire, const EndpointFacts& facts = {})
+    FramedEndpoint(std::shared_ptr<World> world, int rank, Wire wire, const EndpointFacts& facts)
         : Endpoint(rank, world->size(), with(facts)), world_(std::move(world)), wire_(std::move(wire)),
           boxes_(static_cast<std::size_t>(size())) {
         ready_.reserve(usual_early);

@@ -39,8 +39,7 @@ public:
 
     Simulated() : Simulated(std::make_shared<World>(1), 0) {}
     Simulated(std::shared_ptr<World> world, int rank)
-        : Endpoint(rank, world->size(), {.name = name, .exchange_bytes = exchange_bytes, .virtual_time = true}),
-          world_(std::move(world)) {
+        : Endpoint(rank, world->size(), {.name = name, .virtual_time = true}), world_(std::move(world)) {
         world_->enter(rank);
         fault_word_ = &world_->fault_word();
     }

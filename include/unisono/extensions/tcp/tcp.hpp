@@ -85,8 +85,7 @@ public:
                                   : detail::open_entrance(options.with(Environment::of_process()), false)) {}
     /// A rank that listens already.
     Tcp(const std::shared_ptr<World>& shared, int rank, detail::TcpEntrance entrance)
-        : FramedEndpoint(shared, rank, announced(shared, rank, std::move(entrance)),
-                         {.name = name, .exchange_bytes = exchange_bytes, .chunk_bytes = chunk_bytes}) {}
+        : FramedEndpoint(shared, rank, announced(shared, rank, std::move(entrance)), {.name = name}) {}
 
     /// The address at which this rank listens: 127.0.0.1:40000 (interface lo).
     [[nodiscard]] std::string address() const { return wire().address(); }
