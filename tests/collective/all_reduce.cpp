@@ -153,6 +153,20 @@ BOOST_AUTO_TEST_CASE(a_weighted_mean) {
     });
 }
 
+BOOST_AUTO_TEST_CASE(a_mean_that_is_refused_leaves_its_data) {
+    test::Findings findings{1};
+    test::run(1, [&](test::Group& group) {
+        std::vector<float> data(100'000, 1.0f);
+        bool refused = false;
+        try {
+            un::all_reduce(group, data, un::WeightedMean{.weight = 3.0}, un::StagedSchedule{});
+        } catch (const un::error&) {
+            refused = true;
+        }
+        findings.expect(refused && data == std::vector<float>(100'000, 1.0f), "refused, and untouched");
+    });
+}
+
 BOOST_AUTO_TEST_CASE(a_mean_that_nobody_waited_for_is_left_alone) {
     test::Findings findings{2};
     test::run(

@@ -166,6 +166,32 @@ BOOST_AUTO_TEST_CASE(operations_with_states_of_any_size) {
     }
 }
 
+/// Adds `*state`, if there is one, to the sum of the sources.
+void add_and_more(const void* state, const std::byte* const* sources, std::size_t source_count,
+                  std::byte* const* targets, std::size_t target_count, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+        float sum = state == nullptr ? 0 : *static_cast<const float*>(state);
+        for (std::size_t s = 0; s < source_count; ++s) sum += reinterpret_cast<const float*>(sources[s])[i];
+        for (std::size_t t = 0; t < target_count; ++t) reinterpret_cast<float*>(targets[t])[i] = sum;
+    }
+}
+BOOST_AUTO_TEST_CASE(a_reduction_without_a_state_does_not_get_the_state_of_the_last_call) {
+    test::expect_run(2, [](auto& world) {
+        const un::Elements elements{un::ElementType::float32, sizeof(float)};
+        const float one = 1;
+        float sum = 0, more = 100;
+        un::Reduction reduction{.kind = un::ReductionKind::user,
+                                .type = un::ElementType::float32,
+                                .combine = &add_and_more,
+                                .state = &more};
+        un::untyped::all_reduce(world, elements, &one, &sum, 1, reduction).wait();
+        require(sum == 102, "with a state");
+        reduction.state = nullptr;
+        un::untyped::all_reduce(world, elements, &one, &sum, 1, reduction).wait();
+        require(sum == 2, "without");
+    });
+}
+
 BOOST_AUTO_TEST_CASE(as_the_typed_ones) {
     for (const int ranks : {1, 2, 3}) {
         test::expect_run(ranks, [](auto& world) {

@@ -1,15 +1,20 @@
 // The states of operations, and which operation gets which.
+#include "support/allocation_counter.hpp"
 
 #include <unisono/group/group.hpp>
 #include <unisono/group/group_state.hpp>
 #include <unisono/transport/in_process.hpp>
+#include <unisono/unisono.hpp>
 
 #include <boost/test/unit_test.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <vector>
 
 namespace {
@@ -83,6 +88,29 @@ BOOST_AUTO_TEST_CASE(equal_calls_in_flight_at_once_find_their_states_again) {
         for (un::detail::OperationState* one : flying) one->is_free = true;
         BOOST_TEST(world.made.size() == 100u);
     }
+}
+
+/// Rank 0 has no memory for the scratch of its first sum. It goes on, and both sums end.
+BOOST_AUTO_TEST_CASE(an_operation_without_memory_at_its_start_stays_in_flight) {
+    BOOST_CHECK_NO_THROW(un::run<un::InProcess>(2,
+                                                [](auto& world) {
+                                                    std::vector<float> first(1 << 20, 1.0f), second(1 << 20, 1.0f);
+                                                    un::barrier(world);
+                                                    if (world.rank() == 0) unisono_test::refuse_above(100'000);
+                                                    bool refused = false;
+                                                    try {
+                                                        un::all_reduce(world, first, un::Sum{}, un::DirectSchedule{});
+                                                    } catch (const std::bad_alloc&) {
+                                                        refused = true;
+                                                    }
+                                                    unisono_test::refuse_above(0);
+                                                    un::all_reduce(world, second, un::Sum{}, un::DirectSchedule{});
+                                                    if (refused != (world.rank() == 0) ||
+                                                        second != std::vector<float>(1 << 20, 2.0f) ||
+                                                        (!refused && first != second))
+                                                        throw std::runtime_error("wrong data");
+                                                },
+                                                {.timeout = std::chrono::seconds(20)}));
 }
 
 BOOST_AUTO_TEST_CASE(no_word_of_a_small_message_comes_back) {

@@ -9,7 +9,7 @@ namespace {
 
 // Constant-initialised, because operator new is called before any constructor of ours runs.
 constinit std::atomic<std::size_t> process_count{0};
-constinit thread_local std::size_t thread_count = 0;
+constinit thread_local std::size_t thread_count = 0, thread_limit = 0;
 constinit std::atomic<std::size_t> live_bytes{0}, peak_bytes{0};
 
 void* noted(void* memory) noexcept {
@@ -30,6 +30,7 @@ void* count_and_allocate(std::size_t bytes, std::size_t alignment) noexcept {
     process_count.fetch_add(1, std::memory_order_relaxed);
     ++thread_count;
     if (bytes == 0) bytes = 1;
+    if (thread_limit != 0 && bytes > thread_limit) return nullptr;
     if (alignment <= alignof(std::max_align_t)) return noted(std::malloc(bytes));
     return noted(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment));
 }
@@ -45,6 +46,7 @@ namespace unisono_test {
 
 std::size_t allocations_of_process() noexcept { return process_count.load(std::memory_order_relaxed); }
 std::size_t allocations_of_thread() noexcept { return thread_count; }
+void refuse_above(std::size_t bytes) noexcept { thread_limit = bytes; }
 std::size_t live_bytes_of_process() noexcept { return live_bytes.load(std::memory_order_relaxed); }
 std::size_t peak_bytes_of_process() noexcept { return peak_bytes.load(std::memory_order_relaxed); }
 void forget_peak() noexcept { peak_bytes.store(live_bytes.load(std::memory_order_relaxed), std::memory_order_relaxed); }

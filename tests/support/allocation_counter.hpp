@@ -13,6 +13,9 @@ std::size_t allocations_of_process() noexcept;
 /// Allocations by the calling thread since its start.
 std::size_t allocations_of_thread() noexcept;
 
+/// From now on the calling thread gets no memory of more than `bytes` at once; 0: any.
+void refuse_above(std::size_t bytes) noexcept;
+
 /// Bytes that the process holds now, and the most that it held since `forget_peak`.
 std::size_t live_bytes_of_process() noexcept;
 std::size_t peak_bytes_of_process() noexcept;

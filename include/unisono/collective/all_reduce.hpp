@@ -24,7 +24,8 @@ template <transport Transport, element T, class Family>
 Operation start_mean(Group<Transport>& group, std::span<const T> in, std::span<T> out, const WeightedMean& op,
                      const Family& family) {
     const Call sum = call_on<Collective::all_reduce, std::span<T>>(group, family, op);
-    static_cast<void>(request_of(group.context(), sum, buffer_of(in), buffer_of(out))); // before the output is written
+    OperationRequest checked = request_of(group.context(), sum, buffer_of(in), buffer_of(out));
+    if (sum.by.family != nullptr) sum.by.plan(group, sum, checked); // refused before the output is written
     weigh(out, in, op.weight);
     static constexpr NativeSchedule native;
     const Call weights = call_on<Collective::all_reduce, std::span<double>>(group, native, Few<Sum>{});

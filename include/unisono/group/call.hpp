@@ -43,6 +43,11 @@ struct CallBuffer {
                           : first - second >= out.count * out.element_bytes;
 }
 
+/// True if `data` is at this offset of `from`, which may be null.
+[[gnu::always_inline]] inline bool is_at(const std::byte* data, const std::byte* from, std::size_t offset) {
+    return reinterpret_cast<std::uintptr_t>(data) == reinterpret_cast<std::uintptr_t>(from) + offset;
+}
+
 /// Elements of each rank's block; empty: all blocks are equal.
 using Counts = std::span<const std::size_t>;
 

@@ -183,9 +183,8 @@ private:
     }
 
     void wait_for_run(OperationState& operation, std::uint32_t attempt) {
-        operation.is_free = false; // if the wait throws, it stays in flight
-        wait_long({&operation.number, 1}, 0, operation.group->timeout, attempt);
-        operation.is_free = true;
+        wait_long({&operation.number, 1}, 0, operation.group->timeout, attempt); // if it throws, it stays in flight
+        release(operation.number);
     }
 
     void announce(const OperationState& operation) {

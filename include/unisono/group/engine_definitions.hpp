@@ -13,8 +13,8 @@ namespace detail {
 UNISONO_DEFINITION void Engine::enrol(OperationState& state) {
     const Entry entry = enter(); // another thread may drive the operations in flight
     if (unused_.empty()) {
-        unused_.push_back(static_cast<std::uint32_t>(operations_.size()));
         operations_.push_back(nullptr);
+        unused_.push_back(static_cast<std::uint32_t>(operations_.size() - 1));
     }
     state.number = unused_.back();
     unused_.pop_back();
@@ -30,6 +30,7 @@ UNISONO_DEFINITION void Engine::dismiss(std::unique_ptr<OperationState> state) n
 UNISONO_DEFINITION void Engine::start(OperationState& operation) {
     const Entry entry = enter();
     begin(operation);
+    operation.is_free = false; // before anything can throw: then it stays in flight
     if (operation.straight && run_straight(operation))
         return conclude(operation); // all ranks have seen its last flag, so none waits for this rank's progress
     active_.push_back(operation.number);
@@ -46,6 +47,7 @@ UNISONO_DEFINITION void Engine::run(OperationState& operation) {
     }
     begin(operation);
     if (spin(operation)) return conclude(operation);
+    operation.is_free = false;
     active_.push_back(operation.number);
     announce(operation);
     wait_for_run(operation, spins);

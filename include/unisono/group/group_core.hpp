@@ -180,7 +180,7 @@ GroupCore::state_of(const detail::Call& call, const detail::CallBuffer& in, cons
     const auto before = static_cast<std::size_t>(rank());
     const std::size_t each = out.element_bytes;
     std::size_t count = in.count; // for the key; and the sizes must fit, and no overlap be refused
-    bool fits = call.by.family == nullptr && call.op.state == nullptr && call.input_counts.empty();
+    bool fits = call.by.family == nullptr && !detail::has_context(call.op) && call.input_counts.empty();
     switch (call.what) {
     case Collective::reduce:
         if (before != static_cast<std::size_t>(call.root)) {
@@ -193,12 +193,12 @@ GroupCore::state_of(const detail::Call& call, const detail::CallBuffer& in, cons
         break;
     case Collective::all_gather:
         fits = fits && out.count == count * ranks && in.data != nullptr &&
-               (in.data == out.data + before * count * each || detail::are_apart(in, out));
+               (detail::is_at(in.data, out.data, before * count * each) || detail::are_apart(in, out));
         break;
     case Collective::reduce_scatter:
         count = out.count;
         fits = fits && in.count == count * ranks && out.data != nullptr &&
-               (out.data == in.data + before * count * each || detail::are_apart(in, out));
+               (detail::is_at(out.data, in.data, before * count * each) || detail::are_apart(in, out));
         break;
     case Collective::broadcast: fits = fits && in.data != nullptr; break;
     case Collective::barrier: break;
@@ -280,7 +280,6 @@ UNISONO_DEFINITION void GroupCore::run(detail::OperationState& prepared) { state
 
 UNISONO_DEFINITION Operation GroupCore::start(detail::OperationState& prepared) {
     state_->engine->start(prepared);
-    prepared.is_free = false;
     return Operation(*state_->engine, prepared.number, state_->timeout);
 }
 
@@ -297,7 +296,6 @@ UNISONO_DEFINITION Operation GroupCore::start_mean(const detail::Call& sum, cons
     };
     detail::OperationState& weights = state_of(of_weights, number(0), number(1));
     state_->engine->start(weights);
-    weights.is_free = false;
     operation.companion = weights.number;
     operation.finish = divide;
     return made;

@@ -7,6 +7,7 @@
 #include "unisono/group/context.hpp"
 #include "unisono/group/operation_state.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,7 +20,8 @@ namespace detail {
 class Engine; // engine.hpp
 
 struct GroupState : GroupContext {
-    static constexpr std::size_t enough = 16; ///< states to make before any is used for another call
+    static constexpr std::size_t enough = 16;             ///< states to make before any is used for another call
+    static constexpr std::size_t most_looks = 2 * enough; ///< so that thousands in flight cost a new call nothing
 
     explicit GroupState(std::shared_ptr<Engine> of) : engine(std::move(of)) {}
     GroupState(const GroupState&) = delete;
@@ -63,7 +65,7 @@ UNISONO_DEFINITION GroupState::~GroupState() {
     OperationState*& last = latest[place_of(wanted.call, wanted.count)];
     if (last != nullptr && last->is_free && last->key == wanted) [[likely]]
         return last;
-    for (std::size_t looks = states_.size(); looks != 0; --looks) {
+    for (std::size_t looks = std::min(states_.size(), most_looks); looks != 0; --looks) {
         found_ = found_ + 1 < states_.size() ? found_ + 1 : 0;
         OperationState* const one = states_[found_].get();
         if (!one->is_free || !(one->key == wanted)) continue;
@@ -74,12 +76,14 @@ UNISONO_DEFINITION GroupState::~GroupState() {
 
 UNISONO_DEFINITION OperationState& GroupState::take(const CallKey& wanted) {
     OperationState* taken = nullptr;
-    for (std::size_t looks = states_.size() < enough ? 0 : states_.size(); looks != 0 && taken == nullptr; --looks) {
+    std::size_t looks = states_.size() < enough ? 0 : std::min(states_.size(), most_looks);
+    for (; looks != 0 && taken == nullptr; --looks) {
         oldest_ = oldest_ + 1 < states_.size() ? oldest_ + 1 : 0;
         if (states_[oldest_]->is_free) taken = states_[oldest_].get();
     }
     if (taken == nullptr) {
-        states_.reserve(states_.size() + 1); // else one could be lost
+        if (states_.size() == states_.capacity())
+            states_.reserve(2 * states_.size() + enough); // else one could be lost
         auto made = std::make_unique<OperationState>();
         engine->enrol(*(taken = made.get()));
         states_.push_back(std::move(made));

@@ -84,6 +84,9 @@ constexpr std::uint64_t sizes_of(const Call& call, const CallBuffer& out) {
     return std::uint64_t{out.element_bytes} << 32 | call.op.user_operation;
 }
 
+/// True if a reduction is more than its kernel.
+constexpr bool has_context(const Reduction& op) { return op.state != nullptr || op.combine_at != nullptr; }
+
 /// The small facts of a call.
 constexpr std::uint64_t words_of(const Call& call, const CallBuffer& out, FloatingPointMode mode) {
     return std::uint64_t{1} << 63 | std::uint64_t{out.space == MemorySpace::device} << 62 |
@@ -91,7 +94,8 @@ constexpr std::uint64_t words_of(const Call& call, const CallBuffer& out, Floati
            std::uint64_t{static_cast<std::uint8_t>(call.caller)} << 52 |
            std::uint64_t{static_cast<std::uint8_t>(call.what)} << 47 |
            std::uint64_t{static_cast<std::uint8_t>(out.type)} << 42 |
-           std::uint64_t{static_cast<std::uint8_t>(call.op.kind)} << 37 | static_cast<std::uint32_t>(call.root);
+           std::uint64_t{static_cast<std::uint8_t>(call.op.kind)} << 37 | std::uint64_t{has_context(call.op)} << 34 |
+           static_cast<std::uint32_t>(call.root);
 }
 
 /// The largest number of bytes that a rank posts beside its flag if the collective uses a staged

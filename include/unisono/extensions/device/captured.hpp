@@ -69,7 +69,6 @@ public:
         detail::OperationState& operation = known != nullptr ? *known : context_->take(key);
         detail::cut(*context_, operation, request, context_->engine->endpoint().mapped() != nullptr);
         context_->engine->start(operation);
-        operation.is_free = false;
         return Operation(*context_->engine, operation.number, context_->timeout);
     }
     /// The number of the library's operations in the graph.
