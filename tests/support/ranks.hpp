@@ -64,11 +64,11 @@ void run(int ranks, Body body, const unisono::RunOptions& options = {}) {
         unisono::run<Transport>(any_on_processes ? "shared_memory" : "in_process", ranks, body, options);
     } else if constexpr (requires { T::run_ranks(ranks, body, options); }) {
         T::run_ranks(ranks, body, options);
-    } else if constexpr (unisono::process_transport<Transport> && !on_processes) {
+    } else if constexpr (unisono::process_transport<T> && !on_processes) {
         unisono::detail::check_run(ranks, options);
-        unisono::detail::run_world<Transport>(std::make_shared<typename Transport::World>(ranks), body, options);
+        unisono::detail::run_world<T>(std::make_shared<typename T::World>(ranks), body, options);
     } else {
-        unisono::run<Transport>(ranks, body, options);
+        unisono::run<T>(ranks, body, options);
     }
 }
 
