@@ -126,7 +126,7 @@ BOOST_AUTO_TEST_CASE(each_policy) {
                                           un::TopK, un::PowerSgd, un::Adasum>(6);
     compressions_where_slices_have_owners<un::Replicated, un::ParameterServerReducer, un::Int8Wire, un::Fp8Wire,
                                           un::OneBit, un::TopK, un::PowerSgd, un::Adasum>(6);
-    BOOST_TEST(known == 21 + 3 + 6 + 10 + 8 + 2 + 6 + 6);
+    BOOST_TEST(known == 21 + 3 + 5 + 10 + 8 + 2 + 6 + 6);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -4,10 +4,10 @@
 /// A rank's state of one group: its context, and the states of its operations, which stay prepared
 /// for the calls that they ran last.
 
+#include "unisono/core/standard.hpp"
 #include "unisono/group/context.hpp"
 #include "unisono/group/operation_state.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
