@@ -14,6 +14,7 @@ UNISONO_DEFINITION void Engine::enrol(OperationState& state) {
     const Entry entry = enter(); // another thread may drive the operations in flight
     if (unused_.empty()) {
         operations_.push_back(nullptr);
+        active_.reserve(operations_.size()); // however many are in flight later, no start allocates
         unused_.push_back(static_cast<std::uint32_t>(operations_.size() - 1));
     }
     state.number = unused_.back();
