@@ -158,7 +158,8 @@ void speak(Random& random, long frames, Counts& counts) {
     const std::size_t bytes = random.below(3) == 0 ? 40'000 : random.below(300);
     std::vector<std::byte> target(bytes);
     {
-        d::FramedEndpoint<OneLink> endpoint(world, 0, OneLink(d::FileDescriptor(::dup(pair.ours.get()))));
+        d::FramedEndpoint<OneLink> endpoint(world, 0, OneLink(d::FileDescriptor(::dup(pair.ours.get()))),
+                                            {.name = "tcp"});
         Sink sink{signature, bytes};
         for (std::uint64_t position = 0; position < 4; ++position) {
             const un::Tag tag{7, position};
