@@ -1,4 +1,6 @@
 // How often worlds may fail before they have worked, by hand: two members, of which this is 0.
+#include "alone.hpp"
+
 #include <unisono/extensions/elastic/forming.hpp>
 #include <unisono/transport/in_process.hpp>
 
@@ -27,23 +29,18 @@ struct Other {
 };
 
 /// Time passes only in `wait`, if there is nothing to hear.
-struct ByHand {
+struct ByHand : test::Alone {
     std::shared_ptr<Other> other;
 
     [[nodiscard]] un::nanoseconds now() const { return other->now; }
     static int me() { return 0; }
-    static std::uint64_t job() { return 1; }
     static bool is_to_be_added() { return false; }
     static std::vector<int> connect() { return {0, 1}; }
     static un::Group<un::InProcess> first_group() { return {}; }
     void send(int to, const un::detail::MembershipMessage& message) const {
         if (to == 1) other->member.receive(0, message, now());
     }
-    static bool knows(int) { return true; }
-    static bool is_connected(int) { return true; }
     static std::uint64_t host_of(int) { return 1; }
-    static un::detail::Conclusion reach(int, const un::detail::Applicant&) { return un::detail::Conclusion::none; }
-    static void all_are_here() {}
     template <class Heard, class Lost, class Refused, class Came>
     void wait(un::nanoseconds until, Heard heard, Lost lost, Refused, Came) {
         if (other->has_died) return lost(1, true);
@@ -59,15 +56,6 @@ struct ByHand {
         other->member.work();
         return {};
     }
-    static void listen(bool, bool) {}
-    static bool look() { return false; }
-    static std::vector<un::detail::Applicant> applicants() { return {}; }
-    static void forget(const std::vector<un::detail::Applicant>&) {}
-    static void refuse(const std::vector<un::detail::Applicant>&, const std::string&) {}
-    static void end_training() {}
-    static void hear_refusal() {}
-    static void apply(un::nanoseconds) {}
-    static un::error not_added() { return {un::ErrorCode::timeout, ""}; }
 };
 
 class Job {
@@ -88,7 +76,8 @@ public:
 private:
     std::shared_ptr<Other> other_ = std::make_shared<Other>();
     un::detail::MembershipFormation<un::InProcess, ByHand> formation_{
-        {.patience = std::chrono::nanoseconds(patience), .give_up = std::chrono::nanoseconds(20 * patience)}, {other_}};
+        {.patience = std::chrono::nanoseconds(patience), .give_up = std::chrono::nanoseconds(20 * patience)},
+        {{}, other_}};
     std::vector<int> members_ = {0, 1};
 };
 

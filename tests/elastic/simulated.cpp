@@ -4,6 +4,7 @@
 //
 //   UNISONO_ELASTIC_SEEDS=100000 test_elastic --run_test=elastic_simulated/campaign
 #include "../support/sanitizers.hpp"
+#include "alone.hpp"
 #include "lost_state.hpp"
 
 #include "broken_rules.hpp"
@@ -798,23 +799,18 @@ namespace {
 
 /// The sockets of an added process, by hand. Members 0 and 1 are on one host; 2 and 3 are added, on
 /// another one. This is member 3. Member 2 dies, which only its host can prove.
-struct AddedOnAnotherHost {
+struct AddedOnAnotherHost : test::Alone {
     struct Over {};
     std::vector<std::pair<int, un::detail::MembershipMessage>>* sent;
     int waits = 0;
 
     static un::nanoseconds now() { return 0; }
     static int me() { return 3; }
-    static std::uint64_t job() { return 1; }
     static bool is_to_be_added() { return true; }
     static std::vector<int> connect() { return {}; }
     static un::Group<un::detail::SimulatedMember> first_group() { throw Over(); }
     void send(int to, const un::detail::MembershipMessage& message) { sent->emplace_back(to, message); }
-    static bool knows(int) { return true; }
-    static bool is_connected(int) { return true; }
     static std::uint64_t host_of(int member) { return member < 2 ? 7 : 8; }
-    static un::detail::Conclusion reach(int, const un::detail::Applicant&) { return un::detail::Conclusion::none; }
-    static void all_are_here() {}
     template <class Heard, class Lost, class Refused, class Came>
     void wait(un::nanoseconds, Heard heard, Lost lost, Refused, Came) {
         if (waits == 0)
@@ -832,22 +828,13 @@ struct AddedOnAnotherHost {
     un::Group<un::detail::SimulatedMember> meet(const std::vector<int>&, std::uint64_t, un::nanoseconds, Wait) {
         throw Over();
     }
-    static void listen(bool, bool) {}
-    static bool look() { return false; }
-    static std::vector<un::detail::Applicant> applicants() { return {}; }
-    static void forget(const std::vector<un::detail::Applicant>&) {}
-    static void refuse(const std::vector<un::detail::Applicant>&, const std::string&) {}
-    static void end_training() {}
-    static void hear_refusal() {}
-    static void apply(un::nanoseconds) {}
-    static un::error not_added() { return {un::ErrorCode::timeout, ""}; }
 };
 
 } // namespace
 
 BOOST_AUTO_TEST_CASE(an_added_member_tells_other_hosts_of_a_death) {
     std::vector<std::pair<int, un::detail::MembershipMessage>> sent;
-    un::detail::MembershipFormation<un::detail::SimulatedMember, AddedOnAnotherHost> formation({}, {.sent = &sent});
+    un::detail::MembershipFormation<un::detail::SimulatedMember, AddedOnAnotherHost> formation({}, {{}, &sent});
     BOOST_CHECK_THROW(static_cast<void>(formation.first()), AddedOnAnotherHost::Over);
     std::vector<int> told;
     for (const auto& [to, message] : sent)

@@ -7,6 +7,7 @@
 #include "unisono/collective/shell.hpp"
 
 UNISONO_NAMESPACE_BEGIN
+
 /// Every rank's `all` = the ranks' `mine`, in rank order. `counts`: the number of elements of each
 /// rank, the same list on every rank; without it all ranks give the same number. `mine` may be this
 /// rank's own block of `all`; any other overlap is bad_input. Cost per rank: p - 1 blocks.

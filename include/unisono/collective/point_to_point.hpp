@@ -6,6 +6,7 @@
 #include "unisono/collective/shell.hpp"
 
 UNISONO_NAMESPACE_BEGIN
+
 /// Sends n elements to `peer`, whose matching receive has the same tag and exactly n elements of
 /// the same type (else: mismatch on both). Messages between two ranks with equal tags are matched
 /// in the order of their calls. Returns when `data` may be changed: over shared memory, after up to

@@ -6,6 +6,7 @@
 #include "unisono/collective/shell.hpp"
 
 UNISONO_NAMESPACE_BEGIN
+
 /// Every rank's data become the root's. n elements on every rank. Cost: tree ceil(log2 p) rounds of
 /// n elements; ring (a chain) for large data with `chunk_bytes`; native over mapped memory: each
 /// rank reads the root's memory. Errors and aliasing as in all_reduce.

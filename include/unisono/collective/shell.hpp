@@ -18,10 +18,6 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// True for operations without a state of their own, whose kernels are the library's.
-template <class Op>
-inline constexpr bool is_built_in = built_in_operation<Op>;
-
 /// The elements of a collective's data.
 template <class B>
 [[gnu::always_inline]] inline CallBuffer buffer_of(B&& data) {

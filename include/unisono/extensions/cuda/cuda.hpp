@@ -85,8 +85,7 @@ public:
 
     [[nodiscard]] std::unique_ptr<detail::OwnRuns> own_runs() override { return detail::own_runs_of(*this); }
 
-    // --- copies: see extensions/device/bounced_lanes.hpp
-    // -----------------------------------------------------
+    // --- copies: see extensions/device/bounced_lanes.hpp -----------------------------------------
 
     [[nodiscard]] detail::DeviceBlock take_block(std::size_t bytes) { return device_->take_block(bytes, false, true); }
     void fetch(std::byte* to, const std::byte* from, std::size_t bytes) { device_->fetch(to, from, bytes); }

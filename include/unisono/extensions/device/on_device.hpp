@@ -48,7 +48,7 @@ StreamKernelFunction stream_kernel() {
     constexpr bool native = std::same_as<Family, NativeSchedule>;
     if constexpr (native && combines) {
         static_assert(
-            is_built_in<Op> || std::same_as<Op, WeightedMean>,
+            built_in_operation<Op> || std::same_as<Op, WeightedMean>,
             "found: an operation of your own by NativeSchedule on memory of a device. Required: Sum, Product, Min, "
             "Max or WeightedMean; or a schedule such as RingSchedule, in a source that nvcc compiles. Why: the "
             "device's library has no other operations");

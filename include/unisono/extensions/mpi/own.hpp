@@ -4,10 +4,10 @@
 /// MPI's own collectives in flight, and the memory that they access, since MPI cannot be made to
 /// release it.
 
-#include "unisono/core/lent_memory.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/core/time.hpp"
+#include "unisono/extensions/mpi/lent_memory.hpp"
 #include "unisono/transport/transport.hpp"
 
 #include <mpi.h>
