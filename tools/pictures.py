@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Draws the pictures of README.md and docs/elastic.md: pictures.py [--check]
+"""Draws the pictures of README.md, docs/elastic.md and docs/internals: pictures.py [--check]
 
     docs/pictures/pipe.svg     one training step as a pipe
     docs/pictures/peers.svg    all_reduce beside other libraries
     docs/pictures/step.svg     a training step on two processes beside one
     docs/pictures/hosting.svg  who hosts which replica of an elastic world
+    docs/pictures/change.svg   the phases of a change of an elastic world
+    docs/pictures/cut.svg      which ranks continue when others are only silent
+    docs/pictures/elders.svg   the members without which added members cannot decide
 
-The figures of the charts are read from the tables of bench/RESULTS.md, and those of the last from the output in docs/elastic.md: no other place has them. The colours follow the reader's theme. --check
+The figures of the charts are read from the tables of bench/RESULTS.md, and those of hosting.svg from the output in docs/elastic.md: no other place has them. The colours follow the reader's theme. --check
 writes nothing, and fails if a picture is not what the script draws.
 """
 import re
@@ -40,6 +43,8 @@ RULES = """text { font-family: system-ui, sans-serif; font-size: 14px; fill: ink
 .rank4 { fill: rank4; stroke: paper; }
 .rank5 { fill: rank5; stroke: paper; }
 .range { stroke: ink; stroke-width: 1.5; }
+.group { fill: none; stroke: faint; stroke-width: 1.5; }
+.lost { fill: box; stroke: faint; stroke-width: 1.5; stroke-dasharray: 4 3; }
 """
 
 
@@ -216,10 +221,73 @@ def hosting():
     return picture.done()
 
 
+def change():
+    left, top, high, scale = 90, 54, 40, 1.0
+    picture = Picture(860, top + 4 * high + 56, "A change of an elastic world in time: rank 2 is killed, the others end the world, agree, form the next one, start, and repeat the update")
+    picture.text(30, 28, "Rank 2 is killed during update 21", "title")
+    phases = [("update 20", 130, "rank0"), ("update 21", 90, "lost"), ("ending", 70, "rank4"), ("agreeing", 90, "rank2"), ("forming", 90, "rank3"),
+              ("starting", 80, "rank5"), ("update 21 again", 190, "rank0")]
+    for rank in range(4):
+        x, y = left, top + rank * high
+        picture.text(left - 12, y + 23, f"rank {rank}", "end")
+        for name, width, kind in phases:
+            if rank == 2 and x > left + 130:
+                picture.text(x - 18, y + 23, "killed")
+                break
+            killed = rank == 2 and kind == "lost"
+            picture.rect(x, y + 3, width - 25 if killed else width, high - 8, kind)
+            if not killed:
+                picture.text(x + width / 2, y + 23, name, "middle")
+            x += width
+    bottom = top + 4 * high
+    picture.text(left, bottom + 20, "Dashed: the update is dropped on all ranks. Widths are not to scale.", "faint")
+    picture.text(left, bottom + 38, "When the next world starts, the others host the replicas of rank 2.", "faint")
+    return picture.done()
+
+
+def cut():
+    """Panels of (ranks on one side, on the other, what each side does); a lost rank is dashed."""
+    panels = [([0, 1, 2], [3, 4], [], "A majority continues", ("3 of 5:", "continue"), ("wait for give_up,", "then an error")),
+              ([0, 1], [2, 3], [], "The half with the lowest rank", ("with rank 0:", "continue"), ("wait for give_up,", "then an error")),
+              ([0], [1], [0], "Two hosts, rank 0 is lost", ("lost, or only", "cut off?"), ("waits for give_up,", "then an error"))]
+    picture = Picture(860, 190, "Which ranks continue when the others are only silent")
+    for n, (one, other, lost, title, first, second) in enumerate(panels):
+        x = 20 + n * 280
+        picture.text(x, 28, title, "title")
+        for ranks, at, words in ((one, x, first), (other, x + 142, second)):
+            picture.rect(at, 44, 118, 76, "box", 8)
+            for k, rank in enumerate(ranks):
+                middle = at + 59 + 36 * (k - (len(ranks) - 1) / 2)
+                picture.rect(middle - 15, 67, 30, 30, "lost" if rank in lost else f"rank{rank}", 15)
+                picture.text(middle, 87, str(rank), "middle")
+            for k, line in enumerate(words):
+                picture.text(at + 59, 140 + 18 * k, line, "middle")
+        picture.line(x + 130, 40, x + 130, 124, "one")
+    picture.text(20, 182, "Boxes are hosts or groups of hosts; the dashed line is where messages stop.", "faint")
+    return picture.done()
+
+
+def elders():
+    picture = Picture(860, 210, "The members that a doubtful member knows, the members of the new membership, and the elders, which are in both")
+    picture.text(30, 28, "A quorum of the new membership needs one of the elders", "title")
+    picture.rect(170, 62, 330, 90, "group", 45)
+    picture.rect(300, 72, 330, 70, "group", 35)
+    picture.text(180, 56, "known to member 2", "faint")
+    picture.text(620, 56, "the new membership", "faint end")
+    for x, member, kind in ((235, 2, "lost"), (360, 0, "rank0"), (440, 1, "rank1"), (565, 3, "rank3")):
+        picture.rect(x - 17, 90, 34, 34, kind, 17)
+        picture.text(x, 112, str(member), "middle")
+    picture.text(235, 174, "doubtful: left behind,", "faint middle")
+    picture.text(235, 190, "not known to be dead", "faint middle")
+    picture.text(400, 174, "elders", "faint middle")
+    picture.text(565, 174, "added", "faint middle")
+    return picture.done()
+
+
 def main():
     check = "--check" in sys.argv[1:]
     wrong = 0
-    for draw in (pipe, peers, step, hosting):
+    for draw in (pipe, peers, step, hosting, change, cut, elders):
         path = ROOT / "docs/pictures" / f"{draw.__name__}.svg"
         drawn = draw()
         if not check:
