@@ -10,39 +10,22 @@
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/group/group.hpp"
-#include "unisono/trainer/agreement.hpp"
-#include "unisono/trainer/exchange/offence.hpp"
-#include "unisono/trainer/fit.hpp"
-#include "unisono/trainer/same_model.hpp"
-#include "unisono/trainer/stop_on_signal.hpp"
 #include "unisono/trainer/summation.hpp"
 
 // NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types and keywords
 #define UNISONO_COMPILED_COLLECTIVE(Template, Transport, What)                                                 \
     Template void detail::plan_of_family<Collective::What, Transport, NativeSchedule>(GroupCore&, const Call&, \
                                                                                       OperationRequest&);
-#define UNISONO_COMPILED_GROUP(Template, Transport)                                                                 \
-    Template class Group<Transport>;                                                                                \
-    UNISONO_COMPILED_COLLECTIVE(Template, Transport, all_reduce)                                                    \
-    UNISONO_COMPILED_COLLECTIVE(Template, Transport, reduce_scatter)                                                \
-    UNISONO_COMPILED_COLLECTIVE(Template, Transport, all_gather)                                                    \
-    UNISONO_COMPILED_COLLECTIVE(Template, Transport, broadcast)                                                     \
-    UNISONO_COMPILED_COLLECTIVE(Template, Transport, reduce)                                                        \
-    UNISONO_COMPILED_COLLECTIVE(Template, Transport, gather)                                                        \
-    UNISONO_COMPILED_COLLECTIVE(Template, Transport, scatter)                                                       \
-    UNISONO_COMPILED_COLLECTIVE(Template, Transport, all_to_all)                                                    \
-    UNISONO_COMPILED_COLLECTIVE(Template, Transport, barrier)                                                       \
-    Template void detail::tell_all_and_throw(Group<Transport>&, std::string_view);                                  \
-    Template void detail::gather_words(Group<Transport>&, std::span<const std::uint64_t>, std::span<std::uint64_t>, \
-                                       Caller);                                                                     \
-    Template void detail::agree_on(Group<Transport>&, std::string_view, std::span<const std::string_view>,          \
-                                   std::span<const std::int64_t>);                                                  \
-    Template void detail::agree_on_policies(Group<Transport>&, Part<const PolicyFacts>);                            \
-    Template void detail::agree_on_model(Group<Transport>&, const ModelFacts&, std::vector<ModelMemory>&,           \
-                                         const ParameterLabels&);                                                   \
-    Template void detail::agree_on_offence(Group<Transport>&, Offence&);                                            \
-    Template std::size_t detail::agree_on_sums(Group<Transport>&, std::size_t);                                     \
-    Template void detail::PlainTotals::agree(Group<Transport>&, UpdateSums&, bool);                                 \
-    Template void detail::agree_on_fit(Group<Transport>&, const FitOptions&, const Position&, const TrainingPlan&); \
-    Template bool detail::StopAgreement::stop(Group<Transport>&);
+#define UNISONO_COMPILED_GROUP(Template, Transport)                  \
+    Template class Group<Transport>;                                 \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, all_reduce)     \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, reduce_scatter) \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, all_gather)     \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, broadcast)      \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, reduce)         \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, gather)         \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, scatter)        \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, all_to_all)     \
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, barrier)        \
+    Template void detail::PlainTotals::agree(Group<Transport>&, UpdateSums&, bool);
 // NOLINTEND(bugprone-macro-parentheses)

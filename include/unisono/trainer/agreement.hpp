@@ -4,7 +4,7 @@
 /// Compares what must be equal on all ranks before training. If it differs, every rank gets an
 /// error that names the ranks and the difference.
 
-#include "unisono/collective/exchange.hpp"
+#include "unisono/collective/by_messages.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/floating_point.hpp"
 #include "unisono/core/hash.hpp"
@@ -28,16 +28,6 @@ namespace detail {
 /// Throws an error that says that `rank` differs from `peer`. Ranks are the world's numbers.
 [[noreturn]] void throw_mismatch(std::string_view operation, int rank, int peer, const std::string& message);
 
-/// Gathers the words of every rank, in rank order. All comparisons in this file use it.
-template <class World>
-void gather_words(World& world, std::span<const std::uint64_t> mine, std::span<std::uint64_t> all,
-                  Caller caller = Caller::none) {
-    static constexpr NativeSchedule native;
-    Call call = call_on<Collective::all_gather, std::span<std::uint64_t>>(world, native);
-    call.caller = caller;
-    world.run(call, buffer_of(mine), buffer_of(all));
-}
-
 /// The user's call that an operation's name denotes.
 constexpr Caller caller_named(std::string_view operation) {
     for (const auto& [name, caller] : {std::pair<std::string_view, Caller>{"fit", Caller::fit},
@@ -53,45 +43,11 @@ constexpr Caller caller_named(std::string_view operation) {
 
 /// Compares named numbers of all ranks with those of rank 0. \throws error mismatch, the same on
 /// all ranks
-template <class World>
-void agree_on(World& world, std::string_view operation, std::span<const std::string_view> names,
-              std::span<const std::int64_t> mine) {
-    if (world.size() == 1) return;
-    const std::size_t count = mine.size();
-    List<std::uint64_t> words;
-    for (const std::int64_t one : mine) words.push_back(static_cast<std::uint64_t>(one));
-    List<std::uint64_t> all(count * static_cast<std::size_t>(world.size()));
-    gather_words(world, words, all, caller_named(operation));
-    for (std::size_t i = 0; i < count; ++i) {
-        for (int rank = 1; rank < world.size(); ++rank) {
-            const auto found = static_cast<std::int64_t>(all[static_cast<std::size_t>(rank) * count + i]);
-            const auto expected = static_cast<std::int64_t>(all[i]);
-            if (found == expected) continue;
-            const int who = world.world_rank(rank);
-            throw_mismatch(operation, who, world.world_rank(0),
-                           concat({names[i], " is ", found, " on rank ", who, " and ", expected, " on rank ",
-                                   world.world_rank(0), "; expected the same on all ranks"}));
-        }
-    }
-}
+void agree_on(GroupCore& world, std::string_view operation, std::span<const std::string_view> names,
+              std::span<const std::int64_t> mine);
 
 /// Compares the policies of all ranks, since ranks with different policies would diverge silently.
-template <class World>
-void agree_on_policies(World& world, Part<const PolicyFacts> facts) {
-    if (world.size() == 1) return;
-    List<std::uint64_t> mine;
-    for (const PolicyFacts& one : facts) mine.push_back(one.hash());
-    List<std::uint64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
-    gather_words(world, mine, all, Caller::trainer);
-    for (std::size_t i = mine.size(); i < all.size(); ++i) {
-        if (all[i] == all[i % mine.size()]) continue;
-        const PolicyFacts& one = facts[i % mine.size()];
-        const int rank = world.world_rank(static_cast<int>(i / mine.size()));
-        throw_mismatch("Trainer", rank, world.world_rank(0),
-                       concat({"rank ", rank, " has another ", one.family, " than rank ", world.world_rank(0),
-                               " (here: ", one.text(), "); expected policies of equal parameters on all ranks"}));
-    }
-}
+void agree_on_policies(GroupCore& world, Part<const PolicyFacts> facts);
 
 /// Small parameters are broadcast together, in messages of at most this many bytes.
 inline constexpr std::size_t bytes_together = std::size_t{1} << 17;
@@ -143,21 +99,7 @@ void broadcast_parameters(World& world, const FlatModel<T>& flat, const Place& p
 }
 
 /// Broadcasts rank 0's memory, which has the same sizes on all ranks.
-template <class World>
-void broadcast_memory(World& world, const List<std::span<unsigned char>>& all) {
-    List<unsigned char> packed;
-    const auto size = [&](std::size_t i) { return all[i].size(); };
-    visit_together(all.size(), bytes_together, size, [&](std::size_t begin, std::size_t end, std::size_t bytes) {
-        if (end - begin == 1) return broadcast(world, all[begin], 0);
-        packed.resize(bytes);
-        unsigned char* to = packed.data();
-        for (std::size_t i = begin; i < end; ++i) to = std::copy(all[i].begin(), all[i].end(), to);
-        broadcast(world, std::span(packed.data(), bytes), 0);
-        const unsigned char* from = packed.data();
-        for (std::size_t i = begin; i < end; from += all[i++].size())
-            std::copy(from, from + all[i].size(), all[i].data());
-    });
-}
+void broadcast_memory(GroupCore& world, const List<std::span<unsigned char>>& all);
 
 /// Broadcasts rank 0's buffers (running statistics). \throws error mismatch: this rank's have other
 /// sizes or types
@@ -221,6 +163,58 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+UNISONO_DEFINITION void agree_on(GroupCore& world, std::string_view operation, std::span<const std::string_view> names,
+                                 std::span<const std::int64_t> mine) {
+    if (world.size() == 1) return;
+    const std::size_t count = mine.size();
+    List<std::uint64_t> words;
+    for (const std::int64_t one : mine) words.push_back(static_cast<std::uint64_t>(one));
+    List<std::uint64_t> all(count * static_cast<std::size_t>(world.size()));
+    gather_words(world, words, all, caller_named(operation));
+    for (std::size_t i = 0; i < count; ++i) {
+        for (int rank = 1; rank < world.size(); ++rank) {
+            const auto found = static_cast<std::int64_t>(all[static_cast<std::size_t>(rank) * count + i]);
+            const auto expected = static_cast<std::int64_t>(all[i]);
+            if (found == expected) continue;
+            const int who = world.world_rank(rank);
+            throw_mismatch(operation, who, world.world_rank(0),
+                           concat({names[i], " is ", found, " on rank ", who, " and ", expected, " on rank ",
+                                   world.world_rank(0), "; expected the same on all ranks"}));
+        }
+    }
+}
+
+UNISONO_DEFINITION void agree_on_policies(GroupCore& world, Part<const PolicyFacts> facts) {
+    if (world.size() == 1) return;
+    List<std::uint64_t> mine;
+    for (const PolicyFacts& one : facts) mine.push_back(one.hash());
+    List<std::uint64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
+    gather_words(world, mine, all, Caller::trainer);
+    for (std::size_t i = mine.size(); i < all.size(); ++i) {
+        if (all[i] == all[i % mine.size()]) continue;
+        const PolicyFacts& one = facts[i % mine.size()];
+        const int rank = world.world_rank(static_cast<int>(i / mine.size()));
+        throw_mismatch("Trainer", rank, world.world_rank(0),
+                       concat({"rank ", rank, " has another ", one.family, " than rank ", world.world_rank(0),
+                               " (here: ", one.text(), "); expected policies of equal parameters on all ranks"}));
+    }
+}
+
+UNISONO_DEFINITION void broadcast_memory(GroupCore& world, const List<std::span<unsigned char>>& all) {
+    List<unsigned char> packed;
+    const auto size = [&](std::size_t i) { return all[i].size(); };
+    visit_together(all.size(), bytes_together, size, [&](std::size_t begin, std::size_t end, std::size_t bytes) {
+        if (end - begin == 1) return broadcast_bytes(world, std::as_writable_bytes(all[begin]), 0);
+        packed.resize(bytes);
+        unsigned char* to = packed.data();
+        for (std::size_t i = begin; i < end; ++i) to = std::copy(all[i].begin(), all[i].end(), to);
+        broadcast_bytes(world, std::as_writable_bytes(std::span(packed.data(), bytes)), 0);
+        const unsigned char* from = packed.data();
+        for (std::size_t i = begin; i < end; from += all[i++].size())
+            std::copy(from, from + all[i].size(), all[i].data());
+    });
+}
 
 UNISONO_DEFINITION void throw_mismatch(std::string_view operation, int rank, int peer, const std::string& message) {
     throw agreed_error(Fault{.code = ErrorCode::mismatch,

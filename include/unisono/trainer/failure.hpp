@@ -5,6 +5,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/group/group_core.hpp"
 
 #include <exception>
 #include <string>
@@ -20,8 +21,33 @@ namespace detail {
 inline error agreed_error(Fault why) { return error(std::move(why), true); }
 
 /// Tells all other ranks of the exception that is being handled, unless all ranks throw it.
-template <class World>
-void tell_all(World& world, std::string_view operation) {
+void tell_all(GroupCore& world, std::string_view operation);
+
+/// Tells all other ranks of the exception that is being handled, and rethrows it. A mismatch in an
+/// inner operation also names `operation`.
+[[noreturn]] void tell_all_and_throw(GroupCore& world, std::string_view operation);
+
+/// Runs `body`. If it throws, tells the world, and passes the exception to the caller unchanged.
+/// Then every other rank's pending and later calls throw an `error` that names this rank and has
+/// the exception's text. A mismatch in an inner operation also names `operation`, the user's call.
+/// In a world of one the caller may continue after catching the exception.
+template <class Body>
+auto telling_all(GroupCore& world, std::string_view operation, Body&& body) -> decltype(body()) {
+    try {
+        return body();
+    } catch (...) {
+        tell_all_and_throw(world, operation);
+    }
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION void tell_all(GroupCore& world, std::string_view operation) {
     const auto tell = [&](ErrorCode code, const std::string& message) {
         if (world.size() == 1) return;
         const int rank = world.world_rank();
@@ -42,40 +68,20 @@ void tell_all(World& world, std::string_view operation) {
     }
 }
 
-/// An error of an operation inside a call of the user: the same error, which also names that call.
-inline error within(const error& failed, std::string_view call) {
-    Fault fault = failed.why();
-    fault.message += concat({" (this rank called ", call, ")"});
-    return error(std::move(fault));
-}
-
-/// Tells all other ranks of the exception that is being handled, and rethrows it. A mismatch in an
-/// inner operation also names `operation`.
-template <class World>
-[[noreturn]] void tell_all_and_throw(World& world, std::string_view operation) {
+[[noreturn]] UNISONO_DEFINITION void tell_all_and_throw(GroupCore& world, std::string_view operation) {
     tell_all(world, operation);
     try {
         throw;
     } catch (const error& failed) {
         const bool names_inner_operation = failed.code() == ErrorCode::mismatch && failed.sequence() != 0 &&
                                            failed.operation().find("::") == std::string::npos;
-        if (names_inner_operation) throw within(failed, operation);
-        throw;
-    }
-}
-
-/// Runs `body`. If it throws, tells the world, and passes the exception to the caller unchanged.
-/// Then every other rank's pending and later calls throw an `error` that names this rank and has
-/// the exception's text. A mismatch in an inner operation also names `operation`, the user's call.
-/// In a world of one the caller may continue after catching the exception.
-template <class World, class Body>
-auto telling_all(World& world, std::string_view operation, Body&& body) -> decltype(body()) {
-    try {
-        return body();
-    } catch (...) {
-        tell_all_and_throw(world, operation);
+        if (!names_inner_operation) throw;
+        Fault fault = failed.why();
+        fault.message += concat({" (this rank called ", operation, ")"});
+        throw error(std::move(fault));
     }
 }
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

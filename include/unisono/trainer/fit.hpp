@@ -303,17 +303,7 @@ private:
 };
 
 /// Compares what must be equal on all ranks before `fit`.
-template <class World>
-void agree_on_fit(World& world, const FitOptions& options, const Position& position, const TrainingPlan& plan) {
-    agree_on(world, "fit",
-             std::array<std::string_view, 9>{"FitOptions.stop_on (1: given)", "data.size()", "FitOptions.batch_size",
-                                             "FitOptions.epochs", "FitOptions.seed", "the first epoch",
-                                             "the first sample", "the micro-batches of an epoch", "the replicas"},
-             std::array<std::int64_t, 9>{options.stop_on != nullptr ? 1 : 0, plan.shape.data_size,
-                                         plan.shape.batch_size, options.epochs, static_cast<std::int64_t>(options.seed),
-                                         position.epoch.number(), position.samples, plan.rounds_per_epoch,
-                                         plan.shape.replicas});
-}
+void agree_on_fit(GroupCore& world, const FitOptions& options, const Position& position, const TrainingPlan& plan);
 
 /// One call of `fit`. `progress` is the trainer's; it stays unchanged if the call is refused.
 template <class Session, class Data, class OnUpdate>
@@ -356,6 +346,18 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+UNISONO_DEFINITION void agree_on_fit(GroupCore& world, const FitOptions& options, const Position& position,
+                                     const TrainingPlan& plan) {
+    agree_on(world, "fit",
+             std::array<std::string_view, 9>{"FitOptions.stop_on (1: given)", "data.size()", "FitOptions.batch_size",
+                                             "FitOptions.epochs", "FitOptions.seed", "the first epoch",
+                                             "the first sample", "the micro-batches of an epoch", "the replicas"},
+             std::array<std::int64_t, 9>{options.stop_on != nullptr ? 1 : 0, plan.shape.data_size,
+                                         plan.shape.batch_size, options.epochs, static_cast<std::int64_t>(options.seed),
+                                         position.epoch.number(), position.samples, plan.rounds_per_epoch,
+                                         plan.shape.replicas});
+}
 
 UNISONO_DEFINITION TrainingProgress begun_fit(const TrainingProgress& progress, const FitOptions& options,
                                               std::int64_t data_size) {

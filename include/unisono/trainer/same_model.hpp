@@ -136,19 +136,43 @@ private:
                                         const std::string& found, int first, const std::string& expected);
 
 /// The words of `root`'s list, on all ranks. Collective.
-template <class World>
-List<std::uint64_t> list_of_rank(World& world, const List<std::uint64_t>& mine, int root) {
+List<std::uint64_t> list_of_rank(GroupCore& world, const List<std::uint64_t>& mine, int root);
+
+/// Says where the lists of two ranks first differ. Collective, after all ranks found that they do.
+std::string first_difference(GroupCore& world, const ModelFacts& mine, ModelList which, int rank, int first);
+
+/// The position of a list's hash among the words that ranks compare.
+constexpr std::size_t word_of(ModelList which) { return model_numbers + static_cast<std::size_t>(which); }
+
+/// Checks that all ranks have the same model, in the same order, and that no two of them share its
+/// memory. Collective. \throws error, on all ranks: mismatch, which names two ranks and the first
+/// difference; bad_input: two ranks are threads that share a model
+void agree_on_model(GroupCore& world, const ModelFacts& mine, std::vector<ModelMemory>& memory,
+                    const ParameterLabels& labels);
+template <class Model, class Flat>
+void agree_on_model(GroupCore& world, Model& model, const Flat& flat) {
+    if (world.size() == 1) return;
+    agree_on_model(world, ModelFacts(model, flat), MemoryOfModel(model, world.rank()).all(), ParameterLabels(model));
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION List<std::uint64_t> list_of_rank(GroupCore& world, const List<std::uint64_t>& mine, int root) {
     std::array<std::uint64_t, 1> length = {mine.size()};
-    broadcast(world, length, root);
+    broadcast_bytes(world, std::as_writable_bytes(std::span(length)), root);
     List<std::uint64_t> words = mine;
     words.resize(length[0]);
-    if (!words.empty()) broadcast(world, std::span<std::uint64_t>(words.data(), words.size()), root);
+    if (!words.empty()) broadcast_bytes(world, std::as_writable_bytes(std::span(words.data(), words.size())), root);
     return words;
 }
 
-/// Says where the lists of two ranks first differ. Collective, after all ranks found that they do.
-template <class World>
-std::string first_difference(World& world, const ModelFacts& mine, ModelList which, int rank, int first) {
+UNISONO_DEFINITION std::string first_difference(GroupCore& world, const ModelFacts& mine, ModelList which, int rank,
+                                                int first) {
     const List<std::uint64_t> found = list_of_rank(world, mine.list(which), rank);
     const List<std::uint64_t> expected = list_of_rank(world, mine.list(which), first);
     std::size_t at = 0;
@@ -173,15 +197,8 @@ std::string first_difference(World& world, const ModelFacts& mine, ModelList whi
     return text_of_entry(which, at, name, world.world_rank(rank), his, world.world_rank(first), ours);
 }
 
-/// The position of a list's hash among the words that ranks compare.
-constexpr std::size_t word_of(ModelList which) { return model_numbers + static_cast<std::size_t>(which); }
-
-/// Checks that all ranks have the same model, in the same order, and that no two of them share its
-/// memory. Collective. \throws error, on all ranks: mismatch, which names two ranks and the first
-/// difference; bad_input: two ranks are threads that share a model
-template <class World>
-void agree_on_model(World& world, const ModelFacts& mine, std::vector<ModelMemory>& memory,
-                    const ParameterLabels& labels) {
+UNISONO_DEFINITION void agree_on_model(GroupCore& world, const ModelFacts& mine, std::vector<ModelMemory>& memory,
+                                       const ParameterLabels& labels) {
     if (world.size() == 1) return;
     constexpr std::size_t mark = model_numbers + model_lists, fields = mark + 3;
     const auto ranks = static_cast<std::size_t>(world.size());
@@ -233,18 +250,6 @@ void agree_on_model(World& world, const ModelFacts& mine, std::vector<ModelMemor
     }
     if (!shares.text.empty()) throw_shared(shares.rank, shares.peer, shares.text);
 }
-template <class World, class Model, class Flat>
-void agree_on_model(World& world, Model& model, const Flat& flat) {
-    if (world.size() == 1) return;
-    agree_on_model(world, ModelFacts(model, flat), MemoryOfModel(model, world.rank()).all(), ParameterLabels(model));
-}
-
-} // namespace detail
-UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
 
 UNISONO_DEFINITION std::string text_of_number(ModelNumber which, int rank, std::uint64_t found, int first,
                                               std::uint64_t expected) {

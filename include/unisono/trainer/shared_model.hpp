@@ -106,15 +106,7 @@ private:
                                          const ParameterLabels& labels, int rank, int peer);
 [[noreturn]] void throw_shared(int rank, int peer, const std::string& message);
 /// Copies the text of rank `root` to all ranks. Collective.
-template <class World>
-void broadcast_text(World& world, std::string& text, int root) {
-    if (world.size() == 1) return;
-    std::array<std::uint64_t, 1> length = {text.size()};
-    broadcast(world, length, root);
-    text.resize(length[0]);
-    if (!text.empty())
-        broadcast(world, std::span<unsigned char>(reinterpret_cast<unsigned char*>(text.data()), text.size()), root);
-}
+void broadcast_text(GroupCore& world, std::string& text, int root);
 
 /// Two ranks that are threads of one process and share memory, and the text that says so.
 struct SharedMemoryFound {
@@ -125,9 +117,29 @@ struct SharedMemoryFound {
 
 /// Looks for ranks of one process that share memory. `process`: a mark of each rank's process.
 /// Collective if any two are equal.
-template <class World>
-SharedMemoryFound find_shared_memory(World& world, const ParameterLabels& labels, ShownMemory& shown,
-                                     std::span<const ProcessMark> process, std::span<const std::uint64_t> addresses) {
+SharedMemoryFound find_shared_memory(GroupCore& world, const ParameterLabels& labels, ShownMemory& shown,
+                                     std::span<const ProcessMark> process, std::span<const std::uint64_t> addresses);
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+#include <algorithm>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION void broadcast_text(GroupCore& world, std::string& text, int root) {
+    if (world.size() == 1) return;
+    std::array<std::uint64_t, 1> length = {text.size()};
+    broadcast_bytes(world, std::as_writable_bytes(std::span(length)), root);
+    text.resize(length[0]);
+    if (!text.empty()) broadcast_bytes(world, std::as_writable_bytes(std::span(text.data(), text.size())), root);
+}
+
+UNISONO_DEFINITION SharedMemoryFound find_shared_memory(GroupCore& world, const ParameterLabels& labels,
+                                                        ShownMemory& shown, std::span<const ProcessMark> process,
+                                                        std::span<const std::uint64_t> addresses) {
     const auto ranks = static_cast<std::size_t>(world.size());
     const auto me = static_cast<std::size_t>(world.rank());
     const auto first_with = [&](std::size_t rank) { // the first rank of the same process
@@ -162,15 +174,6 @@ SharedMemoryFound find_shared_memory(World& world, const ParameterLabels& labels
     }
     return found;
 }
-
-} // namespace detail
-UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-#include <algorithm>
-
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
 
 UNISONO_DEFINITION void MemoryOfModel::add(ModelMemory::Of of, std::size_t index, const void* data, std::size_t bytes,
                                            bool wrapped) {

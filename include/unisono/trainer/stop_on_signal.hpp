@@ -36,6 +36,7 @@
 /// ended. Use it if `FitReport::stopped` is set.
 
 #include "unisono/collective/all_reduce.hpp"
+#include "unisono/collective/by_messages.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/standard.hpp"
@@ -44,7 +45,10 @@
 #include "unisono/trainer/parts.hpp"
 
 #include <array>
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -118,8 +122,7 @@ public:
     explicit StopAgreement(const StopOnSignal* asked, const Parts* parts = nullptr) : asked_(asked), parts_(parts) {}
 
     /// Called between two updates; collective. Returns the same on all ranks.
-    template <class World>
-    bool stop(World& world);
+    bool stop(GroupCore& world);
 
 private:
     const StopOnSignal* asked_;
@@ -130,12 +133,24 @@ private:
     bool began_ = false;
 };
 
-template <class World>
-bool StopAgreement::stop(World& world) {
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION bool StopAgreement::stop(GroupCore& world) {
     if (asked_ == nullptr || --updates_left_ > 0) return false;
     const nanoseconds now = steady_now();
     std::array<double, 2> all = {asked_->signal() != 0 ? 1.0 : 0.0, static_cast<double>(now - last_) * 1e-9};
-    if (world.size() > 1) all_reduce(world, all, Few<Max>{});
+    if (world.size() > 1) { // the greatest of all ranks
+        const auto mine = std::bit_cast<std::array<std::uint64_t, 2>>(all);
+        List<std::uint64_t> words(2 * static_cast<std::size_t>(world.size()));
+        gather_words(world, mine, words);
+        for (std::size_t i = 0; i < words.size(); ++i)
+            all[i % 2] = std::max(all[i % 2], std::bit_cast<double>(words[i]));
+    }
     if (parts_ != nullptr && parts_->any()) {
         const auto [found, seconds, count] = parts_->sum(std::array{all[0], all[1], 1.0});
         all = {found, seconds / count};
@@ -150,10 +165,6 @@ bool StopAgreement::stop(World& world) {
 }
 
 } // namespace detail
-UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION StopOnSignal::StopOnSignal(std::initializer_list<int> numbers) {
     void* const page =

@@ -34,8 +34,20 @@ struct Offence {
 
 /// Replaces each rank's offence (rank below 0: none) by that of the lowest rank that has one.
 /// Collective.
-template <class World>
-void agree_on_offence(World& world, Offence& offence) {
+void agree_on_offence(GroupCore& world, Offence& offence);
+
+/// Each rank has looked at other sums. Returns the first parameter with a sum that is not finite on
+/// any rank, or no_offender. Collective.
+std::size_t agree_on_sums(GroupCore& world, std::size_t parameter);
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION void agree_on_offence(GroupCore& world, Offence& offence) {
     constexpr std::uint64_t loss_code = (std::uint64_t{1} << 32) - 1;
     constexpr std::uint64_t nothing = std::numeric_limits<std::uint64_t>::max();
     std::array<std::uint64_t, 1> mine = {nothing};
@@ -50,10 +62,7 @@ void agree_on_offence(World& world, Offence& offence) {
     }
 }
 
-/// Each rank has looked at other sums. Returns the first parameter with a sum that is not finite on
-/// any rank, or no_offender. Collective.
-template <class World>
-std::size_t agree_on_sums(World& world, std::size_t parameter) {
+UNISONO_DEFINITION std::size_t agree_on_sums(GroupCore& world, std::size_t parameter) {
     const std::array<std::uint64_t, 1> mine = {parameter};
     List<std::uint64_t> all(static_cast<std::size_t>(world.size()));
     gather_words(world, mine, all);
@@ -63,3 +72,4 @@ std::size_t agree_on_sums(World& world, std::size_t parameter) {
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES
