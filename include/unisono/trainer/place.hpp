@@ -29,6 +29,7 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/core/standard.hpp"
+#include "unisono/group/group_core.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/optimizer/optimizer.hpp"
@@ -48,7 +49,6 @@ struct Findings {
 };
 
 /// Host memory, which the transport may map.
-template <class World>
 class HostPlace {
 public:
     static constexpr bool on_device = false;
@@ -64,12 +64,12 @@ public:
     using State = OptimizerState<T>;
 
     template <class Model>
-    HostPlace(World& world, Model&) : world_(&world) {}
+    HostPlace(GroupCore& world, Model&) : world_(&world) {}
 
     static constexpr HostArithmetic arithmetic() { return {}; }
     template <class T>
     [[nodiscard]] Memory<T> allocate(std::size_t count) const {
-        return world_->template allocate<T>(count);
+        return world_->allocate<T>(count);
     }
     template <class T>
     [[nodiscard]] static List<T> allocate_own(std::size_t count) {
@@ -158,7 +158,7 @@ public:
     }
 
 private:
-    World* world_;
+    GroupCore* world_;
 };
 
 /// For models that compute with the trained weights directly.
@@ -181,7 +181,7 @@ class DevicePlace; // extensions/device/place.hpp
 
 template <class World, class Model>
 struct PlaceFor {
-    using type = HostPlace<World>;
+    using type = HostPlace;
 };
 template <class World, trained_on_device Model>
 struct PlaceFor<World, Model> {

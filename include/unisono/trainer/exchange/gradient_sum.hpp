@@ -29,14 +29,14 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class World, class T, class Place, class Sums>
+template <class T, class Place, class Sums>
 class GradientSum {
 public:
     using Sum = typename Sums::Sum;
     static constexpr bool on_grid = Sums::on_grid;
 
     template <class Policy>
-    GradientSum(World& world, const FlatModel<T>& flat, const Place& place, const Policy& policy)
+    GradientSum(const GroupCore& world, const FlatModel<T>& flat, const Place& place, const Policy& policy)
         : world_(&world), flat_(&flat), place_(&place), sums_(place, flat.layout(), policy),
           in_place_(can_sum_in_model()) {
         flat.zero_gradients(place.arithmetic());
@@ -113,9 +113,10 @@ public:
     }
     /// Starts to sum, on the grid, numbers that `settle` returned. `owner`: the rank that gets the
     /// sum; below 0: all ranks.
-    Operation sum_straight(T* values, const Slice& slice, int owner) {
+    template <class World>
+    Operation sum_straight(World& world, T* values, const Slice& slice, int owner) {
         const std::span<T> data(values + slice.first, slice.count);
-        return sums_.sum_straight(*world_, data, slice.first, multiplier_, owner);
+        return sums_.sum_straight(world, data, slice.first, multiplier_, owner);
     }
 
     /// True if the optimizer finds this update's gradient in the model's memory; `left_over` is the
@@ -205,7 +206,7 @@ private:
         else flat_->visit(slice, [&](const Stretch<T>& one) { take(0, one); });
     }
 
-    World* world_;
+    const GroupCore* world_;
     const FlatModel<T>* flat_;
     const Place* place_;
     Sums sums_;

@@ -20,10 +20,10 @@ namespace detail {
 /// copied after the optimizer, while it is in the first-level cache. The array of the gradient's
 /// sum serves for that, since a chunk's gradient is not needed any more. Other ranks receive into
 /// the model if its memory is contiguous.
-template <class World, class T, class Place>
+template <class T, class Place>
 class Publication {
 public:
-    Publication(World& world, const FlatModel<T>& flat, const Place& place)
+    Publication(const GroupCore& world, const FlatModel<T>& flat, const Place& place)
         : world_(&world), flat_(&flat), place_(&place), from_model_(flat.contiguous() && sees_model()) {}
     Publication(const Publication&) = delete;
     Publication& operator=(const Publication&) = delete;
@@ -44,16 +44,16 @@ public:
         if (array_ != nullptr) copy(array_ + flat, parameters, n);
     }
 
-    template <class Run>
-    void start(Run& run, Part<const OwnedSlice> slices, std::vector<Operation>& operations) {
+    template <class World, class Run>
+    void start(World& world, Run& run, Part<const OwnedSlice> slices, std::vector<Operation>& operations) {
         T* const model = flat_->contiguous() ? flat_->stretches().front().parameters : nullptr;
         place_->order();
         for (const OwnedSlice& owned : slices) {
             if (owned.owner == every_rank) continue;
-            const bool own = owned.owner == world_->rank();
+            const bool own = owned.owner == world.rank();
             T* const values = (own && array_ != nullptr) || model == nullptr ? array_ : model;
             keep(operations,
-                 run.publish(*world_, place_->view(values + owned.slice.first, owned.slice.count), owned.owner));
+                 run.publish(world, place_->view(values + owned.slice.first, owned.slice.count), owned.owner));
         }
     }
 
@@ -82,7 +82,7 @@ private:
         place_->arithmetic().copy(std::span<T>(to, count), std::span<const T>(from, count));
     }
 
-    World* world_;
+    const GroupCore* world_;
     const FlatModel<T>* flat_;
     const Place* place_;
     bool from_model_;

@@ -240,7 +240,7 @@ protected:
                 if (gradient_.in_place()) flat_.zero_gradients(place_.arithmetic());
                 return gradient_.clean();
             }
-            publication_.start(run_, owned_slices_.all(), operations_);
+            publication_.start(*world_, run_, owned_slices_.all(), operations_);
             finish();
             publication_.finish(owned_slices_.all());
         }
@@ -332,7 +332,7 @@ private:
             start_sums(b, gradient_.array());
         } else if constexpr (straight) {
             for (const OwnedSlice& owned : owned_slices_.of_bucket(b))
-                detail::keep(operations_, gradient_.sum_straight(values, owned.slice, owned.owner));
+                detail::keep(operations_, gradient_.sum_straight(*world_, values, owned.slice, owned.owner));
         }
     }
 
@@ -386,9 +386,9 @@ private:
     [[nodiscard]] bool touches_peers() const { return may_touch_peers && !alone_ && peers_.usable(); }
 
     FlatModel<T> flat_;
-    GradientSum<World, T, Place, typename Context::Summation::template Sums<T, Place>> gradient_;
+    GradientSum<T, Place, typename Context::Summation::template Sums<T, Place>> gradient_;
     GradientKind kind_;
-    Publication<World, T, Place> publication_;
+    Publication<T, Place> publication_;
     Wire wire_;
     LeftOverUnit left_over_;
     OwnedSlices owned_slices_;
