@@ -9,7 +9,7 @@
 
 #include "unisono/core/list.hpp"
 #include "unisono/group/bounce.hpp"
-#include "unisono/group/engine_base.hpp"
+#include "unisono/group/driver.hpp"
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/mapped_steps.hpp"
 #include "unisono/group/message_steps.hpp"
@@ -25,11 +25,17 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-class Engine final : public EngineBase {
+class Engine {
 public:
     explicit Engine(std::unique_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)), own_(endpoint_->own_runs()) {}
 
     [[nodiscard]] bool is_idle() const { return active_.empty(); }
+
+    /// Held by every caller of the engine or its endpoint.
+    [[nodiscard]] Entry enter() { return Entry(driver_); }
+    [[nodiscard]] Driver* driver() const { return driver_; }
+    /// Call only while no other thread is in the engine.
+    void set_driver(Driver* driver) { driver_ = driver; }
 
     Endpoint& endpoint() { return *endpoint_; }
     const Endpoint& endpoint() const { return *endpoint_; }
@@ -42,49 +48,171 @@ public:
     }
 
     /// Gives a new state its number.
-    void enrol(OperationState& state);
+    void enrol(OperationState& state) {
+        const Entry entry = enter(); // another thread may drive the operations in flight
+        if (unused_.empty()) {
+            operations_.push_back(nullptr);
+            active_.reserve(operations_.size()); // however many are in flight later, no start allocates
+            unused_.push_back(static_cast<std::uint32_t>(operations_.size() - 1));
+        }
+        state.number = unused_.back();
+        unused_.pop_back();
+        operations_[state.number] = &state;
+    }
     /// Takes over a state that its group needs no more. One in flight, or with a handle, stays:
     /// tokens may still name it.
-    void dismiss(std::unique_ptr<OperationState> state) noexcept;
+    void dismiss(std::unique_ptr<OperationState> state) noexcept {
+        if (!state->is_free || !state->done) return lost_.push_back(std::move(state));
+        operations_[state->number] = nullptr;
+        unused_.push_back(state->number);
+    }
 
     /// Starts a prepared operation, which may complete immediately. Its number is valid until
     /// `release`.
-    void start(OperationState& operation);
+    void start(OperationState& operation) {
+        const Entry entry = enter();
+        begin(operation);
+        operation.is_free = false; // before anything can throw: then it stays in flight
+        if (operation.straight && run_straight(operation))
+            return conclude(operation); // all ranks have seen its last flag, so none waits for this rank's progress
+        active_.push_back(operation.number);
+        if (!operation.straight) advance(operation.number); // first, so that its sends travel meanwhile
+        if (!operation.point_to_point) announce(operation);
+        if (driver_ != nullptr) driver_->wake();
+    }
     /// Runs a prepared operation to its end. Spins first, and tells the peers of it only if that
     /// fails.
-    void run(OperationState& operation);
+    void run(OperationState& operation) {
+        const Entry entry = enter();
+        if (!operation.straight || !active_.empty()) {
+            start(operation);
+            return wait_for_run(operation, 0);
+        }
+        begin(operation);
+        if (spin(operation)) return conclude(operation);
+        operation.is_free = false;
+        active_.push_back(operation.number);
+        announce(operation);
+        wait_for_run(operation, spins);
+    }
 
     /// True if the operation and its companion are done. Releases nothing.
-    bool is_done(std::uint32_t index);
+    bool is_done(std::uint32_t index) {
+        OperationState& operation = *operations_[index];
+        if (!operation.done) return false;
+        const OperationState* companion = nullptr;
+        if (operation.companion != no_operation) {
+            companion = operations_[operation.companion];
+            if (!companion->done) return false;
+        }
+        if (operation.finish != nullptr) {
+            operation.finish(operation, companion);
+            operation.finish = nullptr;
+        }
+        return true;
+    }
 
-    void release(std::uint32_t index);
+    void release(std::uint32_t index) {
+        const Entry entry = enter();
+        OperationState& operation = *operations_[index];
+        operation.is_free = true;
+        if (operation.companion != no_operation) release(std::exchange(operation.companion, no_operation));
+    }
 
     /// Advances every operation that can advance; true if any did. After a fault it does nothing,
     /// since posted memory may be gone.
-    bool progress();
+    bool progress() {
+        const Entry entry = enter();
+        moved_ = false;
+        if (endpoint_->first_fault() != nullptr) return false;
+        Sink sink(*this);
+        try {
+            endpoint_->progress(sink);
+        } catch (...) {
+            return spread(thrown_.note(endpoint_->rank(), active_.size() == 1 ? operations_[active_[0]] : nullptr));
+        }
+        if (blamed_.code != ErrorCode::none) endpoint_->abort(std::exchange(blamed_, Fault{}));
+        for (std::size_t i = 0, before = 0; i < active_.size(); i += active_.size() == before ? 1 : 0) {
+            before = active_.size();
+            advance(active_[i]);
+        }
+        return moved_;
+    }
 
-    bool poll(std::uint32_t index) override;
+    bool poll(std::uint32_t index) {
+        const Entry entry = enter();
+        if (is_done(index)) return true;
+        fruitless_ = progress() ? 0 : fruitless_ + 1;
+        throw_if_faulty();
+        if (fruitless_ == 0) teller_.move(*endpoint_);
+        if (fruitless_ % 256 == 255 && !endpoint_->facts().virtual_time) suspect(index, never, never);
+        return is_done(index);
+    }
 
-    void wait(std::uint32_t index, nanoseconds timeout) override;
+    void wait(std::uint32_t index, nanoseconds timeout) {
+        const Entry entry = enter();
+        if (is_done(index)) return;
+        std::uint32_t attempt = 0;
+        if (active_.size() == 1 && operations_[active_[0]]->straight) {
+            const std::uint32_t only = active_[0]; // the operation that is waited for, or its companion
+            if (spin(*operations_[only])) finish(only, *operations_[only]);
+            attempt = spins;
+        }
+        wait_long({&index, 1}, 0, timeout, attempt);
+    }
 
-    void give_up(std::uint32_t index, nanoseconds waited) override;
+    void give_up(std::uint32_t index, nanoseconds waited) {
+        const Entry entry = enter();
+        if (!is_done(index)) suspect(index, 0, waited);
+    }
 
-    std::size_t wait_any(Part<const std::uint32_t> indices, std::size_t first, nanoseconds timeout) override;
+    /// Waits until one of these is done. Returns its index, searched cyclically from `first` on.
+    std::size_t wait_any(Part<const std::uint32_t> indices, std::size_t first, nanoseconds timeout) {
+        const Entry entry = enter();
+        return wait_long(indices, first, timeout);
+    }
 
-    void follow(std::uint32_t index, void* stream, nanoseconds timeout) override;
+    /// Makes work that is enqueued later on this stream of a device wait for the operation.
+    void follow(std::uint32_t index, void* stream, nanoseconds timeout) {
+        const Entry entry = enter();
+        Look look;
+        if (own_ == nullptr) refuse_input("then: the transport has no streams; expected one whose ranks have devices");
+        for (std::uint32_t attempt = 1; !own_->follow(*operations_[index], stream); ++attempt) {
+            static_cast<void>(progress()); // it is not enqueued yet
+            if (look.is_due(*endpoint_, attempt, timeout)) suspect(index, look.until, timeout);
+            endpoint_->idle(attempt, look.until);
+        }
+    }
 
     /// Handles the drop of an unfinished operation: its memory may be gone, so the world must not
     /// use it any more.
-    void drop(std::uint32_t index) noexcept override;
+    void drop(std::uint32_t index) noexcept {
+        const Entry entry = enter();
+        OperationState& operation = *operations_[index];
+        operation.finish = nullptr;                // the caller did not wait for it, and its memory may be gone
+        if (is_done(index)) return release(index); // else its tokens may still be reported: the slot stays taken
+        const Fault* const known = endpoint_->first_fault();
+        endpoint_->abort(known == nullptr ? dropped(endpoint_->rank(), operation) : *known);
+    }
 
-    void throw_if_faulty();
+    void throw_if_faulty() {
+        const Entry entry = enter();
+        const Fault* fault = endpoint_->first_fault();
+        if (fault == nullptr) return;
+        endpoint_->abort(*fault); // no rank accesses this rank's memory after this
+        thrown_.rethrow(*fault);
+        throw error(located(*endpoint_, *fault));
+    }
 
 private:
     static constexpr std::uint32_t spins = 512; ///< attempts of a wait that look at one operation only
 
     struct Sink final : EndpointSink {
         explicit Sink(Engine& of) : engine(of) {}
-        void sent(Token token) override { engine.complete(token); }
+        void sent(Token token) override {
+            --engine.operations_[operation_of(token)]->lane_slots[slot_of(token)].outstanding;
+            engine.moved_ = true;
+        }
         void received(Token token, const Envelope& envelope, const std::byte* data) override {
             engine.receive(token, envelope, data);
         }
@@ -135,8 +263,8 @@ private:
         for (std::uint32_t slot = 0; slot < operation.slots_used; ++slot) {
             LaneState& lane = operation.lane_slots[slot];
             while (lane.active && lane.outstanding == 0 && (own_ == nullptr || own_->is_here(operation, lane))) {
-                if (!issue_round(index, operation, slot, lane)) break;
-                if (lane.outstanding != 0) break;
+                while (lane.cursor < lane.steps.size() && issue(index, operation, slot, lane)) ++lane.cursor;
+                if (lane.cursor < lane.steps.size() || lane.outstanding != 0) break; // waits for a flag, or messages
                 moved_ = true;
                 if (own_ == nullptr) finish_round(operation, lane);
                 else own_->finish(operation, lane);
@@ -146,18 +274,30 @@ private:
             finish(index, operation);
     }
 
-    /// Runs the remaining steps of a round; false if it must wait for a flag.
-    bool issue_round(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane) {
-        for (; lane.cursor < lane.steps.size(); ++lane.cursor) {
-            if (!issue(index, operation, slot, lane)) return false;
-        }
-        return true;
-    }
-
     /// Drives all operations until one of these is done, a fault arrives or the timeout passes.
     /// Returns the index of the one that is done, searched cyclically from `first` on.
-    std::size_t wait_long(Part<const std::uint32_t> indices, std::size_t first, nanoseconds timeout,
-                          std::uint32_t attempt = 0);
+    [[gnu::noinline]] std::size_t wait_long(Part<const std::uint32_t> indices, std::size_t first, nanoseconds timeout,
+                                            std::uint32_t attempt = 0) {
+        Look look;
+        for (;;) {
+            for (std::size_t i = 0; i < indices.size(); ++i) {
+                const std::size_t place = first + i - (first + i < indices.size() ? 0 : indices.size());
+                if (!is_done(indices[place])) continue;
+                teller_.move(*endpoint_);
+                return place;
+            }
+            if (progress()) {
+                attempt = 0;
+                continue;
+            }
+            throw_if_faulty();
+            if (look.is_due(*endpoint_, attempt, timeout)) {
+                for (std::size_t i = 1; i < indices.size(); ++i) suspect(indices[i], never, timeout);
+                suspect(indices[0], look.until, timeout);
+            }
+            endpoint_->idle(attempt++, look.until);
+        }
+    }
 
     /// Makes an operation its group's next one.
     [[gnu::always_inline]] inline void begin(OperationState& operation) {
@@ -205,11 +345,8 @@ private:
 
     void finish(std::uint32_t index, OperationState& operation) {
         conclude(operation);
-        for (std::size_t i = 0; i < active_.size(); ++i) {
-            if (active_[i] != index) continue;
-            active_.erase(i);
-            break;
-        }
+        for (std::size_t i = 0; i < active_.size(); ++i)
+            if (active_[i] == index) return active_.erase(i);
     }
 
     /// Handles a mapped step that could not run: rank `differs` has another signature, or (below 0)
@@ -245,30 +382,21 @@ private:
         return spread(thrown_.note(endpoint_->rank(), &operation));
     }
 
-    void complete(Token token) {
-        --operations_[operation_of(token)]->lane_slots[slot_of(token)].outstanding;
-        moved_ = true;
-    }
-
-    /// Processes the message that arrived for the token's step; false if it is another one.
-    bool take_message(OperationState& operation, Token token, const Envelope& envelope, const std::byte* data) {
-        if (!is_expected(operation, token, envelope, blamed_)) return false;
-        LaneState& lane = operation.lane_slots[slot_of(token)];
-        const std::uint32_t cursor = step_of(token);
-        operation.group->traffic.bytes_received += envelope.bytes;
-        if (lane.steps[cursor].kind == schedule::StepKind::receive_combine) combine(operation, lane, cursor, data);
-        else copy(operation, lane, cursor, data);
-        --lane.outstanding;
-        return true;
-    }
-
+    /// Processes the message that arrived for the token's step.
     void receive(Token token, const Envelope& envelope, const std::byte* data) {
         // Does not abort here: abort waits for ranks that access foreign memory, and this rank may
         // be doing so now.
         if (blamed_.code != ErrorCode::none) return;
         OperationState& operation = *operations_[operation_of(token)];
         try {
-            moved_ |= take_message(operation, token, envelope, data);
+            if (!is_expected(operation, token, envelope, blamed_)) return;
+            LaneState& lane = operation.lane_slots[slot_of(token)];
+            const std::uint32_t cursor = step_of(token);
+            operation.group->traffic.bytes_received += envelope.bytes;
+            if (lane.steps[cursor].kind == schedule::StepKind::receive_combine) combine(operation, lane, cursor, data);
+            else copy(operation, lane, cursor, data);
+            --lane.outstanding;
+            moved_ = true;
         } catch (...) {
             blamed_ = thrown_.note(endpoint_->rank(), &operation);
         }
@@ -276,12 +404,26 @@ private:
 
     /// After a while without progress: checks whether a peer runs another operation, has left, or
     /// the deadline has passed.
-    void suspect(std::uint32_t index, nanoseconds until, nanoseconds timeout);
+    void suspect(std::uint32_t index, nanoseconds until, nanoseconds timeout) {
+        const OperationState& operation = *operations_[index];
+        teller_.wait(*endpoint_, operation);
+        const bool late = endpoint_->now() >= until;
+        Fault found;
+        bool is_found = find_culprit(*endpoint_, operation, found);
+        // Does a peer run another operation in place of one that this rank will wait for later? All
+        // in flight are checked, or only the next one.
+        for (std::size_t looks = late ? active_.size() : !active_.empty(); looks != 0 && !is_found; --looks)
+            is_found = find_difference(*endpoint_, *operations_[active_[++looked_at_ % active_.size()]], found);
+        if (is_found) {
+            if (found.code == ErrorCode::peer_lost && progress()) return; // it left just now, after it had sent
+            endpoint_->abort(found);
+        } else if (late) {
+            endpoint_->abort(timed_out(*endpoint_, operation, timeout));
+        }
+        throw_if_faulty();
+    }
 
-    /// True if a peer runs another operation in place of one that this rank has in flight and will
-    /// wait for later. Checks all operations in flight, or only the next one.
-    bool find_difference_behind(bool all, Fault& found);
-
+    Driver* driver_ = nullptr; ///< another thread that advances operations
     std::unique_ptr<Endpoint> endpoint_;
     std::unique_ptr<OwnRuns> own_;     ///< null: the transport has no collectives of its own, and no device
     List<OperationState*> operations_; ///< by number
@@ -294,7 +436,7 @@ private:
     WaitTeller teller_;
     bool moved_ = false;
     std::uint32_t fruitless_ = 0; ///< consecutive polls that moved nothing
-    std::size_t looked_at_ = 0;   ///< the operation in flight that `find_difference_behind` checked last
+    std::size_t looked_at_ = 0;   ///< the operation in flight that `suspect` checked last
 };
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -10,6 +10,7 @@
 #include "unisono/core/text.hpp"
 #include "unisono/group/call.hpp"
 #include "unisono/group/context.hpp"
+#include "unisono/group/driver.hpp"
 #include "unisono/group/group_state.hpp"
 #include "unisono/group/operation.hpp"
 #include "unisono/group/operation_state.hpp"
@@ -137,11 +138,7 @@ public:
     /// Starts a send or a receive with the user's tag.
     [[nodiscard]] Operation start_message(schedule::StepKind kind, const detail::CallBuffer& data, int peer, int tag);
     /// Waits for it. If that throws, or its thread ends meanwhile, this does not count as a drop.
-    void finish(Operation started) {
-        detail::EngineBase& engine = *std::exchange(started.engine_, nullptr);
-        engine.wait(started.index_, started.timeout_);
-        engine.drop(started.index_);
-    }
+    void finish(Operation started);
 
 protected: // also moves: a group keeps its transport
     /// The world of an endpoint.
@@ -222,7 +219,6 @@ UNISONO_NAMESPACE_END
 #include "unisono/arithmetic/compiler_options.hpp"
 #include "unisono/core/hash.hpp"
 #include "unisono/group/engine.hpp"
-#include "unisono/group/engine_definitions.hpp"
 #include "unisono/group/sizes.hpp"
 #include "unisono/schedule/ring.hpp"
 
@@ -309,6 +305,12 @@ UNISONO_DEFINITION Operation GroupCore::start_message(schedule::StepKind kind, c
     if (state == nullptr) state = &state_->take(key);
     detail::cut_point_to_point(*state_, *state, request, kind, peer, static_cast<std::uint32_t>(tag));
     return start(*state);
+}
+
+UNISONO_DEFINITION void GroupCore::finish(Operation started) {
+    detail::Engine& engine = *std::exchange(started.engine_, nullptr);
+    engine.wait(started.index_, started.timeout_);
+    engine.drop(started.index_);
 }
 
 UNISONO_DEFINITION std::shared_ptr<std::byte> GroupCore::allocate_bytes(std::size_t bytes) {

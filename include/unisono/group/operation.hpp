@@ -3,10 +3,8 @@
 /// \file
 /// The handle of an operation in flight.
 
-#include "unisono/core/list.hpp"
 #include "unisono/core/standard.hpp"
-#include "unisono/core/text.hpp"
-#include "unisono/group/engine_base.hpp"
+#include "unisono/core/time.hpp"
 #include "unisono/group/transport_kinds.hpp"
 
 #include <cstddef>
@@ -16,6 +14,11 @@
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+class Engine; // engine.hpp
+
+} // namespace detail
 
 /// A collective, send or receive that was started and not yet waited for. Move-only. Its group and
 /// its memory must outlive it. Dropping an unfinished one aborts the world (error code aborted on
@@ -38,34 +41,28 @@ public:
         }
         return *this;
     }
-    ~Operation() { drop(); }
+    ~Operation() {
+        if (engine_ != nullptr) drop();
+    }
 
     /// Advances operations in flight. True if this one is done. Never blocks. Throws the world's
     /// first fault.
-    bool poll() { return engine_ == nullptr || engine_->poll(index_); }
+    bool poll();
 
     /// Makes work that is enqueued later on `stream`, a cudaStream_t, begin after this operation
     /// has ended on the device; the host does not wait. The handle must still be waited for later.
     /// For device memory. Errors: bad_input if the data are on the host; as `wait`.
-    void then(void* stream) {
-        if (engine_ != nullptr) engine_->follow(index_, stream, timeout_);
-    }
+    void then(void* stream);
 
     /// Blocks until done. Throws `error`: timeout after the group's timeout, mismatch, peer_lost,
     /// aborted.
     void wait() { wait(std::chrono::nanoseconds(timeout_)); }
-    void wait(std::chrono::nanoseconds timeout) {
-        if (engine_ == nullptr) return;
-        engine_->wait(index_, timeout.count());
-        drop();
-    }
+    void wait(std::chrono::nanoseconds timeout);
 
     /// For a caller that has polled for so long: ends the world as `wait` does at its timeout, and
     /// throws, unless the operation has ended. As there, the search for the cause may take some
     /// seconds. Returns if something has moved just now: then poll again.
-    void give_up(std::chrono::nanoseconds waited) {
-        if (engine_ != nullptr) engine_->give_up(index_, waited.count());
-    }
+    void give_up(std::chrono::nanoseconds waited);
 
     /// Blocks until one of several operations in flight on this rank is done, and returns its
     /// index; if several are done, the next one cyclically from `first` on. Operations that were
@@ -78,14 +75,12 @@ private:
     template <enqueues Transport>
     friend class Captured;
 
-    Operation(detail::EngineBase& engine, std::uint32_t index, nanoseconds timeout)
+    Operation(detail::Engine& engine, std::uint32_t index, nanoseconds timeout)
         : engine_(&engine), index_(index), timeout_(timeout) {}
 
-    void drop() noexcept {
-        if (engine_ != nullptr) std::exchange(engine_, nullptr)->drop(index_);
-    }
+    void drop() noexcept;
 
-    detail::EngineBase* engine_ = nullptr; ///< nullptr: was done when it was started, or has been waited for
+    detail::Engine* engine_ = nullptr; ///< nullptr: was done when it was started, or has been waited for
     std::uint32_t index_ = 0;
     nanoseconds timeout_ = 0;
 };
@@ -100,7 +95,31 @@ void reserve(std::vector<Operation>& operations, std::size_t count);
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include "unisono/core/list.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/group/engine.hpp"
+
 UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION bool Operation::poll() { return engine_ == nullptr || engine_->poll(index_); }
+
+UNISONO_DEFINITION void Operation::then(void* stream) {
+    if (engine_ != nullptr) engine_->follow(index_, stream, timeout_);
+}
+
+UNISONO_DEFINITION void Operation::wait(std::chrono::nanoseconds timeout) {
+    if (engine_ == nullptr) return;
+    engine_->wait(index_, timeout.count());
+    drop();
+}
+
+UNISONO_DEFINITION void Operation::give_up(std::chrono::nanoseconds waited) {
+    if (engine_ != nullptr) engine_->give_up(index_, waited.count());
+}
+
+UNISONO_DEFINITION void Operation::drop() noexcept {
+    if (engine_ != nullptr) std::exchange(engine_, nullptr)->drop(index_);
+}
 
 UNISONO_DEFINITION std::size_t Operation::wait_any(std::span<Operation> operations, std::size_t first,
                                                    std::chrono::nanoseconds timeout) {
