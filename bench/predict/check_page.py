@@ -12,7 +12,7 @@ lines = page.read_text().splitlines()
 missing = rows = 0
 for line in lines:
     words = line.split()
-    if not line.startswith("    ") or "--ranks" not in words or not words[0].endswith("/bench_predict"):
+    if "--ranks" not in words or not words[0].endswith("/bench_predict"):
         continue
     command = [sys.argv[2], str(page.resolve().parent.parent / words[1]), *words[2:]]
     found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
