@@ -5,4 +5,5 @@
 #include "../collective/others.cpp"
 #include "../collective/short.cpp"
 #include "../group/faults.cpp"
+#include "../group/prepared.cpp"
 #include "../group/waiting.cpp"

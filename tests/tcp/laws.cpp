@@ -6,6 +6,7 @@
 #include <unisono/testing/transport_laws.hpp>
 
 #include "../group/faults.cpp"
+#include "../group/prepared.cpp"
 #include "../group/waiting.cpp"
 
 BOOST_AUTO_TEST_SUITE(tcp_laws)

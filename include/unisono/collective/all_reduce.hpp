@@ -100,6 +100,26 @@ template <transport Transport, result_of<Transport> Data, class Op = Sum, class 
     return unisono::start_all_reduce(group, detail::span_of(data), detail::span_of(data), op, family);
 }
 
+/// Prepares an all_reduce that is started repeatedly on the same memory (group/prepared.hpp). Not
+/// for WeightedMean, whose weight is another one each time.
+template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Op = Sum,
+          class Family = NativeSchedule>
+    requires reduction_operation<Op, buffer_element<Out>> && detail::outlives_call<In> && detail::outlives_call<Out> &&
+             (!std::same_as<Op, WeightedMean>)
+[[nodiscard]] Prepared
+    prepare_all_reduce(Group<Transport>& group, In&& in, Out&& out, const Op& op = {}, const Family& family = {}) {
+    return group.prepare(detail::call_on<Collective::all_reduce, In>(group, family, op), detail::buffer_of(in),
+                         detail::buffer_of(out));
+}
+
+/// The same in place: data = the reduction of all ranks' data.
+template <transport Transport, result_of<Transport> Data, class Op = Sum, class Family = NativeSchedule>
+    requires reduction_operation<Op, buffer_element<Data>> && detail::outlives_call<Data>
+[[nodiscard]] Prepared prepare_all_reduce(Group<Transport>& group, Data&& data, const Op& op = {},
+                                          const Family& family = {}) {
+    return unisono::prepare_all_reduce(group, detail::span_of(data), detail::span_of(data), op, family);
+}
+
 /// Refuses any other call of `all_reduce`, with the reason.
 template <transport Transport>
 void all_reduce(Group<Transport>&, detail::AnyData<true>, detail::AnyArgument = 0, detail::AnyArgument = 0,

@@ -162,6 +162,14 @@ template <transport Transport>
                        detail::untyped_buffer(elements, in, count), detail::untyped_buffer(elements, out, count));
 }
 
+/// As `prepare_all_reduce`; `in` may be `out`.
+template <transport Transport>
+[[nodiscard]] Prepared prepare_all_reduce(Group<Transport>& group, const Elements& elements, const void* in, void* out,
+                                          std::size_t count, const Reduction& reduction) {
+    return group.prepare(parts::with(detail::untyped_call<Collective::all_reduce>(group), elements, reduction),
+                         detail::untyped_buffer(elements, in, count), detail::untyped_buffer(elements, out, count));
+}
+
 /// As `start_broadcast`.
 template <transport Transport>
 [[nodiscard]] Operation broadcast(Group<Transport>& group, const Elements& elements, void* data, std::size_t count,

@@ -59,9 +59,11 @@ public:
         unused_.pop_back();
         operations_[state.number] = &state;
     }
-    /// Takes over a state that its group needs no more. One in flight, or with a handle, stays:
+    [[nodiscard]] Part<OperationState* const> enrolled() const { return operations_; } ///< null: unused
+    /// Takes over a state that its owner needs no more. One in flight, or with a handle, stays:
     /// tokens may still name it.
     void dismiss(std::unique_ptr<OperationState> state) noexcept {
+        const Entry entry = enter();
         if (!state->is_free || !state->done) return lost_.push_back(std::move(state));
         operations_[state->number] = nullptr;
         unused_.push_back(state->number);
@@ -84,16 +86,18 @@ public:
     /// fails.
     void run(OperationState& operation) {
         const Entry entry = enter();
-        if (!operation.straight || !active_.empty()) {
+        const bool spins_first = operation.straight && active_.empty();
+        if (spins_first) {
+            begin(operation);
+            if (spin(operation)) return conclude(operation);
+            operation.is_free = false;
+            active_.push_back(operation.number);
+            announce(operation);
+        } else {
             start(operation);
-            return wait_for_run(operation, 0);
         }
-        begin(operation);
-        if (spin(operation)) return conclude(operation);
-        operation.is_free = false;
-        active_.push_back(operation.number);
-        announce(operation);
-        wait_for_run(operation, spins);
+        wait_long({&operation.number, 1}, 0, operation.group->timeout, spins_first ? spins : 0);
+        release(operation.number); // if the wait throws, it stays in flight
     }
 
     /// True if the operation and its companion are done. Releases nothing.
@@ -322,11 +326,6 @@ private:
         if (operation.messages) operation.small_number = ++group.small_started;
     }
 
-    void wait_for_run(OperationState& operation, std::uint32_t attempt) {
-        wait_long({&operation.number, 1}, 0, operation.group->timeout, attempt); // if it throws, it stays in flight
-        release(operation.number);
-    }
-
     void announce(const OperationState& operation) {
         const GroupContext& group = *operation.group;
         if (group.announcements) group.announcements.announce(group.rank, group.sequence, operation.signature);
@@ -405,6 +404,7 @@ private:
     /// After a while without progress: checks whether a peer runs another operation, has left, or
     /// the deadline has passed.
     void suspect(std::uint32_t index, nanoseconds until, nanoseconds timeout) {
+        throw_if_faulty(); // then an operation in flight may have lost its group
         const OperationState& operation = *operations_[index];
         teller_.wait(*endpoint_, operation);
         const bool late = endpoint_->now() >= until;

@@ -14,6 +14,7 @@
 #include "unisono/group/group_state.hpp"
 #include "unisono/group/operation.hpp"
 #include "unisono/group/operation_state.hpp"
+#include "unisono/group/prepared.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -129,6 +130,11 @@ public:
     [[nodiscard, gnu::always_inline]] inline Operation start(const detail::Call& call, const detail::CallBuffer& in,
                                                              const detail::CallBuffer& out) {
         return start(state_of(call, in, out));
+    }
+    /// The same for many starts on the same memory.
+    [[nodiscard]] Prepared prepare(const detail::Call& call, const detail::CallBuffer& in,
+                                   const detail::CallBuffer& out) {
+        return Prepared(*this, *state_, call, in, out);
     }
     /// Starts the sum of `data`, which this rank has multiplied by its weight, and the one of the
     /// weights; then `divide` finds both of these in `numbers`.
@@ -256,12 +262,9 @@ GroupCore::prepared(const detail::Call& call, const detail::CallBuffer& in, cons
     }
     detail::OperationState* state = state_->find(key);
     if (state == nullptr || !is_equal) [[unlikely]] {
-        if (request.plan == nullptr) call.by.plan(*this, call, request);
-        const detail::OwnRuns* const own = state_->engine->own();
-        if (own != nullptr && own->has_mode() && request.plan->transports_own()) request.mode = {}; // it has its own
         if (state == nullptr) state = &state_->take(key);
         state->key = {}; // until it is prepared
-        detail::cut(*state_, *state, request, core_endpoint().mapped() != nullptr);
+        state_->cut(*state, *this, call, request);
         state->key = key;
     }
     state->request.input = in.data;
@@ -349,9 +352,7 @@ UNISONO_DEFINITION void GroupCore::wait_for_devices(const char* operation, const
         if (endpoint.now() >= until) {
             endpoint.abort({.code = ErrorCode::timeout,
                             .rank = endpoint.rank(),
-                            .peer = -1,
                             .operation = operation,
-                            .sequence = 0,
                             .message = concat({"rank ", endpoint.rank(), " waited ", state_->timeout / 1'000'000,
                                                " ms for ", what})});
         }

@@ -33,6 +33,9 @@ struct GroupState : GroupContext {
     /// A free state for this call, which the caller prepares.
     OperationState& take(const CallKey& wanted);
 
+    /// Cuts a state for a request that lacks at most its plan.
+    void cut(OperationState& state, GroupCore& group, const Call& call, OperationRequest& request);
+
     static constexpr std::size_t place_of(std::uint64_t call, std::uint64_t count) { // roots may take turns
         return ((call >> 47) + count + 5 * (call & 0xffffffffu)) % enough;
     }
@@ -58,6 +61,11 @@ namespace detail {
 UNISONO_DEFINITION GroupState::~GroupState() {
     const Entry entry = engine->enter();
     for (auto& state : states_) engine->dismiss(std::move(state));
+    for (OperationState* const one : engine->enrolled()) {
+        if (one == nullptr || one->group != this || one->key.call != 0) continue; // a handle has it (see prepared.hpp)
+        if (!one->is_free) engine->drop(one->number);
+        one->group = nullptr;
+    }
     if (id != world_id && ranks != 0) engine->close_group(id);
 }
 
@@ -90,6 +98,14 @@ UNISONO_DEFINITION OperationState& GroupState::take(const CallKey& wanted) {
     }
     taken->key = wanted;
     return *(latest[place_of(wanted.call, wanted.count)] = taken);
+}
+
+UNISONO_DEFINITION void GroupState::cut(OperationState& state, GroupCore& group, const Call& call,
+                                        OperationRequest& request) {
+    if (request.plan == nullptr) call.by.plan(group, call, request);
+    const OwnRuns* const own = engine->own();
+    if (own != nullptr && own->has_mode() && request.plan->transports_own()) request.mode = {}; // it has its own
+    detail::cut(*this, state, request, engine->endpoint().mapped() != nullptr);
 }
 
 } // namespace detail

@@ -203,7 +203,7 @@ struct OperationState {
     bool is_free = true;          ///< its group may use it
     bool own_begun = false;       ///< whether the transport's own collective has begun (see own_collectives.hpp),
     std::uint32_t own_ticket = 0; ///< and its ticket
-    CallKey key;                  ///< of the call for which it is prepared
+    CallKey key;                  ///< of the call for which it is prepared; none: a handle has it, not its group
     PeersCopies copies;
     Signature signature;
     List<std::size_t> input_offsets; ///< of blocks, if counts were given
