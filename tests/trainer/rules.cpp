@@ -19,14 +19,28 @@ namespace un = unisono;
 
 namespace {
 
-template <class Table>
-std::string markdown(const std::string& title) {
-    std::string text = "## " + title + "\n\n| found | required | why |\n|---|---|---|\n";
-    for (const un::detail::RuleText& row : Table::texts) {
-        for (const std::string_view part : {row.found, row.required, row.why}) text.append("| ").append(part) += ' ';
-        text += "|\n";
+/// Without words that a reader of Markdown takes for HTML, as Group<Nccl>.
+std::string plain(std::string_view words) {
+    std::string text;
+    for (const char each : words) {
+        if (each == '<') text += '\\';
+        text += each;
     }
     return text;
+}
+
+template <class Table>
+std::string markdown(const std::string& title) {
+    std::string families, others;
+    for (const un::detail::RuleText& row : Table::texts) {
+        if (row.required == "at most one") families += "- " + plain(row.found) + ": " + plain(row.why) + "\n";
+        else
+            others += "- **Found:** " + plain(row.found) + ".\n  **Required:** " + plain(row.required) +
+                      ".\n  **Why:** " + plain(row.why) + ".\n";
+    }
+    std::string text = "## " + title + "\n\n";
+    if (!families.empty()) text += "At most one policy of each family:\n\n" + families + "\nBetween families:\n\n";
+    return text + others;
 }
 
 std::string tables() {
