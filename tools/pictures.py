@@ -88,12 +88,12 @@ class Picture:
 
 
 def table(section, heading):
-    """Rows of the first table behind a heading of bench/RESULTS.md, as lists of cells."""
+    """Rows of the first table behind a heading of bench/RESULTS.md, by their first cell; of equal ones the first."""
     text = (ROOT / "bench/RESULTS.md").read_text()
     behind = re.split(rf"^## {re.escape(section)}$", text, flags=re.M)[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in behind.splitlines() if line.startswith("|")]
     assert rows and heading in rows[0], f"bench/RESULTS.md: no table '{section}' with a column '{heading}'"
-    return {row[0]: dict(zip(rows[0], row)) for row in rows[2:]}
+    return {row[0]: dict(zip(rows[0], row)) for row in reversed(rows[2:])}
 
 
 def number(cell):
@@ -151,14 +151,15 @@ def bars(picture, left, top, width, most, rows, marks, unit, one):
 
 
 def peers():
-    memory = table("Shared memory beside other libraries", "geometric mean over sizes")
-    network = table("TCP beside other libraries", "loopback, mean")
+    memory = table("Shared memory beside other libraries", "value")
+    network = table("TCP beside other libraries", "value")
     rows = []
     for name, label in (("2 processes", "shared memory, 2 processes"), ("4 processes on 2 cores", "4 processes on 2 cores")):
-        row = memory[name]
-        rows.append((label, "8 bytes to 256 MiB", number(row["geometric mean over sizes"]), number(row["least"]), number(row["most"]), "ours"))
-    row = network["all_reduce, `Tcp`"]
-    rows.append(("TCP, 2 processes", "8 bytes to 64 MiB, loopback", number(row["loopback, mean"]), None, None, "ours"))
+        row = memory[f"all_reduce, {name}, mean"]
+        least, most = re.fullmatch(r"least ([\d.]+) \(.*\), most ([\d.]+)", row["beside"]).groups()
+        rows.append((label, "8 bytes to 256 MiB", number(row["value"]), float(least), float(most), "ours"))
+    row = network["all_reduce, `Tcp`, loopback"]
+    rows.append(("TCP, 2 processes", "8 bytes to 64 MiB, loopback", number(row["value"]), None, None, "ours"))
     picture = Picture(860, 246, "all_reduce: times as fast as the fastest of other libraries")
     picture.text(30, 28, "all_reduce: times as fast as the fastest other library at each size", "title")
     bottom = bars(picture, 250, 56, 520, 13, rows, (0, 1, 2, 4, 6, 8, 10, 12), "x", 1)
@@ -168,13 +169,12 @@ def peers():
 
 
 def step():
-    all_rows = table("A training step", "fast kernels")
+    all_rows = table("A training step", "value")
     rows = []
-    for name, label in (("9 thousand, 115 ns", "9 thousand parameters"), ("300 thousand, 120 ns", "300 thousand"), ("4.3 million, 115 ns", "4.3 million")):
-        row = all_rows[name]
-        low, *high = [float(n) for n in re.findall(r"[\d.]+", row["fast kernels"].split("x")[0])]
+    for name, label in (("9 thousand", "9 thousand parameters"), ("300 thousand", "300 thousand"), ("4.3 million", "4.3 million")):
+        low, *high = [float(n) for n in re.findall(r"[\d.]+", all_rows[f"{name} parameters, fast kernels"]["value"])]
         rows.append((label, "Unisono", high[0] if high else low, None, None, "ours"))
-        rows.append(("", "PyTorch DDP with Gloo", number(row["PyTorch DDP with Gloo"]), None, None, "theirs"))
+        rows.append(("", "PyTorch DDP with Gloo", number(all_rows[f"{name} parameters, PyTorch DDP with Gloo"]["value"]), None, None, "theirs"))
     picture = Picture(860, 350, "A training step on two processes, beside the step of one process with the same batch per process")
     picture.text(30, 28, "Weak scaling: the time of a training step on 2 processes, relative to 1 process", "title")
     bottom = bars(picture, 250, 56, 520, 2.5, rows, (0, 0.5, 1, 1.5, 2, 2.5), "x", 1)
