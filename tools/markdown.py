@@ -58,7 +58,7 @@ def formatted(text):
             out.extend(lines)
         block, first = [], None
 
-    fence, comment = None, False
+    fence, comment, listed = None, False, False
     for line in text.split("\n"):
         stripped = line.strip()
         if fence:
@@ -70,6 +70,12 @@ def formatted(text):
             out.append(line)
             comment = "-->" not in line
             continue
+        # Outside of a list, four spaces begin a block of code.
+        if not block and not listed and re.match(r" {4}\s*\S", line):
+            out.append(line)
+            continue
+        if stripped and not line.startswith(" "):
+            listed = False
         opening = re.match(r"\s*(`{3,}|~{3,})", line)
         if opening:
             flush()
@@ -89,6 +95,7 @@ def formatted(text):
         item = ITEM.match(line)
         if item:
             flush()
+            listed = True
             first, indent = item[0], " " * len(item[0])
             block = [line[len(item[0]):]]
         elif block:
