@@ -240,7 +240,7 @@ def change():
                 picture.text(x + width / 2, y + 23, name, "middle")
             x += width
     bottom = top + 4 * high
-    picture.text(left, bottom + 20, "Dashed: the update is dropped on all ranks. Widths are not to scale.", "faint")
+    picture.text(left, bottom + 20, "Dashed: no rank has committed this update, so all drop it. Widths are not to scale.", "faint")
     picture.text(left, bottom + 38, "When the next world starts, the others host the replicas of rank 2.", "faint")
     return picture.done()
 
