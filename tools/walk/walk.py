@@ -11,7 +11,7 @@ three that make plans and memory, but for
  - functions of at most three lines, and lambdas, which are read where they are called;
  - core/ (containers, text, time) and the insides of arithmetic/'s kernels;
  - what a rank does only while it waits, and to wake others that sleep;
- - constructors and destructors that the compiler makes.
+ - constructors, destructors and comparisons that the compiler makes.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def lines_of(path, first):
         for number, line in enumerate(file, 1):
             if number < first:
                 continue
-            if number == first and re.match(r"\s*(class|struct)\b", line):
+            if number == first and re.match(r"\s*(class|struct)\b|.* = default;$", line):
                 return 0
             for letter in re.sub(r'"(\\.|[^"\\])*"|//.*', "", line):
                 if letter == "{":

@@ -171,6 +171,17 @@ std::uint32_t hash_of_type() {
 
 } // namespace detail
 
+namespace detail {
+
+/// The reduction of an operation of the library's, which has no state.
+template <built_in_operation Op, element T>
+inline constexpr Reduction reduction_of{.kind = Op::kind, .type = element_type_of<T>, .combine = [] {
+                                            if constexpr (requires { Op::few; }) return &combine_few<Op, T>;
+                                            else return &combine_kernel<Op, T>;
+                                        }()};
+
+} // namespace detail
+
 /// The untyped reduction that the executor runs. It refers to a user's operation and does not copy
 /// it, so the operation must outlive the collective. (A group keeps a copy: the operation has at
 /// most 64 bytes and is trivially copyable.)
@@ -182,10 +193,8 @@ Reduction make_reduction(const Op& op) {
         return {.kind = ReductionKind::weighted_mean,
                 .type = element_type_of<T>,
                 .combine = &detail::combine_kernel<Sum, T>};
-    } else if constexpr (requires { Op::few; }) {
-        return {.kind = Op::kind, .type = element_type_of<T>, .combine = &detail::combine_few<Op, T>};
     } else if constexpr (detail::built_in_operation<Op>) {
-        return {.kind = Op::kind, .type = element_type_of<T>, .combine = &detail::combine_kernel<Op, T>};
+        return detail::reduction_of<Op, T>;
     } else {
         static_assert(alignof(Op) <= Reduction::state_alignment,
                       "found: an operation that is aligned to more than 64 bytes; required: at most 64, since the "

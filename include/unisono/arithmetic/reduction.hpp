@@ -54,6 +54,13 @@ struct Reduction {
     /// Replaces `combine` in schedules that combine all ranks' elements at once (the mapped ones);
     /// only those can use it.
     PositionedKernel combine_at = nullptr;
+
+    /// Combines whole elements; the sources begin at element `position`.
+    void run(const std::byte* const* sources, std::size_t source_count, std::byte* const* targets,
+             std::size_t target_count, std::size_t count, std::size_t position) const {
+        if (combine_at == nullptr) return combine(state, sources, source_count, targets, target_count, count);
+        combine_at(state, sources, source_count, targets, target_count, count, position);
+    }
 };
 
 namespace detail {

@@ -41,7 +41,8 @@ template <Collective What, class B, transport Transport, class Family, class Op 
                                            int root = 0, Counts input = {}, Counts output = {}) {
     using T = buffer_element<std::remove_reference_t<B>>;
     Call made{.what = What, .root = root, .by = {}, .input_counts = input, .output_counts = output};
-    if constexpr (!std::same_as<Op, NoOperation>) made.op = make_reduction<Op, T>(op);
+    if constexpr (built_in_operation<Op>) made.op = reduction_of<Op, T>;
+    else if constexpr (!std::same_as<Op, NoOperation>) made.op = make_reduction<Op, T>(op);
     if constexpr (views_device<B>) made.by = {&plan_on_device<What, T, Op, Transport, Family>, &family};
     else made.by = {&plan_of_family<What, Transport, Family>, is_default(family) ? nullptr : &family};
     return made;

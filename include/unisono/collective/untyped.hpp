@@ -75,17 +75,16 @@ inline void combine_bytes(const void* state, const std::byte* const* sources, st
 
 template <class Op>
 Reduction built_in_reduction(ElementType type) {
-    constexpr Op op;
     switch (type) {
-    case ElementType::float32: return make_reduction<Op, float>(op);
-    case ElementType::float64: return make_reduction<Op, double>(op);
-    case ElementType::bfloat16: return make_reduction<Op, bfloat16>(op);
-    case ElementType::float16: return make_reduction<Op, float16>(op);
-    case ElementType::int32: return make_reduction<Op, std::int32_t>(op);
-    case ElementType::int64: return make_reduction<Op, std::int64_t>(op);
-    case ElementType::uint8: return make_reduction<Op, unsigned char>(op);
-    case ElementType::uint32: return make_reduction<Op, std::uint32_t>(op);
-    case ElementType::uint64: return make_reduction<Op, std::uint64_t>(op);
+    case ElementType::float32: return reduction_of<Op, float>;
+    case ElementType::float64: return reduction_of<Op, double>;
+    case ElementType::bfloat16: return reduction_of<Op, bfloat16>;
+    case ElementType::float16: return reduction_of<Op, float16>;
+    case ElementType::int32: return reduction_of<Op, std::int32_t>;
+    case ElementType::int64: return reduction_of<Op, std::int64_t>;
+    case ElementType::uint8: return reduction_of<Op, unsigned char>;
+    case ElementType::uint32: return reduction_of<Op, std::uint32_t>;
+    case ElementType::uint64: return reduction_of<Op, std::uint64_t>;
     case ElementType::opaque: break;
     }
     refuse_input("untyped::reduction: opaque elements need an operation of the caller's own");

@@ -14,21 +14,13 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// True if the peers see all memory of these buffers that they access.
-[[gnu::always_inline]] inline bool is_seen(const Endpoint& endpoint, const OperationState& operation) {
-    const PeersView& view = operation.peers_view;
-    const Mapped& mapped = *endpoint.mapped();
-    return (view.input == 0 || mapped.reaches(operation.request.input, view.input)) &&
-           (view.output == 0 || mapped.reaches(operation.request.output, view.output));
-}
-
 /// Replaces buffers that peers cannot see by copies. Errors: refused; then nothing has changed.
 [[gnu::noinline]] inline void copy_to_peers(Endpoint& endpoint, OperationState& operation) {
     const PeersView& view = operation.peers_view;
     OperationRequest& request = operation.request;
     const Mapped& mapped = *endpoint.mapped();
-    const bool input = view.input != 0 && !mapped.reaches(request.input, view.input);
-    const bool output = view.output != 0 && !mapped.reaches(request.output, view.output);
+    const bool input = !mapped.reaches(request.input, view.input);
+    const bool output = !mapped.reaches(request.output, view.output);
     PeersCopies made;
     made.user_input = request.input;
     made.user_output = request.output;

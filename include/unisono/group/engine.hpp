@@ -38,7 +38,6 @@ public:
     void set_driver(Driver* driver) { driver_ = driver; }
 
     Endpoint& endpoint() { return *endpoint_; }
-    const Endpoint& endpoint() const { return *endpoint_; }
     /// The transport's own collectives; null: it has none.
     [[nodiscard]] OwnRuns* own() const { return own_.get(); }
     /// A group's last use of the transport.
@@ -86,17 +85,18 @@ public:
     /// fails.
     void run(OperationState& operation) {
         const Entry entry = enter();
-        const bool spins_first = operation.straight && active_.empty();
-        if (spins_first) {
+        std::uint32_t attempt = 0;
+        if (operation.straight && active_.empty()) [[likely]] {
             begin(operation);
             if (spin(operation)) return conclude(operation);
             operation.is_free = false;
             active_.push_back(operation.number);
             announce(operation);
+            attempt = spins;
         } else {
             start(operation);
         }
-        wait_long({&operation.number, 1}, 0, operation.group->timeout, spins_first ? spins : 0);
+        wait_long({&operation.number, 1}, 0, operation.group->timeout, attempt);
         release(operation.number); // if the wait throws, it stays in flight
     }
 
@@ -158,8 +158,8 @@ public:
         if (is_done(index)) return;
         std::uint32_t attempt = 0;
         if (active_.size() == 1 && operations_[active_[0]]->straight) {
-            const std::uint32_t only = active_[0]; // the operation that is waited for, or its companion
-            if (spin(*operations_[only])) finish(only, *operations_[only]);
+            OperationState& only = *operations_[active_[0]]; // the one that is waited for, or its companion
+            if (spin(only)) finish(only);
             attempt = spins;
         }
         wait_long({&index, 1}, 0, timeout, attempt);
@@ -170,10 +170,30 @@ public:
         if (!is_done(index)) suspect(index, 0, waited);
     }
 
-    /// Waits until one of these is done. Returns its index, searched cyclically from `first` on.
-    std::size_t wait_any(Part<const std::uint32_t> indices, std::size_t first, nanoseconds timeout) {
+    /// Drives all operations until one of these is done, a fault arrives or the timeout passes.
+    /// Returns the index of the one that is done, searched cyclically from `first` on.
+    [[gnu::noinline]] std::size_t wait_long(Part<const std::uint32_t> indices, std::size_t first, nanoseconds timeout,
+                                            std::uint32_t attempt = 0) {
         const Entry entry = enter();
-        return wait_long(indices, first, timeout);
+        Look look;
+        for (;;) {
+            for (std::size_t i = 0; i < indices.size(); ++i) {
+                const std::size_t place = first + i - (first + i < indices.size() ? 0 : indices.size());
+                if (!is_done(indices[place])) continue;
+                teller_.move(*endpoint_);
+                return place;
+            }
+            if (progress()) {
+                attempt = 0;
+                continue;
+            }
+            throw_if_faulty();
+            if (look.is_due(*endpoint_, attempt, timeout)) {
+                for (std::size_t i = 1; i < indices.size(); ++i) suspect(indices[i], never, timeout);
+                suspect(indices[0], look.until, timeout);
+            }
+            endpoint_->idle(attempt++, look.until);
+        }
     }
 
     /// Makes work that is enqueued later on this stream of a device wait for the operation.
@@ -199,8 +219,8 @@ public:
         endpoint_->abort(known == nullptr ? dropped(endpoint_->rank(), operation) : *known);
     }
 
+    /// The caller has entered.
     void throw_if_faulty() {
-        const Entry entry = enter();
         const Fault* fault = endpoint_->first_fault();
         if (fault == nullptr) return;
         endpoint_->abort(*fault); // no rank accesses this rank's memory after this
@@ -260,7 +280,7 @@ private:
     void advance(std::uint32_t index) {
         OperationState& operation = *operations_[index];
         if (operation.straight) {
-            if (run_straight(operation)) finish(index, operation);
+            if (run_straight(operation)) finish(operation);
             return;
         }
         if (operation.next_lane == 0) begin_lanes(operation);
@@ -274,40 +294,16 @@ private:
                 else own_->finish(operation, lane);
             }
         }
-        if (operation.lanes_done == operation.lanes && (own_ == nullptr || own_->done(operation)))
-            finish(index, operation);
-    }
-
-    /// Drives all operations until one of these is done, a fault arrives or the timeout passes.
-    /// Returns the index of the one that is done, searched cyclically from `first` on.
-    [[gnu::noinline]] std::size_t wait_long(Part<const std::uint32_t> indices, std::size_t first, nanoseconds timeout,
-                                            std::uint32_t attempt = 0) {
-        Look look;
-        for (;;) {
-            for (std::size_t i = 0; i < indices.size(); ++i) {
-                const std::size_t place = first + i - (first + i < indices.size() ? 0 : indices.size());
-                if (!is_done(indices[place])) continue;
-                teller_.move(*endpoint_);
-                return place;
-            }
-            if (progress()) {
-                attempt = 0;
-                continue;
-            }
-            throw_if_faulty();
-            if (look.is_due(*endpoint_, attempt, timeout)) {
-                for (std::size_t i = 1; i < indices.size(); ++i) suspect(indices[i], never, timeout);
-                suspect(indices[0], look.until, timeout);
-            }
-            endpoint_->idle(attempt++, look.until);
-        }
+        if (operation.lanes_done == operation.lanes && (own_ == nullptr || own_->done(operation))) finish(operation);
     }
 
     /// Makes an operation its group's next one.
     [[gnu::always_inline]] inline void begin(OperationState& operation) {
         GroupContext& group = *operation.group;
         const bool mapped = operation.straight || (!operation.point_to_point && operation.request.plan->mapped());
-        if (mapped && !is_seen(*endpoint_, operation)) [[unlikely]]
+        const PeersView& view = operation.peers_view;
+        if (mapped && !(endpoint_->mapped()->reaches(operation.request.input, view.input) &&
+                        endpoint_->mapped()->reaches(operation.request.output, view.output))) [[unlikely]]
             copy_to_peers(*endpoint_, operation);
         operation.done = false;
         operation.posts = 0;
@@ -331,21 +327,29 @@ private:
         if (group.announcements) group.announcements.announce(group.rank, group.sequence, operation.signature);
     }
 
-    /// Ends an operation whose steps are all done: moves results to their destination, and releases
-    /// the flags.
+    /// Ends an operation whose steps are all done: tells the peers this rank's progress, so that
+    /// they may reuse the lines, and moves results to their destination.
     void conclude(OperationState& operation) {
+        GroupContext& group = *operation.group;
         operation.done = true;
         moved_ = true;
-        if (!operation.point_to_point) tell_finished(*endpoint_, operation);
+        if (!operation.point_to_point && operation.request.plan->mapped()) {
+            group.mapped_ahead |= std::uint64_t{1} << (operation.mapped_index - group.mapped_completed);
+            for (; (group.mapped_ahead & 1) != 0; group.mapped_ahead >>= 1) ++group.mapped_completed;
+            group.board.completed(group.rank).store(group.mapped_completed, std::memory_order_release);
+            wake_group(*endpoint_, group); // another rank may wait for the line
+        }
+        if (!operation.point_to_point && group.announcements)
+            group.announcements.finish(group.rank, group.done_up_to(operation.sequence));
         if (own_ != nullptr) own_->end(operation);
         if (operation.copies.used()) [[unlikely]]
             copy_back(operation);
     }
 
-    void finish(std::uint32_t index, OperationState& operation) {
+    void finish(OperationState& operation) {
         conclude(operation);
         for (std::size_t i = 0; i < active_.size(); ++i)
-            if (active_[i] == index) return active_.erase(i);
+            if (active_[i] == operation.number) return active_.erase(i);
     }
 
     /// Handles a mapped step that could not run: rank `differs` has another signature, or (below 0)
@@ -414,12 +418,8 @@ private:
         // in flight are checked, or only the next one.
         for (std::size_t looks = late ? active_.size() : !active_.empty(); looks != 0 && !is_found; --looks)
             is_found = find_difference(*endpoint_, *operations_[active_[++looked_at_ % active_.size()]], found);
-        if (is_found) {
-            if (found.code == ErrorCode::peer_lost && progress()) return; // it left just now, after it had sent
-            endpoint_->abort(found);
-        } else if (late) {
-            endpoint_->abort(timed_out(*endpoint_, operation, timeout));
-        }
+        if (is_found && found.code == ErrorCode::peer_lost && progress()) return; // it left after it had sent
+        if (is_found || late) endpoint_->abort(is_found ? found : timed_out(*endpoint_, operation, timeout));
         throw_if_faulty();
     }
 

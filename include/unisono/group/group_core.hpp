@@ -38,6 +38,9 @@ inline constexpr int no_colour = -1;
 /// derives from it. Move-only.
 class GroupCore {
 public:
+    using Call = detail::Call;
+    using CallBuffer = detail::CallBuffer;
+
     /// This rank's number, 0 to size() - 1; -1 in an empty group.
     [[nodiscard]] int rank() const { return state_->rank; }
     /// Ranks in the group; 0 for the group that `split` gives to a rank with `no_colour`.
@@ -122,27 +125,24 @@ public:
 
     /// Runs a collective to its end. Errors: bad_input if the buffers do not fit the call; those of
     /// its group.
-    [[gnu::always_inline]] inline void run(const detail::Call& call, const detail::CallBuffer& in,
-                                           const detail::CallBuffer& out) {
+    [[gnu::always_inline]] inline void run(const Call& call, const CallBuffer& in, const CallBuffer& out) {
         run(state_of(call, in, out));
     }
     /// The same without waiting.
-    [[nodiscard, gnu::always_inline]] inline Operation start(const detail::Call& call, const detail::CallBuffer& in,
-                                                             const detail::CallBuffer& out) {
+    [[nodiscard, gnu::always_inline]] inline Operation start(const Call& call, const CallBuffer& in,
+                                                             const CallBuffer& out) {
         return start(state_of(call, in, out));
     }
     /// The same for many starts on the same memory.
-    [[nodiscard]] Prepared prepare(const detail::Call& call, const detail::CallBuffer& in,
-                                   const detail::CallBuffer& out) {
+    [[nodiscard]] Prepared prepare(const Call& call, const CallBuffer& in, const CallBuffer& out) {
         return Prepared(*this, *state_, call, in, out);
     }
     /// Starts the sum of `data`, which this rank has multiplied by its weight, and the one of the
     /// weights; then `divide` finds both of these in `numbers`.
-    [[nodiscard]] Operation start_mean(const detail::Call& sum, const detail::CallBuffer& data,
-                                       const detail::Call& of_weights, double weight,
+    [[nodiscard]] Operation start_mean(const Call& sum, const CallBuffer& data, const Call& of_weights, double weight,
                                        detail::OperationState::Finish divide);
     /// Starts a send or a receive with the user's tag.
-    [[nodiscard]] Operation start_message(schedule::StepKind kind, const detail::CallBuffer& data, int peer, int tag);
+    [[nodiscard]] Operation start_message(schedule::StepKind kind, const CallBuffer& data, int peer, int tag);
     /// Waits for it. If that throws, or its thread ends meanwhile, this does not count as a drop.
     void finish(Operation started);
 
@@ -166,58 +166,55 @@ private:
 
     /// The state of a call on this memory, prepared. Inlined into the typed functions, where most
     /// of the call is constant. Errors: bad_input.
-    [[nodiscard, gnu::always_inline]] inline detail::OperationState&
-    state_of(const detail::Call& call, const detail::CallBuffer& in, const detail::CallBuffer& out);
+    [[nodiscard, gnu::always_inline]] inline detail::OperationState& state_of(const Call& call, const CallBuffer& in,
+                                                                              const CallBuffer& out) {
+        const auto ranks = static_cast<std::size_t>(size());
+        const auto before = static_cast<std::size_t>(rank());
+        const std::size_t each = out.element_bytes;
+        std::size_t count = in.count; // for the key; and the sizes must fit, and no overlap be refused
+        bool fits = call.by.family == nullptr && !detail::has_context(call.op) && call.input_counts.empty();
+        switch (call.what) {
+        case Collective::reduce:
+            if (before != static_cast<std::size_t>(call.root)) {
+                fits = fits && in.data != nullptr;
+                break;
+            }
+            [[fallthrough]];
+        case Collective::all_reduce:
+            fits =
+                fits && out.count == count && (in.data == out.data || detail::are_apart(in, out)) && in.data != nullptr;
+            break;
+        case Collective::all_gather:
+            fits = fits && out.count == count * ranks && in.data != nullptr &&
+                   (detail::is_at(in.data, out.data, before * count * each) || detail::are_apart(in, out));
+            break;
+        case Collective::reduce_scatter:
+            count = out.count;
+            fits = fits && in.count == count * ranks && out.data != nullptr &&
+                   (detail::is_at(out.data, in.data, before * count * each) || detail::are_apart(in, out));
+            break;
+        case Collective::broadcast: fits = fits && in.data != nullptr; break;
+        case Collective::barrier: break;
+        default: fits = false;
+        }
+        if (!fits) [[unlikely]]
+            return prepared(call, in, out);
+        const std::uint64_t words = detail::words_of(call, out, state_->mode_of_next(call.op.kind, count));
+        detail::OperationState* const last = state_->latest[detail::GroupState::place_of(words, count)];
+        if (last == nullptr || !last->is_free ||
+            last->key != detail::CallKey{words, count, detail::sizes_of(call, out), call.op.combine, nullptr, 0})
+            return prepared(call, in, out);
+        last->request.input = in.data;
+        last->request.output = out.data;
+        return *last;
+    }
     /// The same, for all calls.
-    [[nodiscard]] detail::OperationState& prepared(const detail::Call& call, const detail::CallBuffer& in,
-                                                   const detail::CallBuffer& out);
+    [[nodiscard]] detail::OperationState& prepared(const Call& call, const CallBuffer& in, const CallBuffer& out);
     void run(detail::OperationState& prepared);
     [[nodiscard]] Operation start(detail::OperationState& prepared);
 
     std::unique_ptr<detail::GroupState> state_;
 };
-
-[[gnu::always_inline]] inline detail::OperationState&
-GroupCore::state_of(const detail::Call& call, const detail::CallBuffer& in, const detail::CallBuffer& out) {
-    const auto ranks = static_cast<std::size_t>(size());
-    const auto before = static_cast<std::size_t>(rank());
-    const std::size_t each = out.element_bytes;
-    std::size_t count = in.count; // for the key; and the sizes must fit, and no overlap be refused
-    bool fits = call.by.family == nullptr && !detail::has_context(call.op) && call.input_counts.empty();
-    switch (call.what) {
-    case Collective::reduce:
-        if (before != static_cast<std::size_t>(call.root)) {
-            fits = fits && in.data != nullptr;
-            break;
-        }
-        [[fallthrough]];
-    case Collective::all_reduce:
-        fits = fits && out.count == count && (in.data == out.data || detail::are_apart(in, out)) && in.data != nullptr;
-        break;
-    case Collective::all_gather:
-        fits = fits && out.count == count * ranks && in.data != nullptr &&
-               (detail::is_at(in.data, out.data, before * count * each) || detail::are_apart(in, out));
-        break;
-    case Collective::reduce_scatter:
-        count = out.count;
-        fits = fits && in.count == count * ranks && out.data != nullptr &&
-               (detail::is_at(out.data, in.data, before * count * each) || detail::are_apart(in, out));
-        break;
-    case Collective::broadcast: fits = fits && in.data != nullptr; break;
-    case Collective::barrier: break;
-    default: fits = false;
-    }
-    if (!fits) [[unlikely]]
-        return prepared(call, in, out);
-    const std::uint64_t words = detail::words_of(call, out, state_->mode_of_next(call.op.kind, count));
-    detail::OperationState* const last = state_->latest[detail::GroupState::place_of(words, count)];
-    if (last == nullptr || !last->is_free ||
-        last->key != detail::CallKey{words, count, detail::sizes_of(call, out), call.op.combine, nullptr, 0})
-        return prepared(call, in, out);
-    last->request.input = in.data;
-    last->request.output = out.data;
-    return *last;
-}
 
 UNISONO_NAMESPACE_END
 
@@ -246,8 +243,8 @@ UNISONO_DEFINITION Endpoint& GroupCore::core_endpoint() const { return state_->e
 
 UNISONO_DEFINITION detail::Entry GroupCore::enter() { return state_->engine->enter(); }
 
-[[gnu::noinline]] UNISONO_DEFINITION detail::OperationState&
-GroupCore::prepared(const detail::Call& call, const detail::CallBuffer& in, const detail::CallBuffer& out) {
+[[gnu::noinline]] UNISONO_DEFINITION detail::OperationState& GroupCore::prepared(const Call& call, const CallBuffer& in,
+                                                                                 const CallBuffer& out) {
     detail::OperationRequest request = detail::request_of(*state_, call, in, out);
     request.mode = state_->mode_of_next(call.op.kind, request.count);
     const bool is_equal = call.input_counts.empty() && call.output_counts.empty();
@@ -282,9 +279,8 @@ UNISONO_DEFINITION Operation GroupCore::start(detail::OperationState& prepared) 
     return Operation(*state_->engine, prepared.number, state_->timeout);
 }
 
-UNISONO_DEFINITION Operation GroupCore::start_mean(const detail::Call& sum, const detail::CallBuffer& data,
-                                                   const detail::Call& of_weights, double weight,
-                                                   detail::OperationState::Finish divide) {
+UNISONO_DEFINITION Operation GroupCore::start_mean(const Call& sum, const CallBuffer& data, const Call& of_weights,
+                                                   double weight, detail::OperationState::Finish divide) {
     const auto entry = enter();
     detail::OperationState& operation = state_of(sum, data, data);
     Operation made = start(operation);
@@ -300,7 +296,7 @@ UNISONO_DEFINITION Operation GroupCore::start_mean(const detail::Call& sum, cons
     return made;
 }
 
-UNISONO_DEFINITION Operation GroupCore::start_message(schedule::StepKind kind, const detail::CallBuffer& data, int peer,
+UNISONO_DEFINITION Operation GroupCore::start_message(schedule::StepKind kind, const CallBuffer& data, int peer,
                                                       int tag) {
     const detail::OperationRequest request = detail::request_of(*state_, kind, data, peer, tag);
     const detail::CallKey key{.call = detail::words_of({.what = Collective::send_receive}, {}, {})};
@@ -376,7 +372,7 @@ UNISONO_DEFINITION GroupCore GroupCore::split(int colour, int key) {
         mine.board = core_endpoint().offer_board();
     }
     std::vector<Choice> all(static_cast<std::size_t>(size()));
-    const detail::PlanFunction ring = [](GroupCore& group, const detail::Call&, detail::OperationRequest& request) {
+    const detail::PlanFunction ring = [](GroupCore& group, const Call&, detail::OperationRequest& request) {
         request.plan = &group.plan(schedule::RingAllGather{group.shape()});
     };
     const auto bytes_of = [](Choice& first, std::size_t count) {

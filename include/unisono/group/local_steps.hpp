@@ -22,10 +22,7 @@ struct AddressRoom {
     List<Chunk> payloads; ///< small messages of several lines, put together
 
     void resize(std::size_t ranks) {
-        if (sources.size() < ranks) {
-            sources.resize(ranks);
-            targets.resize(ranks);
-        }
+        if (sources.size() < ranks) sources.resize(ranks), targets.resize(ranks);
     }
     void resize_payloads(std::size_t ranks, std::size_t bytes) {
         if (payloads.size() < ranks * chunks(bytes)) payloads.resize(ranks * chunks(bytes));

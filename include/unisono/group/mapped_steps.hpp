@@ -124,18 +124,6 @@ inline int awaited(const OperationState& operation) {
     return no_rank;
 }
 
-/// Combines all ranks' elements into the targets.
-inline void combine_all(const OperationState& operation, const StepExtent& extent, const AddressRoom& room,
-                        std::byte* const* targets, std::size_t target_count) {
-    const Reduction& reduction = operation.request.reduction;
-    const auto ranks = static_cast<std::size_t>(operation.group->size());
-    const std::byte* const* const sources = room.sources.data();
-    if (reduction.combine_at == nullptr)
-        return reduction.combine(reduction.state, sources, ranks, targets, target_count, extent.source_count);
-    reduction.combine_at(reduction.state, sources, ranks, targets, target_count, extent.source_count,
-                         extent.source / operation.request.element_bytes);
-}
-
 /// Copies `bytes` of a small message, beginning with byte `begin`. They have arrived.
 inline void read_pieces(const FlaggedMessage& from, std::size_t begin, std::size_t bytes, std::byte* to) {
     constexpr std::size_t each = FlaggedPiece<56>::bytes;
@@ -176,7 +164,8 @@ inline bool have_come(const FlaggedMessage& from, std::uint64_t number, std::siz
         room.sources[static_cast<std::size_t>(peer)] =
             operation.message_of(peer).payload(piece) + (extent.source - piece * each);
     room.sources[static_cast<std::size_t>(group.rank)] = operation.posted + extent.source;
-    combine_all(operation, extent, room, &target, 1);
+    operation.request.reduction.run(room.sources.data(), static_cast<std::size_t>(group.size()), &target, 1,
+                                    extent.source_count, extent.source / operation.request.element_bytes);
 }
 
 /// Combines all ranks' posted blocks in rank order into this rank's output; false if a line has not
@@ -209,7 +198,8 @@ inline bool have_come(const FlaggedMessage& from, std::uint64_t number, std::siz
             room.sources[static_cast<std::size_t>(peer)] =
                 peer == group.rank ? operation.posted + extent.source : whole;
         }
-        combine_all(operation, extent, room, &target, 1);
+        operation.request.reduction.run(room.sources.data(), static_cast<std::size_t>(ranks), &target, 1,
+                                        extent.source_count, extent.source / element);
     }
     group.traffic.bytes_received += bytes * static_cast<std::size_t>(ranks - 1);
     return true;
@@ -231,10 +221,12 @@ inline void combine_peers(OperationState& operation, const LaneState& lane, std:
         room.sources[peer] = line.input + here + extent.source;
         if (to_all || static_cast<int>(peer) == step.peer) room.targets[peer] = line.output + here + extent.target;
     }
-    const std::size_t bytes = extent.source_count * operation.request.element_bytes;
+    const std::size_t each = operation.request.element_bytes;
+    const std::size_t bytes = extent.source_count * each;
     group.traffic.bytes_received += bytes * (ranks - 1);
     group.traffic.bytes_sent += to_all ? bytes * (ranks - 1) : step.peer != group.rank ? bytes : 0;
-    combine_all(operation, extent, room, room.targets.data() + (to_all ? 0 : step.peer), to_all ? ranks : 1);
+    operation.request.reduction.run(room.sources.data(), ranks, room.targets.data() + (to_all ? 0 : step.peer),
+                                    to_all ? ranks : 1, extent.source_count, extent.source / each);
 }
 
 inline void copy_from_peer(OperationState& operation, LaneState& lane, std::uint32_t index) {
@@ -328,19 +320,6 @@ inline int run_mapped_step(Endpoint& endpoint, OperationState& operation, LaneSt
     if (step.kind == StepKind::combine_peers) combine_peers(operation, lane, index, room);
     else copy_from_peer(operation, lane, index);
     return no_rank;
-}
-
-/// Records that a collective is done on this rank, and tells the peers its progress, so that they
-/// may reuse the lines.
-inline void tell_finished(Endpoint& endpoint, const OperationState& operation) {
-    GroupContext& group = *operation.group;
-    if (operation.request.plan->mapped()) {
-        group.mapped_ahead |= std::uint64_t{1} << (operation.mapped_index - group.mapped_completed);
-        for (; (group.mapped_ahead & 1) != 0; group.mapped_ahead >>= 1) ++group.mapped_completed;
-        group.board.completed(group.rank).store(group.mapped_completed, std::memory_order_release);
-        wake_group(endpoint, group); // another rank may wait for the line
-    }
-    if (group.announcements) group.announcements.finish(group.rank, group.done_up_to(operation.sequence));
 }
 
 } // namespace detail

@@ -134,7 +134,7 @@ UNISONO_DEFINITION std::size_t Operation::wait_any(std::span<Operation> operatio
     }
     if (places.empty()) refuse_input("wait_any: no operation is in flight; expected at least one");
     from = from == places.size() ? 0 : from;
-    const auto found = operations[places[0]].engine_->wait_any(indices, from, timeout.count());
+    const auto found = operations[places[0]].engine_->wait_long(indices, from, timeout.count());
     operations[places[found]].drop();
     return places[found];
 }

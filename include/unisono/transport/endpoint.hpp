@@ -106,9 +106,7 @@ public:
 
     /// The world's first fault, or null. Where the world has a fault word, that costs one load.
     [[nodiscard, gnu::always_inline]] inline const Fault* first_fault() const {
-        if (fault_word_ != nullptr && fault_word_->load(std::memory_order_acquire) == 0) [[likely]]
-            return nullptr;
-        return fault();
+        return fault_word_ != nullptr && fault_word_->load(std::memory_order_acquire) == 0 ? nullptr : fault();
     }
     /// See `Mapped`, which must not be null.
     [[nodiscard]] bool begin_touching() { return mapped_->begin_touching(); }

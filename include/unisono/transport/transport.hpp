@@ -77,14 +77,13 @@ struct Signature {
     /// The number of that trainer among those of the group; 0: the operation is part of no call of
     /// a trainer.
     [[nodiscard]] constexpr std::uint64_t trainer() const { return count >> count_bits; }
+    struct Words {
+        std::uint64_t first, second;
+        friend constexpr bool operator==(const Words&, const Words&) = default;
+    };
     /// Compares two words, since this runs for each message.
     friend constexpr bool operator==(const Signature& a, const Signature& b) {
-        struct Words {
-            std::uint64_t first, second;
-        };
-        const auto x = std::bit_cast<Words>(a);
-        const auto y = std::bit_cast<Words>(b);
-        return x.first == y.first && x.second == y.second;
+        return std::bit_cast<Words>(a) == std::bit_cast<Words>(b);
     }
 };
 

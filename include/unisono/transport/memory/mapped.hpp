@@ -24,8 +24,9 @@ struct Mapped {
     std::uint32_t looks = 0;          ///< reads of a peer's word per attempt; 0 if ranks outnumber the cores
     std::uint32_t pauses = 0;         ///< attempts that only pause; then the rank idles
 
-    /// True if peers see these bytes.
-    [[nodiscard]] bool reaches(const void* data, std::size_t count) const {
+    /// True if peers see these bytes, if there are any.
+    [[nodiscard, gnu::always_inline]] inline bool reaches(const void* data, std::size_t count) const {
+        if (count == 0) return true;
         const auto at = reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(begin);
         return at < bytes && count <= bytes - at;
     }
