@@ -13,7 +13,7 @@
 /// The host combines, so a host compiler is sufficient. A Trainer on the device needs a source that
 /// nvcc compiles.
 
-#include "unisono/extensions/cuda/join.hpp"
+#include "unisono/extensions/cuda/cuda.hpp"
 #include "unisono/extensions/cuda/prefetch.hpp"
 #include "unisono/extensions/device/bounced_lanes.hpp"
 #include "unisono/extensions/device/device_rows.hpp"

@@ -5,10 +5,11 @@
 /// each other and become the ranks of one world. Without a launcher the program is a world of one.
 /// See docs/launching.md. Not part of the umbrella, since it includes sockets and threads.
 
-#include "unisono/extensions/launch/compiled.hpp"
+#include "unisono/extensions/launch/control/control_plane.hpp"
 #include "unisono/extensions/launch/rendezvous/rendezvous.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/transport/in_process.hpp"
+#include "unisono/transport/overseer.hpp"
 #include "unisono/transport/shared_memory.hpp"
 #include "unisono/transport/shared_memory/join.hpp"
 
@@ -167,5 +168,19 @@ UNISONO_DEFINITION void check_join(const JoinOptions& options) {
 }
 
 } // namespace detail
+UNISONO_NAMESPACE_END
+#endif
+
+#if defined(UNISONO_COMPILED) // what the library unisono::compiled has
+UNISONO_NAMESPACE_BEGIN
+
+#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
+#define UNISONO_COMPILED_JOIN template
+#else
+#define UNISONO_COMPILED_JOIN extern template
+#endif
+UNISONO_COMPILED_JOIN class detail::ControlOverseer<ControlPlane>;
+UNISONO_COMPILED_JOIN SharedMemory SharedMemory::join<ControlPlane>(ControlPlane, nanoseconds, std::size_t);
+
 UNISONO_NAMESPACE_END
 #endif

@@ -5,5 +5,5 @@
 /// started, `run<Libfabric>(n, body)` for threads of this process. Needs libfabric's headers: link
 /// unisono::libfabric. Not part of the umbrella.
 
-#include "unisono/extensions/libfabric/join.hpp"
+#include "unisono/extensions/libfabric/libfabric.hpp"
 #include "unisono/join.hpp"

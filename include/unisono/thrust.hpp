@@ -5,6 +5,5 @@
 /// for optimizers; `DeviceModel` with `ThrustCopies` for a Trainer. Needs Thrust: link
 /// unisono::thrust. Not part of the umbrella.
 
-#include "unisono/extensions/thrust/copies.hpp"
 #include "unisono/extensions/thrust/thrust.hpp"
 #include "unisono/extensions/thrust/update.hpp"

@@ -3,7 +3,7 @@
 
 #include "../support/folder.hpp"
 #include "unisono/core/error.hpp"
-#include "unisono/extensions/checkpoint/checkpoint.hpp"
+#include "unisono/extensions/checkpoint/checkpoints.hpp"
 #include "unisono/observe/hash_log.hpp"
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 #include "support/folder.hpp"
 #include "training.hpp"
 
-#include <unisono/extensions/elastic/hosting.hpp>
+#include <unisono/extensions/elastic/rules.hpp>
 #include <unisono/extensions/observe/tensorboard.hpp>
 #include <unisono/extensions/trainers/trace.hpp>
 

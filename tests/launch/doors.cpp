@@ -5,7 +5,7 @@
 #include "ranks.hpp"
 
 #include <unisono/extensions/launch/control/entrance.hpp>
-#include <unisono/extensions/launch/control/guests.hpp>
+#include <unisono/extensions/launch/control/strangers.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -1,9 +1,7 @@
 // Any of the pipelines' schedules, chosen at run time, so that there is little to compile.
 #pragma once
 
-#include <unisono/extensions/parallel/gpipe.hpp>
-#include <unisono/extensions/parallel/interleaved.hpp>
-#include <unisono/extensions/parallel/one_forward_one_backward.hpp>
+#include <unisono/extensions/parallel/pipeline_schedules.hpp>
 
 namespace unisono_test {
 

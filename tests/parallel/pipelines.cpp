@@ -1,9 +1,7 @@
 // Pipeline schedules are proven, as fast as their formulas, and drawn. The proof finds errors.
-#include <unisono/extensions/parallel/gpipe.hpp>
-#include <unisono/extensions/parallel/interleaved.hpp>
-#include <unisono/extensions/parallel/one_forward_one_backward.hpp>
-#include <unisono/extensions/parallel/pipeline_drawing.hpp>
 #include <unisono/extensions/parallel/pipeline_proof.hpp>
+#include <unisono/extensions/parallel/pipeline_schedules.hpp>
+#include <unisono/extensions/parallel/pipeline_timeline.hpp>
 
 #include <boost/test/unit_test.hpp>
 

@@ -2,7 +2,7 @@
 #include "network.hpp"
 
 #include <unisono/extensions/parallel/branches.hpp>
-#include <unisono/extensions/parallel/gpipe.hpp>
+#include <unisono/extensions/parallel/pipeline_schedules.hpp>
 #include <unisono/extensions/parallel/placement.hpp>
 #include <unisono/extensions/parallel/tensor.hpp>
 

@@ -1,6 +1,6 @@
 // The tables of docs/rules.md are the rows of the rules themselves.
 #include "unisono/trainer/rules.hpp"
-#include "unisono/extensions/checkpoint/rules.hpp"
+#include "unisono/extensions/checkpoint/checkpoints.hpp"
 #include "unisono/extensions/compression/one_bit.hpp"
 #include "unisono/extensions/compression/top_k.hpp"
 #include "unisono/extensions/elastic/rules.hpp"

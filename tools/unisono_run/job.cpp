@@ -7,7 +7,7 @@
 #include "rank_starter.hpp"
 #include "unisono/extensions/launch/control/hub.hpp"
 #include "unisono/extensions/launch/rendezvous/elastic_folder.hpp"
-#include "unisono/extensions/launch/rendezvous/rendezvous_options.hpp"
+#include "unisono/extensions/launch/rendezvous/rendezvous_environment.hpp"
 #include "unisono/launch/processes.hpp"
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 /// A user's own policy takes part through the properties that it declares. To add a rule, add a row
 /// here and its name to `PolicyRules`. Rows about one use of a trainer have tables of their own:
 /// `JoinRules`, `FullBatchRules` (extensions/trainers/full_batch.hpp), `CheckpointRules`
-/// (extensions/checkpoint/rules.hpp).
+/// (extensions/checkpoint/checkpoints.hpp).
 
 #include "unisono/core/rule.hpp"
 #include "unisono/trainer/policies.hpp"

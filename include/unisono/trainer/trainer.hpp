@@ -321,7 +321,7 @@ public:
     void set_world_epoch(const WorldEpoch& epoch) { world_epoch_ = epoch; } ///< for elastic/
     /// Updates committed so far; if servers make them, a worker counts its own.
     [[nodiscard]] std::uint64_t updates() const { return session_.exchange().applied(); }
-    /// Position and counters, for checkpoints (extensions/checkpoint/checkpoint.hpp). `restore`
+    /// Position and counters, for checkpoints (extensions/checkpoint/checkpoints.hpp). `restore`
     /// sets them; pass the same on all ranks. It drops what a compression has left over.
     [[nodiscard]] TrainingProgress progress() const { return progress_.after(updates()); }
     /// \throws error bad_input: `fit` runs

@@ -1,5 +1,5 @@
 // A STAND-IN for the CUDA runtime, over memory of the host, for tests on machines without a GPU. It
-// has what unisono/extensions/nccl/api.hpp uses. See stand_in.hpp.
+// has what unisono/extensions/nccl/communicator.hpp uses. See stand_in.hpp.
 #pragma once
 
 #include <cstddef>

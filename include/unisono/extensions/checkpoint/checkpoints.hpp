@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Saves and resumes a training.
+/// Checkpoints: the state of a training in files, from which it continues on any number of ranks.
 ///
 ///     un::Checkpoints checkpoints("run/checkpoints", {.keep = 3});
 ///     checkpoints.resume(trainer);                              // if there is a checkpoint
@@ -11,22 +11,41 @@
 ///         if (report.number % 100 == 0) checkpoints.save(trainer);
 ///     });
 ///
-/// checkpoint.hpp has the contents and the laws.
+/// A checkpoint contains parameters and buffers (those of rank 0, as `evaluate` uses them), the
+/// optimizer's state, the number of updates, the position (sampler's seed, epoch, samples
+/// consumed), the seed of the random streams (a stream is a function of the seed, epoch, update,
+/// replica or sample, and has no state), the loss scale, and the grids of `Reproducible`. If ranks
+/// make updates of their own, it contains each rank's optimizer state and the common state, as of a
+/// synchronisation. It contains no gradients, which are not needed between updates. Clipping,
+/// guards and schedules have no state; costs are measured again.
+///
+/// Laws
+/// - A checkpoint exists as a whole or not at all, whichever process dies at any time: the last
+///   complete one stays until a newer one is durable.
+/// - All ranks write, and each number is written once. The contents do not depend on the time of
+///   writing.
+/// - Resuming checks everything before it uses anything: after an error the trainer is unchanged.
+/// - With `Replicas` and `Reproducible`, a training that continues on any number of ranks, with any
+///   sharding, computes the bits of a training that was never stopped.
+///
+/// Not in the umbrella: include it where it is used. Deliberately absent: folders that not all
+/// ranks see, compression, encryption, and files of older formats (there are none yet).
 
 #include "unisono/core/list.hpp"
-#include "unisono/extensions/checkpoint/agreement.hpp"
-#include "unisono/extensions/checkpoint/checkpoint.hpp"
+#include "unisono/core/rule.hpp"
 #include "unisono/extensions/checkpoint/folder.hpp"
 #include "unisono/extensions/checkpoint/manifest.hpp"
 #include "unisono/extensions/checkpoint/reading.hpp"
-#include "unisono/extensions/checkpoint/rules.hpp"
 #include "unisono/extensions/checkpoint/state.hpp"
 #include "unisono/extensions/checkpoint/writing.hpp"
+#include "unisono/sampler/sampler.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/fit.hpp"
+#include "unisono/trainer/policies.hpp"
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,6 +56,72 @@
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
+
+/// Options of `Checkpoints`; the same on all ranks.
+struct CheckpointOptions {
+    /// Number of newest checkpoints that are kept; older ones are removed once a new one is
+    /// durable.
+    std::size_t keep = 3;
+    bool background = false; ///< `save` copies the state, and a thread of each rank writes it
+    /// Time for which that thread waits for the other ranks' files.
+    std::chrono::nanoseconds patience = std::chrono::minutes(10);
+    /// A link or a file with a checkpoint's name was not made by a training, and is left unchanged.
+    /// False: rank 0 reports it once on standard error, and saving continues with another name.
+    /// True: `save` throws refused.
+    bool refuse_foreign = false;
+    friend bool operator==(const CheckpointOptions&, const CheckpointOptions&) = default;
+};
+
+/// Additions of `Checkpoints::save` to the state.
+struct SaveOptions {
+    /// In a loop of your own: stream.position(); default: the trainer's position.
+    std::optional<Position> position = {};
+    std::string note = {}; ///< any text in UTF-8, which `resume` returns; rank 0's text is saved
+};
+
+/// The checkpoint from which a training continued.
+struct Resumed {
+    std::string name = {}; ///< name of the checkpoint
+    std::uint64_t updates = 0;
+    Position position = {};
+    int world = 1;             ///< number of ranks that wrote it
+    std::uint64_t seed = 0;    ///< FitOptions.seed
+    std::string note = {};     ///< SaveOptions.note
+    std::string policies = {}; ///< the text of trainer.describe() on rank 0
+};
+
+namespace detail {
+
+/// The trainings that checkpoints can hold: a table of rules, as in trainer/policy_rules.hpp.
+namespace checkpoint_rule {
+
+UNISONO_RULE_OF("Checkpoints", one_position, "a checkpoint has one position, and the update has servers",
+                "a trainer whose update has servers", "one that has none",
+                "workers and servers are at different updates, which a checkpoint of one position cannot hold",
+                !has_servers<typename P::Update>);
+UNISONO_RULE_OF("Checkpoints", errors_saved, "a checkpoint has no rounding errors, and each rank keeps its own",
+                "a trainer whose update does not declare `agrees`, with a compression that declares `compresses`",
+                "no compression",
+                "each rank keeps its rounding errors from one synchronisation to the next, and a checkpoint does not "
+                "save them",
+                agrees<typename P::Update> || !compresses<typename P::Compression>);
+UNISONO_RULE_OF("Checkpoints", buffers_of_all, "a checkpoint is of a whole model, and a part of it has buffers",
+                "a model of which each rank has a part, with buffers()", "a model without buffers()",
+                "a checkpoint could not say whose they are",
+                !(part_of_whole<typename P::Model> && requires(typename P::Model& model) { model.buffers(); }));
+
+} // namespace checkpoint_rule
+
+/// The arguments of the rules: a trainer's policies and model.
+template <class Trainer>
+struct SavedTraining : std::remove_cvref_t<decltype(std::declval<Trainer&>().policies())>::Chosen {
+    using Model = std::remove_cvref_t<decltype(std::declval<Trainer&>().trained())>;
+};
+
+using CheckpointRules =
+    RuleTable<checkpoint_rule::one_position, checkpoint_rule::errors_saved, checkpoint_rule::buffers_of_all>;
+
+} // namespace detail
 
 /// The checkpoints of one training, in a separate folder that all ranks see. Each rank has such an
 /// object. Calls that take a trainer are collective and are made between updates. If one fails, it

@@ -2,7 +2,7 @@
 
 /// \file
 /// The CUDA runtime as this library uses it: the text of its errors, and owners of its resources.
-/// Besides nccl/api.hpp, no other header includes a header of NVIDIA's.
+/// Besides nccl/communicator.hpp, no other header includes a header of NVIDIA's.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"

@@ -5,7 +5,7 @@
 /// device memory, a stream and events.
 
 #include "unisono/core/time.hpp"
-#include "unisono/extensions/cuda/memory.hpp"
+#include "unisono/extensions/cuda/device.hpp"
 
 #include <chrono>
 #include <cstddef>

@@ -14,7 +14,7 @@
 #include "unisono/core/floating_point.hpp"
 #include "unisono/extensions/elastic/membership_messages.hpp"
 #include "unisono/extensions/launch/control/entrance.hpp"
-#include "unisono/extensions/launch/control/guests.hpp"
+#include "unisono/extensions/launch/control/strangers.hpp"
 #include "unisono/extensions/launch/rendezvous/elastic_folder.hpp"
 #include "unisono/extensions/launch/rendezvous/rendezvous_file.hpp"
 #include "unisono/extensions/launch/rendezvous/waiting_notice.hpp"

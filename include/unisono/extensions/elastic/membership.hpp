@@ -32,7 +32,6 @@
 #include "unisono/core/time.hpp"
 #include "unisono/extensions/elastic/electorate.hpp"
 #include "unisono/extensions/elastic/membership_messages.hpp"
-#include "unisono/extensions/elastic/membership_outbox.hpp"
 
 #include <algorithm>
 #include <cstddef>

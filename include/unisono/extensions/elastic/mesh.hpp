@@ -11,9 +11,9 @@
 #include "unisono/extensions/elastic/membership_wire.hpp"
 #include "unisono/extensions/elastic/process_watch.hpp"
 #include "unisono/extensions/launch/control/control_plane.hpp"
-#include "unisono/extensions/launch/control/guests.hpp"
+#include "unisono/extensions/launch/control/strangers.hpp"
 #include "unisono/extensions/launch/rendezvous/rendezvous.hpp"
-#include "unisono/extensions/network/join.hpp"
+#include "unisono/extensions/network/world.hpp"
 #include "unisono/extensions/tcp/tcp.hpp"
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/elastic/membership_wire.hpp"
-#include "unisono/extensions/simulated/world.hpp"
+#include "unisono/extensions/simulated/simulated.hpp"
 
 #include <algorithm>
 #include <cstddef>

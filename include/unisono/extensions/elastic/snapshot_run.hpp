@@ -6,7 +6,6 @@
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/point_to_point.hpp"
 #include "unisono/collective/rooted.hpp"
-#include "unisono/extensions/elastic/slices.hpp"
 #include "unisono/extensions/elastic/snapshots.hpp"
 #include "unisono/trainer/agreement.hpp"
 

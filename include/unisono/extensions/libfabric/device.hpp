@@ -15,7 +15,6 @@
 
 #include "unisono/core/threads.hpp"
 #include "unisono/extensions/libfabric/choice.hpp"
-#include "unisono/extensions/libfabric/options.hpp"
 
 #include <cstddef>
 #include <cstring>

@@ -18,6 +18,7 @@
 
 #include "unisono/extensions/libfabric/wire.hpp"
 #include "unisono/extensions/network/framed_endpoint.hpp"
+#include "unisono/extensions/network/world.hpp"
 
 #include <memory>
 #include <string>
@@ -69,7 +70,6 @@ public:
 
     /// The world of processes that share this control plane, which then belongs to the world.
     /// Collective. Errors, the same on all ranks: refused, also if the ranks' providers differ.
-    /// Defined in libfabric/join.hpp.
     template <control_plane Control>
     [[nodiscard]] static Libfabric join(Control control, nanoseconds deadline, const LibfabricOptions& options);
 
@@ -86,5 +86,35 @@ private:
 };
 
 static_assert(transport<Libfabric>);
+
+template <control_plane Control>
+Libfabric Libfabric::join(Control control, nanoseconds deadline, const LibfabricOptions& options) {
+    const int rank = control.rank();
+    const bool alone = control.size() == 1;
+    detail::FabricDevice device;
+    detail::FabricCard card;
+    const auto world = detail::join_network(std::move(control), deadline, [&](bool other_hosts) {
+        if (alone) return std::string();
+        const LibfabricOptions all = options.with(Environment::of_process());
+        device = detail::FabricDevice(all, other_hosts, rank);
+        card = detail::card_of(device, all);
+        return card.text();
+    });
+    if (alone) return {world, rank, detail::LibfabricWire(world, rank)};
+    const std::string first = detail::FabricCard::read(world->address(0)).provider;
+    for (int other = 0; other < world->size(); ++other) { // the same error on all ranks
+        const std::string theirs = detail::FabricCard::read(world->address(other)).provider;
+        if (theirs == first) continue;
+        throw error(
+            Fault{.code = ErrorCode::refused,
+                  .rank = other,
+                  .peer = 0,
+                  .operation = "join",
+                  .sequence = 0,
+                  .message = concat({"libfabric: rank ", other, " has the provider ", detail::quoted(theirs),
+                                     ", rank 0 has ", detail::quoted(first), " (name one by UNISONO_PROVIDER)"})});
+    }
+    return {world, rank, detail::LibfabricWire(world, rank, std::move(device), card.eager_bytes)};
+}
 
 UNISONO_NAMESPACE_END

@@ -7,13 +7,15 @@
 #include "unisono/extensions/mpi/calls.hpp"
 #include "unisono/transport/transport.hpp"
 
-#include <mpi.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#include <mpi.h>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -106,6 +108,142 @@ private:
     std::vector<MPI_Request> arriving_; ///< one per buffer
     std::vector<int> finished_;
     bool cancelled_ = false;
+};
+
+/// The remains of a world that a rank has ended: memory that MPI may still access, and
+/// communicators.
+///
+/// A rank leaves while peers may still send to it, and while MPI may still read the data that it
+/// has sent. If a communicator is freed too early, a later one gets its number and then finds its
+/// messages. So each rank tells every other rank how many frames it has sent to it, by one
+/// nonblocking reduction that begins when the rank leaves. A rank that has received all those
+/// frames, and whose own are sent, frees its communicators.
+///
+/// No rank waits for that. The cleaning proceeds whenever a world begins or ends, and in
+/// MPI_Finalize.
+class MpiRemains {
+public:
+    /// `sent`: the number of frames to each rank. `received`: the number of frames from all ranks
+    /// together. `whole`: there was no fault, and only frames are in flight here.
+    MpiRemains(MPI_Comm communicator, MPI_Comm collectives, std::vector<std::uint64_t> sent, std::uint64_t received,
+               bool whole)
+        : communicator_(communicator), collectives_(collectives), sent_(std::move(sent)), received_(received),
+          whole_(whole) {
+        if (sent_.size() == 1) return;
+        if (!whole)
+            for (std::uint64_t& one : sent_) one += broken;
+        const int code =
+            MPI_Ireduce_scatter_block(sent_.data(), &expected_, 1, MPI_UINT64_T, MPI_SUM, communicator_, &counting_);
+        if (code != MPI_SUCCESS) expected_ = broken, whole_ = false;
+    }
+    MpiRemains(const MpiRemains&) = delete;
+    MpiRemains& operator=(const MpiRemains&) = delete;
+
+    /// Keeps frames that MPI may read until the requests are done.
+    void hold(MpiFrames frames, std::vector<MPI_Request> requests) {
+        frames_ = std::move(frames);
+        sending_ = std::move(requests);
+    }
+    void hold(MpiInbox inbox) { inbox_ = std::move(inbox); }
+
+    /// True once MPI accesses nothing of it any more. Not called again after that.
+    bool is_over() {
+        int out = 1;
+        if (!sending_.empty())
+            MPI_Testall(static_cast<int>(sending_.size()), sending_.data(), &out, MPI_STATUSES_IGNORE);
+        if (!is_all_here()) return false;
+        inbox_.cancel();
+        if (out == 0 || inbox_.is_posted()) return false;
+        if (whole_ && expected_ < broken) {
+            MPI_Comm_free(&collectives_);
+            MPI_Comm_free(&communicator_);
+        }
+        return true;
+    }
+
+    /// Called when MPI ends, so that no receive is still posted then.
+    void give_up() {
+        inbox_.cancel();
+        static_cast<void>(inbox_.is_posted());
+    }
+
+private:
+    /// Added to a count: a rank had a fault. Then the communicators are never freed, since no rank
+    /// knows what is still in flight.
+    static constexpr std::uint64_t broken = std::uint64_t{1} << 40;
+
+    bool is_all_here() {
+        inbox_.for_each([&](const MpiFrame& frame) {
+            ++received_;
+            // Its payload will find no receive.
+            if (frame.kind == MpiFrame::Kind::announced) whole_ = false;
+        });
+        if (counting_ != MPI_REQUEST_NULL) {
+            int counted = 0;
+            MPI_Test(&counting_, &counted, MPI_STATUS_IGNORE);
+            if (counted == 0) return false;
+        }
+        return received_ >= expected_ % broken;
+    }
+
+    MPI_Comm communicator_;
+    MPI_Comm collectives_;
+    std::vector<std::uint64_t> sent_;
+    std::uint64_t received_;
+    std::uint64_t expected_ = 0;
+    bool whole_;
+    MPI_Request counting_ = MPI_REQUEST_NULL;
+    MpiInbox inbox_;
+    MpiFrames frames_;
+    std::vector<MPI_Request> sending_;
+};
+
+/// The remains of all worlds of the process. Called only while MPI may be called.
+class MpiKeeper {
+public:
+    static void keep(std::unique_ptr<MpiRemains> one) {
+        MpiKeeper& all = keeper();
+        const std::scoped_lock lock(all.mutex_);
+        if (!std::exchange(all.looks_at_the_end_, true)) look_at_the_end();
+        if (!one->is_over()) all.remains_.push_back(std::move(one));
+        all.look();
+    }
+    /// Releases remains that are over; returns the number of the others.
+    static std::size_t look_again() {
+        MpiKeeper& all = keeper();
+        const std::scoped_lock lock(all.mutex_);
+        all.look();
+        return all.remains_.size();
+    }
+
+private:
+    static constexpr nanoseconds finalize_within = 1'000'000'000;
+
+    static MpiKeeper& keeper() {
+        static auto* const one = new MpiKeeper; // MPI may write to what it holds until the process ends
+        return *one;
+    }
+    void look() {
+        std::erase_if(remains_, [](const std::unique_ptr<MpiRemains>& one) { return one->is_over(); });
+    }
+    /// MPI_Finalize first frees the attributes of MPI_COMM_SELF; their callbacks may call MPI.
+    static void look_at_the_end() {
+        int key = MPI_KEYVAL_INVALID;
+        if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &finalize, &key, nullptr) != MPI_SUCCESS) return;
+        MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr);
+        MPI_Comm_free_keyval(&key);
+    }
+    static int finalize(MPI_Comm, int, void*, void*) {
+        const nanoseconds until = steady_now() + finalize_within;
+        while (look_again() != 0 && steady_now() < until) std::this_thread::yield();
+        const std::scoped_lock lock(keeper().mutex_);
+        for (const std::unique_ptr<MpiRemains>& one : keeper().remains_) one->give_up();
+        return MPI_SUCCESS;
+    }
+
+    std::mutex mutex_;
+    bool looks_at_the_end_ = false;
+    std::vector<std::unique_ptr<MpiRemains>> remains_;
 };
 
 } // namespace detail

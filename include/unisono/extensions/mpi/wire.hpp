@@ -12,7 +12,6 @@
 #include "unisono/extensions/mpi/frames.hpp"
 #include "unisono/extensions/mpi/overseer.hpp"
 #include "unisono/extensions/mpi/own.hpp"
-#include "unisono/extensions/mpi/remains.hpp"
 #include "unisono/extensions/network/frame_wire.hpp"
 #include "unisono/launch/root_cause.hpp"
 #include "unisono/transport/patience.hpp"

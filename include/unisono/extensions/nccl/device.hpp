@@ -9,7 +9,6 @@
 #include "unisono/extensions/cuda/device.hpp"
 #include "unisono/extensions/nccl/calls.hpp"
 #include "unisono/extensions/nccl/communicator.hpp"
-#include "unisono/extensions/nccl/graph.hpp"
 #include "unisono/transport/stream_call.hpp"
 
 #include <chrono>

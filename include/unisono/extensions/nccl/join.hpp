@@ -4,10 +4,10 @@
 /// Turns processes that share a control plane, or a communicator of NCCL, into the ranks of a world
 /// over NCCL.
 
-#include "unisono/extensions/hosts/join.hpp"
+#include "unisono/extensions/hosts/hosts.hpp"
 #include "unisono/extensions/launch/rendezvous/rendezvous.hpp"
 #include "unisono/extensions/nccl/nccl.hpp"
-#include "unisono/extensions/tcp/join.hpp"
+#include "unisono/extensions/tcp/tcp.hpp"
 
 #include <cstring>
 #include <memory>

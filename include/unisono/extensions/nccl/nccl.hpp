@@ -16,7 +16,6 @@
 
 #include "unisono/extensions/hosts/hosts.hpp"
 #include "unisono/extensions/nccl/device.hpp"
-#include "unisono/extensions/nccl/options.hpp"
 #include "unisono/extensions/nccl/places.hpp"
 #include "unisono/launch/host.hpp"
 
@@ -182,7 +181,7 @@ public:
     /// nccl/join.hpp.
     template <control_plane Control>
     [[nodiscard]] static Nccl join(Control control, nanoseconds deadline, const NcclOptions& options);
-    /// The ranks of a program's own communicator. Defined in nccl/join.hpp; see `adopt`.
+    /// The ranks of a program's own communicator. See `adopt`.
     [[nodiscard]] static Nccl adopt(ncclComm_t communicator, cudaStream_t stream, std::chrono::nanoseconds timeout,
                                     const NcclOptions& options);
 

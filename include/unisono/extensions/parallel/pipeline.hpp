@@ -3,7 +3,7 @@
 /// \file
 /// A pipeline schedule: the order in which a stage computes micro-batches forward and backward, as
 /// a pure function of its position. The same order is executed (pipeline_model.hpp), proven
-/// (pipeline_proof.hpp), simulated (pipeline_timeline.hpp) and drawn (pipeline_drawing.hpp).
+/// (pipeline_proof.hpp), simulated and drawn (pipeline_timeline.hpp).
 ///
 /// **Positions.** There are p stages, each with v *chunks* of the model. The model's p v parts are
 /// numbered along the forward pass; part c p + s is chunk c of stage s. So the next chunk after

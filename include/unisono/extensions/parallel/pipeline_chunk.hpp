@@ -1,20 +1,137 @@
 #pragma once
 
 /// \file
-/// Consecutive layers on one rank: their activations, and their forward and backward passes.
+/// One rank's part of a pipeline: a batch cut into micro-batches, consecutive layers with their
+/// activations and passes, and the activations and gradients in flight to or from this stage. A
+/// batch type other than RowBatch has `batch.rows()`, and `batch.slice(first, count)`, which
+/// returns an object with `values` (a span of the first layer's inputs, sample by sample) and the
+/// data that the loss needs.
 
+#include "unisono/collective/point_to_point.hpp"
+#include "unisono/core/error.hpp"
 #include "unisono/core/memory.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/extensions/parallel/layer.hpp"
 #include "unisono/extensions/parallel/pipeline.hpp"
+#include "unisono/group/operation.hpp"
+#include "unisono/model/model.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <span>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
+
+/// Some rows of a RowBatch, with the same members. The RowBatch must outlive it.
+template <class T, class Label>
+struct RowSlice {
+    std::span<const T> values = {};
+    std::span<const Label> labels = {};
+    std::size_t width = 0;
+
+    [[nodiscard]] std::size_t rows() const { return width == 0 ? 0 : values.size() / width; }
+    [[nodiscard]] std::span<const T> row(std::size_t i) const { return values.subspan(i * width, width); }
+};
+
 namespace detail {
+
+template <class Batch>
+concept sliced_by_itself =
+    requires(const Batch& batch) { std::span(batch.slice(std::size_t{0}, std::size_t{1}).values); };
+
+/// Samples [first, first + count) of a batch.
+template <class Batch>
+auto slice_of(const Batch& batch, std::size_t first, std::size_t count) {
+    if constexpr (sliced_by_itself<Batch>) {
+        return batch.slice(first, count);
+    } else {
+        static_assert(
+            requires {
+                std::span(batch.values);
+                std::span(batch.labels);
+                batch.width;
+                batch.rows();
+            }, "unisono: found a batch that cannot be cut into micro-batches. Required: a RowBatch, or "
+               "batch.rows() and batch.slice(first, count) (extensions/parallel/pipeline_chunk.hpp).");
+        using T = typename decltype(std::span(batch.values))::value_type;
+        using Label = typename decltype(std::span(batch.labels))::value_type;
+        const std::span<const T> values(batch.values);
+        const std::span<const Label> labels(batch.labels);
+        return RowSlice<T, Label>{values.subspan(first * batch.width, count * batch.width),
+                                  labels.empty() ? labels : labels.subspan(first, count), batch.width};
+    }
+}
+
+/// Cuts samples into micro-batches, none of them empty. If the number does not divide evenly, the
+/// first ones are larger by one sample.
+struct MicroBatches {
+    std::size_t samples = 0;
+    std::uint32_t count = 0;
+
+    MicroBatches(std::size_t all, std::uint32_t wanted)
+        : samples(all), count(static_cast<std::uint32_t>(std::min<std::size_t>(all, wanted))) {}
+    [[nodiscard]] std::size_t first(std::uint32_t i) const {
+        return i * (samples / count) + std::min<std::size_t>(i, samples % count);
+    }
+    [[nodiscard]] std::size_t size(std::uint32_t i) const { return first(i + 1) - first(i); }
+    [[nodiscard]] std::size_t largest() const { return (samples + count - 1) / count; }
+};
+
+/// One receive may be posted ahead, so that its data arrive while the stage computes. A send is
+/// waited for when its memory is needed again.
+template <class World, class T>
+class PipelineMessages {
+public:
+    explicit PipelineMessages(World& world) : world_(&world) {}
+
+    void reserve(std::size_t chunk, std::size_t slot_count) {
+        if (activations_.size() <= chunk) {
+            activations_.resize(chunk + 1);
+            gradients_.resize(chunk + 1);
+        }
+        if (activations_[chunk].size() < slot_count) activations_[chunk].resize(slot_count);
+    }
+
+    /// Starts to receive the data of action number k.
+    void post(std::size_t k, std::span<T> to, int peer, int tag) {
+        arriving_ = start_receive(*world_, to, peer, tag);
+        posted_ = k;
+    }
+    [[nodiscard]] bool posted() const { return posted_ != nothing; }
+    [[nodiscard]] bool posted(std::size_t k) const { return posted_ == k; }
+    void arrive() {
+        arriving_.wait();
+        posted_ = nothing;
+    }
+
+    void send_activation(std::size_t chunk, std::size_t slot, std::span<const T> from, int peer, int tag) {
+        activations_[chunk][slot] = start_send(*world_, from, peer, tag);
+    }
+    void send_gradient(std::size_t chunk, std::uint32_t i, std::span<const T> from, int peer, int tag) {
+        gradients_[chunk][i % gradient_places] = start_send(*world_, from, peer, tag);
+    }
+    /// Waits until the slot's memory may be overwritten.
+    void await_activation(std::size_t chunk, std::size_t slot) { activations_[chunk][slot].wait(); }
+    void await_gradient(std::size_t chunk, std::uint32_t i) { gradients_[chunk][i % gradient_places].wait(); }
+    void await_all() {
+        for (auto& chunk : activations_)
+            for (Operation& one : chunk) one.wait();
+        for (auto& chunk : gradients_)
+            for (Operation& one : chunk) one.wait();
+    }
+
+private:
+    static constexpr std::size_t nothing = std::numeric_limits<std::size_t>::max();
+
+    World* world_;
+    Operation arriving_;
+    std::size_t posted_ = nothing;
+    std::vector<std::vector<Operation>> activations_; ///< sends of each chunk and slot
+    std::vector<std::array<Operation, gradient_places>> gradients_;
+};
 
 /// Working memory of a chunk. One chunk of a rank uses it at a time.
 template <class T>

@@ -4,7 +4,7 @@
 /// Proves a pipeline schedule: runs all stages on channels of small capacity and on the slots that
 /// the runner reserves, and counts. For tests, not for programs.
 
-#include "unisono/extensions/parallel/pipeline_program.hpp"
+#include "unisono/extensions/parallel/pipeline_timeline.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -2,7 +2,7 @@
 
 /// \file
 /// The events of a simulated world as its clock advances: messages arrive, timers expire, ranks
-/// crash. It finds the next rank that has work; simulated/world.hpp runs that rank.
+/// crash. It finds the next rank that has work; simulated/simulated.hpp runs that rank.
 
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/simulated/network.hpp"

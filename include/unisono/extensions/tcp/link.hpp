@@ -6,7 +6,6 @@
 
 #include "unisono/extensions/network/frame_wire.hpp"
 #include "unisono/extensions/tcp/frames.hpp"
-#include "unisono/extensions/tcp/greeting.hpp"
 #include "unisono/launch/descriptor.hpp"
 
 #include <algorithm>

@@ -15,6 +15,7 @@
 
 #include "unisono/extensions/launch/sockets/environment.hpp"
 #include "unisono/extensions/network/framed_endpoint.hpp"
+#include "unisono/extensions/network/world.hpp"
 #include "unisono/extensions/tcp/wire.hpp"
 
 #include <memory>
@@ -60,8 +61,8 @@ TcpEntrance open_entrance(const TcpOptions& options, bool other_hosts);
 } // namespace detail
 
 /// The transport of one rank over sockets. It is made by `run<Tcp>` (group/run.hpp) for threads of
-/// this process, or by `join<Tcp>` (join.hpp) for processes that a launcher has started, on one or
-/// several hosts. On its own it is a world of one.
+/// this process, or by `join<Tcp>` (unisono/join.hpp) for processes that a launcher has started, on
+/// one or several hosts. On its own it is a world of one.
 ///
 /// Errors, with address and interface: refused if sockets, ports or interfaces are not available;
 /// peer_lost for a rank whose connection cannot be made or ends without a goodbye; timeout for a
@@ -93,7 +94,7 @@ public:
     [[nodiscard]] std::size_t connections() const { return wire().connections(); }
 
     /// The world of processes that share this control plane, which then belongs to the world.
-    /// Collective. Defined in tcp/join.hpp.
+    /// Collective.
     template <control_plane Control>
     [[nodiscard]] static Tcp join(Control control, nanoseconds deadline, const TcpOptions& options);
 
@@ -102,6 +103,19 @@ private:
 };
 
 UNISONO_CERTIFY(transport<Tcp>);
+
+template <control_plane Control>
+Tcp Tcp::join(Control control, nanoseconds deadline, const TcpOptions& options) {
+    const int rank = control.rank();
+    const bool alone = control.size() == 1;
+    detail::TcpEntrance entrance;
+    const auto world = detail::join_network(std::move(control), deadline, [&](bool other_hosts) {
+        if (alone) return std::string();
+        entrance = detail::open_entrance(options.with(Environment::of_process()), other_hosts);
+        return entrance.address().text();
+    });
+    return {world, rank, std::move(entrance)};
+}
 
 UNISONO_NAMESPACE_END
 
@@ -113,7 +127,6 @@ UNISONO_NAMESPACE_END
 #include <cerrno>
 
 UNISONO_NAMESPACE_BEGIN
-
 namespace detail {
 
 UNISONO_DEFINITION TcpEntrance open_entrance(const TcpOptions& options, bool other_hosts) {

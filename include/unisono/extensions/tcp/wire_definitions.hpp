@@ -6,8 +6,8 @@
 
 #include "unisono/core/text.hpp"
 #include "unisono/core/threads.hpp"
+#include "unisono/extensions/launch/control/strangers.hpp"
 #include "unisono/extensions/launch/secrets/sha256.hpp"
-#include "unisono/extensions/launch/sockets/source.hpp"
 #include "unisono/extensions/tcp/wire.hpp"
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 /// send completes only with its receive.
 
 #include "unisono/core/text.hpp"
-#include "unisono/extensions/laboratory/verify/memory.hpp"
+#include "unisono/extensions/laboratory/verify/contributions.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 

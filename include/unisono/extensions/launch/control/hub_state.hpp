@@ -9,9 +9,11 @@
 /// (secrets/proof.hpp). If it sends anything else, or its proof does not come in time, the
 /// connection is closed and nothing changes.
 
-#include "unisono/extensions/launch/control/hub_options.hpp"
+#include "unisono/core/time.hpp"
 #include "unisono/extensions/launch/control/inquiry.hpp"
 #include "unisono/extensions/launch/secrets/proof.hpp"
+#include "unisono/extensions/launch/secrets/token.hpp"
+#include "unisono/launch/launch.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -23,6 +25,20 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+struct HubOptions {
+    int world = 1;
+    JobToken token = {};
+    nanoseconds hello_within = 5'000'000'000;  ///< time after which a connection that has not proven itself is closed
+    nanoseconds answer_within = 1'000'000'000; ///< time after which a rank that was asked counts as silent
+};
+
+/// An instruction: bytes to send on a connection, and whether to close it then.
+struct HubAction {
+    std::uint32_t connection = 0;
+    Blob bytes = {};
+    bool close = false;
+};
 
 class HubState {
 public:

@@ -4,7 +4,7 @@
 /// The identity of this process: rank, world, local rank, local world and number of hosts, from the
 /// variables of the job's launcher.
 
-#include "unisono/extensions/launch/rendezvous/launcher.hpp"
+#include "unisono/extensions/launch/rendezvous/launcher_claims.hpp"
 #include "unisono/extensions/launch/sockets/environment.hpp"
 
 UNISONO_NAMESPACE_BEGIN
@@ -42,7 +42,6 @@ Identity identify();
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
-#include "unisono/extensions/launch/rendezvous/launcher_claims.hpp"
 
 #include <string>
 #include <utility>

@@ -1,14 +1,16 @@
 #pragma once
 
 /// \file
-/// Each launcher's statements about a process, read from its variables and not yet compared.
+/// The launchers that the library knows, and each one's statements about a process, read from its
+/// variables and not yet compared.
 
+#include "unisono/core/config.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
-#include "unisono/extensions/launch/rendezvous/launcher.hpp"
 #include "unisono/extensions/launch/sockets/environment.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,7 +18,27 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// The launcher that started this process, according to its environment.
+enum class Launcher : std::uint8_t {
+    none,        ///< started by hand
+    program,     ///< the program gives its identity itself
+    unisono_run, ///< UNISONO_*
+    torchrun,    ///< RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE; also set by many platforms
+    openmpi,     ///< OMPI_COMM_WORLD_*
+    mpich,       ///< PMI_*, MPI_LOCAL*
+    srun,        ///< SLURM_*
+    kubeflow,    ///< PET_*, beside RANK and WORLD_SIZE
+    sagemaker,   ///< SM_*: tells hosts only
+};
+
+constexpr std::string_view name_of(Launcher which) {
+    constexpr std::string_view names[] = {"none",  "program", "unisono-run", "torchrun", "openmpi",
+                                          "mpich", "srun",    "kubeflow",    "sagemaker"};
+    return names[static_cast<std::size_t>(which)];
+}
+
 namespace detail {
+inline constexpr int most_ranks = 1 << 20;
 
 /// A number, and the variable that it comes from (a literal).
 struct Number {

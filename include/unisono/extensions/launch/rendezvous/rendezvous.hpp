@@ -7,7 +7,6 @@
 #include "unisono/extensions/launch/control/control_plane.hpp"
 #include "unisono/extensions/launch/rendezvous/identity.hpp"
 #include "unisono/extensions/launch/rendezvous/rendezvous_environment.hpp"
-#include "unisono/extensions/launch/rendezvous/rendezvous_options.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 

@@ -1,16 +1,38 @@
 #pragma once
 
 /// \file
-/// The rendezvous point of a job's processes: a known address, or a file in a common folder.
+/// The options of a rendezvous, and the rendezvous point of a job's processes: a known address, or
+/// a file in a common folder.
 
+#include "unisono/core/time.hpp"
 #include "unisono/extensions/launch/rendezvous/identity.hpp"
-#include "unisono/extensions/launch/rendezvous/rendezvous_point.hpp"
+#include "unisono/extensions/launch/rendezvous/rendezvous_rules.hpp"
 #include "unisono/extensions/launch/sockets/environment.hpp"
 
+#include <chrono>
 #include <string>
 #include <string_view>
 
 UNISONO_NAMESPACE_BEGIN
+namespace detail {
+inline constexpr std::chrono::nanoseconds usual_notice_after = std::chrono::seconds(3);
+} // namespace detail
+
+/// Options of a rendezvous.
+struct RendezvousOptions {
+    std::chrono::nanoseconds timeout = std::chrono::minutes(5); ///< time until all ranks have come
+    /// Time for which rank 0 waits for the others at the end.
+    std::chrono::nanoseconds linger = std::chrono::minutes(5);
+    /// Time after which a waiting rank first reports that on standard error; 0: never.
+    /// UNISONO_NOTICE_AFTER takes precedence (waiting_notice.hpp).
+    std::chrono::nanoseconds notice_after = detail::usual_notice_after;
+    /// Ranks on several hosts may have a rendezvous without a secret: any process that can reach
+    /// their ports can take part, which is right only if you trust all machines that can.
+    /// UNISONO_TRUSTED_NETWORK=1 has the same effect. See docs/security.md.
+    bool trusted_network = false;
+
+    friend bool operator==(const RendezvousOptions&, const RendezvousOptions&) = default;
+};
 
 namespace detail {
 /// The process that started this rank, by number and start time: the parent, or, if that is a
@@ -43,17 +65,16 @@ UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
 #include "unisono/extensions/launch/rendezvous/launcher_claims.hpp"
-#include "unisono/extensions/launch/rendezvous/rendezvous_rules.hpp"
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
-#include <unistd.h>
 #include <vector>
 
-UNISONO_NAMESPACE_BEGIN
+#include <unistd.h>
 
+UNISONO_NAMESPACE_BEGIN
 namespace detail {
 /// True if the process was started with the variables by which launchers number this process, as a
 /// script is that a launcher started in this rank's place.

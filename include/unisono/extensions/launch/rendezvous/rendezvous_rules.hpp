@@ -1,24 +1,101 @@
 #pragma once
 
 /// \file
-/// The rules by which a process's environment determines its rendezvous point.
+/// The rendezvous point of a job's processes, as a value, the secret that a user gives to the job
+/// (UNISONO_TOKEN, or a file that UNISONO_TOKEN_FILE names), and the rules by which a process's
+/// environment determines them.
 
+#include "unisono/core/error.hpp"
 #include "unisono/core/number.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/extensions/launch/rendezvous/identity.hpp"
-#include "unisono/extensions/launch/rendezvous/rendezvous_point.hpp"
-#include "unisono/extensions/launch/secrets/secret.hpp"
+#include "unisono/extensions/launch/secrets/token.hpp"
+#include "unisono/extensions/launch/sockets/environment.hpp"
+#include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/host.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 UNISONO_NAMESPACE_BEGIN
+
+/// The listener is rank 0, or a launcher that outlives the ranks. The address is in `host` and
+/// `port`, or in the file `folder`/`job`.meet, which rank 0 writes.
+struct RendezvousPoint {
+    std::string host = {};           ///< name or address; empty: it is in the file
+    std::uint16_t port = 0;          ///< with a folder: the system chooses it
+    std::uint16_t further_ports = 0; ///< further ports to try after `port` if it is taken
+    std::string folder = {};         ///< private to the user, visible to all ranks; empty: none
+    bool by_parent = false;          ///< the file's name also depends on the process that started the ranks
+    bool own_folder = false;         ///< the library makes the folder for this user alone, and removes it
+    std::string job = "job";         ///< name of the file: different for jobs that run at the same time
+    bool launcher_listens = false;   ///< the launcher listens, and not rank 0
+    int launcher = 0;                ///< the process that listens, if it is on this host; 0: unknown
+    JobToken token = {};             ///< the job's secret; with a folder, rank 0 draws it and writes it to the file
+    std::string listen_host = {};    ///< with a folder: the address at which others reach rank 0
+
+    friend bool operator==(const RendezvousPoint&, const RendezvousPoint&) = default;
+};
+
 namespace detail {
+
+/// Reads 32 hexadecimal digits, followed by white space. The file must belong to this user or root,
+/// and no other user may be able to read it; a link to it may belong to another user, as in
+/// Kubernetes. Errors: refused, bad_input.
+inline JobToken read_token_file(const std::string& path) {
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!file.valid())
+        throw error(ErrorCode::refused,
+                    concat({"cannot read UNISONO_TOKEN_FILE=", detail::quoted(path), ": ", errno_text(errno)}));
+    struct stat about = {};
+    if (::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode) ||
+        (about.st_uid != ::geteuid() && about.st_uid != 0) || (about.st_mode & 077) != 0) {
+        throw error(
+            ErrorCode::refused,
+            concat({"UNISONO_TOKEN_FILE=", detail::quoted(path),
+                    " is not a file that this user alone can read; expected one that this user owns, with mode 0600"}));
+    }
+    char text[256];
+    const ssize_t got = ::read(file.get(), text, sizeof text);
+    std::string_view digits(text, got > 0 ? static_cast<std::size_t>(got) : 0);
+    while (!digits.empty() && (digits.back() == '\n' || digits.back() == '\r' || digits.back() == ' '))
+        digits.remove_suffix(1);
+    return JobToken::parse(digits, "UNISONO_TOKEN_FILE's file");
+}
+
+/// Returns nothing if no secret was given. Errors: refused, bad_input.
+inline std::optional<JobToken> given_secret(const Environment& environment) {
+    const std::string* const text = environment.find("UNISONO_TOKEN");
+    const std::string* const file = environment.find("UNISONO_TOKEN_FILE");
+    if (text != nullptr && file != nullptr)
+        refuse_input("UNISONO_TOKEN and UNISONO_TOKEN_FILE are both set, expected one of them");
+    if (text != nullptr) return JobToken::parse(*text);
+    if (file != nullptr) return read_token_file(*file);
+    return std::nullopt;
+}
+
+/// True if the environment says that the job needs no secret. Errors: bad_input.
+inline bool trusts_network(const Environment& environment) {
+    const std::string* const said = environment.find("UNISONO_TRUSTED_NETWORK");
+    if (said == nullptr || *said == "0") return false;
+    if (*said != "1") refuse_input({"UNISONO_TRUSTED_NETWORK is ", detail::quoted(*said), ", expected 0 or 1"});
+    return true;
+}
+
+/// The advice for jobs without a secret.
+inline constexpr std::string_view how_to_give_a_secret =
+    "set UNISONO_TOKEN to the same 32 hexadecimal digits on all ranks (od -An -N16 -tx1 /dev/urandom | tr -d ' ' draws "
+    "some), or UNISONO_TOKEN_FILE to a file of mode 0600 that has them; or, where only machines that you trust reach "
+    "this network, UNISONO_TRUSTED_NETWORK=1 (RendezvousOptions::trusted_network in a program)";
 
 /// Without the blanks around it, which scripts and YAML leave there.
 inline std::string_view trimmed(std::string_view text) {

@@ -9,7 +9,6 @@
 #include "unisono/extensions/launch/rendezvous/identity.hpp"
 #include "unisono/extensions/launch/rendezvous/rendezvous_environment.hpp"
 #include "unisono/extensions/launch/rendezvous/rendezvous_file.hpp"
-#include "unisono/extensions/launch/rendezvous/rendezvous_options.hpp"
 #include "unisono/extensions/launch/rendezvous/waiting_notice.hpp"
 
 #include <algorithm>

@@ -17,7 +17,6 @@
 /// environment's UNISONO_NOTICE_AFTER, in seconds, takes precedence: UNISONO_NOTICE_AFTER=0 keeps a
 /// job silent.
 
-#include "unisono/core/condition.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/threads.hpp"
@@ -36,6 +35,18 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+/// Sleeps until the condition is notified, at most for the given time; spurious wake-ups are
+/// possible. Uses the steady clock, so steps of the system's clock have no effect. ThreadSanitizer
+/// of g++ 12 and clang 14 does not know such waits, and gets the system's clock.
+inline void sleep_on(std::condition_variable& condition, std::unique_lock<std::mutex>& lock, nanoseconds longest) {
+    const auto time = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::nanoseconds(longest));
+#if UNISONO_UNDER_THREAD_SANITIZER
+    condition.wait_until(lock, std::chrono::system_clock::now() + time);
+#else
+    condition.wait_until(lock, std::chrono::steady_clock::now() + time);
+#endif
+}
 
 /// The setting of the environment, or else that of the program. \throws error bad_input that names
 /// the variable
