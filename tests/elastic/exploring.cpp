@@ -4,7 +4,7 @@
 //   UNISONO_EXPLORE=10000000 test_elastic --run_test=exploring/large_worlds
 #include "../support/sanitizers.hpp"
 #include "broken_rules.hpp"
-#include <unisono/testing/membership_explorer.hpp>
+#include "explorer/explorer.hpp"
 
 #include <boost/test/unit_test.hpp>
 

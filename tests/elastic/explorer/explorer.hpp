@@ -1,6 +1,5 @@
 #pragma once
 
-/// \file
 /// Explores an elastic world in every order of its events, breadth first: messages that are
 /// delivered, delayed, lost and doubled, deaths, resets, cuts, suspicions of processes that live,
 /// goodbyes, and a process that is added. The members are those of
@@ -20,10 +19,10 @@
 /// Not symmetric: the numbers of members, since lower ones propose first. Merged: whatever the
 /// order of events was that led to a state; and what a process that has ended had known.
 
-#include "unisono/core/text.hpp"
-#include "unisono/core/time.hpp"
-#include "unisono/extensions/elastic/forming.hpp"
-#include "unisono/testing/membership_world.hpp"
+#include "world.hpp"
+#include <unisono/core/text.hpp>
+#include <unisono/core/time.hpp>
+#include <unisono/extensions/elastic/forming.hpp>
 
 #include <algorithm>
 #include <cstddef>

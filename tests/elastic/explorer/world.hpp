@@ -1,11 +1,10 @@
 #pragma once
 
-/// \file
-/// A world of an exploration (membership_explorer.hpp): the events that can happen in a state, and
+/// A world of an exploration (explorer.hpp): the events that can happen in a state, and
 /// the state after each.
 
-#include "unisono/core/text.hpp"
-#include "unisono/testing/membership_tables.hpp"
+#include "tables.hpp"
+#include <unisono/core/text.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,13 +1,12 @@
 #pragma once
 
-/// \file
 /// One process of an explored elastic world: a member, as it is shipped, and around it as much of a
 /// training as the explorer needs, which is a count of committed updates and of rounds in worlds.
-/// membership_explorer.hpp says what happens to it. Nothing here has a clock: `patience` is 0, so
+/// explorer.hpp says what happens to it. Nothing here has a clock: `patience` is 0, so
 /// every wait may end at once, and the explorer says when it does.
 
-#include "unisono/extensions/elastic/evidence.hpp"
-#include "unisono/testing/membership_state.hpp"
+#include "state.hpp"
+#include <unisono/extensions/elastic/evidence.hpp>
 
 #include <algorithm>
 #include <cstdint>

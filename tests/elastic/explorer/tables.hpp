@@ -1,11 +1,10 @@
 #pragma once
 
-/// \file
-/// The states of an exploration (membership_explorer.hpp) as numbers: one for each state of a
+/// The states of an exploration (explorer.hpp) as numbers: one for each state of a
 /// process, each message, and each sequence of messages in flight.
 
-#include "unisono/core/hash.hpp"
-#include "unisono/testing/membership_process.hpp"
+#include "process.hpp"
+#include <unisono/core/hash.hpp>
 
 #include <array>
 #include <cstddef>
