@@ -20,7 +20,16 @@ namespace detail {
 /// Memory of this process for a rank, aligned to a cache line. Large blocks are offset slightly
 /// from rank to rank: at distances of large powers of two the processor takes loads for aliases of
 /// stores, and all_reduce of 128 MiB takes three times as long.
-std::shared_ptr<std::byte> memory_for_rank(int rank, std::size_t bytes);
+inline std::shared_ptr<std::byte> memory_for_rank(int rank, std::size_t bytes) {
+    constexpr std::align_val_t line{128};
+    const std::size_t apart =
+        bytes < (std::size_t{1} << 20) ? 0 : static_cast<std::size_t>(rank % 16) * (37 * 4096 + 384);
+    if (bytes > bytes + apart) refuse_input({"allocate: ", bytes, " bytes are more than memory can hold"});
+    std::byte* const whole = static_cast<std::byte*>(::operator new(bytes + apart, line, std::nothrow));
+    if (whole == nullptr)
+        throw error(ErrorCode::refused, concat({"allocate: the system has no memory of ", bytes, " bytes"}));
+    return {whole + apart, [whole](std::byte*) { ::operator delete(whole, line); }};
+}
 
 } // namespace detail
 
@@ -67,22 +76,3 @@ private:
 };
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-UNISONO_DEFINITION std::shared_ptr<std::byte> memory_for_rank(int rank, std::size_t bytes) {
-    constexpr std::align_val_t line{128};
-    const std::size_t apart =
-        bytes < (std::size_t{1} << 20) ? 0 : static_cast<std::size_t>(rank % 16) * (37 * 4096 + 384);
-    if (bytes > bytes + apart) refuse_input({"allocate: ", bytes, " bytes are more than memory can hold"});
-    std::byte* const whole = static_cast<std::byte*>(::operator new(bytes + apart, line, std::nothrow));
-    if (whole == nullptr)
-        throw error(ErrorCode::refused, concat({"allocate: the system has no memory of ", bytes, " bytes"}));
-    return {whole + apart, [whole](std::byte*) { ::operator delete(whole, line); }};
-}
-
-} // namespace detail
-UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES

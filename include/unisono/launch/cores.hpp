@@ -15,7 +15,12 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// The cores that the calling thread may use; empty if the system does not tell.
-cpu_set_t own_cores();
+inline cpu_set_t own_cores() {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    if (sched_getaffinity(0, sizeof cores, &cores) != 0) CPU_ZERO(&cores);
+    return cores;
+}
 
 /// The number of cores that the calling thread may use; at least one.
 inline int available_cores() {
@@ -41,23 +46,7 @@ private:
 
 /// Binds the calling thread to the rank-th of the cores that it may use, modulo their number. Has
 /// no effect if the system does not tell which cores these are.
-void bind_to_core(int rank);
-
-} // namespace detail
-UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-UNISONO_DEFINITION cpu_set_t own_cores() {
-    cpu_set_t cores;
-    CPU_ZERO(&cores);
-    if (sched_getaffinity(0, sizeof cores, &cores) != 0) CPU_ZERO(&cores);
-    return cores;
-}
-
-UNISONO_DEFINITION void bind_to_core(int rank) {
+inline void bind_to_core(int rank) {
     const cpu_set_t all = own_cores();
     int skip = rank % std::max(1, CPU_COUNT(&all));
     for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
@@ -72,4 +61,3 @@ UNISONO_DEFINITION void bind_to_core(int rank) {
 
 } // namespace detail
 UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES

@@ -29,29 +29,14 @@ inline std::string errno_text(int number) {
 
 /// The argument of poll: the remaining time in milliseconds, rounded up, so that a wait for a
 /// deadline never becomes a busy loop.
-int poll_timeout(nanoseconds until);
-
-/// Waits for one descriptor. Returns false at the deadline.
-bool wait_for(int fd, short events, nanoseconds until);
-
-/// A descriptor that is readable once the process has ended; invalid if the system has no such
-/// descriptors, or if there is no such process.
-FileDescriptor open_process([[maybe_unused]] int pid);
-
-} // namespace detail
-UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-UNISONO_DEFINITION int poll_timeout(nanoseconds until) {
+inline int poll_timeout(nanoseconds until) {
     if (until == never) return -1;
     const nanoseconds left = until - steady_now();
     return left <= 0 ? 0 : static_cast<int>(std::min<nanoseconds>((left + 999'999) / 1'000'000, 3'600'000));
 }
 
-UNISONO_DEFINITION bool wait_for(int fd, short events, nanoseconds until) {
+/// Waits for one descriptor. Returns false at the deadline.
+inline bool wait_for(int fd, short events, nanoseconds until) {
     for (;;) {
         pollfd one{.fd = fd, .events = events, .revents = 0};
         const int ready = ::poll(&one, 1, poll_timeout(until));
@@ -61,7 +46,9 @@ UNISONO_DEFINITION bool wait_for(int fd, short events, nanoseconds until) {
     }
 }
 
-UNISONO_DEFINITION FileDescriptor open_process([[maybe_unused]] int pid) {
+/// A descriptor that is readable once the process has ended; invalid if the system has no such
+/// descriptors, or if there is no such process.
+inline FileDescriptor open_process([[maybe_unused]] int pid) {
 #if defined(SYS_pidfd_open)
     return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 #else
@@ -71,4 +58,3 @@ UNISONO_DEFINITION FileDescriptor open_process([[maybe_unused]] int pid) {
 
 } // namespace detail
 UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES

@@ -66,10 +66,16 @@ struct TraceChange {
 class TraceLog {
 public:
     TraceLog() = default;
-    explicit TraceLog(std::size_t capacity);
+    explicit TraceLog(std::size_t capacity) : capacity_(capacity) { events_.reserve(capacity); }
 
-    void add(const TraceEvent& event);
-    void add(TraceChange change);
+    void add(const TraceEvent& event) {
+        totals_[static_cast<std::size_t>(event.what)] += event.end - event.begin;
+        if (first_ == 0) first_ = event.begin;
+        last_ = event.end;
+        if (events_.size() < capacity_) events_.push_back(event);
+        else ++dropped_;
+    }
+    void add(TraceChange change) { changes_.push_back(std::move(change)); }
     [[nodiscard]] const std::vector<TraceEvent>& events() const { return events_; }
     [[nodiscard]] const std::vector<TraceChange>& changes() const { return changes_; }
     [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
@@ -109,7 +115,10 @@ struct Trace {
     static constexpr bool traces = true;
     friend bool operator==(const Trace&, const Trace&) = default;
 
-    void check() const;
+    void check() const {
+        if (events < 0 || events > std::int64_t{1} << 32)
+            refuse_input({"Trace.events is ", events, "; expected 0 to 2^32"});
+    }
 };
 
 namespace detail {
@@ -154,26 +163,3 @@ public:
 
 } // namespace detail
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-
-UNISONO_DEFINITION TraceLog::TraceLog(std::size_t capacity) : capacity_(capacity) { events_.reserve(capacity); }
-
-UNISONO_DEFINITION void TraceLog::add(TraceChange change) { changes_.push_back(std::move(change)); }
-
-UNISONO_DEFINITION void TraceLog::add(const TraceEvent& event) {
-    totals_[static_cast<std::size_t>(event.what)] += event.end - event.begin;
-    if (first_ == 0) first_ = event.begin;
-    last_ = event.end;
-    if (events_.size() < capacity_) events_.push_back(event);
-    else ++dropped_;
-}
-
-UNISONO_DEFINITION void Trace::check() const {
-    if (events < 0 || events > std::int64_t{1} << 32)
-        refuse_input({"Trace.events is ", events, "; expected 0 to 2^32"});
-}
-
-UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES

@@ -30,26 +30,17 @@ struct DistributedSampler {
     [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
 
     /// \throws error bad_input: an invalid shape or position
-    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const;
+    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const {
+        check_shape(shape, name);
+        return {{.shape = shape,
+                 .tail = drop_last ? sampling::Tail::drop : sampling::Tail::pad,
+                 .shuffle = shuffle,
+                 .seed = seed},
+                epoch,
+                consumed};
+    }
 };
 
 UNISONO_CERTIFY(sampler_policy<DistributedSampler>);
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-
-UNISONO_DEFINITION SampleStream DistributedSampler::stream(const SamplerShape& shape, Epoch epoch,
-                                                           std::int64_t consumed) const {
-    check_shape(shape, name);
-    return {{.shape = shape,
-             .tail = drop_last ? sampling::Tail::drop : sampling::Tail::pad,
-             .shuffle = shuffle,
-             .seed = seed},
-            epoch,
-            consumed};
-}
-
-UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES

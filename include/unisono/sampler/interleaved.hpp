@@ -26,33 +26,23 @@ struct InterleavedSampler {
     static constexpr bool fixes_hosting = true; ///< a rank always hosts `replicas` replicas
     friend bool operator==(const InterleavedSampler&, const InterleavedSampler&) = default;
 
-    [[nodiscard]] std::int64_t replicas_per_rank() const;
+    [[nodiscard]] std::int64_t replicas_per_rank() const {
+        if (replicas < 1) refuse_input({"InterleavedSampler: replicas is ", replicas, ", expected 1 or more"});
+        return replicas;
+    }
 
     /// The shape has the number of hosted replicas; `shape_of_rank` takes it from `replicas`.
     /// \throws error bad_input: an invalid shape or position
-    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const;
+    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const {
+        if (shape.hosted != replicas_per_rank())
+            refuse_input({"InterleavedSampler: the shape has hosted = ", shape.hosted, ", expected replicas, which is ",
+                          replicas});
+        check_shape(shape, name);
+        return DistributedSampler{.shuffle = shuffle, .seed = seed, .drop_last = drop_last}.stream(shape, epoch,
+                                                                                                   consumed);
+    }
 };
 
 UNISONO_CERTIFY(sampler_policy<InterleavedSampler>);
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-
-UNISONO_DEFINITION std::int64_t InterleavedSampler::replicas_per_rank() const {
-    if (replicas < 1) refuse_input({"InterleavedSampler: replicas is ", replicas, ", expected 1 or more"});
-    return replicas;
-}
-
-UNISONO_DEFINITION SampleStream InterleavedSampler::stream(const SamplerShape& shape, Epoch epoch,
-                                                           std::int64_t consumed) const {
-    if (shape.hosted != replicas_per_rank())
-        refuse_input(
-            {"InterleavedSampler: the shape has hosted = ", shape.hosted, ", expected replicas, which is ", replicas});
-    check_shape(shape, name);
-    return DistributedSampler{.shuffle = shuffle, .seed = seed, .drop_last = drop_last}.stream(shape, epoch, consumed);
-}
-
-UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES

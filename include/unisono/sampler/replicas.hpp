@@ -83,21 +83,13 @@ struct Replicas {
     }
 
 private:
-    void check(std::int64_t world) const;
+    void check(std::int64_t world) const {
+        if (count < world || count >= std::int64_t{1} << 31)
+            refuse_input({"Replicas.count is ", count, "; expected ", world,
+                          ", the number of ranks, to 2^31 - 1: a rank hosts at least one"});
+    }
     /// Floor of rank * count / world; both are below 2^31.
     [[nodiscard]] std::int64_t first_of(std::int64_t rank, std::int64_t world) const { return rank * count / world; }
 };
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-
-UNISONO_DEFINITION void Replicas::check(std::int64_t world) const {
-    if (count < world || count >= std::int64_t{1} << 31)
-        refuse_input({"Replicas.count is ", count, "; expected ", world,
-                      ", the number of ranks, to 2^31 - 1: a rank hosts at least one"});
-}
-
-UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES

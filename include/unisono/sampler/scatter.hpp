@@ -30,28 +30,19 @@ struct ScatterSampler {
     [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
 
     /// \throws error bad_input: an invalid shape or position
-    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const;
+    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const {
+        check_shape(shape, name);
+        return {{.shape = shape,
+                 .deal = sampling::Deal::blocks,
+                 .tail = drop_last ? sampling::Tail::drop : sampling::Tail::keep,
+                 .shuffle = shuffle,
+                 .seed = seed,
+                 .global_batch = shape.batch_size},
+                epoch,
+                consumed};
+    }
 };
 
 UNISONO_CERTIFY(sampler_policy<ScatterSampler>);
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-
-UNISONO_DEFINITION SampleStream ScatterSampler::stream(const SamplerShape& shape, Epoch epoch,
-                                                       std::int64_t consumed) const {
-    check_shape(shape, name);
-    return {{.shape = shape,
-             .deal = sampling::Deal::blocks,
-             .tail = drop_last ? sampling::Tail::drop : sampling::Tail::keep,
-             .shuffle = shuffle,
-             .seed = seed,
-             .global_batch = shape.batch_size},
-            epoch,
-            consumed};
-}
-
-UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES

@@ -131,12 +131,17 @@ class Checkpoints {
 public:
     /// Does not access the folder. If the path is relative, it belongs to the folder in which the
     /// program is now. \throws error bad_input: no folder, or keep is 0
-    explicit Checkpoints(const std::string& folder, const CheckpointOptions& options = {});
+    explicit Checkpoints(const std::string& folder, const CheckpointOptions& options = {})
+        : folder_(folder, options.refuse_foreign), options_(options) {
+        if (folder.empty()) refuse_input("Checkpoints: the folder's name is empty");
+        if (options.keep == 0) refuse_input("CheckpointOptions.keep is 0; expected at least 1");
+        if (options.patience.count() <= 0) refuse_input("CheckpointOptions.patience must be positive");
+    }
     Checkpoints(const Checkpoints&) = delete;
     Checkpoints& operator=(const Checkpoints&) = delete;
     /// If a checkpoint is still being written in the background: waits for this rank's files, and
     /// one second for the others'. The result is lost; call `wait` before to get it.
-    ~Checkpoints();
+    ~Checkpoints() = default;
 
     /// Writes a checkpoint. It is durable when the call returns. With `background`, a thread writes
     /// it, and the next call reports the result. Cost on each rank: about 1/p of the parameters'
@@ -288,7 +293,12 @@ public:
 
     /// The names of complete checkpoints, from the oldest to the newest. Local: each rank looks
     /// into the folder by itself.
-    [[nodiscard]] std::vector<std::string> list() const;
+    [[nodiscard]] std::vector<std::string> list() const {
+        std::vector<std::string> whole;
+        for (std::string& name : folder_.all())
+            if (folder_.is_whole(name)) whole.push_back(std::move(name));
+        return whole;
+    }
 
 private:
     template <class Trainer>
@@ -323,7 +333,16 @@ private:
 
     /// Returns the text of the manifest of checkpoint `name`, or of the newest checkpoint if `name`
     /// is empty. Empty if there is no checkpoint.
-    std::string find(std::string& name) const;
+    std::string find(std::string& name) const {
+        const std::vector<std::string> all = folder_.all();
+        if (name.empty() && all.empty()) return {};
+        if (name.empty()) name = all.back();
+        else if (detail::checkpoint_number(name) == 0)
+            refuse_input(
+                {"'", name, "' is no checkpoint's name; expected one like '", detail::checkpoint_name(1, 100), "'"});
+        return detail::read_text(detail::OldFile(folder_.open_checkpoint(name), std::string(detail::manifest_name)),
+                                 detail::most_manifest_bytes);
+    }
 
     /// If a rank has failed, all ranks give up the checkpoint that is being written.
     template <class World>
@@ -366,7 +385,10 @@ private:
         return alike && ours;
     }
     /// The name of the newest complete checkpoint; empty if there is none.
-    [[nodiscard]] std::string newest() const;
+    [[nodiscard]] std::string newest() const {
+        const std::vector<std::string> whole = list();
+        return whole.empty() ? std::string() : whole.back();
+    }
 
     detail::CheckpointFolder folder_;
     CheckpointOptions options_;
@@ -375,43 +397,3 @@ private:
 };
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES_PART(UNISONO_PART_CHECKPOINT)
-#include "unisono/core/text.hpp"
-
-UNISONO_NAMESPACE_BEGIN
-
-UNISONO_DEFINITION std::vector<std::string> Checkpoints::list() const {
-    std::vector<std::string> whole;
-    for (std::string& name : folder_.all())
-        if (folder_.is_whole(name)) whole.push_back(std::move(name));
-    return whole;
-}
-
-UNISONO_DEFINITION std::string Checkpoints::find(std::string& name) const {
-    const std::vector<std::string> all = folder_.all();
-    if (name.empty() && all.empty()) return {};
-    if (name.empty()) name = all.back();
-    else if (detail::checkpoint_number(name) == 0)
-        refuse_input(
-            {"'", name, "' is no checkpoint's name; expected one like '", detail::checkpoint_name(1, 100), "'"});
-    return detail::read_text(detail::OldFile(folder_.open_checkpoint(name), std::string(detail::manifest_name)),
-                             detail::most_manifest_bytes);
-}
-
-UNISONO_DEFINITION std::string Checkpoints::newest() const {
-    const std::vector<std::string> whole = list();
-    return whole.empty() ? std::string() : whole.back();
-}
-
-UNISONO_DEFINITION Checkpoints::Checkpoints(const std::string& folder, const CheckpointOptions& options)
-    : folder_(folder, options.refuse_foreign), options_(options) {
-    if (folder.empty()) refuse_input("Checkpoints: the folder's name is empty");
-    if (options.keep == 0) refuse_input("CheckpointOptions.keep is 0; expected at least 1");
-    if (options.patience.count() <= 0) refuse_input("CheckpointOptions.patience must be positive");
-}
-
-UNISONO_DEFINITION Checkpoints::~Checkpoints() = default;
-
-UNISONO_NAMESPACE_END
-#endif

@@ -11,6 +11,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -22,9 +23,40 @@ static_assert(std::endian::native == std::endian::little, "files are written as 
 /// Takes its input in chunks of any size; the result does not depend on the sizes.
 class Xxh64 {
 public:
-    void add(const void* data, std::size_t count);
+    void add(const void* data, std::size_t count) {
+        if (count == 0) return;
+        const auto* from = static_cast<const unsigned char*>(data);
+        length_ += count;
+        if (held_ + count < block) return hold(from, count);
+        if (held_ != 0) {
+            const std::size_t some = block - held_;
+            hold(from, some);
+            from += some, count -= some;
+            take(rest_.data());
+            held_ = 0;
+        }
+        for (; count >= block; from += block, count -= block) take(from);
+        hold(from, count);
+    }
 
-    [[nodiscard]] std::uint64_t value() const;
+    [[nodiscard]] std::uint64_t value() const {
+        std::uint64_t hash = prime5;
+        if (length_ >= block) {
+            hash =
+                std::rotl(lanes_[0], 1) + std::rotl(lanes_[1], 7) + std::rotl(lanes_[2], 12) + std::rotl(lanes_[3], 18);
+            for (const std::uint64_t lane : lanes_) hash = (hash ^ round(0, lane)) * prime1 + prime4;
+        }
+        hash += length_;
+        std::size_t at = 0;
+        for (; at + 8 <= held_; at += 8)
+            hash = std::rotl(hash ^ round(0, word<std::uint64_t>(&rest_[at])), 27) * prime1 + prime4;
+        for (; at + 4 <= held_; at += 4)
+            hash = std::rotl(hash ^ word<std::uint32_t>(&rest_[at]) * prime1, 23) * prime2 + prime3;
+        for (; at < held_; ++at) hash = std::rotl(hash ^ rest_[at] * prime5, 11) * prime1;
+        hash = (hash ^ hash >> 33) * prime2;
+        hash = (hash ^ hash >> 29) * prime3;
+        return hash ^ hash >> 32;
+    }
 
 private:
     static constexpr std::size_t block = 32;
@@ -55,61 +87,14 @@ private:
     std::uint64_t length_ = 0;
 };
 
-std::uint64_t xxh64(const void* data, std::size_t count);
-
-/// 16 hexadecimal digits.
-std::string checksum_text(std::uint64_t sum);
-
-} // namespace detail
-UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES_PART(UNISONO_PART_CHECKPOINT)
-#include <cstdio>
-
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-UNISONO_DEFINITION void Xxh64::add(const void* data, std::size_t count) {
-    if (count == 0) return;
-    const auto* from = static_cast<const unsigned char*>(data);
-    length_ += count;
-    if (held_ + count < block) return hold(from, count);
-    if (held_ != 0) {
-        const std::size_t some = block - held_;
-        hold(from, some);
-        from += some, count -= some;
-        take(rest_.data());
-        held_ = 0;
-    }
-    for (; count >= block; from += block, count -= block) take(from);
-    hold(from, count);
-}
-
-UNISONO_DEFINITION std::uint64_t Xxh64::value() const {
-    std::uint64_t hash = prime5;
-    if (length_ >= block) {
-        hash = std::rotl(lanes_[0], 1) + std::rotl(lanes_[1], 7) + std::rotl(lanes_[2], 12) + std::rotl(lanes_[3], 18);
-        for (const std::uint64_t lane : lanes_) hash = (hash ^ round(0, lane)) * prime1 + prime4;
-    }
-    hash += length_;
-    std::size_t at = 0;
-    for (; at + 8 <= held_; at += 8)
-        hash = std::rotl(hash ^ round(0, word<std::uint64_t>(&rest_[at])), 27) * prime1 + prime4;
-    for (; at + 4 <= held_; at += 4)
-        hash = std::rotl(hash ^ word<std::uint32_t>(&rest_[at]) * prime1, 23) * prime2 + prime3;
-    for (; at < held_; ++at) hash = std::rotl(hash ^ rest_[at] * prime5, 11) * prime1;
-    hash = (hash ^ hash >> 33) * prime2;
-    hash = (hash ^ hash >> 29) * prime3;
-    return hash ^ hash >> 32;
-}
-
-UNISONO_DEFINITION std::uint64_t xxh64(const void* data, std::size_t count) {
+inline std::uint64_t xxh64(const void* data, std::size_t count) {
     Xxh64 sum;
     sum.add(data, count);
     return sum.value();
 }
 
-UNISONO_DEFINITION std::string checksum_text(std::uint64_t sum) {
+/// 16 hexadecimal digits.
+inline std::string checksum_text(std::uint64_t sum) {
     char text[17];
     static_cast<void>(std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(sum)));
     return text;
@@ -117,4 +102,3 @@ UNISONO_DEFINITION std::string checksum_text(std::uint64_t sum) {
 
 } // namespace detail
 UNISONO_NAMESPACE_END
-#endif

@@ -45,7 +45,11 @@ struct StatePart {
     std::shared_ptr<const void> owner = {}; ///< the owner of a copy, if the memory is a device's
 };
 
-std::uint64_t element_count(const Tensor& tensor);
+inline std::uint64_t element_count(const Tensor& tensor) {
+    std::uint64_t count = 1;
+    for (const std::uint64_t dimension : tensor.shape) count *= dimension;
+    return count;
+}
 
 /// Makes a tensor for each span, with the names `what`_0, `what`_1, ...
 template <class Spans>
@@ -259,10 +263,19 @@ bool all_own_all(Trainer& trainer) {
 
 /// The rank that writes a parameter that all ranks hold. It depends on the position of the
 /// parameter's middle in the flat order.
-int writer_of(const Layout& layout, std::size_t parameter, int world);
+inline int writer_of(const Layout& layout, std::size_t parameter, int world) {
+    const std::uint64_t middle = layout.start_of(parameter) + layout.shapes()[parameter].count / 2;
+    const auto rank = static_cast<std::uint64_t>(static_cast<double>(middle) / static_cast<double>(layout.count()) *
+                                                 static_cast<double>(world));
+    return static_cast<int>(std::min<std::uint64_t>(rank, static_cast<std::uint64_t>(world) - 1));
+}
 
 /// The intersection of `slice` with a parameter, in the flat order.
-Slice part_of_parameter(const Layout& layout, std::size_t parameter, const Slice& slice);
+inline Slice part_of_parameter(const Layout& layout, std::size_t parameter, const Slice& slice) {
+    const std::size_t begin = std::max(layout.start_of(parameter), slice.first);
+    const std::size_t end = std::min(layout.start_of(parameter) + layout.shapes()[parameter].count, slice.end());
+    return {begin, begin < end ? end - begin : 0};
+}
 
 /// Calls visit(parameter, elements, at) for the elements of each parameter that this rank updates.
 /// `at`: their index among all elements that this rank updates.
@@ -280,7 +293,13 @@ void visit_owned(Trainer& trainer, Visit&& visit) {
     }
 }
 /// Returns the tensor of a part of a parameter. Its name contains the part's range.
-Tensor part_of_tensor(Tensor tensor, const Layout& layout, std::size_t p, const Slice& part);
+inline Tensor part_of_tensor(Tensor tensor, const Layout& layout, std::size_t p, const Slice& part) {
+    if (part.count == layout.shapes()[p].count) return tensor;
+    const std::size_t first = part.first - layout.start_of(p);
+    tensor.name += concat({"[", first, ":", first + part.count, "]"});
+    tensor.shape = {part.count};
+    return tensor;
+}
 
 /// Checks that all ranks together write each number of a model in stages once. Collective over
 /// `everyone`. \throws error refused, on all ranks: a part is missing, or exists twice
@@ -372,38 +391,3 @@ std::vector<StatePart> own_parts(Trainer& trainer, const Manifest& names, bool r
 
 } // namespace detail
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES_PART(UNISONO_PART_CHECKPOINT)
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-UNISONO_DEFINITION std::uint64_t element_count(const Tensor& tensor) {
-    std::uint64_t count = 1;
-    for (const std::uint64_t dimension : tensor.shape) count *= dimension;
-    return count;
-}
-
-UNISONO_DEFINITION int writer_of(const Layout& layout, std::size_t parameter, int world) {
-    const std::uint64_t middle = layout.start_of(parameter) + layout.shapes()[parameter].count / 2;
-    const auto rank = static_cast<std::uint64_t>(static_cast<double>(middle) / static_cast<double>(layout.count()) *
-                                                 static_cast<double>(world));
-    return static_cast<int>(std::min<std::uint64_t>(rank, static_cast<std::uint64_t>(world) - 1));
-}
-
-UNISONO_DEFINITION Slice part_of_parameter(const Layout& layout, std::size_t parameter, const Slice& slice) {
-    const std::size_t begin = std::max(layout.start_of(parameter), slice.first);
-    const std::size_t end = std::min(layout.start_of(parameter) + layout.shapes()[parameter].count, slice.end());
-    return {begin, begin < end ? end - begin : 0};
-}
-
-UNISONO_DEFINITION Tensor part_of_tensor(Tensor tensor, const Layout& layout, std::size_t p, const Slice& part) {
-    if (part.count == layout.shapes()[p].count) return tensor;
-    const std::size_t first = part.first - layout.start_of(p);
-    tensor.name += concat({"[", first, ":", first + part.count, "]"});
-    tensor.shape = {part.count};
-    return tensor;
-}
-
-} // namespace detail
-UNISONO_NAMESPACE_END
-#endif

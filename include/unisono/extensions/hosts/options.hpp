@@ -3,6 +3,7 @@
 /// \file
 /// The host names by which a program or its environment places ranks on different hosts.
 
+#include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/launch/sockets/environment.hpp"
 
@@ -17,12 +18,35 @@ namespace detail {
 
 /// "a,a,b": a name per rank; empty: no names. Errors: bad_input for an empty name, or if the number
 /// of names is not the number of ranks.
-std::vector<std::string> parse_host_names(std::string_view text, int ranks);
+inline std::vector<std::string> parse_host_names(std::string_view text, int ranks) {
+    std::vector<std::string> names;
+    if (text.empty()) return names;
+    for (std::size_t at = 0; at <= text.size();) {
+        const std::size_t end = std::min(text.find(',', at), text.size());
+        names.emplace_back(text.substr(at, end - at));
+        if (names.back().empty())
+            refuse_input({"UNISONO_HOSTS must be a name per rank, as in a,a,b; found ", detail::quoted(text)});
+        at = end + 1;
+    }
+    if (names.size() != static_cast<std::size_t>(ranks))
+        refuse_input({"UNISONO_HOSTS has ", names.size(), " names for ", ranks, " ranks: ", detail::quoted(text),
+                      ". A rank that is added to an elastic world says its own by UNISONO_HOST_NAME"});
+    return names;
+}
 
 /// The name of a rank's host: from `given`, a name per rank; else `own`; else UNISONO_HOST_NAME;
 /// else UNISONO_HOSTS, a name per rank. Empty if none of these is set. Errors: bad_input.
-std::string host_name_of(int rank, int ranks, const std::vector<std::string>& given, const std::string& own,
-                         const Environment& environment);
+inline std::string host_name_of(int rank, int ranks, const std::vector<std::string>& given, const std::string& own,
+                                const Environment& environment) {
+    if (!given.empty() && given.size() != static_cast<std::size_t>(ranks))
+        refuse_input({"HostsOptions::hosts has ", given.size(), " names for ", ranks, " ranks"});
+    if (!given.empty()) return given[static_cast<std::size_t>(rank)];
+    if (!own.empty()) return own;
+    if (const std::string* const said = environment.find("UNISONO_HOST_NAME"); said != nullptr) return *said;
+    const std::string* const all = environment.find("UNISONO_HOSTS");
+    return all == nullptr || all->empty() ? std::string()
+                                          : parse_host_names(*all, ranks)[static_cast<std::size_t>(rank)];
+}
 
 } // namespace detail
 
@@ -54,41 +78,3 @@ concept places_by_name = requires(const Options& options, const Environment& env
 };
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
-#include "unisono/core/standard.hpp"
-
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-UNISONO_DEFINITION std::vector<std::string> parse_host_names(std::string_view text, int ranks) {
-    std::vector<std::string> names;
-    if (text.empty()) return names;
-    for (std::size_t at = 0; at <= text.size();) {
-        const std::size_t end = std::min(text.find(',', at), text.size());
-        names.emplace_back(text.substr(at, end - at));
-        if (names.back().empty())
-            refuse_input({"UNISONO_HOSTS must be a name per rank, as in a,a,b; found ", detail::quoted(text)});
-        at = end + 1;
-    }
-    if (names.size() != static_cast<std::size_t>(ranks))
-        refuse_input({"UNISONO_HOSTS has ", names.size(), " names for ", ranks, " ranks: ", detail::quoted(text),
-                      ". A rank that is added to an elastic world says its own by UNISONO_HOST_NAME"});
-    return names;
-}
-
-UNISONO_DEFINITION std::string host_name_of(int rank, int ranks, const std::vector<std::string>& given,
-                                            const std::string& own, const Environment& environment) {
-    if (!given.empty() && given.size() != static_cast<std::size_t>(ranks))
-        refuse_input({"HostsOptions::hosts has ", given.size(), " names for ", ranks, " ranks"});
-    if (!given.empty()) return given[static_cast<std::size_t>(rank)];
-    if (!own.empty()) return own;
-    if (const std::string* const said = environment.find("UNISONO_HOST_NAME"); said != nullptr) return *said;
-    const std::string* const all = environment.find("UNISONO_HOSTS");
-    return all == nullptr || all->empty() ? std::string()
-                                          : parse_host_names(*all, ranks)[static_cast<std::size_t>(rank)];
-}
-
-} // namespace detail
-UNISONO_NAMESPACE_END
-#endif

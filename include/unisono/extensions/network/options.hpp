@@ -4,11 +4,20 @@
 /// The host's interfaces and ports for a network transport, from the program or else the
 /// environment.
 
+#include "unisono/core/error.hpp"
+#include "unisono/extensions/launch/sockets/environment.hpp"
 #include "unisono/extensions/launch/sockets/socket.hpp"
 
+#include <arpa/inet.h>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <string>
 #include <string_view>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -19,55 +28,28 @@ struct PortRange {
     friend bool operator==(const PortRange&, const PortRange&) = default;
 
     /// "40000-40100", "40000", or empty. Errors: bad_input, with the text and `where`.
-    static PortRange parse(std::string_view text, std::string_view where);
+    static PortRange parse(std::string_view text, std::string_view where) {
+        if (text.empty()) return {};
+        const std::size_t dash = text.find('-');
+        int first = 0;
+        int last = 0;
+        const bool good =
+            detail::parse_count(text.substr(0, dash), 65535, first) &&
+            detail::parse_count(dash == std::string_view::npos ? text : text.substr(dash + 1), 65535, last);
+        if (!good || first < 1 || last < first)
+            refuse_input({where, " must be a port or two as in 40000-40100, found ", detail::quoted(text)});
+        return {static_cast<std::uint16_t>(first), static_cast<std::uint16_t>(last)};
+    }
 };
 
 namespace detail {
 
-std::string text_of(const PortRange& range);
-
-/// An address without its port: "10.0.0.1".
-std::string host_text(const SocketAddress& address);
-std::uint16_t port_of(const SocketAddress& address);
-void set_port(SocketAddress& address, std::uint16_t port);
-
-/// An address of this host, and the name of its interface.
-struct NetworkInterface {
-    std::string name = {};
-    SocketAddress address = {};
-};
-
-/// The interface with this name or address. Empty: one that other hosts reach, or the loopback if
-/// there are no other hosts. Errors: refused, with a list of all interfaces.
-NetworkInterface find_interface(const std::string& wanted, bool other_hosts);
-
-/// A socket that listens at this interface, at the first free port of the range. Errors: refused.
-Listener listen_on(const NetworkInterface& interface, const PortRange& range);
-
-} // namespace detail
-UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
-#include "unisono/core/error.hpp"
-#include "unisono/extensions/launch/sockets/environment.hpp"
-
-#include <arpa/inet.h>
-#include <cerrno>
-#include <cstring>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
-#include <utility>
-
-UNISONO_NAMESPACE_BEGIN
-
-namespace detail {
-
-UNISONO_DEFINITION std::string text_of(const PortRange& range) {
+inline std::string text_of(const PortRange& range) {
     return range.first == 0 ? std::string("any port") : concat({"ports ", range.first, " to ", range.last});
 }
 
-UNISONO_DEFINITION std::string host_text(const SocketAddress& address) {
+/// An address without its port: "10.0.0.1".
+inline std::string host_text(const SocketAddress& address) {
     char text[INET6_ADDRSTRLEN] = "an unknown address";
     if (address.storage.ss_family == AF_INET) {
         sockaddr_in v4;
@@ -80,21 +62,27 @@ UNISONO_DEFINITION std::string host_text(const SocketAddress& address) {
     }
     return text;
 }
-
-UNISONO_DEFINITION std::uint16_t port_of(const SocketAddress& address) {
+inline std::uint16_t port_of(const SocketAddress& address) {
     sockaddr_in named;
     std::memcpy(&named, &address.storage, sizeof named); // the port is at the same offset in both families
     return ntohs(named.sin_port);
 }
-
-UNISONO_DEFINITION void set_port(SocketAddress& address, std::uint16_t port) {
+inline void set_port(SocketAddress& address, std::uint16_t port) {
     sockaddr_in named;
     std::memcpy(&named, &address.storage, sizeof named);
     named.sin_port = htons(port);
     std::memcpy(&address.storage, &named, sizeof named);
 }
 
-UNISONO_DEFINITION NetworkInterface find_interface(const std::string& wanted, bool other_hosts) {
+/// An address of this host, and the name of its interface.
+struct NetworkInterface {
+    std::string name = {};
+    SocketAddress address = {};
+};
+
+/// The interface with this name or address. Empty: one that other hosts reach, or the loopback if
+/// there are no other hosts. Errors: refused, with a list of all interfaces.
+inline NetworkInterface find_interface(const std::string& wanted, bool other_hosts) {
     ifaddrs* all = nullptr;
     if (::getifaddrs(&all) != 0)
         throw error(ErrorCode::refused, concat({"no list of interfaces: ", errno_text(errno)}));
@@ -128,7 +116,8 @@ UNISONO_DEFINITION NetworkInterface find_interface(const std::string& wanted, bo
                 "; this host has ", known.empty() ? "none" : known}));
 }
 
-UNISONO_DEFINITION Listener listen_on(const NetworkInterface& interface, const PortRange& range) {
+/// A socket that listens at this interface, at the first free port of the range. Errors: refused.
+inline Listener listen_on(const NetworkInterface& interface, const PortRange& range) {
     std::string why = "none is free";
     for (int port = range.first; port <= range.last; ++port) {
         FileDescriptor socket(
@@ -150,18 +139,4 @@ UNISONO_DEFINITION Listener listen_on(const NetworkInterface& interface, const P
 }
 
 } // namespace detail
-
-UNISONO_DEFINITION PortRange PortRange::parse(std::string_view text, std::string_view where) {
-    if (text.empty()) return {};
-    const std::size_t dash = text.find('-');
-    int first = 0;
-    int last = 0;
-    const bool good = detail::parse_count(text.substr(0, dash), 65535, first) &&
-                      detail::parse_count(dash == std::string_view::npos ? text : text.substr(dash + 1), 65535, last);
-    if (!good || first < 1 || last < first)
-        refuse_input({where, " must be a port or two as in 40000-40100, found ", detail::quoted(text)});
-    return {static_cast<std::uint16_t>(first), static_cast<std::uint16_t>(last)};
-}
-
 UNISONO_NAMESPACE_END
-#endif

@@ -8,6 +8,7 @@
 #include "unisono/observe/accuracy.hpp"
 #include "unisono/observe/metric.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -24,7 +25,11 @@ public:
         false_positives_ += predicted && !actual ? 1 : 0;
         false_negatives_ += !predicted && actual ? 1 : 0;
     }
-    void merge(const F1Metric& other);
+    void merge(const F1Metric& other) {
+        true_positives_ += other.true_positives_;
+        false_positives_ += other.false_positives_;
+        false_negatives_ += other.false_negatives_;
+    }
     [[nodiscard]] double precision() const { return ratio(true_positives_, true_positives_ + false_positives_); }
     [[nodiscard]] double recall() const { return ratio(true_positives_, true_positives_ + false_negatives_); }
     [[nodiscard]] double value() const {
@@ -56,7 +61,10 @@ public:
         negatives_ += negatives;
     }
     /// NaN unless there are samples of both classes.
-    [[nodiscard]] double area() const;
+    [[nodiscard]] double area() const {
+        const auto pairs = PairCount{positives_} * negatives_;
+        return static_cast<double>(won_twice_) / 2 / static_cast<double>(pairs);
+    }
 
 private:
     PairCount won_twice_ = 0;
@@ -70,13 +78,40 @@ private:
 class AucMetric {
 public:
     static constexpr std::string_view name = "auc";
-    void add(double score, bool positive);
-    void merge(const AucMetric& other);
+    void add(double score, bool positive) {
+        if (detail::is_nan(score)) refuse_input("AucMetric: a score is NaN; expected a number");
+        state_.push_back(score);
+        state_.push_back(positive ? 1 : 0);
+    }
+    void merge(const AucMetric& other) {
+        const std::size_t count = other.state_.size(); // `other` may be this object
+        state_.reserve(state_.size() + count);
+        for (std::size_t i = 0; i < count; ++i) state_.push_back(other.state_[i]);
+    }
     [[nodiscard]] std::size_t size() const { return state_.size() / 2; }
-    [[nodiscard]] double value() const;
+    [[nodiscard]] double value() const {
+        std::vector<double> sorted = state_;
+        // Not std::sort, since its instantiation would add a quarter of a second to the compilation
+        // of every program that includes this header.
+        if (!sorted.empty()) ::qsort(sorted.data(), size(), 2 * sizeof(double), by_score);
+        detail::RankedPairs pairs;
+        for (std::size_t i = 0; i < sorted.size();) {
+            std::uint64_t of_class[2] = {0, 0};
+            const double score = sorted[i];
+            for (; i < sorted.size() && sorted[i] == score; i += 2) ++of_class[sorted[i + 1] != 0 ? 1 : 0];
+            pairs.add(of_class[1], of_class[0]);
+        }
+        return pairs.area();
+    }
 
-    void save(std::vector<double>& out) const;
-    void load(std::span<const double> in);
+    void save(std::vector<double>& out) const {
+        for (const double x : state_) out.push_back(x);
+    }
+    void load(std::span<const double> in) {
+        if (in.size() % 2 != 0) refuse_input("AucMetric: the state has an odd number of values");
+        state_.clear();
+        for (std::size_t i = 0; i < in.size(); i += 2) add(in[i], in[i + 1] != 0);
+    }
 
 private:
     static int by_score(const void* a, const void* b) {
@@ -124,63 +159,3 @@ UNISONO_CERTIFY(mergeable_metric<AucMetric>);
 UNISONO_CERTIFY(mergeable_metric<BinnedAucMetric<>>);
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-#include <algorithm>
-
-UNISONO_NAMESPACE_BEGIN
-
-UNISONO_DEFINITION void F1Metric::merge(const F1Metric& other) {
-    true_positives_ += other.true_positives_;
-    false_positives_ += other.false_positives_;
-    false_negatives_ += other.false_negatives_;
-}
-
-namespace detail {
-
-UNISONO_DEFINITION double RankedPairs::area() const {
-    const auto pairs = PairCount{positives_} * negatives_;
-    return static_cast<double>(won_twice_) / 2 / static_cast<double>(pairs);
-}
-
-} // namespace detail
-
-UNISONO_DEFINITION void AucMetric::add(double score, bool positive) {
-    if (detail::is_nan(score)) refuse_input("AucMetric: a score is NaN; expected a number");
-    state_.push_back(score);
-    state_.push_back(positive ? 1 : 0);
-}
-
-UNISONO_DEFINITION void AucMetric::save(std::vector<double>& out) const {
-    for (const double x : state_) out.push_back(x);
-}
-
-UNISONO_DEFINITION void AucMetric::merge(const AucMetric& other) {
-    const std::size_t count = other.state_.size(); // `other` may be this object
-    state_.reserve(state_.size() + count);
-    for (std::size_t i = 0; i < count; ++i) state_.push_back(other.state_[i]);
-}
-
-UNISONO_DEFINITION double AucMetric::value() const {
-    std::vector<double> sorted = state_;
-    // Not std::sort, since its instantiation would add a quarter of a second to the compilation of
-    // every program that includes this header.
-    if (!sorted.empty()) ::qsort(sorted.data(), size(), 2 * sizeof(double), by_score);
-    detail::RankedPairs pairs;
-    for (std::size_t i = 0; i < sorted.size();) {
-        std::uint64_t of_class[2] = {0, 0};
-        const double score = sorted[i];
-        for (; i < sorted.size() && sorted[i] == score; i += 2) ++of_class[sorted[i + 1] != 0 ? 1 : 0];
-        pairs.add(of_class[1], of_class[0]);
-    }
-    return pairs.area();
-}
-
-UNISONO_DEFINITION void AucMetric::load(std::span<const double> in) {
-    if (in.size() % 2 != 0) refuse_input("AucMetric: the state has an odd number of values");
-    state_.clear();
-    for (std::size_t i = 0; i < in.size(); i += 2) add(in[i], in[i + 1] != 0);
-}
-
-UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES

@@ -13,9 +13,11 @@
 #include "unisono/extensions/network/frame_wire.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <sys/socket.h>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -135,7 +137,37 @@ public:
     /// The bytes to send first.
     [[nodiscard]] const Blob& hello() const { return caller_.hello(); }
     /// Reads on, and nothing behind the answer. Sends the proof.
-    Answer look(int fd, const JobToken& key);
+    Answer look(int fd, const JobToken& key) {
+        for (;;) {
+            const std::size_t awaited = is_proven_ ? answer_bytes : Greeter::awaits();
+            std::byte buffer[Challenge::bytes];
+            const ssize_t got = ::recv(fd, buffer, awaited - in_.size(), MSG_DONTWAIT);
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0 && errno == EAGAIN) return Answer::waits;
+            if (got == 0 || (got < 0 && errno == ECONNRESET)) return Answer::ended;
+            if (got < 0) return Answer::failed;
+            in_.insert(in_.end(), buffer, buffer + got);
+            if (!is_proven_) {
+                Blob proof;
+                const Greeted found = caller_.look(key, in_, proof);
+                if (found == Greeted::stranger) return Answer::stranger;
+                if (found == Greeted::waits) continue;
+                is_proven_ = true;
+                session_ = caller_.session(key);
+                const ssize_t sent = ::send(fd, proof.data(), proof.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+                if (sent != static_cast<ssize_t>(proof.size()))
+                    return sent < 0 && errno != EPIPE && errno != ECONNRESET ? Answer::failed : Answer::ended;
+                continue;
+            }
+            Frame frame;
+            std::size_t used = 0;
+            const Parsed parsed = session_.in.open(in_, 0, frame, used);
+            if (parsed == Parsed::incomplete) continue;
+            if (parsed != Parsed::frame) return Answer::stranger;
+            if (frame.kind == FrameKind::accepted) return Answer::accepted;
+            return frame.kind == FrameKind::taken ? Answer::taken : Answer::stranger;
+        }
+    }
 
     /// The other side's answer, after the proof.
     static Blob answer(FrameKind kind, ControlSession session) {
@@ -155,47 +187,3 @@ private:
 
 } // namespace detail
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
-#include <cerrno>
-
-#include <sys/socket.h>
-
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-UNISONO_DEFINITION TcpCall::Answer TcpCall::look(int fd, const JobToken& key) {
-    for (;;) {
-        const std::size_t awaited = is_proven_ ? answer_bytes : Greeter::awaits();
-        std::byte buffer[Challenge::bytes];
-        const ssize_t got = ::recv(fd, buffer, awaited - in_.size(), MSG_DONTWAIT);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0 && errno == EAGAIN) return Answer::waits;
-        if (got == 0 || (got < 0 && errno == ECONNRESET)) return Answer::ended;
-        if (got < 0) return Answer::failed;
-        in_.insert(in_.end(), buffer, buffer + got);
-        if (!is_proven_) {
-            Blob proof;
-            const Greeted found = caller_.look(key, in_, proof);
-            if (found == Greeted::stranger) return Answer::stranger;
-            if (found == Greeted::waits) continue;
-            is_proven_ = true;
-            session_ = caller_.session(key);
-            const ssize_t sent = ::send(fd, proof.data(), proof.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-            if (sent != static_cast<ssize_t>(proof.size()))
-                return sent < 0 && errno != EPIPE && errno != ECONNRESET ? Answer::failed : Answer::ended;
-            continue;
-        }
-        Frame frame;
-        std::size_t used = 0;
-        const Parsed parsed = session_.in.open(in_, 0, frame, used);
-        if (parsed == Parsed::incomplete) continue;
-        if (parsed != Parsed::frame) return Answer::stranger;
-        if (frame.kind == FrameKind::accepted) return Answer::accepted;
-        return frame.kind == FrameKind::taken ? Answer::taken : Answer::stranger;
-    }
-}
-
-} // namespace detail
-UNISONO_NAMESPACE_END
-#endif

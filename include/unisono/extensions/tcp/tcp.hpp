@@ -13,11 +13,15 @@
 /// or an address), UNISONO_PORT_RANGE (40000-40100), UNISONO_TCP_CONGESTION (reno),
 /// UNISONO_TCP_CONNECTIONS (4).
 
+#include "unisono/core/text.hpp"
 #include "unisono/extensions/launch/sockets/environment.hpp"
 #include "unisono/extensions/network/framed_endpoint.hpp"
 #include "unisono/extensions/network/world.hpp"
 #include "unisono/extensions/tcp/wire.hpp"
+#include "unisono/extensions/tcp/wire_definitions.hpp"
 
+#include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -45,7 +49,25 @@ struct TcpOptions {
     friend bool operator==(const TcpOptions&, const TcpOptions&) = default;
 
     /// These options, completed from the environment. Errors: bad_input.
-    [[nodiscard]] TcpOptions with(const Environment& environment) const;
+    [[nodiscard]] TcpOptions with(const Environment& environment) const {
+        TcpOptions all = *this;
+        const std::string* const name = environment.find("UNISONO_INTERFACE");
+        if (all.interface.empty() && name != nullptr) all.interface = *name;
+        const std::string* const control = environment.find("UNISONO_TCP_CONGESTION");
+        if (all.congestion.empty() && control != nullptr) all.congestion = *control;
+        const std::string* const ports = environment.find("UNISONO_PORT_RANGE");
+        if (all.port_range == PortRange{} && ports != nullptr)
+            all.port_range = PortRange::parse(*ports, "UNISONO_PORT_RANGE");
+        const std::string* const number = environment.find("UNISONO_TCP_CONNECTIONS");
+        if (all.connections < 0 || all.connections > most_connections)
+            refuse_input({"TcpOptions::connections is ", all.connections, "; expected 1 to ", most_connections,
+                          ", or 0 for what UNISONO_TCP_CONNECTIONS says"});
+        if (all.connections == 0 && number != nullptr &&
+            (!detail::parse_count(*number, most_connections, all.connections) || all.connections == 0))
+            refuse_input({"UNISONO_TCP_CONNECTIONS must be a number from 1 to ", most_connections, ", found ",
+                          detail::quoted(*number)});
+        return all;
+    }
 
 private:
     /// With more, the smallest striped message would have an empty stripe.
@@ -56,7 +78,17 @@ namespace detail {
 
 /// Opens the socket at which this rank listens. Errors: refused, with interface, address and ports,
 /// or the congestion control.
-TcpEntrance open_entrance(const TcpOptions& options, bool other_hosts);
+inline TcpEntrance open_entrance(const TcpOptions& options, bool other_hosts) {
+    TcpEntrance made{.interface = find_interface(options.interface, other_hosts),
+                     .congestion_control = options.congestion,
+                     .links = std::max(1, options.connections)};
+    made.listener = listen_on(made.interface, options.port_range);
+    if (!made.congestion_control.empty() &&
+        !set_congestion_control(made.listener.socket.get(), made.congestion_control))
+        throw error(ErrorCode::refused, concat({"tcp: no congestion control ", detail::quoted(made.congestion_control),
+                                                " on this host, or not for this user: ", errno_text(errno)}));
+    return made;
+}
 
 } // namespace detail
 
@@ -99,7 +131,13 @@ public:
     [[nodiscard]] static Tcp join(Control control, nanoseconds deadline, const TcpOptions& options);
 
 private:
-    static detail::TcpWire announced(const std::shared_ptr<World>& shared, int rank, detail::TcpEntrance entrance);
+    static detail::TcpWire announced(const std::shared_ptr<World>& shared, int rank, detail::TcpEntrance entrance) {
+        const std::string address = entrance.address().text();
+        detail::TcpWire wire(shared, rank, std::move(entrance));
+        shared->publish(rank, address);
+        if (shared->size() > 1) wire.compare_connections();
+        return wire;
+    }
 };
 
 UNISONO_CERTIFY(transport<Tcp>);
@@ -118,59 +156,3 @@ Tcp Tcp::join(Control control, nanoseconds deadline, const TcpOptions& options) 
 }
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
-#include "unisono/core/text.hpp"
-#include "unisono/extensions/tcp/wire_definitions.hpp"
-
-#include <algorithm>
-#include <cerrno>
-
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-UNISONO_DEFINITION TcpEntrance open_entrance(const TcpOptions& options, bool other_hosts) {
-    TcpEntrance made{.interface = find_interface(options.interface, other_hosts),
-                     .congestion_control = options.congestion,
-                     .links = std::max(1, options.connections)};
-    made.listener = listen_on(made.interface, options.port_range);
-    if (!made.congestion_control.empty() &&
-        !set_congestion_control(made.listener.socket.get(), made.congestion_control))
-        throw error(ErrorCode::refused, concat({"tcp: no congestion control ", detail::quoted(made.congestion_control),
-                                                " on this host, or not for this user: ", errno_text(errno)}));
-    return made;
-}
-
-} // namespace detail
-
-UNISONO_DEFINITION TcpOptions TcpOptions::with(const Environment& environment) const {
-    TcpOptions all = *this;
-    const std::string* const name = environment.find("UNISONO_INTERFACE");
-    if (all.interface.empty() && name != nullptr) all.interface = *name;
-    const std::string* const control = environment.find("UNISONO_TCP_CONGESTION");
-    if (all.congestion.empty() && control != nullptr) all.congestion = *control;
-    const std::string* const ports = environment.find("UNISONO_PORT_RANGE");
-    if (all.port_range == PortRange{} && ports != nullptr)
-        all.port_range = PortRange::parse(*ports, "UNISONO_PORT_RANGE");
-    const std::string* const number = environment.find("UNISONO_TCP_CONNECTIONS");
-    if (all.connections < 0 || all.connections > most_connections)
-        refuse_input({"TcpOptions::connections is ", all.connections, "; expected 1 to ", most_connections,
-                      ", or 0 for what UNISONO_TCP_CONNECTIONS says"});
-    if (all.connections == 0 && number != nullptr &&
-        (!detail::parse_count(*number, most_connections, all.connections) || all.connections == 0))
-        refuse_input({"UNISONO_TCP_CONNECTIONS must be a number from 1 to ", most_connections, ", found ",
-                      detail::quoted(*number)});
-    return all;
-}
-
-UNISONO_DEFINITION detail::TcpWire Tcp::announced(const std::shared_ptr<World>& shared, int rank,
-                                                  detail::TcpEntrance entrance) {
-    const std::string address = entrance.address().text();
-    detail::TcpWire wire(shared, rank, std::move(entrance));
-    shared->publish(rank, address);
-    if (shared->size() > 1) wire.compare_connections();
-    return wire;
-}
-
-UNISONO_NAMESPACE_END
-#endif

@@ -10,6 +10,7 @@
 /// drops its own when it has the lower one's proof. No message is sent before the answer, so
 /// nothing is lost, and there is never a second connection with the same number.
 
+#include "unisono/core/text.hpp"
 #include "unisono/extensions/launch/control/strangers.hpp"
 #include "unisono/extensions/launch/sockets/socket.hpp"
 #include "unisono/extensions/network/options.hpp"
@@ -22,12 +23,14 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <poll.h>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -40,8 +43,17 @@ struct TcpAddress {
 
     [[nodiscard]] std::string text() const { return std::string(reinterpret_cast<const char*>(this), sizeof *this); }
     /// Reads an address; false if the text is none.
-    bool read(const std::string& text);
-    [[nodiscard]] std::string describe() const;
+    bool read(const std::string& text) {
+        if (text.size() != sizeof *this) return false;
+        std::memcpy(static_cast<void*>(this), text.data(), sizeof *this);
+        interface[sizeof interface - 1] = '\0';
+        const int family = socket.storage.ss_family; // another family would be another kind of socket
+        return (family == AF_INET && socket.length == sizeof(sockaddr_in)) ||
+               (family == AF_INET6 && socket.length == sizeof(sockaddr_in6));
+    }
+    [[nodiscard]] std::string describe() const {
+        return concat({host_text(socket), ":", port_of(socket), " (interface ", interface, ")"});
+    }
 };
 
 /// The socket at which a rank listens.
@@ -52,10 +64,17 @@ struct TcpEntrance {
     int links = 1;                       ///< connections to each peer
     std::size_t striped_bytes = 262144;  ///< messages from this size on are cut over all connections
 
-    [[nodiscard]] TcpAddress address() const;
+    [[nodiscard]] TcpAddress address() const {
+        TcpAddress made{.socket = interface.address, .connections = static_cast<std::uint32_t>(links)};
+        set_port(made.socket, listener.port);
+        interface.name.copy(made.interface, sizeof made.interface - 1);
+        return made;
+    }
 };
 
-bool set_congestion_control(int fd, const std::string& name);
+inline bool set_congestion_control(int fd, const std::string& name) {
+    return ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.c_str(), static_cast<socklen_t>(name.size())) == 0;
+}
 
 class TcpWire {
 public:
@@ -230,42 +249,3 @@ private:
 
 } // namespace detail
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
-#include "unisono/core/text.hpp"
-
-#include <cstring>
-
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-UNISONO_DEFINITION bool TcpAddress::read(const std::string& text) {
-    if (text.size() != sizeof *this) return false;
-    std::memcpy(static_cast<void*>(this), text.data(), sizeof *this);
-    interface[sizeof interface - 1] = '\0';
-    const int family = socket.storage.ss_family; // another family would be another kind of socket
-    return (family == AF_INET && socket.length == sizeof(sockaddr_in)) ||
-           (family == AF_INET6 && socket.length == sizeof(sockaddr_in6));
-}
-
-UNISONO_DEFINITION std::string TcpAddress::describe() const {
-    return concat({host_text(socket), ":", port_of(socket), " (interface ", interface, ")"});
-}
-
-UNISONO_DEFINITION TcpAddress TcpEntrance::address() const {
-    TcpAddress made{.socket = interface.address, .connections = static_cast<std::uint32_t>(links)};
-    set_port(made.socket, listener.port);
-    interface.name.copy(made.interface, sizeof made.interface - 1);
-    return made;
-}
-
-UNISONO_DEFINITION bool set_congestion_control(int fd, const std::string& name) {
-    return ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.c_str(), static_cast<socklen_t>(name.size())) == 0;
-}
-
-} // namespace detail
-UNISONO_NAMESPACE_END
-#endif

@@ -46,7 +46,12 @@ struct MasterReport {
     [[nodiscard]] std::uint64_t total_bytes() const {
         return input_bytes + output_bytes + gradient_bytes + parameter_bytes;
     }
-    [[nodiscard]] std::string describe() const;
+    [[nodiscard]] std::string describe() const {
+        return concat({"through the master in ", count_text(updates), " updates: ", bytes_text(total_bytes()),
+                       " (inputs ", bytes_text(input_bytes), ", outputs ", bytes_text(output_bytes), ", gradients ",
+                       bytes_text(gradient_bytes), ", parameters ", bytes_text(parameter_bytes),
+                       "); its extra memory at most ", bytes_text(peak_bytes)});
+    }
 };
 
 /// Options of a training with a master, as of a PyTorch DataLoader for DataParallel.
@@ -327,16 +332,3 @@ MasterLossDataParallel(World&, Model&, RowBatch<T, Label>, Loss, Given...)
     -> MasterLossDataParallel<World, Model, T, Label, Loss, Given...>;
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-
-UNISONO_DEFINITION std::string MasterReport::describe() const {
-    return concat({"through the master in ", count_text(updates), " updates: ", bytes_text(total_bytes()), " (inputs ",
-                   bytes_text(input_bytes), ", outputs ", bytes_text(output_bytes), ", gradients ",
-                   bytes_text(gradient_bytes), ", parameters ", bytes_text(parameter_bytes),
-                   "); its extra memory at most ", bytes_text(peak_bytes)});
-}
-
-UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES

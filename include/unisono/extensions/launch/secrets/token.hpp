@@ -4,14 +4,20 @@
 /// A job's secret: 128 random bits that its processes know and strangers do not.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/hash.hpp"
+#include "unisono/extensions/launch/secrets/sha256.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <sys/random.h>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -24,24 +30,72 @@ public:
     explicit JobToken(const std::array<std::uint8_t, bytes>& value) : value_(value) {}
 
     /// Draws a token from the system's random source. Errors: refused if it has none.
-    static JobToken random();
+    static JobToken random() {
+        JobToken made;
+        std::size_t filled = 0;
+        while (filled < bytes) {
+            const ssize_t got = getrandom(made.value_.data() + filled, bytes - filled, 0);
+            if (got <= 0 && errno != EINTR) throw error(ErrorCode::refused, "the system gives no random bytes");
+            if (got > 0) filled += static_cast<std::size_t>(got);
+        }
+        return made;
+    }
 
     /// Parses 32 hexadecimal digits, as in UNISONO_TOKEN. Errors: bad_input with `where`. The
     /// message does not quote the text, which may be a secret.
-    static JobToken parse(std::string_view text, std::string_view where = "UNISONO_TOKEN");
+    static JobToken parse(std::string_view text, std::string_view where = "UNISONO_TOKEN") {
+        JobToken made;
+        const auto digit = [](char c) {
+            return c >= '0' && c <= '9'   ? c - '0'
+                   : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                   : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                          : -1;
+        };
+        bool good = text.size() == 2 * bytes;
+        for (std::size_t i = 0; good && i < bytes; ++i) {
+            const int high = digit(text[2 * i]);
+            const int low = digit(text[2 * i + 1]);
+            good = high >= 0 && low >= 0;
+            made.value_[i] = static_cast<std::uint8_t>(good ? high * 16 + low : 0);
+        }
+        if (!good) {
+            refuse_input({where, " has ", text.size(), " characters, expected 32 hexadecimal digits"});
+        }
+        return made;
+    }
 
     /// The same token for all that know the text, including strangers. It separates jobs that use
     /// one address by mistake, and is not a secret.
-    static JobToken derived_from(std::string_view text);
+    static JobToken derived_from(std::string_view text) {
+        JobToken made;
+        std::uint64_t halves[2] = {detail::fnv_basis, 0x9e3779b97f4a7c15u};
+        for (std::uint64_t& half : halves) half = detail::scrambled(detail::fnv1a(half, text));
+        for (std::size_t i = 0; i < bytes; ++i)
+            made.value_[i] = static_cast<std::uint8_t>(halves[i / 8] >> (i % 8 * 8));
+        return made;
+    }
 
     /// A different secret for each job that was given this one: a proof in one job is not valid in
     /// another.
-    [[nodiscard]] JobToken of_job(std::string_view job) const;
+    [[nodiscard]] JobToken of_job(std::string_view job) const {
+        const detail::Digest digest = detail::HmacSha256(value_).add("unisono2 job ").add(job).finish();
+        JobToken made;
+        std::copy_n(digest.begin(), bytes, made.value_.begin());
+        return made;
+    }
 
     /// True for all zeros, which means that there is no secret.
     [[nodiscard]] bool is_none() const { return *this == JobToken(); }
 
-    [[nodiscard]] std::string text() const;
+    [[nodiscard]] std::string text() const {
+        constexpr std::string_view digits = "0123456789abcdef";
+        std::string shown;
+        for (const std::uint8_t byte : value_) {
+            shown += digits[byte >> 4];
+            shown += digits[byte & 15];
+        }
+        return shown;
+    }
 
     [[nodiscard]] const std::array<std::uint8_t, bytes>& value() const { return value_; }
 
@@ -49,7 +103,9 @@ public:
 
 private:
     /// In constant time.
-    [[nodiscard]] bool is(const JobToken& other) const noexcept;
+    [[nodiscard]] bool is(const JobToken& other) const noexcept {
+        return detail::equal_in_constant_time(value_, other.value_);
+    }
 
     std::array<std::uint8_t, bytes> value_ = {};
 };
@@ -61,78 +117,3 @@ concept derives_keys = requires(const Control& control, std::string_view purpose
 };
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
-#include "unisono/core/error.hpp"
-#include "unisono/core/hash.hpp"
-#include "unisono/extensions/launch/secrets/sha256.hpp"
-
-#include <algorithm>
-#include <cerrno>
-#include <sys/random.h>
-
-UNISONO_NAMESPACE_BEGIN
-
-UNISONO_DEFINITION JobToken JobToken::random() {
-    JobToken made;
-    std::size_t filled = 0;
-    while (filled < bytes) {
-        const ssize_t got = getrandom(made.value_.data() + filled, bytes - filled, 0);
-        if (got <= 0 && errno != EINTR) throw error(ErrorCode::refused, "the system gives no random bytes");
-        if (got > 0) filled += static_cast<std::size_t>(got);
-    }
-    return made;
-}
-
-UNISONO_DEFINITION JobToken JobToken::parse(std::string_view text, std::string_view where) {
-    JobToken made;
-    const auto digit = [](char c) {
-        return c >= '0' && c <= '9'   ? c - '0'
-               : c >= 'a' && c <= 'f' ? c - 'a' + 10
-               : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                      : -1;
-    };
-    bool good = text.size() == 2 * bytes;
-    for (std::size_t i = 0; good && i < bytes; ++i) {
-        const int high = digit(text[2 * i]);
-        const int low = digit(text[2 * i + 1]);
-        good = high >= 0 && low >= 0;
-        made.value_[i] = static_cast<std::uint8_t>(good ? high * 16 + low : 0);
-    }
-    if (!good) {
-        refuse_input({where, " has ", text.size(), " characters, expected 32 hexadecimal digits"});
-    }
-    return made;
-}
-
-UNISONO_DEFINITION JobToken JobToken::derived_from(std::string_view text) {
-    JobToken made;
-    std::uint64_t halves[2] = {detail::fnv_basis, 0x9e3779b97f4a7c15u};
-    for (std::uint64_t& half : halves) half = detail::scrambled(detail::fnv1a(half, text));
-    for (std::size_t i = 0; i < bytes; ++i) made.value_[i] = static_cast<std::uint8_t>(halves[i / 8] >> (i % 8 * 8));
-    return made;
-}
-
-UNISONO_DEFINITION JobToken JobToken::of_job(std::string_view job) const {
-    const detail::Digest digest = detail::HmacSha256(value_).add("unisono2 job ").add(job).finish();
-    JobToken made;
-    std::copy_n(digest.begin(), bytes, made.value_.begin());
-    return made;
-}
-
-UNISONO_DEFINITION std::string JobToken::text() const {
-    constexpr std::string_view digits = "0123456789abcdef";
-    std::string shown;
-    for (const std::uint8_t byte : value_) {
-        shown += digits[byte >> 4];
-        shown += digits[byte & 15];
-    }
-    return shown;
-}
-
-UNISONO_DEFINITION bool JobToken::is(const JobToken& other) const noexcept {
-    return detail::equal_in_constant_time(value_, other.value_);
-}
-
-UNISONO_NAMESPACE_END
-#endif

@@ -4,11 +4,18 @@
 /// A process's environment as a plain value. So functions that read it are pure, and tests can pass
 /// any.
 
+#include "unisono/core/number.hpp"
 #include "unisono/core/standard.hpp"
 
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
 #include <initializer_list>
+#include <iterator>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -24,13 +31,32 @@ public:
     Environment(std::initializer_list<Variable> variables) : variables_(variables) {}
 
     /// A copy of the current variables of this process.
-    static Environment of_process();
+    static Environment of_process() {
+        Environment found;
+        for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+            const std::string_view text = *entry;
+            const std::size_t equals = text.find('=');
+            if (equals == std::string_view::npos) continue;
+            found.variables_.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+        }
+        return found;
+    }
 
     /// The value of a variable, which may be empty; nullptr if it is not set.
-    [[nodiscard]] const std::string* find(std::string_view name) const;
+    [[nodiscard]] const std::string* find(std::string_view name) const {
+        for (const Variable& variable : variables_) {
+            if (variable.first == name) return &variable.second;
+        }
+        return nullptr;
+    }
 
-    void set(std::string_view name, std::string_view value);
-    void erase(std::string_view name);
+    void set(std::string_view name, std::string_view value) {
+        erase(name);
+        variables_.emplace_back(name, value);
+    }
+    void erase(std::string_view name) {
+        std::erase_if(variables_, [&](const Variable& variable) { return variable.first == name; });
+    }
 
     [[nodiscard]] const std::vector<Variable>& variables() const { return variables_; }
 
@@ -41,44 +67,21 @@ private:
 namespace detail {
 
 /// Parses digits only; the value is at most `most`.
-[[nodiscard]] bool parse_count(std::string_view text, int most, int& value);
-
-/// Parses seconds, such as "2" or "0.5", from `least` to 9e9.
-[[nodiscard]] bool parse_seconds(std::string_view text, double least, std::chrono::nanoseconds& value);
-
-/// True for variables that name a process or its rendezvous point. Other variables of the library
-/// are settings (such as UNISONO_INTERFACE), which ranks keep.
-bool says_who_a_process_is(std::string_view name);
-
-} // namespace detail
-UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
-#include "unisono/core/number.hpp"
-
-#include <algorithm>
-#include <charconv>
-#include <cstddef>
-#include <cstdint>
-#include <iterator>
-#include <unistd.h>
-
-UNISONO_NAMESPACE_BEGIN
-
-namespace detail {
-
-UNISONO_DEFINITION bool parse_count(std::string_view text, int most, int& value) {
+[[nodiscard]] inline bool parse_count(std::string_view text, int most, int& value) {
     return parse_number(text, 0, most, value);
 }
 
-UNISONO_DEFINITION bool parse_seconds(std::string_view text, double least, std::chrono::nanoseconds& value) {
+/// Parses seconds, such as "2" or "0.5", from `least` to 9e9.
+[[nodiscard]] inline bool parse_seconds(std::string_view text, double least, std::chrono::nanoseconds& value) {
     double seconds = 0;
     if (!parse_number(text, least, 9e9, seconds, std::chars_format::fixed)) return false;
     value = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
     return true;
 }
 
-UNISONO_DEFINITION bool says_who_a_process_is(std::string_view name) {
+/// True for variables that name a process or its rendezvous point. Other variables of the library
+/// are settings (such as UNISONO_INTERFACE), which ranks keep.
+inline bool says_who_a_process_is(std::string_view name) {
     constexpr std::string_view known[] = {
         "UNISONO_RANK",  "UNISONO_WORLD_SIZE", "UNISONO_LOCAL_RANK",      "UNISONO_LOCAL_WORLD_SIZE", "UNISONO_HUB",
         "UNISONO_TOKEN", "UNISONO_TOKEN_FILE", "UNISONO_MASTER",          "UNISONO_FOLDER",           "UNISONO_JOB",
@@ -88,33 +91,4 @@ UNISONO_DEFINITION bool says_who_a_process_is(std::string_view name) {
 }
 
 } // namespace detail
-
-UNISONO_DEFINITION Environment Environment::of_process() {
-    Environment found;
-    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-        const std::string_view text = *entry;
-        const std::size_t equals = text.find('=');
-        if (equals == std::string_view::npos) continue;
-        found.variables_.emplace_back(text.substr(0, equals), text.substr(equals + 1));
-    }
-    return found;
-}
-
-UNISONO_DEFINITION const std::string* Environment::find(std::string_view name) const {
-    for (const Variable& variable : variables_) {
-        if (variable.first == name) return &variable.second;
-    }
-    return nullptr;
-}
-
-UNISONO_DEFINITION void Environment::set(std::string_view name, std::string_view value) {
-    erase(name);
-    variables_.emplace_back(name, value);
-}
-
-UNISONO_DEFINITION void Environment::erase(std::string_view name) {
-    std::erase_if(variables_, [&](const Variable& variable) { return variable.first == name; });
-}
-
 UNISONO_NAMESPACE_END
-#endif
