@@ -20,13 +20,10 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
-#include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail::c_edge {

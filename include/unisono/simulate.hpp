@@ -10,8 +10,6 @@
 
 #include <memory>
 #include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN

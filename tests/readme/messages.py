@@ -52,7 +52,7 @@ for page, words, pattern in NOT_THERE:
 
 read = set(re.findall(r'"UNISONO_([A-Z_]+)"', code))
 listed = next(text for path, text in headers.items() if path.name == "unknown_variables.hpp")
-known = set(re.findall(r'"([A-Z_]+)"', re.search(r"known_variables = \{(.*?)\};", listed, re.S)[1]))
+known = set(re.findall(r"[A-Z_]+", re.search(r"known_variables =(.*?);", listed, re.S)[1]))
 faults += [f"extensions/launch/rendezvous/unknown_variables.hpp: UNISONO_{name} is missing" for name in sorted(read - known)]
 faults += [f"extensions/launch/rendezvous/unknown_variables.hpp: no header reads UNISONO_{name}" for name in sorted(known - read)]
 

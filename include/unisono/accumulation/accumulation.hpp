@@ -31,7 +31,6 @@
 
 #include <concepts>
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 UNISONO_NAMESPACE_BEGIN

@@ -11,7 +11,6 @@
 #include <concepts>
 #include <cstddef>
 #include <span>
-#include <string>
 
 // std::sqrt may set errno, so no loop with it is vectorised. clang gets the instruction by the name
 // of its intrinsic; g++ by a declaration of the builtin as free of side effects (in files that

@@ -10,7 +10,6 @@
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/core/standard.hpp"
 
-#include <cstddef>
 #include <cstring>
 #include <span>
 #include <type_traits>

@@ -10,9 +10,7 @@
 #include "unisono/core/hash.hpp"
 #include "unisono/core/text.hpp"
 
-#include <charconv>
 #include <limits>
-#include <string>
 #include <type_traits>
 #include <typeinfo>
 

@@ -6,7 +6,6 @@
 #include "unisono/arithmetic/apply.hpp"
 #include "unisono/arithmetic/arithmetic.hpp"
 
-#include <concepts>
 #include <span>
 #include <type_traits>
 

@@ -6,7 +6,6 @@
 
 #include "unisono/arithmetic/grid.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>

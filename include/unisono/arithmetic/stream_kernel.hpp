@@ -6,7 +6,6 @@
 
 #include "unisono/core/element.hpp"
 
-#include <concepts>
 #include <cstddef>
 
 UNISONO_NAMESPACE_BEGIN

@@ -67,7 +67,6 @@
 #include "unisono/core/value.hpp"
 #include "unisono/layout/owners.hpp"
 
-#include <concepts>
 #include <cstddef>
 #include <span>
 #include <string_view>

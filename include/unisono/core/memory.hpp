@@ -10,8 +10,6 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <span>
-#include <type_traits>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN

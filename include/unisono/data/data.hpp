@@ -26,11 +26,9 @@
 #include "unisono/core/text.hpp"
 #include "unisono/core/value.hpp"
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span> // and the concepts of ranges, but not the adaptors of <ranges>
-#include <string>
 #include <type_traits>
 #include <vector>
 

@@ -18,7 +18,6 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN

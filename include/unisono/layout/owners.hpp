@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <limits>
-#include <string>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN

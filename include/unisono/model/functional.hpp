@@ -23,7 +23,6 @@
 #include "unisono/core/text.hpp"
 #include "unisono/model/model.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <type_traits>

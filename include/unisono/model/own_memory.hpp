@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <string>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -59,7 +58,6 @@ void refuse_shared_memory(const Parameters& parameters, const Gradients& gradien
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
-#include <algorithm>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {

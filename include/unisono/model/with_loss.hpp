@@ -6,8 +6,6 @@
 #include "unisono/core/standard.hpp"
 #include "unisono/model/wrapped_model.hpp"
 
-#include <concepts>
-#include <cstddef>
 #include <span>
 #include <type_traits>
 #include <utility>

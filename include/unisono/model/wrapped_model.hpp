@@ -7,7 +7,6 @@
 #include "unisono/core/value.hpp"
 #include "unisono/model/model.hpp"
 
-#include <concepts>
 #include <cstddef>
 #include <exception>
 #include <span>

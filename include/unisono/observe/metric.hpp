@@ -27,14 +27,11 @@
 #include "unisono/core/value.hpp"
 #include "unisono/observe/exact_sum.hpp"
 
-#include <concepts>
 #include <cstddef>
 #include <cstring>
 #include <limits>
 #include <span>
-#include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN

@@ -26,7 +26,6 @@
 #include <concepts>
 #include <cstdint>
 #include <numbers>
-#include <string>
 #include <string_view>
 
 UNISONO_NAMESPACE_BEGIN

@@ -52,7 +52,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <string_view>
 #include <type_traits>
 

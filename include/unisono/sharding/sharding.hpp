@@ -27,8 +27,6 @@
 #include "unisono/core/value.hpp"
 #include "unisono/layout/bucket_facts.hpp"
 
-#include <concepts>
-
 UNISONO_NAMESPACE_BEGIN
 
 template <class S>

@@ -13,8 +13,6 @@
 #include <cmath>
 #include <concepts>
 #include <cstring>
-#include <limits>
-#include <string>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN

@@ -12,7 +12,6 @@
 #include <numeric>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN

@@ -10,10 +10,8 @@
 #include "unisono/testing/testing.hpp"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <concepts>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>

@@ -76,7 +76,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 UNISONO_NAMESPACE_BEGIN
 

@@ -84,7 +84,6 @@ UNISONO_NAMESPACE_END
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
-#include <string_view>
 #include <sys/file.h>
 #include <system_error>
 #include <utility>

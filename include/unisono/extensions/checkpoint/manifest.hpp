@@ -213,59 +213,23 @@ UNISONO_DEFINITION std::string manifest_text(const Manifest& m) {
                        ",\"shape\":", json_array(one.shape, integer), "}"});
     };
     const auto truth = [](bool value) { return std::string_view(value ? "true" : "false"); };
-    return sealed(concat(
-        {"{\"format\":",
-         json_text(manifest_format),
-         ",\"version\":",
-         manifest_version,
-         ",\n\"library\":",
-         json_text(m.library),
-         ",\"world\":",
-         m.world,
-         ",\n\"updates\":",
-         m.updates,
-         ",\"epoch\":",
-         m.epoch,
-         ",\"samples\":",
-         m.samples,
-         ",\"step_epoch\":",
-         m.step_epoch,
-         ",\"seed\":",
-         m.seed,
-         ",\"data_size\":",
-         m.data_size,
-         ",\n\"order\":{\"sampler\":",
-         json_text(m.order.sampler),
-         ",\"seed\":",
-         m.order.seed,
-         ",\"shuffle\":",
-         truth(m.order.shuffle),
-         ",\"drop_last\":",
-         truth(m.order.drop_last),
-         "},\n\"loss_scaling\":{\"scales\":",
-         truth(m.scales),
-         ",\"scale\":",
-         json_text(number_text(m.loss_scale)),
-         ",\"good_updates\":",
-         m.good_updates,
-         "},\n\"grid_exponents\":",
-         json_array(m.grid_exponents, integer),
-         m.synchronisations ? concat({",\n\"meetings\":", *m.synchronisations}) : std::string(),
-         m.own_updates.empty() ? std::string() : concat({",\n\"own_updates\":", json_array(m.own_updates, integer)}),
-         ",\n\"policies\":",
-         json_text(m.policies),
-         ",\n\"note\":",
-         json_text(m.note),
-         ",\n\"parameters\":",
-         json_array(m.parameters, shape, ",\n"),
-         ",\n\"buffers\":",
-         json_array(m.buffers, shape, ",\n"),
-         ",\n\"optimizer\":{\"name\":",
-         json_text(m.optimizer),
-         ",\"arrays\":",
-         json_array(m.arrays, [](const std::string& name) { return json_text(name); }),
-         "},\n\"files\":",
-         json_array(m.files, file_text, ",\n")}));
+    std::string text = concat({"{\"format\":", json_text(manifest_format), ",\"version\":", manifest_version});
+    text += concat({",\n\"library\":", json_text(m.library), ",\"world\":", m.world, ",\n\"updates\":", m.updates});
+    text += concat({",\"epoch\":", m.epoch, ",\"samples\":", m.samples, ",\"step_epoch\":", m.step_epoch});
+    text += concat({",\"seed\":", m.seed, ",\"data_size\":", m.data_size});
+    text += concat({",\n\"order\":{\"sampler\":", json_text(m.order.sampler), ",\"seed\":", m.order.seed});
+    text += concat({",\"shuffle\":", truth(m.order.shuffle), ",\"drop_last\":", truth(m.order.drop_last)});
+    text += concat({"},\n\"loss_scaling\":{\"scales\":", truth(m.scales), ",\"scale\":"});
+    text += concat({json_text(number_text(m.loss_scale)), ",\"good_updates\":", m.good_updates});
+    text += concat({"},\n\"grid_exponents\":", json_array(m.grid_exponents, integer)});
+    if (m.synchronisations) text += concat({",\n\"meetings\":", *m.synchronisations});
+    if (!m.own_updates.empty()) text += concat({",\n\"own_updates\":", json_array(m.own_updates, integer)});
+    text += concat({",\n\"policies\":", json_text(m.policies), ",\n\"note\":", json_text(m.note)});
+    text += concat({",\n\"parameters\":", json_array(m.parameters, shape, ",\n")});
+    text += concat({",\n\"buffers\":", json_array(m.buffers, shape, ",\n")});
+    text += concat({",\n\"optimizer\":{\"name\":", json_text(m.optimizer), ",\"arrays\":"});
+    text += concat({json_array(m.arrays, [](const std::string& name) { return json_text(name); })});
+    return sealed(text + concat({"},\n\"files\":", json_array(m.files, file_text, ",\n")}));
 }
 
 UNISONO_DEFINITION std::vector<Tensor> shapes_of(const Json& list, const std::string& where) {

@@ -14,7 +14,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -52,26 +51,11 @@ struct WorldChange {
             return ranks.empty() ? std::string() : concat({what, detail::list_of(ranks)});
         };
         const std::string left = numbers("lost ", lost), came = numbers("added ", joined);
-        return concat({"membership ",
-                       epoch,
-                       ", after update ",
-                       updates,
-                       ": ",
-                       left,
-                       (left.empty() || came.empty() ? "" : ", "),
-                       came,
-                       (left.empty() && came.empty() ? "the same ranks" : ""),
-                       "; ",
-                       ms(recovery()),
-                       " ms (ending ",
-                       ms(ending),
-                       ", agreeing ",
-                       ms(agreeing),
-                       ", forming ",
-                       ms(took - ending - agreeing),
-                       ", starting ",
-                       ms(starting),
-                       ")"});
+        const std::string_view between = left.empty() || came.empty() ? "" : ", ";
+        const std::string_view same = left.empty() && came.empty() ? "the same ranks" : "";
+        return concat({"membership ", epoch, ", after update ", updates, ": ", left, between, came, same, "; "}) +
+               concat({ms(recovery()), " ms (ending ", ms(ending), ", agreeing ", ms(agreeing), ", forming ",
+                       ms(took - ending - agreeing), ", starting ", ms(starting), ")"});
     }
 };
 

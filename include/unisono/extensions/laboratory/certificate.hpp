@@ -8,7 +8,6 @@
 #include "unisono/extensions/laboratory/verify/program.hpp"
 #include "unisono/schedule/families.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>

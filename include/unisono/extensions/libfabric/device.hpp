@@ -17,12 +17,8 @@
 #include "unisono/extensions/libfabric/choice.hpp"
 
 #include <cstddef>
-#include <cstring>
 #include <memory>
 #include <string>
-#include <string_view>
-#include <sys/uio.h>
-#include <type_traits>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN

@@ -29,7 +29,6 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {

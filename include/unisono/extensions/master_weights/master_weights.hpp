@@ -26,7 +26,6 @@
 #include <cstring>
 #include <span>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN

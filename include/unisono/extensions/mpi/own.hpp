@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>

@@ -8,9 +8,7 @@
 #include "unisono/transport/stream_call.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>

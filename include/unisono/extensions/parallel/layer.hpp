@@ -34,7 +34,6 @@
 #include <cstddef>
 #include <memory>
 #include <span>
-#include <type_traits>
 #include <utility>
 #include <vector>
 

@@ -9,7 +9,6 @@
 #include "unisono/extensions/parallel/placement.hpp"
 #include "unisono/observe/table.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>

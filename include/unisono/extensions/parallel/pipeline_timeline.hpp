@@ -204,28 +204,11 @@ inline std::string draw_pipeline(const PipelineProgram& program, const PipelineC
         const bool forward = one.work.phase == PipelinePhase::forward;
         const int y = top + one.stage * options.row_px;
         const double pixels = (one.end - one.begin) * options.width_px / (timeline.total > 0 ? timeline.total : 1);
-        svg += concat({"<rect class=\"",
-                       forward ? "forward" : "backward",
-                       one.work.chunk % 2 == 1 ? "1" : "",
-                       "\" x=\"",
-                       across(one.begin),
-                       "\" y=\"",
-                       y + 2,
-                       "\" width=\"",
-                       fixed_text(pixels, 1),
-                       "\" height=\"",
-                       options.row_px - 4,
-                       "\"><title>stage ",
-                       one.stage,
-                       ", chunk ",
-                       one.work.chunk,
-                       ": micro-batch ",
-                       one.work.micro_batch,
-                       forward ? " forward, " : " backward, ",
-                       fixed_text(one.begin, 2),
-                       " to ",
-                       fixed_text(one.end, 2),
-                       "</title></rect>\n"});
+        const std::string_view shade = forward ? "forward" : "backward", odd = one.work.chunk % 2 == 1 ? "1" : "";
+        svg += concat({"<rect class=\"", shade, odd, "\" x=\"", across(one.begin), "\" y=\"", y + 2, "\" width=\"",
+                       fixed_text(pixels, 1), "\" height=\"", options.row_px - 4, "\"><title>stage ", one.stage});
+        svg += concat({", chunk ", one.work.chunk, ": micro-batch ", one.work.micro_batch, " ", shade, ", ",
+                       fixed_text(one.begin, 2), " to ", fixed_text(one.end, 2), "</title></rect>\n"});
         if (pixels >= 12)
             svg += concat({"<text class=\"box\" x=\"", across((one.begin + one.end) / 2), "\" y=\"",
                            y + options.row_px / 2 + 4, "\">", one.work.micro_batch, "</text>\n"});

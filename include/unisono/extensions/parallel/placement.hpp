@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
-#include <string>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN

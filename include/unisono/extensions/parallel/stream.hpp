@@ -34,7 +34,6 @@
 #include <limits>
 #include <span>
 #include <thread>
-#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN

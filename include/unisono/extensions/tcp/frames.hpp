@@ -16,7 +16,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <sys/socket.h>
 
 UNISONO_NAMESPACE_BEGIN

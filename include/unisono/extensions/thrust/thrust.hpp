@@ -32,7 +32,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <thrust/memory.h>
 #include <type_traits>

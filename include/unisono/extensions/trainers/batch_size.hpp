@@ -26,8 +26,6 @@
 #include <concepts>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <new>
 #include <string>

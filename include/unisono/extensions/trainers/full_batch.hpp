@@ -26,7 +26,6 @@
 #include <limits>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN

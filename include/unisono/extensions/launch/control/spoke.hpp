@@ -11,7 +11,6 @@
 #include "unisono/extensions/launch/control/hub.hpp"
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>

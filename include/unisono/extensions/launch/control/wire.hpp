@@ -17,7 +17,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {

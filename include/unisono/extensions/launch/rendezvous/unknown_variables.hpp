@@ -8,7 +8,6 @@
 #include "unisono/extensions/launch/sockets/environment.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdio>
 #include <string>
@@ -20,34 +19,10 @@ namespace detail {
 
 /// All variables that the library reads, without `UNISONO_`. tests/readme/messages.py compares the
 /// list with the headers.
-inline constexpr std::array<std::string_view, 28> known_variables = {"ELASTIC_FOLDER",
-                                                                     "FOLDER",
-                                                                     "HOST",
-                                                                     "HOSTS",
-                                                                     "HOST_NAME",
-                                                                     "HUB",
-                                                                     "INTERFACE",
-                                                                     "JOB",
-                                                                     "JOINS",
-                                                                     "LAUNCHER",
-                                                                     "LAUNCHER_PROCESS",
-                                                                     "LOCAL_RANK",
-                                                                     "LOCAL_WORLD_SIZE",
-                                                                     "MASTER",
-                                                                     "NCCL_CHECK_EVERY",
-                                                                     "NCCL_STAGED_BYTES",
-                                                                     "NOTICE_AFTER",
-                                                                     "PIECE_BYTES",
-                                                                     "PORT_RANGE",
-                                                                     "PROVIDER",
-                                                                     "RANK",
-                                                                     "SHARED_MEMORY_MIB",
-                                                                     "TCP_CONGESTION",
-                                                                     "TCP_CONNECTIONS",
-                                                                     "TOKEN",
-                                                                     "TOKEN_FILE",
-                                                                     "TRUSTED_NETWORK",
-                                                                     "WORLD_SIZE"};
+inline constexpr std::string_view known_variables =
+    "ELASTIC_FOLDER FOLDER HOST HOSTS HOST_NAME HUB INTERFACE JOB JOINS LAUNCHER LAUNCHER_PROCESS LOCAL_RANK "
+    "LOCAL_WORLD_SIZE MASTER NCCL_CHECK_EVERY NCCL_STAGED_BYTES NOTICE_AFTER PIECE_BYTES PORT_RANGE PROVIDER "
+    "RANK SHARED_MEMORY_MIB TCP_CONGESTION TCP_CONNECTIONS TOKEN TOKEN_FILE TRUSTED_NETWORK WORLD_SIZE";
 
 /// The number of insertions, removals and replacements of characters that turn `a` into `b`.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -75,7 +50,9 @@ inline std::string unknown_variables(const Environment& environment) {
         const std::string_view rest = std::string_view(name).substr(prefix.size());
         std::string_view nearest;
         std::size_t distance = rest.size() > 5 ? 3 : 2;
-        for (const std::string_view known : known_variables) {
+        for (std::string_view left = known_variables; !left.empty();) {
+            const std::string_view known = left.substr(0, left.find(' '));
+            left.remove_prefix(std::min(left.size(), known.size() + 1));
             const std::size_t found = edit_distance(rest, known);
             if (found < distance) nearest = known, distance = found;
         }

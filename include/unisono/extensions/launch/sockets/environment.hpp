@@ -8,7 +8,6 @@
 #include "unisono/core/standard.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>

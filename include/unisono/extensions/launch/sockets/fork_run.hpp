@@ -82,7 +82,6 @@ UNISONO_NAMESPACE_END
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <fcntl.h>
 #include <memory>
 #include <optional>
