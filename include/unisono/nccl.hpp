@@ -15,7 +15,7 @@
 #include "unisono/extensions/device/place.hpp"
 #include "unisono/extensions/device/stream_runs.hpp"
 #include "unisono/extensions/device/wire.hpp"
-#include "unisono/extensions/nccl/join.hpp"
+#include "unisono/extensions/nccl/nccl.hpp"
 #include "unisono/join.hpp"
 
 #if defined(__CUDACC__)

@@ -25,7 +25,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-class AnyTransport; // extensions/any/any.hpp
+class AnyTransport; // any.hpp
 
 /// The transports among which a program chooses, in the order of its preference. The word for each
 /// is its `name`: "in_process", "shared_memory", "tcp", "libfabric", "hosts",

@@ -50,7 +50,6 @@
 #include "unisono/model/pass.hpp"
 #include "unisono/model/weighing.hpp"
 #include "unisono/model/with_loss.hpp"
-#include "unisono/observe/accuracy.hpp"
 #include "unisono/observe/exact_sum.hpp"
 #include "unisono/observe/metric.hpp"
 #include "unisono/observe/progress.hpp"

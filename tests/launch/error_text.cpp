@@ -1,6 +1,6 @@
 // The text of an errno, by either kind of strerror_r.
 
-#include <unisono/launch/descriptor.hpp>
+#include <unisono/core/descriptor.hpp>
 
 #include <boost/test/unit_test.hpp>
 

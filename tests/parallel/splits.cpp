@@ -2,8 +2,8 @@
 #include "network.hpp"
 
 #include <unisono/extensions/parallel/branches.hpp>
+#include <unisono/extensions/parallel/pipeline_options.hpp>
 #include <unisono/extensions/parallel/pipeline_schedules.hpp>
-#include <unisono/extensions/parallel/placement.hpp>
 #include <unisono/extensions/parallel/tensor.hpp>
 
 #include <boost/test/unit_test.hpp>

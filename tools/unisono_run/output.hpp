@@ -5,9 +5,9 @@
 
 #include "names.hpp"
 
+#include "unisono/core/descriptor.hpp"
 #include "unisono/core/path.hpp"
 #include "unisono/core/time.hpp"
-#include "unisono/launch/descriptor.hpp"
 
 #include <cstddef>
 #include <poll.h>

@@ -8,9 +8,9 @@
 #include "options.hpp"
 #include "rank_outputs.hpp"
 
+#include "unisono/core/descriptor.hpp"
 #include "unisono/extensions/launch/secrets/token.hpp"
 #include "unisono/extensions/launch/sockets/environment.hpp"
-#include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/processes.hpp"
 
 #include <csignal>

@@ -29,7 +29,6 @@
 /// Menu
 /// - processes.hpp: starts processes, waits for them, kills and reaps them.
 /// - host.hpp, cores.hpp: what the system says of this host, of its processes and of its cores.
-/// - descriptor.hpp: waits for file descriptors.
 /// - root_cause.hpp: of all ranks' answers, the rank that caused a timeout.
 ///
 /// Beyond the base (unisono/launch.hpp has all)

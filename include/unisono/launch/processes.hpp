@@ -4,9 +4,9 @@
 /// Child processes: starts them, waits with a deadline, stops the rest, and leaves none behind.
 /// Knows nothing of ranks.
 
+#include "unisono/core/descriptor.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/threads.hpp"
-#include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/host.hpp"
 
 #include <cerrno>

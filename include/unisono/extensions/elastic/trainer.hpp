@@ -17,7 +17,6 @@
 #include "unisono/core/threads.hpp"
 #include "unisono/extensions/elastic/change_trace.hpp"
 #include "unisono/extensions/elastic/fit.hpp"
-#include "unisono/extensions/elastic/probation.hpp"
 #include "unisono/extensions/elastic/rules.hpp"
 #include "unisono/extensions/elastic/snapshot_run.hpp"
 #include "unisono/extensions/elastic/state.hpp"

@@ -4,7 +4,7 @@
 /// A world that outlives its ranks: when ranks are lost, the others form the next world.
 
 #include "unisono/extensions/elastic/network_medium.hpp"
-#include "unisono/extensions/hosts/options.hpp"
+#include "unisono/extensions/hosts/world.hpp"
 #include "unisono/group/launcher_notice.hpp"
 
 #include <algorithm>

@@ -5,7 +5,6 @@
 
 #include "unisono/core/math.hpp"
 #include "unisono/core/standard.hpp"
-#include "unisono/observe/accuracy.hpp"
 #include "unisono/observe/metric.hpp"
 
 #include <algorithm>

@@ -19,7 +19,6 @@
 #include "unisono/extensions/parallel/pipeline_options.hpp"
 #include "unisono/extensions/parallel/pipeline_schedules.hpp"
 #include "unisono/extensions/parallel/pipeline_timeline.hpp"
-#include "unisono/extensions/parallel/placement.hpp"
 #include "unisono/schedule/families.hpp"
 #include "unisono/trainer/failure.hpp"
 

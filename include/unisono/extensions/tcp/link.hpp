@@ -4,9 +4,9 @@
 /// One connection between two ranks. Frames are sent from the program's memory in place, and
 /// received through a buffer or directly into memory that the receiver chose.
 
+#include "unisono/core/descriptor.hpp"
 #include "unisono/extensions/network/frame_wire.hpp"
 #include "unisono/extensions/tcp/frames.hpp"
-#include "unisono/launch/descriptor.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -10,10 +10,10 @@
 /// the most connections is dropped for a new one.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/descriptor.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/extensions/launch/secrets/proof.hpp"
 #include "unisono/extensions/launch/sockets/socket.hpp"
-#include "unisono/launch/descriptor.hpp"
 
 #include <algorithm>
 #include <array>

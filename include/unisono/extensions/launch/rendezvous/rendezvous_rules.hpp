@@ -5,13 +5,13 @@
 /// (UNISONO_TOKEN, or a file that UNISONO_TOKEN_FILE names), and the rules by which a process's
 /// environment determines them.
 
+#include "unisono/core/descriptor.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/number.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/launch/rendezvous/identity.hpp"
 #include "unisono/extensions/launch/secrets/token.hpp"
 #include "unisono/extensions/launch/sockets/environment.hpp"
-#include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/host.hpp"
 
 #include <algorithm>

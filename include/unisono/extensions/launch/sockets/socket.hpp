@@ -3,9 +3,9 @@
 /// \file
 /// Sockets for the control plane: non-blocking, closed on exec, every wait with a deadline.
 
+#include "unisono/core/descriptor.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/time.hpp"
-#include "unisono/launch/descriptor.hpp"
 
 #include <cerrno>
 #include <cstdint>
