@@ -20,10 +20,25 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// The start of a small file, such as those in /proc; empty if there is no such file.
-std::string read_small_file(const std::string& path);
+inline std::string read_small_file(const std::string& path) {
+    std::string text;
+    if (std::FILE* file = std::fopen(path.c_str(), "re")) {
+        char buffer[4096];
+        text.assign(buffer, std::fread(buffer, 1, sizeof buffer, file));
+        static_cast<void>(std::fclose(file));
+    }
+    return text;
+}
 
 /// Names one boot of one kernel, and a name space (pid, net) of this process there.
-std::string name_space(const char* kind);
+inline std::string name_space(const char* kind) {
+    std::string text = read_small_file("/proc/sys/kernel/random/boot_id");
+    char space[64];
+    if (const ssize_t length = ::readlink(concat({"/proc/self/ns/", kind}).c_str(), space, sizeof space); length > 0) {
+        text.append(space, static_cast<std::size_t>(length));
+    }
+    return text;
+}
 inline std::string host_name() {
     char name[256] = {};
     return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
@@ -39,7 +54,20 @@ inline std::uint64_t network_space() { return fnv1a(fnv_basis, name_space("net")
 
 /// A field of /proc/<pid>/stat, counted as in its manual (3: the state, 22: the start time); empty
 /// if there is none.
-std::string process_field(int pid, int field);
+inline std::string process_field(int pid, int field) {
+    const std::string stat = read_small_file(concat({"/proc/", pid, "/stat"}));
+    std::string_view rest = stat;
+    const std::size_t name_end = rest.rfind(')'); // the name, field 2, may contain any character
+    if (name_end == std::string_view::npos) return {};
+    rest.remove_prefix(name_end + 1);
+    for (int at = 3; !rest.empty(); ++at) {
+        rest.remove_prefix(1);
+        const std::string_view value = rest.substr(0, rest.find_first_of(" \n"));
+        if (at == field) return std::string(value);
+        rest.remove_prefix(value.size());
+    }
+    return {};
+}
 
 /// True if a signal or a debugger has stopped the process.
 inline bool is_stopped(int pid) {
@@ -55,59 +83,7 @@ enum class ProcessFate : std::uint8_t {
     ended,      ///< ended with another status, by abort(), or in an unknown way
     killed,     ///< killed by another signal
 };
-ProcessFate fate_of(int pid);
-
-/// The number of threads of this process; 1 if the system does not tell.
-int count_threads();
-
-} // namespace detail
-
-/// Refuses to continue if this process has other threads: a forked child has only the thread that
-/// forks, and locks that other threads held stay locked in it for ever. CUDA and thread pools make
-/// threads when they are first used. Errors: refused, with the number of threads.
-void refuse_other_threads(const std::string& who);
-
-UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-UNISONO_DEFINITION std::string read_small_file(const std::string& path) {
-    std::string text;
-    if (std::FILE* file = std::fopen(path.c_str(), "re")) {
-        char buffer[4096];
-        text.assign(buffer, std::fread(buffer, 1, sizeof buffer, file));
-        static_cast<void>(std::fclose(file));
-    }
-    return text;
-}
-
-UNISONO_DEFINITION std::string name_space(const char* kind) {
-    std::string text = read_small_file("/proc/sys/kernel/random/boot_id");
-    char space[64];
-    if (const ssize_t length = ::readlink(concat({"/proc/self/ns/", kind}).c_str(), space, sizeof space); length > 0) {
-        text.append(space, static_cast<std::size_t>(length));
-    }
-    return text;
-}
-
-UNISONO_DEFINITION std::string process_field(int pid, int field) {
-    const std::string stat = read_small_file(concat({"/proc/", pid, "/stat"}));
-    std::string_view rest = stat;
-    const std::size_t name_end = rest.rfind(')'); // the name, field 2, may contain any character
-    if (name_end == std::string_view::npos) return {};
-    rest.remove_prefix(name_end + 1);
-    for (int at = 3; !rest.empty(); ++at) {
-        rest.remove_prefix(1);
-        const std::string_view value = rest.substr(0, rest.find_first_of(" \n"));
-        if (at == field) return std::string(value);
-        rest.remove_prefix(value.size());
-    }
-    return {};
-}
-
-UNISONO_DEFINITION ProcessFate fate_of(int pid) {
+inline ProcessFate fate_of(int pid) {
     const std::string state = process_field(pid, 3);
     if (state == "T" || state == "t") return ProcessFate::stopped;
     if (state.empty()) return ProcessFate::ended;
@@ -119,7 +95,8 @@ UNISONO_DEFINITION ProcessFate fate_of(int pid) {
     return signal == 0 || signal == SIGABRT ? ProcessFate::ended : ProcessFate::killed;
 }
 
-UNISONO_DEFINITION int count_threads() {
+/// The number of threads of this process; 1 if the system does not tell.
+inline int count_threads() {
     const std::string field = process_field(::getpid(), 20);
     int threads = 1;
     static_cast<void>(parse_number(field, 1, std::numeric_limits<int>::max(), threads));
@@ -128,7 +105,10 @@ UNISONO_DEFINITION int count_threads() {
 
 } // namespace detail
 
-UNISONO_DEFINITION void refuse_other_threads(const std::string& who) {
+/// Refuses to continue if this process has other threads: a forked child has only the thread that
+/// forks, and locks that other threads held stay locked in it for ever. CUDA and thread pools make
+/// threads when they are first used. Errors: refused, with the number of threads.
+inline void refuse_other_threads(const std::string& who) {
     constexpr int own = UNISONO_UNDER_THREAD_SANITIZER ? 2 : 1; // the sanitizer has one thread
     // A thread that was just joined may be counted for a moment.
     int threads = detail::count_threads();
@@ -144,4 +124,3 @@ UNISONO_DEFINITION void refuse_other_threads(const std::string& who) {
 }
 
 UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES

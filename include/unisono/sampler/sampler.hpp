@@ -130,7 +130,26 @@ concept sampler_policy = policy_of<S, Family::sampler> &&
                          };
 
 /// Refuses an invalid shape: names the parameter, the value found and the expected values.
-void check_shape(const SamplerShape& shape, std::string_view who);
+inline void check_shape(const SamplerShape& shape, std::string_view who) {
+    const auto refuse = [&](std::string_view parameter, std::int64_t found, const std::string& expected) {
+        refuse_input({who, ": ", parameter, " is ", found, ", expected ", expected});
+    };
+    constexpr std::int64_t most = std::int64_t{1} << 48;
+    constexpr std::int64_t most_replicas = (std::int64_t{1} << 31) - 1;
+    if (shape.data_size == 0) refuse_input({who, ": the data set is empty (data_size is 0)"});
+    if (shape.data_size < 0 || shape.data_size > most) refuse("data_size", shape.data_size, "1 to 2^48");
+    if (shape.batch_size < 1) refuse("batch_size", shape.batch_size, "1 or more");
+    if (shape.batch_size > shape.data_size)
+        refuse("batch_size", shape.batch_size,
+               concat({"at most data_size, which is ", shape.data_size, ": a batch larger than the data"}));
+    if (shape.replicas < 1 || shape.replicas > most_replicas) refuse("replicas", shape.replicas, "1 to 2^31 - 1");
+    if (shape.replica < 0 || shape.replica >= shape.replicas)
+        refuse("replica", shape.replica, concat({"0 to ", shape.replicas - 1}));
+    if (shape.hosted < 1 || shape.hosted > shape.replicas - shape.replica)
+        refuse("hosted", shape.hosted,
+               concat({"1 to ", shape.replicas - shape.replica, " (from replica ", shape.replica, " of ",
+                       shape.replicas, ")"}));
+}
 
 /// The shape of rank `rank` of `world` with this sampler: L = world x replicas_per_rank, and rank 0
 /// hosts the first replicas.
@@ -157,30 +176,3 @@ SamplerShape shape_of_rank(const Sampler& sampler, std::int64_t data_size, std::
 }
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-
-UNISONO_DEFINITION void check_shape(const SamplerShape& shape, std::string_view who) {
-    const auto refuse = [&](std::string_view parameter, std::int64_t found, const std::string& expected) {
-        refuse_input({who, ": ", parameter, " is ", found, ", expected ", expected});
-    };
-    constexpr std::int64_t most = std::int64_t{1} << 48;
-    constexpr std::int64_t most_replicas = (std::int64_t{1} << 31) - 1;
-    if (shape.data_size == 0) refuse_input({who, ": the data set is empty (data_size is 0)"});
-    if (shape.data_size < 0 || shape.data_size > most) refuse("data_size", shape.data_size, "1 to 2^48");
-    if (shape.batch_size < 1) refuse("batch_size", shape.batch_size, "1 or more");
-    if (shape.batch_size > shape.data_size)
-        refuse("batch_size", shape.batch_size,
-               concat({"at most data_size, which is ", shape.data_size, ": a batch larger than the data"}));
-    if (shape.replicas < 1 || shape.replicas > most_replicas) refuse("replicas", shape.replicas, "1 to 2^31 - 1");
-    if (shape.replica < 0 || shape.replica >= shape.replicas)
-        refuse("replica", shape.replica, concat({"0 to ", shape.replicas - 1}));
-    if (shape.hosted < 1 || shape.hosted > shape.replicas - shape.replica)
-        refuse("hosted", shape.hosted,
-               concat({"1 to ", shape.replicas - shape.replica, " (from replica ", shape.replica, " of ",
-                       shape.replicas, ")"}));
-}
-
-UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES
