@@ -122,13 +122,11 @@ template <transport Transport, result_of<Transport> Data, class Op = Sum, class 
 
 /// Refuses any other call of `all_reduce`, with the reason.
 template <transport Transport>
-void all_reduce(Group<Transport>&, detail::AnyData<true>, detail::AnyArgument = 0, detail::AnyArgument = 0,
-                detail::AnyArgument = 0, detail::AnyArgument = 0) {}
+void all_reduce(Group<Transport>&, detail::AnyData<true>, ...) {}
 
 /// Refuses any other call of `start_all_reduce`, with the reason.
 template <transport Transport>
-Operation start_all_reduce(Group<Transport>&, detail::AnyData<true>, detail::AnyArgument = 0, detail::AnyArgument = 0,
-                           detail::AnyArgument = 0, detail::AnyArgument = 0) {
+Operation start_all_reduce(Group<Transport>&, detail::AnyData<true>, ...) {
     return {};
 }
 

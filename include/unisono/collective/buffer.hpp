@@ -100,17 +100,6 @@ constexpr auto elements_of(B& b) {
     return std::span(span_of(b).data(), span_of(b).size());
 }
 
-} // namespace detail
-
-namespace detail {
-
-/// Matches any further argument of an invalid call, with lower priority than the arguments of a
-/// collective.
-struct AnyArgument {
-    template <class T>
-    AnyArgument(const T&) {}
-};
-
 /// Says why a collective cannot be called with these data. `Data`: the type of the argument, const
 /// if the argument was a temporary.
 template <class Data, bool Writes>

@@ -84,17 +84,14 @@ void barrier(Group<Transport>& group, const Family& family = {}) {
 
 /// Refuses any other call of `all_gather`, with the reason.
 template <transport Transport>
-void all_gather(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
-                detail::AnyArgument = 0, detail::AnyArgument = 0) {}
+void all_gather(Group<Transport>&, detail::AnyData<false>, ...) {}
 
 /// Refuses any other call of `reduce_scatter`, with the reason.
 template <transport Transport>
-void reduce_scatter(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
-                    detail::AnyArgument = 0, detail::AnyArgument = 0) {}
+void reduce_scatter(Group<Transport>&, detail::AnyData<false>, ...) {}
 
 /// Refuses any other call of `all_to_all`, with the reason.
 template <transport Transport>
-void all_to_all(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
-                detail::AnyArgument = 0, detail::AnyArgument = 0) {}
+void all_to_all(Group<Transport>&, detail::AnyData<false>, ...) {}
 
 UNISONO_NAMESPACE_END

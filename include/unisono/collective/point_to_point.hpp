@@ -36,12 +36,10 @@ template <transport Transport, writable_buffer Data>
 
 /// Refuses any other call of `send`, with the reason.
 template <transport Transport>
-void send(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
-          detail::AnyArgument = 0, detail::AnyArgument = 0) {}
+void send(Group<Transport>&, detail::AnyData<false>, ...) {}
 
 /// Refuses any other call of `receive`, with the reason.
 template <transport Transport>
-void receive(Group<Transport>&, detail::AnyData<true>, detail::AnyArgument = 0, detail::AnyArgument = 0,
-             detail::AnyArgument = 0, detail::AnyArgument = 0) {}
+void receive(Group<Transport>&, detail::AnyData<true>, ...) {}
 
 UNISONO_NAMESPACE_END

@@ -82,29 +82,24 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
 
 /// Refuses any other call of `broadcast`, with the reason.
 template <transport Transport>
-void broadcast(Group<Transport>&, detail::AnyData<true>, detail::AnyArgument = 0, detail::AnyArgument = 0,
-               detail::AnyArgument = 0, detail::AnyArgument = 0) {}
+void broadcast(Group<Transport>&, detail::AnyData<true>, ...) {}
 
 /// Refuses any other call of `start_broadcast`, with the reason.
 template <transport Transport>
-Operation start_broadcast(Group<Transport>&, detail::AnyData<true>, detail::AnyArgument = 0, detail::AnyArgument = 0,
-                          detail::AnyArgument = 0, detail::AnyArgument = 0) {
+Operation start_broadcast(Group<Transport>&, detail::AnyData<true>, ...) {
     return {};
 }
 
 /// Refuses any other call of `reduce`, with the reason.
 template <transport Transport>
-void reduce(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
-            detail::AnyArgument = 0, detail::AnyArgument = 0) {}
+void reduce(Group<Transport>&, detail::AnyData<false>, ...) {}
 
 /// Refuses any other call of `gather`, with the reason.
 template <transport Transport>
-void gather(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
-            detail::AnyArgument = 0, detail::AnyArgument = 0) {}
+void gather(Group<Transport>&, detail::AnyData<false>, ...) {}
 
 /// Refuses any other call of `scatter`, with the reason.
 template <transport Transport>
-void scatter(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
-             detail::AnyArgument = 0, detail::AnyArgument = 0) {}
+void scatter(Group<Transport>&, detail::AnyData<false>, ...) {}
 
 UNISONO_NAMESPACE_END

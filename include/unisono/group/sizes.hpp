@@ -2,14 +2,24 @@
 
 /// \file
 /// The refusals of arguments: roots, counts, memory, overlaps. One table for all collectives, typed
-/// and untyped.
+/// and untyped, for every transport, size and schedule.
+///
+/// | collective                           | overlaps allowed beside separate memory            |
+/// |--------------------------------------|----------------------------------------------------|
+/// | all_reduce; reduce, at the root      | output = input                                     |
+/// | all_gather; gather, at the root      | the input is this rank's own block of the output   |
+/// | reduce_scatter; scatter, at the root | the output is this rank's own block of the input   |
+/// | all_to_all                           | none                                               |
+///
+/// Any other overlap is refused on the rank that passed it, before anything is sent or changed.
+/// Unused arguments (the output of reduce and gather, and the input of scatter, on ranks other than
+/// the root) may be anything. A buffer without elements overlaps nothing.
 
 #include "unisono/core/hash.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/call.hpp"
 #include "unisono/group/context.hpp"
 #include "unisono/group/operation_state.hpp"
-#include "unisono/group/overlaps.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -96,6 +106,34 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// The memory of an input or an output, and the offset of the byte at which it may be the other's.
+struct UsedMemory {
+    const void* data = nullptr;
+    std::size_t bytes = 0;
+    std::size_t begin = 0;
+};
+
+/// Refuses an overlap that is not allowed.
+UNISONO_DEFINITION void check_overlap(const GroupContext& group, Collective what, const UsedMemory& in,
+                                      const UsedMemory& out) {
+    const auto input = reinterpret_cast<std::uintptr_t>(in.data);
+    const auto output = reinterpret_cast<std::uintptr_t>(out.data);
+    const bool later = input >= output;
+    const std::size_t apart = later ? input - output : output - input;
+    const bool in_place = what != Collective::all_to_all;
+    if ((in_place && input + in.begin == output + out.begin) || in.bytes == 0 || out.bytes == 0 ||
+        apart >= (later ? out.bytes : in.bytes))
+        return;
+    refuse_input({name_of(what), " on rank ", group.world_rank(group.rank), ": the input of ", in.bytes,
+                  " bytes begins ", apart, later ? " bytes behind" : " bytes before",
+                  " the beginning of the output of ", out.bytes, " bytes and overlaps it; expected no overlap",
+                  !in_place ? ""
+                  : in.begin == 0 && out.begin == 0 && in.bytes == out.bytes
+                      ? ", or input and output at one address"
+                      : ", or the one buffer as this rank's own block of the other",
+                  ". Nothing was changed"});
+}
+
 UNISONO_DEFINITION OperationRequest request_of(const GroupContext& group, const Call& call, const CallBuffer& in,
                                                const CallBuffer& out) {
     using enum Collective;
@@ -163,9 +201,13 @@ UNISONO_DEFINITION OperationRequest request_of(const GroupContext& group, const 
     }
     if (holds_any(use.input, is_root)) check_memory(group, name_of(call.what), "input", in.data, read);
     if (holds_any(use.output, is_root)) check_memory(group, name_of(call.what), "output", out.data, written);
-    if (uses_both(use, is_root))
-        check_overlap(call.what, group.world_rank(group.rank),
-                      buffers_of(call.what, group.rank, group.size(), request));
+    if (!holds_any(use.input, is_root) || !holds_any(use.output, is_root)) return request;
+    const auto before = static_cast<std::size_t>(group.rank);
+    std::size_t own = before * request.partition.count * each; // where this rank's block begins
+    for (std::size_t block = 0; block < before && !call.input_counts.empty(); ++block)
+        own += call.input_counts[block] * each;
+    check_overlap(group, call.what, {in.data, read, use.output == Holding::own_block ? own : 0},
+                  {out.data, written, use.input == Holding::own_block ? own : 0});
     return request;
 }
 
