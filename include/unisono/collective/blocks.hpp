@@ -32,11 +32,15 @@ struct Blocks {
 
 namespace detail {
 
-/// The blocks of a buffer, one after another: the buffer itself, or a copy if there are gaps.
+/// The blocks of an input or an output, one after another: the buffer itself, or a copy if there
+/// are gaps. Errors: bad_input; also for blocks of an output that overlap.
 class PackedBlocks {
 public:
-    PackedBlocks(const GroupContext& group, Collective what, const Blocks& blocks, std::size_t element_bytes)
-        : blocks_(blocks), each_(element_bytes) {
+    /// `which`: "input" or "output".
+    PackedBlocks(const GroupContext& group, Collective what, const char* which, const Blocks& blocks,
+                 std::size_t element_bytes, const void* data)
+        : blocks_(blocks), each_(element_bytes),
+          data_(static_cast<std::byte*>(const_cast<void*>(data))) { // an input is only read
         const std::size_t all = total(group, what, blocks.counts);
         if (blocks.displacements.empty()) return;
         check_count(group, what, "the list of displacements", blocks.displacements.size(), blocks.counts.size());
@@ -51,35 +55,22 @@ public:
                               " has ", blocks.counts[r], " elements of ", each_, " bytes and begins at element ",
                               blocks.displacements[r], "; expected its end within what memory can hold"});
         }
-        if (gaps_) packed_.resize(bytes_of(group, name_of(what), all, each_));
-    }
-
-    /// \throws error bad_input: `data` is null, and blocks are read or written there
-    void check_memory(const GroupContext& group, Collective what, const char* which, const void* data) const {
-        detail::check_memory(group, name_of(what), which, data, packed_.size());
-    }
-
-    /// The memory to send. `data` is copied if there are gaps.
-    [[nodiscard]] const void* from(const void* data) {
-        if (!gaps_) return data;
-        for_each([&](std::size_t at, std::size_t place, std::size_t bytes) {
-            std::memcpy(packed_.data() + at, static_cast<const std::byte*>(data) + place, bytes);
-        });
-        return packed_.data();
-    }
-
-    /// The memory to receive into; `put` then moves the blocks to their positions.
-    [[nodiscard]] void* into(void* data) { return gaps_ ? packed_.data() : data; }
-    void put(void* data) const {
         if (!gaps_) return;
-        for_each([&](std::size_t at, std::size_t place, std::size_t bytes) {
-            std::memcpy(static_cast<std::byte*>(data) + place, packed_.data() + at, bytes);
-        });
+        const bool reads = *which == 'i';
+        if (!reads) check_apart(what, group.world_rank(group.rank));
+        packed_.resize(bytes_of(group, name_of(what), all, each_));
+        check_memory(group, name_of(what), which, data, packed_.size());
+        if (reads) for_each([&](std::byte* at, std::byte* place, std::size_t bytes) { std::memcpy(at, place, bytes); });
     }
 
-    /// Refuses overlapping blocks of an output. Errors: bad_input.
+    /// The memory to send, or to receive into; `put` then moves the blocks to their positions.
+    [[nodiscard]] void* memory() { return gaps_ ? packed_.data() : data_; }
+    void put() {
+        if (gaps_) for_each([&](std::byte* at, std::byte* place, std::size_t bytes) { std::memcpy(place, at, bytes); });
+    }
+
+private:
     void check_apart(Collective what, int rank) const {
-        if (!gaps_) return;
         std::vector<std::size_t> order;
         for (std::size_t r = 0; r < blocks_.counts.size(); ++r) {
             if (blocks_.counts[r] != 0) order.push_back(r);
@@ -94,19 +85,19 @@ public:
         }
     }
 
-private:
     template <class Visit>
-    void for_each(Visit visit) const {
-        std::size_t at = 0;
+    void for_each(Visit visit) {
+        std::byte* at = packed_.data();
         for (std::size_t r = 0; r < blocks_.counts.size(); ++r) {
             const std::size_t bytes = blocks_.counts[r] * each_;
-            if (bytes != 0) visit(at, blocks_.displacements[r] * each_, bytes);
+            if (bytes != 0) visit(at, data_ + blocks_.displacements[r] * each_, bytes);
             at += bytes;
         }
     }
 
     Blocks blocks_;
     std::size_t each_;
+    std::byte* data_;
     bool gaps_ = false;
     std::vector<std::byte> packed_;
 };
@@ -126,11 +117,9 @@ namespace untyped {
 template <transport Transport>
 void all_gather(Group<Transport>& group, const Elements& elements, const void* mine, void* all, const Blocks& blocks) {
     detail::check_member(group);
-    detail::PackedBlocks output(group.context(), Collective::all_gather, blocks, elements.bytes);
-    output.check_apart(Collective::all_gather, group.world_rank());
-    output.check_memory(group.context(), Collective::all_gather, "output", all);
-    all_gather(group, elements, mine, detail::own_count(group, blocks), output.into(all), blocks.counts).wait();
-    output.put(all);
+    detail::PackedBlocks output(group.context(), Collective::all_gather, "output", blocks, elements.bytes, all);
+    all_gather(group, elements, mine, detail::own_count(group, blocks), output.memory(), blocks.counts).wait();
+    output.put();
 }
 
 /// Rank r's `mine` = the reduction of all ranks' block r. `counts` are equal on all ranks.
@@ -139,9 +128,8 @@ template <transport Transport>
 void reduce_scatter(Group<Transport>& group, const Elements& elements, const void* all, void* mine,
                     const Blocks& blocks, const Reduction& reduction) {
     detail::check_member(group);
-    detail::PackedBlocks input(group.context(), Collective::reduce_scatter, blocks, elements.bytes);
-    input.check_memory(group.context(), Collective::reduce_scatter, "input", all);
-    reduce_scatter(group, elements, input.from(all), mine, detail::own_count(group, blocks), reduction, blocks.counts)
+    detail::PackedBlocks input(group.context(), Collective::reduce_scatter, "input", blocks, elements.bytes, all);
+    reduce_scatter(group, elements, input.memory(), mine, detail::own_count(group, blocks), reduction, blocks.counts)
         .wait();
 }
 
@@ -153,12 +141,10 @@ void gather(Group<Transport>& group, const Elements& elements, const void* mine,
             int root) {
     detail::check_root(group.context(), root, "gather", "'s root");
     const bool is_root = group.rank() == root;
-    detail::PackedBlocks output(group.context(), Collective::gather, is_root ? blocks : Blocks{blocks.counts},
-                                elements.bytes);
-    output.check_apart(Collective::gather, group.world_rank());
-    output.check_memory(group.context(), Collective::gather, "output", all);
-    gather(group, elements, mine, detail::own_count(group, blocks), output.into(all), root, blocks.counts).wait();
-    if (is_root) output.put(all);
+    detail::PackedBlocks output(group.context(), Collective::gather, "output", is_root ? blocks : Blocks{blocks.counts},
+                                elements.bytes, all);
+    gather(group, elements, mine, detail::own_count(group, blocks), output.memory(), root, blocks.counts).wait();
+    output.put();
 }
 
 /// Each rank's `mine` = its block of the root's `all`. `counts` are equal on all ranks;
@@ -168,12 +154,9 @@ void scatter(Group<Transport>& group, const Elements& elements, const void* all,
              int root) {
     detail::check_root(group.context(), root, "scatter", "'s root");
     const bool is_root = group.rank() == root;
-    detail::PackedBlocks input(group.context(), Collective::scatter, is_root ? blocks : Blocks{blocks.counts},
-                               elements.bytes);
-    input.check_memory(group.context(), Collective::scatter, "input", all);
-    scatter(group, elements, is_root ? input.from(all) : all, mine, detail::own_count(group, blocks), root,
-            blocks.counts)
-        .wait();
+    detail::PackedBlocks input(group.context(), Collective::scatter, "input", is_root ? blocks : Blocks{blocks.counts},
+                               elements.bytes, all);
+    scatter(group, elements, input.memory(), mine, detail::own_count(group, blocks), root, blocks.counts).wait();
 }
 
 /// Block j of rank i's `in` becomes block i of rank j's `out`: `sends.counts[j]` elements go to
@@ -183,13 +166,10 @@ template <transport Transport>
 void all_to_all(Group<Transport>& group, const Elements& elements, const void* in, const Blocks& sends, void* out,
                 const Blocks& receives) {
     detail::check_member(group);
-    detail::PackedBlocks input(group.context(), Collective::all_to_all, sends, elements.bytes);
-    detail::PackedBlocks output(group.context(), Collective::all_to_all, receives, elements.bytes);
-    output.check_apart(Collective::all_to_all, group.world_rank());
-    input.check_memory(group.context(), Collective::all_to_all, "input", in);
-    output.check_memory(group.context(), Collective::all_to_all, "output", out);
-    all_to_all(group, elements, input.from(in), output.into(out), sends.counts, receives.counts).wait();
-    output.put(out);
+    detail::PackedBlocks input(group.context(), Collective::all_to_all, "input", sends, elements.bytes, in);
+    detail::PackedBlocks output(group.context(), Collective::all_to_all, "output", receives, elements.bytes, out);
+    all_to_all(group, elements, input.memory(), output.memory(), sends.counts, receives.counts).wait();
+    output.put();
 }
 
 } // namespace untyped

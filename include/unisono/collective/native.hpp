@@ -5,9 +5,9 @@
 
 #include "unisono/group/call.hpp"
 #include "unisono/group/group.hpp"
-#include "unisono/group/transport_kinds.hpp"
 #include "unisono/schedule/families.hpp"
 #include "unisono/schedule/transports_own.hpp"
+#include "unisono/transport/own_runs.hpp"
 
 #include <cstddef>
 #include <string_view>

@@ -5,7 +5,7 @@
 
 #include "unisono/core/standard.hpp"
 #include "unisono/core/time.hpp"
-#include "unisono/group/transport_kinds.hpp"
+#include "unisono/transport/transport.hpp"
 
 #include <cstddef>
 #include <cstdint>

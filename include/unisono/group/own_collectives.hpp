@@ -14,7 +14,6 @@
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/local_steps.hpp"
 #include "unisono/group/operation_state.hpp"
-#include "unisono/group/transport_kinds.hpp"
 #include "unisono/transport/own_runs.hpp"
 
 #include <cstddef>

@@ -25,14 +25,8 @@ UNISONO_NAMESPACE_BEGIN
 /// later starts are refused.
 class Prepared {
 public:
-    Prepared(Prepared&&) noexcept = default;
-    Prepared& operator=(Prepared&& other) noexcept {
-        Prepared taken(std::move(other));
-        engine_.swap(taken.engine_);
-        state_.swap(taken.state_);
-        counts_.swap(taken.counts_);
-        return *this;
-    }
+    Prepared(Prepared&&) noexcept;
+    Prepared& operator=(Prepared&& other) noexcept;
     ~Prepared();
 
     /// Starts it. Errors: bad_input if it is in flight, was moved from, or its group has ended;
@@ -89,6 +83,16 @@ UNISONO_DEFINITION Prepared::Prepared(GroupCore& group, detail::GroupState& stat
     state.cut(*state_, group, call, request);
     if (call.op.state_bytes != 0) state_->keep_state(state_->request);
     engine_->enrol(*state_);
+}
+
+UNISONO_DEFINITION Prepared::Prepared(Prepared&&) noexcept = default;
+
+UNISONO_DEFINITION Prepared& Prepared::operator=(Prepared&& other) noexcept {
+    Prepared taken(std::move(other));
+    engine_.swap(taken.engine_);
+    state_.swap(taken.state_);
+    counts_.swap(taken.counts_);
+    return *this;
 }
 
 UNISONO_DEFINITION Prepared::~Prepared() {

@@ -255,9 +255,7 @@ UNISONO_DEFINITION void RankThreads::run(int ranks) {
         if (failed == 0) continue;
         const Fault fault{.code = ErrorCode::refused,
                           .rank = started,
-                          .peer = -1,
                           .operation = "run",
-                          .sequence = 0,
                           .message = no_thread_for(concat({"rank ", started, " of ", ranks}), failed)};
         abort(started, fault);
         refused = std::make_exception_ptr(error(fault));

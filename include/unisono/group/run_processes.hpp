@@ -125,7 +125,6 @@ UNISONO_DEFINITION Fault lost_process(const ProcessEnd& end) {
             .rank = -1,
             .peer = end.index,
             .operation = "run",
-            .sequence = 0,
             .message = end.signal != 0 ? concat({"rank ", end.index, " was killed by signal ", end.signal, " (",
                                                  name_of_signal(end.signal), ")"})
                        : !end.known    ? concat({"rank ", end.index, "'s process ended before its body returned"})
@@ -143,9 +142,7 @@ UNISONO_DEFINITION void RankProcesses::run(int ranks, std::chrono::nanoseconds g
             abort(ranks,
                   Fault{.code = failed.code(),
                         .rank = rank,
-                        .peer = -1,
                         .operation = "run",
-                        .sequence = 0,
                         .message = concat({"no process for rank ", rank, " of ", ranks, ": ", failed.why().message})});
             break;
         }

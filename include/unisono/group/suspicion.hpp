@@ -178,7 +178,6 @@ inline Fault lost(Endpoint& endpoint, const GroupContext& group, int peer, const
 inline Fault dropped(int rank, const OperationState& operation) {
     return {.code = ErrorCode::aborted,
             .rank = rank,
-            .peer = -1,
             .operation = std::string(name_of_call(operation.signature)),
             .sequence = operation.sequence,
             .message = concat({"rank ", rank, " dropped the handle of an unfinished operation"})};

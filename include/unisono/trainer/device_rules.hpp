@@ -8,10 +8,10 @@
 #include "unisono/core/device_span.hpp"
 #include "unisono/core/rule.hpp"
 #include "unisono/core/value.hpp"
-#include "unisono/group/transport_kinds.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/trainer/place.hpp"
 #include "unisono/trainer/policies.hpp"
+#include "unisono/transport/transport.hpp"
 
 #include <concepts>
 #include <string_view>

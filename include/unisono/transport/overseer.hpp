@@ -41,9 +41,7 @@ public:
 inline Fault left_by_exception(int rank) {
     return {.code = ErrorCode::aborted,
             .rank = rank,
-            .peer = -1,
             .operation = {},
-            .sequence = 0,
             .message = concat({"rank ", rank, " left its world because of an exception"})};
 }
 

@@ -5,6 +5,7 @@
 
 #include "unisono/core/config.hpp"
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -47,6 +48,17 @@ public:
     virtual void open_group(std::uint64_t /*parent*/, std::uint64_t /*id*/, int /*colour*/, int /*key*/) {}
     [[nodiscard]] virtual bool group_is_open() { return true; }
     virtual void close_group(std::uint64_t) noexcept {}
+};
+
+/// A transport that starts its own collectives in the order of tickets. Operations draw tickets
+/// when they start, so the order is the same on all ranks. `begin_own(transport, collective,
+/// ticket)`, found by argument-dependent lookup, never blocks. The header that combines the
+/// transport with collectives defines it (unisono/mpi_collectives.hpp).
+template <class T>
+concept has_own_collectives = requires(T& transport, const T& constant, std::uint32_t ticket) {
+    { transport.own_ticket() } -> std::same_as<std::uint32_t>;
+    { constant.is_turn_of(ticket) } -> std::same_as<bool>;
+    { transport.own_done(ticket) } -> std::same_as<bool>; ///< of one that was begun; true once
 };
 
 /// The runs of a transport that has collectives of its own or a device (group/own_collectives.hpp).

@@ -25,7 +25,7 @@
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/device_span.hpp"
-#include "unisono/group/transport_kinds.hpp"
+#include "unisono/transport/transport.hpp"
 
 #include <concepts>
 #include <cstddef>

@@ -7,8 +7,8 @@
 
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/operation_state.hpp"
-#include "unisono/group/transport_kinds.hpp"
 #include "unisono/transport/stream_call.hpp"
+#include "unisono/transport/transport.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -180,9 +180,7 @@ UNISONO_DEFINITION void JoinedWorld::fail(SharedMemoryCard& card, const error& r
 UNISONO_DEFINITION void JoinedWorld::throw_refused(int rank, const char* why) {
     throw error(Fault{.code = ErrorCode::refused,
                       .rank = rank,
-                      .peer = -1,
                       .operation = "join_shared_memory",
-                      .sequence = 0,
                       .message = concat({"rank ", rank, ": ", why})});
 }
 
