@@ -164,6 +164,13 @@ void plan_of_family(GroupCore& core, const Call& call, OperationRequest& request
     find(*static_cast<const Family*>(call.by.family));
 }
 
+/// Leaves the native schedules of these collectives with the group and those split from it, for
+/// calls by code that does not know its transport.
+template <Collective... What, transport Transport>
+void keep_native(Group<Transport>& group) {
+    ((group.context().native[static_cast<std::size_t>(What)] = &plan_of_family<What, Transport, NativeSchedule>), ...);
+}
+
 /// True for the native schedule that a call determines.
 constexpr bool is_default(const NativeSchedule& family) { return family == NativeSchedule{}; }
 template <class Family>

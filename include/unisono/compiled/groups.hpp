@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The part of a group over one transport that the library `unisono::compiled` has: its class, the
-/// starts of its collectives, and what a training agrees on. `Template` is `template` in the
+/// The part of a group over one transport that the library `unisono::compiled` has: its class and
+/// the starts of its collectives. `Template` is `template` in the
 /// library, and `extern template` in a program. The library also instantiates the engine, which a
 /// program does not define.
 
@@ -10,7 +10,6 @@
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/group/group.hpp"
-#include "unisono/trainer/summation.hpp"
 
 // NOLINTBEGIN(bugprone-macro-parentheses): the arguments are types and keywords
 #define UNISONO_COMPILED_COLLECTIVE(Template, Transport, What)                                                 \
@@ -26,6 +25,5 @@
     UNISONO_COMPILED_COLLECTIVE(Template, Transport, gather)         \
     UNISONO_COMPILED_COLLECTIVE(Template, Transport, scatter)        \
     UNISONO_COMPILED_COLLECTIVE(Template, Transport, all_to_all)     \
-    UNISONO_COMPILED_COLLECTIVE(Template, Transport, barrier)        \
-    Template void detail::PlainTotals::agree(Group<Transport>&, UpdateSums&, bool);
+    UNISONO_COMPILED_COLLECTIVE(Template, Transport, barrier)
 // NOLINTEND(bugprone-macro-parentheses)

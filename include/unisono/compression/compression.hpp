@@ -27,6 +27,10 @@
 /// `start_on<T>(device, group, buckets)`. Its run gets device addresses, and may pass a DeviceSpan
 /// to its reduction; `device` has the members of CastWire's detail::WiresOnHost.
 ///
+/// A run sums by `reduction.sum(group, values)`, with the group that it was started with, over the
+/// trainer's ranks: float, double, bfloat16, float16, int32 or int64; if the policy has `Wire`
+/// (below), the gradient's type or `Wire`. For anything else it calls collectives itself.
+///
 /// Laws
 /// - All ranks begin the same buckets in the same order, and have the same bits after `finish`.
 /// - With error feedback, the rest of an update's encoding is added to the next gradient, so that
@@ -102,6 +106,15 @@ template <class T, class C, class World>
                                      std::span<const ParameterMatrix> parameters) {
     if constexpr (compresses_parameters<C, T, World>) return policy.template start<T>(world, buckets, parameters);
     else return policy.template start<T>(world, buckets);
+}
+
+/// Starts a compression for gradients in the trainer's memory. For memory of a device,
+/// `start_device_wire(type, place, ...)` is found by argument-dependent lookup.
+template <class T, class Place, class C, class World>
+[[nodiscard]] auto start_wire([[maybe_unused]] const Place& place, const C& policy, World& world,
+                              std::span<const Slice> buckets, std::span<const ParameterMatrix> parameters) {
+    if constexpr (!Place::on_device || !C::compresses) return start_compression<T>(policy, world, buckets, parameters);
+    else return start_device_wire(std::type_identity<T>(), place, policy, world, buckets, parameters);
 }
 
 /// Resets a run to its initial state: nothing is left over, and a warm-up begins anew.

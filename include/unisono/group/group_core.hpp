@@ -103,6 +103,9 @@ public:
         return reaches(elements.data(), elements.size_bytes());
     }
 
+    /// True if ranks read and write one another's memory.
+    [[nodiscard]] bool maps_peers() const;
+
     /// The traffic of this rank in this group so far.
     [[nodiscard]] const Traffic& traffic() const { return state_->traffic; }
 
@@ -272,6 +275,8 @@ UNISONO_DEFINITION detail::Entry GroupCore::enter() { return state_->engine->ent
     return *state;
 }
 
+UNISONO_DEFINITION bool GroupCore::maps_peers() const { return core_endpoint().mapped() != nullptr; }
+
 UNISONO_DEFINITION void GroupCore::run(detail::OperationState& prepared) { state_->engine->run(prepared); }
 
 UNISONO_DEFINITION Operation GroupCore::start(detail::OperationState& prepared) {
@@ -404,6 +409,7 @@ UNISONO_DEFINITION GroupCore GroupCore::split(int colour, int key) {
     GroupCore made(state_->engine);
     made.open(id, new_rank, ranks, std::move(members));
     made.state_->timeout = state_->timeout;
+    std::copy_n(state_->native, std::size(state_->native), made.state_->native);
     if (detail::OwnRuns* const own = state_->engine->own(); own != nullptr && own->has_groups()) {
         const auto entry = state_->engine->enter();
         own->open_group(state_->id, id, colour, new_rank);

@@ -5,6 +5,7 @@
 /// for the calls that they ran last.
 
 #include "unisono/core/standard.hpp"
+#include "unisono/group/call.hpp"
 #include "unisono/group/context.hpp"
 #include "unisono/group/operation_state.hpp"
 
@@ -42,6 +43,9 @@ struct GroupState : GroupContext {
 
     std::shared_ptr<Engine> engine;
     OperationState* latest[enough] = {}; ///< by `place_of`: where a repeated call is looked up first
+    /// The native schedules that `keep_native` (collective/native.hpp) has left here, by
+    /// collective.
+    PlanFunction native[static_cast<std::size_t>(Collective::barrier) + 1] = {};
 
 private:
     std::vector<std::unique_ptr<OperationState>> states_;
@@ -102,7 +106,9 @@ UNISONO_DEFINITION OperationState& GroupState::take(const CallKey& wanted) {
 
 UNISONO_DEFINITION void GroupState::cut(OperationState& state, GroupCore& group, const Call& call,
                                         OperationRequest& request) {
-    if (request.plan == nullptr) call.by.plan(group, call, request);
+    const PlanFunction plan = call.by.plan != nullptr ? call.by.plan : native[static_cast<std::size_t>(call.what)];
+    if (plan == nullptr) refuse_input({name_of(call.what), ": the group keeps no native schedule of it (keep_native)"});
+    if (request.plan == nullptr) plan(group, call, request);
     const OwnRuns* const own = engine->own();
     if (own != nullptr && own->has_mode() && request.plan->transports_own()) request.mode = {}; // it has its own
     detail::cut(*this, state, request, engine->endpoint().mapped() != nullptr);

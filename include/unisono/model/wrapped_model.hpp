@@ -67,25 +67,34 @@ private:
     M* model_;
 };
 
-// For a model that computes with a copy of its parameters, or that wraps such a model. Other models
-// ignore these calls.
+/// A model that computes with a copy of its parameters, or that wraps a model.
+template <class M>
+concept may_have_copy = requires(M& model) { model.age_copy(); } || requires(M& model) { model.wrapped(); };
 
 template <class M>
+void age_copy(M&) {}
+template <may_have_copy M>
 void age_copy(M& model) {
     if constexpr (requires { model.age_copy(); }) model.age_copy();
-    else if constexpr (requires { model.wrapped(); }) age_copy(model.wrapped());
+    else age_copy(model.wrapped());
 }
 template <class M>
+void write_copy(M&) {}
+template <may_have_copy M>
 void write_copy(M& model) {
     if constexpr (requires { model.write_copy(); }) model.write_copy();
-    else if constexpr (requires { model.wrapped(); }) write_copy(model.wrapped());
+    else write_copy(model.wrapped());
 }
 
 /// Its lifetime is a call of a trainer. At the start other code may have written parameters through
 /// a span, so the copy counts as out of date. At the end, also after an exception, the copy is
 /// current.
 template <class M>
-class WritesCopy {
+struct WritesCopy {
+    explicit WritesCopy(M&) {}
+};
+template <may_have_copy M>
+class WritesCopy<M> {
 public:
     explicit WritesCopy(M& model) : model_(&model), thrown_(std::uncaught_exceptions()) { age_copy(model); }
     WritesCopy(const WritesCopy&) = delete;

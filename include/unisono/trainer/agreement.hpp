@@ -4,7 +4,7 @@
 /// Compares what must be equal on all ranks before training. If it differs, every rank gets an
 /// error that names the ranks and the difference.
 
-#include "unisono/collective/by_messages.hpp"
+#include "unisono/collective/of_core.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/floating_point.hpp"
 #include "unisono/core/hash.hpp"

@@ -17,18 +17,13 @@
 /// - `restart`, which drops what a compression has left over, because another training continues
 ///   here.
 
-#include "unisono/compression/compression.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/math.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
-#include "unisono/guard/clipping.hpp"
 #include "unisono/guard/finite.hpp"
-#include "unisono/guard/guard.hpp"
 #include "unisono/model/weighing.hpp"
-#include "unisono/optimizer/optimizer.hpp"
 #include "unisono/trainer/exchange/base.hpp"
-#include "unisono/trainer/exchange/loss_scale_run.hpp"
 #include "unisono/trainer/exchange/offence.hpp"
 #include "unisono/trainer/exchange/whole.hpp"
 #include "unisono/trainer/parts.hpp"
@@ -48,20 +43,18 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One update, step by step. The run of an update policy gets this object as its training
-/// (update/update.hpp).
+/// One update, step by step.
 template <class Store>
-class Exchange final : public Store {
+class Exchange : public Store {
 public:
     using typename Store::Context;
     using typename Store::Place;
     using typename Store::T;
-    using typename Store::World;
 
-    template <class Model>
-    Exchange(World& world, Model& model, const Context& policies, const Buckets& buckets)
-        : Store(world, model, policies, buckets), parts_(model), loss_scale_(policies.scaling),
-          state_(place_.template state<T>(policies.optimizer.state(), this->owned_slices().owned_count())) {}
+    template <class World, class Model, class Policies, class Sharding>
+    Exchange(World& world, Model& model, const Policies& policies, const Sharding& sharding)
+        : Store(world, model, policies, sharding), parts_(model), loss_scale_(*policies_),
+          state_(place_.template state<T>(policies_->state(), this->owned_slices().owned_count())) {}
     ~Exchange() { place_.settle(); } // before the memory is released
 
     // --- collecting ---
@@ -80,7 +73,7 @@ public:
         loss_scale_.begin();
         scaled_by_ = loss_scale_.scale();
         divisor_ = 0;
-        if constexpr (Store::inspects) place_.begin_inspection();
+        if (this->inspects_) place_.begin_inspection();
         this->begin_update();
     }
 
@@ -90,17 +83,17 @@ public:
     void add(Model& model, const Batch& batch, double samples, PassFacts facts, bool last) {
         this->before_pass(last);
         MicroBatchFacts micro{samples, 0, gradient_kind_of<Model>};
-        if constexpr (!Context::Weighing::needs_tokens) facts.weight = policies_.weighing.share(micro).multiplier;
+        if (!facts_.needs_tokens) facts.weight = policies_->share(micro).multiplier;
         facts.loss_scale = loss_scale_.scale();
         auto pass = this->template make_pass<Model>(facts, last);
         micro_ = &micro;
         pass_ = &pass;
         const double loss = call(model, batch, pass);
         if constexpr (unisono::model<Model>) look_at_gradients(model, samples);
-        loss_scale_.check(pass);
+        if (facts_.scales) loss_scale_.check(pass);
         this->after_pass();
         const Share share = this->weigh();
-        if (Context::Weighing::needs_tokens && !pass.counted_tokens()) untold_ = true;
+        if (facts_.needs_tokens && !pass.counted_tokens()) untold_ = true;
         const bool counts = share.multiplier != 0; // a loss of weight 0 may be 0 / 0
         totals_.add(sums_, share, counts ? loss : 0);
         sums_.micro_batches += 1;
@@ -108,67 +101,19 @@ public:
         if (micro.tokens != 0)
             // Rounded, so that the sum does not depend on the order.
             sums_.tokens += detail::rounded_to_even(micro.tokens * 0x1p20) * 0x1p-20;
-        if constexpr (Context::Guard::inspects) {
-            if (counts && !detail::is_finite(loss)) offence_.note({world_->rank(), 0, true});
-        }
+        if (facts_.inspects && counts && !detail::is_finite(loss)) offence_.note({world_->rank(), 0, true});
         this->keep(share.multiplier, last);
     }
 
     // --- the phases of an update after `start` ---
 
     /// Combines weights, losses and the guards' findings of all ranks, in one small all_reduce.
-    Verdict agree() {
-        if (const std::size_t found = this->sums_of_gradients().first_not_finite(); found != no_offender)
-            this->note_offender(found);
-        if constexpr (Store::inspects) {
-            const Findings told = place_.findings();
-            if (told.offender != no_offender)
-                this->note_offender(this->flat().layout().element_at(told.offender).parameter);
-            large_ = large_ || told.large;
-        }
-        sums_.offenders = offence_.rank >= 0 ? 1 : 0;
-        sums_.large = large_ ? 1 : 0;
-        if (!alone_ || world_->size() == 1) totals_.agree(*world_, sums_, parts_.any());
-        if (sums_.offenders > 0 && !alone_) agree_on_offence(*world_, offence_);
-        const bool in_gradient = sums_.offenders > 0 && !offence_.loss;
-        const auto [offenders, in_gradients, large] =
-            parts_.sum(std::array{sums_.offenders, in_gradient ? 1.0 : 0.0, sums_.large});
-        if (offenders > 0) {
-            if (offence_.rank < 0) offence_ = {.rank = 0, .parameter = 0, .loss = true, .elsewhere = true};
-            if (in_gradients > 0) loss_scale_.back_off();
-            return Verdict::skip;
-        }
-        if (sums_.micro_batches == 0 || weighs_nothing()) return Verdict::empty;
-        if (!this->sums_of_gradients().agree(*world_, static_cast<std::int64_t>(sums_.micro_batches)))
-            return Verdict::skip;
-        check_divisor();
-        divisor_ = sums_.divisor;
-        if (alone_) this->note_weight(this->left_over());
-        large_ = large_ || large > 0 || sums_may_overflow();
-        return Verdict::commit;
-    }
+    Verdict agree();
 
     /// Runs the optimizer on what this rank owns. Commits, unless the sum of the gradients is not
     /// finite, or its norm is needed for clipping and is not finite. The verdict is the same on all
     /// ranks.
-    Verdict apply() {
-        if constexpr (Store::guards_sums) {
-            if (large_ && !sums_are_finite()) return refuse();
-        }
-        double scale = this->left_over() / (sums_.divisor * loss_scale_.scale());
-        if constexpr (Context::Clipping::measures_norm) {
-            norm_ = measure_norm(scale);
-            if (!detail::is_finite(norm_)) return refuse();
-            scale *= policies_.clipping.factor(norm_);
-        }
-        const OptimizerStep step{learning_rate_, ++applied_, scale};
-        this->each_owned([&](std::size_t state, std::size_t n, T* parameters, T* gradients) {
-            place_.update(policies_.optimizer, policies_.clipping, state_.slice(state, n), parameters, gradients, step);
-        });
-        this->sums_of_gradients().follow();
-        loss_scale_.grow();
-        return Verdict::commit;
-    }
+    Verdict apply();
 
     /// Sends the owners' parameters to all ranks.
     void publish() {
@@ -188,15 +133,19 @@ public:
     [[nodiscard]] double learning_rate() const { return learning_rate_; }
     [[nodiscard]] const UpdateSums& sums() const { return sums_; }
     /// The grids on which gradients are summed.
-    [[nodiscard]] auto& grids() { return this->sums_of_gradients().range(); }
-    [[nodiscard]] const auto& grids() const { return this->sums_of_gradients().range(); }
+    [[nodiscard]] auto& grids()
+        requires(Store::on_grid)
+    {
+        return this->sums_of_gradients().range();
+    }
+    [[nodiscard]] const auto& grids() const
+        requires(Store::on_grid)
+    {
+        return this->sums_of_gradients().range();
+    }
     /// True if an offence that a guard finds ends the call with an error; false if only the update
     /// is left out.
-    [[nodiscard]] bool stops_on_offence() const {
-        if constexpr (requires { policies_.guard.on_offence(); })
-            return policies_.guard.on_offence() != OnOffence::skip;
-        else return false;
-    }
+    [[nodiscard]] bool stops_on_offence() const { return facts_.stops; }
     [[nodiscard]] const auto& state() const { return state_; }
     [[nodiscard]] auto& state() { return state_; }
     [[nodiscard]] std::uint64_t applied() const { return applied_; }
@@ -247,75 +196,27 @@ private:
     }
 
     /// Leaves the update out after its gradients were summed.
-    Verdict refuse() {
-        loss_scale_.back_off();
-        discard();
-        refused_ = true;
-        return Verdict::skip;
-    }
-    /// True if the sums may overflow for a reason that the guard of one rank cannot see.
-    [[nodiscard]] bool sums_may_overflow() const {
-        if constexpr (Store::on_grid)
-            return grids().above_sums(static_cast<std::int64_t>(sums_.micro_batches)) >=
-                   std::numeric_limits<T>::max_exponent;
-        // Only a cast bounds what it leaves over: it cuts its numbers.
-        else return Store::compresses && !alone_ && !requires { typename Context::Compression::Wire; };
-    }
+    Verdict refuse();
     /// Looks at the sums of all gradients. Returns false, on all ranks, if one is not finite.
     /// Called only if gradients are so large that sums may overflow; other updates pay nothing.
-    [[gnu::noinline]] bool sums_are_finite() {
-        std::size_t first = no_offender;
-        place_.begin_inspection();
-        this->each_gradient([&](std::size_t parameter, std::size_t flat, const T* values, std::size_t n) {
-            place_.inspect(FiniteGuard{}, values, n, flat, std::numeric_limits<T>::max_exponent,
-                           [&](std::size_t) { first = std::min(first, parameter); });
-        });
-        if (const std::size_t found = place_.findings().offender; found != no_offender)
-            first = this->flat().layout().element_at(found).parameter;
-        if (this->owned_slices().cut() && !alone_) first = agree_on_sums(*world_, first);
-        const bool here = first != no_offender;
-        if (parts_.sum(std::array{here ? 1.0 : 0.0})[0] == 0) return true;
-        note_sum(here ? first : 0);
-        offence_.elsewhere = !here;
-        return false;
-    }
+    [[gnu::noinline]] bool sums_are_finite();
 
     /// Measures the norm: the same bits on all ranks.
-    double measure_norm(double scale) {
-        typename Context::Summation::Squares squares(this->sums_of_gradients(),
-                                                     static_cast<std::int64_t>(sums_.micro_batches));
-        auto measured = place_.template measure<T>(squares, this->most_gradients());
-        this->each_gradient([&](std::size_t, std::size_t, const T* values, std::size_t n) {
-            measured.add(std::span<const T>(values, n));
-        });
-        measured.finish();
-        if (this->owned_slices().cut()) squares.agree(*world_);
-        return detail::root_of(parts_.sum(std::array{squares.value()})[0]) * scale;
-    }
+    double measure_norm(double scale);
 
     /// All ranks together have no sample, or no token, of what their weights count.
     [[nodiscard]] bool weighs_nothing() const {
-        using Weighing = typename Context::Weighing;
-        return sums_.divisor == 0 && ((Weighing::needs_samples && sums_.samples == 0) ||
-                                      (Weighing::needs_tokens && sums_.tokens == 0 && !untold_));
+        return (facts_.needs_samples && sums_.samples == 0) || (facts_.needs_tokens && sums_.tokens == 0 && !untold_);
     }
     /// Refuses a sum of weights by which gradients of this type cannot be divided.
-    void check_divisor() const {
-        using Weighing = typename Context::Weighing;
-        const auto inverse = static_cast<T>(1 / (sums_.divisor * loss_scale_.scale()));
-        if (inverse > 0 && detail::is_finite(inverse)) return;
-        refuse_input({"weighing ", Weighing::name, ": the weights of ", static_cast<std::uint64_t>(sums_.micro_batches),
-                      " micro-batches add up to ", number_text(sums_.divisor, std::chars_format::general, 6),
-                      "; expected more than 0, so that gradients can be divided by it",
-                      (Weighing::needs_tokens ? " (does the model call pass.count_tokens?)" : "")});
-    }
+    void check_divisor() const;
 
-    using Store::alone_, Store::divisor_, Store::large_, Store::micro_, Store::offence_, Store::pass_, Store::place_,
-        Store::policies_, Store::scaled_by_, Store::world_;
+    using Store::alone_, Store::divisor_, Store::facts_, Store::large_, Store::micro_, Store::offence_, Store::pass_,
+        Store::place_, Store::policies_, Store::scaled_by_, Store::world_;
     Parts parts_;
     typename Context::Summation::Totals totals_;
     UpdateSums sums_;
-    LossScaleRun<typename Context::Scaling> loss_scale_;
+    LossScaleRun loss_scale_;
     typename Place::template State<T> state_;
     double learning_rate_ = 0;
     double norm_ = 0;
@@ -323,6 +224,121 @@ private:
     bool untold_ = false;  ///< a micro-batch of this rank, weighed by tokens, did not count them
     bool looked_ = false;  ///< the gradients of the first call were checked
     bool refused_ = false; ///< the update was left out after its gradients were summed
+};
+
+template <class Store>
+Verdict Exchange<Store>::agree() {
+    if (const std::size_t found = this->sums_of_gradients().first_not_finite(); found != no_offender)
+        this->note_offender(found);
+    if (this->inspects_) {
+        const Findings told = place_.findings();
+        if (told.offender != no_offender)
+            this->note_offender(this->flat().layout().element_at(told.offender).parameter);
+        large_ = large_ || told.large;
+    }
+    sums_.offenders = offence_.rank >= 0 ? 1 : 0;
+    sums_.large = large_ ? 1 : 0;
+    if (!alone_ || world_->size() == 1) totals_.agree(*world_, sums_, parts_.any());
+    if (sums_.offenders > 0 && !alone_) agree_on_offence(*world_, offence_);
+    const bool in_gradient = sums_.offenders > 0 && !offence_.loss;
+    const auto [offenders, in_gradients, large] =
+        parts_.sum(std::array{sums_.offenders, in_gradient ? 1.0 : 0.0, sums_.large});
+    if (offenders > 0) {
+        if (offence_.rank < 0) offence_ = {.rank = 0, .parameter = 0, .loss = true, .elsewhere = true};
+        if (in_gradients > 0) loss_scale_.back_off();
+        return Verdict::skip;
+    }
+    if (sums_.micro_batches == 0 || (sums_.divisor == 0 && weighs_nothing())) return Verdict::empty;
+    if (!this->sums_of_gradients().agree(*world_, static_cast<std::int64_t>(sums_.micro_batches))) return Verdict::skip;
+    check_divisor();
+    divisor_ = sums_.divisor;
+    if (alone_) this->note_weight(this->left_over());
+    large_ = large_ || large > 0 || (facts_.may_overflow && !alone_);
+    if constexpr (Store::on_grid)
+        large_ = large_ || grids().above_sums(static_cast<std::int64_t>(sums_.micro_batches)) >=
+                               std::numeric_limits<T>::max_exponent;
+    return Verdict::commit;
+}
+
+template <class Store>
+Verdict Exchange<Store>::apply() {
+    if (this->guards_sums() && large_ && !sums_are_finite()) return refuse();
+    double scale = this->left_over() / (sums_.divisor * loss_scale_.scale());
+    if (facts_.measures_norm) {
+        norm_ = measure_norm(scale);
+        if (!detail::is_finite(norm_)) return refuse();
+        scale *= policies_->clip_factor(norm_);
+    }
+    const OptimizerStep step{learning_rate_, ++applied_, scale};
+    this->each_owned([&](std::size_t state, std::size_t n, T* parameters, T* gradients) {
+        policies_->update(place_, state_.slice(state, n), parameters, gradients, step);
+    });
+    this->sums_of_gradients().follow();
+    loss_scale_.grow();
+    return Verdict::commit;
+}
+
+template <class Store>
+Verdict Exchange<Store>::refuse() {
+    loss_scale_.back_off();
+    discard();
+    refused_ = true;
+    return Verdict::skip;
+}
+
+template <class Store>
+bool Exchange<Store>::sums_are_finite() {
+    std::size_t first = no_offender;
+    place_.begin_inspection();
+    this->each_gradient([&](std::size_t parameter, std::size_t flat, const T* values, std::size_t n) {
+        place_.inspect(FiniteGuard{}, values, n, flat, std::numeric_limits<T>::max_exponent,
+                       [&](std::size_t) { first = std::min(first, parameter); });
+    });
+    if (const std::size_t found = place_.findings().offender; found != no_offender)
+        first = this->flat().layout().element_at(found).parameter;
+    if (this->owned_slices().cut() && !alone_) first = agree_on_sums(*world_, first);
+    const bool here = first != no_offender;
+    if (parts_.sum(std::array{here ? 1.0 : 0.0})[0] == 0) return true;
+    note_sum(here ? first : 0);
+    offence_.elsewhere = !here;
+    return false;
+}
+
+template <class Store>
+double Exchange<Store>::measure_norm(double scale) {
+    typename Context::Summation::Squares squares(this->sums_of_gradients(),
+                                                 static_cast<std::int64_t>(sums_.micro_batches));
+    auto measured = place_.template measure<T>(squares, this->most_gradients());
+    this->each_gradient(
+        [&](std::size_t, std::size_t, const T* values, std::size_t n) { measured.add(std::span<const T>(values, n)); });
+    measured.finish();
+    if (this->owned_slices().cut()) squares.agree(*world_);
+    return detail::root_of(parts_.sum(std::array{squares.value()})[0]) * scale;
+}
+
+template <class Store>
+void Exchange<Store>::check_divisor() const {
+    const auto inverse = static_cast<T>(1 / (sums_.divisor * loss_scale_.scale()));
+    if (inverse > 0 && detail::is_finite(inverse)) return;
+    refuse_input({"weighing ", facts_.weighing, ": the weights of ", static_cast<std::uint64_t>(sums_.micro_batches),
+                  " micro-batches add up to ", number_text(sums_.divisor, std::chars_format::general, 6),
+                  "; expected more than 0, so that gradients can be divided by it",
+                  (facts_.needs_tokens ? " (does the model call pass.count_tokens?)" : "")});
+}
+
+/// An exchange with the type of its group, for the run of an update policy (update/update.hpp).
+template <class WorldType, class Store>
+class Training final : public Exchange<Store> {
+public:
+    using World = WorldType;
+
+    template <class Model, class Policies, class Sharding>
+    Training(World& world, Model& model, const Policies& policies, const Sharding& sharding)
+        : Exchange<Store>(world, model, policies, sharding), group_(&world) {}
+    [[nodiscard]] World& world() const { return *group_; }
+
+private:
+    World* group_;
 };
 
 } // namespace detail

@@ -90,15 +90,14 @@ public:
         divisor_.add(share.divisor);
         loss_.add_product(share.multiplier, loss);
     }
-    template <class World>
-    void agree(World& world, detail::UpdateSums& sums, bool) {
+    void agree(GroupCore& world, detail::UpdateSums& sums, bool) {
         if (world.size() > 1) {
             std::array<std::int64_t, counts + 2 * ExactSum::words> all = {
                 static_cast<std::int64_t>(sums.micro_batches), static_cast<std::int64_t>(sums.samples),
                 std::llrint(sums.tokens * 0x1p20), static_cast<std::int64_t>(sums.offenders)};
             divisor_.save(all.data() + counts);
             loss_.save(all.data() + counts + ExactSum::words);
-            all_reduce(world, all);
+            detail::all_reduce_native(world, all, Sum{});
             sums.micro_batches = static_cast<double>(all[0]);
             sums.samples = static_cast<double>(all[1]);
             sums.tokens = static_cast<double>(all[2]) * 0x1p-20;
@@ -132,11 +131,10 @@ public:
         sum_.add<T>(noted);
     }
     [[nodiscard]] std::int32_t exponent() const { return sum_.exponent(); }
-    template <class World>
-    void agree(World& world) {
+    void agree(GroupCore& world) {
         std::array<std::int64_t, SquareSum::words> all;
         sum_.save(all.data());
-        all_reduce(world, all);
+        detail::all_reduce_native(world, all, Sum{});
         sum_.load(all.data());
     }
     [[nodiscard]] double value() const { return sum_.value(); }

@@ -28,49 +28,30 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The policies and types of an exchange.
-template <class WorldType, class ElementType, class PlaceType, class ReducerType, class CompressionType,
-          class ShardingType, class GuardType, class ClippingType, class ScalingType, class OptimizerType,
-          class WeighingType, class SummationType>
-struct ExchangeContext {
-    using World = WorldType;
-    using Element = ElementType;
-    using Place = PlaceType;
-    using Reducer = ReducerType;
-    using Compression = CompressionType;
-    using Sharding = ShardingType;
-    using Guard = GuardType;
-    using Clipping = ClippingType;
-    using Scaling = ScalingType;
-    using Optimizer = OptimizerType;
-    using Weighing = WeighingType;
-    using Summation = SummationType;
-
-    static constexpr bool owned = gives_owners<Reducer> || may_give_owners<Sharding>;
-
-    Reducer reducer;
-    Compression compression;
-    Sharding sharding;
-    Guard guard;
-    Clipping clipping;
-    Scaling scaling;
-    Optimizer optimizer;
-    Weighing weighing;
-    Summation summation;
-};
-
-template <class Context, class Low = typename Context::Element>
+template <class World, class Context, class Policies, class Low = typename Context::Element>
 class UnitStore; // extensions/sharded/store.hpp, which unisono/sharded.hpp includes
 
 /// The element type of a model's passes. Models in units may use a narrower type than that in which
 /// they are trained.
-template <class Context, class Model>
+template <class World, class Context, class Policies, class Model>
 struct UnitStoreOf {
-    using type = UnitStore<Context>;
+    using type = UnitStore<World, Context, Policies>;
 };
-template <class Context, unit_model Model>
-struct UnitStoreOf<Context, Model> {
-    using type = UnitStore<Context, pass_element_t<Model>>;
+template <class World, class Context, class Policies, unit_model Model>
+struct UnitStoreOf<World, Context, Policies, Model> {
+    using type = UnitStore<World, Context, Policies, pass_element_t<Model>>;
+};
+
+/// The run of a compression. Models in units use the format alone.
+template <class World, class T, class Place, class Compression, bool InUnits>
+struct WireOf {
+    using type = NoCompression::Run;
+};
+template <class World, class T, class Place, class Compression>
+    requires(Compression::compresses)
+struct WireOf<World, T, Place, Compression, false> {
+    using type = decltype(start_wire<T>(std::declval<const Place&>(), std::declval<const Compression&>(),
+                                        std::declval<World&>(), {}, {}));
 };
 
 /// The state of one trainer. `Trainer::step` and `fit` make each update by the same calls: `begin`;
@@ -85,14 +66,13 @@ public:
     using Update = typename Policies::Update;
     using Sharding =
         decltype(sharding_of(std::declval<const Update&>(), std::declval<const typename Policies::Sharding&>(), 1));
-    using Context =
-        ExchangeContext<World, T, typename PlaceFor<World, Model>::type, typename Policies::Reducer,
-                        typename Policies::Compression, Sharding, typename Policies::Guard, typename Policies::Clipping,
-                        typename Policies::Scaling, typename Policies::Optimizer, typename Policies::Weighing,
-                        typename Policies::Summation>;
-
-    using Exchanges = Exchange<std::conditional_t<shards_gradients<typename Policies::Sharding>,
-                                                  typename UnitStoreOf<Context, Model>::type, WholeStore<Context>>>;
+    using Place = typename PlaceFor<World, Model>::type;
+    static constexpr bool in_units = shards_gradients<typename Policies::Sharding>;
+    using Context = ExchangeContext<T, Place, typename Policies::Summation,
+                                    typename WireOf<World, T, Place, typename Policies::Compression, in_units>::type>;
+    using Exchanges =
+        Training<World, std::conditional_t<in_units, typename UnitStoreOf<World, Context, Policies, Model>::type,
+                                           WholeStore<Context>>>;
     static_assert(
         requires(const Update& update, Exchanges& training) {
             { update.start(training) } -> update_run;
@@ -140,13 +120,12 @@ public:
     /// Tells the exchange that each rank hosts at most one micro-batch of this update. All ranks
     /// know that.
     void expect_one() { exchange_->expect_one(); }
-    /// For a loop of the user's own: this rank hosts `hosted` micro-batches. Collective.
-    void expect([[maybe_unused]] std::size_t hosted) {
-        if constexpr (on_grid) {
-            std::array<std::int32_t, 1> most = {hosted > 1 ? 2 : 1};
-            if (world_->size() > 1) all_reduce(*world_, most, Few<Max>{});
-            if (most[0] == 1) exchange_->expect_one();
-        }
+    /// For sums on a grid in a loop of the user's own: this rank hosts `hosted` micro-batches.
+    /// Collective.
+    void expect(std::size_t hosted) {
+        std::array<std::int32_t, 1> most = {hosted > 1 ? 2 : 1};
+        if (world_->size() > 1) all_reduce_native(*world_, most, Few<Max>{});
+        if (most[0] == 1) exchange_->expect_one();
     }
 
     template <class Batch>
@@ -268,10 +247,7 @@ private:
         const std::vector<PolicyFacts> facts = policies_.facts();
         agree_on_policies(world, Part<const PolicyFacts>(facts.data(), facts.size()));
         const auto sharding = sharding_of(policies_.update, policies_.sharding, world.size());
-        const Context context{policies_.reducer,   policies_.compression,     sharding,
-                              policies_.guard,     policies_.clipping,        policies_.scaling,
-                              policies_.optimizer, policies_.weighing_policy, policies_.summation};
-        exchange_.take(new Exchanges(world, model, context, policies_.buckets));
+        exchange_.take(new Exchanges(world, model, policies_, sharding));
         agree_on_model(world, model, exchange_->flat());
         if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->initialise(model);
         else if (parameters == Parameters::of_rank_0)
@@ -352,7 +328,7 @@ private:
     World* world_;
     Model* model_;
     std::uint64_t number_; ///< of the trainer, among those of the group
-    Policies policies_;
+    Policies policies_;    ///< before `exchange_`, which refers to it
     [[no_unique_address]] Tracer<Policies::Tracing::traces> tracer_;
     Owner<Exchanges> exchange_;
     Owner<Run> run_; ///< the run of the update policy

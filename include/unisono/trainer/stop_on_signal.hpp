@@ -36,7 +36,7 @@
 /// ended. Use it if `FitReport::stopped` is set.
 
 #include "unisono/collective/all_reduce.hpp"
-#include "unisono/collective/by_messages.hpp"
+#include "unisono/collective/of_core.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/standard.hpp"

@@ -12,21 +12,22 @@
 /// A policy names types that the trainer uses. `Sums<T, Place>` turns gradients into sums
 /// (exchange/sums.hpp). `Totals` adds losses and weights. `Squares` adds the squares of the
 /// elements that ranks own, for norms.
+/// `agree` of all three gets a GroupCore that keeps the native schedule of all_reduce
+/// (collective/of_core.hpp).
 /// Laws: all ranks reach the same bits and the same verdict; a gradient that a guard has refused is
 /// not summed; `Totals::agree` tells all ranks whether one of them has gradients so large that
 /// plain sums may overflow. Declared property: `reproducible`.
 
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/arithmetic/square_sum.hpp"
-#include "unisono/collective/all_reduce.hpp"
+#include "unisono/collective/of_core.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/model/weighing.hpp"
-#include "unisono/schedule/families.hpp"
 #include "unisono/trainer/exchange/sums.hpp"
-#include "unisono/transport/transport.hpp"
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 UNISONO_NAMESPACE_BEGIN
@@ -52,7 +53,8 @@ struct UpdateSums {
 };
 
 /// Adds doubles in order of arrival, and over ranks by the transport's best schedule.
-struct PlainTotals {
+class PlainTotals {
+public:
     void begin() {}
     void add(UpdateSums& sums, const Share& share, double loss) {
         sums.divisor += share.divisor;
@@ -60,23 +62,12 @@ struct PlainTotals {
     }
     /// `in_parts`: other groups add the same losses of the same replicas (parts.hpp). All groups
     /// must get the same bits, whichever of their ranks share a host.
-    template <class World>
-    void agree(World& world, UpdateSums& sums, bool in_parts);
-};
+    void agree(GroupCore& world, UpdateSums& sums, bool in_parts);
 
-template <class World>
-void PlainTotals::agree(World& world, UpdateSums& sums, bool in_parts) {
-    if (world.size() == 1) return;
-    std::array<double, UpdateSums::count> packed = sums.pack();
-    const std::span<double> all(packed);
-    if constexpr (knows_hosts<typename World::transport_type>) {
-        if (in_parts) all_reduce(world, all, Few<Sum>{}, HalvingDoublingSchedule{});
-        else all_reduce(world, all, Few<Sum>{});
-    } else {
-        all_reduce(world, all, Few<Sum>{});
-    }
-    sums = UpdateSums::unpack(packed);
-}
+private:
+    std::array<double, UpdateSums::count> packed_ = {};
+    std::optional<Prepared> sum_; ///< of `packed_`
+};
 
 /// Adds squares in double in order of arrival, and over ranks by the transport's best schedule.
 class PlainSquares {
@@ -94,10 +85,9 @@ public:
         sum.add<T>(noted);
         sum_ += sum.value();
     }
-    template <class World>
-    void agree(World& world) {
+    void agree(GroupCore& world) {
         std::array<double, 1> all = {sum_};
-        all_reduce(world, all, Few<Sum>{});
+        all_reduce_native(world, all, Few<Sum>{});
         sum_ = all[0];
     }
     [[nodiscard]] double value() const { return sum_; }
@@ -124,3 +114,23 @@ struct PlainSums {
 UNISONO_CERTIFY(policy_of<PlainSums, Family::summation>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION void PlainTotals::agree(GroupCore& world, UpdateSums& sums, bool in_parts) {
+    if (world.size() == 1) return;
+    packed_ = sums.pack();
+    if (!sum_.has_value()) {
+        const Call native = native_call<Collective::all_reduce, double>(Few<Sum>{});
+        const CallBuffer all = buffer_of(packed_);
+        sum_ = world.prepare(in_parts && world.hosts() != nullptr ? halving_doubling_sum() : native, all, all);
+    }
+    sum_->run();
+    sums = UpdateSums::unpack(packed_);
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

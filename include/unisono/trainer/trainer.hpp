@@ -136,7 +136,7 @@ public:
                 if (session_.serves()) return UpdateReport{.alone = true, .number = updates()};
                 for (;;) {
                     session_.begin();
-                    session_.expect(sizeof...(Batches));
+                    if constexpr (Policies::Summation::reproducible) session_.expect(sizeof...(Batches));
                     std::size_t index = 0;
                     (add_own(batches, index++, sizeof...(Batches)), ...);
                     const UpdateReport report = session_.update(progress_.epoch.number(), own_point_);

@@ -77,7 +77,7 @@ public:
             flat().visit(bucket, [&](const auto& one) { set_out(one); });
             if (world().size() == 1) continue;
             if constexpr (compresses)
-                this->training().wire().begin(b, sum_memory_.data() + bucket.first, this->training().run());
+                this->training().wire().begin(b, sum_memory_.data() + bucket.first, this->training().carrier());
             else sums_.push_back(this->training().start_sum(sum_memory_.data() + bucket.first, bucket.count));
         }
         if constexpr (compresses) this->training().wire().finish();

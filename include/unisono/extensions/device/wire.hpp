@@ -60,6 +60,8 @@ class BouncedWire {
                                               std::span<const Slice>(), std::span<const ParameterMatrix>()));
 
 public:
+    static constexpr bool is_on_host = true;
+
     BouncedWire(const Place& place, const Compression& policy, World& world, std::span<const Slice> buckets,
                 std::span<const ParameterMatrix> parameters)
         : place_(&place), buckets_(buckets), begun_(buckets.size()),
@@ -114,7 +116,7 @@ concept compresses_on_device =
 /// Starts a compression for gradients on a device (trainer/exchange/whole.hpp).
 template <class T, class Place, class C, class World>
 [[nodiscard]] auto start_device_wire(std::type_identity<T>, const Place& place, const C& policy, World& world,
-                                     const List<Slice>& buckets, const List<ParameterMatrix>& parameters) {
+                                     std::span<const Slice> buckets, std::span<const ParameterMatrix> parameters) {
     if constexpr (compresses_on_device<C, T, World, Place>)
         return policy.template start_on<T>(WiresOnDevice<Place>(place), world, buckets);
     else return BouncedWire<World, T, Place, C>(place, policy, world, buckets, parameters);

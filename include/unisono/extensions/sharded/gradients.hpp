@@ -8,7 +8,7 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/extensions/sharded/memory.hpp"
-#include "unisono/trainer/exchange/bucket_sums.hpp"
+#include "unisono/trainer/exchange/carrier.hpp"
 #include "unisono/trainer/exchange/sums.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class World, class T, class Place, class Sums>
+template <class T, class Place, class Sums>
 class UnitGradients {
 public:
     using Sum = typename Sums::Sum;
@@ -29,7 +29,7 @@ public:
 
     /// `sums`: the constructor arguments of the sums, after the layout.
     template <class... Made>
-    UnitGradients(World& world, const Place& place, const UnitSlices& slices, const Made&... sums)
+    UnitGradients(GroupCore& world, const Place& place, const UnitSlices& slices, const Made&... sums)
         : world_(&world), place_(&place), slices_(&slices), sums_(place, slices.layout(), sums...),
           own_(place.template allocate_own<Kept>(slices.own_count())) {
         has_.resize(slices.units());
@@ -66,8 +66,7 @@ public:
 
     /// Starts to sum a complete gradient over the ranks. `mine`: this rank has a micro-batch;
     /// otherwise the opened memory is zero.
-    template <class Run>
-    void start(std::size_t u, Run& run, double multiplier, bool mine) {
+    void start(std::size_t u, Carrier& carrier, double multiplier, bool mine) {
         const std::span<T> values = opened(u);
         if constexpr (std::same_as<Kept, T> && !Sums::in_place) {
             if (world_->size() == 1) return keep_alone(u, values, multiplier);
@@ -80,8 +79,8 @@ public:
         else if constexpr (!Sums::in_place) place_->clear(sums.data(), sums.size());
         if (world_->size() == 1) return;
         place_->order();
-        start_bucket_sums<true>(run, *world_, slices_->owned_slices(), u, slices_->unit(u).first,
-                                place_->view(sums.data(), sums.size()), travel.operations);
+        BucketSums::start_unprepared(carrier, slices_->owned_slices(), u, slices_->unit(u).first,
+                                     buffer_of(place_->view(sums.data(), sums.size())), travel.operations);
     }
 
     /// Waits for all sums.
@@ -134,7 +133,7 @@ private:
         else sums_.set(own, arrived);
     }
 
-    World* world_;
+    const GroupCore* world_;
     const Place* place_;
     const UnitSlices* slices_;
     Sums sums_;

@@ -2,7 +2,7 @@
 
 /// \file
 /// The store of a model in units, whose gradients, and possibly parameters, are sharded over the
-/// ranks. ranks.
+/// ranks.
 /// Sums are computed during the pass, so all ranks go through each pass together. A rank without a
 /// micro-batch (a short last window, uneven replicas) goes through the units by itself and adds
 /// zeros. Before each pass one all_reduce of 4 bytes tells the ranks whether some rank has a
@@ -10,7 +10,7 @@
 /// the model computes in a narrower type (`Low`) than that in which it is trained, its gradient of
 /// a unit is added to floats as soon as it is complete.
 
-#include "unisono/collective/all_reduce.hpp"
+#include "unisono/collective/of_core.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/sharded/gradients.hpp"
@@ -31,7 +31,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class ContextType, class Low>
+template <class World, class ContextType, class Policies, class Low>
 class UnitStore : public ExchangeBase<ContextType>, private UnitKeeper<Low> {
     using Base = ExchangeBase<ContextType>;
 
@@ -39,8 +39,7 @@ public:
     using typename Base::Context;
     using typename Base::Place;
     using typename Base::T;
-    using typename Base::World;
-    static constexpr bool shards_parameters = requires { requires Context::Sharding::shards_parameters; };
+    static constexpr bool shards_parameters = requires { requires Policies::Sharding::shards_parameters; };
 
     /// Sets the initial values to those of rank 0. Called once, collective.
     template <class Model>
@@ -99,12 +98,15 @@ public:
     }
 
 protected:
-    using Base::alone_, Base::pass_, Base::place_, Base::policies_, Base::run_, Base::world_;
+    using Base::alone_, Base::carrier_, Base::pass_, Base::place_, Base::world_;
 
-    template <class Model, class Unused>
-    UnitStore(World& world, Model& model, const Context& policies, const Unused&)
-        : Base(world, model, policies), slices_(T{}, model, policies_.sharding, world.rank(), world.size()),
-          memory_(world, place_, slices_), gradients_(started(world)), walk_(slices_.units()) {
+    template <class Model, class Sharding>
+    UnitStore(World& world, Model& model, const Policies& policies, const Sharding& sharding)
+        : Base(world, model, policies, sharding), slices_(T{}, model, sharding, world.rank(), world.size()),
+          memory_(world, place_, slices_), gradients_(started(world, policies)), walk_(slices_.units()) {
+        static_assert(Base::template may_have_owners<Policies, Sharding>,
+                      "unisono::Trainer: found a sharding of gradients that declares no owners; required: "
+                      "`gives_owners` or `may_give_owners`");
         if constexpr (Base::on_grid)
             numbers_ = place_.template allocate_own<T>(std::min(Place::template chunk<T>, slices_.largest()));
         if constexpr (mixed) low_gradient_ = place_.template allocate_own<Low>(slices_.largest());
@@ -167,18 +169,18 @@ private:
     static constexpr bool mixed = !std::same_as<T, Low>;
     template <class C>
     struct SumsOf {
-        using type = typename Context::Summation::template Sums<T, Place>;
+        using type = typename Base::Sums;
     };
     template <class C>
         requires(C::compresses)
     struct SumsOf<C> {
         using type = CastSums<T, Place, C>;
     };
-    using Sums = typename SumsOf<typename Context::Compression>::type;
-    UnitGradients<World, T, Place, Sums> started(World& world) const {
-        if constexpr (Base::compresses)
-            return {world, place_, slices_, policies_.summation, policies_.compression, world.size()};
-        else return {world, place_, slices_, policies_.summation};
+    using Sums = typename SumsOf<typename Policies::Compression>::type;
+    UnitGradients<T, Place, Sums> started(GroupCore& world, const Policies& policies) const {
+        if constexpr (Policies::Compression::compresses)
+            return {world, place_, slices_, policies.summation, policies.compression, world.size()};
+        else return {world, place_, slices_, policies.summation};
     }
 
     // --- the interface of UnitKeeper, which the pass calls ---
@@ -237,12 +239,12 @@ private:
                               ": tokens were counted after the first gradient was complete; expected all before it"});
             multiplier_ = multiplier;
             if (multiplier == 0) place_.clear(values.data(), values.size()); // whatever is there, it counts nothing
-            if constexpr (Base::inspects) {
+            if (this->inspects_) {
                 const auto note = [&](std::size_t) { this->note_offender(unit); };
                 this->inspect(values.data(), values.size(), slices_.unit(unit).first, note);
             }
         }
-        gradients_.start(unit, run_, multiplier, pass_ != nullptr);
+        gradients_.start(unit, *carrier_, multiplier, pass_ != nullptr);
     }
 
     void end_pass() {
@@ -267,7 +269,7 @@ private:
         if (closed_ && mine != nothing_here)
             refuse_input("a micro-batch was added after the last one of this update was announced");
         std::array<std::int32_t, 1> most = {mine};
-        all_reduce(*world_, most, Few<Max>{});
+        all_reduce_native(*world_, most, Few<Max>{});
         closed_ = most[0] == last_one;
         return static_cast<Here>(most[0]);
     }
@@ -290,7 +292,7 @@ private:
     }
     UnitSlices slices_;
     UnitMemory<World, T, Low, Place, shards_parameters> memory_;
-    UnitGradients<World, T, Place, Sums> gradients_;
+    UnitGradients<T, Place, Sums> gradients_;
     UnitWalk walk_;
     typename Place::template OwnArray<T> numbers_;        ///< memory for one chunk of numbers, if the sums provide none
     typename Place::template OwnArray<Low> low_gradient_; ///< where the model writes, if not to the trained type

@@ -298,7 +298,7 @@ private:
         in_chunks(client, [&](std::size_t at, std::span<T> parameters, std::span<T> gradients) {
             policy_.compensate(gradients, 1.0 / client.push.divisor, std::span<const T>(parameters),
                                std::span<const T>(client.read.data() + at, gradients.size()));
-            if (!Training::guards_sums || found != npos) return;
+            if (!training_->guards_sums() || found != npos) return;
             if (const std::size_t first = first_non_finite(std::span<const T>(gradients)); first != npos)
                 found = at + first;
         });
@@ -307,17 +307,11 @@ private:
 
     /// Applies the gradient in `client.values`, divided by `divisor`.
     void update(Client& client, double divisor) {
-        const auto& policies = training_->policies();
         training_->restore_applied(version() + 1);
         in_chunks(client, [&](std::size_t at, std::span<T> parameters, std::span<T> gradients) {
-            double scale = 1.0 / divisor;
-            using Clipping = std::remove_cvref_t<decltype(policies.clipping)>;
-            if constexpr (Clipping::changes_elements) {
-                policies.clipping.clip(gradients, scale);
-                scale = 1;
-            }
-            policies.optimizer.update(training_->state().slice(at, gradients.size()), parameters,
-                                      std::span<const T>(gradients), {client.push.rate, version(), scale});
+            training_->policies().update(training_->place(), training_->state().slice(at, gradients.size()),
+                                         parameters.data(), gradients.data(),
+                                         {client.push.rate, version(), 1.0 / divisor});
         });
     }
 

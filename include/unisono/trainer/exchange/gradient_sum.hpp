@@ -45,14 +45,7 @@ public:
     GradientSum& operator=(const GradientSum&) = delete;
 
     /// Starts an update: no gradient is there yet. `alone`: nothing is summed over ranks.
-    void begin(bool alone) {
-        alone_ = alone;
-        in_model_ = false;
-        in_array_ = false;
-        straight_ = false;
-        multiplier_ = 1;
-        sums_.begin();
-    }
+    void begin(bool alone);
     /// For sums on a grid: no rank hosts more than one micro-batch in this update, and all of them
     /// have this weight. So plain numbers travel.
     void expect_one(double multiplier) {
@@ -67,15 +60,7 @@ public:
     }
 
     /// The model's memory holds a gradient of this update with weight `multiplier`.
-    void hold(double multiplier) {
-        if constexpr (on_grid)
-            if (straight_ && multiplier != multiplier_)
-                refuse_input(
-                    {"a micro-batch was weighed by ", multiplier, " and others by ", multiplier_,
-                     "; expected one weight of a policy that declares neither `needs_samples` nor `needs_tokens`"});
-        multiplier_ = multiplier;
-        in_model_ = true;
-    }
+    void hold(double multiplier);
     [[nodiscard]] bool held() const { return in_model_; }
     /// A gradient of weight 0 counts nothing, whatever is in the model's memory: it becomes zero.
     void drop_weightless(const Slice& slice) {
@@ -92,19 +77,7 @@ public:
     /// the array of numbers in flat order that contains the bucket. Returns null if the bucket is
     /// in the model's memory and not contiguous, or is in `array()` as integers on a grid. `last`:
     /// this is the update's last bucket.
-    T* settle(const Slice& bucket, bool last) {
-        if constexpr (!on_grid) {
-            if (!in_array_ && (alone_ || in_place_)) return settle_in_model(bucket);
-        } else if constexpr (!Place::on_device) {
-            if (straight_) return settle_straight(bucket);
-        }
-        Sum* const sums = array();
-        if (in_model_) drain(bucket);
-        else if (!in_array_) place_->arithmetic().zero(std::span<Sum>(sums + bucket.first, bucket.count));
-        if (last) moved();
-        if constexpr (on_grid) return nullptr;
-        else return sums;
-    }
+    T* settle(const Slice& bucket, bool last);
 
     /// The array that travels, in flat order.
     Sum* array() {
@@ -113,8 +86,9 @@ public:
     }
     /// Starts to sum, on the grid, numbers that `settle` returned. `owner`: the rank that gets the
     /// sum; below 0: all ranks.
-    template <class World>
-    Operation sum_straight(World& world, T* values, const Slice& slice, int owner) {
+    Operation sum_straight(GroupCore& world, T* values, const Slice& slice, int owner)
+        requires(on_grid)
+    {
         const std::span<T> data(values + slice.first, slice.count);
         return sums_.sum_straight(world, data, slice.first, multiplier_, owner);
     }
@@ -128,15 +102,7 @@ public:
     [[nodiscard]] T* numbers_in_use() { return in_place() ? nullptr : numbers(); }
     /// Converts the sum of these elements to numbers, and writes them where the optimizer reads
     /// them.
-    void prepare([[maybe_unused]] std::size_t flat, [[maybe_unused]] T* to, [[maybe_unused]] std::size_t count) {
-        if constexpr (on_grid) {
-            if (straight_ && world_->size() > 1) return;
-            if constexpr (!Place::on_device) {
-                if (straight_) return sums_.round_alone(flat, to, count, multiplier_);
-            }
-            sums_.numbers_from(flat, array_.data() + flat, to, count);
-        }
-    }
+    void prepare([[maybe_unused]] std::size_t flat, [[maybe_unused]] T* to, [[maybe_unused]] std::size_t count);
 
     /// Marks the model's gradients as zero.
     void clean() { dirty_ = false; }
@@ -150,35 +116,21 @@ public:
 
 private:
     /// A world of one has no peers that must see the memory, so it need not be contiguous.
-    [[nodiscard]] bool can_sum_in_model() const {
-        if (world_->size() == 1) return true;
-        if (!flat_->contiguous()) return false;
-        const Stretch<T>& all = flat_->stretches().front();
-        return place_->is_shared(all.gradients, all.count);
-    }
+    [[nodiscard]] bool can_sum_in_model() const;
     [[nodiscard]] T* numbers() {
         if constexpr (on_grid) return numbers_.data();
         else return array_.data();
     }
-    void moved() {
-        in_array_ = true;
-        if (in_model_) dirty_ = false;
-        in_model_ = false;
-    }
+    void moved();
     void zero_in_model(const Slice& slice) {
         flat_->visit(slice,
                      [&](const Stretch<T>& one) { place_->arithmetic().zero(std::span<T>(one.gradients, one.count)); });
     }
 
-    T* settle_in_model(const Slice& bucket) {
-        if (!in_model_ && dirty_) zero_in_model(bucket);
-        if (in_model_ && multiplier_ != 1 && !alone_)
-            flat_->visit(bucket, [&](const Stretch<T>& one) {
-                place_->arithmetic().scale(std::span<T>(one.gradients, one.count), multiplier_);
-            });
-        return flat_->contiguous() ? flat_->stretches().front().gradients : nullptr;
-    }
-    T* settle_straight(const Slice& bucket) {
+    T* settle_in_model(const Slice& bucket);
+    T* settle_straight(const Slice& bucket)
+        requires(on_grid)
+    {
         if (!in_place_ && numbers_.empty()) numbers_ = place_->template allocate<T>(flat_->count());
         if (!in_model_) {
             if (!in_place_) zero(numbers_.data() + bucket.first, bucket.count);
@@ -196,15 +148,7 @@ private:
     }
 
     /// Not inlined, so that an update of one micro-batch, which does not call it, stays small.
-    [[gnu::noinline]] void drain(const Slice& slice) {
-        Sum* const to = array();
-        const auto take = [&](std::size_t p, const Stretch<T>& one) {
-            if (in_array_) sums_.template take<true>(p, to + one.flat, one.gradients, one.count, multiplier_);
-            else sums_.template take<false>(p, to + one.flat, one.gradients, one.count, multiplier_);
-        };
-        if constexpr (on_grid) flat_->visit_by_parameter(slice, take); // each parameter has its own grid
-        else flat_->visit(slice, [&](const Stretch<T>& one) { take(0, one); });
-    }
+    [[gnu::noinline]] void drain(const Slice& slice);
 
     const GroupCore* world_;
     const FlatModel<T>* flat_;
@@ -220,6 +164,89 @@ private:
     bool dirty_ = false;                        ///< the model's memory may not be zero
     double multiplier_ = 1;                     ///< weight of the gradient in the model's memory
 };
+
+template <class T, class Place, class Sums>
+void GradientSum<T, Place, Sums>::begin(bool alone) {
+    alone_ = alone;
+    in_model_ = false;
+    in_array_ = false;
+    straight_ = false;
+    multiplier_ = 1;
+    sums_.begin();
+}
+
+template <class T, class Place, class Sums>
+void GradientSum<T, Place, Sums>::hold(double multiplier) {
+    if constexpr (on_grid)
+        if (straight_ && multiplier != multiplier_)
+            refuse_input(
+                {"a micro-batch was weighed by ", multiplier, " and others by ", multiplier_,
+                 "; expected one weight of a policy that declares neither `needs_samples` nor `needs_tokens`"});
+    multiplier_ = multiplier;
+    in_model_ = true;
+}
+
+template <class T, class Place, class Sums>
+auto GradientSum<T, Place, Sums>::settle(const Slice& bucket, bool last) -> T* {
+    if constexpr (!on_grid) {
+        if (!in_array_ && (alone_ || in_place_)) return settle_in_model(bucket);
+    } else if constexpr (!Place::on_device) {
+        if (straight_) return settle_straight(bucket);
+    }
+    Sum* const sums = array();
+    if (in_model_) drain(bucket);
+    else if (!in_array_) place_->arithmetic().zero(std::span<Sum>(sums + bucket.first, bucket.count));
+    if (last) moved();
+    if constexpr (on_grid) return nullptr;
+    else return sums;
+}
+
+template <class T, class Place, class Sums>
+void GradientSum<T, Place, Sums>::prepare(std::size_t flat, T* to, std::size_t count) {
+    if constexpr (on_grid) {
+        if (straight_ && world_->size() > 1) return;
+        if constexpr (!Place::on_device) {
+            if (straight_) return sums_.round_alone(flat, to, count, multiplier_);
+        }
+        sums_.numbers_from(flat, array_.data() + flat, to, count);
+    }
+}
+
+template <class T, class Place, class Sums>
+bool GradientSum<T, Place, Sums>::can_sum_in_model() const {
+    if (world_->size() == 1) return true;
+    if (!flat_->contiguous()) return false;
+    const Stretch<T>& all = flat_->stretches().front();
+    return place_->is_shared(all.gradients, all.count);
+}
+
+template <class T, class Place, class Sums>
+void GradientSum<T, Place, Sums>::moved() {
+    in_array_ = true;
+    if (in_model_) dirty_ = false;
+    in_model_ = false;
+}
+
+template <class T, class Place, class Sums>
+auto GradientSum<T, Place, Sums>::settle_in_model(const Slice& bucket) -> T* {
+    if (!in_model_ && dirty_) zero_in_model(bucket);
+    if (in_model_ && multiplier_ != 1 && !alone_)
+        flat_->visit(bucket, [&](const Stretch<T>& one) {
+            place_->arithmetic().scale(std::span<T>(one.gradients, one.count), multiplier_);
+        });
+    return flat_->contiguous() ? flat_->stretches().front().gradients : nullptr;
+}
+
+template <class T, class Place, class Sums>
+void GradientSum<T, Place, Sums>::drain(const Slice& slice) {
+    Sum* const to = array();
+    const auto take = [&](std::size_t p, const Stretch<T>& one) {
+        if (in_array_) sums_.template take<true>(p, to + one.flat, one.gradients, one.count, multiplier_);
+        else sums_.template take<false>(p, to + one.flat, one.gradients, one.count, multiplier_);
+    };
+    if constexpr (on_grid) flat_->visit_by_parameter(slice, take); // each parameter has its own grid
+    else flat_->visit(slice, [&](const Stretch<T>& one) { take(0, one); });
+}
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -8,9 +8,9 @@
 /// parameter's gradients. The rule uses only a number that is the same on all ranks: the greatest
 /// exponent that any micro-batch needed, which does not depend on the hosts.
 
+#include "unisono/arithmetic/grid_sum.hpp"
 #include "unisono/arithmetic/narrow_grid.hpp"
-#include "unisono/collective/all_reduce.hpp"
-#include "unisono/collective/reproducible_sum.hpp"
+#include "unisono/collective/of_core.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
@@ -54,9 +54,8 @@ public:
 
     /// Takes the maximum of all ranks' needs. A grid's exponent must exceed it by `more` bits for
     /// all addends to fit (GridImages). Returns false if a parameter's grid is too fine.
-    template <class World>
-    bool agree(World& world, std::int32_t more) {
-        if (world.size() > 1) all_reduce(world, needed_, Max{});
+    bool agree(GroupCore& world, std::int32_t more) {
+        if (world.size() > 1) all_reduce_native(world, needed_, Max{});
         more_ = more;
         misfit_ = no_offender;
         only_new_ = true;

@@ -8,7 +8,8 @@
 /// either way.
 
 #include "unisono/arithmetic/grid.hpp"
-#include "unisono/collective/reproducible_sum.hpp"
+#include "unisono/arithmetic/grid_sum.hpp"
+#include "unisono/collective/of_core.hpp"
 #include "unisono/trainer/exchange/grid_images.hpp"
 #include "unisono/trainer/exchange/grid_range.hpp"
 
@@ -84,10 +85,12 @@ public:
     }
     /// `owner`: the rank that gets the sum; below 0: all ranks. `data` begin at `flat` in the flat
     /// order.
-    template <class World>
-    Operation sum_straight(World& world, std::span<T> data, std::size_t flat, double weight, int owner) const {
-        return owner < 0 ? start_sum_on_grid<Collective::all_reduce>(world, data, map(flat, weight))
-                         : start_sum_on_grid<Collective::reduce>(world, data, map(flat, weight), owner);
+    Operation sum_straight(GroupCore& world, std::span<T> data, std::size_t flat, double weight, int owner) const {
+        const GridMap grids = map(flat, weight);
+        const Call call{.what = owner < 0 ? Collective::all_reduce : Collective::reduce,
+                        .root = std::max(owner, 0),
+                        .op = grid_reduction<T>(grids)};
+        return world.start(call, buffer_of(data), buffer_of(data));
     }
     /// The sum over one rank: rounds the numbers to the grid.
     void round_alone(std::size_t flat, T* values, std::size_t count, double weight) const {
@@ -103,8 +106,7 @@ public:
         kernels_.tell([&](std::size_t p, std::int32_t exponent) { range_.need(p, exponent); });
         return range_.first_not_finite();
     }
-    template <class World>
-    bool agree(World& world, std::int64_t micro_batches) {
+    bool agree(GroupCore& world, std::int64_t micro_batches) {
         return range_.agree(world, GridImages<Integer>::more_for(micro_batches));
     }
     void follow() { range_.follow(); }

@@ -35,6 +35,8 @@ public:
     [[nodiscard]] Part<const OwnedSlice> of_bucket(std::size_t b) const {
         return {all_.data() + begin_[b], begin_[b + 1] - begin_[b]};
     }
+    /// The number of a bucket's first slice among all.
+    [[nodiscard]] std::size_t first_of_bucket(std::size_t b) const { return begin_[b]; }
     /// True if some elements have an owner.
     [[nodiscard]] bool cut() const { return cut_; }
     /// True if every element has one owner.

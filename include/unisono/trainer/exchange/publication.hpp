@@ -4,7 +4,7 @@
 /// Sends the parameters that each owner has updated to all ranks.
 
 #include "unisono/group/operation.hpp"
-#include "unisono/trainer/exchange/owned_slices.hpp"
+#include "unisono/trainer/exchange/carrier.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/place.hpp"
 
@@ -33,43 +33,17 @@ public:
 
     /// Call it before the optimizer runs. `gradient`: the array of the gradient, or null if the
     /// gradient is in the model's memory.
-    void begin(T* gradient) {
-        if (from_model_) return;
-        if (gradient == nullptr && own_.empty()) own_ = place_->template allocate<T>(flat_->count());
-        array_ = gradient != nullptr ? gradient : own_.data();
-    }
+    void begin(T* gradient);
 
     /// Notes that the optimizer has updated `n` elements from `flat` on.
     void note(std::size_t flat, const T* parameters, std::size_t n) {
         if (array_ != nullptr) copy(array_ + flat, parameters, n);
     }
 
-    template <class World, class Run>
-    void start(World& world, Run& run, Part<const OwnedSlice> slices, std::vector<Operation>& operations) {
-        T* const model = flat_->contiguous() ? flat_->stretches().front().parameters : nullptr;
-        place_->order();
-        for (const OwnedSlice& owned : slices) {
-            if (owned.owner == every_rank) continue;
-            const bool own = owned.owner == world.rank();
-            T* const values = (own && array_ != nullptr) || model == nullptr ? array_ : model;
-            keep(operations,
-                 run.publish(world, place_->view(values + owned.slice.first, owned.slice.count), owned.owner));
-        }
-    }
+    void start(Carrier& carrier, Part<const OwnedSlice> slices, std::vector<Operation>& operations);
 
     /// Call it when all operations are done.
-    void finish(Part<const OwnedSlice> slices) {
-        if (Place::has_low_weights || !flat_->contiguous()) {
-            for (const OwnedSlice& owned : slices) {
-                if (owned.owner == every_rank || owned.owner == world_->rank()) continue;
-                flat_->visit(owned.slice, [&](const Stretch<T>& to) {
-                    if (!flat_->contiguous()) copy(to.parameters, array_ + to.flat, to.count);
-                    place_->follow(to.parameters, to.count);
-                });
-            }
-        }
-        array_ = nullptr;
-    }
+    void finish(Part<const OwnedSlice> slices);
 
     [[nodiscard]] std::size_t bytes() const { return own_.size() * sizeof(T); }
 
@@ -89,6 +63,40 @@ private:
     T* array_ = nullptr; ///< this update's array, in flat order
     typename Place::template Array<T> own_;
 };
+
+template <class T, class Place>
+void Publication<T, Place>::begin(T* gradient) {
+    if (from_model_) return;
+    if (gradient == nullptr && own_.empty()) own_ = place_->template allocate<T>(flat_->count());
+    array_ = gradient != nullptr ? gradient : own_.data();
+}
+
+template <class T, class Place>
+void Publication<T, Place>::start(Carrier& carrier, Part<const OwnedSlice> slices, std::vector<Operation>& operations) {
+    T* const model = flat_->contiguous() ? flat_->stretches().front().parameters : nullptr;
+    place_->order();
+    for (const OwnedSlice& owned : slices) {
+        if (owned.owner == every_rank) continue;
+        const bool own = owned.owner == world_->rank();
+        T* const values = (own && array_ != nullptr) || model == nullptr ? array_ : model;
+        const CallBuffer slice = buffer_of(place_->view(values + owned.slice.first, owned.slice.count));
+        keep(operations, carrier.publish(slice, owned.owner));
+    }
+}
+
+template <class T, class Place>
+void Publication<T, Place>::finish(Part<const OwnedSlice> slices) {
+    if (Place::has_low_weights || !flat_->contiguous()) {
+        for (const OwnedSlice& owned : slices) {
+            if (owned.owner == every_rank || owned.owner == world_->rank()) continue;
+            flat_->visit(owned.slice, [&](const Stretch<T>& to) {
+                if (!flat_->contiguous()) copy(to.parameters, array_ + to.flat, to.count);
+                place_->follow(to.parameters, to.count);
+            });
+        }
+    }
+    array_ = nullptr;
+}
 
 } // namespace detail
 UNISONO_NAMESPACE_END

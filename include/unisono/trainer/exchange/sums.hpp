@@ -16,6 +16,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/standard.hpp"
+#include "unisono/group/group_core.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/layout/layout.hpp"
 
@@ -61,10 +62,7 @@ public:
     static const T* numbers(std::size_t, const T* sums, T*, std::size_t) { return sums; }
 
     static constexpr std::size_t first_not_finite() { return no_offender; }
-    template <class World>
-    static constexpr bool agree(World&, std::int64_t) {
-        return true;
-    }
+    static constexpr bool agree(GroupCore&, std::int64_t) { return true; }
     static constexpr void follow() {}
     static constexpr void widen() {}
     [[nodiscard]] static constexpr std::size_t bytes() { return 0; }

@@ -11,20 +11,20 @@
 #include "unisono/core/text.hpp"
 #include "unisono/layout/bucket_facts.hpp"
 #include "unisono/layout/layout.hpp"
-#include "unisono/optimizer/optimizer.hpp"
-#include "unisono/reducer/reducer.hpp"
 #include "unisono/trainer/exchange/base.hpp"
-#include "unisono/trainer/exchange/bucket_sums.hpp"
+#include "unisono/trainer/exchange/carrier.hpp"
 #include "unisono/trainer/exchange/gradient_sum.hpp"
 #include "unisono/trainer/exchange/left_over.hpp"
 #include "unisono/trainer/exchange/owned_slices.hpp"
 #include "unisono/trainer/exchange/peers_memory.hpp"
 #include "unisono/trainer/exchange/publication.hpp"
+#include "unisono/trainer/exchange/readiness.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/parameter_matrices.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -32,40 +32,6 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Starts a compression for gradients in the trainer's memory. For memory of a device,
-/// `start_device_wire(type, place, ...)` is found by argument-dependent lookup.
-template <class T, class Place, class C, class World>
-[[nodiscard]] auto start_wire([[maybe_unused]] const Place& place, const C& policy, World& world,
-                              const List<Slice>& buckets, const List<ParameterMatrix>& parameters) {
-    if constexpr (std::same_as<C, NoCompression>) return NoCompression::Run{};
-    else if constexpr (!Place::on_device || !C::compresses)
-        return start_compression<T>(policy, world, buckets, parameters);
-    else return start_device_wire(std::type_identity<T>(), place, policy, world, buckets, parameters);
-}
-
-/// Tracks which buckets are complete while the backward pass reports gradients as ready.
-class Readiness {
-public:
-    explicit Readiness(const Layout& layout) : layout_(&layout) {
-        waiting_.resize(layout.buckets().size());
-        ready_in_.resize(layout.parameters());
-    }
-
-    /// Starts a pass: no gradient is ready yet.
-    void expect();
-    /// Returns the parameter's bucket; Layout::none for one without elements. \throws error
-    /// bad_input: no such parameter, or twice
-    std::size_t note(std::size_t parameter);
-    [[nodiscard]] bool complete(std::size_t bucket) const { return waiting_[bucket] == 0; }
-
-private:
-    const Layout* layout_;
-    List<std::size_t> waiting_;    ///< parameters of each bucket that are not ready yet
-    List<std::uint64_t> ready_in_; ///< the pass in which each parameter was last reported as ready
-    std::uint64_t pass_ = 0;
-};
-
-/// `ContextType::owned`: slices may have owners.
 template <class ContextType>
 class WholeStore : public ExchangeBase<ContextType> {
     using Base = ExchangeBase<ContextType>;
@@ -73,25 +39,18 @@ class WholeStore : public ExchangeBase<ContextType> {
 public:
     using typename Base::Context;
     using typename Base::Place;
-    using typename Base::ReducerRun;
     using typename Base::T;
-    using typename Base::World;
 
     [[nodiscard]] const FlatModel<T>& flat() const { return flat_; }
     [[nodiscard]] const OwnedSlices& owned_slices() const { return owned_slices_; }
     /// Starts to sum elements over all ranks. Their memory comes from `place().allocate`.
     [[nodiscard]] Operation start_sum(T* values, std::size_t count) {
         place_.order();
-        return run_.sum(*world_, place_.view(values, count));
+        return carrier_->sum(buffer_of(place_.view(values, count)));
     }
     [[nodiscard]] auto& wire() { return wire_; }
     /// Drops what earlier updates have left over, because another training continues here.
-    void restart() {
-        if constexpr (Base::compresses) {
-            restart_compression(wire_);
-            left_over_.forget();
-        }
-    }
+    void restart();
     [[nodiscard]] auto& gradients() { return gradient_; }
     [[nodiscard]] auto& sums_of_gradients() { return gradient_.sums(); }
     [[nodiscard]] const auto& sums_of_gradients() const { return gradient_.sums(); }
@@ -100,10 +59,7 @@ public:
 
     /// For sums on a grid: all ranks know that each of them hosts at most one micro-batch of this
     /// update.
-    void expect_one() {
-        if constexpr (straight)
-            gradient_.expect_one(policies_.weighing.share({.samples = 1, .tokens = 0, .kind = kind_}).multiplier);
-    }
+    void expect_one();
 
     // --- the part of an update that moves numbers ---
 
@@ -115,41 +71,41 @@ public:
     /// True if buckets of this update are in flight.
     [[nodiscard]] bool has_started() const { return next_bucket_ != 0; }
     /// Waits until the sums have arrived at their owners.
-    void finish() {
-        for (Operation& operation : operations_) operation.wait();
-        operations_.clear();
-        if constexpr (Base::compresses) finish_wire();
-    }
+    void finish();
 
 protected:
-    using Base::alone_, Base::place_, Base::policies_, Base::run_, Base::world_;
+    using Base::alone_, Base::carrier_, Base::place_, Base::policies_, Base::world_;
 
-    template <class Model>
-    [[gnu::cold]] WholeStore(World& world, Model& model, const Context& policies, const Buckets& buckets)
-        : Base(world, model, policies), flat_(model, buckets), gradient_(world, flat_, place_, policies_.summation),
-          kind_(gradient_kind_of<Model>), publication_(world, flat_, place_),
-          wire_(start_wire<T>(place_, policies_.compression, world, flat_.buckets(),
-                              parameter_matrices(model, flat_.layout()))),
-          owned_slices_(world.rank(), world.size()), peers_(world), readiness_(flat_.layout()) {
+    template <class World, class Model, class Policies, class Sharding>
+    [[gnu::cold]] WholeStore(World& world, Model& model, const Policies& policies, const Sharding& sharding)
+        : Base(world, model, policies, sharding), flat_(model, policies.buckets),
+          gradient_(world, flat_, place_, policies.summation), kind_(gradient_kind_of<Model>),
+          publication_(world, flat_, place_), wire_(started_wire(policies.compression, world, model)),
+          owned_slices_(world.rank(), world.size()), peers_(world, &combine_kernel<Sum, T>, sizeof(T)),
+          readiness_(flat_.layout()) {
         for (std::size_t b = 0; b < bucket_count(); ++b) {
             const Slice bucket = flat_.bucket(b);
             const BucketFacts facts{b, bucket.count, sizeof(T), world.size()};
-            if constexpr (Context::Reducer::gives_owners) owned_slices_.add(bucket, policies_.reducer.owners(facts));
-            else owned_slices_.add(bucket, policies_.sharding.owners(facts));
+            if constexpr (Policies::Reducer::gives_owners) owned_slices_.add(bucket, policies.reducer.owners(facts));
+            else owned_slices_.add(bucket, sharding.owners(facts));
         }
         owned_slices_.close();
         reserve(operations_, owned_slices_.all().size());
-        if constexpr (may_touch_peers)
+        constexpr bool at_once =
+            World::transport_type::maps_peers && combines_at_once<typename Policies::Reducer, World>;
+        constexpr bool owned = Base::template may_have_owners<Policies, Sharding>;
+        if constexpr (may_be_straight && at_once) {
+            if constexpr (owned) keep_native<Collective::reduce>(world);
+            straight_ = !this->facts_.needs_samples && !this->facts_.needs_tokens;
+        }
+        if constexpr (may_touch_peers && at_once && owned && !Policies::Clipping::measures_norm) {
+            keep_native<Collective::all_gather, Collective::barrier>(world);
             if (world.size() > 1 && owned_slices_.all_cut()) peers_.agree(publication_.from_model());
+        }
     }
     [[gnu::cold]] ~WholeStore() = default;
 
-    void begin_update() {
-        next_bucket_ = 0;
-        hosted_ = 0;
-        prepared_ = false;
-        gradient_.begin(alone_);
-    }
+    void begin_update();
 
     // --- one micro-batch ---
 
@@ -163,15 +119,7 @@ protected:
     }
     static constexpr void after_pass() {}
     /// The model's memory holds the gradient of a micro-batch with weight `multiplier`.
-    void keep(double multiplier, bool last) {
-        check_tokens(multiplier);
-        if (!gradient_.held()) gradient_.hold(multiplier);
-        if (last) return;
-        gradient_.drop_weightless({0, flat_.count()});
-        if constexpr (inspects_parts)
-            flat_.visit({0, flat_.count()}, [&](const Stretch<T>& one) { inspect_part(one); });
-        gradient_.drain();
-    }
+    void keep(double multiplier, bool last);
 
     // --- the update ---
 
@@ -182,7 +130,9 @@ protected:
     /// once more.
     template <class Visit>
     void each_gradient(Visit&& visit) {
-        const bool touches = open_peers();
+        const bool touches = touches_peers();
+        if (touches && !prepared_) open_peers();
+        const bool prepares = !prepared_ && (touches || Base::on_grid);
         for (const OwnedSlice& owned : owned_slices_.all()) {
             if (!owned_slices_.is_mine(owned)) continue;
             const bool counts = owned_slices_.counts_here(owned);
@@ -190,7 +140,7 @@ protected:
                 T* const gradients = gradient_.at(one);
                 for (std::size_t at = 0, n = 0; at < one.count; at += n) {
                     n = std::min(Place::template chunk<T>, one.count - at);
-                    prepare(one.flat + at, gradients + at, n, touches);
+                    if (prepares) prepare(one.flat + at, gradients + at, n);
                     if (counts) visit(p, one.flat + at, gradients + at, n);
                 }
             });
@@ -208,21 +158,20 @@ protected:
     template <class Visit>
     void each_owned(Visit&& visit) {
         const bool in_place = gradient_.in_place();
-        const bool touches = open_peers();
-        if constexpr (Context::owned) {
-            if (owned_slices_.cut() && !touches) publication_.begin(gradient_.numbers_in_use());
-        }
+        const bool touches = touches_peers();
+        if (touches && !prepared_) open_peers();
+        const bool prepares = !prepared_ && (touches || Base::on_grid);
+        if (owned_slices_.cut() && !touches) publication_.begin(gradient_.numbers_in_use());
         const bool zero_all = in_place && owned_slices_.cut(); // other ranks' slices hold values that are not used
         std::size_t state = 0;
         for (const Slice& slice : owned_slices_.owned()) {
             flat_.visit(slice, [&](const Stretch<T>& stretch) {
                 T* const gradients = gradient_.at(stretch);
                 Place::in_chunks(stretch.parameters, stretch.count, [&](std::size_t at, std::size_t n) {
-                    prepare(stretch.flat + at, gradients + at, n, touches);
+                    if (prepares) prepare(stretch.flat + at, gradients + at, n);
                     visit(state + at, n, stretch.parameters + at, gradients + at);
-                    if constexpr (may_touch_peers)
-                        if (touches) peers_.publish(stretch.flat + at, n);
-                    if constexpr (Context::owned) publication_.note(stretch.flat + at, stretch.parameters + at, n);
+                    if (touches) peers_.publish(stretch.flat + at, n);
+                    publication_.note(stretch.flat + at, stretch.parameters + at, n);
                     if (in_place && !zero_all) place_.arithmetic().zero(std::span<T>(gradients + at, n));
                 });
                 state += stretch.count;
@@ -233,47 +182,16 @@ protected:
         gradient_.clean();
     }
     void publish_owned() {
-        if constexpr (Context::owned) {
-            if (!owned_slices_.cut()) return;
-            if (touches_peers()) {
-                peers_.close();
-                if (gradient_.in_place()) flat_.zero_gradients(place_.arithmetic());
-                return gradient_.clean();
-            }
-            publication_.start(*world_, run_, owned_slices_.all(), operations_);
-            finish();
-            publication_.finish(owned_slices_.all());
-        }
+        if (owned_slices_.cut()) publish_slices();
     }
-    void forget() {
-        gradient_.soil();
-        if constexpr (Base::compresses) {
-            if (next_bucket_ == 0 || alone_) return;
-            wire_.forget();
-            left_over_.forget();
-        }
-    }
+    void forget();
 
 private:
-    /// Converts this update's sums to numbers where the optimizer reads them, unless that was done
-    /// before.
-    void prepare(std::size_t flat, T* gradients, std::size_t n, [[maybe_unused]] bool touches) {
-        if (prepared_) return;
-        gradient_.prepare(flat, gradients, n);
-        if constexpr (may_touch_peers)
-            if (touches) peers_.sum(flat, n);
-    }
-    /// True if this update reads the peers' gradients and writes their parameters. Opens their
-    /// memory then.
-    [[nodiscard]] bool open_peers() {
-        if (!touches_peers()) return false;
-        if constexpr (may_touch_peers) {
-            const Stretch<T>& model = flat_.stretches().front();
-            if (!prepared_)
-                peers_.open(gradient_.in_place() ? model.gradients : gradient_.numbers_in_use(), model.parameters);
-        }
-        return true;
-    }
+    void publish_slices();
+    /// Converts this update's sums to numbers where the optimizer reads them.
+    void prepare(std::size_t flat, T* gradients, std::size_t n);
+    /// Opens the peers' memory, if this update reads their gradients and writes their parameters.
+    void open_peers();
 
     // Overlap with the backward pass: a bucket starts when all its parameters are ready and all
     // earlier buckets have started.
@@ -285,64 +203,21 @@ private:
         if (next_bucket_ != 0) world_->progress(); // operations in flight need this rank to forward and add
     }
 
-    void note_ready(std::size_t parameter) {
-        const std::size_t bucket = readiness_.note(parameter);
-        if (next_bucket_ != bucket || !readiness_.complete(bucket)) return;
-        if (!gradient_.held()) gradient_.hold(this->weigh().multiplier);
-        while (next_bucket_ < bucket_count() && readiness_.complete(next_bucket_)) start_bucket(next_bucket_++);
-    }
+    void note_ready(std::size_t parameter);
 
     /// Refuses tokens that the model counts after a `ready`, because its gradient may have
     /// travelled with another weight by then. The call is refused on any number of ranks, whether
     /// the gradient has travelled or not.
-    void check_tokens(double multiplier) {
-        const std::size_t first = this->pass_->first_ready();
-        if (first == Pass::no_parameter || this->pass_->tokens_when_ready() == this->micro_->tokens) return;
-        MicroBatchFacts then = *this->micro_;
-        then.tokens = this->pass_->tokens_when_ready();
-        if (checked_share(policies_.weighing, then).multiplier != multiplier)
-            refuse_input({"parameter ", first,
-                          ": tokens were counted after the first gradient was complete; expected all before it"});
-    }
+    void check_tokens(double multiplier);
 
     /// Prepares a bucket's gradient to travel, lets the guard look at it, and starts to sum it.
-    void start_bucket(std::size_t b) {
-        const Slice bucket = flat_.bucket(b);
-        gradient_.drop_weightless(bucket);
-        if constexpr (inspects_parts) {
-            if (gradient_.held()) flat_.visit(bucket, [&](const Stretch<T>& one) { inspect_part(one); });
-        }
-        T* const values = gradient_.settle(bucket, b + 1 == bucket_count());
-        if constexpr (Base::inspects && !Base::on_grid) {
-            if (values != nullptr) inspect_part({bucket.first, bucket.count, nullptr, values + bucket.first});
-            else flat_.visit(bucket, [&](const Stretch<T>& one) { inspect_part(one); });
-        }
-        if (alone_ || touches_peers()) return;
-        if constexpr (Base::compresses) {
-            if (b == 0) rescale_left_over();
-            if constexpr (Context::owned) {
-                BucketReduction<true, ReducerRun> to_owners{run_, owned_slices_, b, bucket.first, operations_};
-                wire_.begin(b, values + bucket.first, to_owners);
-            } else {
-                wire_.begin(b, values + bucket.first, run_);
-            }
-        } else if constexpr (!Base::on_grid) {
-            start_sums(b, values);
-        } else if (values == nullptr) {
-            start_sums(b, gradient_.array());
-        } else if constexpr (straight) {
-            for (const OwnedSlice& owned : owned_slices_.of_bucket(b))
-                detail::keep(operations_, gradient_.sum_straight(*world_, values, owned.slice, owned.owner));
-        }
-    }
+    void start_bucket(std::size_t b);
 
     /// Multiplies what the compression has left over by the factor for this update's gradients.
-    void rescale_left_over() {
-        const double factor = left_over_.expect(hosted_, this->scaled_by_);
-        if constexpr (requires { wire_.rescale(factor); })
-            if (factor != 1) wire_.rescale(factor);
-    }
-    void finish_wire() {
+    void rescale_left_over();
+    void finish_wire()
+        requires(Base::compresses)
+    {
         if (this->divisor_ > 0) {
             const double factor = left_over_.settle(this->divisor_);
             if constexpr (requires { wire_.correct(factor); })
@@ -355,75 +230,185 @@ private:
     void start_sums(std::size_t b, E* values) {
         place_.order();
         const Slice bucket = flat_.bucket(b);
-        start_bucket_sums<Context::owned>(run_, *world_, owned_slices_, b, bucket.first,
-                                          place_.view(values + bucket.first, bucket.count), operations_);
+        bucket_sums_.start(*carrier_, owned_slices_, b, bucket.first,
+                           buffer_of(place_.view(values + bucket.first, bucket.count)));
     }
 
-    void inspect_part(const Stretch<T>& stretch) {
-        this->inspect(stretch.gradients, stretch.count, stretch.flat, [&](std::size_t found) {
-            this->note_offender(flat_.layout().element_at(stretch.flat + found).parameter);
-        });
-    }
+    void inspect_part(const Stretch<T>& stretch);
 
-    using Wire = decltype(start_wire<T>(
-        std::declval<const Place&>(), std::declval<const typename Context::Compression&>(), std::declval<World&>(),
-        std::declval<const List<Slice>&>(), std::declval<const List<ParameterMatrix>&>()));
+    template <class Compression, class World, class Model>
+    [[nodiscard]] typename Context::Wire started_wire(const Compression& policy, World& world, Model& model) const {
+        if constexpr (!Base::compresses) return {};
+        else return start_wire<T>(place_, policy, world, flat_.buckets(), parameter_matrices(model, flat_.layout()));
+    }
+    template <class Reducer, class World>
+    static constexpr bool combines_at_once =
+        requires { requires decltype(std::declval<const Reducer&>().start(std::declval<World&>()))::combines_at_once; };
     [[nodiscard]] std::size_t bucket_count() const { return flat_.layout().buckets().size(); }
 
-    /// True if sums on a grid may read the ranks' numbers directly: the reducer combines those of
-    /// all ranks at once.
-    static constexpr bool straight = Base::on_grid && World::transport_type::maps_peers && !Place::on_device &&
-                                     !Context::Weighing::needs_samples && !Context::Weighing::needs_tokens &&
-                                     requires { requires ReducerRun::combines_at_once; };
-    static constexpr bool inspects_parts = Base::on_grid && Base::inspects;
+    /// Sums on a grid may read the ranks' numbers directly, if the reducer combines those of all
+    /// ranks at once.
+    static constexpr bool may_be_straight = Base::on_grid && !Place::on_device;
 
-    /// True if owners may read the peers' gradients and write the peers' parameters themselves.
-    static constexpr bool may_touch_peers = Context::owned && !Place::on_device && !Base::on_grid &&
-                                            !Base::compresses && !Context::Clipping::measures_norm &&
-                                            World::transport_type::maps_peers &&
-                                            requires { requires ReducerRun::combines_at_once; };
+    /// Owners may read the peers' gradients and write the peers' parameters themselves, if the
+    /// reducer combines all ranks' elements at once.
+    static constexpr bool may_touch_peers = !Place::on_device && !Base::on_grid && !Base::compresses;
     /// True if they do so in this update.
     [[nodiscard]] bool touches_peers() const { return may_touch_peers && !alone_ && peers_.usable(); }
 
     FlatModel<T> flat_;
-    GradientSum<T, Place, typename Context::Summation::template Sums<T, Place>> gradient_;
+    GradientSum<T, Place, typename Base::Sums> gradient_;
     GradientKind kind_;
     Publication<T, Place> publication_;
-    Wire wire_;
+    typename Context::Wire wire_;
     LeftOverUnit left_over_;
     OwnedSlices owned_slices_;
-    PeersMemory<World, T> peers_;
-    std::vector<Operation> operations_;
+    PeersMemory peers_;
+    bool straight_ = false; ///< sums on a grid read the ranks' numbers directly where all host one micro-batch
+    BucketSums bucket_sums_;
+    std::vector<Operation> operations_; ///< those that are not prepared
     std::size_t next_bucket_ = 0;
     double hosted_ = 0;     ///< number of this rank's micro-batches in this update
     bool prepared_ = false; ///< this update's sums are where the optimizer reads them
     Readiness readiness_;
 };
 
-} // namespace detail
-UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-UNISONO_DEFINITION void Readiness::expect() {
-    ++pass_;
-    for (std::size_t b = 0; b < waiting_.size(); ++b) waiting_[b] = layout_->buckets()[b].piece_count;
+template <class ContextType>
+void WholeStore<ContextType>::restart() {
+    if constexpr (Base::compresses) {
+        restart_compression(wire_);
+        left_over_.forget();
+    }
 }
 
-UNISONO_DEFINITION std::size_t Readiness::note(std::size_t parameter) {
-    if (parameter >= layout_->parameters())
-        refuse_input(concat({"pass.ready(", parameter, "): the model has ", layout_->parameters(),
-                             " parameters; expected an index below that"}));
-    const std::size_t bucket = layout_->bucket_of(parameter);
-    if (bucket == Layout::none) return bucket;
-    if (std::exchange(ready_in_[parameter], pass_) == pass_)
-        refuse_input({"pass.ready(", parameter, ") was called twice in one micro-batch"});
-    --waiting_[bucket];
-    return bucket;
+template <class ContextType>
+void WholeStore<ContextType>::expect_one() {
+    if constexpr (may_be_straight)
+        if (straight_) gradient_.expect_one(policies_->share({.samples = 1, .tokens = 0, .kind = kind_}).multiplier);
+}
+
+template <class ContextType>
+void WholeStore<ContextType>::finish() {
+    bucket_sums_.wait();
+    for (Operation& operation : operations_) operation.wait();
+    operations_.clear();
+    if constexpr (Base::compresses) finish_wire();
+}
+
+template <class ContextType>
+void WholeStore<ContextType>::begin_update() {
+    next_bucket_ = 0;
+    hosted_ = 0;
+    prepared_ = false;
+    gradient_.begin(alone_);
+}
+
+template <class ContextType>
+void WholeStore<ContextType>::keep(double multiplier, bool last) {
+    if (this->pass_->first_ready() != Pass::no_parameter) check_tokens(multiplier);
+    if (!gradient_.held()) gradient_.hold(multiplier);
+    if (last) return;
+    gradient_.drop_weightless({0, flat_.count()});
+    if (Base::on_grid && this->inspects_)
+        flat_.visit({0, flat_.count()}, [&](const Stretch<T>& one) { inspect_part(one); });
+    gradient_.drain();
+}
+
+template <class ContextType>
+void WholeStore<ContextType>::publish_slices() {
+    if (touches_peers()) {
+        peers_.close();
+        if (gradient_.in_place()) flat_.zero_gradients(place_.arithmetic());
+        return gradient_.clean();
+    }
+    publication_.start(*carrier_, owned_slices_.all(), operations_);
+    finish();
+    publication_.finish(owned_slices_.all());
+}
+
+template <class ContextType>
+void WholeStore<ContextType>::forget() {
+    gradient_.soil();
+    if constexpr (Base::compresses) {
+        if (next_bucket_ == 0 || alone_) return;
+        wire_.forget();
+        left_over_.forget();
+    }
+}
+
+template <class ContextType>
+void WholeStore<ContextType>::prepare(std::size_t flat, T* gradients, std::size_t n) {
+    gradient_.prepare(flat, gradients, n);
+    if (touches_peers()) peers_.sum(flat, n);
+}
+
+template <class ContextType>
+void WholeStore<ContextType>::open_peers() {
+    const Stretch<T>& model = flat_.stretches().front();
+    peers_.open(gradient_.in_place() ? model.gradients : gradient_.numbers_in_use(), model.parameters);
+}
+
+template <class ContextType>
+void WholeStore<ContextType>::note_ready(std::size_t parameter) {
+    const std::size_t bucket = readiness_.note(parameter);
+    if (next_bucket_ != bucket || !readiness_.complete(bucket)) return;
+    if (!gradient_.held()) gradient_.hold(this->weigh().multiplier);
+    while (next_bucket_ < bucket_count() && readiness_.complete(next_bucket_)) start_bucket(next_bucket_++);
+}
+
+template <class ContextType>
+void WholeStore<ContextType>::check_tokens(double multiplier) {
+    if (this->pass_->tokens_when_ready() == this->micro_->tokens) return;
+    MicroBatchFacts then = *this->micro_;
+    then.tokens = this->pass_->tokens_when_ready();
+    if (policies_->checked_share(then, std::numeric_limits<double>::max()).multiplier != multiplier)
+        refuse_input({"parameter ", this->pass_->first_ready(),
+                      ": tokens were counted after the first gradient was complete; expected all before it"});
+}
+
+template <class ContextType>
+void WholeStore<ContextType>::start_bucket(std::size_t b) {
+    const Slice bucket = flat_.bucket(b);
+    gradient_.drop_weightless(bucket);
+    if (Base::on_grid && this->inspects_ && gradient_.held())
+        flat_.visit(bucket, [&](const Stretch<T>& one) { inspect_part(one); });
+    T* const values = gradient_.settle(bucket, b + 1 == bucket_count());
+    if (!Base::on_grid && this->inspects_) {
+        if (values != nullptr) inspect_part({bucket.first, bucket.count, nullptr, values + bucket.first});
+        else flat_.visit(bucket, [&](const Stretch<T>& one) { inspect_part(one); });
+    }
+    if (alone_ || touches_peers()) return;
+    if constexpr (Base::compresses) {
+        if (b == 0) rescale_left_over();
+        if (owned_slices_.cut()) {
+            BucketReduction to_owners{*carrier_, owned_slices_, b, bucket.first, operations_};
+            wire_.begin(b, values + bucket.first, to_owners);
+        } else {
+            wire_.begin(b, values + bucket.first, *carrier_); // it may sum other numbers of elements
+        }
+    } else if constexpr (!Base::on_grid) {
+        start_sums(b, values);
+    } else if (values == nullptr) {
+        start_sums(b, gradient_.array());
+    } else if constexpr (may_be_straight) {
+        for (const OwnedSlice& owned : owned_slices_.of_bucket(b))
+            detail::keep(operations_, gradient_.sum_straight(*world_, values, owned.slice, owned.owner));
+    }
+}
+
+template <class ContextType>
+void WholeStore<ContextType>::rescale_left_over() {
+    const double factor = left_over_.expect(hosted_, this->scaled_by_);
+    if constexpr (requires { wire_.rescale(factor); })
+        if (factor != 1) wire_.rescale(factor);
+}
+
+template <class ContextType>
+void WholeStore<ContextType>::inspect_part(const Stretch<T>& stretch) {
+    this->inspect(stretch.gradients, stretch.count, stretch.flat, [&](std::size_t found) {
+        this->note_offender(flat_.layout().element_at(stretch.flat + found).parameter);
+    });
 }
 
 } // namespace detail
 UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES

@@ -1,12 +1,11 @@
 #pragma once
 
 /// \file
-/// Collectives of a group whose transport the compiler does not know, on host memory. They are made
-/// of messages, which every transport moves, in ceil(log2 p) rounds. For the small and rare data by
-/// which ranks compare what they have; a group with a transport in its type has faster ones.
+/// Collectives of a group whose transport the compiler does not know, on host memory.
 
-#include "unisono/group/group_core.hpp"
+#include "unisono/collective/shell.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,12 +13,33 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// A call with the schedule that `keep_native` has left with the group, on elements of type T.
+template <Collective What, class T, class Op = NoOperation>
+[[nodiscard]] Call native_call(const Op& op = {}, int root = 0) {
+    Call made{.what = What, .root = root};
+    if constexpr (!std::same_as<Op, NoOperation>) made.op = make_reduction<Op, T>(op);
+    return made;
+}
+
+/// In place, by the native schedule that the group keeps.
+template <class Op, class Data>
+void all_reduce_native(GroupCore& world, Data& data, const Op& op) {
+    const CallBuffer all = buffer_of(data);
+    world.run(native_call<Collective::all_reduce, buffer_element<Data>>(op), all, all);
+}
+
+// Those below are made of messages, which every transport moves, in ceil(log2 p) rounds. They are
+// for the small and rare data by which ranks compare what they have.
+
 /// Gathers the words of every rank, in rank order. `caller`: the user's call, which ranks compare.
 void gather_words(GroupCore& world, std::span<const std::uint64_t> mine, std::span<std::uint64_t> all,
                   Caller caller = Caller::none);
 
 /// Copies the bytes of rank `root` to all ranks.
 void broadcast_bytes(GroupCore& world, std::span<std::byte> data, int root);
+
+/// A sum in the order of HalvingDoublingSchedule, whichever ranks share a host.
+Call halving_doubling_sum();
 
 } // namespace detail
 UNISONO_NAMESPACE_END
@@ -55,6 +75,17 @@ UNISONO_DEFINITION void broadcast_bytes(GroupCore& world, std::span<std::byte> d
     };
     const CallBuffer all{.data = data.data(), .count = data.size(), .type = ElementType::uint8};
     world.run({.what = Collective::broadcast, .root = root, .by = {plan, &own_plan}}, all, all);
+}
+
+UNISONO_DEFINITION Call halving_doubling_sum() {
+    static constexpr int own_plan = 0;
+    Call call = native_call<Collective::all_reduce, double>(Few<Sum>{});
+    call.by.family = &own_plan;
+    call.by.plan = [](GroupCore& group, const Call&, OperationRequest& request) {
+        request.plan =
+            &group.plan(schedule::schedule_of<Collective::all_reduce>(HalvingDoublingSchedule{}, group.shape()));
+    };
+    return call;
 }
 
 } // namespace detail

@@ -1,0 +1,191 @@
+#pragma once
+
+/// \file
+/// The policies that an update asks, without their types: weighing, guard, clipping, loss scaling
+/// and optimizer. One virtual call for each micro-batch, range of a gradient, or chunk of
+/// parameters.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/math.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/guard/guard.hpp"
+#include "unisono/guard/loss_scaling.hpp"
+#include "unisono/model/weighing.hpp"
+#include "unisono/optimizer/optimizer.hpp"
+#include "unisono/trainer/place.hpp"
+
+#include <cstddef>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// The properties that the policies of an update declare.
+struct UpdateFacts {
+    std::string_view weighing;
+    std::string_view loss_scaling;
+    bool needs_samples = false; ///< the weighing
+    bool needs_tokens = false;  ///< the weighing
+    bool inspects = false;      ///< the guard looks for gradients that are not finite
+    bool only_finite = false;   ///< it looks for nothing else
+    bool stops = false;         ///< what it finds ends the call with an error
+    bool measures_norm = false; ///< the clipping
+    bool scales = false;        ///< the loss scaling
+    bool may_overflow = false;  ///< what the compression leaves over has no bound
+};
+
+/// All that does not depend on the type of elements and where they are.
+class UpdateRules {
+public:
+    UpdateRules(const UpdateRules&) = delete;
+    UpdateRules& operator=(const UpdateRules&) = delete;
+    virtual ~UpdateRules() = default;
+
+    const UpdateFacts facts;
+
+    [[nodiscard]] virtual Share share(const MicroBatchFacts& micro) const = 0;
+    [[nodiscard]] virtual double clip_factor(double norm) const = 0;
+    [[nodiscard]] virtual LossScale start_scale() const = 0;
+    virtual void grow(LossScale& scale) const = 0;
+    virtual bool back_off(LossScale& scale) const = 0;
+    [[nodiscard]] virtual StateArrays state() const = 0;
+
+    /// The share of a micro-batch, after a check of its values. `most`: the largest number of the
+    /// gradients' type.
+    [[nodiscard]] Share checked_share(const MicroBatchFacts& micro, double most) const;
+
+protected:
+    explicit UpdateRules(const UpdateFacts& declared) : facts(declared) {}
+};
+
+template <class T, class Place>
+class UpdatePolicies : public UpdateRules {
+public:
+    /// See Place::inspect. `offender`: an index in `gradient`.
+    [[nodiscard]] virtual Findings inspect(const Place& place, const T* gradient, std::size_t count, std::size_t flat,
+                                           int large) const = 0;
+    /// Clips, and runs the optimizer.
+    virtual void update(const Place& place, const OptimizerSlice<T>& state, T* parameters, T* gradients,
+                        const OptimizerStep& step) const = 0;
+
+protected:
+    using UpdateRules::UpdateRules;
+};
+
+/// `Policies`: a trainer's (policy_set.hpp), which must outlive this.
+template <class T, class Place, class Policies>
+class UpdatePoliciesOf final : public UpdatePolicies<T, Place> {
+    using Guard = typename Policies::Guard;
+    using Compression = typename Policies::Compression;
+
+public:
+    explicit UpdatePoliciesOf(const Policies& policies)
+        : UpdatePolicies<T, Place>(declared(policies)), of_(&policies) {}
+
+    [[nodiscard]] Share share(const MicroBatchFacts& micro) const override { return of_->weighing_policy.share(micro); }
+    [[nodiscard]] double clip_factor(double norm) const override { return of_->clipping.factor(norm); }
+    [[nodiscard]] LossScale start_scale() const override { return of_->scaling.start(); }
+    void grow(LossScale& scale) const override { of_->scaling.grow(scale); }
+    bool back_off(LossScale& scale) const override { return of_->scaling.back_off(scale); }
+    [[nodiscard]] StateArrays state() const override { return of_->optimizer.state(); }
+
+    [[nodiscard]] Findings inspect([[maybe_unused]] const Place& place, [[maybe_unused]] const T* gradient,
+                                   [[maybe_unused]] std::size_t count, [[maybe_unused]] std::size_t flat,
+                                   [[maybe_unused]] int large) const override {
+        Findings found;
+        if constexpr (Guard::inspects)
+            found.large = place.inspect(of_->guard, gradient, count, flat, large,
+                                        [&](std::size_t index) { found.offender = index; });
+        return found;
+    }
+    void update(const Place& place, const OptimizerSlice<T>& state, T* parameters, T* gradients,
+                const OptimizerStep& step) const override {
+        place.update(of_->optimizer, of_->clipping, state, parameters, gradients, step);
+    }
+
+private:
+    static UpdateFacts declared(const Policies& policies) {
+        using Weighing = typename Policies::Weighing;
+        UpdateFacts facts;
+        facts.weighing = Weighing::name;
+        facts.loss_scaling = Policies::Scaling::name;
+        facts.needs_samples = Weighing::needs_samples;
+        facts.needs_tokens = Weighing::needs_tokens;
+        facts.inspects = Guard::inspects;
+        facts.only_finite = requires { requires Guard::only_finite; };
+        facts.stops = policies.guard.on_offence() != OnOffence::skip;
+        facts.measures_norm = Policies::Clipping::measures_norm;
+        facts.scales = Policies::Scaling::scales;
+        facts.may_overflow = Compression::compresses && !requires { typename Compression::Wire; }; // a cast cuts
+        return facts;
+    }
+
+    const Policies* of_;
+};
+
+/// The loss scale of a training.
+class LossScaleRun {
+public:
+    explicit LossScaleRun(const UpdateRules& rules) : rules_(&rules), state_(rules.start_scale()) {}
+
+    /// Starts an update.
+    void begin() { backed_off_ = false; }
+    void grow() { rules_->grow(state_); }
+    void back_off() { backed_off_ = rules_->back_off(state_); }
+
+    [[nodiscard]] double scale() const { return state_.scale; }
+    [[nodiscard]] const LossScale& state() const { return state_; }
+    /// True if this update was left out and the scale lowered.
+    [[nodiscard]] bool backed_off() const { return backed_off_; }
+
+    /// Refuses a model that does not ask for the loss scale: its gradients would be divided by a
+    /// scale that the model did not apply.
+    void check(const Pass& pass) const;
+    void restore(const LossScale& saved);
+
+private:
+    const UpdateRules* rules_;
+    LossScale state_;
+    bool backed_off_ = false;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION Share UpdateRules::checked_share(const MicroBatchFacts& micro, double most) const {
+    if (!(micro.tokens >= 0) || !detail::is_finite(micro.tokens))
+        refuse_input({"pass.count_tokens: found ", micro.tokens,
+                      " tokens in a micro-batch; expected a finite number of at least 0"});
+    const Share found = share(micro);
+    if (!(found.multiplier >= 0) || !(found.divisor >= 0) || !detail::is_finite(found.multiplier) ||
+        !detail::is_finite(found.divisor))
+        refuse_input({"weighing ", facts.weighing, ": a micro-batch of ", micro.samples, " samples and ", micro.tokens,
+                      " tokens got multiplier ", found.multiplier, " and divisor ", found.divisor,
+                      "; expected finite numbers of at least 0"});
+    if (found.multiplier > most)
+        refuse_input({"weighing ", facts.weighing, ": a micro-batch got multiplier ",
+                      number_text(found.multiplier, std::chars_format::general, 6),
+                      "; expected a number that the gradients' type holds"});
+    return found;
+}
+
+UNISONO_DEFINITION void LossScaleRun::check(const Pass& pass) const {
+    if (pass.asked_for_scale()) return;
+    refuse_input({rules_->facts.loss_scaling, ": the model did not ask for pass.loss_scale(); expected a model that "
+                                              "multiplies its loss by it before its backward pass"});
+}
+
+UNISONO_DEFINITION void LossScaleRun::restore(const LossScale& saved) {
+    if (!(saved.scale > 0) || !detail::is_finite(saved.scale) || saved.good_updates < 0)
+        refuse_input({"restore_loss_scale: found the scale ", saved.scale, " after ", saved.good_updates,
+                      " good updates; expected a finite scale above 0, and at least 0 good updates"});
+    state_ = saved;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES
