@@ -9,7 +9,6 @@
 #include "unisono/core/threads.hpp"
 #include "unisono/core/value.hpp"
 #include "unisono/group/group.hpp"
-#include "unisono/group/launcher_notice.hpp"
 #include "unisono/launch/cores.hpp"
 
 #include <exception>
@@ -132,20 +131,49 @@ void check_run(int ranks, const RunOptions& options);
 /// `check_run`, and a warning if a launcher started several such processes.
 void begin_run(int ranks, const RunOptions& options);
 
-/// The ranks of a world as threads, without the transport's type.
-class RankThreads {
+/// Prints one line on standard error, once, in the launcher's rank 0, if each of several processes
+/// makes a world of `ranks` ranks of its own.
+void warn_of_launcher(int ranks);
+/// Says that this process takes part in the launcher's job. No warning follows.
+void heed_launcher() noexcept;
+
+/// The ranks of a world, without the transport's type.
+class Ranks {
 public:
-    /// Runs all ranks, and throws the exception that `run` has to throw.
-    void run(int ranks);
-
-protected:
-    ~RankThreads() = default;
-
-private:
-    virtual std::exception_ptr be(int rank) = 0; ///< the body of a thread; returns the exception that it threw
+    virtual std::exception_ptr be(int rank) = 0; ///< the body of a rank; returns the exception that it threw
     virtual void abort(int rank, const Fault& fault) = 0;
     [[nodiscard]] virtual const Fault* first_fault() const = 0;
+    [[nodiscard]] virtual bool has_left(int rank) const = 0;
+
+protected:
+    ~Ranks() = default;
 };
+
+template <class Transport, class As>
+class RanksOf final : public Ranks {
+public:
+    RanksOf(const std::shared_ptr<typename Transport::World>& world, const RunOptions& options,
+            const RankBody<As>& body)
+        : world_(world), options_(options), body_(body) {}
+    std::exception_ptr be(int rank) override {
+        if (options_.bind_to_cores) bind_to_core(rank);
+        return make_and_run_rank<Transport, As>(world_, rank, options_, body_);
+    }
+    void abort(int rank, const Fault& fault) override { world_->abort(rank, fault); }
+    [[nodiscard]] const Fault* first_fault() const override { return world_->first_fault(); }
+    [[nodiscard]] bool has_left(int rank) const override {
+        if constexpr (requires { world_->has_left(rank); }) return world_->has_left(rank);
+        else return false;
+    }
+
+private:
+    const std::shared_ptr<typename Transport::World>& world_;
+    const RunOptions& options_;
+    const RankBody<As>& body_;
+};
+
+/// Runs all ranks as threads, and throws the exception that `run` has to throw.
+void run_threads(Ranks& all, int ranks);
 
 /// `run` on an existing world.
 template <class Transport, class As = Transport>
@@ -157,23 +185,8 @@ void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBod
         if (failed) std::rethrow_exception(failed);
         return;
     }
-    struct Ranks final : RankThreads {
-        const std::shared_ptr<typename Transport::World>* shared = nullptr;
-        const RunOptions* options = nullptr;
-        const RankBody<As>* body = nullptr;
-
-        std::exception_ptr be(int rank) override {
-            if (options->bind_to_cores) bind_to_core(rank);
-            return make_and_run_rank<Transport, As>(*shared, rank, *options, *body);
-        }
-        void abort(int rank, const Fault& fault) override { (*shared)->abort(rank, fault); }
-        [[nodiscard]] const Fault* first_fault() const override { return (*shared)->first_fault(); }
-    };
-    Ranks ranks;
-    ranks.shared = &shared;
-    ranks.options = &options;
-    ranks.body = &body;
-    ranks.run(shared->size());
+    RanksOf<Transport, As> ranks(shared, options, body);
+    run_threads(ranks, shared->size());
 }
 
 template <class Transport>
@@ -226,12 +239,47 @@ void run(int, Body, const RunOptions& = {}) {
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION void RankThreads::run(int ranks) {
+UNISONO_DEFINITION std::atomic<bool>& launcher_is_known() noexcept {
+    static std::atomic<bool> known{false};
+    return known;
+}
+
+UNISONO_DEFINITION void heed_launcher() noexcept { launcher_is_known() = true; }
+
+[[gnu::noinline]] UNISONO_DEFINITION void warn_of_launcher(int ranks) {
+    if (launcher_is_known().exchange(true)) return;
+    struct Launcher {
+        const char* rank;
+        const char* world;
+    };
+    for (const Launcher& one : {Launcher{"UNISONO_RANK", "UNISONO_WORLD_SIZE"},
+                                {"RANK", "WORLD_SIZE"},
+                                {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                {"PMI_RANK", "PMI_SIZE"},
+                                {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}}) {
+        const char* const rank = std::getenv(one.rank);   // NOLINT(concurrency-mt-unsafe)
+        const char* const world = std::getenv(one.world); // NOLINT(concurrency-mt-unsafe)
+        if (rank == nullptr || world == nullptr) continue;
+        if (std::strtol(world, nullptr, 10) < 2 || std::strtol(rank, nullptr, 10) != 0) return;
+        const std::string line =
+            concat({"unisono: warning: run starts ", ranks, " ranks in this process, and a launcher started ", world,
+                    " such processes (", one.world, "): these are ", world, " worlds that know nothing of each other.",
+                    " For one world call run_joined or join, or start one process\n"});
+        static_cast<void>(std::fputs(line.c_str(), stderr));
+        return;
+    }
+}
+
+UNISONO_DEFINITION void run_threads(Ranks& all, int ranks) {
     struct One {
-        RankThreads* all = nullptr;
+        Ranks* all = nullptr;
         int rank = 0;
         std::exception_ptr failure = nullptr;
         bool ended = false; ///< not by pthread_exit or pthread_cancel
@@ -243,7 +291,7 @@ UNISONO_DEFINITION void RankThreads::run(int ranks) {
     int started = 0;
     for (; started < ranks && !refused; ++started) {
         One& one = threads[static_cast<std::size_t>(started)];
-        one.all = this;
+        one.all = &all;
         one.rank = started;
         const int failed = one.thread.start(
             [](void* of) {
@@ -257,7 +305,7 @@ UNISONO_DEFINITION void RankThreads::run(int ranks) {
                           .rank = started,
                           .operation = "run",
                           .message = no_thread_for(concat({"rank ", started, " of ", ranks}), failed)};
-        abort(started, fault);
+        all.abort(started, fault);
         refused = std::make_exception_ptr(error(fault));
     }
     for (int rank = 0; rank < started; ++rank) threads[static_cast<std::size_t>(rank)].thread.join();
@@ -265,7 +313,7 @@ UNISONO_DEFINITION void RankThreads::run(int ranks) {
         rank_that_failed = started - 1;
         std::rethrow_exception(refused);
     }
-    const Fault* fault = first_fault();
+    const Fault* fault = all.first_fault();
     if (fault == nullptr) return;
     note_failed_rank(*fault);
     if (fault->rank >= 0 && fault->rank < ranks && threads[static_cast<std::size_t>(fault->rank)].failure)

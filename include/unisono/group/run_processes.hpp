@@ -19,55 +19,17 @@ concept process_transport = thread_transport<T> && requires(const typename T::Wo
 
 namespace detail {
 
-/// Runs one rank in its process; returns its exit status.
-template <class Transport, class As>
-int be_rank(const std::shared_ptr<typename Transport::World>& shared, int rank, const RunOptions& options,
-            RankBody<As> body) {
-    try {
-        if (options.bind_to_cores) bind_to_core(rank);
-        return run_rank<As>(Group<As>(Group(Transport(shared, rank))), options, body) ? 1 : 0;
-    } catch (const std::exception& failed) { // before the body began
-        shared->abort(rank, could_not_begin(rank, failed));
-        return 1;
-    }
-}
-
-/// The ranks of a world as processes forked from this one, without the transport's type.
-class RankProcesses {
-public:
-    /// Runs all ranks, and throws the exception that `run` has to throw. `grace` as in RunOptions.
-    void run(int ranks, std::chrono::nanoseconds grace);
-
-protected:
-    ~RankProcesses() = default;
-
-private:
-    virtual int be(int rank) = 0; ///< the body of a process; returns its exit status
-    virtual void abort(int rank, const Fault& fault) = 0;
-    [[nodiscard]] virtual bool has_left(int rank) const = 0;
-    [[nodiscard]] virtual const Fault* first_fault() const = 0;
-};
+/// Runs all ranks as processes forked from this one, and throws the exception that `run` has to
+/// throw. `grace` as in RunOptions.
+void run_processes(Ranks& all, int ranks, std::chrono::nanoseconds grace);
 
 /// `run` on an existing world, in processes forked from this one.
 template <class Transport, class As = Transport>
 void run_in_processes(const std::shared_ptr<typename Transport::World>& shared, RankBody<std::type_identity_t<As>> body,
                       const RunOptions& options) {
     if (shared->size() == 1) return run_world<Transport, As>(shared, body, options);
-    struct Ranks final : RankProcesses {
-        const std::shared_ptr<typename Transport::World>* shared = nullptr;
-        const RunOptions* options = nullptr;
-        const RankBody<As>* body = nullptr;
-
-        int be(int rank) override { return be_rank<Transport, As>(*shared, rank, *options, *body); }
-        void abort(int rank, const Fault& fault) override { (*shared)->abort(rank, fault); }
-        [[nodiscard]] bool has_left(int rank) const override { return (*shared)->has_left(rank); }
-        [[nodiscard]] const Fault* first_fault() const override { return (*shared)->first_fault(); }
-    };
-    Ranks ranks;
-    ranks.shared = &shared;
-    ranks.options = &options;
-    ranks.body = &body;
-    ranks.run(shared->size(), options.grace);
+    RanksOf<Transport, As> ranks(shared, options, body);
+    run_processes(ranks, shared->size(), options.grace);
 }
 
 } // namespace detail
@@ -132,30 +94,30 @@ UNISONO_DEFINITION Fault lost_process(const ProcessEnd& end) {
                                                  " before its body returned"})};
 }
 
-UNISONO_DEFINITION void RankProcesses::run(int ranks, std::chrono::nanoseconds grace) {
+UNISONO_DEFINITION void run_processes(Ranks& all, int ranks, std::chrono::nanoseconds grace) {
     refuse_other_threads("run");
     Processes processes;
     for (int rank = 0; rank < ranks; ++rank) {
         try {
-            processes.start([&] { return be(rank); });
+            processes.start([&] { return all.be(rank) ? 1 : 0; });
         } catch (const error& failed) {
-            abort(ranks,
-                  Fault{.code = failed.code(),
-                        .rank = rank,
-                        .operation = "run",
-                        .message = concat({"no process for rank ", rank, " of ", ranks, ": ", failed.why().message})});
+            all.abort(ranks, Fault{.code = failed.code(),
+                                   .rank = rank,
+                                   .operation = "run",
+                                   .message = concat(
+                                       {"no process for rank ", rank, " of ", ranks, ": ", failed.why().message})});
             break;
         }
     }
     nanoseconds until = never;
     while (processes.running() > 0) {
         const auto end = processes.wait_any(steady_now() + 50'000'000);
-        if (end && !has_left(end->index)) abort(ranks, lost_process(*end));
-        if (first_fault() == nullptr) continue;
+        if (end && !all.has_left(end->index)) all.abort(ranks, lost_process(*end));
+        if (all.first_fault() == nullptr) continue;
         if (until == never) until = deadline_after(steady_now(), grace);
         if (steady_now() >= until) processes.signal_all(SIGKILL);
     }
-    const Fault* const fault = first_fault();
+    const Fault* const fault = all.first_fault();
     rank_that_failed = -1;
     if (fault == nullptr) return;
     note_failed_rank(*fault);

@@ -5,7 +5,7 @@
 
 #include "unisono/extensions/elastic/network_medium.hpp"
 #include "unisono/extensions/hosts/world.hpp"
-#include "unisono/group/launcher_notice.hpp"
+#include "unisono/group/run.hpp"
 
 #include <algorithm>
 #include <chrono>
