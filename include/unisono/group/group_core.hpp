@@ -132,8 +132,7 @@ public:
         run(state_of(call, in, out));
     }
     /// The same without waiting.
-    [[nodiscard, gnu::always_inline]] inline Operation start(const Call& call, const CallBuffer& in,
-                                                             const CallBuffer& out) {
+    [[nodiscard, gnu::always_inline]] Operation start(const Call& call, const CallBuffer& in, const CallBuffer& out) {
         return start(state_of(call, in, out));
     }
     /// The same for many starts on the same memory.

@@ -44,7 +44,6 @@
 #include "unisono/core/time.hpp"
 #include "unisono/trainer/parts.hpp"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
