@@ -42,6 +42,7 @@ module;
 #include <limits>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <linux/sockios.h>
 #include <map>
 #include <memory>
 #include <mutex>

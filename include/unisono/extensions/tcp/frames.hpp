@@ -1,25 +1,73 @@
 #pragma once
 
 /// \file
-/// The bytes between two ranks: a greeting, then messages, each after a header, and the stripes of
-/// large ones.
+/// The bytes between two ranks: an address, a greeting, then messages, each after a header, and the
+/// stripes of large ones.
 ///
 /// A large message may be cut into stripes, one for each connection between the two ranks. All
 /// connections carry the stripes of striped messages in the same order, so that the n-th stripe on
 /// each belongs to the n-th striped message. The first stripe that arrives begins the message.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/extensions/launch/secrets/proof.hpp"
+#include "unisono/extensions/launch/sockets/socket.hpp"
 #include "unisono/extensions/network/frame_wire.hpp"
+#include "unisono/extensions/network/options.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string>
 #include <sys/socket.h>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+/// The address of a rank for its peers; plain bytes, since all hosts have the same byte order.
+struct TcpAddress {
+    SocketAddress socket = {};
+    char interface[32] = {};
+    std::uint32_t connections = 1; ///< to each peer
+
+    [[nodiscard]] std::string text() const { return std::string(reinterpret_cast<const char*>(this), sizeof *this); }
+    /// Reads an address; false if the text is none.
+    bool read(const std::string& text) {
+        if (text.size() != sizeof *this) return false;
+        std::memcpy(static_cast<void*>(this), text.data(), sizeof *this);
+        interface[sizeof interface - 1] = '\0';
+        const int family = socket.storage.ss_family; // another family would be another kind of socket
+        return (family == AF_INET && socket.length == sizeof(sockaddr_in)) ||
+               (family == AF_INET6 && socket.length == sizeof(sockaddr_in6));
+    }
+    [[nodiscard]] std::string describe() const {
+        return concat({host_text(socket), ":", port_of(socket), " (interface ", interface, ")"});
+    }
+};
+
+/// The socket at which a rank listens.
+struct TcpEntrance {
+    NetworkInterface interface = {};
+    Listener listener = {};
+    std::string congestion_control = {}; ///< empty: the system's default
+    int links = 1;                       ///< connections to each peer
+    std::size_t striped_bytes = 262144;  ///< messages from this size on are cut over all connections
+
+    [[nodiscard]] TcpAddress address() const {
+        TcpAddress made{.socket = interface.address, .connections = static_cast<std::uint32_t>(links)};
+        set_port(made.socket, listener.port);
+        interface.name.copy(made.interface, sizeof made.interface - 1);
+        return made;
+    }
+};
+
+inline bool set_congestion_control(int fd, const std::string& name) {
+    return ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.c_str(), static_cast<socklen_t>(name.size())) == 0;
+}
 
 enum class TcpFrame : std::uint32_t {
     message = 1,

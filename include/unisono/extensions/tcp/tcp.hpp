@@ -18,7 +18,6 @@
 #include "unisono/extensions/network/framed_endpoint.hpp"
 #include "unisono/extensions/network/world.hpp"
 #include "unisono/extensions/tcp/wire.hpp"
-#include "unisono/extensions/tcp/wire_definitions.hpp"
 
 #include <algorithm>
 #include <cerrno>
