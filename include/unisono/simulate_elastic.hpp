@@ -190,12 +190,7 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
         } catch (...) {
             spare.reset();
             refused = std::current_exception();
-            processes->world().abort(process, {.code = ErrorCode::refused,
-                                               .rank = process,
-                                               .peer = -1,
-                                               .operation = {},
-                                               .sequence = 0,
-                                               .message = {}});
+            processes->world().abort(process, {.code = ErrorCode::refused, .rank = process});
         }
     }
     const NotCancelled whole;
@@ -203,9 +198,7 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
     const auto refuse = [&](int number) {
         throw error(Fault{.code = ErrorCode::refused,
                           .rank = static_cast<int>(threads.size()),
-                          .peer = -1,
                           .operation = "simulate_elastic",
-                          .sequence = 0,
                           .message = no_thread_for(concat({"process ", threads.size(), " of ", all}), number)});
     };
     try {

@@ -253,10 +253,7 @@ bool all_own_all(Trainer& trainer) {
     if (sum == count) return false;
     throw agreed_error(
         Fault{.code = ErrorCode::refused,
-              .rank = -1,
-              .peer = -1,
               .operation = "save",
-              .sequence = 0,
               .message = concat({"the ranks together own ", sum, " elements of ", count,
                                  "; expected one owner for each element, or that every rank owns all of them"})});
 }
@@ -321,10 +318,7 @@ void check_parts(Trainer& trainer, World& everyone, const Manifest& whole, bool 
         if (static_cast<std::uint64_t>(written[i]) == element_count(whole.parameters[i])) continue;
         throw agreed_error(
             Fault{.code = ErrorCode::refused,
-                  .rank = -1,
-                  .peer = -1,
                   .operation = "save",
-                  .sequence = 0,
                   .message = concat({"the ranks would write ", written[i], " elements of \"", whole.parameters[i].name,
                                      "\", which has ", element_count(whole.parameters[i]), expected})});
     }

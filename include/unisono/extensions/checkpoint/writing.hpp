@@ -67,9 +67,7 @@ void agree_on_success(World& world, std::string_view operation, const std::optio
         if (world.size() > 1) text = concat({"rank ", known_as, ": ", text});
         throw agreed_error(Fault{.code = static_cast<ErrorCode>(found),
                                  .rank = known_as,
-                                 .peer = -1,
                                  .operation = std::string(operation),
-                                 .sequence = 0,
                                  .message = text});
     }
 }

@@ -78,12 +78,7 @@ bool read(const Blob& blob, Card& card) {
 }
 
 [[noreturn, gnu::cold]] inline void refuse_places(std::size_t rank, const std::string& why) {
-    throw error(Fault{.code = ErrorCode::refused,
-                      .rank = static_cast<int>(rank),
-                      .peer = -1,
-                      .operation = "join",
-                      .sequence = 0,
-                      .message = why});
+    throw error(Fault{.code = ErrorCode::refused, .rank = static_cast<int>(rank), .operation = "join", .message = why});
 }
 
 /// Gathers every rank's card on all ranks.

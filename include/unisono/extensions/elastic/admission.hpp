@@ -253,8 +253,7 @@ private:
         return false;
     }
     static void refuse(Visitor& visitor, const std::string& why) {
-        const Fault fault{
-            .code = ErrorCode::refused, .rank = 0, .peer = -1, .operation = "join", .sequence = 0, .message = why};
+        const Fault fault{.code = ErrorCode::refused, .rank = 0, .operation = "join", .message = why};
         static_cast<void>(send_frame(visitor.entrance, fault_frame(FrameKind::refused, fault), steady_now()));
     }
     std::string reason_against(const Application& application) {

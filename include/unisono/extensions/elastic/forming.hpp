@@ -114,7 +114,7 @@ inline std::string members_text(const std::vector<int>& members) { return list_o
 inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<int>& silent, const Successor& decision,
                                std::uint64_t epoch) {
     using Phase = MembershipPhase;
-    Fault fault{.code = ErrorCode::timeout, .rank = me, .peer = -1, .operation = "elastic", .sequence = epoch + 1};
+    Fault fault{.code = ErrorCode::timeout, .rank = me, .operation = "elastic", .sequence = epoch + 1};
     if (phase == Phase::left_behind) {
         fault.sequence = epoch;
         fault.code = ErrorCode::aborted;
@@ -145,7 +145,6 @@ inline error not_connected(const Fault& last, int me, std::uint64_t epoch, int a
     return error(Fault{
         .code = ErrorCode::timeout,
         .rank = me,
-        .peer = -1,
         .operation = "elastic",
         .sequence = epoch,
         .message = concat({"rank ", me, " was in no world for ", ms(options.give_up),

@@ -319,12 +319,8 @@ private:
                      " for the membership of an elastic world: ", why}));
     }
     [[noreturn]] void fail(ErrorCode code, int peer, const std::string& what) const {
-        throw error(Fault{.code = code,
-                          .rank = me_,
-                          .peer = peer,
-                          .operation = "join",
-                          .sequence = 0,
-                          .message = concat({"rank ", me_, what})});
+        throw error(Fault{
+            .code = code, .rank = me_, .peer = peer, .operation = "join", .message = concat({"rank ", me_, what})});
     }
 
     /// Awaits the connections of higher ranks and the answers of lower ones, in any order, and

@@ -178,9 +178,7 @@ public:
         return error(
             Fault{.code = ErrorCode::timeout,
                   .rank = 0,
-                  .peer = -1,
                   .operation = "join",
-                  .sequence = 0,
                   .message = concat({"this process waited ", options_.join.rendezvous.timeout.count() / 1'000'000,
                                      " ms to be added to an elastic world (", rendezvous_path(point_), "): ", why_})});
     }
@@ -208,12 +206,7 @@ private:
             if (!first) first = of_rank;
             const std::string text = of_rank.difference(*first, concat({"on rank ", rank}), "on rank 0");
             if (!text.empty())
-                throw error(Fault{.code = ErrorCode::mismatch,
-                                  .rank = rank,
-                                  .peer = -1,
-                                  .operation = "join",
-                                  .sequence = 0,
-                                  .message = text});
+                throw error(Fault{.code = ErrorCode::mismatch, .rank = rank, .operation = "join", .message = text});
             ++rank;
         }
     }
@@ -303,12 +296,8 @@ private:
         return std::chrono::nanoseconds(until - now());
     }
     [[noreturn]] static void throw_late(const std::string& why, int rank, int peer = -1) {
-        throw error(Fault{.code = ErrorCode::timeout,
-                          .rank = rank,
-                          .peer = peer,
-                          .operation = "elastic",
-                          .sequence = 0,
-                          .message = why});
+        throw error(
+            Fault{.code = ErrorCode::timeout, .rank = rank, .peer = peer, .operation = "elastic", .message = why});
     }
     template <class Wait>
     NextRendezvous await_rendezvous(const std::vector<int>& members, int rank, std::uint64_t epoch,

@@ -141,8 +141,6 @@ public:
             if (world_.now(process) >= deadline)
                 fail(view, static_cast<int>(me),
                      {.code = ErrorCode::timeout,
-                      .rank = -1,
-                      .peer = -1,
                       .operation = "elastic",
                       .sequence = epoch,
                       .message = "the next world's ranks have not connected in time"});
@@ -310,10 +308,7 @@ private:
     }
     [[nodiscard]] Fault lost(int process) const {
         return {.code = ErrorCode::peer_lost,
-                .rank = -1,
-                .peer = -1,
                 .operation = {},
-                .sequence = 0,
                 .message = concat({"process ", process, " (member ", at(process).number, ") has ended"})};
     }
     void fail_later(const std::shared_ptr<SimulatedView>& view, Fault fault) {

@@ -279,10 +279,7 @@ constexpr int number_of(int word) { return word < 0 ? ~word : word; }
     const std::string what = gone.empty() ? std::string("the newest update") : concat({"the slices of ", gone});
     throw agreed_error(
         Fault{.code = ErrorCode::peer_lost,
-              .rank = -1,
-              .peer = -1,
               .operation = "elastic",
-              .sequence = 0,
               .message = concat({"no rank has the state of ", what,
                                  " any more (ranks are member numbers): the ranks that had it were lost before others "
                                  "had copied it (Snapshots); start again from a checkpoint"})});

@@ -132,7 +132,6 @@ public:
         if (!formation_->look_for_applicants()) return;
         abort({.code = ErrorCode::peer_lost,
                .rank = rank(),
-               .peer = -1,
                .operation = "elastic",
                .sequence = epoch(),
                .message = concat({"rank ", rank(), " adds the ranks that wait; all ranks form the next world"})});
@@ -152,9 +151,7 @@ public:
     void end_by_exception() {
         abort({.code = ErrorCode::aborted,
                .rank = rank(),
-               .peer = -1,
                .operation = "Trainer",
-               .sequence = 0,
                .message = concat({"an exception ended the trainer of rank ", rank()})});
     }
     /// Ends this rank's part: the others need not wait for it.

@@ -242,9 +242,7 @@ std::vector<std::string> gather_texts(Control& control, const std::string& mine,
 [[noreturn, gnu::cold]] inline void refuse_join(std::size_t rank, const std::string& why) {
     throw error(Fault{.code = ErrorCode::refused,
                       .rank = static_cast<int>(rank),
-                      .peer = -1,
                       .operation = "join",
-                      .sequence = 0,
                       .message = concat({"rank ", rank, ": ", why})});
 }
 

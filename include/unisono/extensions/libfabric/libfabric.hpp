@@ -110,7 +110,6 @@ Libfabric Libfabric::join(Control control, nanoseconds deadline, const Libfabric
                   .rank = other,
                   .peer = 0,
                   .operation = "join",
-                  .sequence = 0,
                   .message = concat({"libfabric: rank ", other, " has the provider ", detail::quoted(theirs),
                                      ", rank 0 has ", detail::quoted(first), " (name one by UNISONO_PROVIDER)"})});
     }

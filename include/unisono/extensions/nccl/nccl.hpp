@@ -227,8 +227,7 @@ private:
     /// Waits for the world's communicator. Errors: the world's first fault; refused, with NCCL's
     /// text; timeout.
     static void wait_for_world(detail::NetworkWorld& world, int rank, detail::NcclDevice& device, nanoseconds until) {
-        Fault mine{
-            .code = ErrorCode::none, .rank = rank, .peer = -1, .operation = "join", .sequence = 0, .message = {}};
+        Fault mine{.rank = rank, .operation = "join"};
         for (std::uint32_t attempt = 0; !device.world_is_ready(); ++attempt) {
             if (device.failed()) {
                 mine.code = ErrorCode::refused;

@@ -297,7 +297,6 @@ private:
                           .rank = rank(),
                           .peer = peer,
                           .operation = "receive",
-                          .sequence = 0,
                           .message =
                               concat({"rank ", rank(), " has no memory for a message of ", envelope.bytes,
                                       " bytes that rank ", peer, " has begun to send; the host has ", host_has})};

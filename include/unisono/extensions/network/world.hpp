@@ -203,9 +203,7 @@ std::shared_ptr<NetworkWorld> join_network(Control control, nanoseconds deadline
         const Blob& blob = blobs[each];
         Fault why{.code = ErrorCode::refused,
                   .rank = static_cast<int>(each),
-                  .peer = -1,
                   .operation = "join",
-                  .sequence = 0,
                   .message =
                       concat({"rank ", each, " runs another version of the library, or on another kind of host"})};
         if (blob.size() < sizeof card) throw error(why);

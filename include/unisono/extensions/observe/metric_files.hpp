@@ -92,10 +92,7 @@ public:
 private:
     [[noreturn, gnu::cold]] void fail(std::string_view what) const {
         throw error(Fault{.code = ErrorCode::refused,
-                          .rank = -1,
-                          .peer = -1,
                           .operation = "metrics",
-                          .sequence = 0,
                           .message = concat({what, " '", path_, "': ", why_not_opened(errno)})});
     }
 

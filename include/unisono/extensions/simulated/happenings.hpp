@@ -178,7 +178,6 @@ protected:
                 .rank = witness,
                 .peer = crashed,
                 .operation = {},
-                .sequence = 0,
                 .message = concat({"rank ", crashed, " crashed at ", at(crashed).statistics.finished_at, " ns"})});
     }
 

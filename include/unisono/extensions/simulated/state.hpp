@@ -271,12 +271,7 @@ protected:
 
     /// The fault of a deadlock: no event can wake any rank.
     [[nodiscard]] Fault deadlock(const std::string& why) const {
-        Fault fault{.code = ErrorCode::timeout,
-                    .rank = -1,
-                    .peer = -1,
-                    .operation = {},
-                    .sequence = 0,
-                    .message = concat({"deadlock: ", why})};
+        Fault fault{.code = ErrorCode::timeout, .message = concat({"deadlock: ", why})};
         for (int rank = 0; rank < size_ && fault.rank < 0; ++rank) {
             if (at(rank).gone || at(rank).statistics.crashed) continue;
             fault.rank = rank;

@@ -62,10 +62,7 @@ struct ResidentMemory {
         if (file != nullptr) static_cast<void>(std::fclose(file));
         if (!found)
             throw error(Fault{.code = ErrorCode::refused,
-                              .rank = -1,
-                              .peer = -1,
                               .operation = "find_batch_size",
-                              .sequence = 0,
                               .message =
                                   "cannot read VmHWM from /proc/self/status; give BatchSizeOptions.most_bytes = 0, "
                                   "or a measure of your own"});

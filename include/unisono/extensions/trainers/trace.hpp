@@ -358,9 +358,7 @@ void write_trace_of(World& world, const TraceLog& log, const Layout& layout, con
         if (why[0] == 0) return;
         throw agreed_error(Fault{.code = ErrorCode::refused,
                                  .rank = world.world_rank(0),
-                                 .peer = -1,
                                  .operation = "write_trace",
-                                 .sequence = 0,
                                  .message = concat({"rank ", world.world_rank(0), " cannot write '", path,
                                                     "': ", why_not_opened(static_cast<int>(why[0]))})});
     });

@@ -89,7 +89,6 @@ public:
             // Then the hub's statements about others cannot be trusted either.
             fail_locally({.code = ErrorCode::refused,
                           .rank = rank_,
-                          .peer = -1,
                           .operation = "all_gather",
                           .sequence = round_,
                           .message = concat({"rank ", rank_, " gave ", blob.size(),
@@ -101,7 +100,6 @@ public:
         lock.unlock();
         abort({.code = ErrorCode::timeout,
                .rank = rank_,
-               .peer = -1,
                .operation = "all_gather",
                .sequence = round_ + std::uint64_t{1},
                .message =
@@ -251,7 +249,6 @@ private:
                     .rank = launcher_listens_ ? -1 : 0,
                     .peer = launcher_listens_ ? -1 : 0,
                     .operation = {},
-                    .sequence = 0,
                     .message = "the launcher ended before its ranks"};
         if (closed_) {
             fault.message = "rank 0, where the ranks meet, has left";

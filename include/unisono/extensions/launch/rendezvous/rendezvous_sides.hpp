@@ -201,9 +201,7 @@ inline std::vector<Peer> await_all(Entrance& entrance, const Identity& me, const
         }
         Fault late{.code = ErrorCode::timeout,
                    .rank = me.rank,
-                   .peer = -1,
                    .operation = "rendezvous",
-                   .sequence = 0,
                    .message = concat({"rank ", me.rank, " waited ", options.timeout.count() / 1'000'000, " ms"})};
         if (steady_now() < deadline) { // the connection ended
             late.code = ErrorCode::peer_lost;
@@ -256,7 +254,6 @@ ControlPlane join_plane(const Identity& me, const RendezvousOptions& options, na
                       .rank = me.rank,
                       .peer = point.launcher_listens ? -1 : 0,
                       .operation = "rendezvous",
-                      .sequence = 0,
                       .message =
                           concat({"rank ", me.rank, " waited ", options.timeout.count() / 1'000'000, " ms for ",
                                   point.launcher_listens ? "the launcher" : "rank 0, which never came", " at ", why})});

@@ -194,7 +194,6 @@ inline void await_forked(Processes& processes, const std::vector<FileDescriptor>
                                       .rank = end->index,
                                       .peer = exited ? -1 : end->index,
                                       .operation = {},
-                                      .sequence = 0,
                                       .message = who + end->text()},
                                      steady_now()};
         }
@@ -209,10 +208,8 @@ inline void await_forked(Processes& processes, const std::vector<FileDescriptor>
     if (failed) throw error(first_failure(failures));
     if (late.empty()) return;
     throw error(Fault{.code = ErrorCode::timeout,
-                      .rank = -1,
                       .peer = late.front(),
                       .operation = "fork_run",
-                      .sequence = 0,
                       .message = concat({"still running after ", options.timeout.count() / 1'000'000,
                                          " ms, and killed: ", list_of(late)})});
 }
