@@ -67,7 +67,7 @@ concept owning_temporary = !std::is_lvalue_reference_v<R> && !is_span<std::remov
                            !std::ranges::borrowed_range<R> && !std::ranges::view<std::remove_cv_t<R>>;
 
 template <class R>
-concept numbers = known_range<R> || std::ranges::contiguous_range<R>;
+concept numbers = std::ranges::contiguous_range<R>;
 template <numbers R>
 using number_in = typename decltype(as_span(std::declval<std::remove_reference_t<R>&>()))::value_type;
 } // namespace detail

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// MPI's messages that carry the wire's frames, and the buffers that receive them.
+/// MPI's messages that carry the wire's frames, the buffers that receive them, and what remains of
+/// both after a world.
 
 #include "unisono/core/time.hpp"
 #include "unisono/extensions/mpi/calls.hpp"

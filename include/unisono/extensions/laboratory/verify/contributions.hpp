@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// Symbolic values: the ranks whose contributions to a block a piece of memory holds. The sets are
-/// exact. A set of ranks is an arc of the circle of ranks if possible (two numbers), else a bit set
-/// that is kept once, so that equal sets have equal names and most unions cost a few instructions.
+/// The symbolic values and memory of the proofs. A value is the set of ranks whose contributions to
+/// a block a piece of memory holds. The sets are exact. A set of ranks is an arc of the circle of
+/// ranks if possible (two numbers), else a bit set that is kept once, so that equal sets have equal
+/// names and most unions cost a few instructions.
 
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/laboratory/verify/program.hpp"
