@@ -308,7 +308,6 @@ private:
     }
     [[nodiscard]] Fault lost(int process) const {
         return {.code = ErrorCode::peer_lost,
-                .operation = {},
                 .message = concat({"process ", process, " (member ", at(process).number, ") has ended"})};
     }
     void fail_later(const std::shared_ptr<SimulatedView>& view, Fault fault) {

@@ -177,7 +177,6 @@ protected:
         spread({.code = ErrorCode::peer_lost,
                 .rank = witness,
                 .peer = crashed,
-                .operation = {},
                 .message = concat({"rank ", crashed, " crashed at ", at(crashed).statistics.finished_at, " ns"})});
     }
 

@@ -248,7 +248,6 @@ private:
         Fault fault{.code = ErrorCode::peer_lost,
                     .rank = launcher_listens_ ? -1 : 0,
                     .peer = launcher_listens_ ? -1 : 0,
-                    .operation = {},
                     .message = "the launcher ended before its ranks"};
         if (closed_) {
             fault.message = "rank 0, where the ranks meet, has left";

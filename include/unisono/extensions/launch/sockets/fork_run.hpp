@@ -193,7 +193,6 @@ inline void await_forked(Processes& processes, const std::vector<FileDescriptor>
             failures[index] = Report{{.code = exited ? ErrorCode::aborted : ErrorCode::peer_lost,
                                       .rank = end->index,
                                       .peer = exited ? -1 : end->index,
-                                      .operation = {},
                                       .message = who + end->text()},
                                      steady_now()};
         }
