@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(the_bits_are_those_of_the_plain_call) {
     test::run(
         3,
         [&](Group& group) {
-            for (const std::size_t count : {0, 1, 60, 2000, 50'000}) {
+            for (const std::size_t count : {0u, 1u, 60u, 2000u, 50'000u}) {
                 check_bits(findings, group, count, un::Sum{}, un::NativeSchedule{});
                 check_bits(findings, group, count, Plus{0.5}, un::NativeSchedule{});
                 check_bits(findings, group, count, un::Max{}, un::RingSchedule{.chunk_bytes = 4096});
@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(a_restart_does_not_allocate) {
     test::run(
         2,
         [&](Group& group) {
-            for (const std::size_t count : {3, 300, 30'000}) {
+            for (const std::size_t count : {3u, 300u, 30'000u}) {
                 auto data = group.allocate<float>(count); // memory that the peers see
                 auto other = group.allocate<float>(count);
                 un::Prepared sum = un::prepare_all_reduce(group, data);
