@@ -108,12 +108,11 @@ template <transport Transport>
         return join<Transport>(detail::rendezvous_of_job(options), options);
     } else {
         const Identity me = identify();
-        if (me.world != 1) {
+        if (me.world != 1)
             throw error(ErrorCode::refused,
                         concat({"ranks of ", Transport::name, " are threads of one process, but this process is rank ",
                                 me.rank, " of ", me.world, " that ", name_of(me.launcher),
                                 " started: join<SharedMemory>, or start one process"}));
-        }
         return detail::begin_world(Transport(std::make_shared<typename Transport::World>(1), 0), options);
     }
 }

@@ -70,9 +70,7 @@ SimulationReport simulate(int ranks, const SimulationOptions& options, Body body
 class Simulation {
 public:
     explicit Simulation(int ranks, const SimulationOptions& options = {}) {
-        if (ranks < 1 || ranks > 1'000'000) {
-            refuse_input({"a simulated world has 1 to 1000000 ranks, found ", ranks});
-        }
+        if (ranks < 1 || ranks > 1'000'000) refuse_input({"a simulated world has 1 to 1000000 ranks, found ", ranks});
         world_ = std::make_shared<detail::SimulatedWorld>(ranks, options, detail::SimulatedWorld::Drive::caller);
         groups_.reserve(static_cast<std::size_t>(ranks));
         for (int rank = 0; rank < ranks; ++rank) groups_.emplace_back(Simulated(world_, rank));
@@ -114,9 +112,8 @@ public:
 
 private:
     void check_one_a_rank(std::size_t found) const {
-        if (found != groups_.size()) {
+        if (found != groups_.size())
             refuse_input({"run_until_done: found operations of ", found, " ranks, expected ", groups_.size()});
-        }
     }
 
     /// `poll(rank)` drives a rank and returns an unfinished operation, if there is one.

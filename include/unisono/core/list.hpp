@@ -157,9 +157,8 @@ public:
 
     friend bool operator==(const List& a, const List& b) {
         if (a.size() != b.size()) return false;
-        for (std::size_t i = 0; i < a.size(); ++i) {
+        for (std::size_t i = 0; i < a.size(); ++i)
             if (!(a[i] == b[i])) return false;
-        }
         return true;
     }
 };
@@ -302,9 +301,8 @@ namespace detail {
 UNISONO_DEFINITION void CountTable::enlarge() {
     List<Entry> old(entries_.empty() ? 16 : 2 * entries_.size());
     std::swap(old, entries_);
-    for (const Entry& entry : old) {
+    for (const Entry& entry : old)
         if (entry.key != 0) place(entry.key) = entry;
-    }
 }
 
 } // namespace detail

@@ -34,9 +34,8 @@ inline std::string read_small_file(const std::string& path) {
 inline std::string name_space(const char* kind) {
     std::string text = read_small_file("/proc/sys/kernel/random/boot_id");
     char space[64];
-    if (const ssize_t length = ::readlink(concat({"/proc/self/ns/", kind}).c_str(), space, sizeof space); length > 0) {
+    if (const ssize_t length = ::readlink(concat({"/proc/self/ns/", kind}).c_str(), space, sizeof space); length > 0)
         text.append(space, static_cast<std::size_t>(length));
-    }
     return text;
 }
 inline std::string host_name() {

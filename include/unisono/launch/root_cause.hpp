@@ -112,9 +112,8 @@ UNISONO_DEFINITION Culprit find_root_cause(int reporter, Part<const Answer> answ
         if (told++ < 8) culprit.why += concat({"; ", describe(rank, answers[static_cast<std::size_t>(rank)])});
     };
     if (culprit.rank >= 0) tell(culprit.rank);
-    for (const int rank : order) {
+    for (const int rank : order)
         if (rank != culprit.rank && (rank != reporter || order.size() == 1)) tell(rank);
-    }
     if (told > 8) culprit.why += concat({"; and so on for ", told - 8, " more"});
     return culprit;
 }

@@ -76,16 +76,14 @@ template <mergeable_metric M>
 void merge_bytes(M& metric, std::span<const std::byte> bytes) {
     M other = metric;
     if constexpr (detail::saves_itself<M>) {
-        if (bytes.size() % sizeof(double) != 0) {
+        if (bytes.size() % sizeof(double) != 0)
             refuse_input({"the state of a metric has ", bytes.size(), " bytes; expected whole doubles"});
-        }
         std::vector<double> state(bytes.size() / sizeof(double));
         if (!bytes.empty()) std::memcpy(state.data(), bytes.data(), bytes.size());
         other.load(state);
     } else {
-        if (bytes.size() != sizeof(M)) {
+        if (bytes.size() != sizeof(M))
             refuse_input({"the state of a metric has ", bytes.size(), " bytes; expected ", sizeof(M)});
-        }
         std::memcpy(static_cast<void*>(&other), bytes.data(), sizeof(M));
     }
     metric.merge(other);

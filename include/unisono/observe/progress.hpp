@@ -130,9 +130,8 @@ public:
         : policy_(policy), output_(std::move(output)), style_(policy.style) {
         policy_.check();
         if (!prints) style_ = ProgressStyle::off;
-        if (style_ == ProgressStyle::automatic) {
+        if (style_ == ProgressStyle::automatic)
             style_ = output_.is_terminal() ? ProgressStyle::bar : ProgressStyle::lines;
-        }
     }
     ProgressReporter(const ProgressReporter&) = delete;
     ProgressReporter& operator=(const ProgressReporter&) = delete;

@@ -63,9 +63,8 @@ public:
     }
     [[nodiscard]] bool holds(const std::byte* data, std::size_t bytes) const {
         const std::lock_guard lock(mutex_);
-        for (const auto& [begin, size] : ranges_) {
+        for (const auto& [begin, size] : ranges_)
             if (data >= begin && bytes <= size && static_cast<std::size_t>(data - begin) <= size - bytes) return true;
-        }
         return false;
     }
 

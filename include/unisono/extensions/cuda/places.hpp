@@ -87,10 +87,9 @@ std::vector<Card> gather_cards(Control& control, const Card& mine, nanoseconds d
     const Blob blob = blob_of(mine);
     const std::vector<Blob> blobs = control.all_gather(std::span<const std::byte>(blob), deadline);
     std::vector<Card> cards(blobs.size());
-    for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
+    for (std::size_t rank = 0; rank < blobs.size(); ++rank)
         if (!read(blobs[rank], cards[rank]))
             refuse_places(rank, concat({"rank ", rank, " runs another version of the library"}));
-    }
     return cards;
 }
 

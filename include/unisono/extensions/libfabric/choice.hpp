@@ -117,9 +117,8 @@ inline std::string fabric_error_text(ssize_t failed) {
 inline int fabric_place(const fi_info& info) {
     constexpr std::string_view wanted[] = {"tcp;ofi_rxm", "tcp",           "net", "opx", "psm2",
                                            "psm3",        "verbs;ofi_rxm", "cxi", "efa"};
-    for (int i = 0; i < static_cast<int>(std::size(wanted)); ++i) {
+    for (int i = 0; i < static_cast<int>(std::size(wanted)); ++i)
         if (info.fabric_attr->prov_name == wanted[i]) return i;
-    }
     return -1;
 }
 /// The rank of an interface that was not named: 0 for the loopback and for link-local addresses.

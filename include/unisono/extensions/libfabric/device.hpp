@@ -117,9 +117,8 @@ public:
         fi_cq_tagged_entry entries[16];
         const ssize_t count = fi_cq_read(queue_.get(), entries, 16);
         if (count == -FI_EAGAIN) return 0;
-        for (ssize_t i = 0; i < count; ++i) {
+        for (ssize_t i = 0; i < count; ++i)
             if (entries[i].op_context != nullptr) done(operation_of(entries[i].op_context), 0, entries[i].len);
-        }
         if (count >= 0) return 0;
         if (count != -FI_EAVAIL) return count;
         fi_cq_err_entry failed{};

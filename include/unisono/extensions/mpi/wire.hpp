@@ -161,9 +161,8 @@ public:
         Answer& own = answers[static_cast<std::size_t>(rank_)];
         own = {.standing = Standing::waits, .wait = overseer_->wait()};
         if (own.wait.operation.empty()) own.wait.operation = fault.operation, own.wait.sequence = fault.sequence;
-        for (int peer = 0; own.wait.peers.empty() && peer < static_cast<int>(peers_.size()); ++peer) {
+        for (int peer = 0; own.wait.peers.empty() && peer < static_cast<int>(peers_.size()); ++peer)
             if (fault.peer == peer || (fault.peer < 0 && peer != rank_)) own.wait.peers.push_back(peer);
-        }
         std::vector<std::uint8_t> asked(peers_.size());
         std::size_t missing = 0;
         const auto note = [&](int peer, Answer answer) {
@@ -387,9 +386,8 @@ private:
         if (shorter.message.size() > eager_bytes / 2) shorter.message.resize(eager_bytes / 2);
         write(out, shorter);
         const Blob text = out.take();
-        for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
+        for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer)
             if (peer != rank_) post_frame(peer, Kind::fault, {}, text.data(), std::min(text.size(), eager_bytes), 0);
-        }
     }
 
     MPI_Comm communicator_;

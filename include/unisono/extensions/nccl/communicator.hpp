@@ -72,11 +72,10 @@ inline void check_nccl(ncclResult_t code, const char* call) {
 inline int loaded_nccl() {
     int loaded = 0;
     check_nccl(ncclGetVersion(&loaded), "ncclGetVersion");
-    if (loaded < NCCL_VERSION_CODE) {
+    if (loaded < NCCL_VERSION_CODE)
         throw error(ErrorCode::refused,
                     concat({"NCCL: the library that was loaded is ", nccl_version_text(loaded), ", older than ",
                             nccl_version_text(NCCL_VERSION_CODE), ", whose headers the program was compiled with"}));
-    }
     return loaded;
 }
 
@@ -238,11 +237,10 @@ public:
         if (all.empty()) return true;
         const auto done = std::make_shared<Done>();
         const auto work = [done, all] {
-            for (int round = 0; round < 2; ++round) {
+            for (int round = 0; round < 2; ++round)
                 for (const One& one : all)
                     if (one.kept->handle != nullptr)
                         static_cast<void>(ncclCommAbort(std::exchange(one.kept->handle, nullptr)));
-            }
             for (const One& one : all)
                 if (one.opens) keep_for_ever(one.kept); // a parent that remains may finish the split
             const std::lock_guard lock(done->mutex);

@@ -129,10 +129,9 @@ public:
     void drop_capture() {
         if (!graphs_.capturing()) return;
         const nanoseconds until = deadline_after(steady_now(), std::chrono::seconds(1));
-        for (Member& one : communicators_) {
+        for (Member& one : communicators_)
             while (one.communicator.state() == NcclCommunicator::State::busy && steady_now() < until)
                 std::this_thread::yield();
-        }
         graphs_.stop();
     }
     [[nodiscard]] bool is_capturing() const { return graphs_.capturing(); }
@@ -324,10 +323,9 @@ private:
 
     void look_around() {
         for (auto* const all : {&communicators_, &closing_}) // closing ones may still have work
-            for (Member& one : *all) {
+            for (Member& one : *all)
                 if (!one.communicator.ends() && one.communicator.look() == NcclCommunicator::State::failed)
                     static_cast<void>(ready(one.communicator));
-            }
         if (!is_quiet() || graphs_.any()) return;
         end_some(closing_);
     }

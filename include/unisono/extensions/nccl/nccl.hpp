@@ -401,11 +401,10 @@ inline Nccl Nccl::adopt(ncclComm_t communicator, cudaStream_t stream, std::chron
         mine.loaded = loaded_nccl();
         mine.staged_bytes = all.staged_bytes;
         mine.check_every = static_cast<std::uint32_t>(all.check_every);
-        for (const NcclCard& card : gather_cards(control, mine, until)) {
+        for (const NcclCard& card : gather_cards(control, mine, until))
             if (card.staged_bytes != mine.staged_bytes || card.check_every != mine.check_every)
                 throw error(ErrorCode::refused,
                             "adopt: NcclOptions::staged_bytes or check_every differs between ranks");
-        }
         Hosts<Tcp> messages = Hosts<Tcp>::join(std::move(control), until, {.network = all.network});
         device->begin_world(std::move(own));
         return {std::move(messages), device, all};

@@ -136,7 +136,7 @@ inline std::vector<int> place_ranks(const std::vector<NcclCard>& cards) {
                             : each_sees_its_own(cards, card.host) ? 0
                                                                   : local;
         if (card.wanted < 0 && shares) place %= card.devices.size();
-        if (place >= card.devices.size()) {
+        if (place >= card.devices.size())
             refuse_places(
                 rank,
                 concat({"rank ", rank, " is number ", local, " of ", count_on_host(cards, card.host, cards.size()),
@@ -145,7 +145,6 @@ inline std::vector<int> place_ranks(const std::vector<NcclCard>& cards) {
                         "; start at most one rank for each, or show it more of them by CUDA_VISIBLE_DEVICES; with "
                         "NCCL 2.30 or newer several ranks may share one: NCCL_MULTI_RANK_GPU_ENABLE=1 (found: NCCL ",
                         nccl_version_text(card.loaded), card.shares ? ", which ignores that variable" : "", ")"}));
-        }
         for (std::size_t other = 0; other < rank && !shares; ++other) {
             if (cards[other].host != card.host) continue;
             if (cards[other].devices[static_cast<std::size_t>(places[other])] == card.devices[place])

@@ -46,9 +46,8 @@ public:
         if (world_->first_fault() == nullptr) wire_.goodbye(steady_now() + goodbye_within);
         else forget();
         world_->leave(rank());
-        for (const Arrival& arrival : arrivals_) {
+        for (const Arrival& arrival : arrivals_)
             if (arrival.block.data != nullptr) give_back(arrival.block);
-        }
     }
 
     [[nodiscard]] nanoseconds now() const override { return steady_now(); }
@@ -270,16 +269,14 @@ private:
     /// True if a receive of at least this size is posted for the message.
     [[nodiscard]] bool is_agreed(int peer, const Envelope& envelope) {
         const List<Posted>& posted = box(peer).posted;
-        for (std::size_t i = 0; i < posted.size(); ++i) {
+        for (std::size_t i = 0; i < posted.size(); ++i)
             if (posted[i].expected.tag == envelope.tag) return envelope.bytes <= posted[i].expected.bytes;
-        }
         return false;
     }
     [[nodiscard]] bool is_too_long(int peer, const Envelope& envelope) {
         const List<Posted>& posted = box(peer).posted;
-        for (std::size_t i = 0; i < posted.size(); ++i) {
+        for (std::size_t i = 0; i < posted.size(); ++i)
             if (posted[i].expected.tag == envelope.tag) return envelope.bytes > posted[i].expected.bytes;
-        }
         return false;
     }
 
@@ -328,9 +325,8 @@ private:
         if (std::exchange(forgotten_, true)) return;
         wire_.forget();
         ready_.clear();
-        for (const auto& known : boxes_) {
+        for (const auto& known : boxes_)
             if (known != nullptr) known->posted.clear();
-        }
     }
 
     std::shared_ptr<World> world_;

@@ -161,10 +161,9 @@ protected:
         victim.statistics.crashed = true;
         victim.statistics.finished_at = clock_;
         if (on_crash_) on_crash_(rank);
-        if (options_.detection_ns != never) {
+        if (options_.detection_ns != never)
             events_.push(clock_ + options_.detection_ns, SimulatedEvent::Kind::detection,
                          static_cast<std::uint32_t>(rank));
-        }
         make_ready(rank); // its thread has to end
     }
 
@@ -208,9 +207,8 @@ protected:
     void spread(Fault fault) {
         fault_ = std::move(fault);
         has_fault_ = 1;
-        for (int rank = 0; rank < size_; ++rank) {
+        for (int rank = 0; rank < size_; ++rank)
             if (!at(rank).computes) make_ready(rank);
-        }
     }
 
     SimulatedNetwork network_;
@@ -233,12 +231,10 @@ private:
             options_.crashes.push_back({candidates[pick], static_cast<nanoseconds>(((high << 32) | chance()) % limit)});
             candidates.erase(candidates.begin() + static_cast<std::ptrdiff_t>(pick));
         }
-        for (std::size_t i = 0; i < options_.crashes.size(); ++i) {
+        for (std::size_t i = 0; i < options_.crashes.size(); ++i)
             events_.push(options_.crashes[i].at_ns, SimulatedEvent::Kind::crash, static_cast<std::uint32_t>(i));
-        }
-        for (std::size_t i = 0; i < options_.stops.size(); ++i) {
+        for (std::size_t i = 0; i < options_.stops.size(); ++i)
             events_.push(options_.stops[i].at_ns, SimulatedEvent::Kind::stop, static_cast<std::uint32_t>(i));
-        }
     }
 };
 

@@ -114,20 +114,15 @@ struct SimulationOptions {
             refuse_input({"SimulationOptions::", name, " is ", found, ", expected ", expected});
         };
         const auto duration = [&](const std::string& name, nanoseconds value, nanoseconds most = longest) {
-            if (value < 0 || value > most) {
-                refuse(name, std::to_string(value), concat({"0 to ", most, " nanoseconds"}));
-            }
+            if (value < 0 || value > most) refuse(name, std::to_string(value), concat({"0 to ", most, " nanoseconds"}));
         };
         const auto member = [&](const std::string& name, int rank) {
-            if (rank < 0 || rank >= ranks) {
-                refuse(name, concat({"rank ", rank}), concat({"a rank below ", ranks}));
-            }
+            if (rank < 0 || rank >= ranks) refuse(name, concat({"rank ", rank}), concat({"a rank below ", ranks}));
         };
         if (cluster) cluster->check();
         duration("link.latency_ns", link.latency_ns);
-        if (!(link.bytes_per_second > 0.0)) {
+        if (!(link.bytes_per_second > 0.0))
             refuse("link.bytes_per_second", std::to_string(link.bytes_per_second), "more than 0");
-        }
         duration("jitter_ns", jitter_ns);
         if (!(loss >= 0.0 && loss <= 1.0)) refuse("loss", std::to_string(loss), "0 to 1");
         for (const RankCrash& crash : crashes) {
@@ -145,15 +140,13 @@ struct SimulationOptions {
             duration("partitions", one.for_ns);
         }
         const auto others = static_cast<int>(ranks_without_crash(ranks).size());
-        if (random_crashes < 0 || random_crashes > others) {
+        if (random_crashes < 0 || random_crashes > others)
             refuse("random_crashes", std::to_string(random_crashes),
                    concat({"0 to ", others, crashes.empty() ? "" : ", the ranks that `crashes` does not name"}));
-        }
         duration("random_crashes_before_ns", random_crashes_before_ns);
         duration("detection_ns", detection_ns, never);
-        if (poll_ns < 1 || poll_ns > longest) {
+        if (poll_ns < 1 || poll_ns > longest)
             refuse("poll_ns", std::to_string(poll_ns), concat({"1 to ", longest, " nanoseconds"}));
-        }
     }
 
     /// The ranks that `crashes` does not name, in rank order.
@@ -213,9 +206,8 @@ public:
         message.in = false;
         message.acknowledgement = false;
         if (envelope.bytes > SimulatedMessage::small_bytes) message.payload = take(envelope.bytes);
-        if (envelope.bytes != 0) {
+        if (envelope.bytes != 0)
             std::memcpy(message.payload != nullptr ? message.payload : message.small.data(), data, envelope.bytes);
-        }
         return index;
     }
 
@@ -364,11 +356,10 @@ private:
     [[nodiscard]] Link link_of(int from, int to) const {
         if (!options_.link_between) return options_.link;
         const Link link = options_.link_between(from, to);
-        if (link.latency_ns < 0 || link.latency_ns > SimulationOptions::longest || !(link.bytes_per_second > 0.0)) {
+        if (link.latency_ns < 0 || link.latency_ns > SimulationOptions::longest || !(link.bytes_per_second > 0.0))
             refuse_input({"SimulationOptions::link_between gave latency_ns ", link.latency_ns, " and bytes_per_second ",
                           link.bytes_per_second, " for ranks ", from, " to ", to,
                           ", expected at least 0 and more than 0"});
-        }
         return link;
     }
 

@@ -218,9 +218,8 @@ public:
 
     /// The rank computes: it notices no other rank, and no other rank notices it.
     void compute(int rank, nanoseconds duration) {
-        if (duration < 0 || duration > SimulationOptions::longest) {
+        if (duration < 0 || duration > SimulationOptions::longest)
             refuse_input({"compute: found ", duration, " ns, expected 0 to ", SimulationOptions::longest});
-        }
         Rank& me = at(rank);
         end_if_crashed(me);
         me.fruitless = 0;
@@ -282,9 +281,7 @@ private:
     }
 
     void look_again_later(int rank, Rank& me) {
-        if (++polls_in_vain_ > most_polls_in_vain) {
-            return spread(deadlock("ranks poll for a message that never comes"));
-        }
+        if (++polls_in_vain_ > most_polls_in_vain) return spread(deadlock("ranks poll for a message that never comes"));
         const std::uint32_t doublings = me.fruitless < 16 ? 0 : std::min(me.fruitless - 16, 10u);
         me.wake_at = std::max(clock_, me.busy_until) + (options_.poll_ns << doublings);
         arm(rank, me.wake_at);
@@ -296,9 +293,8 @@ private:
     /// The wait of a rank if one thread runs all ranks: no other rank can do anything meanwhile.
     void idle_alone(int rank, const Rank& me, nanoseconds until) {
         while (me.inbox.empty() && has_fault_ == 0) {
-            if (events_.empty() && until == never) {
+            if (events_.empty() && until == never)
                 return spread(deadlock("no message is in flight and no deadline is set"));
-            }
             if (events_.empty() || events_.next_time() > until) {
                 clock_ = until;
                 return;

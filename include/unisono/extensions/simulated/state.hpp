@@ -129,9 +129,8 @@ public:
 
     template <class Visit>
     void for_each(Visit visit) const {
-        for (const Entry& entry : slots_) {
+        for (const Entry& entry : slots_)
             if (entry.kind != Kind::none) visit(entry);
-        }
     }
 
 private:

@@ -117,9 +117,8 @@ public:
     }
 
     void goodbye(nanoseconds until) {
-        for (TcpLink* const link : used_) {
+        for (TcpLink* const link : used_)
             if (link->state() == TcpLink::State::open) link->send_goodbye();
-        }
         AnyFrameHandler ignore;
         for (TcpLink* const link : used_) {
             while (link->may_send() && steady_now() < until) {
@@ -211,9 +210,8 @@ private:
     }
     /// Makes the missing connections with these numbers: starts all before it waits for one.
     void begin_to_connect(int peer, int from, int to) {
-        for (int i = from; i < to; ++i) {
+        for (int i = from; i < to; ++i)
             if (known(peer, i) == nullptr) connect(begin(peer, i));
-        }
         for (int i = from; i < to; ++i) greet_at_once(*known(peer, i));
     }
 

@@ -262,11 +262,10 @@ private:
             return true;
         }
         if (owner < 0 || owner >= program_.world) return refuse("there is no such rank");
-        for (std::uint32_t block = range.first; block < range.first + range.count; ++block) {
+        for (std::uint32_t block = range.first; block < range.first + range.count; ++block)
             if ((range.where == Buffer::input && !program_.has_input(owner, block)) ||
                 (range.where == Buffer::output && !program_.has_output(owner, block)))
                 return refuse(concat({"there is no ", describe_cell(owner, range.where, block)}));
-        }
         return true;
     }
 

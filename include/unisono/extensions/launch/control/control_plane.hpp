@@ -129,10 +129,9 @@ UNISONO_DEFINITION int ControlPlane::rank() const { return spoke_ ? spoke_->rank
 UNISONO_DEFINITION int ControlPlane::size() const { return spoke_ ? spoke_->size() : 1; }
 
 UNISONO_DEFINITION std::vector<Blob> ControlPlane::all_gather(std::span<const std::byte> blob, nanoseconds deadline) {
-    if (blob.size() > detail::most_blob_bytes) {
+    if (blob.size() > detail::most_blob_bytes)
         refuse_input(
             {"all_gather of ", blob.size(), " bytes; the control plane takes at most ", detail::most_blob_bytes});
-    }
     if (spoke_) return spoke_->all_gather(blob, deadline);
     if (const Fault* fault = first_fault()) throw error(*fault);
     return {Blob(blob.begin(), blob.end())};

@@ -100,9 +100,8 @@ public:
     /// The time at which `tick` must be called; `never` if there is none.
     [[nodiscard]] nanoseconds next_tick() const {
         nanoseconds next = inquiry_.running() ? inquiry_.began() + options_.answer_within : never;
-        for (const auto& [id, connection] : connections_) {
+        for (const auto& [id, connection] : connections_)
             if (connection.rank < 0) next = std::min(next, connection.opened + options_.hello_within);
-        }
         return next;
     }
 
@@ -202,19 +201,17 @@ private:
         };
         const std::string who = concat({"rank ", hello.rank});
         if (fault_) return turn_away(*fault_);
-        if (hello.world != static_cast<std::uint32_t>(options_.world)) {
+        if (hello.world != static_cast<std::uint32_t>(options_.world))
             return contradict(concat({who, " expects a world of ", hello.world,
                                       ", but the rendezvous point is for a world of ", options_.world}));
-        }
         if (hello.rank >= hello.world) return contradict(concat({who, " is not one of a world of ", hello.world}));
         Member& own = place(static_cast<int>(hello.rank));
         if (own.presence == Presence::present) {
             // After completion all ranks know that they have been accepted.
-            if (own.hello.claimant != hello.claimant || complete_) {
+            if (own.hello.claimant != hello.claimant || complete_)
                 return contradict(concat({"two processes claim to be ", who, ": pid ", own.hello.pid, " and pid ",
                                           hello.pid, own.hello.host == hello.host ? " of one host" : " of another host",
                                           " (is a variable such as RANK that of a node?)"}));
-            }
             drop(own.connection); // the process came again before it learned that it was accepted
         } else if (own.presence != Presence::absent) {
             return contradict(has_left_already(hello.rank));
@@ -290,22 +287,20 @@ private:
             if (each.blob) bytes += 4 + each.blob->size();
             (each.blob ? waiting : each.presence == Presence::left ? gone : missing) = rank;
         }
-        if (waiting >= 0 && gone >= 0) {
+        if (waiting >= 0 && gone >= 0)
             return declare({.code = ErrorCode::peer_lost,
                             .rank = waiting,
                             .peer = gone,
                             .operation = "all_gather",
                             .sequence = round_ + 1,
                             .message = concat({"rank ", gone, " has left; rank ", waiting, " waits for it"})});
-        }
         if (waiting < 0 || missing >= 0) return;
-        if (bytes > most_frame_bytes) {
+        if (bytes > most_frame_bytes)
             return declare({.code = ErrorCode::refused,
                             .operation = "all_gather",
                             .sequence = round_ + 1,
                             .message = concat({"the ranks' blobs have ", bytes, " bytes together, at most ",
                                                most_frame_bytes, " are allowed"})});
-        }
         WireWriter out;
         out.u32(round_++);
         for (Member& each : members_) {

@@ -162,9 +162,8 @@ private:
     [[nodiscard]] bool left() const { return leaving_; }
     [[nodiscard]] std::vector<int> others() const {
         std::vector<int> ranks;
-        for (int rank = 0; rank < size(); ++rank) {
+        for (int rank = 0; rank < size(); ++rank)
             if (rank != rank_) ranks.push_back(rank);
-        }
         return ranks;
     }
 

@@ -186,9 +186,8 @@ inline Parsed parse_frame(std::span<const std::byte> input, std::size_t most_byt
     const std::size_t length = in.u32();
     const std::uint8_t kind = in.u8();
     const bool zeros = in.u8() == 0 && in.u8() == 0 && in.u8() == 0;
-    if (length > most_bytes || !zeros || kind < 1 || kind > static_cast<std::uint8_t>(FrameKind::taken)) {
+    if (length > most_bytes || !zeros || kind < 1 || kind > static_cast<std::uint8_t>(FrameKind::taken))
         return Parsed::garbage;
-    }
     if (input.size() - frame_header_bytes < length) return Parsed::incomplete;
     frame = {static_cast<FrameKind>(kind), input.subspan(frame_header_bytes, length)};
     used = frame_header_bytes + length;

@@ -100,43 +100,34 @@ inline void check(const Claim& claim) {
     const auto& [launcher, rank, world, local_rank, local_world, node, nodes] = claim;
     const std::string per_node = concat({" (is ", rank.name, " that of a node? It must be that of a process)"});
     for (const auto& [one, other] : {std::pair{&rank, &world}, {&world, &rank}}) {
-        if (one->known() && !other->known()) {
+        if (one->known() && !other->known())
             refuse_input({name_of(launcher), ": ", one->text(), " is set, but ", other->name, " is not"});
-        }
     }
-    for (const Number* count : {&world, &local_world, &nodes}) {
+    for (const Number* count : {&world, &local_world, &nodes})
         if (count->known() && count->value < 1) refuse_input({count->text(), ": expected at least 1"});
-    }
     if (rank.value >= world.value) refuse(rank, world, concat({"ranks are 0 to ", world.value - 1}));
-    if (local_world.known() && local_world.value > world.value) {
+    if (local_world.known() && local_world.value > world.value)
         refuse(world, local_world, concat({"a host has at most as many ranks as the world", per_node}));
-    }
-    if (local_rank.known() && local_world.known() && local_rank.value >= local_world.value) {
+    if (local_rank.known() && local_world.known() && local_rank.value >= local_world.value)
         refuse(local_rank, local_world, concat({"local ranks are 0 to ", local_world.value - 1}));
-    }
-    if (local_rank.known() && local_rank.value > rank.value) {
+    if (local_rank.known() && local_rank.value > rank.value)
         refuse(rank, local_rank, concat({"a host's ranks are numbered in the order of the world's", per_node}));
-    }
-    if (local_rank.known() && local_world.known() && local_world.value - local_rank.value > world.value - rank.value) {
+    if (local_rank.known() && local_world.known() && local_world.value - local_rank.value > world.value - rank.value)
         refuse(rank, local_rank,
                concat({"with ", world.text(), " and ", local_world.text(),
                        " there are fewer ranks above this one than its host has", per_node}));
-    }
-    if (node.known() && nodes.known() && node.value >= nodes.value) {
+    if (node.known() && nodes.known() && node.value >= nodes.value)
         refuse(node, nodes, concat({"nodes are 0 to ", nodes.value - 1}));
-    }
     if (!nodes.known()) return;
     for (const Number* local : {&local_world, &local_rank}) { // the other nodes have at least one rank each
         const int most = world.value - (nodes.value - 1) - (local == &local_rank ? 1 : 0);
         if (most < 0) refuse(world, nodes, concat({"each node has at least one rank", per_node}));
-        if (local->value > most) {
+        if (local->value > most)
             refuse(world, *local,
                    concat({"with ", nodes.text(), " there are not enough ranks for the other nodes", per_node}));
-        }
     }
-    if (nodes.value == 1 && local_world.known() && local_world.value != world.value) {
+    if (nodes.value == 1 && local_world.known() && local_world.value != world.value)
         refuse(world, local_world, concat({"one node (", nodes.text(), ") has all ranks", per_node}));
-    }
 }
 
 /// Derives the numbers of an identity that follow from the others.
@@ -158,12 +149,9 @@ inline Identity identity_of(const Claim& claim) {
 } // namespace detail
 
 UNISONO_DEFINITION Identity identity_of(int rank, int world) {
-    if (world < 1 || world > detail::most_ranks) {
+    if (world < 1 || world > detail::most_ranks)
         refuse_input({"a world has 1 to ", detail::most_ranks, " ranks, found ", world});
-    }
-    if (rank < 0 || rank >= world) {
-        refuse_input({"rank ", rank, " is not one of a world of ", world});
-    }
+    if (rank < 0 || rank >= world) refuse_input({"rank ", rank, " is not one of a world of ", world});
     return {.rank = rank,
             .world = world,
             .local_rank = world == 1 ? 0 : -1,

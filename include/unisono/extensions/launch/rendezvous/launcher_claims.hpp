@@ -67,9 +67,8 @@ inline Number read(const Environment& environment, std::string_view name, std::s
         if (each.empty()) continue;
         if (const std::string* text = environment.find(each)) {
             Number number{.value = 0, .name = each};
-            if (!parse_count(*text, most_ranks, number.value)) {
+            if (!parse_count(*text, most_ranks, number.value))
                 refuse_input({each, " is ", detail::quoted(*text), ", expected a number from 0 to ", most_ranks});
-            }
             return number;
         }
     }
@@ -135,9 +134,8 @@ inline void torchrun_claim(const Environment& environment, std::vector<Claim>& c
         return;
     }
     const auto contradict = [](const Number& a, const Number& b, const std::string& why) {
-        if (a.known() && b.known() && a.value != b.value) {
+        if (a.known() && b.known() && a.value != b.value)
             refuse_input({"kubeflow: ", a.text(), " and ", b.text(), " contradict: ", why});
-        }
     };
     if (claim.local_rank.known() && given) { // torchrun runs inside the pod
         contradict(claim.local_world, each, "both are the processes of a pod");
@@ -254,15 +252,13 @@ inline void sagemaker_claim(const Environment& environment, std::vector<Claim>& 
     const std::string* hosts = environment.find("SM_HOSTS");
     const std::string* own = environment.find("SM_CURRENT_HOST");
     if (hosts == nullptr && own == nullptr) return;
-    if (hosts == nullptr || own == nullptr) {
+    if (hosts == nullptr || own == nullptr)
         refuse_input({"sagemaker: ", own == nullptr ? "SM_HOSTS" : "SM_CURRENT_HOST", " is set, but ",
                       own == nullptr ? "SM_CURRENT_HOST" : "SM_HOSTS", " is not"});
-    }
     std::vector<std::string> names;
-    if (!parse_hosts(*hosts, names)) {
+    if (!parse_hosts(*hosts, names))
         refuse_input(
             {"sagemaker: SM_HOSTS is ", detail::quoted(*hosts), ", expected a list such as [\"algo-1\",\"algo-2\"]"});
-    }
     Claim claim{.launcher = Launcher::sagemaker};
     claim.nodes = {.value = static_cast<int>(names.size()), .name = "SM_HOSTS"};
     claim.node.name = "SM_CURRENT_HOST";
@@ -271,10 +267,9 @@ inline void sagemaker_claim(const Environment& environment, std::vector<Claim>& 
         if (claim.node.known()) refuse_input({"sagemaker: SM_HOSTS names ", detail::quoted(*own), " twice"});
         claim.node.value = static_cast<int>(i);
     }
-    if (!claim.node.known()) {
+    if (!claim.node.known())
         refuse_input(
             {"sagemaker: SM_CURRENT_HOST=", detail::quoted(*own), " is not in SM_HOSTS=", detail::quoted(*hosts)});
-    }
     claims.push_back(claim);
 }
 
@@ -298,15 +293,13 @@ inline std::vector<Claim> claims_of(const Environment& environment) {
     const std::string* wanted = environment.find("UNISONO_LAUNCHER");
     if (wanted != nullptr && *wanted == name_of(Launcher::none)) return claims;
     for (const Known& each : known) {
-        if (wanted == nullptr || *wanted == name_of(each.name) || *wanted == name_of(each.other_name)) {
+        if (wanted == nullptr || *wanted == name_of(each.name) || *wanted == name_of(each.other_name))
             each.read(environment, claims);
-        }
     }
-    if (wanted != nullptr && claims.empty()) {
+    if (wanted != nullptr && claims.empty())
         refuse_input({"UNISONO_LAUNCHER is ", detail::quoted(*wanted),
                       ", but no variables of such a launcher are set; it knows none, torchrun, kubeflow, openmpi, "
                       "mpich, srun and sagemaker"});
-    }
     return claims;
 }
 

@@ -40,11 +40,10 @@ UNISONO_DEFINITION ControlPlane rendezvous(const Identity& me, const RendezvousP
                                            const RendezvousOptions& options) {
     detail::check_rendezvous(me, options);
     if (me.world == 1) return {};
-    if (point.folder.empty() && point.token.is_none() && !options.trusted_network) {
+    if (point.folder.empty() && point.token.is_none() && !options.trusted_network)
         throw error(ErrorCode::refused,
                     concat({"a rendezvous point at ", detail::place_of(point),
                             " has no secret: give it RendezvousPoint::token, or ", detail::how_to_give_a_secret}));
-    }
 
     const nanoseconds deadline = deadline_after(steady_now(), options.timeout);
     const std::uint64_t claimant = detail::draw_claimant();

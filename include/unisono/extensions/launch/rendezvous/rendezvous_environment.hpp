@@ -146,16 +146,14 @@ UNISONO_DEFINITION RendezvousPoint rendezvous_point(const Environment& environme
         if (const std::string* name = detail::given_host(environment)) point.listen_host = *name;
         else if (!one_host) point.listen_host = "*"; // replaced by this host's name
     } else if (host != nullptr || port != nullptr) {
-        if (host == nullptr || port == nullptr) {
+        if (host == nullptr || port == nullptr)
             refuse_input({host == nullptr ? "MASTER_PORT" : "MASTER_ADDR", " is set, but ",
                           host == nullptr ? "MASTER_ADDR" : "MASTER_PORT", " is not"});
-        }
         int number = 0;
         point.host = detail::host_in(*host);
-        if (!detail::parse_count(detail::trimmed(*port), 65535, number) || number == 0 || point.host.empty()) {
+        if (!detail::parse_count(detail::trimmed(*port), 65535, number) || number == 0 || point.host.empty())
             refuse_input({"MASTER_ADDR=", detail::quoted(*host), " and MASTER_PORT=", detail::quoted(*port),
                           ": expected a host and a port from 1 to 65535"});
-        }
         point.port = static_cast<std::uint16_t>(number);
         if (taken && one_host) {
             detail::meet_by_file(environment, nullptr, parent, point);
@@ -177,12 +175,11 @@ UNISONO_DEFINITION RendezvousPoint rendezvous_point(const Environment& environme
         const std::uint64_t number = job == nullptr ? 0 : read_number<std::uint64_t>(*job, "SLURM_JOB_ID");
         point.port = static_cast<std::uint16_t>(20'000 + number % 10'000); // below the ports that systems assign
         point.further_ports = 7;
-        if (point.host.empty()) {
+        if (point.host.empty())
             throw error(
                 ErrorCode::refused,
                 concat({"nothing says where the ", me.world, " ranks (launcher: ", name_of(me.launcher),
                         ") meet: set MASTER_ADDR and MASTER_PORT, or UNISONO_FOLDER to a folder that all hosts see"}));
-        }
     }
     if (point.folder.empty() && !point.launcher_listens) detail::guard_address(environment, me, point);
     return point;

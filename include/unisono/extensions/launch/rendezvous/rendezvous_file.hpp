@@ -67,17 +67,15 @@ inline bool read_rendezvous_file(RendezvousPoint& point) {
 
 /// Makes the folder if it does not exist. A folder with a well-known name must belong to this user.
 inline void make_rendezvous_folder(const std::string& folder, bool own) {
-    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
         throw error(ErrorCode::refused, concat({"cannot make the folder ", folder, ", where the ranks meet: ",
                                                 errno_text(errno), "; set UNISONO_FOLDER to another one"}));
-    }
     struct stat about = {};
     if (::lstat(folder.c_str(), &about) != 0) return; // it was removed in the meantime: the caller tries again
     if (!own) return;
-    if (!S_ISDIR(about.st_mode) || about.st_uid != ::geteuid() || (about.st_mode & 077) != 0) {
+    if (!S_ISDIR(about.st_mode) || about.st_uid != ::geteuid() || (about.st_mode & 077) != 0)
         throw error(ErrorCode::refused, concat({folder, " is not a folder that this user alone can enter", whose(about),
                                                 "; set UNISONO_FOLDER to another one"}));
-    }
 }
 
 /// True for the name of a rendezvous file, "<job>.meet", or of its draft, which has the writer's
@@ -147,10 +145,9 @@ public:
             const int failed = errno;
             ::unlink(draft.c_str());
             // Rank 0 of another job may just have removed the empty folder.
-            if (failed != ENOENT || attempt == 10) {
+            if (failed != ENOENT || attempt == 10)
                 throw error(ErrorCode::refused, concat({"cannot write ", path_, ", by which the ranks find rank 0: ",
                                                         errno_text(failed), "; set UNISONO_FOLDER to another folder"}));
-            }
         }
     }
     RendezvousFile(RendezvousFile&& other) noexcept

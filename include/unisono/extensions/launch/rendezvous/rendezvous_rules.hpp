@@ -137,9 +137,8 @@ inline std::string first_host(std::string_view list) {
 
 inline std::string variables_of(const Environment& environment, std::initializer_list<std::string_view> names) {
     std::string found;
-    for (const std::string_view name : names) {
+    for (const std::string_view name : names)
         if (const std::string* value = environment.find(name)) found += concat({name, "=", *value, ";"});
-    }
     return found;
 }
 
@@ -194,10 +193,9 @@ inline void meet_by_file(const Environment& environment, const std::string* fold
     point.host.clear();
     point.port = 0;
     if (const std::string* job = environment.find("UNISONO_JOB")) {
-        if (!is_file_name(*job)) {
+        if (!is_file_name(*job))
             refuse_input(
                 {"UNISONO_JOB is ", detail::quoted(*job), ", expected up to 100 letters, digits, '_', '-' or '.'"});
-        }
         point.job = *job;
     } else if (const std::string known = job_at_address(environment); folder == nullptr || !known.empty()) {
         // Open MPI names its jobs. Otherwise jobs of one user differ in the process that started

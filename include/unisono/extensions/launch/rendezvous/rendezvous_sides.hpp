@@ -248,7 +248,7 @@ ControlPlane join_plane(const Identity& me, const RendezvousOptions& options, na
     try {
         std::string why;
         std::optional<Entrance> entrance = enter(why);
-        if (!entrance) {
+        if (!entrance)
             throw error(
                 Fault{.code = ErrorCode::timeout,
                       .rank = me.rank,
@@ -257,7 +257,6 @@ ControlPlane join_plane(const Identity& me, const RendezvousOptions& options, na
                       .message =
                           concat({"rank ", me.rank, " waited ", options.timeout.count() / 1'000'000, " ms for ",
                                   point.launcher_listens ? "the launcher" : "rank 0, which never came", " at ", why})});
-        }
         std::vector<Peer> peers = await_all(*entrance, me, options, deadline, point);
         return {std::make_unique<Spoke>(me.rank, std::move(peers), std::move(entrance->socket),
                                         std::move(entrance->unread), entrance->session, point.launcher_listens,

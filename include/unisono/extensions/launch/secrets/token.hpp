@@ -58,9 +58,7 @@ public:
             good = high >= 0 && low >= 0;
             made.value_[i] = static_cast<std::uint8_t>(good ? high * 16 + low : 0);
         }
-        if (!good) {
-            refuse_input({where, " has ", text.size(), " characters, expected 32 hexadecimal digits"});
-        }
+        if (!good) refuse_input({where, " has ", text.size(), " characters, expected 32 hexadecimal digits"});
         return made;
     }
 

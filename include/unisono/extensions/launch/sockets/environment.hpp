@@ -43,9 +43,8 @@ public:
 
     /// The value of a variable, which may be empty; nullptr if it is not set.
     [[nodiscard]] const std::string* find(std::string_view name) const {
-        for (const Variable& variable : variables_) {
+        for (const Variable& variable : variables_)
             if (variable.first == name) return &variable.second;
-        }
         return nullptr;
     }
 

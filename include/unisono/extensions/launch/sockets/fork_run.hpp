@@ -162,9 +162,8 @@ int run_forked(int rank, Work work, Fail fail) {
 /// The failure that came first, or the failure of the rank that it blames.
 inline const Fault& first_failure(const std::vector<std::optional<Report>>& failures) {
     const Report* first = nullptr;
-    for (const auto& each : failures) {
+    for (const auto& each : failures)
         if (each && (first == nullptr || each->when < first->when)) first = &*each;
-    }
     for (std::size_t hops = 0; hops < failures.size(); ++hops) {
         const int blamed = first->fault.code == ErrorCode::peer_lost ? first->fault.peer : first->fault.rank;
         if (blamed < 0 || !failures[static_cast<std::size_t>(blamed)]) break;
@@ -200,9 +199,8 @@ inline void await_forked(Processes& processes, const std::vector<FileDescriptor>
         failed = true;
     }
     std::vector<int> late;
-    for (int rank = 0; rank < ranks; ++rank) {
+    for (int rank = 0; rank < ranks; ++rank)
         if (processes.is_running(rank)) late.push_back(rank);
-    }
     processes.stop(std::chrono::nanoseconds(0));
     if (failed) throw error(first_failure(failures));
     if (late.empty()) return;
@@ -272,9 +270,8 @@ UNISONO_DEFINITION void fork_ranks(int ranks, ForkedWork& work, const ForkOption
         });
     }
     std::unique_ptr<Hub> hub; // made after the forks, since it has a thread
-    if (work.connected) {
+    if (work.connected)
         hub = std::make_unique<Hub>(std::move(listener), HubOptions{.world = ranks, .token = point.token});
-    }
     await_forked(processes, reports, options);
 }
 
