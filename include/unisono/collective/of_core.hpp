@@ -4,6 +4,7 @@
 /// Collectives of a group whose transport the compiler does not know, on host memory.
 
 #include "unisono/collective/shell.hpp"
+#include "unisono/schedule/families.hpp"
 
 #include <array>
 #include <cstddef>
@@ -21,6 +22,11 @@ template <Collective What, class T, class Op = NoOperation>
     return made;
 }
 
+/// Copies the bytes of rank `root` to all ranks, by the native schedule that the group keeps.
+inline void broadcast_bytes(GroupCore& world, std::span<std::byte> data, int root) {
+    world.run(native_call<Collective::broadcast, std::byte>(NoOperation{}, root), buffer_of(data), buffer_of(data));
+}
+
 /// In place, by the native schedule that the group keeps.
 template <class Op, class Data>
 void all_reduce_native(GroupCore& world, Data& data, const Op& op) {
@@ -28,25 +34,29 @@ void all_reduce_native(GroupCore& world, Data& data, const Op& op) {
     world.run(native_call<Collective::all_reduce, buffer_element<Data>>(op), all, all);
 }
 
-// Those below are made of messages, which every transport moves, in ceil(log2 p) rounds. They are
-// for the small and rare data by which ranks compare what they have.
-
-/// Gathers the words of every rank, in rank order. `caller`: the user's call, which ranks compare.
+/// Gathers the words of every rank, in rank order, by messages in ceil(log2 p) rounds, also on a
+/// group that keeps nothing. `caller`: the user's call, which ranks compare.
 void gather_words(GroupCore& world, std::span<const std::uint64_t> mine, std::span<std::uint64_t> all,
                   Caller caller = Caller::none);
 
-/// Copies the bytes of rank `root` to all ranks.
-void broadcast_bytes(GroupCore& world, std::span<std::byte> data, int root);
-
-/// A sum in the order of HalvingDoublingSchedule, whichever ranks share a host.
-Call halving_doubling_sum();
+/// A sum in the order of HalvingDoublingSchedule, whichever ranks share a host. A template, so that
+/// only programs that call it compile the schedule.
+template <class T>
+Call halving_doubling_sum() {
+    static constexpr int own_plan = 0;
+    Call call = native_call<Collective::all_reduce, T>(Few<Sum>{});
+    call.by.family = &own_plan;
+    call.by.plan = [](GroupCore& group, const Call&, OperationRequest& request) {
+        request.plan =
+            &group.plan(schedule::schedule_of<Collective::all_reduce>(HalvingDoublingSchedule{}, group.shape()));
+    };
+    return call;
+}
 
 } // namespace detail
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
-#include "unisono/schedule/families.hpp"
-
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
@@ -65,27 +75,6 @@ UNISONO_DEFINITION void gather_words(GroupCore& world, std::span<const std::uint
     };
     world.run({.what = Collective::all_gather, .caller = caller, .by = {plan, &own_plan}},
               words(mine.data(), mine.size()), words(all.data(), all.size()));
-}
-
-UNISONO_DEFINITION void broadcast_bytes(GroupCore& world, std::span<std::byte> data, int root) {
-    static constexpr int own_plan = 0;
-    const PlanFunction plan = [](GroupCore& group, const Call& call, OperationRequest& request) {
-        request.plan =
-            &group.plan(schedule::schedule_of<Collective::broadcast>(TreeSchedule{}, group.shape(call.root)));
-    };
-    const CallBuffer all{.data = data.data(), .count = data.size(), .type = ElementType::uint8};
-    world.run({.what = Collective::broadcast, .root = root, .by = {plan, &own_plan}}, all, all);
-}
-
-UNISONO_DEFINITION Call halving_doubling_sum() {
-    static constexpr int own_plan = 0;
-    Call call = native_call<Collective::all_reduce, double>(Few<Sum>{});
-    call.by.family = &own_plan;
-    call.by.plan = [](GroupCore& group, const Call&, OperationRequest& request) {
-        request.plan =
-            &group.plan(schedule::schedule_of<Collective::all_reduce>(HalvingDoublingSchedule{}, group.shape()));
-    };
-    return call;
 }
 
 } // namespace detail

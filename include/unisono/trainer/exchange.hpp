@@ -54,7 +54,9 @@ public:
     template <class World, class Model, class Policies, class Sharding>
     Exchange(World& world, Model& model, const Policies& policies, const Sharding& sharding)
         : Store(world, model, policies, sharding), parts_(model), loss_scale_(*policies_),
-          state_(place_.template state<T>(policies_->state(), this->owned_slices().owned_count())) {}
+          state_(place_.template state<T>(policies_->state(), this->owned_slices().owned_count())) {
+        if constexpr (Policies::Clipping::measures_norm) measure_norm_ = &Exchange::measure_norm;
+    }
     ~Exchange() { place_.settle(); } // before the memory is released
 
     // --- collecting ---
@@ -219,6 +221,7 @@ private:
     LossScaleRun loss_scale_;
     typename Place::template State<T> state_;
     double learning_rate_ = 0;
+    double (Exchange::*measure_norm_)(double) = nullptr; ///< null: the clipping needs no norm
     double norm_ = 0;
     std::uint64_t applied_ = 0;
     bool untold_ = false;  ///< a micro-batch of this rank, weighed by tokens, did not count them
@@ -238,7 +241,7 @@ Verdict Exchange<Store>::agree() {
     }
     sums_.offenders = offence_.rank >= 0 ? 1 : 0;
     sums_.large = large_ ? 1 : 0;
-    if (!alone_ || world_->size() == 1) totals_.agree(*world_, sums_, parts_.any());
+    if (!alone_ || world_->size() == 1) totals_.agree(*world_, sums_, parts_.order());
     if (sums_.offenders > 0 && !alone_) agree_on_offence(*world_, offence_);
     const bool in_gradient = sums_.offenders > 0 && !offence_.loss;
     const auto [offenders, in_gradients, large] =
@@ -264,8 +267,8 @@ template <class Store>
 Verdict Exchange<Store>::apply() {
     if (this->guards_sums() && large_ && !sums_are_finite()) return refuse();
     double scale = this->left_over() / (sums_.divisor * loss_scale_.scale());
-    if (facts_.measures_norm) {
-        norm_ = measure_norm(scale);
+    if (measure_norm_ != nullptr) {
+        norm_ = (this->*measure_norm_)(scale);
         if (!detail::is_finite(norm_)) return refuse();
         scale *= policies_->clip_factor(norm_);
     }

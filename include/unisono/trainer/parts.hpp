@@ -4,6 +4,7 @@
 /// If a rank trains one stage of a model (extensions/parallel/pipeline_model.hpp), the ranks with
 /// the other stages are in other groups. An update still happens on all stages or on none.
 
+#include "unisono/collective/of_core.hpp"
 #include "unisono/core/config.hpp"
 
 #include <array>
@@ -26,9 +27,12 @@ public:
         if constexpr (model_part<Model>) {
             model_ = &model;
             sum_ = [](void* of, std::span<double> values) { static_cast<Model*>(of)->sum_over_parts(values); };
+            order_ = &halving_doubling_sum<double>;
         }
     }
-    [[nodiscard]] bool any() const { return sum_ != nullptr; } ///< this rank has a stage of a model
+    /// The call by which groups that add the same losses of the same replicas get the same bits,
+    /// whichever of their ranks share a host; null if there is one group.
+    [[nodiscard]] auto order() const { return order_; }
     /// Adds the numbers over the stages. Does nothing if a rank has the whole model. Collective
     /// over the stages.
     template <std::size_t N>
@@ -40,6 +44,7 @@ public:
 private:
     void* model_ = nullptr;
     void (*sum_)(void*, std::span<double>) = nullptr;
+    Call (*order_)() = nullptr;
 };
 
 } // namespace detail

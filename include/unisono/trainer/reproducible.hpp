@@ -90,7 +90,7 @@ public:
         divisor_.add(share.divisor);
         loss_.add_product(share.multiplier, loss);
     }
-    void agree(GroupCore& world, detail::UpdateSums& sums, bool) {
+    void agree(GroupCore& world, detail::UpdateSums& sums, detail::Call (*)()) {
         if (world.size() > 1) {
             std::array<std::int64_t, counts + 2 * ExactSum::words> all = {
                 static_cast<std::int64_t>(sums.micro_batches), static_cast<std::int64_t>(sums.samples),

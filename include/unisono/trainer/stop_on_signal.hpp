@@ -149,7 +149,7 @@ UNISONO_DEFINITION bool StopAgreement::stop(GroupCore& world) {
         for (std::size_t i = 0; i < words.size(); ++i)
             all[i % 2] = std::max(all[i % 2], std::bit_cast<double>(words[i]));
     }
-    if (parts_ != nullptr && parts_->any()) {
+    if (parts_ != nullptr && parts_->order() != nullptr) {
         const auto [found, seconds, count] = parts_->sum(std::array{all[0], all[1], 1.0});
         all = {found, seconds / count};
     }

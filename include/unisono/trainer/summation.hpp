@@ -60,9 +60,8 @@ public:
         sums.divisor += share.divisor;
         sums.loss += share.multiplier * loss;
     }
-    /// `in_parts`: other groups add the same losses of the same replicas (parts.hpp). All groups
-    /// must get the same bits, whichever of their ranks share a host.
-    void agree(GroupCore& world, UpdateSums& sums, bool in_parts);
+    /// `of_parts`: as Parts::order() (parts.hpp).
+    void agree(GroupCore& world, UpdateSums& sums, Call (*of_parts)());
 
 private:
     std::array<double, UpdateSums::count> packed_ = {};
@@ -119,13 +118,13 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION void PlainTotals::agree(GroupCore& world, UpdateSums& sums, bool in_parts) {
+UNISONO_DEFINITION void PlainTotals::agree(GroupCore& world, UpdateSums& sums, Call (*of_parts)()) {
     if (world.size() == 1) return;
     packed_ = sums.pack();
     if (!sum_.has_value()) {
         const Call native = native_call<Collective::all_reduce, double>(Few<Sum>{});
         const CallBuffer all = buffer_of(packed_);
-        sum_ = world.prepare(in_parts && world.hosts() != nullptr ? halving_doubling_sum() : native, all, all);
+        sum_ = world.prepare(of_parts != nullptr && world.hosts() != nullptr ? of_parts() : native, all, all);
     }
     sum_->run();
     sums = UpdateSums::unpack(packed_);

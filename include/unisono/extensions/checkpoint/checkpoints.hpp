@@ -192,7 +192,7 @@ public:
                 if (options_.background) writing_->copy_numbers();
             });
             agree(world, "save", failed);
-            detail::broadcast_text(world, name, 0);
+            detail::send_text(world, name, 0);
             writing_->set_name(name);
             if (options_.background) {
                 failed = detail::attempt([&] { writing_->start(options_.keep, options_.patience); });
@@ -249,9 +249,9 @@ public:
                       if (trainer.in_fit()) detail::refuse_in_fit("resume");
                       if (world.rank() == 0) text = find(name);
                   }));
-            detail::broadcast_text(world, name, 0);
+            detail::send_text(world, name, 0);
             if (name.empty()) return std::nullopt;
-            detail::broadcast_text(world, text, 0);
+            detail::send_text(world, text, 0);
             const std::string where = concat({"'", folder_.path_of(name), "/", detail::manifest_name, "'"});
             detail::Manifest saved;
             detail::Descriptor folder;

@@ -12,6 +12,7 @@
 ///
 /// So while they write in the background, ranks communicate only through the folder.
 
+#include "unisono/collective/native.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/standard.hpp"
@@ -51,6 +52,13 @@ std::optional<Fault> attempt(Body&& body) {
     }
 }
 
+/// Broadcasts the text of rank `root` in any group, also one that no trainer trains in.
+template <class World>
+void send_text(World& world, std::string& text, int root) {
+    keep_native<Collective::broadcast>(world);
+    broadcast_text(world, text, root);
+}
+
 /// If any rank failed, all ranks throw the error of the lowest one; the group remains usable.
 /// Collective.
 template <class World>
@@ -62,7 +70,7 @@ void agree_on_success(World& world, std::string_view operation, const std::optio
         const std::uint64_t found = all[static_cast<std::size_t>(rank)];
         if (found == 0) continue;
         std::string text = mine ? mine->message : std::string();
-        broadcast_text(world, text, rank);
+        send_text(world, text, rank);
         const int known_as = world.world_rank(rank);
         if (world.size() > 1) text = concat({"rank ", known_as, ": ", text});
         throw agreed_error(Fault{.code = static_cast<ErrorCode>(found),

@@ -73,7 +73,7 @@ protected:
           place_(world, model), carrier_(make_carrier<Carried<Policies, Sharding>>(world, policies.reducer)),
           large_from_(std::numeric_limits<T>::max_exponent - 1 - room_for_weights -
                       static_cast<int>(std::bit_width(ranks(world)))) {
-        keep_native<Collective::all_reduce>(world);
+        keep_native<Collective::all_reduce, Collective::broadcast>(world);
     }
     ~ExchangeBase() = default;
 

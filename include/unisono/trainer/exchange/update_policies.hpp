@@ -29,7 +29,6 @@ struct UpdateFacts {
     bool inspects = false;      ///< the guard looks for gradients that are not finite
     bool only_finite = false;   ///< it looks for nothing else
     bool stops = false;         ///< what it finds ends the call with an error
-    bool measures_norm = false; ///< the clipping
     bool scales = false;        ///< the loss scaling
     bool may_overflow = false;  ///< what the compression leaves over has no bound
 };
@@ -114,7 +113,6 @@ private:
         facts.inspects = Guard::inspects;
         facts.only_finite = requires { requires Guard::only_finite; };
         facts.stops = policies.guard.on_offence() != OnOffence::skip;
-        facts.measures_norm = Policies::Clipping::measures_norm;
         facts.scales = Policies::Scaling::scales;
         facts.may_overflow = Compression::compresses && !requires { typename Compression::Wire; }; // a cast cuts
         return facts;
