@@ -3,6 +3,5 @@
 #define UNISONO_COMPILED
 #endif
 #define UNISONO_BUILDS_PART UNISONO_PART_NETWORK
-#include "unisono/extensions/hosts/world.hpp"
 #include "unisono/extensions/launch/sockets/fork_run.hpp"
 #include "unisono/tcp.hpp"

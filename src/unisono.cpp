@@ -3,7 +3,7 @@
 #include "unisono/unisono.hpp"
 #include "unisono/compiled/templates.hpp"
 
-// Extensions with definitions.
+// Extensions with definitions, or with certificates that are proven here.
 #include "unisono/automatic.hpp"
 #include "unisono/extensions/observe/classification.hpp"
 #include "unisono/master_weights.hpp"

@@ -6,7 +6,8 @@
 /// - mesh: named axes over a world, and groups along them.
 /// - pipeline, pipeline_schedules: what a pipeline schedule is, and the schedules.
 /// - pipeline_proof, pipeline_timeline: prove, simulate and draw a pipeline schedule.
-/// - layer, placement: a model as a sequence of layers; their placement, given or balanced.
+/// - layer, pipeline_options: a model as a sequence of layers; their placement, given or balanced;
+///   widths that suit devices badly.
 /// - pipeline_model: such a model on the ranks of a group, trained by any `Trainer`.
 /// - branches: a layer of independent branches that are distributed over the ranks.
 /// - tensor: linear layers split by columns or rows, with the user's own matrix product.

@@ -171,12 +171,15 @@ std::uint32_t hash_of_type() {
 
 namespace detail {
 
+template <class Op, element T>
+consteval CombineKernel combine_of() {
+    if constexpr (requires { Op::few; }) return &combine_few<Op, T>;
+    else return &combine_kernel<Op, T>;
+}
+
 /// The reduction of an operation of the library's, which has no state.
 template <built_in_operation Op, element T>
-inline constexpr Reduction reduction_of{.kind = Op::kind, .type = element_type_of<T>, .combine = [] {
-                                            if constexpr (requires { Op::few; }) return &combine_few<Op, T>;
-                                            else return &combine_kernel<Op, T>;
-                                        }()};
+inline constexpr Reduction reduction_of{.kind = Op::kind, .type = element_type_of<T>, .combine = combine_of<Op, T>()};
 
 } // namespace detail
 

@@ -114,9 +114,10 @@ template <transport Transport, data_of<Transport> In, result_for<Transport, In> 
 
 /// The same in place: data = the reduction of all ranks' data.
 template <transport Transport, result_of<Transport> Data, class Op = Sum, class Family = NativeSchedule>
-    requires reduction_operation<Op, buffer_element<Data>> && detail::outlives_call<Data>
-[[nodiscard]] Prepared prepare_all_reduce(Group<Transport>& group, Data&& data, const Op& op = {},
-                                          const Family& family = {}) {
+    requires reduction_operation<Op, buffer_element<Data>> && detail::outlives_call<Data> &&
+             (!std::same_as<Op, WeightedMean>)
+[[nodiscard]] Prepared
+    prepare_all_reduce(Group<Transport>& group, Data&& data, const Op& op = {}, const Family& family = {}) {
     return unisono::prepare_all_reduce(group, detail::span_of(data), detail::span_of(data), op, family);
 }
 

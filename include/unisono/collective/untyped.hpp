@@ -146,6 +146,7 @@ inline detail::Call with(detail::Call call, const Elements& elements, const Redu
     if (reduction.state_bytes > (reduction.state == nullptr ? 0 : Reduction::state_capacity))
         refuse_input({"untyped: found a reduction with ", reduction.state_bytes, " bytes of state; expected at most ",
                       Reduction::state_capacity, ", and 0 where state is nullptr"});
+    if (elements.bytes == 0) refuse_input("untyped: found elements of 0 bytes; expected at least 1");
     call.op = reduction;
     return call;
 }

@@ -15,9 +15,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// A collective whose arguments were checked, and whose data were cut, once: a start does neither,
-/// and allocates nothing. Move-only. All ranks start their collectives, prepared or not, in the
-/// same order. (MPI 4.0, section 6.13)
+/// A collective on host memory whose arguments were checked, and whose data were cut, once: a start
+/// does neither, and allocates nothing. Move-only. All ranks start their collectives, prepared or
+/// not, in the same order. What its operation refers to must outlive it. (MPI 4.0, section 6.13)
 ///
 /// It is in flight from a start until `wait` has returned or `poll` has returned true; then it can
 /// be started again. Dropping it in flight aborts the world, as dropping an `Operation` does. Its
@@ -59,6 +59,7 @@ private:
     std::shared_ptr<detail::Engine> engine_;
     std::unique_ptr<detail::OperationState> state_; ///< has no group once the group has ended
     std::vector<std::size_t> counts_;               ///< of the input's blocks, then of the output's
+    bool runs_ = false;                             ///< in `run`; if its thread ends there, that is no drop
 };
 
 UNISONO_NAMESPACE_END
@@ -73,8 +74,11 @@ UNISONO_NAMESPACE_BEGIN
 UNISONO_DEFINITION Prepared::Prepared(GroupCore& group, detail::GroupState& state, const detail::Call& call,
                                       const detail::CallBuffer& in, const detail::CallBuffer& out)
     : engine_(state.engine), state_(std::make_unique<detail::OperationState>()) {
+    if (in.space == MemorySpace::device || out.space == MemorySpace::device)
+        refuse_input({"prepare: found memory of a device for ", name_of(call.what),
+                      "; expected memory of the host. Why: each call on a device uses the stream of that moment"});
     detail::OperationRequest request = request_of(state, call, in, out);
-    request.mode = state.mode_of_next(call.op.kind, request.count);
+    if (call.op.kind != ReductionKind::none) request.mode = state.mode; // each start reads it
     counts_.assign(call.input_counts.begin(), call.input_counts.end());
     counts_.insert(counts_.end(), call.output_counts.begin(), call.output_counts.end());
     const detail::Counts counts = counts_;
@@ -92,13 +96,15 @@ UNISONO_DEFINITION Prepared& Prepared::operator=(Prepared&& other) noexcept {
     engine_.swap(taken.engine_);
     state_.swap(taken.state_);
     counts_.swap(taken.counts_);
+    std::swap(runs_, taken.runs_);
     return *this;
 }
 
 UNISONO_DEFINITION Prepared::~Prepared() {
     if (state_ == nullptr) return;
     const detail::Entry entry = engine_->enter();
-    if (!state_->is_free) engine_->drop(state_->number);
+    if (!state_->is_free && !runs_) engine_->drop(state_->number);
+    state_->request.input_counts = state_->request.output_counts = {}; // the lists end here
     engine_->dismiss(std::move(state_));
 }
 
@@ -109,10 +115,12 @@ UNISONO_DEFINITION void Prepared::check(const char* verb) {
         refuse_input({"Prepared::", verb, ": its group has ended; expected a group that outlives what it prepared"});
     detail::OperationRequest& request = state_->request;
     const detail::GroupContext& group = *state_->group;
-    if (!state_->is_free)
+    if (!state_->is_free) {
+        engine_->throw_if_faulty(); // if it is in flight because of that
         refuse_input({"Prepared::", verb, " of ", name_of(request.plan->collective()), " on rank ",
                       group.world_rank(group.rank),
                       ": it is in flight; expected a wait, or a poll that returned true, since it was started"});
+    }
     const detail::FloatingPointMode mode = state_->group->mode_of_next(request.reduction.kind, request.count);
     if (mode == request.mode) [[likely]]
         return;
@@ -136,9 +144,11 @@ UNISONO_DEFINITION void Prepared::start(const detail::CallBuffer& in, const deta
                             .input_counts = known.input_counts,
                             .output_counts = known.output_counts};
     const detail::OperationRequest given = request_of(group, call, in, out);
-    if (given.count != known.count || given.total_bytes != known.total_bytes || given.element != known.element)
+    if (in.space == MemorySpace::device || out.space == MemorySpace::device || given.count != known.count ||
+        given.total_bytes != known.total_bytes || given.element != known.element)
         refuse_input({"Prepared::start of ", name_of(what), " on rank ", group.world_rank(group.rank), ": found ",
-                      given.total_bytes, " bytes of ", name_of(given.element), ", expected ", known.total_bytes,
+                      given.total_bytes, " bytes of ", name_of(given.element),
+                      out.space == MemorySpace::device ? " on a device" : "", ", expected ", known.total_bytes,
                       " bytes of ", name_of(known.element), ", as it was prepared"});
     known.input = in.data;
     known.output = out.data;
@@ -160,7 +170,9 @@ UNISONO_DEFINITION void Prepared::wait() {
 
 UNISONO_DEFINITION void Prepared::run() {
     check("run");
+    runs_ = true;
     engine_->run(*state_);
+    runs_ = false;
 }
 
 UNISONO_DEFINITION void Prepared::give_up(std::chrono::nanoseconds waited) {

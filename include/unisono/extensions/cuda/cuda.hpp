@@ -179,8 +179,8 @@ private:
 } // namespace detail
 
 /// The transport of one rank with a device over `Network`. It is made by `run<Cuda<Network>>`
-/// (group/run.hpp) for threads of this process, by `join<Cuda<Network>>` (join.hpp) for processes
-/// that a launcher has started, or from a transport of the network.
+/// (group/run.hpp) for threads of this process, by `join<Cuda<Network>>` (unisono/join.hpp) for
+/// processes that a launcher has started, or from a transport of the network.
 ///
 /// Errors: refused if there is no device, or not the requested one; afterwards those of the
 /// network, and aborted for a CUDA error in a copy, which ends the world.

@@ -17,8 +17,11 @@
 #include "unisono/extensions/libfabric/choice.hpp"
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <string>
+#include <sys/uio.h>
+#include <type_traits>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN

@@ -29,8 +29,8 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// The transport of one rank over libfabric. It is made by `run<Libfabric>` (group/run.hpp) for
-/// threads of this process, or by `join<Libfabric>` (join.hpp) for processes that a launcher has
-/// started, on one or several hosts. On its own it is a world of one.
+/// threads of this process, or by `join<Libfabric>` (unisono/join.hpp) for processes that a
+/// launcher has started, on one or several hosts. On its own it is a world of one.
 ///
 /// Errors: refused if provider, interface or ports are not available; timeout for a peer that is
 /// silent, unreachable or gone, since libfabric does not distinguish these. A control plane does:

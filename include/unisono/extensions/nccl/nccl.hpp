@@ -61,8 +61,9 @@ inline bool devices_are_shared(const Environment& environment) {
 } // namespace detail
 
 /// The transport of one rank over NCCL. It is made by `run<Nccl>` (group/run.hpp) for threads of
-/// this process, by `join<Nccl>` (join.hpp) for processes that a launcher has started, or by
-/// `adopt(communicator, stream)` for a program that has a communicator of NCCL (unisono/nccl.hpp).
+/// this process, by `join<Nccl>` (unisono/join.hpp) for processes that a launcher has started, or
+/// by `adopt(communicator, stream)` for a program that has a communicator of NCCL
+/// (unisono/nccl.hpp).
 ///
 /// Errors: refused, within a second, if there are too few devices, NCCL is older than its headers,
 /// or ranks differ in its version or in their options. Afterwards those of Hosts<Tcp>, and NCCL's:

@@ -89,8 +89,10 @@ UNISONO_DEFINITION void PeersMemory::open(void* gradients, void* parameters) {
     world_->run(native_call<Collective::all_gather, std::int64_t>(), buffer_of(own), buffer_of(addresses_));
     for (std::size_t rank = 0; rank < views_.size(); ++rank) {
         const std::ptrdiff_t shift = world_->context().shifts[rank];
-        views_[rank] = {reinterpret_cast<std::byte*>(addresses_[2 * rank] + shift),
-                        reinterpret_cast<std::byte*>(addresses_[2 * rank + 1] + shift)};
+        const auto at = [&](std::size_t i) {
+            return reinterpret_cast<std::byte*>(addresses_[i] + shift); // NOLINT(performance-no-int-to-ptr)
+        };
+        views_[rank] = {at(2 * rank), at(2 * rank + 1)};
     }
 }
 

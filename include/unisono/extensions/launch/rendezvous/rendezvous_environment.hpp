@@ -64,8 +64,6 @@ RendezvousPoint rendezvous_point(const Environment& environment, const Identity&
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
-#include "unisono/extensions/launch/rendezvous/launcher_claims.hpp"
-
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
