@@ -50,7 +50,7 @@
 #define UNISONO_DEFINES 1
 #define UNISONO_DEFINES_PART(part) 0
 #define UNISONO_DEFINITION
-#define UNISONO_VIRTUAL virtual
+#define UNISONO_OUTSIDE
 #define UNISONO_COMPILED_TEMPLATE template
 #elif defined(UNISONO_COMPILED)
 #define UNISONO_DEFINES 0
@@ -60,7 +60,7 @@
 #else
 #define UNISONO_DEFINES_PART(part) 0
 #endif
-#define UNISONO_VIRTUAL virtual
+#define UNISONO_OUTSIDE
 #define UNISONO_COMPILED_TEMPLATE extern template
 extern "C" {
 extern const char unisono_library_of_the_compiled_mode; ///< undefined? Link to unisono::compiled
@@ -72,9 +72,9 @@ namespace {
 #define UNISONO_DEFINES 1
 #define UNISONO_DEFINES_PART(part) 1
 #define UNISONO_DEFINITION inline
-/// Begins each virtual function that is defined outside its class. Without `inline`, a compiler
-/// would compile all virtual functions of the class also in programs that do not use it.
-#define UNISONO_VIRTUAL inline virtual
+/// Begins a virtual function that is defined outside its class. Without `inline`, a compiler would
+/// compile all virtual functions of the class also in programs that do not use it.
+#define UNISONO_OUTSIDE inline
 extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library = 1; ///< what the library looks for
 #endif
 

@@ -96,7 +96,7 @@ class Endpoint {
 public:
     Endpoint(int rank, int size, const EndpointFacts& facts) : facts_(facts), rank_(rank), size_(size) {}
     Endpoint& operator=(Endpoint&&) = delete;
-    UNISONO_VIRTUAL ~Endpoint();
+    UNISONO_OUTSIDE virtual ~Endpoint();
 
     [[nodiscard]] int rank() const { return rank_; }
     [[nodiscard]] int size() const { return size_; }
@@ -155,7 +155,7 @@ public:
     }
     /// Memory that moves without a copy, as long as its owner lives; not cleared. An override sets
     /// `EndpointFacts::allocates`. Errors: refused.
-    [[nodiscard]] UNISONO_VIRTUAL std::shared_ptr<std::byte> allocate(std::size_t bytes);
+    [[nodiscard]] UNISONO_OUTSIDE virtual std::shared_ptr<std::byte> allocate(std::size_t bytes);
     /// True if `allocate`d memory alone moves without a copy, and these bytes are in such memory;
     /// also true if all memory does.
     [[nodiscard]] virtual bool reaches(const void*, std::size_t) const { return true; }

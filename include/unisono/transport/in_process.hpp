@@ -24,7 +24,7 @@ public:
     InProcess(std::shared_ptr<World> world, int rank);
     InProcess(InProcess&&) noexcept = default;
     InProcess& operator=(InProcess&&) = delete;
-    UNISONO_VIRTUAL ~InProcess() override;
+    UNISONO_OUTSIDE ~InProcess() override;
 };
 
 UNISONO_CERTIFY(transport<InProcess>);

@@ -47,17 +47,17 @@ public:
     }
 
     /// Memory that peers see as long as its owner lives; not cleared. Errors: refused.
-    [[nodiscard]] UNISONO_VIRTUAL std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
+    [[nodiscard]] UNISONO_OUTSIDE std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
 
     /// The number of bytes of this rank's arena that are in use now.
     [[nodiscard]] std::size_t arena_taken() const { return world().arena(rank()).taken(); }
 
     /// True if a rank's process has ended without leaving. Checks only from time to time.
     [[nodiscard]] bool has_died(int peer);
-    [[nodiscard]] UNISONO_VIRTUAL Presence presence(int peer) override;
+    [[nodiscard]] UNISONO_OUTSIDE Presence presence(int peer) override;
     void look() override { world().watch(rank()); }
     /// The wait helps to find the cause of a timeout.
-    UNISONO_VIRTUAL void waits(const Wait* wait) override;
+    UNISONO_OUTSIDE void waits(const Wait* wait) override;
 
     /// The world of processes that share this control plane, which then belongs to the world: the
     /// job's first fault becomes the world's and vice versa, and a timeout's cause is looked for.
@@ -67,7 +67,7 @@ public:
 
     [[nodiscard]] int offer_board() override { return boards_.offer(world()); }
     /// The group's number has the board's in it.
-    [[nodiscard]] UNISONO_VIRTUAL std::uint64_t take_board(std::uint64_t context, int board, bool mine,
+    [[nodiscard]] UNISONO_OUTSIDE std::uint64_t take_board(std::uint64_t context, int board, bool mine,
                                                            int ranks) override;
 
 private:

@@ -42,10 +42,10 @@ public:
     /// True if one operation sums the slices of all ranks.
     [[nodiscard]] virtual bool sums_slices_at_once() const = 0;
 
-    UNISONO_VIRTUAL Operation sum(const CallBuffer& values);
-    UNISONO_VIRTUAL Operation sum_to(const CallBuffer& values, int owner);
-    UNISONO_VIRTUAL Operation publish(const CallBuffer& values, int owner);
-    UNISONO_VIRTUAL Operation sum_slices(const CallBuffer& values, Counts counts);
+    UNISONO_OUTSIDE virtual Operation sum(const CallBuffer& values);
+    UNISONO_OUTSIDE virtual Operation sum_to(const CallBuffer& values, int owner);
+    UNISONO_OUTSIDE virtual Operation publish(const CallBuffer& values, int owner);
+    UNISONO_OUTSIDE virtual Operation sum_slices(const CallBuffer& values, Counts counts);
 
     /// As a compression calls a reduction. \throws error bad_input: another group than the
     /// trainer's
