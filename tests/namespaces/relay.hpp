@@ -8,8 +8,8 @@
 #include <cstring>
 #include <deque>
 #include <fcntl.h>
-#include <linux/if.h>
 #include <linux/if_tun.h>
+#include <net/if.h>
 #include <poll.h>
 #include <random>
 #include <sched.h>

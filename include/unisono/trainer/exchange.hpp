@@ -134,15 +134,13 @@ public:
     void set_learning_rate(double rate) { learning_rate_ = rate; }
     [[nodiscard]] double learning_rate() const { return learning_rate_; }
     [[nodiscard]] const UpdateSums& sums() const { return sums_; }
-    /// The grids on which gradients are summed.
-    [[nodiscard]] auto& grids()
-        requires(Store::on_grid)
-    {
+    /// The grids on which gradients are summed. Templates, since other sums have none.
+    template <class = void>
+    [[nodiscard]] auto& grids() {
         return this->sums_of_gradients().range();
     }
-    [[nodiscard]] const auto& grids() const
-        requires(Store::on_grid)
-    {
+    template <class = void>
+    [[nodiscard]] const auto& grids() const {
         return this->sums_of_gradients().range();
     }
     /// True if an offence that a guard finds ends the call with an error; false if only the update

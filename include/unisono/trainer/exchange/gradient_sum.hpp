@@ -86,11 +86,11 @@ public:
     }
     /// Starts to sum, on the grid, numbers that `settle` returned. `owner`: the rank that gets the
     /// sum; below 0: all ranks.
-    Operation sum_straight(GroupCore& world, T* values, const Slice& slice, int owner)
-        requires(on_grid)
-    {
+    Operation sum_straight([[maybe_unused]] GroupCore& world, T* values, const Slice& slice,
+                           [[maybe_unused]] int owner) {
         const std::span<T> data(values + slice.first, slice.count);
-        return sums_.sum_straight(world, data, slice.first, multiplier_, owner);
+        if constexpr (on_grid) return sums_.sum_straight(world, data, slice.first, multiplier_, owner);
+        else return {};
     }
 
     /// True if the optimizer finds this update's gradient in the model's memory; `left_over` is the
@@ -128,16 +128,14 @@ private:
     }
 
     T* settle_in_model(const Slice& bucket);
-    T* settle_straight(const Slice& bucket)
-        requires(on_grid)
-    {
+    T* settle_straight(const Slice& bucket) {
         if (!in_place_ && numbers_.empty()) numbers_ = place_->template allocate<T>(flat_->count());
         if (!in_model_) {
             if (!in_place_) zero(numbers_.data() + bucket.first, bucket.count);
             else if (dirty_) zero_in_model(bucket);
         } else {
-            flat_->visit_by_parameter(bucket, [&](std::size_t p, const Stretch<T>& one) {
-                sums_.note(p, std::span<const T>(one.gradients, one.count), multiplier_);
+            flat_->visit_by_parameter(bucket, [&]([[maybe_unused]] std::size_t p, const Stretch<T>& one) {
+                if constexpr (on_grid) sums_.note(p, std::span<const T>(one.gradients, one.count), multiplier_);
                 if (in_place_) return;
                 std::copy(one.gradients, one.gradients + one.count, numbers_.data() + one.flat);
                 zero(one.gradients, one.count);

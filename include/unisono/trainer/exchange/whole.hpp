@@ -215,15 +215,13 @@ private:
 
     /// Multiplies what the compression has left over by the factor for this update's gradients.
     void rescale_left_over();
-    void finish_wire()
-        requires(Base::compresses)
-    {
+    void finish_wire() {
         if (this->divisor_ > 0) {
             const double factor = left_over_.settle(this->divisor_);
             if constexpr (requires { wire_.correct(factor); })
                 if (factor != 1) wire_.correct(factor);
         }
-        wire_.finish();
+        if constexpr (Base::compresses) wire_.finish();
     }
 
     template <class E> // numbers, or integers on a grid
