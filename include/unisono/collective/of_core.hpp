@@ -39,17 +39,23 @@ void all_reduce_native(GroupCore& world, Data& data, const Op& op) {
 void gather_words(GroupCore& world, std::span<const std::uint64_t> mine, std::span<std::uint64_t> all,
                   Caller caller = Caller::none);
 
-/// A sum in the order of HalvingDoublingSchedule, whichever ranks share a host. A template, so that
-/// only programs that call it compile the schedule.
+/// HalvingDoublingSchedule, whichever ranks share a host, also on a group that keeps nothing. A
+/// template, so that only programs that call it compile the schedule.
+template <Collective What>
+[[nodiscard]] ScheduleChoice by_halving_doubling() {
+    static constexpr int own_plan = 0; // so that the call has no native plan
+    return {.plan =
+                [](GroupCore& group, const Call&, OperationRequest& request) {
+                    request.plan = &group.plan(schedule::schedule_of<What>(HalvingDoublingSchedule{}, group.shape()));
+                },
+            .family = &own_plan};
+}
+
+/// A sum in that order.
 template <class T>
-Call halving_doubling_sum() {
-    static constexpr int own_plan = 0;
+[[nodiscard]] Call halving_doubling_sum() {
     Call call = native_call<Collective::all_reduce, T>(Few<Sum>{});
-    call.by.family = &own_plan;
-    call.by.plan = [](GroupCore& group, const Call&, OperationRequest& request) {
-        request.plan =
-            &group.plan(schedule::schedule_of<Collective::all_reduce>(HalvingDoublingSchedule{}, group.shape()));
-    };
+    call.by = by_halving_doubling<Collective::all_reduce>();
     return call;
 }
 
@@ -62,19 +68,8 @@ namespace detail {
 
 UNISONO_DEFINITION void gather_words(GroupCore& world, std::span<const std::uint64_t> mine,
                                      std::span<std::uint64_t> all, Caller caller) {
-    static constexpr int own_plan = 0; // so that the call has no native plan
-    const PlanFunction plan = [](GroupCore& group, const Call&, OperationRequest& request) {
-        request.plan =
-            &group.plan(schedule::schedule_of<Collective::all_gather>(HalvingDoublingSchedule{}, group.shape()));
-    };
-    const auto words = [](const std::uint64_t* data, std::size_t count) {
-        return CallBuffer{.data = reinterpret_cast<std::byte*>(const_cast<std::uint64_t*>(data)),
-                          .count = count,
-                          .element_bytes = sizeof(std::uint64_t),
-                          .type = ElementType::uint64};
-    };
-    world.run({.what = Collective::all_gather, .caller = caller, .by = {plan, &own_plan}},
-              words(mine.data(), mine.size()), words(all.data(), all.size()));
+    world.run({.what = Collective::all_gather, .caller = caller, .by = by_halving_doubling<Collective::all_gather>()},
+              buffer_of(mine), buffer_of(all));
 }
 
 } // namespace detail

@@ -104,7 +104,7 @@ protected:
 
     GroupCore* world_;
     std::unique_ptr<UpdatePolicies<T, Place>> policies_;
-    UpdateFacts facts_;
+    const UpdateFacts& facts_; ///< of `policies_`
     /// The guard looks at each micro-batch's gradient. A grid finds NaN and infinity by itself, so
     /// a guard that looks only for these is not asked.
     bool inspects_;

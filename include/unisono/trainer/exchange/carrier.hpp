@@ -69,11 +69,13 @@ private:
 class BucketSums {
 public:
     /// Starts the sum of bucket b. `values` are the bucket's elements; the first one has index
-    /// `first` in the flat order.
-    void start(Carrier& carrier, const OwnedSlices& slices, std::size_t b, std::size_t first, const CallBuffer& values);
+    /// `first` in the flat order. `others`: takes the operations that cannot be prepared.
+    void start(Carrier& carrier, const OwnedSlices& slices, std::size_t b, std::size_t first, const CallBuffer& values,
+               std::vector<Operation>& others);
     /// The same by operations that are not prepared.
     static void start_unprepared(Carrier& carrier, const OwnedSlices& slices, std::size_t b, std::size_t first,
                                  const CallBuffer& values, std::vector<Operation>& operations);
+    /// Waits for those that were prepared.
     void wait();
 
 private:
@@ -82,12 +84,8 @@ private:
         const std::byte* at = nullptr; ///< its memory
     };
 
-    void start_one(Carrier& carrier, std::size_t number, Collective what, const CallBuffer& values, int owner,
-                   Counts counts);
-
     std::vector<Slot> slots_; ///< by slice
     std::vector<std::size_t> started_;
-    std::vector<Operation> others_; ///< those that are not prepared
 };
 
 /// The reduction that a compression uses for one bucket. It sums to the same ranks as without
@@ -331,34 +329,32 @@ inline Operation start_slice_sum(Carrier& carrier, Collective what, const CallBu
 }
 
 UNISONO_DEFINITION void BucketSums::start(Carrier& carrier, const OwnedSlices& slices, std::size_t b, std::size_t first,
-                                          const CallBuffer& values) {
+                                          const CallBuffer& values, std::vector<Operation>& others) {
+    if (values.space == MemorySpace::device) // each start looks up its stream
+        return start_unprepared(carrier, slices, b, first, values, others);
     if (slots_.empty()) {
         slots_.resize(slices.all().size());
         started_.reserve(slots_.size());
-        reserve(others_, slots_.size());
     }
-    const std::size_t begin = slices.first_of_bucket(b);
     each_slice_sum(carrier, slices, b, first, values,
                    [&](Collective what, const CallBuffer& slice, int owner, Counts counts, std::size_t number) {
-                       start_one(carrier, begin + number, what, slice, owner, counts);
+                       number += slices.first_of_bucket(b);
+                       Slot& slot = slots_[number];
+                       const auto out = [&] { return counts.empty() ? slice : carrier.own_slice(slice, counts); };
+                       if (!slot.sum.has_value()) {
+                           const Call call = carrier.call(what, slice, owner, counts);
+                           if (call.by.plan == nullptr)
+                               return keep(others, start_slice_sum(carrier, what, slice, owner, counts));
+                           slot.sum = carrier.core().prepare(call, slice, out());
+                           slot.sum->start();
+                       } else if (slot.at == slice.data) {
+                           slot.sum->start();
+                       } else {
+                           slot.sum->start(slice, out());
+                       }
+                       slot.at = slice.data;
+                       started_.push_back(number);
                    });
-}
-
-UNISONO_DEFINITION void BucketSums::start_one(Carrier& carrier, std::size_t number, Collective what,
-                                              const CallBuffer& values, int owner, Counts counts) {
-    Slot& slot = slots_[number];
-    const CallBuffer out = counts.empty() ? values : carrier.own_slice(values, counts);
-    if (!slot.sum.has_value()) {
-        const Call call = carrier.call(what, values, owner, counts);
-        if (call.by.plan == nullptr || values.space == MemorySpace::device) // whose stream each start looks up
-            return keep(others_, start_slice_sum(carrier, what, values, owner, counts));
-        slot.sum = carrier.core().prepare(call, values, out);
-        slot.at = values.data;
-    }
-    if (slot.at == values.data) slot.sum->start();
-    else slot.sum->start(values, out);
-    slot.at = values.data;
-    started_.push_back(number);
 }
 
 UNISONO_DEFINITION void BucketSums::start_unprepared(Carrier& carrier, const OwnedSlices& slices, std::size_t b,
@@ -373,8 +369,6 @@ UNISONO_DEFINITION void BucketSums::start_unprepared(Carrier& carrier, const Own
 UNISONO_DEFINITION void BucketSums::wait() {
     for (const std::size_t number : started_) slots_[number].sum->wait();
     started_.clear();
-    for (Operation& one : others_) one.wait();
-    others_.clear();
 }
 
 } // namespace detail

@@ -130,9 +130,7 @@ protected:
     /// once more.
     template <class Visit>
     void each_gradient(Visit&& visit) {
-        const bool touches = touches_peers();
-        if (touches && !prepared_) open_peers();
-        const bool prepares = !prepared_ && (touches || Base::on_grid);
+        const bool prepares = opens_sums();
         for (const OwnedSlice& owned : owned_slices_.all()) {
             if (!owned_slices_.is_mine(owned)) continue;
             const bool counts = owned_slices_.counts_here(owned);
@@ -159,8 +157,7 @@ protected:
     void each_owned(Visit&& visit) {
         const bool in_place = gradient_.in_place();
         const bool touches = touches_peers();
-        if (touches && !prepared_) open_peers();
-        const bool prepares = !prepared_ && (touches || Base::on_grid);
+        const bool prepares = opens_sums();
         if (owned_slices_.cut() && !touches) publication_.begin(gradient_.numbers_in_use());
         const bool zero_all = in_place && owned_slices_.cut(); // other ranks' slices hold values that are not used
         std::size_t state = 0;
@@ -188,10 +185,18 @@ protected:
 
 private:
     void publish_slices();
+    /// True if `prepare` must still bring this update's sums to where the optimizer reads them.
+    /// Opens the peers' memory for that, if this update reads their gradients.
+    [[nodiscard]] bool opens_sums() {
+        if (prepared_) return false;
+        if (touches_peers()) open_peers();
+        return Base::on_grid || touches_peers();
+    }
     /// Converts this update's sums to numbers where the optimizer reads them.
     void prepare(std::size_t flat, T* gradients, std::size_t n);
-    /// Opens the peers' memory, if this update reads their gradients and writes their parameters.
     void open_peers();
+    /// Waits for `operations_`.
+    void wait_for_others();
 
     // Overlap with the backward pass: a bucket starts when all its parameters are ready and all
     // earlier buckets have started.
@@ -229,7 +234,7 @@ private:
         place_.order();
         const Slice bucket = flat_.bucket(b);
         bucket_sums_.start(*carrier_, owned_slices_, b, bucket.first,
-                           buffer_of(place_.view(values + bucket.first, bucket.count)));
+                           buffer_of(place_.view(values + bucket.first, bucket.count)), operations_);
     }
 
     void inspect_part(const Stretch<T>& stretch);
@@ -288,9 +293,14 @@ void WholeStore<ContextType>::expect_one() {
 template <class ContextType>
 void WholeStore<ContextType>::finish() {
     bucket_sums_.wait();
+    wait_for_others();
+    if constexpr (Base::compresses) finish_wire();
+}
+
+template <class ContextType>
+void WholeStore<ContextType>::wait_for_others() {
     for (Operation& operation : operations_) operation.wait();
     operations_.clear();
-    if constexpr (Base::compresses) finish_wire();
 }
 
 template <class ContextType>
@@ -320,7 +330,7 @@ void WholeStore<ContextType>::publish_slices() {
         return gradient_.clean();
     }
     publication_.start(*carrier_, owned_slices_.all(), operations_);
-    finish();
+    wait_for_others();
     publication_.finish(owned_slices_.all());
 }
 
