@@ -12,7 +12,6 @@
 
 #include "unisono/extensions/mpi/mpi.hpp"
 #include "unisono/group/group.hpp"
-#include "unisono/mpi_collectives.hpp"
 
 #include <chrono>
 

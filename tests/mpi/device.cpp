@@ -85,7 +85,7 @@ void blocks(Group& world, std::size_t block, bool equal) {
     const auto mine = upload(world, part), all = upload(world, nothing);
     un::all_gather(world, mine.span(), all.span(), table);
     require(download(all.span()) == expected, "all_gather");
-    const auto inside = upload(world, nothing); // MPI forbids that input and output overlap
+    const auto inside = upload(world, nothing); // input and output overlap
     const un::DeviceSpan<std::int32_t> place = inside.span().subspan(begins[me], counts[me]);
     un::detail::check_cuda(cudaMemcpy(place.data(), part.data(), part.size() * 4, cudaMemcpyHostToDevice),
                            "cudaMemcpy");
@@ -140,7 +140,7 @@ std::vector<float> numbers(std::size_t count) {
     return made;
 }
 
-constexpr std::size_t width = 20000, rows = 16; // 80 kB: MPI's own collective, on the host
+constexpr std::size_t width = 20000, rows = 16; // 80 kB
 
 template <class World>
 std::vector<float> trained(World& world) {

@@ -4,8 +4,7 @@
 //     ranks mismatch   ranks call different collectives: all ranks fail
 //     ranks throws     rank 1 throws: all ranks fail
 //     ranks silent     rank 1 takes no part: timeout
-//     ranks mismatch_large, silent_large  the same at sizes of MPI's own collectives
-//     ranks silent_inside  rank 1 begins MPI's own collective and polls no more: timeout
+//     ranks mismatch_large, silent_large  the same with payloads that follow their headers
 #include "unisono/mpi.hpp"
 #include "unisono/unisono.hpp"
 
@@ -85,149 +84,6 @@ void collectives(un::Group<un::Mpi>& world) {
     un::barrier(world);
 }
 
-// --- MPI's own collectives: `own` runs them at any size ------------------------------------------
-
-constexpr un::NativeSchedule own{.transports_own_bytes = 0};
-
-/// Calls `body`, and checks whether MPI's own collectives moved the data: then no messages of the
-/// library did.
-template <class Body>
-void by_mpi(un::Group<un::Mpi>& world, bool expected, Body body) {
-    const std::uint64_t before = world.traffic().bytes_sent;
-    body();
-    if (world.size() == 1) return;
-    std::vector<std::uint8_t> any{static_cast<std::uint8_t>(world.traffic().bytes_sent != before)};
-    un::all_reduce(world, any, un::Max{}, un::TreeSchedule{});
-    require(any[0] == (expected ? 0 : 1), expected ? "MPI's own was to run" : "our schedules were to run");
-}
-
-template <class T>
-T value(std::size_t i, int rank) {
-    return static_cast<T>(static_cast<float>((i + static_cast<std::size_t>(rank)) % 3 + 1));
-}
-
-template <class T>
-bool same(const T& a, const T& b) {
-    return std::memcmp(&a, &b, sizeof a) == 0;
-}
-
-template <class T, class Op>
-void own_reductions(un::Group<un::Mpi>& world, const Op& op, bool expected, std::size_t block) {
-    const auto p = static_cast<std::size_t>(world.size());
-    const std::size_t count = block * p;
-    const auto sum = [&](std::size_t i) {
-        T all = value<T>(i, 0);
-        for (int rank = 1; rank < world.size(); ++rank) all = op(all, value<T>(i, rank));
-        return all;
-    };
-    std::vector<T> in(count), out(count), mine(block);
-    un::Memory<T> memory = world.allocate<T>(count);
-    const std::span<T> shared(memory.data(), count);
-    for (std::size_t i = 0; i < count; ++i) in[i] = value<T>(i, world.rank());
-    by_mpi(world, expected, [&] { un::all_reduce(world, in, out, op, own); });
-    for (std::size_t i = 0; i < count; ++i) require(same(out[i], sum(i)), "all_reduce");
-    std::copy(in.begin(), in.end(), shared.begin());
-    by_mpi(world, expected, [&] { un::all_reduce(world, shared, op, own); });
-    for (std::size_t i = 0; i < count; ++i) require(same(shared[i], sum(i)), "all_reduce in place, in shared memory");
-    by_mpi(world, expected, [&] { un::reduce_scatter(world, in, mine, op, {}, own); });
-    for (std::size_t i = 0; i < block; ++i)
-        require(same(mine[i], sum(i + block * static_cast<std::size_t>(world.rank()))), "reduce_scatter");
-    for (int root = 0; root < world.size(); ++root) {
-        std::fill(out.begin(), out.end(), T{});
-        by_mpi(world, expected, [&] { un::reduce(world, in, out, root, op, own); });
-        for (std::size_t i = 0; i < count; ++i) require(same(out[i], world.rank() == root ? sum(i) : T{}), "reduce");
-    }
-}
-
-/// Blocks of one size, or of rank r's own (r + 1 times `block`): in memory of the program, and in
-/// place in the group's.
-void own_blocks(un::Group<un::Mpi>& world, std::size_t block, bool equal) {
-    const auto p = static_cast<std::size_t>(world.size());
-    const auto me = static_cast<std::size_t>(world.rank());
-    std::vector<std::size_t> counts, begins{0};
-    for (std::size_t rank = 0; rank < p; ++rank) {
-        counts.push_back(equal ? block : (rank + 1) * block);
-        begins.push_back(begins.back() + counts.back());
-    }
-    const std::span<const std::size_t> table = equal ? std::span<const std::size_t>() : counts;
-    const std::size_t total = begins.back();
-    std::vector<std::int32_t> own_block(counts[me]), all(total);
-    const auto element = [](std::size_t i) { return static_cast<std::int32_t>(7 * i + 1); };
-    for (std::size_t i = 0; i < counts[me]; ++i) own_block[i] = element(begins[me] + i);
-    by_mpi(world, true, [&] { un::all_gather(world, own_block, all, table, own); });
-    for (std::size_t i = 0; i < total; ++i) require(all[i] == element(i), "all_gather");
-    un::Memory<std::int32_t> memory = world.allocate<std::int32_t>(total); // in place
-    const std::span<std::int32_t> shared(memory.data(), total);
-    const std::span<std::int32_t> inside = shared.subspan(begins[me], counts[me]);
-    std::copy(own_block.begin(), own_block.end(), inside.begin());
-    by_mpi(world, true, [&] { un::all_gather(world, inside, shared, table, own); });
-    for (std::size_t i = 0; i < total; ++i) require(shared[i] == element(i), "all_gather in place");
-    by_mpi(world, true, [&] { un::reduce_scatter(world, shared, inside, un::Sum{}, table, own); });
-    for (std::size_t i = 0; i < counts[me]; ++i)
-        require(inside[i] == world.size() * element(begins[me] + i), "reduce_scatter in place");
-    for (int root = 0; root < world.size(); ++root) {
-        std::fill(all.begin(), all.end(), 0);
-        by_mpi(world, true, [&] { un::gather(world, own_block, all, root, table, own); });
-        for (std::size_t i = 0; i < total; ++i) require(all[i] == (world.rank() == root ? element(i) : 0), "gather");
-        std::vector<std::int32_t> got(counts[me]);
-        by_mpi(world, true, [&] { un::scatter(world, all, got, root, table, own); });
-        require(got == own_block, "scatter");
-    }
-}
-
-void own_collectives(un::Group<un::Mpi>& world) {
-    for (const std::size_t block : {std::size_t{1}, std::size_t{333}}) {
-        own_reductions<float>(world, un::Sum{}, true, block);
-        own_reductions<double>(world, un::Product{}, true, block);
-        own_reductions<std::int32_t>(world, un::Max{}, true, block);
-        own_reductions<std::int64_t>(world, un::Sum{}, true, block);
-        own_reductions<std::uint8_t>(world, un::Min{}, true, block);
-        own_reductions<std::uint32_t>(world, un::Sum{}, true, block);
-        own_reductions<std::size_t>(world, un::Max{}, true, block);
-        // MPI does not define the result for NaN.
-        own_reductions<float>(world, un::Max{}, false, block);
-        own_reductions<un::bfloat16>(world, un::Sum{}, false, block);
-        own_blocks(world, block, true);
-        own_blocks(world, block, false);
-    }
-    const auto p = static_cast<std::size_t>(world.size());
-    const auto me = static_cast<std::size_t>(world.rank());
-    struct Odd { // a type that no library knows
-        std::uint8_t bytes[5];
-    };
-    std::vector<Odd> to(3 * p), from(3 * p);
-    for (std::size_t i = 0; i < to.size(); ++i)
-        to[i].bytes[4] = static_cast<std::uint8_t>(16 * me + i / 3); // sender and receiver
-    by_mpi(world, true, [&] { un::all_to_all(world, to, from, {}, {}, own); });
-    for (std::size_t i = 0; i < from.size(); ++i)
-        require(from[i].bytes[4] == static_cast<std::uint8_t>(16 * (i / 3) + me), "all_to_all");
-    for (int root = 0; root < world.size(); ++root) {
-        std::vector<Odd> data(1000);
-        if (world.rank() == root) data[999].bytes[1] = static_cast<std::uint8_t>(root + 1);
-        by_mpi(world, true, [&] { un::broadcast(world, data, root, own); });
-        require(data[999].bytes[1] == root + 1, "broadcast");
-    }
-    std::vector<double> mean(10, world.rank() + 1.0);
-    un::all_reduce(world, mean, un::WeightedMean{.weight = static_cast<double>(world.rank() + 1)}, own);
-    double sum = 0, weights = 0;
-    for (int rank = 1; rank <= world.size(); ++rank) sum += rank * rank, weights += rank;
-    require(std::abs(mean[9] - sum / weights) < 1e-12, "weighted mean");
-    // Many in flight, waited for in another order, together with the library's.
-    std::vector<std::vector<std::int64_t>> many(20, std::vector<std::int64_t>(500, 1));
-    std::vector<un::Operation> operations;
-    for (std::size_t i = 0; i < many.size(); ++i)
-        operations.push_back(i % 3 == 0 ? un::start_all_reduce(world, many[i], un::Sum{}, un::RingSchedule{})
-                                        : un::start_all_reduce(world, many[i], un::Sum{}, own));
-    for (std::size_t i = many.size(); i-- > 0;) operations[world.rank() % 2 == 0 ? i : many.size() - 1 - i].wait();
-    for (const auto& one : many) require(one[499] == world.size(), "many in flight");
-    // Groups from `split` use the library's schedules.
-    auto halves = world.split(world.rank() % 2, world.rank());
-    std::vector<float> part(100, 1.0f);
-    un::all_reduce(halves, part, un::Sum{}, own);
-    require(part[99] == static_cast<float>(halves.size()), "in half of the world");
-    require(halves.size() == 1 || halves.traffic().bytes_sent != 0, "our schedules were to run in half of the world");
-}
-
 std::vector<double> numbers(std::size_t count) {
     std::vector<double> made(count);
     un::Mt19937 generator(count);
@@ -262,7 +118,6 @@ int work(const std::string& what) {
     auto world = un::adopt(MPI_COMM_WORLD, std::chrono::seconds(what.starts_with("silent") ? 1 : 30));
     if (what.empty()) {
         collectives(world);
-        own_collectives(world);
         training(world);
         MPI_Comm pair = MPI_COMM_NULL; // also the program's own communicators
         MPI_Comm_split(MPI_COMM_WORLD, world.rank() / 2, 0, &pair);
@@ -276,17 +131,6 @@ int work(const std::string& what) {
     }
     try {
         if (what == "throws" && world.rank() == 1) throw std::runtime_error("a model of rank 1's own");
-        if (what == "silent_inside") {
-            std::vector<float> values(2'000'000, 1.0f);
-            un::Operation sum = un::start_all_reduce(world, values);
-            if (world.rank() == 1) {
-                while (!world.endpoint().is_turn_of(1)) sum.poll(); // until it has begun the first
-                std::this_thread::sleep_for(std::chrono::seconds(5));
-            }
-            sum.wait();
-            std::printf("rank %d saw nothing\n", world.rank());
-            return 0;
-        }
         if (what.starts_with("silent") && world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
         const std::size_t count = what.ends_with("_large") ? 100000 : 10;
         std::vector<float> values(what.starts_with("mismatch") && world.rank() == 1 ? count + 1 : count);

@@ -7,7 +7,6 @@
 #include "unisono/group/group.hpp"
 #include "unisono/schedule/families.hpp"
 #include "unisono/schedule/transports_own.hpp"
-#include "unisono/transport/own_runs.hpp"
 
 #include <cstddef>
 #include <string_view>
@@ -22,15 +21,12 @@ UNISONO_NAMESPACE_BEGIN
 ///   small data use halving and doubling, large data a ring (depending on the bytes per rank), and
 ///   rooted collectives trees.
 /// - A transport that knows which ranks share hosts uses HierarchicalSchedule.
-/// - A transport with a device uses that device's library for sufficiently large data; one with
-///   collectives of its own, such as MPI, uses those for large data.
+/// - A transport with a device uses that device's library for sufficiently large data.
 struct NativeSchedule {
     static constexpr std::string_view name = "native";
     std::size_t ring_bytes = 262144; ///< over messages: from this many bytes per rank on, all_reduce uses the ring
     /// On hosts with several ranks: a ring between hosts from this size on, a tree below it.
     std::size_t across_bytes = 65536;
-    /// From this size on a transport's own collectives run, if it has any: MPI's.
-    std::size_t transports_own_bytes = 65536;
 
     friend bool operator==(const NativeSchedule&, const NativeSchedule&) = default;
 };
@@ -44,17 +40,6 @@ using schedule::schedule_of;
 template <Collective What, transport Transport, class Use>
 auto choose_on_hosts(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                      Use use);
-
-/// True if the transport has this collective of its own and the data are large enough; the same on
-/// all ranks. Defined in the same header as `choose_own`.
-template <Collective What, transport Transport>
-bool has_own(const Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request);
-
-/// Chooses for transports with collectives of their own. Defined in the header that combines both
-/// (unisono/mpi_collectives.hpp).
-template <Collective What, transport Transport, class Use>
-auto choose_own(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
-                Use use);
 
 /// The native schedules over messages, if ranks are not grouped by hosts.
 template <Collective What, transport Transport, class Use>
@@ -136,8 +121,6 @@ auto choose_schedule(Group<Transport>& group, const Family& family, const Operat
     } else if constexpr (enqueues<Transport>) {
         if (goes_by_stream<What>(group.endpoint(), request)) return use(schedule::TransportsOwn<What>{{shape}});
         return choose_on_equals<What>(group, family, request, root, use);
-    } else if constexpr (has_own_collectives<Transport> && !through_host_transport<Transport>) {
-        return choose_own<What>(group, family, request, root, use);
     } else if constexpr (knows_hosts<Transport> && What != Collective::all_to_all) {
         return choose_on_hosts<What>(group, family, request, root, use);
     } else {

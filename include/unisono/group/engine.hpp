@@ -13,7 +13,6 @@
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/mapped_steps.hpp"
 #include "unisono/group/message_steps.hpp"
-#include "unisono/group/own_collectives.hpp"
 #include "unisono/group/suspicion.hpp"
 #include "unisono/group/thrown.hpp"
 

@@ -199,11 +199,9 @@ struct OperationState {
     std::uint32_t posts = 0;        ///< mapped flags raised so far
     std::uint64_t small_number = 0; ///< the operation's number among those by small messages
     std::uint32_t short_signature = 0;
-    std::uint32_t number = 0;     ///< in its engine; tokens contain it
-    bool is_free = true;          ///< its group may use it
-    bool own_begun = false;       ///< whether the transport's own collective has begun (see own_collectives.hpp),
-    std::uint32_t own_ticket = 0; ///< and its ticket
-    CallKey key;                  ///< of the call for which it is prepared; none: a handle has it, not its group
+    std::uint32_t number = 0; ///< in its engine; tokens contain it
+    bool is_free = true;      ///< its group may use it
+    CallKey key;              ///< of the call for which it is prepared; none: a handle has it, not its group
     PeersCopies copies;
     Signature signature;
     List<std::size_t> input_offsets; ///< of blocks, if counts were given

@@ -1,10 +1,10 @@
 #pragma once
 
 /// \file
-/// A transport's own collective (MPI's, NCCL's on a stream) as a schedule. Its messages make sure
-/// that all ranks have started the same collective; the transport does the rest
-/// (group/own_collectives.hpp). It costs ceil(log2 p) empty messages more than the transport's
-/// collective alone, and adds this library's checks, deadlines and diagnosis.
+/// A transport's own collective (NCCL's on a stream) as a schedule. Its messages make sure that all
+/// ranks have started the same collective; the transport does the rest (transport/own_runs.hpp). It
+/// costs ceil(log2 p) empty messages more than the transport's collective alone, and adds this
+/// library's checks, deadlines and diagnosis.
 
 #include "unisono/schedule/barrier.hpp"
 

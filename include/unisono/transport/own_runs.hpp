@@ -1,12 +1,13 @@
 #pragma once
 
 /// \file
-/// The executor's interface to what a transport does itself (group/own_collectives.hpp).
+/// The executor's interface to what a transport with a device does itself: its own collectives
+/// (schedule/transports_own.hpp), and lanes of device memory. The library's messages beside them
+/// find mismatches and missing ranks. An operation is done when these messages have arrived and the
+/// transport's collective is done.
 
 #include "unisono/core/config.hpp"
 
-#include <concepts>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -50,20 +51,18 @@ public:
     virtual void close_group(std::uint64_t) noexcept {}
 };
 
-/// A transport that starts its own collectives in the order of tickets. Operations draw tickets
-/// when they start, so the order is the same on all ranks. `begin_own(transport, collective,
-/// ticket)`, found by argument-dependent lookup, never blocks. The header that combines the
-/// transport with collectives defines it (unisono/mpi_collectives.hpp).
-template <class T>
-concept has_own_collectives = requires(T& transport, const T& constant, std::uint32_t ticket) {
-    { transport.own_ticket() } -> std::same_as<std::uint32_t>;
-    { constant.is_turn_of(ticket) } -> std::same_as<bool>;
-    { transport.own_done(ticket) } -> std::same_as<bool>; ///< of one that was begun; true once
+/// The runs of one kind of transport: specialised by the headers of devices.
+template <class Transport>
+class OwnRunsOf {
+    static_assert(sizeof(Transport) == 0,
+                  "found: a transport with a device, without the header that runs operations on it. Required: "
+                  "unisono/nccl.hpp or unisono/cuda.hpp, which include the transport, too");
 };
 
-/// The runs of a transport that has collectives of its own or a device (group/own_collectives.hpp).
 template <class Transport>
-[[nodiscard]] std::unique_ptr<OwnRuns> own_runs_of(Transport& transport);
+[[nodiscard]] std::unique_ptr<OwnRuns> own_runs_of(Transport& transport) {
+    return std::make_unique<OwnRunsOf<Transport>>(transport);
+}
 
 } // namespace detail
 UNISONO_NAMESPACE_END

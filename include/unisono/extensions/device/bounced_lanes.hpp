@@ -23,7 +23,6 @@
 #include "unisono/extensions/device/bounce_buffers.hpp"
 #include "unisono/extensions/device/stream_steps.hpp"
 #include "unisono/group/lanes.hpp"
-#include "unisono/group/own_collectives.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -2,11 +2,10 @@
 
 /// \file
 /// A transport's own collectives on its device's stream: their programs, and the memory that the
-/// programs use. They are enqueued when operations start: see group/own_collectives.hpp.
+/// programs use. They are enqueued when operations start: see transport/own_runs.hpp.
 
 #include "unisono/core/hash.hpp"
 #include "unisono/extensions/device/stream_steps.hpp"
-#include "unisono/group/own_collectives.hpp"
 
 #include <cstddef>
 #include <cstdint>

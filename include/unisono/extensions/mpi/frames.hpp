@@ -118,7 +118,7 @@ private:
 /// has sent. If a communicator is freed too early, a later one gets its number and then finds its
 /// messages. So each rank tells every other rank how many frames it has sent to it, by one
 /// nonblocking reduction that begins when the rank leaves. A rank that has received all those
-/// frames, and whose own are sent, frees its communicators.
+/// frames, and whose own are sent, frees its communicator.
 ///
 /// No rank waits for that. The cleaning proceeds whenever a world begins or ends, and in
 /// MPI_Finalize.
@@ -126,10 +126,8 @@ class MpiRemains {
 public:
     /// `sent`: the number of frames to each rank. `received`: the number of frames from all ranks
     /// together. `whole`: there was no fault, and only frames are in flight here.
-    MpiRemains(MPI_Comm communicator, MPI_Comm collectives, std::vector<std::uint64_t> sent, std::uint64_t received,
-               bool whole)
-        : communicator_(communicator), collectives_(collectives), sent_(std::move(sent)), received_(received),
-          whole_(whole) {
+    MpiRemains(MPI_Comm communicator, std::vector<std::uint64_t> sent, std::uint64_t received, bool whole)
+        : communicator_(communicator), sent_(std::move(sent)), received_(received), whole_(whole) {
         if (sent_.size() == 1) return;
         if (!whole)
             for (std::uint64_t& one : sent_) one += broken;
@@ -155,10 +153,7 @@ public:
         if (!is_all_here()) return false;
         inbox_.cancel();
         if (out == 0 || inbox_.is_posted()) return false;
-        if (whole_ && expected_ < broken) {
-            MPI_Comm_free(&collectives_);
-            MPI_Comm_free(&communicator_);
-        }
+        if (whole_ && expected_ < broken) MPI_Comm_free(&communicator_);
         return true;
     }
 
@@ -188,7 +183,6 @@ private:
     }
 
     MPI_Comm communicator_;
-    MPI_Comm collectives_;
     std::vector<std::uint64_t> sent_;
     std::uint64_t received_;
     std::uint64_t expected_ = 0;

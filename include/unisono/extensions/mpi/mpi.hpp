@@ -20,14 +20,12 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The transport of one rank over MPI: the library's schedules over MPI's point-to-point messages,
-/// and MPI's own collectives as native ones for large data (unisono/mpi_collectives.hpp). It is
-/// made by `adopt(communicator)` (unisono/mpi.hpp).
+/// The transport of one rank over MPI: the library's schedules over MPI's point-to-point messages.
+/// It is made by `adopt(communicator)` (unisono/mpi.hpp).
 ///
 /// Faults: an error that a rank throws or finds reaches all others by messages. The launcher
-/// handles a rank's death: mpirun ends the job. A rank that stops is a timeout at the deadline,
-/// also within MPI's own collectives: the ranks ask each other what they wait for, and the fault
-/// names the rank that does not answer.
+/// handles a rank's death: mpirun ends the job. A rank that stops is a timeout at the deadline:
+/// the ranks ask each other what they wait for, and the fault names the rank that does not answer.
 class Mpi : public detail::FramedEndpoint<detail::MpiWire> {
 public:
     static constexpr std::string_view name = "mpi";
@@ -42,9 +40,9 @@ public:
     }
 
     /// Makes the ranks of a communicator a world. Collective over the communicator, which is
-    /// duplicated twice and remains its owner's. The duplicates are freed after all ranks have
-    /// ended the world: in the next call of this function, at the end of another world, or in
-    /// MPI_Finalize; after a fault they are kept. MPI must be initialised with at least
+    /// duplicated and remains its owner's. The duplicate is freed after all ranks have ended the
+    /// world: in the next call of this function, at the end of another world, or in
+    /// MPI_Finalize; after a fault it is kept. MPI must be initialised with at least
     /// MPI_THREAD_FUNNELED, and finalised after the world has ended. Errors: refused, bad_input.
     static Mpi adopt(MPI_Comm communicator) {
         using namespace detail;
@@ -63,7 +61,7 @@ public:
         if (between_groups != 0)
             refuse_input("adopt: found an intercommunicator; expected the communicator of one group");
         MpiKeeper::look_again(); // MPI has few numbers for communicators
-        MpiCommunicator own = copy_of(communicator), collectives = copy_of(own.get());
+        MpiCommunicator own = copy_of(communicator);
         int rank = 0;
         int size = 0;
         MPI_Comm_rank(own.get(), &rank);
@@ -73,8 +71,7 @@ public:
         const bool crowded = more_ranks_than_cores(own.get(), size);
         auto world = std::make_shared<World>(std::vector<std::string>(static_cast<std::size_t>(size)), JobToken(),
                                              crowded, std::move(overseer));
-        return {world, rank, MpiWire(own.take(), collectives.take(), faults, crowded),
-                EndpointFacts{.name = name, .allocates = true}};
+        return {world, rank, MpiWire(own.take(), faults, crowded), EndpointFacts{.name = name}};
     }
 
     /// For a timeout, asks all ranks for its cause, for at most two seconds.
@@ -82,19 +79,6 @@ public:
         const bool asks = fault.code == ErrorCode::timeout && fault.rank == rank() && first_fault() == nullptr;
         FramedEndpoint::abort(asks ? wire().looked_into(fault) : fault);
     }
-
-    /// Memory in which MPI's own collectives work without copies.
-    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
-        return own().allocate(rank(), bytes);
-    }
-
-    // --- for its own collectives -----------------------------------------------------------------
-
-    [[nodiscard]] std::unique_ptr<detail::OwnRuns> own_runs() override { return detail::own_runs_of(*this); }
-    [[nodiscard]] std::uint32_t own_ticket() { return own().ticket(); }
-    [[nodiscard]] bool is_turn_of(std::uint32_t ticket) const { return wire().own().is_turn_of(ticket); }
-    [[nodiscard]] bool own_done(std::uint32_t ticket) { return own().done(ticket); }
-    [[nodiscard]] detail::MpiOwn& own() { return wire().own(); }
 
 private:
     using FramedEndpoint::FramedEndpoint;

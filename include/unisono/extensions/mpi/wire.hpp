@@ -10,7 +10,6 @@
 #include "unisono/extensions/launch/control/wire.hpp"
 #include "unisono/extensions/mpi/calls.hpp"
 #include "unisono/extensions/mpi/frames.hpp"
-#include "unisono/extensions/mpi/own.hpp"
 #include "unisono/extensions/network/frame_wire.hpp"
 #include "unisono/launch/root_cause.hpp"
 #include "unisono/transport/overseer.hpp"
@@ -73,13 +72,12 @@ class MpiWire {
 public:
     static constexpr std::size_t eager_bytes = MpiFrame::eager_bytes;
 
-    /// The ranks of `communicator` and of `collectives` are those of the world. Both must have no
-    /// other user, and are freed when all ranks have left and nothing is in flight. Payloads are
-    /// sent in chunks of `most_bytes`, the same on all ranks.
-    MpiWire(MPI_Comm communicator, MPI_Comm collectives, MpiOverseer& overseer, bool more_ranks_than_cores,
+    /// The ranks of `communicator` are those of the world. It must have no other user, and is freed
+    /// when all ranks have left and nothing is in flight. Payloads are sent in chunks of
+    /// `most_bytes`, the same on all ranks.
+    MpiWire(MPI_Comm communicator, MpiOverseer& overseer, bool more_ranks_than_cores,
             std::size_t most_bytes = most_mpi_bytes)
-        : communicator_(communicator), most_bytes_(most_bytes), overseer_(&overseer), patience_(more_ranks_than_cores),
-          own_(collectives) {
+        : communicator_(communicator), most_bytes_(most_bytes), overseer_(&overseer), patience_(more_ranks_than_cores) {
         int size = 0;
         MPI_Comm_rank(communicator_, &rank_);
         MPI_Comm_size(communicator_, &size);
@@ -92,7 +90,7 @@ public:
         : communicator_(std::exchange(other.communicator_, MPI_COMM_NULL)), most_bytes_(other.most_bytes_),
           rank_(other.rank_), overseer_(other.overseer_), patience_(other.patience_), peers_(std::move(other.peers_)),
           inbox_(std::move(other.inbox_)), outgoing_(std::move(other.outgoing_)), incoming_(std::move(other.incoming_)),
-          frames_(std::move(other.frames_)), own_(std::move(other.own_)) {}
+          frames_(std::move(other.frames_)) {}
     MpiWire& operator=(MpiWire&&) = delete;
     ~MpiWire() {
         if (communicator_ == MPI_COMM_NULL || process_ != ::getpid() || mpi_is_finalized()) return;
@@ -102,14 +100,13 @@ public:
             sent.push_back(peer.sent);
             received += peer.received;
         }
-        bool whole = overseer_->first_fault() == nullptr && incoming_.empty() && own_.is_idle();
+        bool whole = overseer_->first_fault() == nullptr && incoming_.empty();
         std::vector<MPI_Request> requests;
         for (const Transfer& one : outgoing_) {
             if (one.frame != nullptr) requests.push_back(one.requests[0]);
             else whole = false;
         }
-        auto remains =
-            std::make_unique<MpiRemains>(communicator_, own_.communicator(), std::move(sent), received, whole);
+        auto remains = std::make_unique<MpiRemains>(communicator_, std::move(sent), received, whole);
         remains->hold(std::move(inbox_));
         remains->hold(std::move(frames_), std::move(requests));
         MpiKeeper::keep(std::move(remains));
@@ -201,9 +198,7 @@ public:
         for (Transfer& one : incoming_)
             for (MPI_Request& request : one.requests) cancel_receive(request);
         incoming_.clear();
-        const nanoseconds until = steady_now() + 1'000'000'000;
-        finish_sending(until);
-        own_.forget(until);
+        finish_sending(steady_now() + 1'000'000'000);
     }
 
     void goodbye(nanoseconds until) {
@@ -228,8 +223,6 @@ public:
     [[nodiscard]] bool quiet(int peer) { return said_goodbye(peer); }
     [[nodiscard]] bool sending(int peer) const { return peers_[static_cast<std::size_t>(peer)].sending != 0; }
     [[nodiscard]] std::string describe(int peer) const { return concat({"MPI rank ", peer}); }
-    [[nodiscard]] MpiOwn& own() { return own_; }
-    [[nodiscard]] const MpiOwn& own() const { return own_; }
 
 private:
     using Frame = MpiFrame;
@@ -401,7 +394,6 @@ private:
     std::vector<Transfer> outgoing_;
     std::vector<Transfer> incoming_;
     MpiFrames frames_;
-    MpiOwn own_;
     bool forgotten_ = false;
 };
 static_assert(frame_wire<MpiWire>);
