@@ -2,7 +2,8 @@
 """Programs before and after.
 
     check.py runs LAUNCHER BEFORE AFTER   after, on 1, 2, 3 and 4 ranks, prints what before prints on one process
-    check.py listings [--write]           README.md shows what was added, at most 20 lines each; --write renews it
+    check.py listings [--write]           README.md shows what was added, at most 20 lines each; --write renews it. The diff in
+                                          the repository's README.md has the same changes as loop
 """
 import difflib, pathlib, re, subprocess, sys
 
@@ -55,6 +56,10 @@ def listings(write):
         print(f"{folder.name}: {added} lines added")
     if write:
         readme.write_text(renewed)
+    changes = lambda diff: [line for line in diff.splitlines() if line[:1] in ("+", "-") and line[1:].strip()]
+    front = re.search(r"^```diff\n(.*?)^```", (here.parent.parent / "README.md").read_text(), re.M | re.S)
+    assert front, "the repository's README.md has no diff"
+    assert changes(front[1]) == changes(listing(here / "loop")[0]), "the diff in the repository's README.md has other changes than loop"
     assert write or renewed == text, "README.md shows another difference than the programs have: run check.py listings --write"
 
 
