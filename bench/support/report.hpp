@@ -75,6 +75,7 @@ public:
 
     void header(const std::vector<std::string>& columns) {
         std::printf("\n");
+        group_ = columns.front();
         row(columns);
     }
     void row(const std::vector<std::string>& cells) {
@@ -109,10 +110,15 @@ public:
         cells.push_back(format("%+.3f us", more_us));
         cells.push_back(aim);
         row(cells);
-        nlohmann::json entry{{"case", what},           {"ours", ours.json()},
-                             {"against", best->name},  {"ratio", ratio},
-                             {"paired_ratio", paired}, {"best_quarter_ratio", quiet},
-                             {"more_us", more_us},     {"best_quarter_more_us", quiet_more_us}};
+        nlohmann::json entry{{"group", group_},
+                             {"case", what},
+                             {"ours", ours.json()},
+                             {"against", best->name},
+                             {"ratio", ratio},
+                             {"paired_ratio", paired},
+                             {"more_us", more_us},
+                             {"best_quarter_ratio", quiet},
+                             {"best_quarter_more_us", quiet_more_us}};
         if (goal > 0) entry["goal"] = {{"at_most", goal}, {"unit", goal_unit}};
         for (const Series& other : others) entry["others"].push_back(other.json());
         json_["cases"].push_back(std::move(entry));
@@ -120,6 +126,7 @@ public:
 
 private:
     Options options_;
+    std::string group_; ///< the first column's name in the last header
     nlohmann::json json_;
 };
 
