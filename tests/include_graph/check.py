@@ -164,15 +164,6 @@ SYSTEM = re.compile(r"^(sys|linux|netinet|arpa|net|bits|asm)/|^(unistd|fcntl|err
                     r"execinfo|numa|numaif)\.h$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
-# Paths that programs know from before there were extensions. Each has one line of code, which
-# includes a public header.
-FORMER_PATHS = set("""
-checkpoint/checkpoints.hpp checkpoint/safetensors.hpp compression/cast.hpp compression/int8.hpp launch/fork_run.hpp launch/rendezvous.hpp
-observe/metric_files.hpp observe/tensorboard.hpp reducer/any.hpp reducer/hierarchical.hpp schedule/draw.hpp schedule/verify.hpp
-trainer/batch_size.hpp trainer/candidates.hpp trainer/data_parallel.hpp trainer/full_batch.hpp trainer/trace.hpp
-""".split())
-
-
 def room_of(header):
     """The room of a path below include/unisono/."""
     return header.split("/", 1)[0] if "/" in header else ""
@@ -225,11 +216,6 @@ class Checker:
     def check_header(self, header):
         lines = (self.root / header).read_text().splitlines()
         own_room = room_of(header)
-        if header in FORMER_PATHS:
-            code = [line for line in lines if line and not COMMENT.match(line)]
-            if len(code) != 2 or not re.match(r'#include "unisono/[a-z_]+\.hpp"', code[1]):
-                self.report(header, 1, "is a former path: it includes one public header, and nothing else")
-            return
         if own_room not in MAY_INCLUDE:
             self.report(header, 1, f"room '{own_room}' is not in the table of {Path(__file__).name}")
             return
@@ -306,9 +292,6 @@ class Checker:
                                            f"at most {COMMENT_COLUMNS}")
 
     def check_arrow(self, header, number, own_room, target):
-        if target in FORMER_PATHS:
-            self.report(header, number, f"unisono/{target} is a former path, for programs alone")
-            return
         if not (self.root / target).is_file():
             self.report(header, number, f"unisono/{target} does not exist")
             return

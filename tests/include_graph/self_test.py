@@ -87,14 +87,6 @@ class SelfTest(unittest.TestCase):
         self.assertEqual(violations({"extensions/checkpoint/c.hpp": include("trainer/t.hpp"), "trainer/t.hpp": "",
                                      "checkpoint.hpp": include("extensions/checkpoint/c.hpp")}), [])
 
-    def test_a_former_path(self):
-        public = {"checkpoint.hpp": include("core/error.hpp"), "core/error.hpp": ""}
-        self.assertEqual(violations({"checkpoint/checkpoints.hpp": include("checkpoint.hpp"), **public}), [])
-        self.assert_only(violations({"checkpoint/checkpoints.hpp": include("core/error.hpp"), **public}), "checkpoint/checkpoints.hpp:1",
-                         "former path")
-        self.assert_only(violations({"checkpoint/checkpoints.hpp": include("checkpoint.hpp"), **public,
-                                     "trainer/t.hpp": include("checkpoint/checkpoints.hpp")}), "trainer/t.hpp:2", "for programs alone")
-
     def test_the_umbrella_reaches_no_extension(self):
         found = violations({"unisono.hpp": include("updates.hpp"), "updates.hpp": include("extensions/updates/u.hpp"),
                             "extensions/updates/u.hpp": ""})

@@ -1,6 +1,0 @@
-#pragma once
-
-/// \file
-/// The former path of what unisono/compression.hpp has.
-
-#include "unisono/compression.hpp"

@@ -1,6 +1,0 @@
-#pragma once
-
-/// \file
-/// The former path of what unisono/launch.hpp has.
-
-#include "unisono/launch.hpp"

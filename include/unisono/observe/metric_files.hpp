@@ -1,6 +1,0 @@
-#pragma once
-
-/// \file
-/// The former path of what unisono/observe.hpp has.
-
-#include "unisono/observe.hpp"

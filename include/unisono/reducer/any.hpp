@@ -1,6 +1,0 @@
-#pragma once
-
-/// \file
-/// The former path of what unisono/reducers.hpp has.
-
-#include "unisono/reducers.hpp"
