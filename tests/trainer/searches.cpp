@@ -1,8 +1,7 @@
-// Objectives over a whole data set, and searches without gradients.
+// Objectives over a whole data set.
 #include "models.hpp"
 #include "outcomes.hpp"
 
-#include "unisono/extensions/trainers/candidates.hpp"
 #include "unisono/extensions/trainers/full_batch.hpp"
 #include "unisono/guard/finite.hpp"
 #include "unisono/sampler/replicas.hpp"
@@ -215,41 +214,6 @@ BOOST_AUTO_TEST_CASE(misuse_of_an_objective) {
                          objective(std::vector<double>(columns));
                      }),
             un::ErrorCode::bad_input, "empty");
-}
-
-BOOST_AUTO_TEST_CASE(candidates_are_judged_once_and_known_to_all) {
-    for (const int ranks : {1, 2, 3, 5}) {
-        for (const std::size_t count : {0u, 1u, 4u, 11u}) {
-            const test::Shared<std::array<std::atomic<int>, 16>> judged;
-            check_clean(outcomes(ranks, [&](auto& world) {
-                const auto fitness = un::map_candidates(world, count, [&](std::size_t i) {
-                    ++(*judged)[i];
-                    return static_cast<double>(i * i) + 0.5;
-                });
-                expect(fitness.size() == count, "all of them");
-                for (std::size_t i = 0; i < count; ++i)
-                    expect(fitness[i] == static_cast<double>(i * i) + 0.5, "in their order");
-            }));
-            for (std::size_t i = 0; i < 16; ++i) BOOST_TEST((*judged)[i] == (i < count ? 1 : 0));
-        }
-    }
-}
-
-BOOST_AUTO_TEST_CASE(misuse_of_candidates) {
-    const auto counts = outcomes(
-        2, [&](auto& world) { un::map_candidates(world, world.rank() == 0 ? 3 : 4, [](std::size_t) { return 0.0; }); });
-    for (const Outcome& one : counts)
-        BOOST_TEST((one.code == un::ErrorCode::mismatch && one.says("count is 4 on rank 1 and 3 on rank 0")), one.what);
-    const auto thrown = outcomes(3, [&](auto& world) {
-        un::map_candidates(world, 5, [](std::size_t i) {
-            if (i == 4) throw std::runtime_error("candidate 4 cannot be judged");
-            return 0.0;
-        });
-    });
-    for (std::size_t rank = 0; rank < 3; ++rank) {
-        BOOST_TEST(thrown[rank].says("candidate 4 cannot be judged"), thrown[rank].what);
-        if (rank != 1) BOOST_TEST(thrown[rank].rank == 1);
-    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
