@@ -1,9 +1,6 @@
 // SHA-256 and HMAC against published vectors: the examples of FIPS 180-4, NIST's long one, and RFC
 // 4231.
 
-#include "support/skip.hpp"
-
-#include <unisono/core/random.hpp>
 #include <unisono/extensions/launch/secrets/sha256.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -70,27 +67,6 @@ BOOST_AUTO_TEST_CASE(published_authentication_codes) {
              "This is a test using a larger than block-size key and a larger than block-size data. The key needs "
              "to be hashed before being used by the HMAC algorithm.") ==
         "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
-}
-
-// The tests above use the processor's instructions for SHA if it has them.
-BOOST_AUTO_TEST_CASE(by_any_processor) {
-#if defined(__x86_64__)
-    if (un::detail::has_sha256_instructions()) {
-        un::Mt19937 random{1};
-        for (int i = 0; i < 1000; ++i) {
-            un::detail::Sha256State one, other;
-            for (std::uint32_t& each : one) each = random();
-            other = one;
-            std::byte text[64];
-            for (std::byte& each : text) each = static_cast<std::byte>(random());
-            un::detail::sha256_block(one, text);
-            un::detail::sha256_block_by_instructions(other, text);
-            BOOST_TEST_REQUIRE((one == other));
-        }
-        return;
-    }
-#endif
-    test::skip("this processor has no instructions for SHA-256, so that there is one way alone");
 }
 
 BOOST_AUTO_TEST_CASE(in_parts_of_any_length_and_from_a_copy) {

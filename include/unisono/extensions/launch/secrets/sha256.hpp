@@ -2,8 +2,7 @@
 
 /// \file
 /// SHA-256 (FIPS 180-4) and HMAC (RFC 2104), by which processes prove that they know a secret
-/// without sending it. tests/launch/sha256.cpp checks them against the published test vectors. Uses
-/// the processor's own instructions if it has them.
+/// without sending it. tests/launch/sha256.cpp checks them against the published test vectors.
 
 #include "unisono/core/config.hpp"
 
@@ -48,7 +47,7 @@ inline std::uint32_t big_endian(const std::byte* text) {
     return std::endian::native == std::endian::little ? __builtin_bswap32(value) : value;
 }
 
-/// Adds 64 bytes to the state, on any processor.
+/// Adds 64 bytes to the state.
 inline void sha256_block(Sha256State& state, const std::byte* text) {
     std::uint32_t w[64];
     for (std::size_t i = 0; i < 16; ++i) w[i] = big_endian(text + 4 * i);
@@ -76,64 +75,6 @@ inline void sha256_block(Sha256State& state, const std::byte* text) {
     for (std::size_t i = 0; i < 8; ++i) state[i] += change[i];
 }
 
-#if defined(__x86_64__) && !defined(__CUDACC__)
-/// True if this processor has instructions for SHA-256, and SSE 4.1.
-inline bool has_sha256_instructions() {
-    struct Registers {
-        unsigned a = 0, b = 0, c = 0, d = 0;
-    };
-    const auto ask = [](unsigned leaf) {
-        Registers said;
-        __asm__("cpuid" : "=a"(said.a), "=b"(said.b), "=c"(said.c), "=d"(said.d) : "a"(leaf), "c"(0));
-        return said;
-    };
-    return ask(0).a >= 7 && (ask(1).c & (1u << 19)) != 0 && (ask(7).b & (1u << 29)) != 0;
-}
-
-/// As above, with these instructions: 4 rounds at a time. The state is in two vectors, in the order
-/// that the instructions require.
-__attribute__((target("sha,sse4.1"))) inline void sha256_block_by_instructions(Sha256State& state,
-                                                                               const std::byte* text) {
-    using Four = std::uint32_t __attribute__((vector_size(16))); // its sums may overflow
-    using Signed = int __attribute__((vector_size(16)));         // the type that the instructions' functions take
-    const auto& [a, b, c, d, e, f, g, h] = state;
-    Four first{f, e, b, a}, second{h, g, d, c};
-    const Four first_before = first, second_before = second;
-    Four words[4];
-    for (std::size_t i = 0; i < 4; ++i)
-        for (std::size_t j = 0; j < 4; ++j) words[i][j] = big_endian(text + 16 * i + 4 * j);
-    for (std::size_t i = 0; i < 16; ++i) {
-        Four& now = words[i % 4];
-        Four constants;
-        std::memcpy(&constants, sha256_constants + 4 * i, sizeof constants);
-        const Four sum = now + constants;
-        second = Four(__builtin_ia32_sha256rnds2(Signed(second), Signed(first), Signed(sum)));
-        first = Four(__builtin_ia32_sha256rnds2(Signed(first), Signed(second), Signed{int(sum[2]), int(sum[3]), 0, 0}));
-        if (i >= 12) continue;
-        const Four &next = words[(i + 1) % 4], &third = words[(i + 2) % 4], &last = words[(i + 3) % 4];
-        const Four between{third[1], third[2], third[3], last[0]};
-        const Four begun = Four(__builtin_ia32_sha256msg1(Signed(now), Signed(next))) + between;
-        now = Four(__builtin_ia32_sha256msg2(Signed(begun), Signed(last)));
-    }
-    first += first_before;
-    second += second_before;
-    for (std::size_t i = 0; i < 2; ++i) {
-        state[i] = first[3 - i];
-        state[i + 2] = second[3 - i];
-        state[i + 4] = first[1 - i];
-        state[i + 6] = second[1 - i];
-    }
-}
-#endif
-
-inline void sha256_best_block(Sha256State& state, const std::byte* text) {
-#if defined(__x86_64__) && !defined(__CUDACC__)
-    static const bool fast = has_sha256_instructions();
-    if (fast) return sha256_block_by_instructions(state, text);
-#endif
-    sha256_block(state, text);
-}
-
 class Sha256 {
 public:
     static constexpr std::size_t block = 64;
@@ -142,7 +83,7 @@ public:
         total_ += text.size();
         while (!text.empty()) {
             if (have_ == 0 && text.size() >= block) { // directly from the input
-                sha256_best_block(state_, text.data());
+                sha256_block(state_, text.data());
                 text = text.subspan(block);
                 continue;
             }
@@ -151,7 +92,7 @@ public:
             text = text.subspan(part);
             have_ += part;
             if (have_ != block) return;
-            sha256_best_block(state_, rest_.data());
+            sha256_block(state_, rest_.data());
             have_ = 0;
         }
     }
