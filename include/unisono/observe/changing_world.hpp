@@ -1,15 +1,8 @@
 #pragma once
 
 /// \file
-/// Metrics of an elastic world (extensions/elastic/world.hpp), whose first rank may be lost. Each
-/// other rank keeps the numbers of the last update until it is certain that they are in the file. A
-/// rank that becomes the first continues the file.
-///
-/// All ranks make updates together, so an update is committed only after the first rank has written
-/// the numbers of the update before. Thus, when the first rank is lost, the numbers of at most one
-/// update may be missing, or may already be in the file although the update is repeated. The end of
-/// the file shows which. After a change ranks may also return to a snapshot: the updates that they
-/// repeat are in the file, up to the last update there.
+/// Metrics of an elastic world (extensions/elastic/world.hpp), whose first rank may be lost, and
+/// the ends of files that are continued.
 
 #include "unisono/core/config.hpp"
 
@@ -22,7 +15,6 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -94,27 +86,14 @@ concept changing_world = requires(const World& world) {
     world.size();
 };
 
-/// The numbers of an update, kept until they are in the file.
-struct KeptUpdate {
-    std::uint64_t number = 0;
-    std::vector<Scalar> scalars = {};
-};
-
 /// The state of a file of metrics that only elastic worlds need.
 struct WorldWatch {
     ChangingWorld world;
-    std::size_t seen = 0;              ///< number of changes before the last report
-    std::size_t told = 0;              ///< number of changes that are in the file
-    bool told_first = false;           ///< the world's size is in the file
-    std::vector<KeptUpdate> kept = {}; ///< the last update's numbers, and those that may be missing in the file
-    std::uint64_t last_in_file = 0;    ///< the last update in the file, as far as this rank knows
-    bool again = false;                ///< updates up to `last_in_file` may be repeated
-};
-
-/// The last update in a file, and its time.
-struct LastInFile {
-    std::uint64_t update = 0;
-    double seconds = 0;
+    std::size_t seen = 0;    ///< number of changes before the last report
+    std::size_t told = 0;    ///< number of changes that are in the file
+    bool told_first = false; ///< the world's size is in the file
+    std::uint64_t last = 0;  ///< the last update of which this rank had a report
+    bool again = false;      ///< updates up to `last` may be repeated
 };
 
 inline std::int64_t size_of_file(const std::string& path) {
@@ -138,14 +117,6 @@ inline std::string end_of_file(const std::string& path, std::int64_t from, std::
 /// Removes `bytes` bytes at the end of a file. Returns false if that fails.
 inline bool cut_off_end(const std::string& path, std::size_t bytes) {
     return ::truncate(path.c_str(), size_of_file(path) - static_cast<std::int64_t>(bytes)) == 0;
-}
-
-/// The last lines of a file, at most 1 MiB. Removes a part of a line that a killed rank has left.
-inline std::string end_of_lines(const std::string& path, std::int64_t from) {
-    std::string text = end_of_file(path, from, std::int64_t{1} << 20);
-    const std::size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
-    if (whole != text.size() && cut_off_end(path, text.size() - whole)) text.resize(whole);
-    return text;
 }
 
 /// True if text that is appended to a file must begin with a newline, because the last line has

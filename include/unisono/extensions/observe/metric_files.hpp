@@ -23,17 +23,14 @@
 /// update 1 removes nothing: its lines follow those of earlier trainings. The path belongs to the
 /// folder in which the program is when the object is made. A pipe must have a reader by then.
 ///
-/// In an elastic world the current first rank writes. Each update that `fit` commits has one line,
-/// if all ranks see the file: if the first rank is lost before it has written the line, the next
-/// first rank writes it. Not covered:
-/// - the last update, if no collective call follows it,
-/// - a rank that was left behind, and writes a line when it resumes,
-/// - lines of `write`, and of updates that were left out,
-/// - lines after a change, if a call just before the change returned to an earlier checkpoint.
+/// In an elastic world the current first rank writes, and a rank that becomes the first continues
+/// the file. Updates that are repeated from a snapshot have one line. The line of the update at
+/// which a first rank is lost may be missing, or be there twice. Seconds count from the making of
+/// the object on the rank that writes.
 /// The first line, and the next line after a change, also have world_size and membership_epoch.
 /// After a change they have ranks_lost, ranks_added, and recovery_seconds with its parts
 /// ending_seconds, agreeing_seconds, forming_seconds and starting_seconds. The world must not move,
-/// and must outlive the file object. `TensorBoardFile` makes a file for each rank that writes.
+/// and must outlive the calls. `TensorBoardFile` makes a file for each rank that writes.
 
 #include "unisono/core/descriptor.hpp"
 #include "unisono/core/error.hpp"
@@ -114,9 +111,8 @@ void open_lines(std::optional<OutputFile>& file, const std::string& path, std::i
 inline std::string exact_text(double value) { return number_text(value, std::chars_format::general, 17); }
 
 /// The number at the beginning of a text.
-template <class Number>
-Number leading_number(std::string_view text) {
-    Number value{};
+inline std::uint64_t leading_number(std::string_view text) {
+    std::uint64_t value = 0;
     std::from_chars(text.data(), text.data() + text.size(), value);
     return value;
 }
@@ -130,17 +126,6 @@ std::array<std::string_view, Count> leading_fields(std::string_view line, char b
         line.remove_prefix(std::min(line.size(), one.size() + 1));
     }
     return fields;
-}
-
-/// The first result of `look(line)`, beginning with the last line.
-template <class Look>
-std::optional<LastInFile> last_of_lines(std::string_view text, Look look) {
-    while (!text.empty()) {
-        const std::size_t begin = text.size() < 2 ? 0 : text.rfind('\n', text.size() - 2) + 1; // npos + 1 is 0
-        if (const std::optional<LastInFile> last = look(text.substr(begin))) return last;
-        text = text.substr(0, begin);
-    }
-    return std::nullopt;
 }
 
 /// Removes what an earlier run has written in the first `before` bytes of a file of lines since it
@@ -159,11 +144,11 @@ std::int64_t remove_repeated(const std::string& path, std::int64_t before, std::
         for (std::size_t end = text.size(); end != 0 && !found;) {
             const std::size_t begin = end < 2 ? 0 : text.rfind('\n', end - 2) + 1; // npos + 1 is 0
             if (begin == 0 && first != 0) break;                                   // perhaps a part of a line
-            if (const std::optional<LastInFile> last = look(text.substr(begin, end - begin))) {
-                found = last->update < update;
+            if (const std::optional<std::uint64_t> report = look(text.substr(begin, end - begin))) {
+                found = *report < update;
                 // Another trainer of the same program may have made more updates.
-                exact = exact || last->update == update;
-                if (!found && (!exact || last->update == update)) cut = begin;
+                exact = exact || *report == update;
+                if (!found && (!exact || *report == update)) cut = begin;
             }
             end = begin;
         }
@@ -182,8 +167,7 @@ std::int64_t remove_repeated(const std::string& path, std::int64_t before, std::
 }
 
 /// The common base: turns reports into scalars. `Derived` has open(), put(step, seconds, scalars),
-/// last_in_file(), the last update that an earlier first rank has written, and resume(update),
-/// which removes what an earlier run has reported from that update on.
+/// and resume(update), which removes what an earlier run has reported from that update on.
 template <class Derived>
 class MetricFile {
 public:
@@ -216,7 +200,7 @@ public:
         const bool first = std::exchange(reported_, now) == 0;
         if (const std::uint64_t next = report.number + (report.committed ? 0 : 1); first && writes_ && next > 1)
             derived().resume(next);
-        if (watch_ && !look_at_world(now, report.number, report.committed, {found.data(), count})) return;
+        if (watch_ && !look_at_world(report.number, report.committed)) return;
         if (watch_) add_world(add);
         put_all(report.number, now, {found.data(), count});
     }
@@ -225,7 +209,7 @@ public:
     /// UTF-8; refused: the file cannot be written
     void write(std::uint64_t step, std::span<const Scalar> scalars) {
         const nanoseconds now = steady_now();
-        if (watch_) take_over(now);
+        if (watch_) take_over();
         if (writes_) put_all(step, now, scalars);
     }
     void write(std::uint64_t step, std::initializer_list<Scalar> scalars) {
@@ -251,56 +235,30 @@ protected:
             if (world.epoch() != 0) return 0;
         return size_of_file(path);
     }
-    /// Call it before `Derived` is destroyed. Writes the lines that a lost rank has left out.
-    void finish() {
-        if (!watch_) return;
-        const NotCancelled whole; // a destructor calls it
-        try {
-            take_over(steady_now());
-        } catch (const error&) { // no caller could handle it
-        }
-    }
 
 private:
     static constexpr std::size_t most_scalars = 16;
 
     /// Called before a report is written. Returns false if this rank must not write it.
-    bool look_at_world(nanoseconds now, std::uint64_t number, bool committed, std::span<const Scalar> scalars) {
+    bool look_at_world(std::uint64_t number, bool committed) {
         WorldWatch& watch = *watch_;
         const std::size_t changes = watch.world.changes();
-        take_over(now);
-        if (!writes_) watch.told = watch.seen; // the first rank has written these
-        // The first rank has written these, or there would be no update.
-        if (changes == watch.seen) watch.kept.clear();
-        else watch.again = true;
+        watch.again = watch.again || changes != watch.seen;
         watch.seen = changes;
-        if (!writes_ && committed) watch.kept.push_back({number, {scalars.begin(), scalars.end()}});
-        if (!writes_ || !committed) return writes_;
-        if (watch.again && number <= watch.last_in_file) return false;
-        watch.last_in_file = number;
+        take_over();
+        if (!writes_) watch.told = watch.seen; // the first rank writes these
+        if (!committed) return writes_;
+        if (watch.again && number <= watch.last) return false;
+        watch.last = number;
         watch.again = false;
-        return true;
+        return writes_;
     }
     /// If this rank has become the first, it continues the file.
-    void take_over(nanoseconds now) {
-        WorldWatch& watch = *watch_;
-        if (writes_ || watch.world.rank() != 0) return;
-        const std::optional<LastInFile> last = derived().last_in_file();
+    void take_over() {
+        if (writes_ || watch_->world.rank() != 0) return;
         derived().open();
         writes_ = true;
-        if (last && (watch.kept.empty() || watch.kept.back().number <= last->update)) watch.told = watch.seen;
-        if (last) {
-            watch.last_in_file = last->update;
-            watch.again = true;
-            began_ = std::min(began_, now - static_cast<nanoseconds>(last->seconds * 1e9));
-        }
-        watch.told_first = true;
-        for (const KeptUpdate& one : std::exchange(watch.kept, {}))
-            if (!last || one.number > last->update) {
-                put_all(one.number, now, one.scalars);
-                watch.last_in_file = std::max(watch.last_in_file, one.number);
-                watch.again = true;
-            }
+        watch_->told_first = true;
     }
     template <class Add>
     void add_world(Add add) {
@@ -346,7 +304,6 @@ public:
         : MetricFile(world), path_(detail::absolute_path(path)), before_(earlier_bytes(world, path_)) {
         if (writes()) open();
     }
-    ~JsonLinesFile() { finish(); }
 
 private:
     friend class detail::MetricFile<JsonLinesFile>;
@@ -356,18 +313,13 @@ private:
             return line.size() < begin.size() ? begin.starts_with(line) : line.starts_with(begin) && line.back() != '}';
         });
     }
-    std::optional<detail::LastInFile> last_in_file() {
-        return detail::last_of_lines(detail::end_of_lines(path_, before_), report_of);
-    }
     void resume(std::uint64_t update) { before_ = detail::remove_repeated(path_, before_, update, report_of); }
-    /// The update and time of a report's line.
-    static std::optional<detail::LastInFile> report_of(std::string_view line) {
-        constexpr std::string_view step = "{\"step\":", seconds = "\"seconds\":", loss = "\"loss\":",
-                                   rate = "\"learning_rate\":";
+    /// The update of a report's line.
+    static std::optional<std::uint64_t> report_of(std::string_view line) {
+        constexpr std::string_view step = "{\"step\":", loss = "\"loss\":", rate = "\"learning_rate\":";
         const auto fields = detail::leading_fields<4>(line, ',');
         if (!fields[0].starts_with(step) || !fields[2].starts_with(loss) || !fields[3].starts_with(rate)) return {};
-        return detail::LastInFile{detail::leading_number<std::uint64_t>(fields[0].substr(step.size())),
-                                  detail::leading_number<double>(fields[1].substr(seconds.size()))};
+        return detail::leading_number(fields[0].substr(step.size()));
     }
     void put(std::uint64_t step, double seconds, std::span<const Scalar> scalars) {
         std::string line = concat({"{\"step\":", step, ",\"seconds\":", detail::exact_text(seconds)});
@@ -394,17 +346,15 @@ public:
         : MetricFile(world), path_(detail::absolute_path(path)), before_(earlier_bytes(world, path_)) {
         if (writes()) open();
     }
-    ~CsvFile() { finish(); }
 
 private:
     friend class detail::MetricFile<CsvFile>;
-    /// For lines from the last to the first: the update and time, if a report begins with the line.
+    /// For lines from the last to the first: the update, if a report begins with the line.
     static auto reports() {
         return [after = std::string()](std::string_view line) mutable {
             const auto fields = detail::leading_fields<3>(line, ',');
-            std::optional<detail::LastInFile> found;
-            if (fields[2] == "loss" && after == "learning_rate")
-                found = {detail::leading_number<std::uint64_t>(fields[0]), detail::leading_number<double>(fields[1])};
+            std::optional<std::uint64_t> found;
+            if (fields[2] == "loss" && after == "learning_rate") found = detail::leading_number(fields[0]);
             after = fields[2];
             return found;
         };
@@ -413,10 +363,6 @@ private:
         detail::open_lines(file_, path_, before_,
                            [](std::string_view line) { return std::count(line.begin(), line.end(), ',') < 3; });
         if (file_->empty()) file_->write("step,seconds,name,value\n");
-    }
-    std::optional<detail::LastInFile> last_in_file() {
-        const std::string text = detail::end_of_lines(path_, before_); // its lines are compared
-        return detail::last_of_lines(text, reports());
     }
     void resume(std::uint64_t update) { before_ = detail::remove_repeated(path_, before_, update, reports()); }
     void put(std::uint64_t step, double seconds, std::span<const Scalar> scalars) {

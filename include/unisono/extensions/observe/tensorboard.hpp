@@ -12,12 +12,9 @@
 
 #include "unisono/extensions/observe/metric_files.hpp"
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
-#include <dirent.h>
-#include <limits>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,17 +75,6 @@ private:
     std::string bytes_;
 };
 
-/// The step of an event that `TensorBoardFile` has written. It follows the time, unless it is 0.
-inline std::uint64_t step_of(std::string_view event) {
-    std::uint64_t step = 0;
-    if (event.size() < 10 || event[9] != '\x10') return 0;
-    for (std::size_t at = 10, shift = 0; at < event.size() && shift < 64; ++at, shift += 7) {
-        step |= std::uint64_t{static_cast<unsigned char>(event[at]) & 0x7fu} << shift;
-        if ((static_cast<unsigned char>(event[at]) & 0x80u) == 0) break;
-    }
-    return step;
-}
-
 } // namespace detail
 
 /// A separate event file in the folder, which is made, with its parents, if it does not exist.
@@ -101,7 +87,6 @@ public:
         : MetricFile(world), folder_(detail::absolute_path(folder)) {
         if (writes()) open();
     }
-    ~TensorBoardFile() { finish(); }
 
 private:
     friend class detail::MetricFile<TensorBoardFile>;
@@ -126,32 +111,6 @@ private:
         event.number(2, update);
         event.text(7, start.bytes());
         record(event.bytes());
-    }
-    /// Looks in the newest file. The time is in each record.
-    std::optional<detail::LastInFile> last_in_file() {
-        std::string newest;
-        if (DIR* const all = ::opendir(folder_.c_str())) {
-            while (const dirent* const one = ::readdir(all)) // NOLINT(concurrency-mt-unsafe)
-                if (const std::string name = one->d_name; name.starts_with(prefix)) newest = std::max(newest, name);
-            ::closedir(all);
-        }
-        const std::string bytes = newest.empty() ? std::string()
-                                                 : detail::end_of_file(concat({folder_, "/", newest}), 0,
-                                                                       std::numeric_limits<std::int64_t>::max());
-        std::optional<detail::LastInFile> last;
-        constexpr std::size_t around = 16; // bytes of a record's length and checksums
-        for (std::size_t at = 0; at + around <= bytes.size();) {
-            std::uint64_t size = 0;
-            for (std::size_t i = 0; i < 8; ++i)
-                size |= std::uint64_t{static_cast<unsigned char>(bytes[at + i])} << 8 * i;
-            if (size > bytes.size() - at - around) break; // the record is incomplete
-            const std::string_view event = std::string_view(bytes).substr(at + 12, size);
-            // The event of a report.
-            if (event.find("\n\x04loss") != event.npos && event.find("\n\rlearning_rate") != event.npos)
-                last = detail::LastInFile{detail::step_of(event), 0};
-            at += around + size;
-        }
-        return last;
     }
     void put(std::uint64_t step, double, std::span<const Scalar> scalars) {
         detail::Protobuf summary;
