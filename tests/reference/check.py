@@ -10,6 +10,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from xml.etree import ElementTree
 
 EXEMPT = re.compile(r"\) *->|\bname_of\(|\(macro definition\)|of file ")
 OWN = r"unisono(?:::(?:schedule|sampling|testing))?"
@@ -26,6 +27,17 @@ def faults(warnings: str) -> list[str]:
                 found.append(line)
         elif (COMPOUND.search(line) or MEMBER.search(line)) and not EXEMPT.search(line):
             found.append(line)
+    return found
+
+
+def bare_concepts(folder: pathlib.Path) -> list[str]:
+    """Concepts without a comment: Doxygen does not warn of them, and makes no page of them."""
+    found = []
+    for page in sorted(folder.glob("concept*.xml")):
+        concept = ElementTree.parse(page).getroot().find("compounddef")
+        name = concept.findtext("compoundname")
+        if re.fullmatch(OWN + r"::\w+", name) and not "".join(concept.find("briefdescription").itertext()).strip():
+            found.append(f"{concept.find('location').get('file')}: concept {name} is not documented")
     return found
 
 
@@ -52,7 +64,7 @@ def main() -> int:
         "GENERATE_HTML = NO\nGENERATE_XML = YES\nXML_PROGRAMLISTING = NO\n"
     )
     subprocess.run(["doxygen", "-"], input=settings, text=True, cwd=root, check=True, timeout=300)
-    found = faults(log.read_text())
+    found = faults(log.read_text()) + bare_concepts(folder / "xml")
     print("\n".join(found))
     documented = len(list((folder / "xml").glob("*.xml")))
     print(f"{documented} pages of the reference, {len(found)} faults")

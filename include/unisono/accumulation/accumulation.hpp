@@ -52,6 +52,7 @@ enum class ShortWindow : std::uint8_t {
     drop, ///< its gradients are discarded, as in a PyTorch loop that steps after every n micro-batches
 };
 
+/// The micro-batches of one update, as an accumulation counts them.
 template <class W>
 concept accumulation_window = detail::copyable_value<W> && requires(W& window, const W& view, const Totals& next) {
     window.add(next);

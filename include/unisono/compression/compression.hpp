@@ -77,6 +77,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// Policies that change how gradients travel.
 template <class C>
 concept compression_policy = policy_of<C, Family::compression> && requires(const C& policy) {
     { C::compresses } -> detail::converts_to<bool>;

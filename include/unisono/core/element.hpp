@@ -131,6 +131,7 @@ inline constexpr ElementType element_type_of = [] {
 template <class T>
 concept arithmetic_element = element<T> && element_type_of<T> != ElementType::opaque;
 
+/// The four floating-point types: float, double, bfloat16, float16.
 template <class T>
 concept floating_element =
     element<T> && (std::same_as<std::remove_cv_t<T>, float> || std::same_as<std::remove_cv_t<T>, double> ||

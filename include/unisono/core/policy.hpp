@@ -47,12 +47,14 @@ constexpr std::string_view name_of(Family which) {
     return names[static_cast<std::size_t>(which)];
 }
 
+/// Values that say how one part of a training is done.
 template <class P>
 concept policy = detail::copyable_value<P> && detail::comparable_value<P> && requires {
     { P::name } -> detail::converts_to<std::string_view>;
     { P::family } -> detail::converts_to<Family>;
 };
 
+/// Policies of one family.
 template <class P, Family Which>
 concept policy_of = policy<P> && P::family == Which;
 

@@ -34,6 +34,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// Samples by index: how many there are, and batches of chosen ones.
 template <class D>
 concept data_set = requires(D& data, std::span<const std::size_t> indices) {
     { data.size() } -> detail::converts_to<std::size_t>;

@@ -30,6 +30,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// Policies that bound gradients, by their norm or element by element. \see ClipByNorm
 template <class C>
 concept clipping_policy =
     policy_of<C, Family::clipping> && requires(const C& policy, std::span<float> single, std::span<double> twice) {

@@ -44,6 +44,7 @@ enum class OnOffence : std::uint8_t {
 
 constexpr std::string_view name_of(OnOffence what) { return what == OnOffence::stop ? "stop" : "skip"; }
 
+/// Policies that look for gradients that no update may use. \see OnOffence
 template <class G>
 concept guard_policy = policy_of<G, Family::guard> &&
                        requires(const G& guard, std::span<const float> single, std::span<const double> twice) {

@@ -37,6 +37,7 @@ struct LossScale {
     friend bool operator==(const LossScale&, const LossScale&) = default;
 };
 
+/// Policies that choose the factor of the loss, so that 16-bit gradients do not vanish.
 template <class S>
 concept loss_scaling_policy = policy_of<S, Family::loss_scaling> && requires(const S& policy, LossScale& state) {
     policy.check(); ///< refuses bad parameters with bad_input that names the parameter

@@ -70,6 +70,7 @@ struct Wait {
 /// Bytes that ranks exchange in a rendezvous.
 using Blob = std::vector<std::byte>;
 
+/// Connections of a world beside its data: small gathers, faults, departures.
 template <class T>
 concept control_plane = requires(T& t, const T& c, std::span<const std::byte> blob, nanoseconds deadline,
                                  const Fault& fault, const Wait& wait, int peer) {

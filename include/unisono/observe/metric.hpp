@@ -47,6 +47,7 @@ concept saves_itself = requires(M& metric, const M& other, std::vector<double>& 
 
 } // namespace detail
 
+/// Metrics that take in another rank's state, and give one number.
 template <class M>
 concept mergeable_metric = detail::copyable_value<M> && (__is_trivially_copyable(M) ||
                                                          detail::saves_itself<M>)&&requires(M& metric, const M& other) {

@@ -37,6 +37,7 @@ struct RatePoint {
     std::uint64_t global_batch = 0;  ///< samples per update, over all replicas; 0: unknown
 };
 
+/// Policies that compute an update's learning rate from the optimizer's and the progress.
 template <class P>
 concept learning_rate_policy =
     policy_of<P, Family::learning_rate> && requires(const P& policy, const RatePoint& point) {

@@ -168,6 +168,7 @@ OptimizerSlice<T> OptimizerState<T>::slice(std::size_t first, std::size_t count)
     return part;
 }
 
+/// Policies that change parameters by their gradients, with a state per element.
 template <class P>
 concept optimizer_policy =
     policy_of<P, Family::optimizer> &&

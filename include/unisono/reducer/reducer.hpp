@@ -58,12 +58,14 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// Reductions whose sums every rank gets.
 template <class R, class World>
 concept sums_to_all = requires(R& run, World& group, std::span<float> values, std::span<double> wide) {
     { run.sum(group, values) } -> std::same_as<Operation>;
     { run.sum(group, wide) } -> std::same_as<Operation>;
 };
 
+/// Reductions whose sums one rank gets, the owner of the values.
 template <class R, class World>
 concept sums_to_owners = requires(R& run, World& group, std::span<float> values, std::span<double> wide, int owner) {
     { run.sum_to(group, values, owner) } -> std::same_as<Operation>;
@@ -72,6 +74,7 @@ concept sums_to_owners = requires(R& run, World& group, std::span<float> values,
     { run.publish(group, wide, owner) } -> std::same_as<Operation>;
 };
 
+/// Reductions of which each rank gets the sums of its slice.
 template <class R, class World>
 concept sums_slices = requires(R& run, World& group, std::span<float> values, std::span<double> wide,
                                std::span<const std::size_t> counts) {
@@ -90,6 +93,7 @@ template <class World, class Run>
 }
 } // namespace detail
 
+/// Policies that sum gradients over the ranks.
 template <class R, class World>
 concept reducer_policy = policy_of<R, Family::reducer> && requires(const R& policy, World& group) {
     policy.start(group);

@@ -121,6 +121,7 @@ concept sample_stream =
         stream.restart(epoch, consumed);
     };
 
+/// Policies that choose the samples of each replica.
 template <class S>
 concept sampler_policy = policy_of<S, Family::sampler> &&
                          requires(const S& sampler, const SamplerShape& shape, Epoch epoch, std::int64_t consumed) {

@@ -29,6 +29,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// Policies that say which rank keeps which part of the optimizer's state, gradients, parameters.
 template <class S>
 concept sharding_policy = policy_of<S, Family::sharding> && names_owners<S> && requires {
     { S::gives_owners } -> detail::converts_to<bool>;

@@ -139,6 +139,7 @@ private:
     Training* training_;
 };
 
+/// Policies that say when ranks exchange gradients or parameters.
 template <class U>
 concept update_policy = policy_of<U, Family::update> && requires {
     { U::agrees } -> detail::converts_to<bool>;

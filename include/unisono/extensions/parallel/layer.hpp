@@ -73,6 +73,7 @@ struct LayerBackward {
     std::span<T> gradient = {};       ///< gradient of the parameters; the layer adds to it
 };
 
+/// Layers of a split model, over elements of type T: forward, backward, and parameters, if any.
 template <class L, class T>
 concept layer_of = detail::movable_value<L> &&
                    requires(L& layer, LayerForward<T>& ahead, LayerBackward<T>& back, std::span<T> values) {

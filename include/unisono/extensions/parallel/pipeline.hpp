@@ -70,6 +70,7 @@ struct AnyWork {
 inline constexpr std::size_t gradient_places = 2;
 } // namespace detail
 
+/// Orders of forward and backward passes of micro-batches on the stages of a pipeline.
 template <class S>
 concept pipeline_schedule =
     detail::copyable_value<S> && requires(const S& schedule, const PipelineShape& shape, detail::AnyWork visit) {

@@ -70,6 +70,7 @@ struct ResidentMemory {
     }
 };
 
+/// Measures of peak memory, in bytes since the last reset.
 template <class M>
 concept memory_measure = requires(M& memory) {
     memory.reset();

@@ -87,6 +87,7 @@ ServerSlices server_slices(const Policy& policy, int world) {
 
 } // namespace detail
 
+/// Update policies in which some ranks keep parameters for the others.
 template <class U>
 concept served_update_policy = update_policy<U> && requires(const U& update, std::uint64_t clock) {
     requires detail::has_servers<U>;
