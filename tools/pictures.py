@@ -186,7 +186,7 @@ def hosting():
     """Replica r of n is hosted by rank r * size / n, rounded down, of those that are there: see Replicas."""
     replicas, updates, left, top, high, scale = 6, 96, 110, 70, 30, 7.4
     text = (ROOT / "docs/elastic.md").read_text()
-    run = re.search(r"--elastic 2:4 elastic.*?```", text, re.S)[0]
+    run = re.search(r"--elastic 2:4 examples/elastic.*?```", text, re.S)[0]
     members, begin, spans = [0, 1, 2, 3], 0, []
     for update, what, ranks in [*re.findall(r"after update (\d+): (lost|added) ranks? ([\d, ]+);", run), (updates, "end", "")]:
         spans.append((begin, int(update), list(members)))
