@@ -7,11 +7,14 @@
 #include "unisono/core/descriptor.hpp"
 #include "unisono/extensions/checkpoint/checksum.hpp"
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <dirent.h>
+#include <fcntl.h>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -33,7 +36,9 @@ public:
     /// Makes the contents durable. If the file system has no such operation, says so once on
     /// standard error.
     void sync() const;
-    void close();
+    void close() { // some file systems report a full disk only on close
+        if (::close(file_.release()) != 0 && errno != EINTR) refuse_path("close", path_, errno);
+    }
 
 private:
     FileDescriptor file_;
@@ -45,34 +50,42 @@ Descriptor open_path(const std::string& path, int flags, std::string_view tried)
 /// Opens an entry of an open folder, even if another folder has been put at its path. Refuses
 /// links.
 Descriptor open_in(const Descriptor& folder, const std::string& name, int flags, std::string_view tried);
-Descriptor open_folder(const std::string& path);
+inline Descriptor open_folder(const std::string& path) { return open_path(path, O_RDONLY | O_DIRECTORY, "open"); }
 
 /// Makes a folder's entries durable: the names, not the contents.
-void sync_folder(const std::string& path);
+inline void sync_folder(const std::string& path) { open_folder(path).sync(); }
 
 /// A new file that is written from the beginning to the end. Counts its length and computes its
 /// checksum.
 class NewFile {
 public:
-    explicit NewFile(const std::string& path);
-    NewFile(const Descriptor& folder, const std::string& name);
+    explicit NewFile(const std::string& path) : file_(open_path(path, O_WRONLY | O_CREAT | O_EXCL, "create")) {}
+    NewFile(const Descriptor& folder, const std::string& name)
+        : file_(open_in(folder, name, O_WRONLY | O_CREAT | O_EXCL, "create")) {}
 
     void add(const void* data, std::size_t count);
     /// Makes the contents durable, but not the name.
-    void finish();
+    void finish() {
+        flush();
+        file_.sync();
+        file_.close();
+    }
     /// Closes the file without making it durable.
-    void close();
+    void close() {
+        flush();
+        file_.close();
+    }
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
     [[nodiscard]] std::uint64_t checksum() const { return sum_.value(); }
 
 private:
-    void flush();
+    void flush() { write(buffer_.data(), std::exchange(used_, 0)); }
     void write(const char* from, std::size_t count);
 
     Descriptor file_;
     Xxh64 sum_;
     std::uint64_t bytes_ = 0;
-    std::vector<char> buffer_;
+    std::vector<char> buffer_ = std::vector<char>(std::size_t{1} << 18);
     std::size_t used_ = 0;
 };
 
@@ -80,8 +93,9 @@ private:
 class OldFile {
 public:
     /// \throws error refused: it cannot be opened, or is not a regular file
-    explicit OldFile(const std::string& path);
-    OldFile(const Descriptor& folder, const std::string& name);
+    explicit OldFile(const std::string& path) : OldFile(open_path(path, O_RDONLY | O_NONBLOCK, "open")) {}
+    OldFile(const Descriptor& folder, const std::string& name)
+        : OldFile(open_in(folder, name, O_RDONLY | O_NONBLOCK, "open")) {}
     [[nodiscard]] const std::string& path() const { return file_.path(); }
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
 
@@ -140,12 +154,9 @@ UNISONO_NAMESPACE_END
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstdio>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <system_error>
-#include <unistd.h>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -177,10 +188,6 @@ UNISONO_DEFINITION void Descriptor::sync() const {
     }
 }
 
-UNISONO_DEFINITION void Descriptor::close() { // some file systems report a full disk only on close
-    if (::close(file_.release()) != 0 && errno != EINTR) refuse_path("close", path_, errno);
-}
-
 UNISONO_DEFINITION Descriptor open_path(const std::string& path, int flags, std::string_view tried) {
     for (;;) {
         FileDescriptor file(::open(path.c_str(), flags | O_CLOEXEC, 0666));
@@ -206,18 +213,6 @@ UNISONO_DEFINITION Descriptor open_in(const Descriptor& folder, const std::strin
     }
 }
 
-UNISONO_DEFINITION Descriptor open_folder(const std::string& path) {
-    return open_path(path, O_RDONLY | O_DIRECTORY, "open");
-}
-
-UNISONO_DEFINITION void sync_folder(const std::string& path) { open_path(path, O_RDONLY | O_DIRECTORY, "open").sync(); }
-
-UNISONO_DEFINITION NewFile::NewFile(const std::string& path)
-    : file_(open_path(path, O_WRONLY | O_CREAT | O_EXCL, "create")), buffer_(std::size_t{1} << 18) {}
-
-UNISONO_DEFINITION NewFile::NewFile(const Descriptor& folder, const std::string& name)
-    : file_(open_in(folder, name, O_WRONLY | O_CREAT | O_EXCL, "create")), buffer_(std::size_t{1} << 18) {}
-
 UNISONO_DEFINITION void NewFile::add(const void* data, std::size_t count) {
     sum_.add(data, count);
     bytes_ += count;
@@ -230,19 +225,6 @@ UNISONO_DEFINITION void NewFile::add(const void* data, std::size_t count) {
     used_ += count;
 }
 
-UNISONO_DEFINITION void NewFile::finish() {
-    flush();
-    file_.sync();
-    file_.close();
-}
-
-UNISONO_DEFINITION void NewFile::close() {
-    flush();
-    file_.close();
-}
-
-UNISONO_DEFINITION void NewFile::flush() { write(buffer_.data(), std::exchange(used_, 0)); }
-
 UNISONO_DEFINITION void NewFile::write(const char* from, std::size_t count) {
     while (count != 0) {
         const ssize_t done = ::write(file_.number(), from, std::min(count, std::size_t{1} << 30));
@@ -252,12 +234,6 @@ UNISONO_DEFINITION void NewFile::write(const char* from, std::size_t count) {
         count -= static_cast<std::size_t>(done);
     }
 }
-
-UNISONO_DEFINITION OldFile::OldFile(const std::string& path)
-    : OldFile(open_path(path, O_RDONLY | O_NONBLOCK, "open")) {}
-
-UNISONO_DEFINITION OldFile::OldFile(const Descriptor& folder, const std::string& name)
-    : OldFile(open_in(folder, name, O_RDONLY | O_NONBLOCK, "open")) {}
 
 UNISONO_DEFINITION void OldFile::read(std::uint64_t at, void* to, std::size_t count) const {
     auto* into = static_cast<char*>(to);

@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <fcntl.h>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,14 +51,19 @@ public:
     [[nodiscard]] std::vector<std::string> all() const;
     [[nodiscard]] bool is_whole(const std::string& name) const;
     /// Opens a checkpoint for reading. \throws error refused: it is missing, or a link
-    [[nodiscard]] Descriptor open_checkpoint(const std::string& name) const;
+    [[nodiscard]] Descriptor open_checkpoint(const std::string& name) const {
+        return open_in(open_folder(path_), name, O_RDONLY | O_DIRECTORY, "open");
+    }
 
     /// Sets the writer, which is part of the names of unfinished checkpoints; called on each rank.
     void set_writer(const CheckpointWriter& writer) { writer_ = writer; }
     /// Makes the folder, and prevents other trainings from writing here during this object's
     /// lifetime, and older memberships of this elastic world for ever. Sets the writer.
     /// \throws error refused: another training, or a later membership, writes here
-    void lock(const CheckpointWriter& writer = {});
+    void lock(const CheckpointWriter& writer = {}) {
+        fence_.take(path_, writer);
+        writer_ = writer;
+    }
     /// Removes the remains of crashes and failures. Call `lock` before, and call it only while no
     /// checkpoint is being written. \throws error refused: see `refuses`
     void clean();
@@ -66,12 +72,17 @@ public:
     /// Calls `clean`, `next` and `make_writing` in the only order that is right: until `clean` has
     /// taken the unfinished checkpoint of an older membership away, that one may complete it, and
     /// its number is taken. Returns the name.
-    [[nodiscard]] std::string begin(std::uint64_t updates);
+    [[nodiscard]] std::string begin(std::uint64_t updates) {
+        clean();
+        std::string name = next(updates);
+        make_writing(name);
+        return name;
+    }
     /// Makes the folder in which the checkpoint is written; call `lock` before. \throws error
     /// refused: the name has been taken in the meantime
     void make_writing(const std::string& name) const;
     /// Opens that folder; called on each rank.
-    [[nodiscard]] Descriptor open_writing(const std::string& name) const;
+    [[nodiscard]] Descriptor open_writing(const std::string& name) const { return open_checkpoint(writing_name(name)); }
     /// Renames the written folder to its final name, durably; call `lock` before. \throws error
     /// refused: a later membership writes here
     void finish_writing(const std::string& name) const;
@@ -85,7 +96,9 @@ public:
     void remove(const std::string& name);
 
 private:
-    [[nodiscard]] std::string writing_name(const std::string& name) const;
+    [[nodiscard]] std::string writing_name(const std::string& name) const {
+        return concat({name, writer_.job == 0 ? std::string() : "." + writer_text(writer_), writing_suffix});
+    }
     /// Takes an unfinished checkpoint from the writer of an older membership, and returns its name.
     /// Empty: that writer has completed or removed it.
     [[nodiscard]] std::string take_away(const std::string& name);
@@ -110,7 +123,6 @@ UNISONO_NAMESPACE_END
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -150,19 +162,6 @@ UNISONO_DEFINITION std::vector<std::string> CheckpointFolder::all() const {
 
 UNISONO_DEFINITION bool CheckpointFolder::is_whole(const std::string& name) const {
     return is_folder(path_of(name)) && exists(concat({path_of(name), "/", manifest_name}));
-}
-
-UNISONO_DEFINITION Descriptor CheckpointFolder::open_checkpoint(const std::string& name) const {
-    return open_in(open_folder(path_), name, O_RDONLY | O_DIRECTORY, "open");
-}
-
-UNISONO_DEFINITION void CheckpointFolder::lock(const CheckpointWriter& writer) {
-    fence_.take(path_, writer);
-    writer_ = writer;
-}
-
-UNISONO_DEFINITION std::string CheckpointFolder::writing_name(const std::string& name) const {
-    return concat({name, writer_.job == 0 ? std::string() : "." + writer_text(writer_), writing_suffix});
 }
 
 /// The name of a checkpoint that is not complete, and its writer; false: no such name.
@@ -223,23 +222,12 @@ UNISONO_DEFINITION std::string CheckpointFolder::next(std::uint64_t updates) con
     }
 }
 
-UNISONO_DEFINITION std::string CheckpointFolder::begin(std::uint64_t updates) {
-    clean();
-    std::string name = next(updates);
-    make_writing(name);
-    return name;
-}
-
 UNISONO_DEFINITION void CheckpointFolder::make_writing(const std::string& name) const {
     fence_.check();
     const std::string made = writing_name(name);
     if (::mkdirat(fence_.folder().number(), made.c_str(), 0777) != 0)
         refuse_path("make the folder", path_of(made), errno);
     fence_.folder().sync();
-}
-
-UNISONO_DEFINITION Descriptor CheckpointFolder::open_writing(const std::string& name) const {
-    return open_in(open_folder(path_), writing_name(name), O_RDONLY | O_DIRECTORY, "open");
 }
 
 UNISONO_DEFINITION void CheckpointFolder::finish_writing(const std::string& name) const {

@@ -88,9 +88,18 @@ public:
     /// Requires an object with these members and no others, except optional ones.
     void expect_members(std::initializer_list<std::string_view> expected, const JsonPlace& where,
                         std::initializer_list<std::string_view> optional = {}) const;
-    [[nodiscard]] Items array(const JsonPlace& where) const;
-    [[nodiscard]] std::string_view string(const JsonPlace& where) const;
-    [[nodiscard]] bool boolean(const JsonPlace& where) const;
+    [[nodiscard]] Items array(const JsonPlace& where) const {
+        expect(Kind::array, where);
+        return items();
+    }
+    [[nodiscard]] std::string_view string(const JsonPlace& where) const {
+        expect(Kind::string, where);
+        return text();
+    }
+    [[nodiscard]] bool boolean(const JsonPlace& where) const {
+        expect(Kind::boolean, where);
+        return truth;
+    }
     template <std::integral T>
     [[nodiscard]] T integer(const JsonPlace& where) const {
         expect(Kind::number, where);
@@ -193,21 +202,6 @@ UNISONO_DEFINITION void Json::expect_members(std::initializer_list<std::string_v
         if (std::find(expected.begin(), expected.end(), found.name()) == expected.end() &&
             std::find(optional.begin(), optional.end(), found.name()) == optional.end())
             refuse_input({where.file, where.part, ": found a member \"", found.name(), "\" that is not known"});
-}
-
-UNISONO_DEFINITION Json::Items Json::array(const JsonPlace& where) const {
-    expect(Kind::array, where);
-    return items();
-}
-
-UNISONO_DEFINITION std::string_view Json::string(const JsonPlace& where) const {
-    expect(Kind::string, where);
-    return text();
-}
-
-UNISONO_DEFINITION bool Json::boolean(const JsonPlace& where) const {
-    expect(Kind::boolean, where);
-    return truth;
 }
 
 UNISONO_DEFINITION void Json::expect(Kind wanted, const JsonPlace& where) const {

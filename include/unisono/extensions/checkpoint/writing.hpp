@@ -14,6 +14,7 @@
 
 #include "unisono/collective/native.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/core/hash.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
@@ -113,21 +114,27 @@ public:
     /// Waits for this rank's own files. Returns their failure, if any.
     std::optional<Fault> await_own();
     /// Waits for the thread. On rank 0, returns the failure of making the checkpoint, if any.
-    std::optional<Fault> await_commit();
+    std::optional<Fault> await_commit() {
+        thread_.join();
+        return commit_failure_;
+    }
     [[nodiscard]] bool is_started() const { return thread_.is_started(); }
     [[nodiscard]] int ranks() const { return head_.world; } ///< number of ranks that write it
     /// A number above 1 that is the same on all ranks that write this checkpoint.
-    [[nodiscard]] std::uint64_t mark() const;
+    [[nodiscard]] std::uint64_t mark() const { return fnv1a(fnv_basis, name_) | 2; }
     /// Ends the writing. Returns its failure, unless that was the wait for ranks that are lost.
     std::optional<Fault> give_up();
     /// Makes the thread stop waiting for other ranks.
-    void abandon();
+    void abandon() {
+        abandoned_ = true;
+        thread_.join();
+    }
 
 private:
     /// The thread.
     void run();
     static std::size_t bytes_of(const StatePart& part);
-    static std::string told_by(int rank);
+    static std::string told_by(int rank) { return concat({"rank-", rank, ".json"}); }
     /// The folder for the files. It is opened once, so that it cannot be replaced by another
     /// folder.
     const Descriptor& open();
@@ -158,7 +165,6 @@ private:
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES_PART(UNISONO_PART_CHECKPOINT)
-#include "unisono/core/hash.hpp"
 #include "unisono/core/thread_limits.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/extensions/checkpoint/reading.hpp"
@@ -262,13 +268,6 @@ UNISONO_DEFINITION std::optional<Fault> CheckpointWriting::await_own() {
     return own_failure_;
 }
 
-UNISONO_DEFINITION std::optional<Fault> CheckpointWriting::await_commit() {
-    thread_.join();
-    return commit_failure_;
-}
-
-UNISONO_DEFINITION std::uint64_t CheckpointWriting::mark() const { return fnv1a(fnv_basis, name_) | 2; }
-
 UNISONO_DEFINITION std::optional<Fault> CheckpointWriting::give_up() {
     std::optional<Fault> failed = await_own();
     abandon();
@@ -276,11 +275,6 @@ UNISONO_DEFINITION std::optional<Fault> CheckpointWriting::give_up() {
         commit_failure_->code != ErrorCode::timeout)
         failed = std::move(commit_failure_);
     return failed;
-}
-
-UNISONO_DEFINITION void CheckpointWriting::abandon() {
-    abandoned_ = true;
-    thread_.join();
 }
 
 UNISONO_DEFINITION void CheckpointWriting::run() {
@@ -305,8 +299,6 @@ UNISONO_DEFINITION std::size_t CheckpointWriting::bytes_of(const StatePart& part
     static_cast<void>(tensor_bytes(part.data.tensor, bytes)); // cannot fail: the numbers are in memory
     return bytes;
 }
-
-UNISONO_DEFINITION std::string CheckpointWriting::told_by(int rank) { return concat({"rank-", rank, ".json"}); }
 
 UNISONO_DEFINITION const Descriptor& CheckpointWriting::open() {
     if (!into_.is_open()) into_ = folder_->open_writing(name_);
