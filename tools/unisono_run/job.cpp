@@ -1,19 +1,19 @@
-#include "job.hpp"
-
 #include "names.hpp"
 #include "options.hpp"
-#include "orphans.hpp"
-#include "rank_outputs.hpp"
+#include "output.hpp"
 #include "rank_starter.hpp"
 #include "unisono/extensions/launch/control/hub.hpp"
 #include "unisono/extensions/launch/rendezvous/elastic_folder.hpp"
 #include "unisono/extensions/launch/rendezvous/rendezvous_environment.hpp"
+#include "unisono/extensions/launch/sockets/environment.hpp"
+#include "unisono/launch/host.hpp"
 #include "unisono/launch/processes.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <dirent.h>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,10 +21,44 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 namespace unisono_run {
 namespace {
+
+/// Reaps processes that ranks have left behind and that have ended: children of this process, which
+/// is a subreaper, that are not `owned(pid)`. Never waits. An owned child that has ended hides
+/// those that ended later, until its owner has reaped it: then call again.
+template <class Owned>
+void reap_orphans(Owned owned) {
+    for (;;) {
+        siginfo_t info = {};
+        if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0 || owned(info.si_pid))
+            return;
+        ::waitpid(info.si_pid, nullptr, WNOHANG);
+    }
+}
+
+/// Kills processes that ranks have started in separate sessions and left behind: all children of
+/// this process, which must be a subreaper (PR_SET_CHILD_SUBREAPER).
+void kill_orphans() {
+    for (int attempt = 0; attempt < 100; ++attempt) {
+        bool found = false;
+        DIR* all = ::opendir("/proc");
+        if (all == nullptr) return;
+        while (const dirent* entry = ::readdir(all)) { // NOLINT(concurrency-mt-unsafe): of this stream alone
+            int pid = 0;
+            if (!parse_count(entry->d_name, 1 << 30, pid) || process_field(pid, 4) != std::to_string(::getpid()))
+                continue;
+            found = true;
+            ::kill(pid, SIGKILL);
+            ::waitpid(pid, nullptr, 0);
+        }
+        ::closedir(all);
+        if (!found) return; // a grandchild becomes a child only after its parent's end: look again
+    }
+}
 
 /// One job. Single-threaded until the ranks have been forked; then the hub's thread is added.
 class LocalLauncher {

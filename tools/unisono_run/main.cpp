@@ -1,5 +1,4 @@
 // unisono-run: the ranks of a job on this machine (unisono-run --help).
-#include "job.hpp"
 #include "options.hpp"
 
 #include <cstdio>

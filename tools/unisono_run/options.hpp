@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The command line of unisono-run.
+/// The command line of unisono-run, and the job that it starts.
 
 #include <chrono>
 #include <string>
@@ -39,5 +39,9 @@ struct LaunchRequest {
 
 /// Options end at the program's name, or at "--".
 LaunchRequest parse_launch(const std::vector<std::string>& arguments);
+
+/// Starts the program as the ranks of one job on this host, and leaves no process behind. Returns
+/// the exit status of the job. Changes the signal handling of this process. Errors: unisono::error.
+int run_job(const LaunchOptions& options);
 
 } // namespace unisono_run

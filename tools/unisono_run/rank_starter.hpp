@@ -6,7 +6,7 @@
 
 #include "names.hpp"
 #include "options.hpp"
-#include "rank_outputs.hpp"
+#include "output.hpp"
 
 #include "unisono/core/descriptor.hpp"
 #include "unisono/extensions/launch/secrets/token.hpp"
