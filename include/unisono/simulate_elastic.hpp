@@ -6,6 +6,7 @@
 /// part of the umbrella.
 
 #include "unisono/core/hash.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/thread_limits.hpp"
 #include "unisono/core/threads.hpp"
 #include "unisono/elastic.hpp"
@@ -14,7 +15,6 @@
 #include "unisono/transport/endpoint.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -22,8 +22,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -252,36 +250,32 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
         processes->end(process);
         world.leave(process);
     };
-    std::vector<std::thread> threads;
-    threads.reserve(static_cast<std::size_t>(all));
-    // Reserves address space for the threads that exist, in case the stack of the next one uses up
-    // the rest.
-    auto spare = std::make_unique_for_overwrite<std::byte[]>(std::size_t{32} << 20);
-    std::exception_ptr refused;
-    for (int process = 0; process < all && !refused; ++process) {
-        try {
-            threads.emplace_back(live, process);
-        } catch (...) {
-            spare.reset();
-            refused = std::current_exception();
-            processes->world().abort(process, {.code = ErrorCode::refused, .rank = process});
-        }
-    }
-    const NotCancelled whole;
-    for (std::thread& thread : threads) thread.join();
-    const auto refuse = [&](int number) {
-        throw error(Fault{.code = ErrorCode::refused,
-                          .rank = static_cast<int>(threads.size()),
-                          .operation = "simulate_elastic",
-                          .message = no_thread_for(concat({"process ", threads.size(), " of ", all}), number)});
+    struct One {
+        decltype(live)* run = nullptr;
+        int process = 0;
+        Thread thread = {};
     };
-    try {
-        if (refused) std::rethrow_exception(refused);
-    } catch (const std::system_error& failed) {
-        refuse(failed.code().value());
-    } catch (const std::exception&) { // there is no memory
-        refuse(ENOMEM);
+    FixedArray<One> threads(static_cast<std::size_t>(all));
+    int failed = 0, started = 0;
+    while (started < all && failed == 0) {
+        One& one = threads[static_cast<std::size_t>(started)];
+        one.run = &live;
+        one.process = started;
+        failed = one.thread.start(
+            [](void* of) {
+                const One& self = *static_cast<One*>(of);
+                (*self.run)(self.process);
+            },
+            &one);
+        if (failed == 0) ++started;
+        else processes->world().abort(started, {.code = ErrorCode::refused, .rank = started});
     }
+    for (int process = 0; process < started; ++process) threads[static_cast<std::size_t>(process)].thread.join();
+    if (failed != 0)
+        throw error(Fault{.code = ErrorCode::refused,
+                          .rank = started,
+                          .operation = "simulate_elastic",
+                          .message = no_thread_for(concat({"process ", started, " of ", all}), failed)});
     for (int process = 0; process < all; ++process)
         report.time = std::max(report.time, processes->world().statistics(process).finished_at);
     report.two_worlds = processes->has_seen_two_worlds();

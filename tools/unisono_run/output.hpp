@@ -92,8 +92,8 @@ private:
     OutputSink* sink_;
 };
 
-/// Forwards the outputs of all ranks to the launcher's two outputs. One thread uses it. Outputs that
-/// have ended are closed and forgotten, so a job may replace any number of ranks.
+/// Forwards the outputs of all ranks to the launcher's two outputs. One thread uses it. Outputs
+/// that have ended are closed and forgotten, so a job may replace any number of ranks.
 class RankOutputs {
 public:
     RankOutputs() = default;

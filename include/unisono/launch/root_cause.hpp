@@ -46,6 +46,13 @@ std::string describe(int rank, const Answer& answer);
 /// rank is, and the message says what each rank waits for.
 Culprit find_root_cause(int reporter, Part<const Answer> answers);
 
+/// The fault of the rank that complained, with this culprit.
+inline Fault with_culprit(Fault fault, const Culprit& culprit) {
+    if (culprit.rank >= 0) fault.peer = culprit.rank;
+    fault.message += culprit.why;
+    return fault;
+}
+
 } // namespace detail
 UNISONO_NAMESPACE_END
 

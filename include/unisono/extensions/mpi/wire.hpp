@@ -183,11 +183,7 @@ public:
             });
             if (!came) std::this_thread::sleep_for(std::chrono::microseconds(20));
         }
-        const Culprit culprit = find_root_cause(rank_, {answers.data(), answers.size()});
-        Fault found = fault;
-        if (culprit.rank >= 0) found.peer = culprit.rank;
-        found.message += culprit.why;
-        return found;
+        return with_culprit(fault, find_root_cause(rank_, {answers.data(), answers.size()}));
     }
 
     /// Cancels receives. MPI cannot cancel sends: this function waits for them for at most a

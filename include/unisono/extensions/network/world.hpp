@@ -133,11 +133,7 @@ private:
             own.wait = {.operation = fault.operation, .context = 0, .sequence = fault.sequence, .peers = {}};
             if (fault.peer >= 0) own.wait.peers.push_back(fault.peer);
         }
-        const Culprit culprit = find_root_cause(rank, {answers.data(), answers.size()});
-        Fault found = fault;
-        if (culprit.rank >= 0) found.peer = culprit.rank;
-        found.message += culprit.why;
-        return found;
+        return with_culprit(fault, find_root_cause(rank, {answers.data(), answers.size()}));
     }
 
     int size_;

@@ -175,46 +175,28 @@ auto with_trace(Trainer& trainer, Call call) {
 template <class World>
 TraceReport report_of(World& world, const TraceLog& log) {
     const auto seconds = [&](Activity what) { return static_cast<double>(log.total(what)) * 1e-9; };
-    std::vector<double> mine = {static_cast<double>(log.elapsed()) * 1e-9,
-                                seconds(Activity::compute),
-                                seconds(Activity::exchange),
-                                seconds(Activity::apply),
-                                static_cast<double>(log.dropped()),
-                                static_cast<double>(log.number() < 0 ? world.rank() : log.number()),
-                                static_cast<double>(log.changes().size()),
-                                seconds(Activity::change),
-                                seconds(Activity::ending),
-                                seconds(Activity::agreeing),
-                                seconds(Activity::forming),
-                                seconds(Activity::starting)};
-    const std::size_t head = mine.size();
+    const std::vector<RankTime> mine = {{.elapsed = static_cast<double>(log.elapsed()) * 1e-9,
+                                         .compute = seconds(Activity::compute),
+                                         .exchange = seconds(Activity::exchange),
+                                         .apply = seconds(Activity::apply),
+                                         .dropped = log.dropped(),
+                                         .number = log.number() < 0 ? world.rank() : log.number(),
+                                         .changes = log.changes().size(),
+                                         .change = seconds(Activity::change),
+                                         .ending = seconds(Activity::ending),
+                                         .agreeing = seconds(Activity::agreeing),
+                                         .forming = seconds(Activity::forming),
+                                         .starting = seconds(Activity::starting)}};
     std::vector<UpdateExchange> exchanges = exchanges_of(log.events());
     if (log.dropped() != 0 && !exchanges.empty()) exchanges.pop_back(); // the log may hold only part of it
-    for (const UpdateExchange& one : exchanges)
-        mine.insert(mine.end(), {static_cast<double>(one.update), static_cast<double>(one.took)});
     std::vector<std::size_t> counts;
-    const std::vector<double> all = gather_all(world, mine, counts);
-    TraceReport report;
+    TraceReport report{.ranks = gather_all(world, mine, counts)};
+    const std::vector<UpdateExchange> all = gather_all(world, exchanges, counts);
     std::vector<std::vector<UpdateExchange>> ranks;
-    std::size_t at = 0;
+    auto at = all.begin();
     for (const std::size_t count : counts) {
-        const double* const one = all.data() + at;
-        report.ranks.push_back({.elapsed = one[0],
-                                .compute = one[1],
-                                .exchange = one[2],
-                                .apply = one[3],
-                                .dropped = static_cast<std::uint64_t>(one[4]),
-                                .number = static_cast<int>(one[5]),
-                                .changes = static_cast<std::uint64_t>(one[6]),
-                                .change = one[7],
-                                .ending = one[8],
-                                .agreeing = one[9],
-                                .forming = one[10],
-                                .starting = one[11]});
-        auto& found = ranks.emplace_back();
-        for (std::size_t i = head; i < count; i += 2)
-            found.push_back({static_cast<std::uint64_t>(one[i]), static_cast<nanoseconds>(one[i + 1])});
-        at += count;
+        ranks.emplace_back(at, at + static_cast<std::ptrdiff_t>(count));
+        at += static_cast<std::ptrdiff_t>(count);
     }
     each_shared_update(ranks, [&](std::uint64_t, std::size_t last, const auto& times) {
         ++report.updates;

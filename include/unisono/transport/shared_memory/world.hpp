@@ -345,10 +345,7 @@ UNISONO_DEFINITION Fault SharedMemoryWorld::looked_into(int rank, const Fault& f
             break;
         sleep_for(20'000'000);
     }
-    Fault found = fault;
-    if (culprit.rank >= 0) found.peer = culprit.rank;
-    found.message += culprit.why;
-    return found;
+    return with_culprit(fault, culprit);
 }
 
 UNISONO_DEFINITION bool SharedMemoryWorld::ask_all(int rank, const Fault& fault, FixedArray<Answer>& answers) const {

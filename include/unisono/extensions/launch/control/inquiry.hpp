@@ -46,10 +46,7 @@ public:
     /// The complaint, with its cause as far as it is known.
     Fault conclude() {
         stop();
-        const Culprit culprit = find_root_cause(reporter_, {answers_.data(), answers_.size()});
-        if (culprit.rank >= 0) complaint_.peer = culprit.rank;
-        complaint_.message += culprit.why;
-        return complaint_;
+        return with_culprit(complaint_, find_root_cause(reporter_, {answers_.data(), answers_.size()}));
     }
 
     void stop() {
