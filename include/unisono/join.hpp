@@ -7,6 +7,7 @@
 
 #include "unisono/extensions/launch/control/control_plane.hpp"
 #include "unisono/extensions/launch/rendezvous/rendezvous.hpp"
+#include "unisono/extensions/launch/sockets/environment.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/overseer.hpp"
@@ -150,8 +151,6 @@ void run_joined(Body body, const JoinOptions& options = {}) {
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES_PART(UNISONO_PART_NETWORK)
-#include "unisono/extensions/launch/rendezvous/unknown_variables.hpp"
-
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 

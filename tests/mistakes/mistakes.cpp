@@ -3,7 +3,7 @@
 // that the compiler finds. A sanitizer build shows that none is undefined behaviour.
 #include "unisono/automatic.hpp"
 #include "unisono/extensions/checkpoint/checkpoints.hpp"
-#include "unisono/extensions/launch/rendezvous/unknown_variables.hpp"
+#include "unisono/extensions/launch/sockets/environment.hpp"
 #include "unisono/extensions/observe/metric_files.hpp"
 #include "unisono/tcp.hpp"
 #include "unisono/unisono.hpp"

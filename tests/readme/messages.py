@@ -4,7 +4,7 @@
 - Each heading of docs/troubleshooting.md in backticks is a message of the library: its words between `...` stand in a string of a header.
 - Each name `un::Name` of a page is a name of the headers.
 - What a page says is not there is not: NOT_THERE has the words of the page, and what a header would have if it were.
-- The variables of extensions/launch/rendezvous/unknown_variables.hpp are those that headers read.
+- The variables of extensions/launch/sockets/environment.hpp are those that headers read.
 - docs/fields.md names each field of the structs that it describes, and no other.
 """
 import pathlib, re, sys
@@ -51,10 +51,10 @@ for page, words, pattern in NOT_THERE:
 
 
 read = set(re.findall(r'"UNISONO_([A-Z_]+)"', code))
-listed = next(text for path, text in headers.items() if path.name == "unknown_variables.hpp")
+listed = next(text for path, text in headers.items() if path.name == "environment.hpp")
 known = set(re.findall(r"[A-Z_]+", re.search(r"known_variables =(.*?);", listed, re.S)[1]))
-faults += [f"extensions/launch/rendezvous/unknown_variables.hpp: UNISONO_{name} is missing" for name in sorted(read - known)]
-faults += [f"extensions/launch/rendezvous/unknown_variables.hpp: no header reads UNISONO_{name}" for name in sorted(known - read)]
+faults += [f"extensions/launch/sockets/environment.hpp: UNISONO_{name} is missing" for name in sorted(read - known)]
+faults += [f"extensions/launch/sockets/environment.hpp: no header reads UNISONO_{name}" for name in sorted(known - read)]
 
 
 def members(name):
