@@ -5,6 +5,5 @@
 
 #include "unisono/extensions/laboratory/certificate.hpp"
 #include "unisono/extensions/laboratory/draw.hpp"
-#include "unisono/extensions/laboratory/text.hpp"
 #include "unisono/extensions/laboratory/timing.hpp"
 #include "unisono/extensions/laboratory/verify.hpp"
