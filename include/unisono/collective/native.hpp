@@ -5,8 +5,8 @@
 
 #include "unisono/group/call.hpp"
 #include "unisono/group/group.hpp"
+#include "unisono/schedule/barrier.hpp"
 #include "unisono/schedule/families.hpp"
-#include "unisono/schedule/transports_own.hpp"
 
 #include <cstddef>
 #include <string_view>

@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// A barrier over messages, by dissemination: in round k each rank tells rank + 2^k which ranks it
-/// knows to have arrived. Cost per rank: ceil(log2 p) empty messages and rounds.
+/// A barrier over messages, by dissemination, and a transport's own collective behind one. In round
+/// k each rank tells rank + 2^k which ranks it knows to have arrived. Cost per rank: ceil(log2 p)
+/// empty messages and rounds.
 /// Source: D. Hensgen, R. Finkel, U. Manber, "Two algorithms for barrier synchronization", IJPP
 /// 1988.
 
@@ -27,6 +28,24 @@ struct DisseminationBarrier : ScheduleBase<Collective::barrier> {
     }
 };
 UNISONO_CERTIFY(collective_schedule<DisseminationBarrier>);
+
+/// A transport's own collective (NCCL's on a stream) as a schedule: the messages of
+/// DisseminationBarrier, which carry and compare the collective's signature. No rank ends before
+/// all have started the same one; the transport does the rest (transport/own_runs.hpp). The
+/// messages add this library's checks, deadlines and diagnosis. Only an executor whose transport
+/// has such collectives can run it; verify and cost see no data in it. `way` selects the
+/// transport's algorithm if it has several.
+template <Collective What>
+struct TransportsOwn : DisseminationBarrier {
+    static constexpr Collective collective = What;
+    static constexpr std::string_view name = "transport's own";
+    static constexpr bool transports_own = true;
+    std::uint32_t way = 0;
+
+    [[nodiscard]] constexpr std::uint32_t variant() const { return way; }
+    friend constexpr bool operator==(const TransportsOwn&, const TransportsOwn&) = default;
+};
+UNISONO_CERTIFY(collective_schedule<TransportsOwn<Collective::all_reduce>>);
 
 } // namespace schedule
 

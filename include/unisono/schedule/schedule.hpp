@@ -71,7 +71,7 @@
 ///   bytes. The fastest on one machine.
 /// - hierarchical.hpp: two levels, for hosts of several ranks: between hosts travels what one rank
 ///   per host would send.
-/// - transports_own.hpp: the transport's own collectives, with this library's checks.
+/// - barrier.hpp: a dissemination; the transport's own collectives behind one, with its checks.
 /// - families.hpp: the above as values to choose from. What proves, times and draws them is in
 ///   extensions/laboratory/.
 ///

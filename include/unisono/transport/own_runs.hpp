@@ -2,7 +2,7 @@
 
 /// \file
 /// The executor's interface to what a transport with a device does itself: its own collectives
-/// (schedule/transports_own.hpp), and lanes of device memory. The library's messages beside them
+/// (schedule/barrier.hpp), and lanes of device memory. The library's messages beside them
 /// find mismatches and missing ranks. An operation is done when these messages have arrived and the
 /// transport's collective is done.
 
