@@ -16,6 +16,7 @@ import argparse
 import datetime
 import json
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -194,6 +195,8 @@ def compared(report):
 def peers(report):
     cores = report["machine"]["cores"]
     for entry in report["summary"]:
+        if entry["collective"] == "barrier":
+            continue
         ratios = [case["fastest"]["ratio"] for case in report["cases"] if "fastest" in case and (case["collective"], case["ranks"]) == (entry["collective"], entry["ranks"])]
         name = f"{entry['collective']}, {world(entry['ranks'], cores)}"
         for key, what in (("fastest", "mean"), ("fastest_with_malloc_set", "mean, the peers' malloc tuned")):
@@ -205,7 +208,8 @@ def peers(report):
     for case in report["cases"]:
         if "fastest" in case:
             ours, best = case["contenders"]["unisono"], case["fastest"]
-            yield {"what": f"{case['collective']}, {world(case['ranks'], cores)}, {bytes_in_words(case['bytes'])}", "value": f"{words(ours['median_us'])} us",
+            size = "" if case["collective"] == "barrier" else f", {bytes_in_words(case['bytes'])}"
+            yield {"what": f"{case['collective']}, {world(case['ranks'], cores)}{size}", "value": f"{words(ours['median_us'])} us",
                    "beside": f"{words(best['ratio'])} times as fast as {PEERS.get(best['peer'], best['peer'])}", "table": "peers_sizes",
                    "median_us": ours["median_us"], "spread": ours["spread"], "ratio": best["ratio"], "paired_ratio": best["paired_ratio"]}
 
@@ -248,7 +252,32 @@ def kernels(report):
                "median_us": case["times"]["median_us"], "spread": case["times"]["spread"], "ratio": case["of_copy"]}
 
 
-READERS = {"peers": peers, "network": network, "training_step": training_step, "ways_to_train": ways_to_train, "gpu_kernels": kernels}
+def gpu_step(report):
+    for case in report["cases"]:
+        ours, theirs = (statistics.median(case[key]) if case[key] else None for key in ("unisono_us", "torch_us"))
+        ratios = [b / a for a, b in zip(case["unisono_us"], case["torch_us"])]
+        beside = {"beside": f"PyTorch eager {words(theirs)} us: {statistics.median(ratios):.1f} times as fast ({min(ratios):.1f} to {max(ratios):.1f})"} if theirs else {}
+        yield {"what": f"a training step of digits, {case['hidden']} hidden units, {case['rows']} samples", "value": f"{words(ours)} us", "table": "gpu_calls",
+               "median_us": ours} | beside
+
+
+def sharding_units(report):
+    for case in report["cases"]:
+        name = report["names"][case["way"]]
+        yield {"what": f"{name}, memory per rank", "value": f"{case['resident_bytes'] / (1 << 20):.0f} MiB"}
+        yield {"what": f"{name}, an update", "value": f"{statistics.median(case['update_ms']):.0f} ms", "median_us": 1000 * statistics.median(case["update_ms"]),
+               "beside": f"{min(case['update_ms']):.0f} to {max(case['update_ms']):.0f} ms"}
+
+
+def name_of(benchmark):
+    """The benchmark's name in the page, which is also the begin of a file's name."""
+    for begin, name in (("gpu, kernels", "gpu_kernels"), ("gpu, calls", "gpu_calls"), ("update modes", "update_modes")):
+        if benchmark.startswith(begin):
+            return name
+    return benchmark
+
+
+READERS = {"gpu_step": gpu_step, "sharding_units": sharding_units, "peers": peers, "network": network, "training_step": training_step, "ways_to_train": ways_to_train, "gpu_kernels": kernels}
 
 
 def rows_of(report, name):
@@ -257,7 +286,7 @@ def rows_of(report, name):
         raise Wrong(f"{name}: found no \"benchmark\" with \"cases\"; expected what a benchmark writes by --json")
     if report.get("quick"):
         raise Wrong(f"{name}: found a run with --quick, which proves nothing about speed; expected a whole run")
-    rows = list(READERS.get(report["benchmark"], compared)(report))
+    rows = list(READERS.get(name_of(report["benchmark"]), compared)(report))
     if not rows:
         raise Wrong(f"{name}: found cases of '{report['benchmark']}' without a time of others beside them and without a ratio; expected such, or a report of {', '.join(READERS)}")
     return rows
@@ -269,7 +298,7 @@ def add(bench, options):
     except (OSError, json.JSONDecodeError) as error:
         raise Wrong(f"{options.report}: found no JSON ({error}); expected what a benchmark writes by --json") from None
     machines, runs = read(bench / "results")
-    run = {"benchmark": report["benchmark"] if isinstance(report, dict) else "", "machine": options.machine, "date": options.date}
+    run = {"benchmark": name_of(report.get("benchmark", "")) if isinstance(report, dict) else "", "machine": options.machine, "date": options.date}
     rows = rows_of(report, options.report)
     if options.setup:
         run["setup"] = options.setup

@@ -66,7 +66,8 @@ def main():
               f"{statistics.median(took):12.0f}   ({min(took):.0f} to {max(took):.0f})")
         results.append({"way": way, "resident_bytes": memory, "update_ms": took})
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps({"parameters": parameters, "torch": version, "cases": results}))
+        Path(arguments.json).write_text(json.dumps({"benchmark": "sharding_units", "quick": arguments.quick, "parameters": parameters,
+                                                      "torch": version, "names": NAMES, "cases": results}, indent=1))
     return 0
 
 

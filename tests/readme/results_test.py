@@ -82,6 +82,13 @@ with tempfile.TemporaryDirectory() as folder:
         accepted(bench, *add(contest(benchmark), "--replace"))
         assert expected in page.read_text(), f"{benchmark}: expected the row {expected}"
 
+    times = {"hidden": 64, "rows": 32, "ranks": 1, "unisono_us": [146, 147, 145], "torch_us": [1377, 1380, 1370]}
+    accepted(bench, *add({"benchmark": "gpu_step", "cases": [times]}, machine="G"))
+    assert "| a training step of digits, 64 hidden units, 32 samples | G | 2026-12-24 | 146 us | PyTorch eager 1,380 us: 9.4 times" in page.read_text()
+    kernel = {"case": "cast to bfloat16", "elements": 16 << 20, "of_copy": 0.954, "goal": 0.9, "times": series("", 50), "copy": series("", 48)}
+    accepted(bench, *add(report(benchmark="gpu, kernels on a GPU", cases=[kernel]), "--replace", machine="G"))
+    assert "| cast to bfloat16, 64 MiB | G | 2026-12-24 | 95 % | goal 90 % |" in page.read_text()
+
     refused(bench, "--quick", *add(report(quick=True)))
     refused(bench, "'Z'", *add(report(), machine="Z"))
     refused(bench, "without a time of others", *add(report(cases=[{"case": "8"}])))

@@ -55,7 +55,7 @@ def main():
             print(f"{hidden:>7}{rows:>6}{one['ranks']:>6}{median(one['unisono_us']):>12.1f}{told}", flush=True)
             results.append(one)
     if given.json:
-        Path(given.json).write_text(json.dumps({"benchmark": "gpu_step", "results": results}, indent=1))
+        Path(given.json).write_text(json.dumps({"benchmark": "gpu_step", "quick": given.quick, "cases": results}, indent=1))
 
 
 if __name__ == "__main__":
