@@ -9,7 +9,6 @@
 /// this rank has come to the call that the others are in, it sees the positions and reports that
 /// they saw: its loop makes their calls.
 
-#include "unisono/collective/rooted.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/extensions/elastic/state.hpp"
 #include "unisono/trainer/failure.hpp"
@@ -22,7 +21,6 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -71,10 +69,7 @@ public:
         if (std::none_of(all.begin(), all.end(), [&](std::uint64_t one) { return one < most; })) return false;
         StateRecord record;
         if (world.rank() == source) write(record);
-        std::array<std::uint64_t, 1> bytes = {record.bytes().size()};
-        broadcast(world, bytes, source);
-        record.bytes().resize(bytes[0]);
-        broadcast(world, std::span<std::uint8_t>(record.bytes()), source);
+        record.share(world, source);
         if (mine[0] < most) read(record);
         return new_here && size() > 0;
     }
@@ -93,10 +88,9 @@ private:
         for (const One& one : all_) {
             record.put_one(one.before);
             record.put_one(one.after);
-            record.put_one(std::uint64_t{one.stopped});
-            record.put_one(std::uint64_t{one.has_ended});
-            record.put_one(std::uint64_t{one.epochs.size()});
-            record.put(std::span<const EpochReport>(one.epochs));
+            record.put_one(one.stopped);
+            record.put_one(one.has_ended);
+            record.put_list(one.epochs);
         }
     }
     void read(StateRecord& record) {
@@ -104,10 +98,9 @@ private:
         for (One& one : all_) {
             one.before = record.take_one<TrainingProgress>();
             one.after = record.take_one<Position>();
-            one.stopped = record.take_one<std::uint64_t>() != 0;
-            one.has_ended = record.take_one<std::uint64_t>() != 0;
-            one.epochs.resize(record.take_one<std::uint64_t>());
-            record.take(std::span<EpochReport>(one.epochs));
+            one.stopped = record.take_one<bool>();
+            one.has_ended = record.take_one<bool>();
+            record.take_list(one.epochs);
         }
     }
 

@@ -90,31 +90,60 @@ public:
         take(std::span<T>(&value, 1));
         return value;
     }
+    /// A list, and its length before it.
+    template <class T>
+    void put_list(const std::vector<T>& values) {
+        put_one(std::uint64_t{values.size()});
+        put(std::span<const T>(values));
+    }
+    template <class T>
+    void take_list(std::vector<T>& values) {
+        values.resize(take_one<std::uint64_t>());
+        take(std::span<T>(values));
+    }
     [[nodiscard]] std::vector<std::uint8_t>& bytes() { return bytes_; }
+
+    /// Gives the record of rank `source` to all ranks. Collective.
+    template <class World>
+    void share(World& world, int source) {
+        std::array<std::uint64_t, 1> size = {bytes_.size()};
+        broadcast(world, size, source);
+        bytes_.resize(size[0]);
+        broadcast(world, std::span<std::uint8_t>(bytes_), source);
+    }
 
 private:
     std::vector<std::uint8_t> bytes_;
     std::size_t at_ = 0;
 };
 
-/// The state without parameters and the optimizer's arrays.
+/// Visits the numbers of a state, which are all of it but lists, parameters and the optimizer's
+/// arrays.
+template <class State, class Visit>
+void for_each_number(State& state, Visit visit) {
+    visit(state.made);
+    visit(state.passes);
+    visit(state.progress);
+    visit(state.loss_scale);
+    visit(state.sums.weighted_loss);
+    visit(state.sums.stopped);
+    visit(state.last);
+    visit(state.has_optimizer);
+    visit(state.point);
+    visit(state.fits);
+    visit(state.fit_end);
+}
 template <class T>
 void put_numbers(StateRecord& record, const ElasticState<T>& state) {
-    const TrainingProgress& p = state.progress;
-    for (const std::uint64_t word :
-         {state.made, state.passes, p.updates, static_cast<std::uint64_t>(p.position.epoch.number()),
-          static_cast<std::uint64_t>(p.position.samples), static_cast<std::uint64_t>(p.epoch.number()), p.seed,
-          static_cast<std::uint64_t>(p.data_size), std::uint64_t{p.restored},
-          static_cast<std::uint64_t>(state.loss_scale.good_updates), std::uint64_t{state.sums.stopped},
-          std::uint64_t{state.has_optimizer}, std::uint64_t{state.grids.size()},
-          std::uint64_t{state.sums.epochs.size()}, state.point.update, state.point.updates_total,
-          state.point.global_batch, state.fits, static_cast<std::uint64_t>(state.fit_end)})
-        record.put_one(word);
-    record.put_one(state.loss_scale.scale);
-    record.put_one(state.sums.weighted_loss);
-    record.put_one(state.last);
-    record.put(std::span<const std::int32_t>(state.grids));
-    record.put(std::span<const EpochReport>(state.sums.epochs));
+    for_each_number(state, [&](const auto& one) { record.put_one(one); });
+    record.put_list(state.grids);
+    record.put_list(state.sums.epochs);
+}
+template <class T>
+void take_numbers(StateRecord& record, ElasticState<T>& state) {
+    for_each_number(state, [&](auto& one) { record.take(std::span(&one, 1)); });
+    record.take_list(state.grids);
+    record.take_list(state.sums.epochs);
 }
 /// Writes the memory that a trainer changes: the parameters, and the optimizer's arrays, if given.
 template <class T, class Model>
@@ -134,34 +163,6 @@ void put_state(StateRecord& record, Model& model, const ElasticState<T>& state) 
     put_memory(record, model, state.has_optimizer ? &state.optimizer : nullptr);
 }
 
-template <class T>
-void take_numbers(StateRecord& record, ElasticState<T>& state) {
-    TrainingProgress& p = state.progress;
-    state.made = record.take_one<std::uint64_t>();
-    state.passes = record.take_one<std::uint64_t>();
-    p.updates = record.take_one<std::uint64_t>();
-    p.position.epoch = Epoch{record.take_one<std::int64_t>()};
-    p.position.samples = record.take_one<std::int64_t>();
-    p.epoch = Epoch{record.take_one<std::int64_t>()};
-    p.seed = record.take_one<std::uint64_t>();
-    p.data_size = record.take_one<std::int64_t>();
-    p.restored = record.take_one<std::uint64_t>() != 0;
-    state.loss_scale.good_updates =
-        static_cast<decltype(state.loss_scale.good_updates)>(record.take_one<std::uint64_t>());
-    state.sums.stopped = record.take_one<std::uint64_t>() != 0;
-    state.has_optimizer = record.take_one<std::uint64_t>() != 0;
-    state.grids.resize(record.take_one<std::uint64_t>());
-    state.sums.epochs.resize(record.take_one<std::uint64_t>());
-    for (std::uint64_t* const word :
-         {&state.point.update, &state.point.updates_total, &state.point.global_batch, &state.fits})
-        *word = record.take_one<std::uint64_t>();
-    state.fit_end = record.take_one<std::int64_t>();
-    state.loss_scale.scale = record.take_one<decltype(state.loss_scale.scale)>();
-    state.sums.weighted_loss = record.take_one<double>();
-    state.last = record.take_one<UpdateReport>();
-    record.take(std::span<std::int32_t>(state.grids));
-    record.take(std::span<EpochReport>(state.sums.epochs));
-}
 /// Restores the numbers of a snapshot. `is_set`: keeps the epoch and the schedule's point, which
 /// the user has set since the snapshot.
 template <class T>
@@ -231,10 +232,7 @@ std::uint64_t bring_forward(World& world, int source, bool new_here, std::uint64
     if (!behind) return most;
     StateRecord record;
     if (world.rank() == source) put_state(record, model, state);
-    std::array<std::uint64_t, 1> bytes = {record.bytes().size()};
-    broadcast(world, bytes, source);
-    record.bytes().resize(bytes[0]);
-    broadcast(world, std::span<std::uint8_t>(record.bytes()), source);
+    record.share(world, source);
     if (new_here || state.passes != wanted) take_state(record, model, state);
     return most;
 }
