@@ -131,6 +131,8 @@ class Site:
                 if not any("](" in part for part in parts[::2]):
                     parts = [line]
                 line = re.sub(r"\]\(([^)\s]+)\)", lambda match: f"]({self.target(page, match[1])})", line) if len(parts) > 1 or "](" in line else line
+                if line.startswith("|"):
+                    line = re.sub(r"\b\d{4}-\d\d-\d\d\b", r'<span class="day">\g<0></span>', line)
             lines.append(line)
         self.write(page.relative_to(ROOT), for_python_markdown("\n".join(lines)))
 
