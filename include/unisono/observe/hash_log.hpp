@@ -13,8 +13,8 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/hash.hpp"
+#include "unisono/core/path.hpp"
 #include "unisono/core/text.hpp"
-#include "unisono/observe/changing_world.hpp"
 
 #include <charconv>
 #include <cstdint>

@@ -40,12 +40,12 @@
 #include "unisono/core/text.hpp"
 #include "unisono/core/threads.hpp"
 #include "unisono/core/time.hpp"
-#include "unisono/observe/changing_world.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -57,9 +57,16 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <sys/stat.h>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
+
+/// A number with a name.
+struct Scalar {
+    std::string_view name = {};
+    double value = 0;
+};
 
 namespace detail {
 
@@ -96,6 +103,20 @@ private:
     std::string path_;
     std::FILE* file_;
 };
+
+/// True if text that is appended to a file must begin with a newline, because the last line has
+/// none. Before that, removes a part of a line that a killed process has left: `is_part` recognises
+/// it. Only for regular files, since pipes and terminals have nothing to remove.
+template <class IsPart>
+bool needs_newline(const std::string& path, IsPart is_part) {
+    struct stat found {};
+    if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) return false;
+    const std::string text = end_of_file(path, 0, std::int64_t{1} << 16);
+    if (text.empty() || text.back() == '\n') return false;
+    const std::size_t last = text.rfind('\n');
+    if (last == std::string::npos || !is_part(std::string_view(text).substr(last + 1))) return true;
+    return !cut_off_end(path, text.size() - last - 1);
+}
 
 /// Opens a file of lines for appending. Appended text begins on a new line. `before`: bytes of
 /// earlier runs; fewer if a part of a line, which `is_part` recognises, was removed.
@@ -166,6 +187,55 @@ std::int64_t remove_repeated(const std::string& path, std::int64_t before, std::
     }
 }
 
+/// A world whose ranks may be lost.
+template <class World>
+concept changing_world = requires(const World& world) {
+    world.changes();
+    world.epoch();
+    world.size();
+};
+
+/// An elastic world (extensions/elastic/world.hpp), whose first rank may be lost.
+struct WorldFacts {
+    int rank = -1; ///< this rank's number in the current world; -1: it is in none
+    int size = 0;
+    std::uint64_t epoch = 0;
+    std::size_t changes = 0;
+    double lost = 0, added = 0;                                               ///< number of ranks
+    double recovery = 0, ending = 0, agreeing = 0, forming = 0, starting = 0; ///< seconds
+};
+/// Sums over all changes but the first `told`.
+template <class World>
+WorldFacts facts_of(const World& world, std::size_t told) {
+    const auto seconds = [](std::chrono::nanoseconds time) { return static_cast<double>(time.count()) * 1e-9; };
+    const auto& all = world.changes();
+    WorldFacts facts{.rank = world.rank(), .size = world.size(), .changes = all.size()};
+    if (facts.rank >= 0) facts.epoch = world.epoch();
+    for (std::size_t i = told; i < all.size(); ++i) {
+        facts.lost += static_cast<double>(all[i].lost.size());
+        facts.added += static_cast<double>(all[i].joined.size());
+        facts.recovery += seconds(all[i].recovery());
+        facts.ending += seconds(all[i].ending);
+        facts.agreeing += seconds(all[i].agreeing);
+        facts.forming += seconds(all[i].took - all[i].ending - all[i].agreeing);
+        facts.starting += seconds(all[i].starting);
+    }
+    return facts;
+}
+
+/// The state of a file of metrics that only elastic worlds need.
+struct WorldWatch {
+    const void* world = nullptr;
+    WorldFacts (*facts)(const void* world, std::size_t told) = nullptr;
+    std::size_t seen = 0;    ///< number of changes before the last report
+    std::size_t told = 0;    ///< number of changes that are in the file
+    bool told_first = false; ///< the world's size is in the file
+    std::uint64_t last = 0;  ///< the last update of which this rank had a report
+    bool again = false;      ///< updates up to `last` may be repeated
+
+    [[nodiscard]] WorldFacts look() const { return facts(world, told); }
+};
+
 /// The common base: turns reports into scalars. `Derived` has open(), put(step, seconds, scalars),
 /// and resume(update), which removes what an earlier run has reported from that update on.
 template <class Derived>
@@ -221,8 +291,11 @@ protected:
     explicit MetricFile(const World& world) : writes_(world.rank() == 0) {
         if constexpr (changing_world<World>) {
             const std::size_t changes = world.changes().size();
+            const auto facts = [](const void* one, std::size_t told) {
+                return facts_of(*static_cast<const World*>(one), told);
+            };
             watch_ = std::make_unique<WorldWatch>(
-                WorldWatch{.world = ChangingWorld(world), .seen = changes, .told = changes});
+                WorldWatch{.world = &world, .facts = facts, .seen = changes, .told = changes});
         }
     }
     ~MetricFile() = default;
@@ -242,7 +315,7 @@ private:
     /// Called before a report is written. Returns false if this rank must not write it.
     bool look_at_world(std::uint64_t number, bool committed) {
         WorldWatch& watch = *watch_;
-        const std::size_t changes = watch.world.changes();
+        const std::size_t changes = watch.look().changes;
         watch.again = watch.again || changes != watch.seen;
         watch.seen = changes;
         take_over();
@@ -255,7 +328,7 @@ private:
     }
     /// If this rank has become the first, it continues the file.
     void take_over() {
-        if (writes_ || watch_->world.rank() != 0) return;
+        if (writes_ || watch_->look().rank != 0) return;
         derived().open();
         writes_ = true;
         watch_->told_first = true;
@@ -263,19 +336,20 @@ private:
     template <class Add>
     void add_world(Add add) {
         WorldWatch& watch = *watch_;
-        if (watch.world.rank() < 0) return; // this rank could not continue
-        const ChangeSums sums = watch.world.sums(std::exchange(watch.told, watch.seen));
-        if (sums.count == 0 && std::exchange(watch.told_first, true)) return;
-        add("world_size", watch.world.size());
-        add("membership_epoch", static_cast<double>(watch.world.epoch()));
-        if (sums.count == 0) return;
-        add("ranks_lost", sums.lost);
-        add("ranks_added", sums.added);
-        add("recovery_seconds", sums.recovery);
-        add("ending_seconds", sums.ending);
-        add("agreeing_seconds", sums.agreeing);
-        add("forming_seconds", sums.forming);
-        add("starting_seconds", sums.starting);
+        const WorldFacts now = watch.look();
+        if (now.rank < 0) return; // this rank could not continue
+        const bool changed = std::exchange(watch.told, watch.seen) != watch.seen;
+        if (!changed && std::exchange(watch.told_first, true)) return;
+        add("world_size", now.size);
+        add("membership_epoch", static_cast<double>(now.epoch));
+        if (!changed) return;
+        add("ranks_lost", now.lost);
+        add("ranks_added", now.added);
+        add("recovery_seconds", now.recovery);
+        add("ending_seconds", now.ending);
+        add("agreeing_seconds", now.agreeing);
+        add("forming_seconds", now.forming);
+        add("starting_seconds", now.starting);
     }
     Derived& derived() { return static_cast<Derived&>(*this); }
     void put_all(std::uint64_t step, nanoseconds now, std::span<const Scalar> scalars) {
