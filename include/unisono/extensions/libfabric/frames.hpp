@@ -26,7 +26,7 @@ namespace detail {
 struct alignas(16) FabricFrame {
     enum Kind : std::uint32_t {
         message,     ///< the payload follows
-        request,     ///< message `number` waits; of device memory (`landing` is 1) it may wait for its receive
+        request,     ///< message `number` waits
         ready,       ///< the sender may send `number` under the tag `landing`
         goodbye,     ///< the last frame, except answers
         goodbye_seen ///< confirms the goodbye and all frames before it

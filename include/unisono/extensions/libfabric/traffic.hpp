@@ -2,7 +2,7 @@
 
 /// \file
 /// A rank's traffic over libfabric: messages and frames that wait to be sent, large messages in
-/// both directions, and operations that libfabric has postponed. The wire (libfabric/wire.hpp)
+/// both directions, and operations that libfabric has postponed. The wire (libfabric.hpp)
 /// gives them their meaning.
 
 #include "unisono/core/list.hpp"

@@ -2,8 +2,7 @@
 
 /// \file
 /// The base of runs whose gradients are applied as they arrive, by servers
-/// (extensions/updates/service.hpp) or to common parameters
-/// (extensions/updates/common_parameters.hpp).
+/// (extensions/updates/service.hpp) or to common parameters (extensions/updates/hogwild.hpp).
 
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/text.hpp"
