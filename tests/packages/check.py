@@ -60,7 +60,7 @@ def consumer(name, *definitions, components=(), extensions=False):
 
 
 # Public headers without a target of their own: the base's, C's, and those of third parties.
-OTHERS = {"unisono", "elsewhere", "c", "c_edge", "cuda", "libfabric", "mpi", "nccl", "thrust"}
+OTHERS = {"unisono", "elsewhere", "c", "cuda", "libfabric", "mpi", "nccl", "thrust"}
 
 
 def names():
