@@ -35,7 +35,7 @@ void refused(Call call, const std::string& words) {
 }
 
 std::string sum_of(const std::string& text) {
-    return un::detail::checksum_text(un::detail::xxh64(text.data(), text.size()));
+    return un::hash_text(un::detail::xxh64(text.data(), text.size()));
 }
 
 std::string content(const std::string& path) {

@@ -7,6 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <string>
 #include <string_view>
 
 UNISONO_NAMESPACE_BEGIN
@@ -39,4 +41,12 @@ constexpr std::uint64_t split_mix(std::uint64_t seed, std::uint64_t index = 0) {
 }
 
 } // namespace detail
+
+/// "0123456789abcdef"
+inline std::string hash_text(std::uint64_t hash) {
+    char text[20];
+    static_cast<void>(std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash)));
+    return text;
+}
+
 UNISONO_NAMESPACE_END

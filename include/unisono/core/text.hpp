@@ -53,6 +53,13 @@ struct TextPart {
     void append_to(std::string& all) const;
 };
 
+/// Takes the part before the first `end`, or all, and drops that character.
+inline std::string_view take_until(std::string_view& text, char end) {
+    const std::string_view part = text.substr(0, text.find(end));
+    text.remove_prefix(part.size() == text.size() ? part.size() : part.size() + 1);
+    return part;
+}
+
 /// A number as printf writes it in the C locale, with %f, %e or %g and `digits` digits. Independent
 /// of the program's locale, since files must be readable elsewhere.
 std::string number_text(double value, std::chars_format how, int digits);

@@ -18,7 +18,6 @@
 
 #include <charconv>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <sys/stat.h>
@@ -40,13 +39,6 @@ struct StateHash {
     std::uint64_t optimizer = 0; ///< the optimizer's state and, with sums on a grid, the grids
     friend bool operator==(const StateHash&, const StateHash&) = default;
 };
-
-/// "0123456789abcdef"
-inline std::string hash_text(std::uint64_t hash) {
-    char text[20];
-    static_cast<void>(std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash)));
-    return text;
-}
 
 /// A line of a hash log, without the newline.
 inline std::string hash_line(std::uint64_t update, double loss, const StateHash& hash) {
@@ -86,19 +78,12 @@ struct LogComparison {
 inline LogComparison compare_hash_logs(std::string_view first, std::string_view second) {
     const auto next = [](std::string_view& rest) {
         while (!rest.empty()) {
-            const std::size_t end = rest.find('\n');
-            const std::string_view line = rest.substr(0, end);
-            rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+            const std::string_view line = detail::take_until(rest, '\n');
             if (!line.empty() && line[0] != '#') return line;
         }
         return std::string_view();
     };
-    const auto word = [](std::string_view& line) {
-        const std::size_t end = line.find(' ');
-        const std::string_view found = line.substr(0, end);
-        line.remove_prefix(end == std::string_view::npos ? line.size() : end + 1);
-        return found;
-    };
+    const auto word = [](std::string_view& line) { return detail::take_until(line, ' '); };
     LogComparison all;
     for (;;) {
         std::string_view a = next(first);

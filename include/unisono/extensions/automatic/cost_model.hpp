@@ -195,11 +195,8 @@ UNISONO_DEFINITION ReducerCosts ReducerCosts::load(std::string_view text) {
     ReducerCosts costs;
     std::size_t line_number = 0;
     const auto next_line = [&] {
-        const std::size_t end = text.find('\n');
-        std::string line(text.substr(0, end));
-        text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
         ++line_number;
-        return line;
+        return std::string(detail::take_until(text, '\n'));
     };
     const auto refuse = [&](const std::string& found, const std::string& expected) {
         refuse_input({"reducer costs, line ", line_number, ": found '", found, "'; expected ", expected});

@@ -11,9 +11,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
-#include <string>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -91,13 +89,6 @@ inline std::uint64_t xxh64(const void* data, std::size_t count) {
     Xxh64 sum;
     sum.add(data, count);
     return sum.value();
-}
-
-/// 16 hexadecimal digits.
-inline std::string checksum_text(std::uint64_t sum) {
-    char text[17];
-    static_cast<void>(std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(sum)));
-    return text;
 }
 
 } // namespace detail

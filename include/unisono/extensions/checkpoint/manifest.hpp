@@ -125,6 +125,7 @@ UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES_PART(UNISONO_PART_CHECKPOINT)
 #include "unisono/core/error.hpp"
+#include "unisono/core/hash.hpp"
 #include "unisono/core/math.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/checkpoint/checksum.hpp"
@@ -144,7 +145,7 @@ UNISONO_DEFINITION std::string number_text(double value) {
 
 UNISONO_DEFINITION std::string file_text(const SavedFile& file) {
     return concat({"{\"name\":", json_text(file.name), ",\"bytes\":", file.bytes, ",\"xxh64\":\"",
-                   checksum_text(file.checksum), "\",\"tensors\":",
+                   hash_text(file.checksum), "\",\"tensors\":",
                    json_array(file.parts,
                               [](const SavedPart& part) {
                                   return concat({"{\"name\":", json_text(part.tensor), ",\"of\":\"", name_of(part.kind),
@@ -166,8 +167,7 @@ UNISONO_DEFINITION SavedFile file_of(const Json& json, const std::string& where)
     file.bytes = json.member("bytes", where).integer<std::uint64_t>({where, ": bytes"});
     const std::string_view sum = json.member("xxh64", where).string({where, ": xxh64"});
     const auto [end, problem] = std::from_chars(sum.data(), sum.data() + sum.size(), file.checksum, 16);
-    if (sum != checksum_text(file.checksum))
-        refuse_input({where, ": found the xxh64 \"", sum, "\"; expected 16 digits"});
+    if (sum != hash_text(file.checksum)) refuse_input({where, ": found the xxh64 \"", sum, "\"; expected 16 digits"});
     static_cast<void>(end), static_cast<void>(problem);
     for (const Json& one : json.member("tensors", where).array({where, ": tensors"})) {
         one.expect_members({"name", "of", "array", "index", "first", "count"}, where);
@@ -188,7 +188,7 @@ UNISONO_DEFINITION SavedFile file_of(const Json& json, const std::string& where)
 }
 
 UNISONO_DEFINITION std::string sealed(std::string body) {
-    const std::string sum = checksum_text(xxh64(body.data(), body.size()));
+    const std::string sum = hash_text(xxh64(body.data(), body.size()));
     body += before_checksum;
     body += sum;
     return body += "\"}\n";
@@ -200,7 +200,7 @@ UNISONO_DEFINITION void check_seal(std::string_view text, const std::string& whe
         text.substr(text.size() - 3) != "\"}\n")
         refuse_input({where, ": found ", text.size(),
                       " bytes that do not end with a checksum; the file is cut short, or is not a manifest"});
-    const std::string sum = checksum_text(xxh64(text.data(), text.size() - tail));
+    const std::string sum = hash_text(xxh64(text.data(), text.size() - tail));
     if (const std::string_view found = text.substr(text.size() - 19, 16); found != sum)
         refuse_input({where, ": found the checksum ", found, "; expected ", sum,
                       ", which is that of its text: the file is corrupt"});

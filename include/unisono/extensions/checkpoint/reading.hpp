@@ -4,6 +4,7 @@
 /// Reads a checkpoint, and checks everything before it uses anything.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/hash.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/checkpoint/file.hpp"
 #include "unisono/extensions/checkpoint/manifest.hpp"
@@ -297,8 +298,8 @@ UNISONO_DEFINITION void check_file(const Manifest& m, const SavedFile& saved, co
             refuse_input({"'", path, "' has ", file.bytes(), " bytes; expected ", saved.bytes,
                           file.bytes() < saved.bytes ? ": it is cut short" : ""});
         if (const std::uint64_t sum = file.checksum(); sum != saved.checksum)
-            refuse_input({"'", path, "' has the checksum ", checksum_text(sum), "; expected ",
-                          checksum_text(saved.checksum), ": it is corrupt, or of another checkpoint"});
+            refuse_input({"'", path, "' has the checksum ", hash_text(sum), "; expected ", hash_text(saved.checksum),
+                          ": it is corrupt, or of another checkpoint"});
     }
     const TensorFile file(OldFile(folder, saved.name));
     if (file.tensors().size() != saved.parts.size())

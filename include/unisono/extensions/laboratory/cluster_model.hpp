@@ -116,14 +116,9 @@ struct ClusterModel {
     [[nodiscard]] static ClusterModel load(std::string_view text) {
         ClusterModel model;
         int line_number = 0;
-        const auto cut = [](std::string_view& from, char end) {
-            const std::string_view part = from.substr(0, from.find(end));
-            from.remove_prefix(std::min(from.size(), part.size() + 1));
-            return part;
-        };
         // The rest of the next line, which must begin with `name`.
         const auto line = [&](std::string_view name) {
-            std::string_view found = cut(text, '\n');
+            std::string_view found = detail::take_until(text, '\n');
             ++line_number;
             if (!found.starts_with(name) || (found.size() > name.size() && found[name.size()] != ' '))
                 refuse_input({"cluster model, line ", line_number, ": found ", detail::quoted(found), ", expected '",
@@ -145,13 +140,13 @@ struct ClusterModel {
         for_each_table(model, [&](const std::string& name, TimeBySize& table) {
             std::string_view rest = line(name);
             while (!rest.empty()) {
-                std::string_view point = cut(rest, ' ');
-                const double bytes = number(cut(point, ':'));
+                std::string_view point = detail::take_until(rest, ' ');
+                const double bytes = number(detail::take_until(point, ':'));
                 table.points.emplace_back(bytes, number(point));
             }
         });
         if (text.find_first_not_of(" \r\n") != text.npos) {
-            const std::string_view found = cut(text, '\n');
+            const std::string_view found = detail::take_until(text, '\n');
             refuse_input({"cluster model, line ", line_number + 1, ": found ", detail::quoted(found),
                           ", expected no more lines"});
         }

@@ -142,10 +142,7 @@ inline std::uint64_t leading_number(std::string_view text) {
 template <std::size_t Count>
 std::array<std::string_view, Count> leading_fields(std::string_view line, char between) {
     std::array<std::string_view, Count> fields;
-    for (std::string_view& one : fields) {
-        one = line.substr(0, line.find(between));
-        line.remove_prefix(std::min(line.size(), one.size() + 1));
-    }
+    for (std::string_view& one : fields) one = take_until(line, between);
     return fields;
 }
 

@@ -88,8 +88,7 @@ inline Number read_if_number(const Environment& environment, std::string_view na
 inline int tasks_on_node(std::string_view text, int node) {
     int passed = 0;
     while (!text.empty()) {
-        const std::string_view item = text.substr(0, text.find(','));
-        text.remove_prefix(std::min(text.size(), item.size() + 1));
+        const std::string_view item = take_until(text, ',');
         const std::size_t open = item.find("(x");
         int tasks = 0;
         int nodes = 1;

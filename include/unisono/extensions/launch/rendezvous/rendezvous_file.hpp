@@ -24,11 +24,7 @@ namespace detail {
 
 /// Parses the line "unisono1 <port> <token> <host>". Returns false for anything else.
 inline bool parse_rendezvous_line(std::string_view line, RendezvousPoint& point) {
-    const auto word = [&] {
-        const std::string_view taken = line.substr(0, line.find(' '));
-        line.remove_prefix(std::min(line.size(), taken.size() + 1));
-        return taken;
-    };
+    const auto word = [&] { return take_until(line, ' '); };
     int port = 0;
     if (!line.ends_with('\n') || word() != "unisono1" || !parse_count(word(), 65535, port) || port == 0) return false;
     const std::string_view token = word();

@@ -71,21 +71,14 @@ struct StoreCard {
         if (!text.starts_with(mark)) refuse();
         std::array<std::string_view, 4> words;
         std::string_view rest = text.substr(mark.size());
-        for (std::string_view& word : words) {
-            word = rest.substr(0, rest.find(' '));
-            rest.remove_prefix(std::min(rest.size(), word.size() + 1));
-        }
+        for (std::string_view& word : words) word = take_until(rest, ' ');
         int port = 0;
         if (!is_file_name(words[0]) || !parse_count(words[1], 65535, port) || words[3].empty()) refuse();
         StoreCard card{.secret = std::string(words[0]),
                        .port = static_cast<std::uint16_t>(port),
                        .network = read_number<std::uint64_t>(words[2], "the network of rank 0"),
                        .hosts = {}};
-        while (!words[3].empty()) {
-            const std::string_view host = words[3].substr(0, words[3].find(','));
-            card.hosts.emplace_back(host);
-            words[3].remove_prefix(std::min(words[3].size(), host.size() + 1));
-        }
+        while (!words[3].empty()) card.hosts.emplace_back(take_until(words[3], ','));
         return card;
     }
 };

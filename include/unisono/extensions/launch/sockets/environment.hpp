@@ -125,8 +125,7 @@ inline std::string unknown_variables(const Environment& environment) {
         std::string_view nearest;
         std::size_t distance = rest.size() > 5 ? 3 : 2;
         for (std::string_view left = known_variables; !left.empty();) {
-            const std::string_view known = left.substr(0, left.find(' '));
-            left.remove_prefix(std::min(left.size(), known.size() + 1));
+            const std::string_view known = take_until(left, ' ');
             const std::size_t found = edit_distance(rest, known);
             if (found < distance) nearest = known, distance = found;
         }
