@@ -55,15 +55,6 @@ UNISONO_COMPILED_TEMPLATE void detail::combine_few<detail::Few<Sum>, double>(con
 #define UNISONO_COMPILED_UPDATE(Policy, T)                    \
     UNISONO_COMPILED_TEMPLATE void Policy::update<T, OnHost>( \
         const OptimizerSlice<T>&, std::span<T>, std::span<const T>, const OptimizerStep&, const OnHost&) const;
-#define UNISONO_COMPILED_EXCHANGE(T, Place, Summation)                                        \
-    UNISONO_COMPILED_TEMPLATE class detail::GradientSum<T, Place, Summation::Sums<T, Place>>; \
-    UNISONO_COMPILED_TEMPLATE class detail::Publication<T, Place>;                            \
-    UNISONO_COMPILED_TEMPLATE class detail::ExchangeBase<                                     \
-        detail::ExchangeContext<T, Place, Summation, NoCompression::Run>>;                    \
-    UNISONO_COMPILED_TEMPLATE class detail::WholeStore<                                       \
-        detail::ExchangeContext<T, Place, Summation, NoCompression::Run>>;                    \
-    UNISONO_COMPILED_TEMPLATE class detail::Exchange<                                         \
-        detail::WholeStore<detail::ExchangeContext<T, Place, Summation, NoCompression::Run>>>;
 #define UNISONO_COMPILED_NUMBERS(T)                                                                  \
     UNISONO_COMPILED_UPDATE(Sgd, T)                                                                  \
     UNISONO_COMPILED_UPDATE(Adam, T)                                                                 \
@@ -72,7 +63,12 @@ UNISONO_COMPILED_TEMPLATE void detail::combine_few<detail::Few<Sum>, double>(con
     UNISONO_COMPILED_UPDATE(RmsProp, T)                                                              \
     UNISONO_COMPILED_TEMPLATE class OptimizerState<T>;                                               \
     UNISONO_COMPILED_TEMPLATE class detail::FlatModel<T>;                                            \
-    UNISONO_COMPILED_EXCHANGE(T, detail::HostPlace, PlainSums)                                       \
+    UNISONO_COMPILED_TEMPLATE class detail::GradientSum<T, detail::HostPlace>;                       \
+    UNISONO_COMPILED_TEMPLATE class detail::FloatGradient<T, detail::HostPlace>;                     \
+    UNISONO_COMPILED_TEMPLATE class detail::PlainSquares<T>;                                         \
+    UNISONO_COMPILED_TEMPLATE class detail::Publication<T, detail::HostPlace>;                       \
+    UNISONO_COMPILED_TEMPLATE class detail::Update<T, detail::HostPlace>;                            \
+    UNISONO_COMPILED_TEMPLATE class detail::WholeStore<T, detail::HostPlace>;                        \
     UNISONO_COMPILED_TEMPLATE std::size_t first_non_finite<const T>(std::span<const T>);             \
     UNISONO_COMPILED_TEMPLATE std::size_t first_at_least<const T>(std::span<const T>, int);          \
     UNISONO_COMPILED_TEMPLATE void scale<T>(std::span<T>, std::span<const T>, double);               \
@@ -84,7 +80,6 @@ UNISONO_COMPILED_TEMPLATE void detail::combine_few<detail::Few<Sum>, double>(con
 UNISONO_COMPILED_NUMBERS(float)
 UNISONO_COMPILED_NUMBERS(double)
 #undef UNISONO_COMPILED_NUMBERS
-#undef UNISONO_COMPILED_EXCHANGE
 #undef UNISONO_COMPILED_UPDATE
 
 // Samples.

@@ -15,12 +15,14 @@
 #include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/observe/exact_sum.hpp"
+#include "unisono/trainer/exchange/grid_gradient.hpp"
 #include "unisono/trainer/exchange/grid_sums.hpp"
 #include "unisono/trainer/summation.hpp"
 
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 UNISONO_NAMESPACE_BEGIN
@@ -31,6 +33,65 @@ inline std::int32_t checked_headroom(const char* policy, std::int32_t found, std
     if (found < 0 || found > most) refuse_input({policy, ".headroom_bits is ", found, "; expected 0 to ", most});
     return found;
 }
+
+/// Losses and weights are added exactly and rounded once, counts as integers. Tokens are counted in
+/// steps of 2^-20.
+class ExactTotals final : public Tally {
+public:
+    void begin() override {
+        divisor_ = ExactSum{};
+        loss_ = ExactSum{};
+    }
+    void add(UpdateSums&, const Share& share, double loss) override {
+        divisor_.add(share.divisor);
+        loss_.add_product(share.multiplier, loss);
+    }
+    void agree(GroupCore& world, UpdateSums& sums, Call (*)()) override {
+        if (world.size() > 1) {
+            std::array<std::int64_t, counts + 2 * ExactSum::words> all = {
+                static_cast<std::int64_t>(sums.micro_batches), static_cast<std::int64_t>(sums.samples),
+                std::llrint(sums.tokens * 0x1p20), static_cast<std::int64_t>(sums.offenders)};
+            divisor_.save(all.data() + counts);
+            loss_.save(all.data() + counts + ExactSum::words);
+            all_reduce_native(world, all, Sum{});
+            sums.micro_batches = static_cast<double>(all[0]);
+            sums.samples = static_cast<double>(all[1]);
+            sums.tokens = static_cast<double>(all[2]) * 0x1p-20;
+            sums.offenders = static_cast<double>(all[3]);
+            divisor_ = ExactSum::load(all.data() + counts);
+            loss_ = ExactSum::load(all.data() + counts + ExactSum::words);
+        }
+        sums.divisor = divisor_.value();
+        sums.loss = loss_.value();
+    }
+
+private:
+    static constexpr std::size_t counts = 4;
+    ExactSum divisor_;
+    ExactSum loss_;
+};
+
+/// Sums squares on a grid. All ranks derive this grid without communication from what the
+/// parameters' grids needed.
+template <class T>
+class ExactSquares final : public NormSquares<T> {
+public:
+    void begin(std::int32_t above) override { sum_ = SquareSum(above); }
+    void add(std::span<const T> x) override { sum_.add(x); }
+    void add(const NotedSquares& noted) override { sum_.add<T>(noted); }
+    [[nodiscard]] std::optional<std::int32_t> exponent() const override { return sum_.exponent(); }
+    void agree(GroupCore& world) override {
+        std::array<std::int64_t, SquareSum::words> all;
+        sum_.save(all.data());
+        all_reduce_native(world, all, Sum{});
+        sum_.load(all.data());
+    }
+    [[nodiscard]] double value() const override { return sum_.value(); }
+
+private:
+    SquareSum sum_ = SquareSum(0);
+};
+
 } // namespace detail
 
 /// The treatment of an update with a gradient that does not fit its parameter's grid. (At a
@@ -72,76 +133,15 @@ struct Reproducible {
         return detail::checked_headroom("Reproducible", headroom_bits, 24);
     }
 
-    class Totals;
-    class Squares;
     template <class T, class Place>
     using Sums = detail::GridSums<T, std::int64_t, Place>;
-};
-
-/// Losses and weights are added exactly and rounded once, counts as integers. Tokens are counted in
-/// steps of 2^-20.
-class Reproducible::Totals {
-public:
-    void begin() {
-        divisor_ = ExactSum{};
-        loss_ = ExactSum{};
-    }
-    void add(detail::UpdateSums&, const Share& share, double loss) {
-        divisor_.add(share.divisor);
-        loss_.add_product(share.multiplier, loss);
-    }
-    void agree(GroupCore& world, detail::UpdateSums& sums, detail::Call (*)()) {
-        if (world.size() > 1) {
-            std::array<std::int64_t, counts + 2 * ExactSum::words> all = {
-                static_cast<std::int64_t>(sums.micro_batches), static_cast<std::int64_t>(sums.samples),
-                std::llrint(sums.tokens * 0x1p20), static_cast<std::int64_t>(sums.offenders)};
-            divisor_.save(all.data() + counts);
-            loss_.save(all.data() + counts + ExactSum::words);
-            detail::all_reduce_native(world, all, Sum{});
-            sums.micro_batches = static_cast<double>(all[0]);
-            sums.samples = static_cast<double>(all[1]);
-            sums.tokens = static_cast<double>(all[2]) * 0x1p-20;
-            sums.offenders = static_cast<double>(all[3]);
-            divisor_ = ExactSum::load(all.data() + counts);
-            loss_ = ExactSum::load(all.data() + counts + ExactSum::words);
-        }
-        sums.divisor = divisor_.value();
-        sums.loss = loss_.value();
-    }
-
-private:
-    static constexpr std::size_t counts = 4;
-    ExactSum divisor_;
-    ExactSum loss_;
-};
-
-/// Sums squares on a grid. All ranks derive this grid without communication from what the
-/// parameters' grids needed.
-class Reproducible::Squares {
-public:
-    template <class Sums>
-    Squares(const Sums& sums, std::int64_t micro_batches) : sum_(sums.range().above_sums(micro_batches)) {}
+    template <class T, class Place>
+    using Gradient = detail::GridGradient<T, std::int64_t, Place>;
+    using Totals = detail::ExactTotals;
     template <class T>
-    void add(std::span<const T> x) {
-        sum_.add(x);
-    }
-    /// On a device all ranges use one grid.
-    template <class T>
-    void add(const NotedSquares& noted) {
-        sum_.add<T>(noted);
-    }
-    [[nodiscard]] std::int32_t exponent() const { return sum_.exponent(); }
-    void agree(GroupCore& world) {
-        std::array<std::int64_t, SquareSum::words> all;
-        sum_.save(all.data());
-        detail::all_reduce_native(world, all, Sum{});
-        sum_.load(all.data());
-    }
-    [[nodiscard]] double value() const { return sum_.value(); }
-
-private:
-    SquareSum sum_;
+    using Squares = detail::ExactSquares<T>;
 };
+
 static_assert(policy_of<Reproducible, Family::summation>);
 
 /// The same promise with integers of 4 bytes: half the bytes on the wire and in memory if gradients
@@ -171,10 +171,13 @@ struct NarrowReproducible {
         return detail::checked_headroom("NarrowReproducible", headroom_bits, 12);
     }
 
-    using Totals = Reproducible::Totals;
-    using Squares = Reproducible::Squares;
     template <class T, class Place>
     using Sums = detail::GridSums<T, std::int32_t, Place>;
+    template <class T, class Place>
+    using Gradient = detail::GridGradient<T, std::int32_t, Place>;
+    using Totals = detail::ExactTotals;
+    template <class T>
+    using Squares = detail::ExactSquares<T>;
 };
 static_assert(policy_of<NarrowReproducible, Family::summation>);
 

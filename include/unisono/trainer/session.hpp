@@ -12,13 +12,13 @@
 #include "unisono/observe/trace.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/trainer/agreement.hpp"
-#include "unisono/trainer/exchange.hpp"
 #include "unisono/trainer/failure.hpp"
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/refusals.hpp"
 #include "unisono/trainer/report.hpp"
 #include "unisono/trainer/same_model.hpp"
+#include "unisono/trainer/training.hpp"
 
 #include <cstdint>
 #include <string>
@@ -28,30 +28,29 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class World, class Context, class Policies, class Low = typename Context::Element>
+template <class World, class T, class Place, class Policies, class Low>
 class UnitStore; // extensions/sharded/store.hpp, which unisono/sharded.hpp includes
 
 /// The element type of a model's passes. Models in units may use a narrower type than that in which
 /// they are trained.
-template <class World, class Context, class Policies, class Model>
-struct UnitStoreOf {
-    using type = UnitStore<World, Context, Policies>;
+template <class Model>
+struct PassElement {
+    using type = parameter_element_t<Model>;
 };
-template <class World, class Context, class Policies, unit_model Model>
-struct UnitStoreOf<World, Context, Policies, Model> {
-    using type = UnitStore<World, Context, Policies, pass_element_t<Model>>;
+template <unit_model Model>
+struct PassElement<Model> {
+    using type = pass_element_t<Model>;
 };
 
-/// The run of a compression. Models in units use the format alone.
-template <class World, class T, class Place, class Compression, bool InUnits>
-struct WireOf {
-    using type = NoCompression::Run;
+template <class World, class Model, class Policies, class T = parameter_element_t<Model>,
+          class Place = typename PlaceFor<World, Model>::type>
+struct StoreOf {
+    using type = WholeStore<T, Place>;
 };
-template <class World, class T, class Place, class Compression>
-    requires(Compression::compresses)
-struct WireOf<World, T, Place, Compression, false> {
-    using type = decltype(start_wire<T>(std::declval<const Place&>(), std::declval<const Compression&>(),
-                                        std::declval<World&>(), {}, {}));
+template <class World, class Model, class Policies, class T, class Place>
+    requires(shards_gradients<typename Policies::Sharding>)
+struct StoreOf<World, Model, Policies, T, Place> {
+    using type = UnitStore<World, T, Place, Policies, typename PassElement<Model>::type>;
 };
 
 /// The state of one trainer. `Trainer::step` and `fit` make each update by the same calls: `begin`;
@@ -66,13 +65,8 @@ public:
     using Update = typename Policies::Update;
     using Sharding =
         decltype(sharding_of(std::declval<const Update&>(), std::declval<const typename Policies::Sharding&>(), 1));
-    using Place = typename PlaceFor<World, Model>::type;
-    static constexpr bool in_units = shards_gradients<typename Policies::Sharding>;
-    using Context = ExchangeContext<T, Place, typename Policies::Summation,
-                                    typename WireOf<World, T, Place, typename Policies::Compression, in_units>::type>;
     using Exchanges =
-        Training<World, std::conditional_t<in_units, typename UnitStoreOf<World, Context, Policies, Model>::type,
-                                           WholeStore<Context>>>;
+        Training<World, typename StoreOf<World, Model, Policies>::type, Policies::Compression::compresses>;
     static_assert(
         requires(const Update& update, Exchanges& training) {
             { update.start(training) } -> update_run;

@@ -9,13 +9,15 @@
 /// - `Reproducible` (trainer/reproducible.hpp): the bits depend on the addends alone.
 /// - `NarrowReproducible` (also there): the same on a coarser grid, at half the cost.
 ///
-/// A policy names types that the trainer uses. `Sums<T, Place>` turns gradients into sums
-/// (exchange/sums.hpp). `Totals` adds losses and weights. `Squares` adds the squares of the
-/// elements that ranks own, for norms.
+/// A policy names types, which the trainer makes when it starts and then calls by their bases:
+/// `Gradient<T, Place>`, a GradientSum (exchange/gradient_sum.hpp) for models whose memory is
+/// whole; `Totals`, a Tally, adds losses and weights; `Squares<T>`, a NormSquares<T>, adds the
+/// squares of the elements that ranks own. Models in units use `Sums<T, Place>`
+/// (exchange/sums.hpp).
 /// `agree` of all three gets a GroupCore that keeps the native schedule of all_reduce
 /// (collective/of_core.hpp).
 /// Laws: all ranks reach the same bits and the same verdict; a gradient that a guard has refused is
-/// not summed; `Totals::agree` tells all ranks whether one of them has gradients so large that
+/// not summed; `Tally::agree` tells all ranks whether one of them has gradients so large that
 /// plain sums may overflow. Declared property: `reproducible`.
 
 #include "unisono/arithmetic/scan.hpp"
@@ -23,6 +25,7 @@
 #include "unisono/collective/of_core.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/model/weighing.hpp"
+#include "unisono/trainer/exchange/gradient_sum.hpp"
 #include "unisono/trainer/exchange/sums.hpp"
 
 #include <array>
@@ -52,44 +55,72 @@ struct UpdateSums {
     }
 };
 
-/// Adds doubles in order of arrival, and over ranks by the transport's best schedule.
-class PlainTotals {
+/// Adds losses and weights over micro-batches, and all of UpdateSums over ranks.
+class Tally {
 public:
-    void begin() {}
-    void add(UpdateSums& sums, const Share& share, double loss) {
-        sums.divisor += share.divisor;
-        sums.loss += share.multiplier * loss;
-    }
-    /// `of_parts`: as Parts::order() (parts.hpp).
-    void agree(GroupCore& world, UpdateSums& sums, Call (*of_parts)());
+    Tally() = default;
+    Tally(const Tally&) = delete;
+    Tally& operator=(const Tally&) = delete;
+    virtual ~Tally() = default;
+
+    /// Starts an update.
+    virtual void begin() = 0;
+    virtual void add(UpdateSums& sums, const Share& share, double loss) = 0;
+    /// Collective. `of_parts`: as Parts::order() (parts.hpp).
+    virtual void agree(GroupCore& world, UpdateSums& sums, Call (*of_parts)()) = 0;
+};
+
+/// Adds doubles in order of arrival, and over ranks by the transport's best schedule.
+class PlainTotals final : public Tally {
+public:
+    UNISONO_OUTSIDE void begin() override;
+    UNISONO_OUTSIDE void add(UpdateSums& sums, const Share& share, double loss) override;
+    UNISONO_OUTSIDE void agree(GroupCore& world, UpdateSums& sums, Call (*of_parts)()) override;
 
 private:
     std::array<double, UpdateSums::count> packed_ = {};
     std::optional<Prepared> sum_; ///< of `packed_`
 };
 
-/// Adds squares in double in order of arrival, and over ranks by the transport's best schedule.
-class PlainSquares {
+/// Adds the squares of the elements that this rank owns, and over ranks.
+template <class T>
+class NormSquares {
 public:
-    template <class Sums>
-    PlainSquares(const Sums&, std::int64_t) {}
-    template <class T>
-    void add(std::span<const T> x) {
-        sum_ += sum_of_squares(x);
-    }
-    /// On a device each range has a grid of its own, as it needs.
-    template <class T>
-    void add(const NotedSquares& noted) {
+    NormSquares() = default;
+    NormSquares(const NormSquares&) = delete;
+    NormSquares& operator=(const NormSquares&) = delete;
+    virtual ~NormSquares() = default;
+
+    /// `above`: as SumsOfGradients::above.
+    virtual void begin(std::int32_t above) = 0;
+    virtual void add(std::span<const T> x) = 0;
+    virtual void add(const NotedSquares& noted) = 0;
+    /// The grid on which a device adds all ranges; none: each range has a grid of its own, as it
+    /// needs.
+    [[nodiscard]] virtual std::optional<std::int32_t> exponent() const = 0;
+    /// Collective.
+    virtual void agree(GroupCore& world) = 0;
+    [[nodiscard]] virtual double value() const = 0;
+};
+
+/// Adds squares in double in order of arrival, and over ranks by the transport's best schedule.
+template <class T>
+class PlainSquares final : public NormSquares<T> {
+public:
+    void begin(std::int32_t) override { sum_ = 0; }
+    void add(std::span<const T> x) override { sum_ += sum_of_squares(x); }
+    void add(const NotedSquares& noted) override {
         SquareSum sum(SquareSum::needed_of<T>(noted));
         sum.add<T>(noted);
         sum_ += sum.value();
     }
-    void agree(GroupCore& world) {
+    [[nodiscard]] std::optional<std::int32_t> exponent() const override { return {}; }
+    void agree(GroupCore& world) override {
         std::array<double, 1> all = {sum_};
         all_reduce_native(world, all, Few<Sum>{});
         sum_ = all[0];
     }
-    [[nodiscard]] double value() const { return sum_; }
+    [[nodiscard]] double value() const override { return sum_; }
 
 private:
     double sum_ = 0;
@@ -107,8 +138,11 @@ struct PlainSums {
 
     template <class T, class Place>
     using Sums = detail::FloatSums<T, Place>;
+    template <class T, class Place>
+    using Gradient = detail::FloatGradient<T, Place>;
     using Totals = detail::PlainTotals;
-    using Squares = detail::PlainSquares;
+    template <class T>
+    using Squares = detail::PlainSquares<T>;
 };
 UNISONO_CERTIFY(policy_of<PlainSums, Family::summation>);
 
@@ -117,6 +151,13 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+UNISONO_DEFINITION void PlainTotals::begin() {}
+
+UNISONO_DEFINITION void PlainTotals::add(UpdateSums& sums, const Share& share, double loss) {
+    sums.divisor += share.divisor;
+    sums.loss += share.multiplier * loss;
+}
 
 UNISONO_DEFINITION void PlainTotals::agree(GroupCore& world, UpdateSums& sums, Call (*of_parts)()) {
     if (world.size() == 1) return;

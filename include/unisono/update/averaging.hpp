@@ -70,17 +70,16 @@ public:
         allocate_sum();
         if constexpr (compresses) {
             if (this->synchronisations() == 0)
-                this->training().wire().forget(); // drops the remainder of the warm-up's gradients
+                this->training().wire()->forget(); // drops the remainder of the warm-up's gradients
         }
         for (std::size_t b = 0; b < flat().layout().buckets().size(); ++b) {
             const Slice& bucket = flat().bucket(b);
             flat().visit(bucket, [&](const auto& one) { set_out(one); });
             if (world().size() == 1) continue;
-            if constexpr (compresses)
-                this->training().wire().begin(b, sum_memory_.data() + bucket.first, this->training().carrier());
+            if constexpr (compresses) this->training().start_compressed(b, sum_memory_.data() + bucket.first);
             else sums_.push_back(this->training().start_sum(sum_memory_.data() + bucket.first, bucket.count));
         }
-        if constexpr (compresses) this->training().wire().finish();
+        if constexpr (compresses) this->training().wire()->finish();
         for (Operation& sum : sums_) sum.wait();
         sums_.clear();
         this->count_synchronisation();

@@ -167,8 +167,8 @@ public:
 
         void add(std::span<const T> x) {
             if (x.empty()) return;
-            if constexpr (one_grid) {
-                place_->on_.note_squares(x, place_->squares_.data(), squares_->exponent());
+            if (const auto exponent = squares_->exponent()) {
+                place_->on_.note_squares(x, place_->squares_.data(), *exponent);
                 noted_ = 1;
             } else {
                 place_->on_.note_squares(x, place_->squares_.data() + NotedSquares::words * noted_++);
@@ -178,14 +178,12 @@ public:
             if (noted_ == 0) return;
             const auto tell = [&](std::span<const std::uint64_t> all) {
                 for (; !all.empty(); all = all.subspan(NotedSquares::words))
-                    squares_->template add<T>(NotedSquares{all[0], {all[1], all[2], all[3]}});
+                    squares_->add(NotedSquares{all[0], {all[1], all[2], all[3]}});
             };
             place_->read(place_->squares_.data(), noted_ * NotedSquares::words, tell);
         }
 
     private:
-        static constexpr bool one_grid = requires(const Squares& all) { all.exponent(); };
-
         DevicePlace* place_;
         Squares* squares_;
         std::size_t noted_ = 0;

@@ -5,6 +5,7 @@
 /// is summed over the ranks, and this rank's slice of the sum is added to that of earlier
 /// micro-batches.
 
+#include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/extensions/sharded/memory.hpp"
@@ -20,6 +21,38 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+/// The wire format of a cast (extensions/compression/cast.hpp).
+template <class T, class Place, class Compression>
+class CastSums : public FloatSums<T, Place> {
+public:
+    using Sum = typename Compression::Wire;
+    static constexpr bool in_place = false;
+
+    /// \throws error bad_input: the policy keeps what the encoding leaves over
+    template <class Policy>
+    CastSums(const Place& place, const Layout& layout, const Policy& policy, const Compression& compression, int ranks)
+        : FloatSums<T, Place>(place, layout, policy), ranks_(ranks) {
+        if constexpr (requires { compression.error_feedback; }) {
+            if (compression.error_feedback && ranks > 1)
+                refuse_input({Compression::name,
+                              ".error_feedback is true, where gradients are sharded; expected false: what "
+                              "rounding leaves over would be a whole gradient on each rank"});
+        }
+    }
+    void encode(std::size_t, std::span<T> from, Sum* to, double weight) const {
+        const auto& on = this->place_->arithmetic();
+        if (weight != 1) on.scale(from, weight);
+        Compression::encode(std::span<Sum>(to, from.size()), std::span<const T>(from), ranks_, on);
+    }
+    void add(std::span<T> sum, std::span<const Sum> one) const { this->place_->arithmetic().accumulate(sum, one, 1.0); }
+    void set(std::span<T> sum, std::span<const Sum> one) const {
+        this->place_->arithmetic().accumulate_first(sum, one, 1.0);
+    }
+
+private:
+    int ranks_;
+};
 
 template <class T, class Place, class Sums>
 class UnitGradients {
@@ -96,7 +129,6 @@ public:
     }
 
     [[nodiscard]] Sums& sums() { return sums_; }
-    [[nodiscard]] const Sums& sums() const { return sums_; }
     [[nodiscard]] std::size_t bytes() const { return own_.size() * sizeof(Kept); }
     [[nodiscard]] std::size_t room_bytes() const {
         return (travels_[0].values.size() + travels_[1].values.size()) * sizeof(Sum) + gradient_.size() * sizeof(T);

@@ -17,8 +17,8 @@
 #include "unisono/extensions/sharded/memory.hpp"
 #include "unisono/extensions/sharded/unit_pass.hpp"
 #include "unisono/extensions/sharded/walk.hpp"
-#include "unisono/trainer/exchange/base.hpp"
 #include "unisono/trainer/exchange/sums.hpp"
+#include "unisono/trainer/exchange/update.hpp"
 
 #include <algorithm>
 #include <array>
@@ -31,14 +31,11 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class World, class ContextType, class Policies, class Low>
-class UnitStore : public ExchangeBase<ContextType>, private UnitKeeper<Low> {
-    using Base = ExchangeBase<ContextType>;
+template <class World, class T, class Place, class Policies, class Low>
+class UnitStore : public Update<T, Place>, private UnitKeeper<Low> {
+    using Base = Update<T, Place>;
 
 public:
-    using typename Base::Context;
-    using typename Base::Place;
-    using typename Base::T;
     static constexpr bool shards_parameters = requires { requires Policies::Sharding::shards_parameters; };
 
     /// Sets the initial values to those of rank 0. Called once, collective.
@@ -70,11 +67,7 @@ public:
     }
 
     [[nodiscard]] const auto& flat() const { return memory_; }
-    [[nodiscard]] const OwnedSlices& owned_slices() const { return slices_.owned_slices(); }
-    [[nodiscard]] auto& sums_of_gradients() { return gradients_.sums(); }
-    [[nodiscard]] const auto& sums_of_gradients() const { return gradients_.sums(); }
     static constexpr void expect_one() {}
-    static constexpr void restart() {} // nothing is left over
 
     // --- the part of an update that moves numbers ---
 
@@ -104,16 +97,17 @@ protected:
     UnitStore(World& world, Model& model, const Policies& policies, const Sharding& sharding)
         : Base(world, model, policies, sharding), slices_(T{}, model, sharding, world.rank(), world.size()),
           memory_(world, place_, slices_), gradients_(started(world, policies)), walk_(slices_.units()) {
-        static_assert(Base::template may_have_owners<Policies, Sharding>,
+        static_assert(may_have_owners<Policies, Sharding>,
                       "unisono::Trainer: found a sharding of gradients that declares no owners; required: "
                       "`gives_owners` or `may_give_owners`");
-        if constexpr (Base::on_grid)
+        if constexpr (Policies::Summation::reproducible)
             numbers_ = place_.template allocate_own<T>(std::min(Place::template chunk<T>, slices_.largest()));
         if constexpr (mixed) low_gradient_ = place_.template allocate_own<Low>(slices_.largest());
+        this->begin_store(slices_.layout(), slices_.owned_slices());
     }
-    ~UnitStore() = default;
+    ~UnitStore() override = default;
 
-    void begin_update() {
+    void begin_update() override {
         gradients_.begin();
         closed_ = alone_;
         opened_ = false;
@@ -124,43 +118,40 @@ protected:
 
     // --- one micro-batch ---
 
-    void before_pass(bool last) { enter_round(last ? last_one : one_of_more); }
+    void before_pass(bool last) override { enter_round(last ? last_one : one_of_more); }
     template <class Model>
     unit_pass_t<Model> make_pass(const PassFacts& facts, bool) {
         weighed_ = false;
         walk_.begin(true);
         return unit_pass_t<Model>(facts, *this);
     }
-    void after_pass() {
+    void after_pass() override {
         end_pass();
         this->note_weight(weights_ += multiplier_);
     }
-    void keep(double, bool) { pass_ = nullptr; }
+    void keep(double, bool) override { pass_ = nullptr; }
 
     // --- the update ---
 
-    static constexpr double left_over() { return 1; }
-    /// As WholeStore.
-    template <class Visit>
-    void each_gradient(Visit&& visit) {
+    [[nodiscard]] SumsOfGradients& sums_of_gradients() override { return gradients_.sums(); }
+    void each_gradient(typename Base::GradientVisit visit) override {
         for (std::size_t u = 0; u < slices_.units(); ++u)
             each_chunk(u, [&](std::size_t at, std::size_t n, T* gradients) {
                 visit(u, slices_.own(u).first + at, gradients, n);
             });
     }
-    [[nodiscard]] std::size_t most_gradients() const { return slices_.units(); }
-    template <class Visit>
-    void each_owned(Visit&& visit) {
+    [[nodiscard]] std::size_t most_gradients() const override { return slices_.units(); }
+    void update_owned(const OptimizerStep& step) override {
         for (std::size_t u = 0; u < slices_.units(); ++u) {
             T* const parameters = memory_.own(u).data();
             each_chunk(u, [&](std::size_t at, std::size_t n, T* gradients) {
-                visit(slices_.own_at(u) + at, n, parameters + at, gradients);
+                this->update_chunk(step, slices_.own_at(u) + at, n, parameters + at, gradients);
             });
         }
         walk_.forget();
     }
-    void publish_owned() { memory_.publish(); }
-    void forget() {
+    void publish_owned() override { memory_.publish(); }
+    void forget() override {
         close_rounds();
         gradients_.finish();
     }
@@ -169,7 +160,7 @@ private:
     static constexpr bool mixed = !std::same_as<T, Low>;
     template <class C>
     struct SumsOf {
-        using type = typename Base::Sums;
+        using type = typename Policies::Summation::template Sums<T, Place>;
     };
     template <class C>
         requires(C::compresses)

@@ -88,25 +88,6 @@ private:
     std::vector<std::size_t> started_;
 };
 
-/// The reduction that a compression uses for one bucket. It sums to the same ranks as without
-/// compression.
-struct BucketReduction {
-    Carrier& carrier;
-    const OwnedSlices& slices;
-    std::size_t bucket;
-    std::size_t first;                  ///< index of the bucket's first element in the flat order
-    std::vector<Operation>& operations; ///< the operations of all slices but the last
-
-    template <class World, class Values>
-    Operation sum(World& group, Values wire) {
-        carrier.check_group(group);
-        BucketSums::start_unprepared(carrier, slices, bucket, first, buffer_of(wire), operations);
-        Operation last = std::move(operations.back());
-        operations.pop_back();
-        return last;
-    }
-};
-
 /// `E`: the types of elements that travel. `Owned`: slices may have owners. `Devices`: elements may
 /// be on a device. `SumsThere`: sums are, too; else only what owners publish.
 template <bool Owned, bool Devices, bool SumsThere, class... E>

@@ -16,10 +16,14 @@
 ///
 /// After each update that was made, the model's gradients are zero. If an update is left out, they
 /// are zeroed before the next pass adds to them.
+///
+/// `FloatGradient` sums floats. `GridGradient` (grid_gradient.hpp) sums on a grid.
 
+#include "unisono/collective/buffer.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/group/operation.hpp"
+#include "unisono/trainer/exchange/sums.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/place.hpp"
 
@@ -29,29 +33,23 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class T, class Place, class Sums>
+template <class T, class Place>
 class GradientSum {
 public:
-    using Sum = typename Sums::Sum;
-    static constexpr bool on_grid = Sums::on_grid;
-
-    template <class Policy>
-    GradientSum(const GroupCore& world, const FlatModel<T>& flat, const Place& place, const Policy& policy)
-        : world_(&world), flat_(&flat), place_(&place), sums_(place, flat.layout(), policy),
-          in_place_(can_sum_in_model()) {
-        flat.zero_gradients(place.arithmetic());
-    }
     GradientSum(const GradientSum&) = delete;
     GradientSum& operator=(const GradientSum&) = delete;
+    virtual ~GradientSum() = default;
 
     /// Starts an update: no gradient is there yet. `alone`: nothing is summed over ranks.
-    void begin(bool alone);
+    virtual void begin(bool alone) {
+        alone_ = alone;
+        in_model_ = false;
+        in_array_ = false;
+        multiplier_ = 1;
+    }
     /// For sums on a grid: no rank hosts more than one micro-batch in this update, and all of them
     /// have this weight. So plain numbers travel.
-    void expect_one(double multiplier) {
-        straight_ = true;
-        multiplier_ = multiplier;
-    }
+    virtual void expect_one(double) {}
 
     /// Call it before the model adds a micro-batch's gradient.
     void before_pass() {
@@ -60,7 +58,10 @@ public:
     }
 
     /// The model's memory holds a gradient of this update with weight `multiplier`.
-    void hold(double multiplier);
+    virtual void hold(double multiplier) {
+        multiplier_ = multiplier;
+        in_model_ = true;
+    }
     [[nodiscard]] bool held() const { return in_model_; }
     /// A gradient of weight 0 counts nothing, whatever is in the model's memory: it becomes zero.
     void drop_weightless(const Slice& slice) {
@@ -75,159 +76,128 @@ public:
 
     /// Prepares one bucket's sum over this rank's micro-batches for the sum over the ranks. Returns
     /// the array of numbers in flat order that contains the bucket. Returns null if the bucket is
-    /// in the model's memory and not contiguous, or is in `array()` as integers on a grid. `last`:
+    /// in the model's memory and not contiguous, or is in the array as integers on a grid. `last`:
     /// this is the update's last bucket.
-    T* settle(const Slice& bucket, bool last);
-
-    /// The array that travels, in flat order.
-    Sum* array() {
-        if (array_.empty()) array_ = place_->template allocate<Sum>(flat_->count());
-        return array_.data();
-    }
-    /// Starts to sum, on the grid, numbers that `settle` returned. `owner`: the rank that gets the
-    /// sum; below 0: all ranks.
-    Operation sum_straight([[maybe_unused]] GroupCore& world, T* values, const Slice& slice,
-                           [[maybe_unused]] int owner) {
-        const std::span<T> data(values + slice.first, slice.count);
-        if constexpr (on_grid) return sums_.sum_straight(world, data, slice.first, multiplier_, owner);
-        else return {};
-    }
+    virtual T* settle(const Slice& bucket, bool last) = 0;
+    /// The elements of a bucket that travel, after `settle` has returned `values`.
+    [[nodiscard]] virtual CallBuffer travelling(const Slice& bucket, T* values) = 0;
+    /// True if numbers travel and are summed on the grid.
+    [[nodiscard]] virtual bool straight() const { return false; }
+    /// Starts such a sum. `owner`: the rank that gets it; below 0: all ranks.
+    [[nodiscard]] virtual Operation sum_straight(GroupCore&, T*, const Slice&, int) { return {}; }
 
     /// True if the optimizer finds this update's gradient in the model's memory; `left_over` is the
     /// factor that the optimizer must still apply.
-    [[nodiscard]] bool in_place() const { return on_grid ? !straight_ || in_place_ : !in_array_; }
-    [[nodiscard]] double left_over() const { return !on_grid && alone_ && in_place() && in_model_ ? multiplier_ : 1; }
-    [[nodiscard]] T* at(const Stretch<T>& stretch) { return in_place() ? stretch.gradients : numbers() + stretch.flat; }
+    [[nodiscard]] virtual bool in_place() const = 0;
+    [[nodiscard]] virtual double left_over() const { return 1; }
+    [[nodiscard]] T* at(const Stretch<T>& stretch) {
+        return in_place() ? stretch.gradients : numbers_.data() + stretch.flat;
+    }
     /// The array in the group's memory, if it holds this update's numbers; else null.
-    [[nodiscard]] T* numbers_in_use() { return in_place() ? nullptr : numbers(); }
+    [[nodiscard]] T* numbers_in_use() { return in_place() ? nullptr : numbers_.data(); }
     /// Converts the sum of these elements to numbers, and writes them where the optimizer reads
     /// them.
-    void prepare([[maybe_unused]] std::size_t flat, [[maybe_unused]] T* to, [[maybe_unused]] std::size_t count);
+    virtual void prepare(std::size_t, T*, std::size_t) {}
 
     /// Marks the model's gradients as zero.
     void clean() { dirty_ = false; }
     void soil() { dirty_ = true; }
 
-    [[nodiscard]] Sums& sums() { return sums_; }
-    [[nodiscard]] const Sums& sums() const { return sums_; }
-    [[nodiscard]] std::size_t bytes() const {
-        return array_.size() * sizeof(Sum) + numbers_.size() * sizeof(T) + sums_.bytes();
+    [[nodiscard]] virtual SumsOfGradients& sums() = 0;
+    [[nodiscard]] virtual std::size_t bytes() const { return numbers_.size() * sizeof(T); }
+
+protected:
+    GradientSum(const GroupCore& world, const FlatModel<T>& flat, const Place& place)
+        : world_(&world), flat_(&flat), place_(&place), in_place_(can_sum_in_model()) {
+        flat.zero_gradients(place.arithmetic());
     }
 
-private:
-    /// A world of one has no peers that must see the memory, so it need not be contiguous.
-    [[nodiscard]] bool can_sum_in_model() const;
-    [[nodiscard]] T* numbers() {
-        if constexpr (on_grid) return numbers_.data();
-        else return array_.data();
-    }
+    virtual void drain(const Slice& slice) = 0;
     void moved();
     void zero_in_model(const Slice& slice) {
         flat_->visit(slice,
                      [&](const Stretch<T>& one) { place_->arithmetic().zero(std::span<T>(one.gradients, one.count)); });
     }
-
-    T* settle_in_model(const Slice& bucket);
-    T* settle_straight(const Slice& bucket) {
-        if (!in_place_ && numbers_.empty()) numbers_ = place_->template allocate<T>(flat_->count());
-        if (!in_model_) {
-            if (!in_place_) zero(numbers_.data() + bucket.first, bucket.count);
-            else if (dirty_) zero_in_model(bucket);
-        } else {
-            flat_->visit_by_parameter(bucket, [&]([[maybe_unused]] std::size_t p, const Stretch<T>& one) {
-                if constexpr (on_grid) sums_.note(p, std::span<const T>(one.gradients, one.count), multiplier_);
-                if (in_place_) return;
-                std::copy(one.gradients, one.gradients + one.count, numbers_.data() + one.flat);
-                zero(one.gradients, one.count);
-            });
-        }
-        if (!in_place_) return numbers_.data();
-        return world_->size() > 1 ? flat_->stretches().front().gradients : nullptr;
+    /// The array of numbers, which travels.
+    T* numbers() {
+        if (numbers_.empty()) numbers_ = place_->template allocate<T>(flat_->count());
+        return numbers_.data();
     }
-
-    /// Not inlined, so that an update of one micro-batch, which does not call it, stays small.
-    [[gnu::noinline]] void drain(const Slice& slice);
+    [[nodiscard]] CallBuffer bucket_of(T* values, const Slice& bucket) const {
+        return buffer_of(place_->view(values + bucket.first, bucket.count));
+    }
 
     const GroupCore* world_;
     const FlatModel<T>* flat_;
     const Place* place_;
-    Sums sums_;
     bool in_place_; ///< one micro-batch's gradient is summed in the model's memory
-    typename Place::template Array<Sum> array_;
-    typename Place::template Array<T> numbers_; ///< numbers that travel, if `array_` has integers
-    bool alone_ = false;                        ///< nothing is summed over ranks in this update
-    bool straight_ = false;                     ///< numbers are summed on the grid
-    bool in_model_ = false;                     ///< the model's memory holds a gradient of this update
-    bool in_array_ = false;                     ///< `array()` holds a gradient of this update
-    bool dirty_ = false;                        ///< the model's memory may not be zero
-    double multiplier_ = 1;                     ///< weight of the gradient in the model's memory
+    typename Place::template Array<T> numbers_;
+    bool alone_ = false;    ///< nothing is summed over ranks in this update
+    bool in_model_ = false; ///< the model's memory holds a gradient of this update
+    bool in_array_ = false; ///< the array holds a gradient of this update
+    bool dirty_ = false;    ///< the model's memory may not be zero
+    double multiplier_ = 1; ///< weight of the gradient in the model's memory
+
+private:
+    /// A world of one has no peers that must see the memory, so it need not be contiguous.
+    [[nodiscard]] bool can_sum_in_model() const;
 };
 
-template <class T, class Place, class Sums>
-void GradientSum<T, Place, Sums>::begin(bool alone) {
-    alone_ = alone;
-    in_model_ = false;
-    in_array_ = false;
-    straight_ = false;
-    multiplier_ = 1;
-    sums_.begin();
-}
+/// Sums floats.
+template <class T, class Place>
+class FloatGradient final : public GradientSum<T, Place> {
+    using Base = GradientSum<T, Place>;
 
-template <class T, class Place, class Sums>
-void GradientSum<T, Place, Sums>::hold(double multiplier) {
-    if constexpr (on_grid)
-        if (straight_ && multiplier != multiplier_)
-            refuse_input(
-                {"a micro-batch was weighed by ", multiplier, " and others by ", multiplier_,
-                 "; expected one weight of a policy that declares neither `needs_samples` nor `needs_tokens`"});
-    multiplier_ = multiplier;
-    in_model_ = true;
-}
+public:
+    template <class Policy>
+    FloatGradient(const GroupCore& world, const FlatModel<T>& flat, const Place& place, const Policy& policy)
+        : Base(world, flat, place), sums_(place, flat.layout(), policy) {}
 
-template <class T, class Place, class Sums>
-auto GradientSum<T, Place, Sums>::settle(const Slice& bucket, bool last) -> T* {
-    if constexpr (!on_grid) {
-        if (!in_array_ && (alone_ || in_place_)) return settle_in_model(bucket);
-    } else if constexpr (!Place::on_device) {
-        if (straight_) return settle_straight(bucket);
+    T* settle(const Slice& bucket, bool last) override;
+    [[nodiscard]] CallBuffer travelling(const Slice& bucket, T* values) override {
+        return this->bucket_of(values, bucket);
     }
-    Sum* const sums = array();
-    if (in_model_) drain(bucket);
-    else if (!in_array_) place_->arithmetic().zero(std::span<Sum>(sums + bucket.first, bucket.count));
-    if (last) moved();
-    if constexpr (on_grid) return nullptr;
-    else return sums;
-}
+    [[nodiscard]] bool in_place() const override { return !in_array_; }
+    [[nodiscard]] double left_over() const override { return alone_ && !in_array_ && in_model_ ? multiplier_ : 1; }
+    [[nodiscard]] SumsOfGradients& sums() override { return sums_; }
 
-template <class T, class Place, class Sums>
-void GradientSum<T, Place, Sums>::prepare(std::size_t flat, T* to, std::size_t count) {
-    if constexpr (on_grid) {
-        if (straight_ && world_->size() > 1) return;
-        if constexpr (!Place::on_device) {
-            if (straight_) return sums_.round_alone(flat, to, count, multiplier_);
-        }
-        sums_.numbers_from(flat, array_.data() + flat, to, count);
-    }
-}
+private:
+    using Base::alone_, Base::flat_, Base::in_array_, Base::in_model_, Base::multiplier_, Base::place_;
 
-template <class T, class Place, class Sums>
-bool GradientSum<T, Place, Sums>::can_sum_in_model() const {
+    T* settle_in_model(const Slice& bucket);
+    void drain(const Slice& slice) override;
+
+    FloatSums<T, Place> sums_;
+};
+
+template <class T, class Place>
+bool GradientSum<T, Place>::can_sum_in_model() const {
     if (world_->size() == 1) return true;
     if (!flat_->contiguous()) return false;
     const Stretch<T>& all = flat_->stretches().front();
     return place_->is_shared(all.gradients, all.count);
 }
 
-template <class T, class Place, class Sums>
-void GradientSum<T, Place, Sums>::moved() {
+template <class T, class Place>
+void GradientSum<T, Place>::moved() {
     in_array_ = true;
     if (in_model_) dirty_ = false;
     in_model_ = false;
 }
 
-template <class T, class Place, class Sums>
-auto GradientSum<T, Place, Sums>::settle_in_model(const Slice& bucket) -> T* {
-    if (!in_model_ && dirty_) zero_in_model(bucket);
+template <class T, class Place>
+T* FloatGradient<T, Place>::settle(const Slice& bucket, bool last) {
+    if (!in_array_ && (alone_ || this->in_place_)) return settle_in_model(bucket);
+    T* const sums = this->numbers();
+    if (in_model_) drain(bucket);
+    else if (!in_array_) place_->arithmetic().zero(std::span<T>(sums + bucket.first, bucket.count));
+    if (last) this->moved();
+    return sums;
+}
+
+template <class T, class Place>
+T* FloatGradient<T, Place>::settle_in_model(const Slice& bucket) {
+    if (!in_model_ && this->dirty_) this->zero_in_model(bucket);
     if (in_model_ && multiplier_ != 1 && !alone_)
         flat_->visit(bucket, [&](const Stretch<T>& one) {
             place_->arithmetic().scale(std::span<T>(one.gradients, one.count), multiplier_);
@@ -235,15 +205,13 @@ auto GradientSum<T, Place, Sums>::settle_in_model(const Slice& bucket) -> T* {
     return flat_->contiguous() ? flat_->stretches().front().gradients : nullptr;
 }
 
-template <class T, class Place, class Sums>
-void GradientSum<T, Place, Sums>::drain(const Slice& slice) {
-    Sum* const to = array();
-    const auto take = [&](std::size_t p, const Stretch<T>& one) {
-        if (in_array_) sums_.template take<true>(p, to + one.flat, one.gradients, one.count, multiplier_);
-        else sums_.template take<false>(p, to + one.flat, one.gradients, one.count, multiplier_);
-    };
-    if constexpr (on_grid) flat_->visit_by_parameter(slice, take); // each parameter has its own grid
-    else flat_->visit(slice, [&](const Stretch<T>& one) { take(0, one); });
+template <class T, class Place>
+void FloatGradient<T, Place>::drain(const Slice& slice) {
+    T* const to = this->numbers();
+    flat_->visit(slice, [&](const Stretch<T>& one) {
+        if (in_array_) sums_.template take<true>(0, to + one.flat, one.gradients, one.count, multiplier_);
+        else sums_.template take<false>(0, to + one.flat, one.gradients, one.count, multiplier_);
+    });
 }
 
 } // namespace detail

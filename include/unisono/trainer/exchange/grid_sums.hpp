@@ -36,11 +36,10 @@ UNISONO_NO_CONTRACTION_END
 
 /// Has the interface of FloatSums (sums.hpp). `Integer`: the integer type.
 template <class T, class Integer, class Place>
-class GridSums {
+class GridSums : public SumsOfGradients {
 public:
     using Sum = Integer;
     using Kept = Integer;
-    static constexpr bool on_grid = true;
     static constexpr bool in_place = false;
 
     template <class Policy>
@@ -102,17 +101,19 @@ public:
     // --- the verdict ---
 
     /// Waits for the device.
-    [[nodiscard]] std::size_t first_not_finite() {
+    [[nodiscard]] std::size_t first_not_finite() override {
         kernels_.tell([&](std::size_t p, std::int32_t exponent) { range_.need(p, exponent); });
         return range_.first_not_finite();
     }
-    bool agree(GroupCore& world, std::int64_t micro_batches) {
+    [[nodiscard]] bool agree(GroupCore& world, std::int64_t micro_batches) override {
         return range_.agree(world, GridImages<Integer>::more_for(micro_batches));
     }
-    void follow() { range_.follow(); }
-    void widen() { range_.widen(); }
-    [[nodiscard]] GridRange& range() { return range_; }
-    [[nodiscard]] const GridRange& range() const { return range_; }
+    [[nodiscard]] std::int32_t above(std::int64_t micro_batches) const override {
+        return range_.above_sums(micro_batches);
+    }
+    void follow() override { range_.follow(); }
+    void widen() override { range_.widen(); }
+    [[nodiscard]] GridRange* grids() override { return &range_; }
     [[nodiscard]] std::size_t bytes() const { return kernels_.bytes(); }
 
 private:

@@ -11,20 +11,21 @@
 #include "unisono/core/text.hpp"
 #include "unisono/layout/bucket_facts.hpp"
 #include "unisono/layout/layout.hpp"
-#include "unisono/trainer/exchange/base.hpp"
 #include "unisono/trainer/exchange/carrier.hpp"
 #include "unisono/trainer/exchange/gradient_sum.hpp"
-#include "unisono/trainer/exchange/left_over.hpp"
 #include "unisono/trainer/exchange/owned_slices.hpp"
 #include "unisono/trainer/exchange/peers_memory.hpp"
 #include "unisono/trainer/exchange/publication.hpp"
 #include "unisono/trainer/exchange/readiness.hpp"
+#include "unisono/trainer/exchange/update.hpp"
+#include "unisono/trainer/exchange/wire.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/parameter_matrices.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -32,30 +33,29 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class ContextType>
-class WholeStore : public ExchangeBase<ContextType> {
-    using Base = ExchangeBase<ContextType>;
+template <class T, class Place>
+class WholeStore : public Update<T, Place> {
+    using Base = Update<T, Place>;
 
 public:
-    using typename Base::Context;
-    using typename Base::Place;
-    using typename Base::T;
-
     [[nodiscard]] const FlatModel<T>& flat() const { return flat_; }
-    [[nodiscard]] const OwnedSlices& owned_slices() const { return owned_slices_; }
     /// Starts to sum elements over all ranks. Their memory comes from `place().allocate`.
     [[nodiscard]] Operation start_sum(T* values, std::size_t count) {
         place_.order();
         return carrier_->sum(buffer_of(place_.view(values, count)));
     }
-    [[nodiscard]] auto& wire() { return wire_; }
-    /// Drops what earlier updates have left over, because another training continues here.
-    void restart();
-    [[nodiscard]] auto& gradients() { return gradient_; }
-    [[nodiscard]] auto& sums_of_gradients() { return gradient_.sums(); }
-    [[nodiscard]] const auto& sums_of_gradients() const { return gradient_.sums(); }
+    /// The compression's run, or null.
+    [[nodiscard]] Wire<T>* wire() { return wire_.get(); }
+    /// Starts its sum of elements of a bucket over all ranks.
+    void start_compressed(std::size_t b, T* values) {
+        BucketReduction to_all{*carrier_};
+        wire_->begin(b, values, to_all);
+    }
+    [[nodiscard]] GradientSum<T, Place>& gradients() { return *gradient_; }
     /// Bytes beside the model's own and the optimizer's: arrays of gradients and parameters.
-    [[nodiscard]] std::size_t memory_bytes() const { return gradient_.bytes() + publication_.bytes() + wire_.bytes(); }
+    [[nodiscard]] std::size_t memory_bytes() const {
+        return gradient_->bytes() + publication_.bytes() + (wire_ != nullptr ? wire_->bytes() : 0);
+    }
 
     /// For sums on a grid: all ranks know that each of them hosts at most one micro-batch of this
     /// update.
@@ -74,42 +74,17 @@ public:
     void finish();
 
 protected:
-    using Base::alone_, Base::carrier_, Base::place_, Base::policies_, Base::world_;
+    using Base::alone_, Base::carrier_, Base::inspects_, Base::place_, Base::policies_, Base::world_;
 
     template <class World, class Model, class Policies, class Sharding>
-    [[gnu::cold]] WholeStore(World& world, Model& model, const Policies& policies, const Sharding& sharding)
-        : Base(world, model, policies, sharding), flat_(model, policies.buckets),
-          gradient_(world, flat_, place_, policies.summation), kind_(gradient_kind_of<Model>),
-          publication_(world, flat_, place_), wire_(started_wire(policies.compression, world, model)),
-          owned_slices_(world.rank(), world.size()), peers_(world, &combine_kernel<Sum, T>, sizeof(T)),
-          readiness_(flat_.layout()) {
-        for (std::size_t b = 0; b < bucket_count(); ++b) {
-            const Slice bucket = flat_.bucket(b);
-            const BucketFacts facts{b, bucket.count, sizeof(T), world.size()};
-            if constexpr (Policies::Reducer::gives_owners) owned_slices_.add(bucket, policies.reducer.owners(facts));
-            else owned_slices_.add(bucket, sharding.owners(facts));
-        }
-        owned_slices_.close();
-        reserve(operations_, owned_slices_.all().size());
-        constexpr bool at_once =
-            World::transport_type::maps_peers && combines_at_once<typename Policies::Reducer, World>;
-        constexpr bool owned = Base::template may_have_owners<Policies, Sharding>;
-        if constexpr (may_be_straight && at_once) {
-            if constexpr (owned) keep_native<Collective::reduce>(world);
-            straight_ = !this->facts_.needs_samples && !this->facts_.needs_tokens;
-        }
-        if constexpr (may_touch_peers && at_once && owned && !Policies::Clipping::measures_norm) {
-            keep_native<Collective::all_gather, Collective::barrier>(world);
-            if (world.size() > 1 && owned_slices_.all_cut()) peers_.agree(publication_.from_model());
-        }
-    }
-    [[gnu::cold]] ~WholeStore() = default;
+    [[gnu::cold]] WholeStore(World& world, Model& model, const Policies& policies, const Sharding& sharding);
+    [[gnu::cold]] ~WholeStore() override = default;
 
-    void begin_update();
+    void begin_update() override;
 
     // --- one micro-batch ---
 
-    void before_pass(bool) { gradient_.before_pass(); }
+    void before_pass(bool) override { gradient_->before_pass(); }
     template <class>
     Pass make_pass(const PassFacts& facts, bool last) {
         const bool overlap = last && !alone_;
@@ -117,71 +92,27 @@ protected:
         if (overlap) readiness_.expect();
         return Pass(facts, overlap ? &WholeStore::on_ready : nullptr, this);
     }
-    static constexpr void after_pass() {}
     /// The model's memory holds the gradient of a micro-batch with weight `multiplier`.
-    void keep(double multiplier, bool last);
+    void keep(double multiplier, bool last) override;
 
     // --- the update ---
 
-    [[nodiscard]] double left_over() const { return gradient_.left_over(); }
-    /// Calls visit(parameter, flat, values, n) for the sum of the gradients: for each element on
-    /// one rank if slices have owners, else on all ranks. It also converts sums on a grid to
-    /// numbers, and sums gradients in peers' memory, so that later passes read each element only
-    /// once more.
-    template <class Visit>
-    void each_gradient(Visit&& visit) {
-        const bool prepares = opens_sums();
-        for (const OwnedSlice& owned : owned_slices_.all()) {
-            if (!owned_slices_.is_mine(owned)) continue;
-            const bool counts = owned_slices_.counts_here(owned);
-            flat_.visit_by_parameter(owned.slice, [&](std::size_t p, const Stretch<T>& one) {
-                T* const gradients = gradient_.at(one);
-                for (std::size_t at = 0, n = 0; at < one.count; at += n) {
-                    n = std::min(Place::template chunk<T>, one.count - at);
-                    if (prepares) prepare(one.flat + at, gradients + at, n);
-                    if (counts) visit(p, one.flat + at, gradients + at, n);
-                }
-            });
-        }
-        prepared_ = true;
+    [[nodiscard]] SumsOfGradients& sums_of_gradients() override { return gradient_->sums(); }
+    [[nodiscard]] double left_over() const override { return gradient_->left_over(); }
+    /// It also converts sums on a grid to numbers, and sums gradients in peers' memory, so that
+    /// later passes read each element only once more.
+    void each_gradient(typename Base::GradientVisit visit) override;
+    [[nodiscard]] std::size_t most_gradients() const override {
+        return flat_.layout().parameters() + slices_.all().size();
     }
-    /// An upper bound of the number of calls of `visit` on a device.
-    [[nodiscard]] std::size_t most_gradients() const {
-        return flat_.layout().parameters() + owned_slices_.all().size();
+    /// Works in chunks that stay in the first-level cache until they are published and their
+    /// gradients are zeroed.
+    void update_owned(const OptimizerStep& step) override;
+    void publish_owned() override {
+        if (slices_.cut()) publish_slices();
     }
-
-    /// Calls visit(state, n, parameters, gradients) for the elements that this rank updates.
-    /// `state`: index among owned elements. Works in chunks that stay in the first-level cache
-    /// until they are published and their gradients are zeroed.
-    template <class Visit>
-    void each_owned(Visit&& visit) {
-        const bool in_place = gradient_.in_place();
-        const bool touches = touches_peers();
-        const bool prepares = opens_sums();
-        if (owned_slices_.cut() && !touches) publication_.begin(gradient_.numbers_in_use());
-        const bool zero_all = in_place && owned_slices_.cut(); // other ranks' slices hold values that are not used
-        std::size_t state = 0;
-        for (const Slice& slice : owned_slices_.owned()) {
-            flat_.visit(slice, [&](const Stretch<T>& stretch) {
-                T* const gradients = gradient_.at(stretch);
-                Place::in_chunks(stretch.parameters, stretch.count, [&](std::size_t at, std::size_t n) {
-                    if (prepares) prepare(stretch.flat + at, gradients + at, n);
-                    visit(state + at, n, stretch.parameters + at, gradients + at);
-                    if (touches) peers_.publish(stretch.flat + at, n);
-                    publication_.note(stretch.flat + at, stretch.parameters + at, n);
-                    if (in_place && !zero_all) place_.arithmetic().zero(std::span<T>(gradients + at, n));
-                });
-                state += stretch.count;
-            });
-        }
-        if (touches) return; // other ranks may still read the gradients
-        if (zero_all) flat_.zero_gradients(place_.arithmetic());
-        gradient_.clean();
-    }
-    void publish_owned() {
-        if (owned_slices_.cut()) publish_slices();
-    }
-    void forget();
+    void forget() override;
+    void restart() override;
 
 private:
     void publish_slices();
@@ -190,7 +121,7 @@ private:
     [[nodiscard]] bool opens_sums() {
         if (prepared_) return false;
         if (touches_peers()) open_peers();
-        return Base::on_grid || touches_peers();
+        return this->on_grid_ || touches_peers();
     }
     /// Converts this update's sums to numbers where the optimizer reads them.
     void prepare(std::size_t flat, T* gradients, std::size_t n);
@@ -220,52 +151,26 @@ private:
 
     /// Multiplies what the compression has left over by the factor for this update's gradients.
     void rescale_left_over();
-    void finish_wire() {
-        if (this->divisor_ > 0) {
-            const double factor = left_over_.settle(this->divisor_);
-            if constexpr (requires { wire_.correct(factor); })
-                if (factor != 1) wire_.correct(factor);
-        }
-        if constexpr (Base::compresses) wire_.finish();
-    }
-
-    template <class E> // numbers, or integers on a grid
-    void start_sums(std::size_t b, E* values) {
-        place_.order();
-        const Slice bucket = flat_.bucket(b);
-        bucket_sums_.start(*carrier_, owned_slices_, b, bucket.first,
-                           buffer_of(place_.view(values + bucket.first, bucket.count)), operations_);
-    }
-
+    void finish_wire();
+    void start_sums(std::size_t b, const CallBuffer& values);
     void inspect_part(const Stretch<T>& stretch);
 
-    template <class Compression, class World, class Model>
-    [[nodiscard]] typename Context::Wire started_wire(const Compression& policy, World& world, Model& model) const {
-        if constexpr (!Base::compresses) return {};
-        else return start_wire<T>(place_, policy, world, flat_.buckets(), parameter_matrices(model, flat_.layout()));
-    }
     template <class Reducer, class World>
     static constexpr bool combines_at_once =
         requires { requires decltype(std::declval<const Reducer&>().start(std::declval<World&>()))::combines_at_once; };
     [[nodiscard]] std::size_t bucket_count() const { return flat_.layout().buckets().size(); }
 
-    /// Sums on a grid may read the ranks' numbers directly, if the reducer combines those of all
-    /// ranks at once.
-    static constexpr bool may_be_straight = Base::on_grid && !Place::on_device;
-
     /// Owners may read the peers' gradients and write the peers' parameters themselves, if the
     /// reducer combines all ranks' elements at once.
-    static constexpr bool may_touch_peers = !Place::on_device && !Base::on_grid && !Base::compresses;
-    /// True if they do so in this update.
-    [[nodiscard]] bool touches_peers() const { return may_touch_peers && !alone_ && peers_.usable(); }
+    [[nodiscard]] bool touches_peers() const { return !alone_ && peers_.usable(); }
 
     FlatModel<T> flat_;
-    GradientSum<T, Place, typename Base::Sums> gradient_;
+    std::unique_ptr<GradientSum<T, Place>> gradient_;
     GradientKind kind_;
     Publication<T, Place> publication_;
-    typename Context::Wire wire_;
+    std::unique_ptr<Wire<T>> wire_; ///< null: gradients travel unchanged
     LeftOverUnit left_over_;
-    OwnedSlices owned_slices_;
+    OwnedSlices slices_;
     PeersMemory peers_;
     bool straight_ = false; ///< sums on a grid read the ranks' numbers directly where all host one micro-batch
     BucketSums bucket_sums_;
@@ -276,96 +181,187 @@ private:
     Readiness readiness_;
 };
 
-template <class ContextType>
-void WholeStore<ContextType>::restart() {
-    if constexpr (Base::compresses) {
-        restart_compression(wire_);
-        left_over_.forget();
+template <class T, class Place>
+template <class World, class Model, class Policies, class Sharding>
+WholeStore<T, Place>::WholeStore(World& world, Model& model, const Policies& policies, const Sharding& sharding)
+    : Base(world, model, policies, sharding), flat_(model, policies.buckets),
+      gradient_(std::make_unique<typename Policies::Summation::template Gradient<T, Place>>(world, flat_, place_,
+                                                                                            policies.summation)),
+      kind_(gradient_kind_of<Model>), publication_(world, flat_, place_), slices_(world.rank(), world.size()),
+      peers_(world, &combine_kernel<Sum, T>, sizeof(T)), readiness_(flat_.layout()) {
+    constexpr bool on_grid = Policies::Summation::reproducible;
+    constexpr bool compresses = Policies::Compression::compresses;
+    if constexpr (compresses)
+        wire_ = std::make_unique<WireOf<T, typename WireRun<World, T, Place, Policies>::type>>([&] {
+            return start_wire<T>(place_, policies.compression, world, flat_.buckets(),
+                                 parameter_matrices(model, flat_.layout()));
+        });
+    for (std::size_t b = 0; b < bucket_count(); ++b) {
+        const Slice bucket = flat_.bucket(b);
+        const BucketFacts facts{b, bucket.count, sizeof(T), world.size()};
+        if constexpr (Policies::Reducer::gives_owners) slices_.add(bucket, policies.reducer.owners(facts));
+        else slices_.add(bucket, sharding.owners(facts));
     }
+    slices_.close();
+    reserve(operations_, slices_.all().size());
+    constexpr bool at_once =
+        World::transport_type::maps_peers && !Place::on_device && combines_at_once<typename Policies::Reducer, World>;
+    constexpr bool owned = may_have_owners<Policies, Sharding>;
+    if constexpr (at_once && on_grid) {
+        if constexpr (owned) keep_native<Collective::reduce>(world);
+        straight_ = !this->facts_.needs_samples && !this->facts_.needs_tokens;
+    }
+    if constexpr (at_once && owned && !on_grid && !compresses && !Policies::Clipping::measures_norm) {
+        keep_native<Collective::all_gather, Collective::barrier>(world);
+        if (world.size() > 1 && slices_.all_cut()) peers_.agree(publication_.from_model());
+    }
+    this->begin_store(flat_.layout(), slices_);
 }
 
-template <class ContextType>
-void WholeStore<ContextType>::expect_one() {
-    if constexpr (may_be_straight)
-        if (straight_) gradient_.expect_one(policies_->share({.samples = 1, .tokens = 0, .kind = kind_}).multiplier);
+template <class T, class Place>
+void WholeStore<T, Place>::each_gradient(typename Base::GradientVisit visit) {
+    const bool prepares = opens_sums();
+    for (const OwnedSlice& owned : slices_.all()) {
+        if (!slices_.is_mine(owned)) continue;
+        const bool counts = slices_.counts_here(owned);
+        flat_.visit_by_parameter(owned.slice, [&](std::size_t p, const Stretch<T>& one) {
+            T* const gradients = gradient_->at(one);
+            for (std::size_t at = 0, n = 0; at < one.count; at += n) {
+                n = std::min(Place::template chunk<T>, one.count - at);
+                if (prepares) prepare(one.flat + at, gradients + at, n);
+                if (counts) visit(p, one.flat + at, gradients + at, n);
+            }
+        });
+    }
+    prepared_ = true;
 }
 
-template <class ContextType>
-void WholeStore<ContextType>::finish() {
+template <class T, class Place>
+void WholeStore<T, Place>::update_owned(const OptimizerStep& step) {
+    const bool in_place = gradient_->in_place();
+    const bool touches = touches_peers();
+    const bool prepares = opens_sums();
+    if (slices_.cut() && !touches) publication_.begin(gradient_->numbers_in_use());
+    const bool zero_all = in_place && slices_.cut(); // other ranks' slices hold values that are not used
+    std::size_t state = 0;
+    for (const Slice& slice : slices_.owned()) {
+        flat_.visit(slice, [&](const Stretch<T>& stretch) {
+            T* const gradients = gradient_->at(stretch);
+            Place::in_chunks(stretch.parameters, stretch.count, [&](std::size_t at, std::size_t n) {
+                if (prepares) prepare(stretch.flat + at, gradients + at, n);
+                this->update_chunk(step, state + at, n, stretch.parameters + at, gradients + at);
+                if (touches) peers_.publish(stretch.flat + at, n);
+                publication_.note(stretch.flat + at, stretch.parameters + at, n);
+                if (in_place && !zero_all) place_.arithmetic().zero(std::span<T>(gradients + at, n));
+            });
+            state += stretch.count;
+        });
+    }
+    if (touches) return; // other ranks may still read the gradients
+    if (zero_all) flat_.zero_gradients(place_.arithmetic());
+    gradient_->clean();
+}
+
+template <class T, class Place>
+void WholeStore<T, Place>::restart() {
+    if (wire_ == nullptr) return;
+    wire_->restart();
+    left_over_.forget();
+}
+
+template <class T, class Place>
+void WholeStore<T, Place>::expect_one() {
+    if (straight_) gradient_->expect_one(policies_->share({.samples = 1, .tokens = 0, .kind = kind_}).multiplier);
+}
+
+template <class T, class Place>
+void WholeStore<T, Place>::finish() {
     bucket_sums_.wait();
     wait_for_others();
-    if constexpr (Base::compresses) finish_wire();
+    if (wire_ != nullptr) finish_wire();
 }
 
-template <class ContextType>
-void WholeStore<ContextType>::wait_for_others() {
+template <class T, class Place>
+void WholeStore<T, Place>::finish_wire() {
+    if (this->divisor_ > 0) {
+        const double factor = left_over_.settle(this->divisor_);
+        if (factor != 1) wire_->correct(factor);
+    }
+    wire_->finish();
+}
+
+template <class T, class Place>
+void WholeStore<T, Place>::start_sums(std::size_t b, const CallBuffer& values) {
+    place_.order();
+    bucket_sums_.start(*carrier_, slices_, b, flat_.bucket(b).first, values, operations_);
+}
+
+template <class T, class Place>
+void WholeStore<T, Place>::wait_for_others() {
     for (Operation& operation : operations_) operation.wait();
     operations_.clear();
 }
 
-template <class ContextType>
-void WholeStore<ContextType>::begin_update() {
+template <class T, class Place>
+void WholeStore<T, Place>::begin_update() {
     next_bucket_ = 0;
     hosted_ = 0;
     prepared_ = false;
-    gradient_.begin(alone_);
+    gradient_->begin(alone_);
 }
 
-template <class ContextType>
-void WholeStore<ContextType>::keep(double multiplier, bool last) {
+template <class T, class Place>
+void WholeStore<T, Place>::keep(double multiplier, bool last) {
     if (this->pass_->first_ready() != Pass::no_parameter) check_tokens(multiplier);
-    if (!gradient_.held()) gradient_.hold(multiplier);
+    if (!gradient_->held()) gradient_->hold(multiplier);
     if (last) return;
-    gradient_.drop_weightless({0, flat_.count()});
-    if (Base::on_grid && this->inspects_)
-        flat_.visit({0, flat_.count()}, [&](const Stretch<T>& one) { inspect_part(one); });
-    gradient_.drain();
+    gradient_->drop_weightless({0, flat_.count()});
+    if (this->on_grid_ && inspects_) flat_.visit({0, flat_.count()}, [&](const Stretch<T>& one) { inspect_part(one); });
+    gradient_->drain();
 }
 
-template <class ContextType>
-void WholeStore<ContextType>::publish_slices() {
+template <class T, class Place>
+void WholeStore<T, Place>::publish_slices() {
     if (touches_peers()) {
         peers_.close();
-        if (gradient_.in_place()) flat_.zero_gradients(place_.arithmetic());
-        return gradient_.clean();
+        if (gradient_->in_place()) flat_.zero_gradients(place_.arithmetic());
+        return gradient_->clean();
     }
-    publication_.start(*carrier_, owned_slices_.all(), operations_);
+    publication_.start(*carrier_, slices_.all(), operations_);
     wait_for_others();
-    publication_.finish(owned_slices_.all());
+    publication_.finish(slices_.all());
 }
 
-template <class ContextType>
-void WholeStore<ContextType>::forget() {
-    gradient_.soil();
-    if constexpr (Base::compresses) {
-        if (next_bucket_ == 0 || alone_) return;
-        wire_.forget();
-        left_over_.forget();
-    }
+template <class T, class Place>
+void WholeStore<T, Place>::forget() {
+    gradient_->soil();
+    if (wire_ == nullptr || next_bucket_ == 0 || alone_) return;
+    wire_->forget();
+    left_over_.forget();
 }
 
-template <class ContextType>
-void WholeStore<ContextType>::prepare(std::size_t flat, T* gradients, std::size_t n) {
-    gradient_.prepare(flat, gradients, n);
+template <class T, class Place>
+void WholeStore<T, Place>::prepare(std::size_t flat, T* gradients, std::size_t n) {
+    gradient_->prepare(flat, gradients, n);
     if (touches_peers()) peers_.sum(flat, n);
 }
 
-template <class ContextType>
-void WholeStore<ContextType>::open_peers() {
+template <class T, class Place>
+void WholeStore<T, Place>::open_peers() {
     const Stretch<T>& model = flat_.stretches().front();
-    peers_.open(gradient_.in_place() ? model.gradients : gradient_.numbers_in_use(), model.parameters);
+    peers_.open(gradient_->in_place() ? model.gradients : gradient_->numbers_in_use(), model.parameters);
 }
 
-template <class ContextType>
-void WholeStore<ContextType>::note_ready(std::size_t parameter) {
+template <class T, class Place>
+void WholeStore<T, Place>::note_ready(std::size_t parameter) {
     const std::size_t bucket = readiness_.note(parameter);
     if (next_bucket_ != bucket || !readiness_.complete(bucket)) return;
-    if (!gradient_.held()) gradient_.hold(this->weigh().multiplier);
+    if (!gradient_->held()) gradient_->hold(this->weigh().multiplier);
     while (next_bucket_ < bucket_count() && readiness_.complete(next_bucket_)) start_bucket(next_bucket_++);
 }
 
-template <class ContextType>
-void WholeStore<ContextType>::check_tokens(double multiplier) {
+template <class T, class Place>
+void WholeStore<T, Place>::check_tokens(double multiplier) {
     if (this->pass_->tokens_when_ready() == this->micro_->tokens) return;
     MicroBatchFacts then = *this->micro_;
     then.tokens = this->pass_->tokens_when_ready();
@@ -374,45 +370,38 @@ void WholeStore<ContextType>::check_tokens(double multiplier) {
                       ": tokens were counted after the first gradient was complete; expected all before it"});
 }
 
-template <class ContextType>
-void WholeStore<ContextType>::start_bucket(std::size_t b) {
+template <class T, class Place>
+void WholeStore<T, Place>::start_bucket(std::size_t b) {
     const Slice bucket = flat_.bucket(b);
-    gradient_.drop_weightless(bucket);
-    if (Base::on_grid && this->inspects_ && gradient_.held())
+    gradient_->drop_weightless(bucket);
+    if (this->on_grid_ && inspects_ && gradient_->held())
         flat_.visit(bucket, [&](const Stretch<T>& one) { inspect_part(one); });
-    T* const values = gradient_.settle(bucket, b + 1 == bucket_count());
-    if (!Base::on_grid && this->inspects_) {
+    T* const values = gradient_->settle(bucket, b + 1 == bucket_count());
+    if (!this->on_grid_ && inspects_) {
         if (values != nullptr) inspect_part({bucket.first, bucket.count, nullptr, values + bucket.first});
         else flat_.visit(bucket, [&](const Stretch<T>& one) { inspect_part(one); });
     }
     if (alone_ || touches_peers()) return;
-    if constexpr (Base::compresses) {
+    if (wire_ != nullptr) {
         if (b == 0) rescale_left_over();
-        if (owned_slices_.cut()) {
-            BucketReduction to_owners{*carrier_, owned_slices_, b, bucket.first, operations_};
-            wire_.begin(b, values + bucket.first, to_owners);
-        } else {
-            wire_.begin(b, values + bucket.first, *carrier_); // it may sum other numbers of elements
-        }
-    } else if constexpr (!Base::on_grid) {
-        start_sums(b, values);
-    } else if (values == nullptr) {
-        start_sums(b, gradient_.array());
-    } else if constexpr (may_be_straight) {
-        for (const OwnedSlice& owned : owned_slices_.of_bucket(b))
-            detail::keep(operations_, gradient_.sum_straight(*world_, values, owned.slice, owned.owner));
+        BucketReduction reduction{*carrier_, slices_.cut() ? &slices_ : nullptr, b, bucket.first, &operations_};
+        wire_->begin(b, values + bucket.first, reduction);
+    } else if (gradient_->straight()) {
+        for (const OwnedSlice& owned : slices_.of_bucket(b))
+            detail::keep(operations_, gradient_->sum_straight(*world_, values, owned.slice, owned.owner));
+    } else {
+        start_sums(b, gradient_->travelling(bucket, values));
     }
 }
 
-template <class ContextType>
-void WholeStore<ContextType>::rescale_left_over() {
+template <class T, class Place>
+void WholeStore<T, Place>::rescale_left_over() {
     const double factor = left_over_.expect(hosted_, this->scaled_by_);
-    if constexpr (requires { wire_.rescale(factor); })
-        if (factor != 1) wire_.rescale(factor);
+    if (factor != 1) wire_->rescale(factor);
 }
 
-template <class ContextType>
-void WholeStore<ContextType>::inspect_part(const Stretch<T>& stretch) {
+template <class T, class Place>
+void WholeStore<T, Place>::inspect_part(const Stretch<T>& stretch) {
     this->inspect(stretch.gradients, stretch.count, stretch.flat, [&](std::size_t found) {
         this->note_offender(flat_.layout().element_at(stretch.flat + found).parameter);
     });

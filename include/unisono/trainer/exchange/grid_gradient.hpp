@@ -1,0 +1,127 @@
+#pragma once
+
+/// \file
+/// The gradient of an update that is summed on a grid (grid_sums.hpp). Integers travel, or, where
+/// each rank has one micro-batch and the reducer combines all ranks' elements at once, the numbers
+/// themselves (`straight`).
+
+#include "unisono/core/error.hpp"
+#include "unisono/trainer/exchange/gradient_sum.hpp"
+#include "unisono/trainer/exchange/grid_sums.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <class T, class Integer, class Place>
+class GridGradient final : public GradientSum<T, Place> {
+    using Base = GradientSum<T, Place>;
+
+public:
+    template <class Policy>
+    GridGradient(const GroupCore& world, const FlatModel<T>& flat, const Place& place, const Policy& policy)
+        : Base(world, flat, place), sums_(place, flat.layout(), policy) {}
+
+    void begin(bool alone) override {
+        Base::begin(alone);
+        straight_ = false;
+        sums_.begin();
+    }
+    void expect_one(double multiplier) override {
+        straight_ = true;
+        multiplier_ = multiplier;
+    }
+    void hold(double multiplier) override {
+        if (straight_ && multiplier != multiplier_)
+            refuse_input(
+                {"a micro-batch was weighed by ", multiplier, " and others by ", multiplier_,
+                 "; expected one weight of a policy that declares neither `needs_samples` nor `needs_tokens`"});
+        Base::hold(multiplier);
+    }
+
+    T* settle(const Slice& bucket, bool last) override;
+    [[nodiscard]] CallBuffer travelling(const Slice& bucket, T*) override {
+        return buffer_of(place_->view(images_.data() + bucket.first, bucket.count));
+    }
+    [[nodiscard]] bool straight() const override { return straight_; }
+    [[nodiscard]] Operation sum_straight(GroupCore& world, T* values, const Slice& slice, int owner) override {
+        const std::span<T> data(values + slice.first, slice.count);
+        return sums_.sum_straight(world, data, slice.first, multiplier_, owner);
+    }
+
+    [[nodiscard]] bool in_place() const override { return !straight_ || in_place_; }
+    void prepare(std::size_t flat, T* to, std::size_t count) override;
+
+    [[nodiscard]] SumsOfGradients& sums() override { return sums_; }
+    [[nodiscard]] std::size_t bytes() const override {
+        return Base::bytes() + images_.size() * sizeof(Integer) + sums_.bytes();
+    }
+
+private:
+    using Base::flat_, Base::in_array_, Base::in_model_, Base::in_place_, Base::multiplier_, Base::place_, Base::world_;
+
+    T* settle_straight(const Slice& bucket);
+    void drain(const Slice& slice) override;
+    Integer* images() {
+        if (images_.empty()) images_ = place_->template allocate<Integer>(flat_->count());
+        return images_.data();
+    }
+
+    GridSums<T, Integer, Place> sums_;
+    typename Place::template Array<Integer> images_;
+    bool straight_ = false; ///< numbers are summed on the grid
+};
+
+template <class T, class Integer, class Place>
+T* GridGradient<T, Integer, Place>::settle(const Slice& bucket, bool last) {
+    if constexpr (!Place::on_device) {
+        if (straight_) return settle_straight(bucket);
+    }
+    Integer* const sums = images();
+    if (in_model_) drain(bucket);
+    else if (!in_array_) place_->arithmetic().zero(std::span<Integer>(sums + bucket.first, bucket.count));
+    if (last) this->moved();
+    return nullptr;
+}
+
+template <class T, class Integer, class Place>
+T* GridGradient<T, Integer, Place>::settle_straight(const Slice& bucket) {
+    T* const numbers = in_place_ ? nullptr : this->numbers();
+    if (!in_model_) {
+        if (!in_place_) zero(numbers + bucket.first, bucket.count);
+        else if (this->dirty_) this->zero_in_model(bucket);
+    } else {
+        flat_->visit_by_parameter(bucket, [&](std::size_t p, const Stretch<T>& one) {
+            sums_.note(p, std::span<const T>(one.gradients, one.count), multiplier_);
+            if (in_place_) return;
+            std::copy(one.gradients, one.gradients + one.count, numbers + one.flat);
+            zero(one.gradients, one.count);
+        });
+    }
+    if (!in_place_) return numbers;
+    return world_->size() > 1 ? flat_->stretches().front().gradients : nullptr;
+}
+
+template <class T, class Integer, class Place>
+void GridGradient<T, Integer, Place>::prepare(std::size_t flat, T* to, std::size_t count) {
+    if (straight_ && world_->size() > 1) return;
+    if constexpr (!Place::on_device) {
+        if (straight_) return sums_.round_alone(flat, to, count, multiplier_);
+    }
+    sums_.numbers_from(flat, images_.data() + flat, to, count);
+}
+
+template <class T, class Integer, class Place>
+void GridGradient<T, Integer, Place>::drain(const Slice& slice) {
+    Integer* const to = images();
+    flat_->visit_by_parameter(slice, [&](std::size_t p, const Stretch<T>& one) { // each parameter has its own grid
+        if (in_array_) sums_.template take<true>(p, to + one.flat, one.gradients, one.count, multiplier_);
+        else sums_.template take<false>(p, to + one.flat, one.gradients, one.count, multiplier_);
+    });
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,76 @@
+#pragma once
+
+/// \file
+/// The update of one trainer, with the types of its group and of its model's store. The run of an
+/// update policy gets it (update/update.hpp).
+
+#include "unisono/core/text.hpp"
+#include "unisono/model/model.hpp"
+#include "unisono/model/weighing.hpp"
+#include "unisono/trainer/exchange/update.hpp"
+#include "unisono/trainer/exchange/whole.hpp"
+
+#include <cstdio>
+#include <string>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// `Compresses`: the policy of compression does.
+template <class WorldType, class Store, bool Compresses>
+class Training final : public Store {
+public:
+    using World = WorldType;
+    static constexpr bool compresses = Compresses;
+
+    template <class Model, class Policies, class Sharding>
+    Training(World& world, Model& model, const Policies& policies, const Sharding& sharding)
+        : Store(world, model, policies, sharding), group_(&world) {}
+    ~Training() override { this->place_.settle(); } // before the memory is released
+    [[nodiscard]] World& world() const { return *group_; }
+
+    /// Runs the model on one micro-batch. `last`: this rank adds no other micro-batch to this
+    /// update, so a gradient may travel as soon as the model reports it as ready.
+    template <class Model, class Batch>
+    void add(Model& model, const Batch& batch, double samples, PassFacts facts, bool last) {
+        MicroBatchFacts micro{samples, 0, gradient_kind_of<Model>};
+        this->before_call(micro, facts, last);
+        auto pass = this->template make_pass<Model>(facts, last);
+        this->pass_ = &pass;
+        const double loss = call(model, batch, pass);
+        if constexpr (unisono::model<Model>) look_at_gradients(model, samples);
+        this->after_call(loss, last);
+    }
+
+private:
+    /// Not inlined: the compiler then optimizes the model's loops without keeping the update's
+    /// members in registers.
+    template <class Model, class Batch, class GivenPass>
+    [[gnu::noinline]] static double call(Model& model, const Batch& batch, GivenPass& pass) {
+        return static_cast<double>(model(batch, pass));
+    }
+
+    /// Checks after a call of the model that its memory has not moved. After the first call on rank
+    /// 0, warns if all gradients are zero.
+    template <class Model>
+    void look_at_gradients(Model& model, double samples) {
+        this->flat().check_in_place(model);
+        if constexpr (!model_on_device<Model>) {
+            if (group_->rank() != 0 || this->applied() != 0 || !(samples > 0) || std::exchange(looked_, true) ||
+                this->has_started())
+                return;
+            if (this->flat().any_gradient()) return;
+            const std::string text = concat({"unisono: warning: the model's first call left all ", this->flat().count(),
+                                             " elements of gradients() at zero (on rank 0); expected that model(batch, "
+                                             "pass) adds the gradient there\n"});
+            static_cast<void>(std::fputs(text.c_str(), stderr));
+        }
+    }
+
+    World* group_;
+    bool looked_ = false; ///< the gradients of the first call were checked
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
