@@ -21,10 +21,13 @@
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
+#include <cstddef>
+#include <functional>
 #include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -83,6 +86,43 @@ struct Given {
     }
 };
 
+/// Sums everything in `finish`, by the reductions that `begin` got.
+struct LateSums {
+    static constexpr std::string_view name = "late sums";
+    static constexpr un::Family family = un::Family::compression;
+    static constexpr bool compresses = true;
+    static constexpr bool own_exchange = false;
+    friend bool operator==(const LateSums&, const LateSums&) = default;
+    void check() const {}
+
+    template <class T, class World>
+    class Run {
+    public:
+        Run(World& world, std::span<const un::Slice> buckets)
+            : world_(&world), buckets_(buckets.begin(), buckets.end()) {}
+        template <class Reduction>
+        void begin(std::size_t b, T* values, Reduction& reduction) {
+            const std::span<T> all(values, buckets_[b].count);
+            late_.push_back([this, all, &reduction] { reduction.sum(*world_, all).wait(); });
+        }
+        void finish() {
+            for (const auto& sum : late_) sum();
+            late_.clear();
+        }
+        void forget() { late_.clear(); }
+        [[nodiscard]] static std::size_t bytes() { return 0; }
+
+    private:
+        World* world_;
+        std::vector<un::Slice> buckets_;
+        std::vector<std::function<void()>> late_;
+    };
+    template <class T, class World>
+    [[nodiscard]] Run<T, World> start(World& world, std::span<const un::Slice> buckets) const {
+        return {world, buckets};
+    }
+};
+
 /// Checks how many slopes the parameters have moved, after everything left over has been sent.
 template <class Model>
 void check_way(const Model& model, double way, double bound) {
@@ -113,6 +153,13 @@ BOOST_AUTO_TEST_CASE(
 BOOST_AUTO_TEST_CASE(composed_with_others) {
     check_answer(2, 1e-5, un::Int8Wire{.block = 4}, un::Accumulate{.steps = 2}, un::ClipByNorm{.max_norm = 5});
     check_answer(3, 1e-5, un::Bf16Wire{}, un::BySamples{}, un::Accumulate{.steps = 3});
+}
+
+BOOST_AUTO_TEST_CASE(a_run_may_sum_until_finish_ends) {
+    for (const int ranks : {2, 3}) {
+        check_answer(ranks, 1e-6, LateSums{});
+        check_answer(ranks, 1e-3, LateSums{}, un::LocalSteps{.steps = 2});
+    }
 }
 
 BOOST_AUTO_TEST_CASE(ranks_that_meet_compress_how_far_they_have_come) {

@@ -6,6 +6,7 @@
 #include "unisono/accumulation/steps.hpp"
 #include "unisono/extensions/trainers/trace.hpp"
 #include "unisono/trainer/trainer.hpp"
+#include "unisono/update/local_steps.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
@@ -84,6 +85,21 @@ BOOST_AUTO_TEST_CASE(every_activity_is_recorded) {
         un::Trainer same{world, untraced, sgd, un::Accumulate{.steps = 2}};
         same.fit(data, once);
         expect(untraced.weights == model.weights, "the same bits without");
+    }));
+}
+
+BOOST_AUTO_TEST_CASE(a_synchronisation_comes_after_its_update) {
+    check_clean(outcomes(2, [](auto& world) {
+        SumOfOutputs<float> model(4);
+        const auto data = rows();
+        un::Trainer trainer{world, model, un::Trace{}, sgd, un::LocalSteps{.steps = 3}};
+        trainer.fit(data, once); // 48 samples, 2 ranks, 4 each: 6 updates, of which two end with a synchronisation
+        std::array<std::size_t, 7> exchanges = {};
+        for (const un::TraceEvent& one : trainer.trace().events())
+            if (one.what == un::Activity::exchange) ++exchanges.at(one.update);
+        // Start, agree, finish, publish of each; the synchronisations follow 3 and 6 updates.
+        expect(exchanges[2] == 4 && exchanges[3] == 5, "after the third");
+        expect(exchanges[5] == 4 && exchanges[6] >= 1, "after the last");
     }));
 }
 

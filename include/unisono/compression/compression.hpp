@@ -28,7 +28,8 @@
 /// to its reduction; `device` has the members of CastWire's detail::WiresOnHost.
 ///
 /// A run sums by `reduction.sum(group, values)`, with the group that it was started with, over the
-/// trainer's ranks: float, double, bfloat16, float16, int32 or int64; if the policy has `Wire`
+/// trainer's ranks. It may do so until `finish` ends (a policy with `sums_to_owners`: in `begin`).
+/// It sums float, double, bfloat16, float16, int32 or int64; if the policy has `Wire`
 /// (below), the gradient's type or `Wire`. For anything else it calls collectives itself.
 ///
 /// Laws

@@ -14,12 +14,15 @@ template <class T>
 class Owner {
 public:
     Owner() = default;
+    explicit Owner(T* object) : object_(object) {}
     Owner(const Owner&) = delete;
     Owner& operator=(const Owner&) = delete;
     ~Owner() { delete object_; }
 
-    /// Takes an object that `new` has made. Call it once.
+    /// Takes an object that `new` has made. Call it at most once, if the constructor took none.
     void take(T* object) { object_ = object; }
+    /// Null if there is none.
+    [[nodiscard]] T* get() const { return object_; }
     [[nodiscard]] T& operator*() const { return *object_; }
     [[nodiscard]] T* operator->() const { return object_; }
 

@@ -96,7 +96,7 @@ private:
     std::uint64_t dropped_ = 0;
 };
 
-/// Measures nothing; no code for it is compiled.
+/// Measures nothing.
 struct NoTrace {
     static constexpr std::string_view name = "no trace";
     static constexpr Family family = Family::trace;
@@ -123,42 +123,26 @@ struct Trace {
 
 namespace detail {
 
-/// The tracer of a session. A span records the time from its construction to its destruction.
-template <bool Traces>
-class Tracer {
+/// Records the time from its construction to its destruction. `log`: null if nothing is recorded.
+class TraceSpan {
 public:
-    void begin(const Trace& policy) {
-        policy.check();
-        log_ = TraceLog(static_cast<std::size_t>(policy.events));
+    TraceSpan(TraceLog* log, Activity what, std::uint64_t update) : log_(log) {
+        if (log != nullptr) event_ = {steady_now(), 0, update, what};
+    }
+    TraceSpan(const TraceSpan&) = delete;
+    TraceSpan& operator=(const TraceSpan&) = delete;
+    ~TraceSpan() {
+        if (log_ != nullptr) record();
     }
 
-    class Span {
-    public:
-        Span(TraceLog& log, Activity what, std::uint64_t update) : log_(log), event_{steady_now(), 0, update, what} {}
-        Span(const Span&) = delete;
-        Span& operator=(const Span&) = delete;
-        ~Span() {
-            event_.end = steady_now();
-            log_.add(event_);
-        }
-
-    private:
-        TraceLog& log_;
-        TraceEvent event_;
-    };
-    [[nodiscard]] Span span(Activity what, std::uint64_t update) { return Span(log_, what, update); }
-    [[nodiscard]] TraceLog& log() { return log_; }
-    [[nodiscard]] const TraceLog& log() const { return log_; }
-
 private:
-    TraceLog log_;
-};
-template <>
-class Tracer<false> {
-public:
-    void begin(const NoTrace&) {}
-    struct Span {};
-    [[nodiscard]] Span span(Activity, std::uint64_t) const { return {}; }
+    void record() {
+        event_.end = steady_now();
+        log_->add(event_);
+    }
+
+    TraceLog* log_;
+    TraceEvent event_;
 };
 
 } // namespace detail

@@ -233,7 +233,7 @@ class FitStepsOf final : public FitSteps {
 public:
     FitStepsOf(Session& session, Loader& loader, Observer& observer, OnUpdate& on_update, const FitOptions& options)
         : session_(session), loader_(loader), observer_(observer), on_update_(on_update), seed_(options.seed),
-          stopping_(options.stop_on, &session.exchange().parts()) {
+          stopping_(options.stop_on, &session.exchange().tally().parts()) {
         if constexpr (std::is_same_v<Observer, ProgressReporter<>>)
             this->shown = observer.style() != ProgressStyle::off;
         this->observed = !std::is_same_v<OnUpdate, IgnoreUpdates>;
@@ -263,7 +263,7 @@ public:
     double tokens_of_round() override {
         if constexpr (std::remove_cvref_t<decltype(session_.policies().accumulation)>::counts_tokens) {
             session_.end_round();
-            std::array<double, 1> tokens = {session_.exchange().sums().tokens - tokens_before_};
+            std::array<double, 1> tokens = {session_.exchange().tally().sums().tokens - tokens_before_};
             tokens_before_ += tokens[0];
             if (session_.world().size() > 1) all_reduce(session_.world(), tokens, Few<Sum>{});
             return tokens[0];

@@ -36,7 +36,7 @@ inline std::int32_t checked_headroom(const char* policy, std::int32_t found, std
 
 /// Losses and weights are added exactly and rounded once, counts as integers. Tokens are counted in
 /// steps of 2^-20.
-class ExactTotals final : public Tally {
+class ExactTotals final : public LossTotals {
 public:
     void begin() override {
         divisor_ = ExactSum{};

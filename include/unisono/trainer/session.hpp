@@ -31,26 +31,17 @@ namespace detail {
 template <class World, class T, class Place, class Policies, class Low>
 class UnitStore; // extensions/sharded/store.hpp, which unisono/sharded.hpp includes
 
-/// The element type of a model's passes. Models in units may use a narrower type than that in which
+/// The store of a model. Models in units may use a narrower type in their passes than that in which
 /// they are trained.
-template <class Model>
-struct PassElement {
-    using type = parameter_element_t<Model>;
-};
-template <unit_model Model>
-struct PassElement<Model> {
-    using type = pass_element_t<Model>;
-};
-
 template <class World, class Model, class Policies, class T = parameter_element_t<Model>,
           class Place = typename PlaceFor<World, Model>::type>
 struct StoreOf {
     using type = WholeStore<T, Place>;
 };
 template <class World, class Model, class Policies, class T, class Place>
-    requires(shards_gradients<typename Policies::Sharding>)
+    requires(shards_gradients<typename Policies::Sharding> && unit_model<Model>)
 struct StoreOf<World, Model, Policies, T, Place> {
-    using type = UnitStore<World, T, Place, Policies, typename PassElement<Model>::type>;
+    using type = UnitStore<World, T, Place, Policies, pass_element_t<Model>>;
 };
 
 /// The state of one trainer. `Trainer::step` and `fit` make each update by the same calls: `begin`;
@@ -110,7 +101,7 @@ public:
     [[nodiscard]] Exchanges& exchange() { return *exchange_; }
     [[nodiscard]] const Exchanges& exchange() const { return *exchange_; }
 
-    void begin() { exchange_->begin(run_->alone(exchange_->applied())); }
+    void begin() { exchange_->begin(mode_->alone(exchange_->applied())); }
     /// Tells the exchange that each rank hosts at most one micro-batch of this update. All ranks
     /// know that.
     void expect_one() { exchange_->expect_one(); }
@@ -124,7 +115,7 @@ public:
 
     template <class Batch>
     void add(const Batch& batch, double samples, const PassFacts& facts, bool last) {
-        [[maybe_unused]] const auto span = tracer_.span(Activity::compute, exchange_->applied());
+        const TraceSpan span(trace_.get(), Activity::compute, exchange_->applied());
         exchange_->add(*model_, batch, samples, facts, last);
     }
 
@@ -136,10 +127,8 @@ public:
 
     /// Synchronises ranks that update on their own. Collective.
     void synchronise() {
-        if (run_->agrees()) return;
-        age_copy(*model_);
-        [[maybe_unused]] const auto span = tracer_.span(Activity::exchange, exchange_->applied());
-        run_->synchronise();
+        if (!mode_->agrees) age_copy(*model_);
+        exchange_->synchronise(*mode_, trace_.get());
     }
 
     /// Called before collective work that is no synchronisation. Servers serve in it until all
@@ -149,11 +138,11 @@ public:
     }
 
     /// The update's run, which has its own state.
-    [[nodiscard]] Run& run() const { return *run_; }
+    [[nodiscard]] Run& run() const { return mode_->run; }
 
     /// The number of ranks that compute gradients, and this rank's number among them. A server
     /// takes the number of the first.
-    [[nodiscard]] int workers() const { return run_->workers(); }
+    [[nodiscard]] int workers() const { return mode_->workers(); }
     [[nodiscard]] int worker() const { return serves() ? 0 : world_->rank(); }
     /// True if this rank makes the updates of others and computes no gradients.
     [[nodiscard]] bool serves() const { return world_->rank() >= workers(); }
@@ -161,70 +150,26 @@ public:
     /// Drops the gradients that were collected.
     void abandon() { exchange_->discard(); }
 
-    /// Reduces what is left, gets the verdict of all ranks, applies, publishes, reports.
-    UpdateReport update(std::int64_t epoch, RatePoint point) {
-        const std::uint64_t number = exchange_->applied(); // `apply` increments it
-        const auto traced = [&](Activity what, auto verb) {
-            [[maybe_unused]] const auto span = tracer_.span(what, number);
-            return verb();
-        };
+    /// Update::close.
+    UpdateReport update(std::int64_t epoch, const RatePoint& point) {
         age_copy(*model_);
-        point.update = number;
-        const double rate = policies_.learning_rate.rate(policies_.optimizer.learning_rate, point);
-        if (!(rate >= 0) || !detail::is_finite(rate))
-            refuse_input({Policies::LearningRate::name, ": the rate of update ", point.update, " is ", rate,
-                          "; expected a finite number of at least 0"});
-        exchange_->set_learning_rate(rate);
-        const double loss_scale = exchange_->loss_scale().scale(); // a commit may change it
-        const bool alone = run_->alone(number);
-        if (alone) run_->before();
-
-        traced(Activity::exchange, [&] { exchange_->start(); }); // the buckets that were not ready before
-        Verdict verdict = traced(Activity::exchange, [&] { return exchange_->agree(); });
-        traced(Activity::exchange, [&] { exchange_->finish(); }); // waits for the buckets
-        if (verdict == Verdict::commit) {
-            constexpr Activity applying = Run::optimizes() ? Activity::apply : Activity::exchange;
-            verdict = traced(applying, [&] { return run_->apply(); });
-            traced(Activity::exchange, [&] { run_->publish(); });
-        } else {
-            verdict = run_->discard(verdict);
-        }
-
-        if (alone && run_->after(verdict)) synchronise();
-        return report_of(verdict, alone, loss_scale, epoch);
+        return exchange_->close(*mode_, point, epoch, trace_.get());
     }
-
-    /// After an update. Returns false if it has happened on no rank, and must be collected again,
-    /// on wider grids. If it must not be left out, all ranks throw the same error, and may continue
-    /// after catching it. A rank that updates on its own throws alone; the others learn of it at
-    /// the next synchronisation.
+    /// Update::accepts.
     bool accepts(const UpdateReport& report, std::string_view operation) {
-        if constexpr (on_grid) {
-            if (must_repeat()) return false;
-        }
-        if (report.committed || exchange_->loss_scale().backed_off()) return true; // the next update may succeed
-        if constexpr (on_grid) stop_if_misfit(operation);
-        if constexpr (Policies::Clipping::measures_norm) stop_if_no_norm(report, operation);
-        if constexpr (Policies::Guard::inspects || on_grid) {
-            const Offence& offence = exchange_->offence();
-            if (offence.any() && !skips())
-                refuse(not_finite(offence, offence.sum ? -1 : world_->world_rank(offence.rank),
-                                  offence.loss || offence.elsewhere ? "" : label(offence.parameter),
-                                  exchange_->applied() + 1, operation));
-        }
-        return true;
+        return exchange_->accepts(*mode_, report, operation);
     }
 
     /// With `Trace`: what was recorded on this rank.
     [[nodiscard]] const TraceLog& trace() const
         requires(Policies::Tracing::traces)
     {
-        return tracer_.log();
+        return *trace_;
     }
     [[nodiscard]] TraceLog& trace()
         requires(Policies::Tracing::traces)
     {
-        return tracer_.log();
+        return *trace_;
     }
 
 private:
@@ -232,7 +177,10 @@ private:
         const WritesCopy shows(model);
         if (world.size() < 1) refuse_input("Trainer: this rank is in no group");
         policies_.optimizer.check();
-        tracer_.begin(policies_.trace);
+        if constexpr (Policies::Tracing::traces) {
+            policies_.trace.check();
+            trace_.take(new TraceLog(static_cast<std::size_t>(policies_.trace.events)));
+        }
         policies_.learning_rate.check();
         policies_.clipping.check();
         policies_.compression.check();
@@ -247,86 +195,17 @@ private:
         else if (parameters == Parameters::of_rank_0)
             broadcast_parameters(world, exchange_->flat(), exchange_->place());
         broadcast_buffers(world, model);
-        run_.take(new Run(policies_.update.start(*exchange_)));
+        mode_.take(new ModeOf<Run>(policies_.update, *exchange_));
         age_copy(model);
     }
 
-    [[gnu::always_inline]] inline UpdateReport report_of(Verdict verdict, bool alone, double loss_scale,
-                                                         std::int64_t epoch) const {
-        const UpdateSums& sums = exchange_->sums();
-        UpdateReport report;
-        report.alone = alone;
-        report.committed = verdict == Verdict::commit;
-        report.loss = sums.divisor > 0 ? sums.loss / sums.divisor : 0;
-        report.learning_rate = exchange_->learning_rate();
-        report.loss_scale = loss_scale;
-        if (const Offence& found = exchange_->offence(); !report.committed && found.any() && !found.elsewhere) {
-            report.offender_rank = found.rank;
-            if (!found.loss) report.offender_parameter = static_cast<std::int64_t>(found.parameter);
-        }
-        report.gradient_norm = exchange_->gradient_norm();
-        report.number = exchange_->applied();
-        run_->tell(report);
-        report.epoch = epoch;
-        report.micro_batches = static_cast<std::int64_t>(sums.micro_batches);
-        report.samples = static_cast<std::int64_t>(sums.samples);
-        report.tokens = whole_tokens(sums.tokens);
-        return report;
-    }
-
-    /// Called after each update on grids. Returns true if it happened on no rank, and must be
-    /// collected again, on wider grids.
-    bool must_repeat() {
-        const auto& range = exchange_->grids();
-        if (range.fits()) {
-            repeated_ = 0;
-            return false;
-        }
-        if (!range.only_new() && policies_.summation.on_misfit != decltype(policies_.summation.on_misfit)::widen)
-            return false;
-        if (++repeated_ > most_repeats)
-            refuse_input(
-                {"Reproducible: the gradient of ", label(range.misfit()), " still does not fit a grid after ",
-                 most_repeats,
-                 " repetitions of the update; expected a model that gives the same gradients for the same batch "
-                 "(verify_reproducible checks it)"});
-        return true;
-    }
-
-    static constexpr bool on_grid = Policies::Summation::reproducible;
-    /// With a wider grid another part may become visible that was lost in what did not fit.
-    static constexpr int most_repeats = 8;
-
-    /// A rank that updates on its own must tell the others.
-    [[noreturn]] void refuse(Fault why) const {
-        if (run_->agrees()) throw agreed_error(std::move(why));
-        throw error(std::move(why));
-    }
-    [[nodiscard]] bool skips() const {
-        if constexpr (Policies::Guard::inspects) return policies_.guard.on_offence() == OnOffence::skip;
-        else return policies_.summation.on_misfit == decltype(policies_.summation.on_misfit)::skip;
-    }
-    void stop_if_no_norm(const UpdateReport& report, std::string_view operation) {
-        if (detail::is_finite(report.gradient_norm)) return;
-        if (Policies::Guard::inspects && policies_.guard.on_offence() == OnOffence::skip) return;
-        refuse(no_norm(report.gradient_norm, Policies::Clipping::name, exchange_->applied() + 1, operation));
-    }
-    void stop_if_misfit(std::string_view operation) {
-        const auto& range = exchange_->grids();
-        if (range.fits()) return;
-        if (policies_.summation.on_misfit == decltype(policies_.summation.on_misfit)::skip) return;
-        throw agreed_error(misfit(label(range.misfit()), exchange_->applied() + 1, operation));
-    }
-    [[nodiscard]] std::string label(std::size_t parameter) const { return parameter_label(*model_, parameter); }
-
     World* world_;
     Model* model_;
-    std::uint64_t number_; ///< of the trainer, among those of the group
-    Policies policies_;    ///< before `exchange_`, which refers to it
-    [[no_unique_address]] Tracer<Policies::Tracing::traces> tracer_;
+    std::uint64_t number_;  ///< of the trainer, among those of the group
+    Policies policies_;     ///< before `exchange_`, which refers to it
+    Owner<TraceLog> trace_; ///< null: nothing is recorded
     Owner<Exchanges> exchange_;
-    Owner<Run> run_; ///< the run of the update policy
-    int repeated_ = 0;
+    Owner<ModeOf<Run>> mode_;
 };
 
 } // namespace detail

@@ -11,13 +11,13 @@
 ///
 /// A policy names types, which the trainer makes when it starts and then calls by their bases:
 /// `Gradient<T, Place>`, a GradientSum (exchange/gradient_sum.hpp) for models whose memory is
-/// whole; `Totals`, a Tally, adds losses and weights; `Squares<T>`, a NormSquares<T>, adds the
-/// squares of the elements that ranks own. Models in units use `Sums<T, Place>`
+/// whole; `Totals`, a LossTotals, adds losses and weights; `Squares<T>`, a NormSquares<T>, adds
+/// the squares of the elements that ranks own. Models in units use `Sums<T, Place>`
 /// (exchange/sums.hpp).
 /// `agree` of all three gets a GroupCore that keeps the native schedule of all_reduce
 /// (collective/of_core.hpp).
 /// Laws: all ranks reach the same bits and the same verdict; a gradient that a guard has refused is
-/// not summed; `Tally::agree` tells all ranks whether one of them has gradients so large that
+/// not summed; `LossTotals::agree` tells all ranks whether one of them has gradients so large that
 /// plain sums may overflow. Declared property: `reproducible`.
 
 #include "unisono/arithmetic/scan.hpp"
@@ -56,12 +56,12 @@ struct UpdateSums {
 };
 
 /// Adds losses and weights over micro-batches, and all of UpdateSums over ranks.
-class Tally {
+class LossTotals {
 public:
-    Tally() = default;
-    Tally(const Tally&) = delete;
-    Tally& operator=(const Tally&) = delete;
-    virtual ~Tally() = default;
+    LossTotals() = default;
+    LossTotals(const LossTotals&) = delete;
+    LossTotals& operator=(const LossTotals&) = delete;
+    virtual ~LossTotals() = default;
 
     /// Starts an update.
     virtual void begin() = 0;
@@ -71,7 +71,7 @@ public:
 };
 
 /// Adds doubles in order of arrival, and over ranks by the transport's best schedule.
-class PlainTotals final : public Tally {
+class PlainTotals final : public LossTotals {
 public:
     UNISONO_OUTSIDE void begin() override;
     UNISONO_OUTSIDE void add(UpdateSums& sums, const Share& share, double loss) override;

@@ -69,10 +69,8 @@ public:
     [[nodiscard]] const auto& flat() const { return memory_; }
     static constexpr void expect_one() {}
 
-    // --- the part of an update that moves numbers ---
-
-    void start() { close_rounds(); }
-    void finish() { gradients_.finish(); }
+    void start() override { close_rounds(); }
+    void finish() override { gradients_.finish(); }
 
     /// Calls visit(flat, std::span<T>), or with a DeviceSpan, for the parameters that this rank
     /// holds. The visitor writes them.
@@ -103,7 +101,7 @@ protected:
         if constexpr (Policies::Summation::reproducible)
             numbers_ = place_.template allocate_own<T>(std::min(Place::template chunk<T>, slices_.largest()));
         if constexpr (mixed) low_gradient_ = place_.template allocate_own<Low>(slices_.largest());
-        this->begin_store(slices_.layout(), slices_.owned_slices());
+        this->begin_store(slices_.layout(), slices_.owned_slices(), gradients_.sums());
     }
     ~UnitStore() override = default;
 
@@ -133,7 +131,6 @@ protected:
 
     // --- the update ---
 
-    [[nodiscard]] SumsOfGradients& sums_of_gradients() override { return gradients_.sums(); }
     void each_gradient(typename Base::GradientVisit visit) override {
         for (std::size_t u = 0; u < slices_.units(); ++u)
             each_chunk(u, [&](std::size_t at, std::size_t n, T* gradients) {
@@ -231,7 +228,7 @@ private:
             multiplier_ = multiplier;
             if (multiplier == 0) place_.clear(values.data(), values.size()); // whatever is there, it counts nothing
             if (this->inspects_) {
-                const auto note = [&](std::size_t) { this->note_offender(unit); };
+                const auto note = [&](std::size_t) { this->tally().note_offender(unit); };
                 this->inspect(values.data(), values.size(), slices_.unit(unit).first, note);
             }
         }

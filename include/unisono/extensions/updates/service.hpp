@@ -85,7 +85,7 @@ public:
         push(PushKind::gradient);
         if (answer_.not_finite != npos) {
             const std::size_t parameters = this->training().flat().layout().parameters();
-            this->training().note_sum(answer_.not_finite < parameters ? answer_.not_finite : 0);
+            this->training().tally().note_sum(answer_.not_finite < parameters ? answer_.not_finite : 0);
         }
         return answer_.verdict;
     }
@@ -170,8 +170,8 @@ private:
 
     void say(PushKind kind) {
         for (Link& link : links_) {
-            link.head = pack(
-                WorkerPush{kind, clock_, this->training().learning_rate(), this->training().sums().divisor, largest_});
+            link.head = pack(WorkerPush{kind, clock_, this->training().learning_rate(),
+                                        this->training().tally().sums().divisor, largest_});
             link.sent = start_send(*lane_, link.head, link.server, push_tag);
         }
     }
@@ -226,7 +226,7 @@ private:
                 if (in_model) HostArithmetic::zero(std::span<T>(one.gradients, one.count));
             });
         gradients.clean();
-        if (!this->training().large()) return;
+        if (!this->training().tally().large()) return;
         for (std::size_t i = 0; i < values_.size(); ++i)
             largest_ = std::max(largest_, detail::absolute(static_cast<double>(values_[i]))); // NaN was refused before
     }

@@ -12,7 +12,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -47,13 +46,7 @@ public:
     UNISONO_OUTSIDE virtual Operation publish(const CallBuffer& values, int owner);
     UNISONO_OUTSIDE virtual Operation sum_slices(const CallBuffer& values, Counts counts);
 
-    /// As a compression calls a reduction. \throws error bad_input: another group than the
-    /// trainer's
-    template <class World, class Values>
-    Operation sum(World& group, Values values) {
-        check_group(group);
-        return sum(buffer_of(values));
-    }
+    /// \throws error bad_input: another group than the trainer's
     void check_group(const GroupCore& group) const;
 
     [[nodiscard]] GroupCore& core() const { return *core_; }
@@ -69,13 +62,14 @@ private:
 class BucketSums {
 public:
     /// Starts the sum of bucket b. `values` are the bucket's elements; the first one has index
-    /// `first` in the flat order. `others`: takes the operations that cannot be prepared.
-    void start(Carrier& carrier, const OwnedSlices& slices, std::size_t b, std::size_t first, const CallBuffer& values,
-               std::vector<Operation>& others);
+    /// `first` in the flat order.
+    void start(Carrier& carrier, const OwnedSlices& slices, std::size_t b, std::size_t first, const CallBuffer& values);
     /// The same by operations that are not prepared.
     static void start_unprepared(Carrier& carrier, const OwnedSlices& slices, std::size_t b, std::size_t first,
                                  const CallBuffer& values, std::vector<Operation>& operations);
-    /// Waits for those that were prepared.
+    /// Operations in flight that were not prepared.
+    [[nodiscard]] std::vector<Operation>& others() { return others_; }
+    /// Waits for all of them.
     void wait();
 
 private:
@@ -86,6 +80,7 @@ private:
 
     std::vector<Slot> slots_; ///< by slice
     std::vector<std::size_t> started_;
+    std::vector<Operation> others_;
 };
 
 /// `E`: the types of elements that travel. `Owned`: slices may have owners. `Devices`: elements may
@@ -230,8 +225,8 @@ struct CarrierFor<Types, World, ScheduledReduction<ToAll, ToOwner>> {
 };
 
 template <class Types, class World, class Reducer>
-[[nodiscard]] std::unique_ptr<Carrier> make_carrier(World& world, const Reducer& reducer) {
-    return std::make_unique<typename CarrierFor<Types, World, decltype(reducer.start(world))>::type>(world, reducer);
+[[nodiscard]] Carrier* make_carrier(World& world, const Reducer& reducer) {
+    return new typename CarrierFor<Types, World, decltype(reducer.start(world))>::type(world, reducer);
 }
 
 } // namespace detail
@@ -310,9 +305,9 @@ inline Operation start_slice_sum(Carrier& carrier, Collective what, const CallBu
 }
 
 UNISONO_DEFINITION void BucketSums::start(Carrier& carrier, const OwnedSlices& slices, std::size_t b, std::size_t first,
-                                          const CallBuffer& values, std::vector<Operation>& others) {
+                                          const CallBuffer& values) {
     if (values.space == MemorySpace::device) // each start looks up its stream
-        return start_unprepared(carrier, slices, b, first, values, others);
+        return start_unprepared(carrier, slices, b, first, values, others_);
     if (slots_.empty()) {
         slots_.resize(slices.all().size());
         started_.reserve(slots_.size());
@@ -325,7 +320,7 @@ UNISONO_DEFINITION void BucketSums::start(Carrier& carrier, const OwnedSlices& s
                        if (!slot.sum.has_value()) {
                            const Call call = carrier.call(what, slice, owner, counts);
                            if (call.by.plan == nullptr)
-                               return keep(others, start_slice_sum(carrier, what, slice, owner, counts));
+                               return keep(others_, start_slice_sum(carrier, what, slice, owner, counts));
                            slot.sum = carrier.core().prepare(call, slice, out());
                            slot.sum->start();
                        } else if (slot.at == slice.data) {
@@ -350,6 +345,8 @@ UNISONO_DEFINITION void BucketSums::start_unprepared(Carrier& carrier, const Own
 UNISONO_DEFINITION void BucketSums::wait() {
     for (const std::size_t number : started_) slots_[number].sum->wait();
     started_.clear();
+    for (Operation& operation : others_) operation.wait();
+    others_.clear();
 }
 
 } // namespace detail

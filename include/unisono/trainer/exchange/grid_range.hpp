@@ -93,7 +93,6 @@ public:
         return most + static_cast<std::int32_t>(std::bit_width(static_cast<std::uint64_t>(micro_batches)));
     }
 
-    [[nodiscard]] bool fits() const { return misfit_ == no_offender; }
     [[nodiscard]] std::size_t misfit() const { return misfit_; } ///< the first parameter whose grid was too fine
     /// No grid was known yet for any parameter whose grid was too fine.
     [[nodiscard]] bool only_new() const { return only_new_; }

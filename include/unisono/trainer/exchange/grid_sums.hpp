@@ -111,6 +111,8 @@ public:
     [[nodiscard]] std::int32_t above(std::int64_t micro_batches) const override {
         return range_.above_sums(micro_batches);
     }
+    [[nodiscard]] std::size_t misfit() const override { return range_.misfit(); }
+    [[nodiscard]] bool only_new() const override { return range_.only_new(); }
     void follow() override { range_.follow(); }
     void widen() override { range_.widen(); }
     [[nodiscard]] GridRange* grids() override { return &range_; }

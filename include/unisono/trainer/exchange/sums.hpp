@@ -28,7 +28,8 @@ namespace detail {
 
 class GridRange;
 
-/// What an update asks of the sums of its gradients. The defaults are those of sums of floats.
+/// The questions of an update to the sums of its gradients. The defaults are the answers of sums of
+/// floats.
 class SumsOfGradients {
 public:
     SumsOfGradients() = default;
@@ -42,6 +43,10 @@ public:
     [[nodiscard]] virtual bool agree(GroupCore&, std::int64_t) { return true; }
     /// E such that all sums are below 2^E; the same on all ranks after `agree`. Only on a grid.
     [[nodiscard]] virtual std::int32_t above(std::int64_t) const { return 0; }
+    /// After `agree`: the first parameter whose grid was too fine, or no_offender.
+    [[nodiscard]] virtual std::size_t misfit() const { return no_offender; }
+    /// After `agree`: no grid was known yet for any such parameter.
+    [[nodiscard]] virtual bool only_new() const { return false; }
     /// The update was made.
     virtual void follow() {}
     /// The update was left out.

@@ -7,33 +7,36 @@
 /// `UpdatePolicies` and `Carrier`. The store of a model derives from it, holds the parameters and
 /// the gradient, and moves them: `WholeStore` (whole.hpp) if their memory is whole on every rank,
 /// `UnitStore` (extensions/sharded/store.hpp) for models in units, which are sharded over the
-/// ranks. `Training` (trainer/training.hpp) adds the model's call and the group's type.
+/// ranks. `Training` (trainer/training.hpp) adds the model's call and the group's type. A store
+/// also has `make_pass`, the argument of that call, and `flat()`, the parameters.
 ///
-/// A store also has
-/// - `make_pass`, the argument of the model's call;
-/// - `start`, which starts the sums over the ranks, and `finish`, which returns when the owners
-///   have them;
-/// - `flat()`, the parameters.
+/// `close` is an update after its micro-batches: read it first.
 
 #include "unisono/collective/of_core.hpp"
-#include "unisono/compression/compression.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/function_ref.hpp"
 #include "unisono/core/math.hpp"
+#include "unisono/core/owner.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/guard/finite.hpp"
 #include "unisono/layout/layout.hpp"
 #include "unisono/model/pass.hpp"
 #include "unisono/model/weighing.hpp"
+#include "unisono/observe/trace.hpp"
+#include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/trainer/exchange/carrier.hpp"
-#include "unisono/trainer/exchange/offence.hpp"
+#include "unisono/trainer/exchange/mode.hpp"
 #include "unisono/trainer/exchange/owned_slices.hpp"
 #include "unisono/trainer/exchange/sums.hpp"
+#include "unisono/trainer/exchange/tally.hpp"
 #include "unisono/trainer/exchange/update_policies.hpp"
+#include "unisono/trainer/exchange/wire.hpp"
 #include "unisono/trainer/parts.hpp"
 #include "unisono/trainer/place.hpp"
 #include "unisono/trainer/policies.hpp"
+#include "unisono/trainer/refusals.hpp"
+#include "unisono/trainer/report.hpp"
 #include "unisono/trainer/summation.hpp"
 #include "unisono/update/update.hpp"
 
@@ -42,8 +45,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
@@ -74,7 +78,23 @@ public:
     /// After it, with the loss that it has returned.
     void after_call(double loss, bool last);
 
-    // --- the phases of an update after the store's `start` ---
+    // --- after the last micro-batch ---
+
+    /// Reduces what is left, gets the verdict of all ranks, applies, publishes, reports. `mode` is
+    /// the run of the update policy. `log`: where the time goes, or null. Collective, unless `mode`
+    /// is alone.
+    UpdateReport close(Mode& mode, RatePoint point, std::int64_t epoch, TraceLog* log);
+
+    /// Synchronises ranks that update on their own. Collective.
+    void synchronise(Mode& mode, TraceLog* log);
+
+    /// Returns false if the update that `close` has reported has happened on no rank, and must be
+    /// collected again, on wider grids. If it must not be left out, all ranks throw the same error,
+    /// and may continue after catching it. A rank that updates on its own throws alone; the others
+    /// learn of it at the next synchronisation.
+    bool accepts(const Mode& mode, const UpdateReport& report, std::string_view operation);
+
+    // --- its phases, which a mode may replace ---
 
     /// Combines weights, losses and the guards' findings of all ranks, in one small all_reduce.
     Verdict agree();
@@ -92,7 +112,7 @@ public:
     /// Drops the update: parameters and optimizer state stay as they were.
     void discard() {
         forget();
-        sums_of_gradients().widen();
+        gradients_->widen();
     }
 
     // --- accessors ---
@@ -103,16 +123,17 @@ public:
     [[nodiscard]] const OwnedSlices& owned_slices() const { return *owned_slices_; }
     /// The elements that this rank updates, in flat order.
     [[nodiscard]] std::span<const Slice> owned() const { return owned_slices_->owned(); }
-    [[nodiscard]] const Parts& parts() const { return parts_; }
+    [[nodiscard]] const Tally& tally() const { return tally_; }
+    [[nodiscard]] Tally& tally() { return tally_; }
     [[nodiscard]] const auto& state() const { return state_; }
     [[nodiscard]] auto& state() { return state_; }
     [[nodiscard]] const LossScaleRun& loss_scale() const { return loss_scale_; }
     [[nodiscard]] LossScaleRun& loss_scale() { return loss_scale_; }
     /// The grids on which gradients are summed; only for sums on a grid.
-    [[nodiscard]] GridRange& grids() { return *sums_of_gradients().grids(); }
+    [[nodiscard]] GridRange& grids() { return *gradients_->grids(); }
+    [[nodiscard]] const GridRange& grids() const { return *gradients_->grids(); }
 
     /// The learning rate that the optimizer gets if the update commits.
-    void set_learning_rate(double rate) { learning_rate_ = rate; }
     [[nodiscard]] double learning_rate() const { return learning_rate_; }
     [[nodiscard]] std::uint64_t applied() const { return applied_; }
     /// Continues a training that has made `updates` updates.
@@ -121,18 +142,6 @@ public:
         restart();
     }
 
-    [[nodiscard]] const UpdateSums& sums() const { return sums_; }
-    [[nodiscard]] const Offence& offence() const { return offence_; }
-    /// Notes that servers have left out the update, since the sum of this parameter's gradients is
-    /// not finite.
-    void note_sum(std::size_t parameter) {
-        offence_ = {.rank = -1, .parameter = parameter, .loss = false, .elsewhere = false, .sum = true};
-    }
-    /// The norm of this update's gradient, if clipping measured it; else 0. The same on all ranks.
-    [[nodiscard]] double gradient_norm() const { return norm_; }
-    /// True if this update's gradients are so large that sums may overflow. In an update that is
-    /// `alone`, only this rank's gradients count.
-    [[nodiscard]] bool large() const { return large_; }
     /// True if sums of gradients that overflow must not become parameters.
     [[nodiscard]] bool guards_sums() const { return facts_.inspects || on_grid_; }
     /// True if an offence that a guard finds ends the call with an error; false if only the update
@@ -144,22 +153,26 @@ protected:
     template <class World, class Model, class Policies, class Sharding>
     [[gnu::cold]] Update(World& world, Model& model, const Policies& policies, const Sharding&);
 
-    /// A store's constructor says where the parameters are in flat order, and who owns them. Both
-    /// must live as long as the store.
-    void begin_store(const Layout& layout, const OwnedSlices& owned) {
+    /// A store's constructor says where the parameters are in flat order, who owns them, and how
+    /// gradients are summed. All of these must live as long as the store.
+    void begin_store(const Layout& layout, const OwnedSlices& owned, SumsOfGradients& gradients) {
         layout_ = &layout;
         owned_slices_ = &owned;
+        gradients_ = &gradients;
         state_ = place_.template state<T>(policies_->state(), owned.owned_count());
     }
 
     // --- what a store does ---
 
+    /// Starts the sums over the ranks of what has not travelled yet; does not wait.
+    virtual void start() = 0;
+    /// Waits until the sums are at their owners.
+    virtual void finish() = 0;
     virtual void begin_update() = 0;
     virtual void before_pass(bool last) = 0;
     virtual void after_pass() {}
     /// Adds a micro-batch's gradient, of weight `multiplier`, to those of this update.
     virtual void keep(double multiplier, bool last) = 0;
-    [[nodiscard]] virtual SumsOfGradients& sums_of_gradients() = 0;
     /// The factor that the optimizer must still apply to gradients.
     [[nodiscard]] virtual double left_over() const { return 1; }
     /// Calls visit(parameter, flat, values, n) for the sum of the gradients: for each element on
@@ -187,29 +200,28 @@ protected:
         micro_->tokens = pass_->tokens();
         return policies_->checked_share(*micro_, static_cast<double>(std::numeric_limits<T>::max()));
     }
-    void note_offender(std::size_t parameter) { offence_.note({world_->rank(), parameter, false}); }
     /// Lets the guard look at elements of this rank's gradient. The first one has index `flat` in
     /// the flat order. Calls found(index) for the first offender.
     template <class Found>
     void inspect(const T* gradient, std::size_t count, std::size_t flat, Found&& found) {
         const Findings findings = policies_->inspect(place_, gradient, count, flat, large_from_);
         if (findings.offender != no_offender) found(findings.offender);
-        if (findings.large) large_ = true;
+        if (findings.large) tally_.note_large();
     }
     /// Notes the weight with which a gradient that the guard has seen is summed.
     void note_weight(double weight) {
-        if (weight > detail::scaled_by_bits(1.0, room_for_weights)) large_ = true;
+        if (weight > detail::scaled_by_bits(1.0, room_for_weights)) tally_.note_large();
     }
 
     GroupCore* world_;
-    std::unique_ptr<UpdatePolicies<T, Place>> policies_;
+    Owner<UpdatePolicies<T, Place>> policies_;
     const UpdateFacts& facts_; ///< of `policies_`
     const bool on_grid_;
     /// The guard looks at each micro-batch's gradient. A grid finds NaN and infinity by itself, so
     /// a guard that looks only for these is not asked.
     bool inspects_;
     Place place_;
-    std::unique_ptr<Carrier> carrier_;
+    Owner<Carrier> carrier_;
     bool alone_ = false;   ///< the update uses only this rank's gradients, and no other rank sees them
     double scaled_by_ = 1; ///< the loss scale of this update
     /// This update's sum of weights over all ranks; known once they have agreed to make the update.
@@ -223,6 +235,9 @@ private:
     /// most half of the largest T.
     static constexpr int room_for_weights = 40;
 
+    /// Called after each update on a grid. Returns true if it happened on no rank, and must be
+    /// collected again, on wider grids.
+    bool must_repeat();
     /// Leaves the update out after its gradients were summed.
     Verdict refuse();
     /// Looks at the sums of all gradients. Returns false, on all ranks, if one is not finite.
@@ -230,44 +245,23 @@ private:
     [[gnu::noinline]] bool sums_are_finite();
     /// Measures the norm: the same bits on all ranks.
     double measure_norm(double scale);
-    /// All ranks together have no sample, or no token, of what their weights count.
-    [[nodiscard]] bool weighs_nothing() const {
-        return (facts_.needs_samples && sums_.samples == 0) || (facts_.needs_tokens && sums_.tokens == 0 && !untold_);
-    }
-    /// Refuses a sum of weights by which gradients of this type cannot be divided.
-    void check_divisor() const;
 
     const Layout* layout_ = nullptr;
     const OwnedSlices* owned_slices_ = nullptr;
-    Parts parts_;
-    std::unique_ptr<Tally> tally_;
-    std::unique_ptr<NormSquares<T>> squares_; ///< null: the clipping needs no norm
-    UpdateSums sums_;
+    SumsOfGradients* gradients_ = nullptr;
+    Tally tally_;
+    Owner<NormSquares<T>> squares_; ///< null: the clipping needs no norm
     LossScaleRun loss_scale_;
     typename Place::template State<T> state_;
     double (Update::*measure_norm_)(double) = nullptr;
-    Offence offence_;
+    void* model_;
+    std::string (*label_)(void* model, std::size_t parameter);
     double learning_rate_ = 0;
     double norm_ = 0;
     std::uint64_t applied_ = 0;
+    int repeated_ = 0;     ///< times that this update was collected again
     int large_from_;       ///< sums of elements below 2^large_from_ cannot overflow
-    bool large_ = false;   ///< some rank has larger elements or weights: check the sums
-    bool untold_ = false;  ///< a micro-batch of this rank, weighed by tokens, did not count them
     bool refused_ = false; ///< the update was left out after its gradients were summed
-};
-
-/// The type of a compression's run in a trainer; NoCompression's for models in units, which use the
-/// format alone.
-template <class World, class T, class Place, class Policies>
-struct WireRun {
-    using type = NoCompression::Run;
-};
-template <class World, class T, class Place, class Policies>
-    requires(Policies::Compression::compresses && !shards_gradients<typename Policies::Sharding>)
-struct WireRun<World, T, Place, Policies> {
-    using type =
-        decltype(start_wire<T>(std::declval<const Place&>(), std::declval<const typename Policies::Compression&>(),
-                               std::declval<World&>(), {}, {}));
 };
 
 /// True if slices may have owners.
@@ -277,10 +271,11 @@ inline constexpr bool may_have_owners = gives_owners<typename Policies::Reducer>
 template <class T, class Place>
 template <class World, class Model, class Policies, class Sharding>
 Update<T, Place>::Update(World& world, Model& model, const Policies& policies, const Sharding&)
-    : world_(&world), policies_(std::make_unique<UpdatePoliciesOf<T, Place, Policies>>(policies)),
-      facts_(policies_->facts), on_grid_(Policies::Summation::reproducible),
-      inspects_(facts_.inspects && !(on_grid_ && facts_.only_finite)), place_(world, model), parts_(model),
-      tally_(std::make_unique<typename Policies::Summation::Totals>()), loss_scale_(*policies_),
+    : world_(&world), policies_(new UpdatePoliciesOf<T, Place, Policies>(policies)), facts_(policies_->facts),
+      on_grid_(Policies::Summation::reproducible), inspects_(facts_.inspects && !(on_grid_ && facts_.only_finite)),
+      place_(world, model), tally_(world, facts_, Parts(model), new typename Policies::Summation::Totals()),
+      loss_scale_(*policies_), model_(&model),
+      label_([](void* of, std::size_t parameter) { return parameter_label(*static_cast<Model*>(of), parameter); }),
       large_from_(std::numeric_limits<T>::max_exponent - 1 - room_for_weights -
                   static_cast<int>(std::bit_width(static_cast<unsigned>(world.size())))) {
     using Summation = typename Policies::Summation;
@@ -289,9 +284,9 @@ Update<T, Place>::Update(World& world, Model& model, const Policies& policies, c
     using Carried =
         decltype(carried_types<may_have_owners<Policies, Sharding>, Place::on_device, !wire_is_on_host, T,
                                typename Summation::template Sums<T, Place>::Sum, typename Policies::Compression>());
-    carrier_ = make_carrier<Carried>(world, policies.reducer);
+    carrier_.take(make_carrier<Carried>(world, policies.reducer));
     if constexpr (Policies::Clipping::measures_norm) {
-        squares_ = std::make_unique<typename Summation::template Squares<T>>();
+        squares_.take(new typename Summation::template Squares<T>());
         measure_norm_ = &Update::measure_norm;
     }
     keep_native<Collective::all_reduce, Collective::broadcast>(world);
@@ -300,12 +295,8 @@ Update<T, Place>::Update(World& world, Model& model, const Policies& policies, c
 template <class T, class Place>
 void Update<T, Place>::begin(bool alone) {
     alone_ = alone || world_->size() == 1;
-    sums_ = {};
-    tally_->begin();
-    offence_ = {};
-    untold_ = false;
+    tally_.begin();
     norm_ = 0;
-    large_ = false;
     refused_ = false;
     loss_scale_.begin();
     scaled_by_ = loss_scale_.scale();
@@ -327,61 +318,122 @@ void Update<T, Place>::after_call(double loss, bool last) {
     if (facts_.scales) loss_scale_.check(*pass_);
     after_pass();
     const Share share = weigh();
-    if (facts_.needs_tokens && !pass_->counted_tokens()) untold_ = true;
-    const bool counts = share.multiplier != 0; // a loss of weight 0 may be 0 / 0
-    tally_->add(sums_, share, counts ? loss : 0);
-    sums_.micro_batches += 1;
-    sums_.samples += micro_->samples;
-    if (micro_->tokens != 0)
-        // Rounded, so that the sum does not depend on the order.
-        sums_.tokens += detail::rounded_to_even(micro_->tokens * 0x1p20) * 0x1p-20;
-    if (facts_.inspects && counts && !detail::is_finite(loss)) offence_.note({world_->rank(), 0, true});
+    tally_.add(*micro_, share, loss, pass_->counted_tokens());
     keep(share.multiplier, last);
 }
 
 template <class T, class Place>
+UpdateReport Update<T, Place>::close(Mode& mode, RatePoint point, std::int64_t epoch, TraceLog* log) {
+    const std::uint64_t number = applied_; // `apply` increments it
+    const auto traced = [&](Activity what, auto verb) {
+        const TraceSpan span(log, what, number);
+        return verb();
+    };
+    point.update = number;
+    learning_rate_ = policies_->checked_rate(point);
+    const double loss_scale = loss_scale_.scale(); // a commit may change it
+    const bool alone = mode.alone(number);
+    if (alone) mode.before();
+
+    traced(Activity::exchange, [&] { start(); });                          // what was not ready before
+    Verdict verdict = traced(Activity::exchange, [&] { return agree(); }); // losses, weights, findings of all ranks
+    traced(Activity::exchange, [&] { finish(); });                         // the sums are at their owners
+    if (verdict == Verdict::commit) {
+        verdict = traced(mode.optimizes ? Activity::apply : Activity::exchange, [&] { return mode.apply(); });
+        traced(Activity::exchange, [&] { mode.publish(); });
+    } else {
+        verdict = mode.discard(verdict);
+    }
+    if (alone && mode.after(verdict)) synchronise(mode, log);
+
+    UpdateReport report{.committed = verdict == Verdict::commit,
+                        .alone = alone,
+                        .learning_rate = learning_rate_,
+                        .gradient_norm = norm_,
+                        .loss_scale = loss_scale,
+                        .number = applied_,
+                        .epoch = epoch};
+    tally_.tell(report);
+    mode.tell(report);
+    return report;
+}
+
+template <class T, class Place>
+void Update<T, Place>::synchronise(Mode& mode, TraceLog* log) {
+    if (mode.agrees) return;
+    const TraceSpan span(log, Activity::exchange, applied_);
+    mode.synchronise();
+}
+
+template <class T, class Place>
+bool Update<T, Place>::accepts(const Mode& mode, const UpdateReport& report, std::string_view operation) {
+    if (on_grid_ && must_repeat()) return false;
+    if (report.committed || loss_scale_.backed_off()) return true; // the next update may succeed
+    if (const std::size_t parameter = gradients_->misfit(); parameter != no_offender && !facts_.skips_misfit)
+        throw agreed_error(misfit(label_(model_, parameter), applied_ + 1, operation));
+    const Offence& offence = tally_.offence();
+    const bool skips = facts_.inspects ? !facts_.stops : facts_.skips_misfit;
+    if (measure_norm_ != nullptr && !detail::is_finite(report.gradient_norm) && !(facts_.inspects && skips))
+        refuse_update(no_norm(report.gradient_norm, facts_.clipping, applied_ + 1, operation), mode.agrees);
+    if (guards_sums() && offence.any() && !skips)
+        refuse_update(not_finite(offence, offence.sum ? -1 : world_->world_rank(offence.rank),
+                                 offence.loss || offence.elsewhere ? "" : label_(model_, offence.parameter),
+                                 applied_ + 1, operation),
+                      mode.agrees);
+    return true;
+}
+
+template <class T, class Place>
+bool Update<T, Place>::must_repeat() {
+    constexpr int most_repeats = 8; // with a wider grid another part may become visible that was lost
+    const std::size_t parameter = gradients_->misfit();
+    if (parameter == no_offender) {
+        repeated_ = 0;
+        return false;
+    }
+    if (!gradients_->only_new() && !facts_.widens) return false;
+    if (++repeated_ > most_repeats)
+        refuse_input({"Reproducible: the gradient of ", label_(model_, parameter), " still does not fit a grid after ",
+                      most_repeats,
+                      " repetitions of the update; expected a model that gives the same gradients for the same batch "
+                      "(verify_reproducible checks it)"});
+    return true;
+}
+
+template <class T, class Place>
 Verdict Update<T, Place>::agree() {
-    SumsOfGradients& gradients = sums_of_gradients();
-    if (const std::size_t found = gradients.first_not_finite(); found != no_offender) note_offender(found);
+    if (const std::size_t found = gradients_->first_not_finite(); found != no_offender) tally_.note_offender(found);
     if (inspects_) {
         const Findings told = place_.findings();
-        if (told.offender != no_offender) note_offender(layout_->element_at(told.offender).parameter);
-        large_ = large_ || told.large;
+        if (told.offender != no_offender) tally_.note_offender(layout_->element_at(told.offender).parameter);
+        if (told.large) tally_.note_large();
     }
-    sums_.offenders = offence_.rank >= 0 ? 1 : 0;
-    sums_.large = large_ ? 1 : 0;
-    if (!alone_ || world_->size() == 1) tally_->agree(*world_, sums_, parts_.order());
-    if (sums_.offenders > 0 && !alone_) agree_on_offence(*world_, offence_);
-    const bool in_gradient = sums_.offenders > 0 && !offence_.loss;
-    const auto [offenders, in_gradients, large] =
-        parts_.sum(std::array{sums_.offenders, in_gradient ? 1.0 : 0.0, sums_.large});
-    if (offenders > 0) {
-        if (offence_.rank < 0) offence_ = {.rank = 0, .parameter = 0, .loss = true, .elsewhere = true};
-        if (in_gradients > 0) loss_scale_.back_off();
-        return Verdict::skip;
-    }
-    if (sums_.micro_batches == 0 || (sums_.divisor == 0 && weighs_nothing())) return Verdict::empty;
-    const auto micro_batches = static_cast<std::int64_t>(sums_.micro_batches);
-    if (!gradients.agree(*world_, micro_batches)) return Verdict::skip;
-    check_divisor();
-    divisor_ = sums_.divisor;
+    const Verdict verdict = tally_.agree(alone_);
+    if (tally_.in_gradients() && verdict == Verdict::skip) loss_scale_.back_off();
+    if (verdict != Verdict::commit) return verdict;
+    if (!gradients_->agree(*world_, tally_.micro_batches())) return Verdict::skip;
+    divisor_ = tally_.sums().divisor;
+    const auto inverse = static_cast<T>(1 / (divisor_ * loss_scale_.scale()));
+    if (!(inverse > 0 && detail::is_finite(inverse)))
+        refuse_divisor(facts_.weighing, tally_.sums().micro_batches, divisor_, facts_.needs_tokens);
     if (alone_) note_weight(left_over());
-    large_ = large_ || large > 0 || (facts_.may_overflow && !alone_) ||
-             (on_grid_ && gradients.above(micro_batches) >= std::numeric_limits<T>::max_exponent);
+    if ((facts_.may_overflow && !alone_) ||
+        (on_grid_ && gradients_->above(tally_.micro_batches()) >= std::numeric_limits<T>::max_exponent))
+        tally_.note_large();
     return Verdict::commit;
 }
 
 template <class T, class Place>
 Verdict Update<T, Place>::apply() {
-    if (guards_sums() && large_ && !sums_are_finite()) return refuse();
-    double scale = left_over() / (sums_.divisor * loss_scale_.scale());
+    if (guards_sums() && tally_.large() && !sums_are_finite()) return refuse();
+    double scale = left_over() / (divisor_ * loss_scale_.scale());
     if (measure_norm_ != nullptr) {
         norm_ = (this->*measure_norm_)(scale);
         if (!detail::is_finite(norm_)) return refuse();
         scale *= policies_->clip_factor(norm_);
     }
     update_owned({learning_rate_, ++applied_, scale});
-    sums_of_gradients().follow();
+    gradients_->follow();
     loss_scale_.grow();
     return Verdict::commit;
 }
@@ -404,33 +456,18 @@ bool Update<T, Place>::sums_are_finite() {
     });
     if (const std::size_t found = place_.findings().offender; found != no_offender)
         first = layout_->element_at(found).parameter;
-    if (owned_slices_->cut() && !alone_) first = agree_on_sums(*world_, first);
-    const bool here = first != no_offender;
-    if (parts_.sum(std::array{here ? 1.0 : 0.0})[0] == 0) return true;
-    note_sum(here ? first : 0);
-    offence_.elsewhere = !here;
-    return false;
+    return tally_.agree_on_sums(first, owned_slices_->cut() && !alone_);
 }
 
 template <class T, class Place>
 double Update<T, Place>::measure_norm(double scale) {
-    squares_->begin(sums_of_gradients().above(static_cast<std::int64_t>(sums_.micro_batches)));
+    squares_->begin(gradients_->above(tally_.micro_batches()));
     auto measured = place_.template measure<T>(*squares_, most_gradients());
     each_gradient(
         [&](std::size_t, std::size_t, const T* values, std::size_t n) { measured.add(std::span<const T>(values, n)); });
     measured.finish();
     if (owned_slices_->cut()) squares_->agree(*world_);
-    return detail::root_of(parts_.sum(std::array{squares_->value()})[0]) * scale;
-}
-
-template <class T, class Place>
-void Update<T, Place>::check_divisor() const {
-    const auto inverse = static_cast<T>(1 / (sums_.divisor * loss_scale_.scale()));
-    if (inverse > 0 && detail::is_finite(inverse)) return;
-    refuse_input({"weighing ", facts_.weighing, ": the weights of ", static_cast<std::uint64_t>(sums_.micro_batches),
-                  " micro-batches add up to ", number_text(sums_.divisor, std::chars_format::general, 6),
-                  "; expected more than 0, so that gradients can be divided by it",
-                  (facts_.needs_tokens ? " (does the model call pass.count_tokens?)" : "")});
+    return detail::root_of(tally_.parts().sum(std::array{squares_->value()})[0]) * scale;
 }
 
 } // namespace detail

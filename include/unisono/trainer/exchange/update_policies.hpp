@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// The policies that an update asks, without their types: weighing, guard, clipping, loss scaling
-/// and optimizer. One virtual call for each micro-batch, range of a gradient, or chunk of
-/// parameters.
+/// The policies that an update asks, without their types: weighing, guard, clipping, loss scaling,
+/// learning rate and optimizer. One virtual call for each micro-batch, range of a gradient, or
+/// chunk of parameters.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/math.hpp"
@@ -11,6 +11,7 @@
 #include "unisono/guard/guard.hpp"
 #include "unisono/guard/loss_scaling.hpp"
 #include "unisono/model/weighing.hpp"
+#include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/trainer/place.hpp"
 
@@ -24,6 +25,8 @@ namespace detail {
 struct UpdateFacts {
     std::string_view weighing;
     std::string_view loss_scaling;
+    std::string_view learning_rate;
+    std::string_view clipping;
     bool needs_samples = false; ///< the weighing
     bool needs_tokens = false;  ///< the weighing
     bool inspects = false;      ///< the guard looks for gradients that are not finite
@@ -31,6 +34,8 @@ struct UpdateFacts {
     bool stops = false;         ///< what it finds ends the call with an error
     bool scales = false;        ///< the loss scaling
     bool may_overflow = false;  ///< what the compression leaves over has no bound
+    bool widens = false;        ///< the summation repeats an update that does not fit its grid
+    bool skips_misfit = false;  ///< it leaves such an update out
 };
 
 /// All that does not depend on the type of elements and where they are.
@@ -44,6 +49,7 @@ public:
 
     [[nodiscard]] virtual Share share(const MicroBatchFacts& micro) const = 0;
     [[nodiscard]] virtual double clip_factor(double norm) const = 0;
+    [[nodiscard]] virtual double rate(const RatePoint& point) const = 0;
     [[nodiscard]] virtual LossScale start_scale() const = 0;
     virtual void grow(LossScale& scale) const = 0;
     virtual bool back_off(LossScale& scale) const = 0;
@@ -52,6 +58,7 @@ public:
     /// The share of a micro-batch, after a check of its values. `most`: the largest number of the
     /// gradients' type.
     [[nodiscard]] Share checked_share(const MicroBatchFacts& micro, double most) const;
+    [[nodiscard]] double checked_rate(const RatePoint& point) const;
 
 protected:
     explicit UpdateRules(const UpdateFacts& declared) : facts(declared) {}
@@ -83,6 +90,9 @@ public:
 
     [[nodiscard]] Share share(const MicroBatchFacts& micro) const override { return of_->weighing_policy.share(micro); }
     [[nodiscard]] double clip_factor(double norm) const override { return of_->clipping.factor(norm); }
+    [[nodiscard]] double rate(const RatePoint& point) const override {
+        return of_->learning_rate.rate(of_->optimizer.learning_rate, point);
+    }
     [[nodiscard]] LossScale start_scale() const override { return of_->scaling.start(); }
     void grow(LossScale& scale) const override { of_->scaling.grow(scale); }
     bool back_off(LossScale& scale) const override { return of_->scaling.back_off(scale); }
@@ -108,6 +118,8 @@ private:
         UpdateFacts facts;
         facts.weighing = Weighing::name;
         facts.loss_scaling = Policies::Scaling::name;
+        facts.learning_rate = Policies::LearningRate::name;
+        facts.clipping = Policies::Clipping::name;
         facts.needs_samples = Weighing::needs_samples;
         facts.needs_tokens = Weighing::needs_tokens;
         facts.inspects = Guard::inspects;
@@ -115,6 +127,11 @@ private:
         facts.stops = policies.guard.on_offence() != OnOffence::skip;
         facts.scales = Policies::Scaling::scales;
         facts.may_overflow = Compression::compresses && !requires { typename Compression::Wire; }; // a cast cuts
+        if constexpr (Policies::Summation::reproducible) {
+            using OnMisfit = decltype(policies.summation.on_misfit);
+            facts.widens = policies.summation.on_misfit == OnMisfit::widen;
+            facts.skips_misfit = policies.summation.on_misfit == OnMisfit::skip;
+        }
         return facts;
     }
 
@@ -168,6 +185,14 @@ UNISONO_DEFINITION Share UpdateRules::checked_share(const MicroBatchFacts& micro
         refuse_input({"weighing ", facts.weighing, ": a micro-batch got multiplier ",
                       number_text(found.multiplier, std::chars_format::general, 6),
                       "; expected a number that the gradients' type holds"});
+    return found;
+}
+
+UNISONO_DEFINITION double UpdateRules::checked_rate(const RatePoint& point) const {
+    const double found = rate(point);
+    if (!(found >= 0) || !detail::is_finite(found))
+        refuse_input({facts.learning_rate, ": the rate of update ", point.update, " is ", found,
+                      "; expected a finite number of at least 0"});
     return found;
 }
 

@@ -7,6 +7,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/owner.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/layout/bucket_facts.hpp"
@@ -25,7 +26,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -47,31 +47,26 @@ public:
     /// The compression's run, or null.
     [[nodiscard]] Wire<T>* wire() { return wire_.get(); }
     /// Starts its sum of elements of a bucket over all ranks.
-    void start_compressed(std::size_t b, T* values) {
-        BucketReduction to_all{*carrier_};
-        wire_->begin(b, values, to_all);
-    }
+    void start_compressed(std::size_t b, T* values) { wire_->begin(b, values, to_all_); }
     [[nodiscard]] GradientSum<T, Place>& gradients() { return *gradient_; }
     /// Bytes beside the model's own and the optimizer's: arrays of gradients and parameters.
     [[nodiscard]] std::size_t memory_bytes() const {
-        return gradient_->bytes() + publication_.bytes() + (wire_ != nullptr ? wire_->bytes() : 0);
+        return gradient_->bytes() + publication_.bytes() + (wire_.get() != nullptr ? wire_->bytes() : 0);
     }
 
     /// For sums on a grid: all ranks know that each of them hosts at most one micro-batch of this
     /// update.
     void expect_one();
 
-    // --- the part of an update that moves numbers ---
-
     /// Starts to sum the buckets that the backward pass has not started yet, in bucket order; does
     /// not wait.
-    void start() {
+    void start() override {
         for (; next_bucket_ < bucket_count(); ++next_bucket_) start_bucket(next_bucket_);
     }
     /// True if buckets of this update are in flight.
     [[nodiscard]] bool has_started() const { return next_bucket_ != 0; }
     /// Waits until the sums have arrived at their owners.
-    void finish();
+    void finish() override;
 
 protected:
     using Base::alone_, Base::carrier_, Base::inspects_, Base::place_, Base::policies_, Base::world_;
@@ -97,7 +92,6 @@ protected:
 
     // --- the update ---
 
-    [[nodiscard]] SumsOfGradients& sums_of_gradients() override { return gradient_->sums(); }
     [[nodiscard]] double left_over() const override { return gradient_->left_over(); }
     /// It also converts sums on a grid to numbers, and sums gradients in peers' memory, so that
     /// later passes read each element only once more.
@@ -126,8 +120,6 @@ private:
     /// Converts this update's sums to numbers where the optimizer reads them.
     void prepare(std::size_t flat, T* gradients, std::size_t n);
     void open_peers();
-    /// Waits for `operations_`.
-    void wait_for_others();
 
     // Overlap with the backward pass: a bucket starts when all its parameters are ready and all
     // earlier buckets have started.
@@ -152,7 +144,6 @@ private:
     /// Multiplies what the compression has left over by the factor for this update's gradients.
     void rescale_left_over();
     void finish_wire();
-    void start_sums(std::size_t b, const CallBuffer& values);
     void inspect_part(const Stretch<T>& stretch);
 
     template <class Reducer, class World>
@@ -165,16 +156,16 @@ private:
     [[nodiscard]] bool touches_peers() const { return !alone_ && peers_.usable(); }
 
     FlatModel<T> flat_;
-    std::unique_ptr<GradientSum<T, Place>> gradient_;
+    Owner<GradientSum<T, Place>> gradient_;
     GradientKind kind_;
     Publication<T, Place> publication_;
-    std::unique_ptr<Wire<T>> wire_; ///< null: gradients travel unchanged
+    Owner<Wire<T>> wire_;               ///< null: gradients travel unchanged
+    BucketReduction to_all_{*carrier_}; ///< of the wire, which may use it until `finish` ends
     LeftOverUnit left_over_;
     OwnedSlices slices_;
     PeersMemory peers_;
     bool straight_ = false; ///< sums on a grid read the ranks' numbers directly where all host one micro-batch
     BucketSums bucket_sums_;
-    std::vector<Operation> operations_; ///< those that are not prepared
     std::size_t next_bucket_ = 0;
     double hosted_ = 0;     ///< number of this rank's micro-batches in this update
     bool prepared_ = false; ///< this update's sums are where the optimizer reads them
@@ -185,17 +176,17 @@ template <class T, class Place>
 template <class World, class Model, class Policies, class Sharding>
 WholeStore<T, Place>::WholeStore(World& world, Model& model, const Policies& policies, const Sharding& sharding)
     : Base(world, model, policies, sharding), flat_(model, policies.buckets),
-      gradient_(std::make_unique<typename Policies::Summation::template Gradient<T, Place>>(world, flat_, place_,
-                                                                                            policies.summation)),
+      gradient_(new
+                typename Policies::Summation::template Gradient<T, Place>(world, flat_, place_, policies.summation)),
       kind_(gradient_kind_of<Model>), publication_(world, flat_, place_), slices_(world.rank(), world.size()),
       peers_(world, &combine_kernel<Sum, T>, sizeof(T)), readiness_(flat_.layout()) {
     constexpr bool on_grid = Policies::Summation::reproducible;
     constexpr bool compresses = Policies::Compression::compresses;
     if constexpr (compresses)
-        wire_ = std::make_unique<WireOf<T, typename WireRun<World, T, Place, Policies>::type>>([&] {
+        wire_.take(new WireOf<T, typename WireRun<World, T, Place, Policies>::type>([&] {
             return start_wire<T>(place_, policies.compression, world, flat_.buckets(),
                                  parameter_matrices(model, flat_.layout()));
-        });
+        }));
     for (std::size_t b = 0; b < bucket_count(); ++b) {
         const Slice bucket = flat_.bucket(b);
         const BucketFacts facts{b, bucket.count, sizeof(T), world.size()};
@@ -203,7 +194,7 @@ WholeStore<T, Place>::WholeStore(World& world, Model& model, const Policies& pol
         else slices_.add(bucket, sharding.owners(facts));
     }
     slices_.close();
-    reserve(operations_, slices_.all().size());
+    reserve(bucket_sums_.others(), slices_.all().size());
     constexpr bool at_once =
         World::transport_type::maps_peers && !Place::on_device && combines_at_once<typename Policies::Reducer, World>;
     constexpr bool owned = may_have_owners<Policies, Sharding>;
@@ -215,7 +206,7 @@ WholeStore<T, Place>::WholeStore(World& world, Model& model, const Policies& pol
         keep_native<Collective::all_gather, Collective::barrier>(world);
         if (world.size() > 1 && slices_.all_cut()) peers_.agree(publication_.from_model());
     }
-    this->begin_store(flat_.layout(), slices_);
+    this->begin_store(flat_.layout(), slices_, gradient_->sums());
 }
 
 template <class T, class Place>
@@ -264,7 +255,7 @@ void WholeStore<T, Place>::update_owned(const OptimizerStep& step) {
 
 template <class T, class Place>
 void WholeStore<T, Place>::restart() {
-    if (wire_ == nullptr) return;
+    if (wire_.get() == nullptr) return;
     wire_->restart();
     left_over_.forget();
 }
@@ -277,8 +268,7 @@ void WholeStore<T, Place>::expect_one() {
 template <class T, class Place>
 void WholeStore<T, Place>::finish() {
     bucket_sums_.wait();
-    wait_for_others();
-    if (wire_ != nullptr) finish_wire();
+    if (wire_.get() != nullptr) finish_wire();
 }
 
 template <class T, class Place>
@@ -288,18 +278,6 @@ void WholeStore<T, Place>::finish_wire() {
         if (factor != 1) wire_->correct(factor);
     }
     wire_->finish();
-}
-
-template <class T, class Place>
-void WholeStore<T, Place>::start_sums(std::size_t b, const CallBuffer& values) {
-    place_.order();
-    bucket_sums_.start(*carrier_, slices_, b, flat_.bucket(b).first, values, operations_);
-}
-
-template <class T, class Place>
-void WholeStore<T, Place>::wait_for_others() {
-    for (Operation& operation : operations_) operation.wait();
-    operations_.clear();
 }
 
 template <class T, class Place>
@@ -327,15 +305,15 @@ void WholeStore<T, Place>::publish_slices() {
         if (gradient_->in_place()) flat_.zero_gradients(place_.arithmetic());
         return gradient_->clean();
     }
-    publication_.start(*carrier_, slices_.all(), operations_);
-    wait_for_others();
+    publication_.start(*carrier_, slices_.all(), bucket_sums_.others());
+    bucket_sums_.wait();
     publication_.finish(slices_.all());
 }
 
 template <class T, class Place>
 void WholeStore<T, Place>::forget() {
     gradient_->soil();
-    if (wire_ == nullptr || next_bucket_ == 0 || alone_) return;
+    if (wire_.get() == nullptr || next_bucket_ == 0 || alone_) return;
     wire_->forget();
     left_over_.forget();
 }
@@ -382,15 +360,17 @@ void WholeStore<T, Place>::start_bucket(std::size_t b) {
         else flat_.visit(bucket, [&](const Stretch<T>& one) { inspect_part(one); });
     }
     if (alone_ || touches_peers()) return;
-    if (wire_ != nullptr) {
+    if (wire_.get() != nullptr) {
         if (b == 0) rescale_left_over();
-        BucketReduction reduction{*carrier_, slices_.cut() ? &slices_ : nullptr, b, bucket.first, &operations_};
-        wire_->begin(b, values + bucket.first, reduction);
+        if (!slices_.cut()) return start_compressed(b, values + bucket.first);
+        BucketReduction to_owners{*carrier_, &slices_, b, bucket.first, &bucket_sums_.others()};
+        wire_->begin(b, values + bucket.first, to_owners);
     } else if (gradient_->straight()) {
         for (const OwnedSlice& owned : slices_.of_bucket(b))
-            detail::keep(operations_, gradient_->sum_straight(*world_, values, owned.slice, owned.owner));
+            detail::keep(bucket_sums_.others(), gradient_->sum_straight(*world_, values, owned.slice, owned.owner));
     } else {
-        start_sums(b, gradient_->travelling(bucket, values));
+        place_.order();
+        bucket_sums_.start(*carrier_, slices_, b, bucket.first, gradient_->travelling(bucket, values));
     }
 }
 
@@ -403,7 +383,7 @@ void WholeStore<T, Place>::rescale_left_over() {
 template <class T, class Place>
 void WholeStore<T, Place>::inspect_part(const Stretch<T>& stretch) {
     this->inspect(stretch.gradients, stretch.count, stretch.flat, [&](std::size_t found) {
-        this->note_offender(flat_.layout().element_at(stretch.flat + found).parameter);
+        this->tally().note_offender(flat_.layout().element_at(stretch.flat + found).parameter);
     });
 }
 

@@ -15,6 +15,7 @@
 #include "unisono/compression/compression.hpp"
 #include "unisono/trainer/exchange/carrier.hpp"
 #include "unisono/trainer/exchange/owned_slices.hpp"
+#include "unisono/trainer/policies.hpp"
 
 #include <cstddef>
 #include <type_traits>
@@ -82,6 +83,20 @@ public:
 
 private:
     Run run_;
+};
+
+/// The type of a compression's run in a trainer; NoCompression's for models in units, which use the
+/// format alone.
+template <class World, class T, class Place, class Policies>
+struct WireRun {
+    using type = NoCompression::Run;
+};
+template <class World, class T, class Place, class Policies>
+    requires(Policies::Compression::compresses && !shards_gradients<typename Policies::Sharding>)
+struct WireRun<World, T, Place, Policies> {
+    using type =
+        decltype(start_wire<T>(std::declval<const Place&>(), std::declval<const typename Policies::Compression&>(),
+                               std::declval<World&>(), {}, {}));
 };
 
 class LeftOverUnit {
