@@ -90,7 +90,7 @@ std::vector<End> train(const Ways& how, const Update& update) {
                 end.refused = failed.what();
             }
             end.weights = model.weights;
-            const auto momentum = trainer.optimizer_state().array(0);
+            const auto momentum = trainer.state().optimizer_state().array(0);
             end.state.assign(momentum.begin(), momentum.end());
             end.updates = trainer.updates();
         },
@@ -179,7 +179,7 @@ BOOST_AUTO_TEST_CASE(common_parameters_go_on_where_the_ranks_have_met) {
             }
             if (save) checkpoints.save(trainer);
             End& end = ends[static_cast<std::size_t>(world.rank())];
-            const auto momentum = trainer.optimizer_state().array(0);
+            const auto momentum = trainer.state().optimizer_state().array(0);
             end = {model.weights, {momentum.begin(), momentum.end()}, trainer.updates()};
         });
         return ends;
@@ -215,7 +215,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_have_made_different_numbers_of_updates) {
             }
             End& mine = ends[static_cast<std::size_t>(world.rank())];
             mine.weights = model.weights;
-            const auto average = trainer.optimizer_state().array(0);
+            const auto average = trainer.state().optimizer_state().array(0);
             mine.state.assign(average.begin(), average.end());
             mine.updates = trainer.updates();
         });

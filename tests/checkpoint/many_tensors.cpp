@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(resume_does_not_walk_through_all_buffers_or_slices_for_each
         trainer.step(1);
         un::Checkpoints checkpoints(folder.path());
         const std::string name = checkpoints.save(trainer);
-        slices[rank] = trainer.owned().size();
+        slices[rank] = trainer.state().owned().size();
 
         using Trainer = Asked<decltype(trainer)>;
         Trainer other{world, again[rank], un::StateSharding{}, un::Buckets{.first_bytes = 300, .bytes = 300},

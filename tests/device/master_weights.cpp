@@ -103,7 +103,7 @@ std::vector<Told> trained(int ranks, std::size_t gap, std::array<std::size_t, 2>
             un::barrier(world);
             trainer.synchronise();
             trainer.verify_replicas();
-            mine.owns = !trainer.owned().empty();
+            mine.owns = !trainer.state().owned().empty();
             trainer.visit_parameters({0, count}, [&](std::size_t, std::span<const float> values) {
                 mine.weights.insert(mine.weights.end(), values.begin(), values.end());
             });

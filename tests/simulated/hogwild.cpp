@@ -162,14 +162,14 @@ BOOST_AUTO_TEST_CASE(goes_back_to_fresh_parameters) {
         trainer.synchronise();
         const auto kept = model.pieces;
         const auto progress = trainer.progress();
-        const auto synchronisations = trainer.update_run().synchronisations();
+        const auto synchronisations = trainer.state().update_run().synchronisations();
         train(3 + 5 * world.rank());
         for (std::size_t i = 0; i < kept.size(); ++i) std::copy(kept[i].begin(), kept[i].end(), model.spans[i].begin());
-        trainer.update_run().restore(synchronisations);
+        trainer.state().update_run().restore(synchronisations);
         trainer.restore(progress);
         BOOST_TEST(train(1) < static_cast<std::uint64_t>(workers)); // each of them makes one update
         trainer.synchronise();
-        const un::Staleness& counted = trainer.update_run().staleness().last();
+        const un::Staleness& counted = trainer.state().update_run().staleness().last();
         BOOST_TEST(counted.gradients == static_cast<std::uint64_t>(workers));
         BOOST_TEST(counted.most < static_cast<std::uint64_t>(workers));
         BOOST_TEST(counted.most_ahead <= 1u);

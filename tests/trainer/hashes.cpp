@@ -124,7 +124,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_differs_is_named_with_the_first_parameter) {
                  const un::StateHash before = un::state_hash(trainer);
                  if (!(before == un::state_hash(trainer))) throw std::runtime_error("not a function of the state");
                  if (world.rank() == 2) {
-                     float& one = in_state ? trainer.optimizer_state().array(0)[4] : model.spans[1][0];
+                     float& one = in_state ? trainer.state().optimizer_state().array(0)[4] : model.spans[1][0];
                      one = std::nextafter(one, 1e9f);
                  }
                  un::state_hash(trainer);
@@ -159,13 +159,14 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_elsewhere_with_its_grids) {
         auto set = data();
         trainer.fit(set, first);
         take(weights, world, model);
-        if (world.rank() == 0) grids.assign(trainer.grid_exponents().begin(), trainer.grid_exponents().end());
+        if (world.rank() == 0)
+            grids.assign(trainer.state().grid_exponents().begin(), trainer.state().grid_exponents().end());
     }));
     check_clean(outcomes(2, [&](auto& world) {
         Model model(columns, 3);
         std::copy(weights.begin(), weights.end(), model.contiguous.begin());
         un::Trainer trainer(world, model, un::Replicas{4}, un::Reproducible{}, un::Sgd{.learning_rate = 0.1});
-        trainer.restore_grid_exponents(grids);
+        trainer.state().restore_grid_exponents(grids);
         auto set = data();
         auto second = first;
         second.start = un::Position{un::Epoch{1}, 0};

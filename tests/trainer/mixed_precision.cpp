@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(an_overflow_on_one_rank_skips_on_all_and_lowers_the_scale) 
             expect(!step(1).committed && trainer.loss_scale() == un::LossScale{64, 0}, "and falls");
             expect(trainer.describe().find("loss scale") != std::string::npos, "described");
             const un::StateHash hash = un::state_hash(trainer);
-            trainer.restore_loss_scale({32, 1});
+            trainer.state().restore_loss_scale({32, 1});
             expect(!(un::state_hash(trainer).optimizer == hash.optimizer), "hashed");
             expect(step(1).committed && trainer.loss_scale() == un::LossScale{64, 0}, "restored");
             // The guard handles gradients that no scale repairs. It stops, and names rank and

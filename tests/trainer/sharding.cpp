@@ -166,11 +166,11 @@ void train(int ranks, const Case& what, Ends<T>& ends, const Policies&... polici
         for (const auto& one : model.gradient_spans)
             for (const T x : one) ends.clean[me] = ends.clean[me] && x == T{0};
         std::size_t in_state = 0;
-        for (const un::Slice& slice : trainer.owned()) {
+        for (const un::Slice& slice : trainer.state().owned()) {
             for (std::size_t i = slice.first; i < slice.end(); ++i, ++in_state) {
                 ends.has[me][i] = true;
-                if (trainer.optimizer_state().size() != 0)
-                    ends.state[me][i] = trainer.optimizer_state().array(0)[in_state];
+                if (trainer.state().optimizer_state().size() != 0)
+                    ends.state[me][i] = trainer.state().optimizer_state().array(0)[in_state];
             }
         }
         ends.owned[me] = in_state;
@@ -279,7 +279,7 @@ BOOST_AUTO_TEST_CASE(chosen_at_run_time) {
         const auto all = outcomes(2, [&](auto& world) {
             Model<float> model(world, {100, 100}, 0, false);
             un::Trainer trainer{world, model, sgd, choice};
-            held->at(static_cast<std::size_t>(world.rank())) = trainer.optimizer_state().count();
+            held->at(static_cast<std::size_t>(world.rank())) = trainer.state().optimizer_state().count();
         });
         for (const Outcome& one : all) BOOST_TEST(!one.failed, one.what);
         BOOST_TEST(held->at(0) == (shard ? 112u : 200u));

@@ -28,7 +28,7 @@ UNISONO_NAMESPACE_BEGIN
 /// `NativeReducer` does over mapped memory, on any number of ranks; sums of two ranks have one
 /// order with any reducer.
 ///
-/// `trainer.optimizer_state()` is only the state of `trainer.owned()`: a checkpoint needs that of
+/// `trainer.state().optimizer_state()` is only the state of `trainer.state().owned()`: a checkpoint needs that of
 /// all ranks.
 /// Source: Rajbhandari et al., "ZeRO" (SC'20), section 5.1.
 struct StateSharding {

@@ -117,7 +117,8 @@ std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTria
         const auto synchronise = [&] {
             trainer->synchronise();
             mine.weights.push_back(model.weights);
-            if constexpr (requires { trainer->update_run().own(); }) mine.own.push_back(trainer->update_run().own());
+            if constexpr (requires { trainer->state().update_run().own(); })
+                mine.own.push_back(trainer->state().update_run().own());
         };
         make();
         train_update_law(*trainer, rank, 0, trial.updates);
@@ -127,9 +128,9 @@ std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTria
             const TrainingProgress progress = trainer->progress();
             std::vector<double> state;
             std::uint64_t synchronisations = 0;
-            if constexpr (requires { trainer->update_run().restore(synchronisations); }) {
-                auto& common = trainer->update_run().state();
-                synchronisations = trainer->update_run().synchronisations();
+            if constexpr (requires { trainer->state().update_run().restore(synchronisations); }) {
+                auto& common = trainer->state().update_run().state();
+                synchronisations = trainer->state().update_run().synchronisations();
                 if constexpr (requires { common.array(0); })
                     for (std::size_t a = 0; a < common.size(); ++a)
                         state.insert(state.end(), common.array(a).begin(), common.array(a).end());
@@ -141,13 +142,13 @@ std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTria
                 make();
             }
             model.weights = weights;
-            if constexpr (requires { trainer->update_run().restore(synchronisations); }) {
-                auto& common = trainer->update_run().state();
+            if constexpr (requires { trainer->state().update_run().restore(synchronisations); }) {
+                auto& common = trainer->state().update_run().state();
                 std::size_t at = 0;
                 if constexpr (requires { common.array(0); })
                     for (std::size_t a = 0; a < common.size(); ++a)
                         for (double& value : common.array(a)) value = state[at++];
-                trainer->update_run().restore(synchronisations);
+                trainer->state().update_run().restore(synchronisations);
             }
             trainer->restore(progress);
         }
@@ -156,7 +157,8 @@ std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTria
         const auto before = model.weights;
         trainer->step(std::array<double, 1>{std::numeric_limits<double>::infinity()});
         bool synchronises = false; // a synchronisation in this step: it moves parameters, and not the update
-        if constexpr (requires { trainer->update_run().own(); }) synchronises = trainer->update_run().own() == 0;
+        if constexpr (requires { trainer->state().update_run().own(); })
+            synchronises = trainer->state().update_run().own() == 0;
         mine.moved_by_skip = !synchronises && model.weights != before;
         trainer->synchronise();
         train_update_law(*trainer, rank, 2 * trial.updates, trial.most_updates);

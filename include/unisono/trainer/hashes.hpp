@@ -46,7 +46,7 @@ List<std::uint64_t> hashes_of(Trainer& trainer) {
     using T = typename Trainer::Element;
     const Layout& layout = trainer.layout();
     const std::size_t parameters = layout.parameters();
-    auto& state = trainer.optimizer_state();
+    auto& state = trainer.state().optimizer_state();
     List<std::uint64_t> hashes((1 + state.size()) * parameters);
     const auto part = [&](std::size_t p, const Slice& slice) { // the hash of a slice of parameter p, in flat order
         const std::size_t begin = std::max(layout.start_of(p), slice.first);
@@ -59,7 +59,7 @@ List<std::uint64_t> hashes_of(Trainer& trainer) {
         });
     }
     std::size_t at = 0; // index in the state's arrays
-    for (const Slice& slice : trainer.owned()) {
+    for (const Slice& slice : trainer.state().owned()) {
         for (std::size_t p = 0; p < parameters; ++p) {
             const Slice own = part(p, slice);
             for (std::size_t a = 0; a < state.size() && own.count != 0; ++a) {
@@ -86,14 +86,14 @@ List<std::uint64_t> hashes_of(Trainer& trainer) {
 template <class Trainer>
 StateHash state_hash(Trainer& trainer) {
     auto& world = trainer.world();
-    const auto inside = trainer.acting();
+    const auto inside = trainer.state().acting();
     return detail::telling_all(world, "state_hash", [&] {
         detail::List<std::uint64_t> mine = detail::hashes_of(trainer);
         const std::size_t parameters = trainer.layout().parameters();
         if (world.size() > 1) {
             const std::size_t count = mine.size();
             std::size_t owned = 0;
-            for (const Slice& slice : trainer.owned()) owned += slice.count;
+            for (const Slice& slice : trainer.state().owned()) owned += slice.count;
             mine.push_back(owned);
             detail::List<std::uint64_t> all((count + 1) * static_cast<std::size_t>(world.size()));
             detail::gather_words(world, mine, all);
@@ -110,7 +110,7 @@ StateHash state_hash(Trainer& trainer) {
                 const std::string part =
                     which < parameters
                         ? label
-                        : concat({trainer.optimizer_state().name(which / parameters - 1), " of ", label});
+                        : concat({trainer.state().optimizer_state().name(which / parameters - 1), " of ", label});
                 detail::throw_mismatch("state_hash", rank, world.world_rank(0),
                                        concat({part, " differs between rank ", world.world_rank(0), " and rank ", rank,
                                                ", after update ", trainer.updates()}));
@@ -124,7 +124,7 @@ StateHash state_hash(Trainer& trainer) {
         for (std::size_t i = 0; i < mine.size(); ++i)
             (i < parameters ? hash.parameters : hash.optimizer) += hash_of_element(i, mine[i]);
         std::size_t i = 0;
-        for (const std::int32_t exponent : trainer.grid_exponents())
+        for (const std::int32_t exponent : trainer.state().grid_exponents())
             hash.optimizer += hash_of_element(i++ << 32, static_cast<std::uint32_t>(exponent));
         if (const LossScale& scale = trainer.loss_scale(); scale != LossScale{}) {
             hash.optimizer += hash_of_element(i << 32, std::bit_cast<std::uint64_t>(scale.scale));

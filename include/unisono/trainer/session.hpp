@@ -101,6 +101,13 @@ public:
     [[nodiscard]] Exchanges& exchange() { return *exchange_; }
     [[nodiscard]] const Exchanges& exchange() const { return *exchange_; }
 
+    /// The part of an elastic world that this training is (extensions/elastic).
+    struct Elastic {
+        WorldEpoch world_epoch = {};
+        bool done_by_others = false;
+    };
+    Elastic elastic;
+
     void begin() { exchange_->begin(mode_->alone(exchange_->applied())); }
     /// Tells the exchange that each rank hosts at most one micro-batch of this update. All ranks
     /// know that.

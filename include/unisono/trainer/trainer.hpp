@@ -38,6 +38,7 @@
 #include "unisono/trainer/not_a_model.hpp"
 #include "unisono/trainer/rules.hpp"
 #include "unisono/trainer/session.hpp"
+#include "unisono/trainer/training_state.hpp"
 
 #include <span>
 #include <string>
@@ -311,14 +312,6 @@ public:
     [[nodiscard]] const Position& position() const { return progress_.position; }
     /// True while `fit` calls its function `on_update`.
     [[nodiscard]] bool in_fit() const { return in_fit_; }
-    /// For an elastic world, in `collectively`: true if all others have finished this call, which
-    /// this rank then makes alone. They have also done what the call does beyond the trainer, such
-    /// as writing a file.
-    [[nodiscard]] bool done_by_others() const { return done_by_others_; }
-    void set_done_by_others() { done_by_others_ = true; } ///< for elastic/
-    /// The membership of the elastic world in which this trainer runs.
-    [[nodiscard]] const WorldEpoch& world_epoch() const { return world_epoch_; }
-    void set_world_epoch(const WorldEpoch& epoch) { world_epoch_ = epoch; } ///< for elastic/
     /// Updates committed so far; if servers make them, a worker counts its own.
     [[nodiscard]] std::uint64_t updates() const { return session_.exchange().applied(); }
     /// Position and counters, for checkpoints (extensions/checkpoint/checkpoints.hpp). `restore`
@@ -333,40 +326,10 @@ public:
     }
     [[nodiscard]] const Policies& policies() const { return session_.policies(); }
     [[nodiscard]] World& world() const { return session_.world(); }
-    /// For collective functions of a trainer beside its own, such as those of checkpoints. While
-    /// the result lives, this rank's operations in the group carry the trainer's number, as in any
-    /// call of the trainer.
-    [[nodiscard]] detail::TrainerCall acting() const { return session_.calling(); }
     [[nodiscard]] Model& trained() const { return session_.model(); }
     [[nodiscard]] const Layout& layout() const { return session_.exchange().flat().layout(); }
-    /// The optimizer's state of the elements that this rank updates, in flat order: an
-    /// OptimizerState, or a DeviceOptimizerState for a model on a device.
-    [[nodiscard]] auto& optimizer_state() { return session_.exchange().state(); }
-    /// With `Reproducible`: the exponent of each parameter's grid, part of the run's state. (A
-    /// training that continues elsewhere with the same parameters, optimizer state and grids
-    /// computes the same bits.) Otherwise empty.
-    [[nodiscard]] std::span<const std::int32_t> grid_exponents() const {
-        if constexpr (Policies::Summation::reproducible) return session_.exchange().grids().exponents();
-        else return {};
-    }
-    /// Pass the same on all ranks. Empty: no grid is known, as at first. \throws error bad_input:
-    /// another number of parameters, exponents out of range
-    void restore_grid_exponents(std::span<const std::int32_t> exponents)
-        requires(Policies::Summation::reproducible)
-    {
-        session_.exchange().grids().restore(exponents);
-    }
     /// With `LossScaling`: the loss scale, part of the run's state like the optimizer's.
     [[nodiscard]] const LossScale& loss_scale() const { return session_.exchange().loss_scale().state(); }
-    /// Pass the same on all ranks. \throws error bad_input: a scale that is not above 0 and finite
-    void restore_loss_scale(const LossScale& saved)
-        requires(Policies::Scaling::scales)
-    {
-        session_.exchange().loss_scale().restore(saved);
-    }
-    /// The update's run (update/update.hpp). If ranks update on their own, it has the common state
-    /// beside the parameters.
-    [[nodiscard]] auto& update_run() { return session_.run(); }
     /// Calls visit(flat, std::span<const Element>) for the memory of a slice of the flat order of
     /// parameters. If parameters are sharded, only for those that this rank holds. On a device, the
     /// span is a copy that lives during the call.
@@ -392,30 +355,18 @@ public:
     {
         return session_.trace();
     }
-    /// For a model in units: calls visit(flat, std::span<Element>), or with a DeviceSpan, for the
-    /// parameters that this rank holds. The visitor writes them, the same on all ranks. Collective
-    /// if ranks also hold a 16-bit copy.
-    template <class Visit>
-    void rewrite_parameters(Visit&& visit)
-        requires unit_model<Model>
-    {
-        session_.exchange().rewrite_parameters(visit);
+    /// What checkpoints, hashes and elastic worlds need (training_state.hpp).
+    [[nodiscard]] auto state() { return detail::TrainingState<detail::Session<World, Model, Policies>>(session_); }
+    [[nodiscard]] auto state() const {
+        return detail::TrainingState<const detail::Session<World, Model, Policies>>(session_);
     }
-    /// For a model on a device: read(at, n, visit) and write(at, values) access its memory.
-    [[nodiscard]] const auto& place() const
-        requires(trained_on_device<Model>)
-    {
-        return session_.exchange().place();
-    }
-    /// The elements that this rank updates, in flat order.
-    [[nodiscard]] std::span<const Slice> owned() const { return session_.exchange().owned(); }
 
 private:
     /// Runs a call of the user, and tells all ranks what it throws. Afterwards, also after an
     /// exception, a model that computes with a copy of its parameters has the current one.
     template <class Body>
     auto calling(std::string_view name, Body&& body) -> decltype(body()) {
-        const auto inside = acting();
+        const auto inside = session_.calling();
         return detail::telling_all(world(), name, [&] {
             check_memory();
             const detail::WritesCopy shows(session_.model());
@@ -461,8 +412,6 @@ private:
     TrainingProgress progress_ = {}; ///< without `updates`, which the session counts
     RatePoint own_point_ = {};
     bool in_fit_ = false;
-    bool done_by_others_ = false;
-    WorldEpoch world_epoch_;
 };
 
 UNISONO_NAMESPACE_END

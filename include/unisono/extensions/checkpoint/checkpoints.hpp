@@ -161,9 +161,9 @@ public:
     std::string save(Trainer& trainer, World& everyone, const SaveOptions& options = {}) {
         assert_rules<Trainer>();
         World& world = everyone;
-        const auto inside = trainer.acting();
+        const auto inside = trainer.state().acting();
         return detail::telling_all(world, "save", [&] {
-            if (trainer.done_by_others()) return newest();
+            if (trainer.state().done_by_others()) return newest();
             finish(world, "save");
             folder_.set_writer(writer_of(trainer));
             std::vector<std::uint64_t> own_updates;
@@ -217,9 +217,9 @@ public:
     }
     template <class Trainer, class World>
     bool wait(Trainer& trainer, World& everyone) {
-        const auto inside = trainer.acting();
+        const auto inside = trainer.state().acting();
         return detail::telling_all(everyone, "save",
-                                   [&] { return trainer.done_by_others() || finish(everyone, "save"); });
+                                   [&] { return trainer.state().done_by_others() || finish(everyone, "save"); });
     }
 
     /// Restores the trainer from the newest checkpoint, or from the checkpoint `name`. Returns
@@ -241,9 +241,9 @@ public:
     std::optional<Resumed> resume(Trainer& trainer, World& everyone, std::string name = {}) {
         assert_rules<Trainer>();
         World& world = everyone;
-        const auto inside = trainer.acting();
+        const auto inside = trainer.state().acting();
         return detail::telling_all(world, "resume", [&]() -> std::optional<Resumed> {
-            if (!trainer.done_by_others()) finish(world, "resume");
+            if (!trainer.state().done_by_others()) finish(world, "resume");
             std::string text;
             agree(world, "resume", detail::attempt([&] {
                       if (trainer.in_fit()) detail::refuse_in_fit("resume");
@@ -270,16 +270,18 @@ public:
             std::optional<detail::PendingState<Trainer>> pending;
             agree(world, "resume", detail::attempt([&] { pending.emplace(trainer, saved, folder); }));
             if constexpr (requires {
-                              trainer.restore_grid_exponents(saved.grid_exponents);
+                              trainer.state().restore_grid_exponents(saved.grid_exponents);
                           }) // else `agree` throws on all ranks
-                agree(world, "resume", detail::attempt([&] { trainer.restore_grid_exponents(saved.grid_exponents); }));
-            if constexpr (requires { trainer.restore_loss_scale(trainer.loss_scale()); }) {
+                agree(world, "resume",
+                      detail::attempt([&] { trainer.state().restore_grid_exponents(saved.grid_exponents); }));
+            if constexpr (requires { trainer.state().restore_loss_scale(trainer.loss_scale()); }) {
                 auto scale = trainer.policies().scaling.start();
                 if (saved.scales) scale = {saved.loss_scale, saved.good_updates};
-                trainer.restore_loss_scale(scale);
+                trainer.state().restore_loss_scale(scale);
             }
             pending->apply();
-            if constexpr (detail::goes_alone<Trainer>) trainer.update_run().restore(saved.synchronisations.value_or(0));
+            if constexpr (detail::goes_alone<Trainer>)
+                trainer.state().update_run().restore(saved.synchronisations.value_or(0));
             const Position position{Epoch{saved.epoch}, saved.samples};
             trainer.restore({.updates = detail::updates_of_rank(trainer, saved),
                              .position = position,
@@ -309,8 +311,8 @@ private:
 
     template <class Trainer>
     static detail::CheckpointWriter writer_of(const Trainer& trainer) {
-        if constexpr (requires { trainer.world_epoch(); })
-            return {trainer.world_epoch().job, trainer.world_epoch().epoch};
+        if constexpr (requires { trainer.state().world_epoch(); })
+            return {trainer.state().world_epoch().job, trainer.state().world_epoch().epoch};
         else return {};
     }
     /// True if each rank has all of the optimizer's state of its stage of the model.

@@ -54,7 +54,7 @@ public:
     PendingState(Trainer& trainer, const Manifest& m, const Descriptor& folder)
         : trainer_(&trainer), layout_(&trainer.layout()) {
         std::size_t owned = 0;
-        for (const Slice& slice : trainer.owned()) {
+        for (const Slice& slice : trainer.state().owned()) {
             if (slice.count != 0) owned_.push_back({slice, owned});
             owned += slice.count;
         }
@@ -91,7 +91,7 @@ public:
         };
         if constexpr (requires(Model& model) { model.parameters(); })
             for_each_span(trainer_->trained().parameters(), write);
-        else trainer_->rewrite_parameters([&](std::size_t, auto one) { write(one); });
+        else trainer_->state().rewrite_parameters([&](std::size_t, auto one) { write(one); });
         std::size_t a = 0;
         for (const auto& one : held_arrays(*trainer_)) write_values(*trainer_, one.values, arrays_[a++].data());
         if constexpr (has_buffers) {

@@ -114,7 +114,7 @@ std::size_t place_of([[maybe_unused]] Model& model, std::size_t p) {
 /// True if each rank makes updates of its own, with its own optimizer state, and synchronises with
 /// the others.
 template <class Trainer>
-concept goes_alone = requires(Trainer& trainer) { trainer.update_run().own(); };
+concept goes_alone = requires(Trainer& trainer) { trainer.state().update_run().own(); };
 
 /// An array of the optimizer's state that this rank has. `Values`: std::span, or DeviceSpan.
 template <class Values>
@@ -127,13 +127,13 @@ struct HeldArray {
 /// synchronise.
 template <class Trainer>
 auto held_arrays(Trainer& trainer) {
-    auto& state = trainer.optimizer_state();
+    auto& state = trainer.state().optimizer_state();
     std::vector<HeldArray<decltype(state.array(0))>> held;
     if constexpr (goes_alone<Trainer>) {
         const auto rank = static_cast<std::size_t>(trainer.world().rank());
         const auto ranks = static_cast<std::size_t>(trainer.world().size());
         for (std::size_t a = 0; a < state.size(); ++a) held.push_back({rank * state.size() + a, state.array(a), true});
-        auto& common = trainer.update_run().state();
+        auto& common = trainer.state().update_run().state();
         if constexpr (requires { common.array(0); })
             for (std::size_t a = 0; a < common.size(); ++a)
                 held.push_back({ranks * state.size() + a, common.array(a), false});
@@ -146,11 +146,11 @@ auto held_arrays(Trainer& trainer) {
 template <class Trainer>
 std::vector<std::string> array_names(Trainer& trainer) {
     std::vector<std::string> names;
-    const auto& state = trainer.optimizer_state();
+    const auto& state = trainer.state().optimizer_state();
     if constexpr (goes_alone<Trainer>) {
         for (int rank = 0; rank < trainer.world().size(); ++rank)
             for (std::size_t a = 0; a < state.size(); ++a) names.push_back(concat({"rank_", rank, ".", state.name(a)}));
-        const auto& common = trainer.update_run().state();
+        const auto& common = trainer.state().update_run().state();
         if constexpr (requires { common.name(0); })
             for (std::size_t a = 0; a < common.size(); ++a) names.push_back(concat({"outer.", common.name(a)}));
     } else {
@@ -166,7 +166,7 @@ std::vector<std::uint64_t> check_met([[maybe_unused]] Trainer& trainer) {
     std::vector<std::uint64_t> updates;
     if constexpr (goes_alone<Trainer>) {
         auto& world = trainer.world();
-        const std::array<std::uint64_t, 2> mine = {trainer.update_run().own(), trainer.updates()};
+        const std::array<std::uint64_t, 2> mine = {trainer.state().update_run().own(), trainer.updates()};
         List<std::uint64_t> all(2 * static_cast<std::size_t>(world.size()));
         gather_words(world, mine, all, Caller::save);
         for (std::size_t i = 0; i < all.size(); i += 2) {
@@ -209,7 +209,7 @@ Manifest manifest_of_trainer(Trainer& trainer, int ranks) {
     m.scales = std::remove_cvref_t<decltype(trainer.policies().scaling)>::scales;
     m.loss_scale = trainer.loss_scale().scale;
     m.good_updates = trainer.loss_scale().good_updates;
-    m.grid_exponents.assign(trainer.grid_exponents().begin(), trainer.grid_exponents().end());
+    m.grid_exponents.assign(trainer.state().grid_exponents().begin(), trainer.state().grid_exponents().end());
     m.policies = trainer.describe();
     using T = typename std::remove_cvref_t<Trainer>::Element;
     if constexpr (part_of_whole<Model>) {
@@ -232,7 +232,7 @@ Manifest manifest_of_trainer(Trainer& trainer, int ranks) {
     }
     m.optimizer = trainer.policies().optimizer.name;
     m.arrays = array_names(trainer);
-    if constexpr (goes_alone<Trainer>) m.synchronisations = trainer.update_run().synchronisations();
+    if constexpr (goes_alone<Trainer>) m.synchronisations = trainer.state().update_run().synchronisations();
     return m;
 }
 
@@ -244,7 +244,7 @@ bool all_own_all(Trainer& trainer) {
     auto& world = trainer.world();
     const std::uint64_t count = trainer.layout().count();
     std::uint64_t owned = 0;
-    for (const Slice& slice : trainer.owned()) owned += slice.count;
+    for (const Slice& slice : trainer.state().owned()) owned += slice.count;
     List<std::uint64_t> all(static_cast<std::size_t>(world.size()));
     gather_words(world, std::span<const std::uint64_t>(&owned, 1), all, Caller::save);
     if (std::all_of(all.begin(), all.end(), [&](std::uint64_t one) { return one == count; })) return true;
@@ -280,7 +280,7 @@ template <class Trainer, class Visit>
 void visit_owned(Trainer& trainer, Visit&& visit) {
     const Layout& layout = trainer.layout();
     std::size_t at = 0;
-    for (const Slice& slice : trainer.owned()) {
+    for (const Slice& slice : trainer.state().owned()) {
         std::size_t p = slice.count == 0 ? layout.parameters() : layout.element_at(slice.first).parameter;
         for (; p < layout.parameters() && layout.start_of(p) < slice.end(); ++p) {
             const Slice part = part_of_parameter(layout, p, slice);

@@ -59,8 +59,8 @@ public:
         number_ = 0;
         owners_ = members;
         mine_ = {};
-        for (const Slice& one : trainer.owned()) mine_.push_back(one);
-        const std::size_t arrays = trainer.optimizer_state().size(), all = trainer.layout().count();
+        for (const Slice& one : trainer.state().owned()) mine_.push_back(one);
+        const std::size_t arrays = trainer.state().optimizer_state().size(), all = trainer.layout().count();
         const std::array<std::uint64_t, 2> own = {SliceRecord<T>::bytes(mine_, arrays), starts_of(mine_)[mine_.size()]};
         List<std::uint64_t> of_ranks(own.size() * ranks);
         gather_words(world, own, of_ranks);

@@ -72,7 +72,7 @@ public:
     /// Copies the trainer's `slices` to `to`.
     template <class Trainer>
     static void write(Trainer& trainer, std::span<const Slice> slices, std::vector<std::uint8_t>& to) {
-        auto& state = trainer.optimizer_state();
+        auto& state = trainer.state().optimizer_state();
         to.resize(bytes(slices, state.size()));
         const std::uint64_t count = slices.size();
         copy_bytes(to.data(), &count, sizeof count);
@@ -83,7 +83,7 @@ public:
             trainer.visit_parameters(slices[i], [&](std::size_t flat, std::span<const T> some) {
                 copy_bytes(values + (starts[i] + flat - slices[i].first) * sizeof(T), some.data(), some.size_bytes());
             });
-        const std::span<const Slice> owned = trainer.owned();
+        const std::span<const Slice> owned = trainer.state().owned();
         const List<std::size_t> places = starts_of(owned);
         for (std::size_t a = 0; a < state.size(); ++a) {
             values += starts[slices.size()] * sizeof(T);
@@ -115,7 +115,7 @@ public:
                                  copy_bytes(to.data() + at, values_ + (starts_[j] + at_j) * sizeof(T), n * sizeof(T));
                              });
         };
-        if constexpr (requires { trainer.rewrite_parameters(copy); }) trainer.rewrite_parameters(copy);
+        if constexpr (requires { trainer.state().rewrite_parameters(copy); }) trainer.state().rewrite_parameters(copy);
         else {
             std::size_t flat = 0;
             for_each_span(trainer.trained().parameters(), [&](auto one) {
@@ -127,8 +127,8 @@ public:
     /// Copies the optimizer's state of the elements that the trainer owns. Local.
     template <class Trainer>
     void read_state(Trainer& trainer) const {
-        auto& state = trainer.optimizer_state();
-        const std::span<const Slice> owned = trainer.owned();
+        auto& state = trainer.state().optimizer_state();
+        const std::span<const Slice> owned = trainer.state().owned();
         const List<std::size_t> places = starts_of(owned);
         const std::uint8_t* values = values_;
         for (std::size_t a = 0; a < state.size(); ++a) {

@@ -149,7 +149,7 @@ public:
                 result.emplace(alone(call));
                 remember();
             } else {
-                const auto inside = inner_->acting();
+                const auto inside = inner_->state().acting();
                 result.emplace(call(*inner_));
                 remember();
                 if constexpr (has_owners) confirm_snapshot();
@@ -260,7 +260,7 @@ private:
     }
     void make_inner(detail::Parameters parameters = detail::Parameters::of_rank_0) {
         inner_.reset(new Inner(make(world_->group(), parameters)));
-        inner_->set_world_epoch({world_->job(), world_->epoch()});
+        inner_->state().set_world_epoch({world_->job(), world_->epoch()});
     }
     void begin_with_all() {
         auto parameters = detail::Parameters::of_rank_0;
@@ -269,7 +269,7 @@ private:
             if (world_->is_new_here()) { // gives the optimizer's state its shape
                 Group<Transport> alone;
                 Inner trainer = make(alone);
-                state_.optimizer = std::move(trainer.optimizer_state());
+                state_.optimizer = std::move(trainer.state().optimizer_state());
                 restores_ = true;
             }
             most_finished_ = detail::bring_forward(world_->group(), world_->source(), world_->is_new_here(), finished_,
@@ -279,7 +279,7 @@ private:
             world_->settle();
         }
         make_inner(parameters);
-        if (std::exchange(state_.has_optimizer, false)) inner_->optimizer_state() = std::move(state_.optimizer);
+        if (std::exchange(state_.has_optimizer, false)) inner_->state().optimizer_state() = std::move(state_.optimizer);
         if (restores_) restore(*inner_);
     }
     /// Returns all ranks to the last snapshot, if there is one.
@@ -342,18 +342,18 @@ private:
     auto alone(Call& call) {
         Group<Transport> group;
         Inner trainer = make(group);
-        trainer.set_done_by_others();
+        trainer.state().set_done_by_others();
         detail::StateRecord kept;
         if constexpr (has_owners) snapshots_.read_all(trainer);
         else {
-            detail::put_memory<Element>(kept, *model_, &inner_->optimizer_state());
-            trainer.optimizer_state() = std::move(inner_->optimizer_state());
+            detail::put_memory<Element>(kept, *model_, &inner_->state().optimizer_state());
+            trainer.state().optimizer_state() = std::move(inner_->state().optimizer_state());
         }
         restore(trainer);
         auto result = call(trainer);
         if constexpr (!has_owners) {
-            inner_->optimizer_state() = std::move(trainer.optimizer_state());
-            detail::take_memory<Element>(kept, *model_, &inner_->optimizer_state());
+            inner_->state().optimizer_state() = std::move(trainer.state().optimizer_state());
+            detail::take_memory<Element>(kept, *model_, &inner_->state().optimizer_state());
             restore(*inner_);
         } else if constexpr (!unit_model<Model>) snapshots_.read_all(*inner_), restore(*inner_);
         return result;
@@ -362,8 +362,8 @@ private:
     void restore(Inner& trainer) {
         trainer.restore(state_.progress);
         if constexpr (Training::Summation::reproducible)
-            if (!state_.grids.empty()) trainer.restore_grid_exponents(state_.grids);
-        if constexpr (Training::Scaling::scales) trainer.restore_loss_scale(state_.loss_scale);
+            if (!state_.grids.empty()) trainer.state().restore_grid_exponents(state_.grids);
+        if constexpr (Training::Scaling::scales) trainer.state().restore_loss_scale(state_.loss_scale);
         trainer.set_schedule(state_.point);
     }
     void commit() {
@@ -378,7 +378,7 @@ private:
     /// Saves the position of the training, between two updates.
     void remember() {
         state_.progress = inner_->progress();
-        const auto grids = inner_->grid_exponents();
+        const auto grids = inner_->state().grid_exponents();
         state_.grids.assign(grids.begin(), grids.end());
         state_.loss_scale = inner_->loss_scale();
     }
@@ -409,7 +409,7 @@ private:
         if (inner_) {
             if constexpr (traces) tracer_.take(inner_->trace());
             if (!has_owners && !std::exchange(state_.has_optimizer, true))
-                state_.optimizer = std::move(inner_->optimizer_state());
+                state_.optimizer = std::move(inner_->state().optimizer_state());
             inner_.reset();
         }
         world_->form_next(state_.progress.updates, state_.passes);

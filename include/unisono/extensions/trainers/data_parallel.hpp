@@ -243,7 +243,7 @@ public:
     /// false on every rank. Collective. `last()` reports the update.
     bool step(const Batch& whole = {}) {
         auto& world = trainer_.world();
-        const auto inside = trainer_.acting();
+        const auto inside = trainer_.state().acting();
         const bool more =
             detail::telling_all(world, "DataParallel", [&] { return rows_.scatter_rows(world, whole, true, report_); });
         if (!more) return false;
@@ -299,7 +299,7 @@ public:
     /// As DataParallel::step.
     bool step(const Batch& whole = {}) {
         auto& world = trainer_.world();
-        const auto inside = trainer_.acting();
+        const auto inside = trainer_.state().acting();
         const bool more = detail::telling_all(world, "MasterLossDataParallel",
                                               [&] { return rows_.scatter_rows(world, whole, false, report_); });
         if (!more) return false;

@@ -143,7 +143,7 @@ public:
                 {"FullBatch: found memory for a gradient of ", gradient.size(), " elements; expected ", count_});
         visit(x);
         if (committed_) {
-            const auto found = trainer_.optimizer_state().array(0);
+            const auto found = trainer_.state().optimizer_state().array(0);
             std::copy(found.begin(), found.end(), gradient.begin());
         } else {
             std::fill(gradient.begin(), gradient.end(), Element{});
@@ -164,7 +164,7 @@ private:
             refuse_input({"FullBatch: found ", x.size(), " parameters; expected ", count_, ", as the model has"});
         const bool known =
             evaluations_ != 0 && x_.size() == count_ && std::memcmp(x_.data(), x.data(), x.size_bytes()) == 0;
-        const auto inside = trainer_.acting();
+        const auto inside = trainer_.state().acting();
         // Without this check, a rank with another x would wait for ever, or get the value at the
         // other ranks' x.
         detail::agree_on(trainer_.world(), "FullBatch", std::array<std::string_view, 2>{"the hash of x", "x is known"},

@@ -167,7 +167,7 @@ auto with_trace(Trainer& trainer, Call call) {
     if constexpr (requires { trainer.now(); }) {
         return trainer.collectively([&](auto& now) { return call(now.world(), now, trainer.trace()); });
     } else {
-        const auto inside = trainer.acting();
+        const auto inside = trainer.state().acting();
         return call(trainer.world(), trainer, trainer.trace());
     }
 }

@@ -1,0 +1,93 @@
+#pragma once
+
+/// \file
+/// The state of a trainer beside the model, for checkpoints, hashes and elastic worlds, and their
+/// part in its calls. `trainer.state()` returns it.
+
+#include "unisono/guard/loss_scaling.hpp"
+#include "unisono/layout/layout.hpp"
+#include "unisono/trainer/report.hpp"
+#include "unisono/trainer/session.hpp"
+
+#include <cstdint>
+#include <span>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Refers to the trainer.
+template <class Session>
+class TrainingState {
+    using Policies = std::remove_cvref_t<decltype(std::declval<Session&>().policies())>;
+    using Model = std::remove_cvref_t<decltype(std::declval<Session&>().model())>;
+
+public:
+    explicit TrainingState(Session& session) : session_(&session) {}
+
+    // --- the state ---
+
+    /// The elements that this rank updates, in flat order.
+    [[nodiscard]] std::span<const Slice> owned() const { return session_->exchange().owned(); }
+    /// The optimizer's state of these elements: an OptimizerState, or a DeviceOptimizerState for a
+    /// model on a device.
+    [[nodiscard]] auto& optimizer_state() const { return session_->exchange().state(); }
+    /// With `Reproducible`: the exponent of each parameter's grid. (A training that continues
+    /// elsewhere with the same parameters, optimizer state and grids computes the same bits.)
+    /// Otherwise empty.
+    [[nodiscard]] std::span<const std::int32_t> grid_exponents() const {
+        if constexpr (Policies::Summation::reproducible) return session_->exchange().grids().exponents();
+        else return {};
+    }
+    /// Pass the same on all ranks. Empty: no grid is known, as at first. \throws error bad_input:
+    /// another number of parameters, exponents out of range
+    void restore_grid_exponents(std::span<const std::int32_t> exponents) const
+        requires(Policies::Summation::reproducible)
+    {
+        session_->exchange().grids().restore(exponents);
+    }
+    /// Pass the same on all ranks. \throws error bad_input: a scale that is not above 0 and finite
+    void restore_loss_scale(const LossScale& saved) const
+        requires(Policies::Scaling::scales)
+    {
+        session_->exchange().loss_scale().restore(saved);
+    }
+    /// The update's run (update/update.hpp). If ranks update on their own, it has the common state
+    /// beside the parameters.
+    [[nodiscard]] auto& update_run() const { return session_->run(); }
+    /// For a model in units: calls visit(flat, std::span<Element>), or with a DeviceSpan, for the
+    /// parameters that this rank holds. The visitor writes them, the same on all ranks. Collective
+    /// if ranks also hold a 16-bit copy.
+    template <class Visit>
+    void rewrite_parameters(Visit&& visit) const
+        requires unit_model<Model>
+    {
+        session_->exchange().rewrite_parameters(visit);
+    }
+    /// For a model on a device: read(at, n, visit) and write(at, values) access its memory.
+    [[nodiscard]] const auto& place() const
+        requires(trained_on_device<Model>)
+    {
+        return session_->exchange().place();
+    }
+
+    // --- calls beside the trainer's own ---
+
+    /// While the result lives, this rank's operations in the group carry the trainer's number, as
+    /// in any call of the trainer.
+    [[nodiscard]] TrainerCall acting() const { return session_->calling(); }
+    /// The membership of the elastic world in which this trainer runs.
+    [[nodiscard]] const WorldEpoch& world_epoch() const { return session_->elastic.world_epoch; }
+    void set_world_epoch(const WorldEpoch& epoch) const { session_->elastic.world_epoch = epoch; }
+    /// For an elastic world, in `collectively`: true if all others have finished this call, which
+    /// this rank then makes alone. They have also done what the call does beyond the trainer, such
+    /// as writing a file.
+    [[nodiscard]] bool done_by_others() const { return session_->elastic.done_by_others; }
+    void set_done_by_others() const { session_->elastic.done_by_others = true; }
+
+private:
+    Session* session_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
