@@ -28,8 +28,8 @@ UNISONO_NAMESPACE_BEGIN
 /// `NativeReducer` does over mapped memory, on any number of ranks; sums of two ranks have one
 /// order with any reducer.
 ///
-/// `trainer.state().optimizer_state()` is only the state of `trainer.state().owned()`: a checkpoint needs that of
-/// all ranks.
+/// `trainer.state().optimizer_state()` is only the state of `trainer.state().owned()`: a checkpoint
+/// needs that of all ranks.
 /// Source: Rajbhandari et al., "ZeRO" (SC'20), section 5.1.
 struct StateSharding {
     static constexpr std::string_view name = "state sharding";

@@ -54,15 +54,15 @@ std::string matrix_sizes_text(M& model, const Layout& layout) {
 template <class Session>
 std::string session_text(const Session& session) {
     const auto& world = session.world();
-    const auto& exchange = session.exchange();
+    const auto& training = session.training();
     using T = typename Session::T;
     std::size_t owned = 0;
-    for (const Slice& slice : exchange.owned()) owned += slice.count;
-    const std::size_t model_bytes = exchange.flat().count() * sizeof(T);
+    for (const Slice& slice : training.owned()) owned += slice.count;
+    const std::size_t model_bytes = training.flat().count() * sizeof(T);
     std::size_t parameter_bytes = model_bytes, gradient_bytes = model_bytes;
-    if constexpr (requires { exchange.parameter_bytes(); }) { // the trainer holds the parameters
-        parameter_bytes = exchange.parameter_bytes();
-        gradient_bytes = exchange.gradient_bytes();
+    if constexpr (requires { training.parameter_bytes(); }) { // the trainer holds the parameters
+        parameter_bytes = training.parameter_bytes();
+        gradient_bytes = training.gradient_bytes();
     }
     Table table;
     table.row(
@@ -71,17 +71,17 @@ std::string session_text(const Session& session) {
         const bool of_sums = one.family == name_of(Family::reducer) || one.family == name_of(Family::sharding);
         if (!of_sums || session.run().reduces()) table.row({std::string(one.family), one.text()});
     }
-    if (const LossScale& state = exchange.loss_scale().state(); state != LossScale{})
+    if (const LossScale& state = training.loss_scale().state(); state != LossScale{})
         table.row({"loss scale", concat({state.scale, ", after ", state.good_updates, " good updates with it"})});
     table.row(
-        {"this rank updates", concat({count_text(owned), " of ", count_text(exchange.flat().count()), " elements"})});
-    if (std::string sizes = matrix_sizes_text(session.model(), exchange.flat().layout()); !sizes.empty())
+        {"this rank updates", concat({count_text(owned), " of ", count_text(training.flat().count()), " elements"})});
+    if (std::string sizes = matrix_sizes_text(session.model(), training.flat().layout()); !sizes.empty())
         table.row({"matrices", std::move(sizes)});
     session.run().describe([&](std::string name, std::string text) { table.row({std::move(name), std::move(text)}); });
     table.row({"memory", concat({"parameters ", bytes_text(parameter_bytes), ", gradients ", bytes_text(gradient_bytes),
-                                 ", optimizer ", bytes_text(exchange.state().bytes()), ", other ",
-                                 bytes_text(exchange.memory_bytes() + session.run().bytes())})});
-    return concat({"trainer\n", table.text(2), "  ", exchange.flat().layout().describe()});
+                                 ", optimizer ", bytes_text(training.state().bytes()), ", other ",
+                                 bytes_text(training.memory_bytes() + session.run().bytes())})});
+    return concat({"trainer\n", table.text(2), "  ", training.flat().layout().describe()});
 }
 
 } // namespace detail

@@ -233,7 +233,7 @@ class FitStepsOf final : public FitSteps {
 public:
     FitStepsOf(Session& session, Loader& loader, Observer& observer, OnUpdate& on_update, const FitOptions& options)
         : session_(session), loader_(loader), observer_(observer), on_update_(on_update), seed_(options.seed),
-          stopping_(options.stop_on, &session.exchange().tally().parts()) {
+          stopping_(options.stop_on, &session.training().tally().parts()) {
         if constexpr (std::is_same_v<Observer, ProgressReporter<>>)
             this->shown = observer.style() != ProgressStyle::off;
         this->observed = !std::is_same_v<OnUpdate, IgnoreUpdates>;
@@ -254,7 +254,7 @@ public:
         session_.add(*item_->batch, static_cast<double>(samples.size()),
                      PassFacts{.seed = seed_,
                                .epoch = epoch,
-                               .update = session_.exchange().applied(),
+                               .update = session_.training().applied(),
                                .replica = replica,
                                .replicas = this->replicas,
                                .samples = samples},
@@ -263,7 +263,7 @@ public:
     double tokens_of_round() override {
         if constexpr (std::remove_cvref_t<decltype(session_.policies().accumulation)>::counts_tokens) {
             session_.end_round();
-            std::array<double, 1> tokens = {session_.exchange().tally().sums().tokens - tokens_before_};
+            std::array<double, 1> tokens = {session_.training().tally().sums().tokens - tokens_before_};
             tokens_before_ += tokens[0];
             if (session_.world().size() > 1) all_reduce(session_.world(), tokens, Few<Sum>{});
             return tokens[0];
@@ -273,9 +273,9 @@ public:
     }
     void abandon() override { session_.abandon(); }
     UpdateReport update(std::int64_t epoch, const RatePoint& point) override {
-        const std::uint64_t before = session_.exchange().applied();
+        const std::uint64_t before = session_.training().applied();
         const UpdateReport report = session_.update(epoch, point);
-        this->counted = session_.exchange().applied() != before;
+        this->counted = session_.training().applied() != before;
         this->repeat = !session_.accepts(report, "fit");
         return report;
     }
@@ -331,7 +331,7 @@ FitReport fit(Session& session, Data& data, const FitOptions& options, TrainingP
         Loader loader(data, std::move(stream), LoaderOptions{.depth = options.read_ahead, .timeout = world.timeout()});
         auto observer = start_observer(policies.observer, options.progress && world.rank() == 0);
         FitStepsOf steps(session, loader, observer, on_update, options);
-        loop.run(steps, rounds, session.exchange().applied());
+        loop.run(steps, rounds, session.training().applied());
     }
     session.synchronise();
     session.run().end_fit(position, loop.report);

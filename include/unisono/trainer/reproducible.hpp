@@ -15,8 +15,8 @@
 #include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/observe/exact_sum.hpp"
-#include "unisono/trainer/exchange/grid_gradient.hpp"
-#include "unisono/trainer/exchange/grid_sums.hpp"
+#include "unisono/trainer/step/grid_gradient.hpp"
+#include "unisono/trainer/step/grid_sums.hpp"
 #include "unisono/trainer/summation.hpp"
 
 #include <array>

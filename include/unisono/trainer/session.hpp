@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The state of one trainer during its lifetime, and one update: collect, exchange, report.
+/// The state of one trainer during its lifetime.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
@@ -56,20 +56,19 @@ public:
     using Update = typename Policies::Update;
     using Sharding =
         decltype(sharding_of(std::declval<const Update&>(), std::declval<const typename Policies::Sharding&>(), 1));
-    using Exchanges =
-        Training<World, typename StoreOf<World, Model, Policies>::type, Policies::Compression::compresses>;
+    using Trained = Training<World, typename StoreOf<World, Model, Policies>::type, Policies::Compression::compresses>;
     static_assert(
-        requires(const Update& update, Exchanges& training) {
+        requires(const Update& update, Trained& training) {
             { update.start(training) } -> update_run;
         },
         "unisono::Trainer: the update policy lacks what update/update.hpp asks of one: start(training) returns a run, "
         "for instance one that derives from UpdateRun");
-    using Run = decltype(std::declval<const Update&>().start(std::declval<Exchanges&>()));
+    using Run = decltype(std::declval<const Update&>().start(std::declval<Trained&>()));
     static_assert(
         !requires(Run& run) { run.meet(); },
         "unisono::Trainer: found an update whose run has `meet`. Required: `synchronise`. Why: the trainer calls "
         "no `meet`, so ranks would never hold the same parameters");
-    static_assert(Update::agrees || !Run::agrees() || std::is_same_v<Run, UpdateRun<Exchanges>>,
+    static_assert(Update::agrees || !Run::agrees() || std::is_same_v<Run, UpdateRun<Trained>>,
                   "unisono::Trainer: found an update that does not declare `agrees`, with a run that does. Required: a "
                   "run that derives from LocalRun or AsynchronousRun (update/local.hpp, "
                   "unisono/updates.hpp). "
@@ -98,8 +97,8 @@ public:
     [[nodiscard]] TrainerCall calling() const { return {world_->context(), number_}; }
     [[nodiscard]] Model& model() const { return *model_; }
     [[nodiscard]] const Policies& policies() const { return policies_; }
-    [[nodiscard]] Exchanges& exchange() { return *exchange_; }
-    [[nodiscard]] const Exchanges& exchange() const { return *exchange_; }
+    [[nodiscard]] Trained& training() { return *training_; }
+    [[nodiscard]] const Trained& training() const { return *training_; }
 
     /// The part of an elastic world that this training is (extensions/elastic).
     struct Elastic {
@@ -108,34 +107,34 @@ public:
     };
     Elastic elastic;
 
-    void begin() { exchange_->begin(mode_->alone(exchange_->applied())); }
-    /// Tells the exchange that each rank hosts at most one micro-batch of this update. All ranks
+    void begin() { training_->begin(mode_->alone(training_->applied())); }
+    /// Tells the training that each rank hosts at most one micro-batch of this update. All ranks
     /// know that.
-    void expect_one() { exchange_->expect_one(); }
+    void expect_one() { training_->expect_one(); }
     /// For sums on a grid in a loop of the user's own: this rank hosts `hosted` micro-batches.
     /// Collective.
     void expect(std::size_t hosted) {
         std::array<std::int32_t, 1> most = {hosted > 1 ? 2 : 1};
         if (world_->size() > 1) all_reduce_native(*world_, most, Few<Max>{});
-        if (most[0] == 1) exchange_->expect_one();
+        if (most[0] == 1) training_->expect_one();
     }
 
     template <class Batch>
     void add(const Batch& batch, double samples, const PassFacts& facts, bool last) {
-        const TraceSpan span(trace_.get(), Activity::compute, exchange_->applied());
-        exchange_->add(*model_, batch, samples, facts, last);
+        const TraceSpan span(trace_.get(), Activity::compute, training_->applied());
+        training_->add(*model_, batch, samples, facts, last);
     }
 
     /// Call it when all ranks have finished a round of micro-batches, before they communicate about
     /// it.
     void end_round() {
-        if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->end_round();
+        if constexpr (shards_gradients<typename Policies::Sharding>) training_->end_round();
     }
 
     /// Synchronises ranks that update on their own. Collective.
     void synchronise() {
         if (!mode_->agrees) age_copy(*model_);
-        exchange_->synchronise(*mode_, trace_.get());
+        training_->synchronise(*mode_, trace_.get());
     }
 
     /// Called before collective work that is no synchronisation. Servers serve in it until all
@@ -155,16 +154,16 @@ public:
     [[nodiscard]] bool serves() const { return world_->rank() >= workers(); }
 
     /// Drops the gradients that were collected.
-    void abandon() { exchange_->discard(); }
+    void abandon() { training_->discard(); }
 
     /// Update::close.
     UpdateReport update(std::int64_t epoch, const RatePoint& point) {
         age_copy(*model_);
-        return exchange_->close(*mode_, point, epoch, trace_.get());
+        return training_->close(*mode_, point, epoch, trace_.get());
     }
     /// Update::accepts.
     bool accepts(const UpdateReport& report, std::string_view operation) {
-        return exchange_->accepts(*mode_, report, operation);
+        return training_->accepts(*mode_, report, operation);
     }
 
     /// With `Trace`: what was recorded on this rank.
@@ -196,22 +195,22 @@ private:
         const std::vector<PolicyFacts> facts = policies_.facts();
         agree_on_policies(world, Part<const PolicyFacts>(facts.data(), facts.size()));
         const auto sharding = sharding_of(policies_.update, policies_.sharding, world.size());
-        exchange_.take(new Exchanges(world, model, policies_, sharding));
-        agree_on_model(world, model, exchange_->flat());
-        if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->initialise(model);
+        training_.take(new Trained(world, model, policies_, sharding));
+        agree_on_model(world, model, training_->flat());
+        if constexpr (shards_gradients<typename Policies::Sharding>) training_->initialise(model);
         else if (parameters == Parameters::of_rank_0)
-            broadcast_parameters(world, exchange_->flat(), exchange_->place());
+            broadcast_parameters(world, training_->flat(), training_->place());
         broadcast_buffers(world, model);
-        mode_.take(new ModeOf<Run>(policies_.update, *exchange_));
+        mode_.take(new ModeOf<Run>(policies_.update, *training_));
         age_copy(model);
     }
 
     World* world_;
     Model* model_;
     std::uint64_t number_;  ///< of the trainer, among those of the group
-    Policies policies_;     ///< before `exchange_`, which refers to it
+    Policies policies_;     ///< before `training_`, which refers to it
     Owner<TraceLog> trace_; ///< null: nothing is recorded
-    Owner<Exchanges> exchange_;
+    Owner<Trained> training_;
     Owner<ModeOf<Run>> mode_;
 };
 

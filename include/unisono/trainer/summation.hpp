@@ -10,10 +10,10 @@
 /// - `NarrowReproducible` (also there): the same on a coarser grid, at half the cost.
 ///
 /// A policy names types, which the trainer makes when it starts and then calls by their bases:
-/// `Gradient<T, Place>`, a GradientSum (exchange/gradient_sum.hpp) for models whose memory is
+/// `Gradient<T, Place>`, a GradientSum (step/gradient_sum.hpp) for models whose memory is
 /// whole; `Totals`, a LossTotals, adds losses and weights; `Squares<T>`, a NormSquares<T>, adds
 /// the squares of the elements that ranks own. Models in units use `Sums<T, Place>`
-/// (exchange/sums.hpp).
+/// (step/sums.hpp).
 /// `agree` of all three gets a GroupCore that keeps the native schedule of all_reduce
 /// (collective/of_core.hpp).
 /// Laws: all ranks reach the same bits and the same verdict; a gradient that a guard has refused is
@@ -25,8 +25,8 @@
 #include "unisono/collective/of_core.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/model/weighing.hpp"
-#include "unisono/trainer/exchange/gradient_sum.hpp"
-#include "unisono/trainer/exchange/sums.hpp"
+#include "unisono/trainer/step/gradient_sum.hpp"
+#include "unisono/trainer/step/sums.hpp"
 
 #include <array>
 #include <cstdint>

@@ -223,11 +223,11 @@ public:
                 const auto shape = evaluation_shape(data, options, "evaluate");
                 detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t) {
                     if constexpr (unit_model<Model>)
-                        session_.exchange().template forward<UnitPassGiven>(
+                        session_.training().template forward<UnitPassGiven>(
                             [&](auto& pass) { feed(session_.model(), batch, pass, metrics...); });
                     else feed(session_.model(), batch, metrics...);
                 });
-                if constexpr (unit_model<Model>) session_.exchange().end_forward();
+                if constexpr (unit_model<Model>) session_.training().end_forward();
                 (merge_over_ranks(world(), metrics), ...);
                 return std::tuple<Metrics...>(std::move(metrics)...);
             });
@@ -255,7 +255,7 @@ public:
                 detail::Outputs<E> outputs;
                 detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t samples) {
                     if constexpr (unit_model<Model>) {
-                        session_.exchange().template forward<UnitPassGiven>([&](auto& pass) {
+                        session_.training().template forward<UnitPassGiven>([&](auto& pass) {
                             const auto& found = session_.model().predict(batch, pass);
                             outputs.add(std::span<const E>(found), samples);
                         });
@@ -264,7 +264,7 @@ public:
                         outputs.add(std::span<const E>(found), samples);
                     }
                 });
-                if constexpr (unit_model<Model>) session_.exchange().end_forward();
+                if constexpr (unit_model<Model>) session_.training().end_forward();
                 return detail::in_data_order(world(), std::move(outputs), shape);
             });
         }
@@ -297,15 +297,15 @@ public:
         calling("verify_replicas", [&] {
             session_.assemble();
             if constexpr (!shards_parameters)
-                detail::verify_replicas(world(), session_.model(), session_.exchange().flat(),
-                                        session_.exchange().place());
+                detail::verify_replicas(world(), session_.model(), session_.training().flat(),
+                                        session_.training().place());
         });
     }
 
     /// Checks that the model's memory has not moved since the trainer was made. Every other call
     /// also checks this. Local. \throws error bad_input that names the parameter
     void check_memory() const {
-        if constexpr (unisono::model<Model>) session_.exchange().flat().check_in_place(session_.model());
+        if constexpr (unisono::model<Model>) session_.training().flat().check_in_place(session_.model());
     }
 
     /// The position at which the next `fit` continues.
@@ -313,31 +313,31 @@ public:
     /// True while `fit` calls its function `on_update`.
     [[nodiscard]] bool in_fit() const { return in_fit_; }
     /// Updates committed so far; if servers make them, a worker counts its own.
-    [[nodiscard]] std::uint64_t updates() const { return session_.exchange().applied(); }
+    [[nodiscard]] std::uint64_t updates() const { return session_.training().applied(); }
     /// Position and counters, for checkpoints (extensions/checkpoint/checkpoints.hpp). `restore`
     /// sets them; pass the same on all ranks. It drops what a compression has left over.
     [[nodiscard]] TrainingProgress progress() const { return progress_.after(updates()); }
     /// \throws error bad_input: `fit` runs
     void restore(const TrainingProgress& saved) {
         if (in_fit_) detail::refuse_in_fit("restore");
-        session_.exchange().restore_applied((progress_ = saved).updates);
+        session_.training().restore_applied((progress_ = saved).updates);
         detail::age_copy(session_.model()); // before the parameters are restored
         detail::write_copy(session_.model());
     }
     [[nodiscard]] const Policies& policies() const { return session_.policies(); }
     [[nodiscard]] World& world() const { return session_.world(); }
     [[nodiscard]] Model& trained() const { return session_.model(); }
-    [[nodiscard]] const Layout& layout() const { return session_.exchange().flat().layout(); }
+    [[nodiscard]] const Layout& layout() const { return session_.training().flat().layout(); }
     /// With `LossScaling`: the loss scale, part of the run's state like the optimizer's.
-    [[nodiscard]] const LossScale& loss_scale() const { return session_.exchange().loss_scale().state(); }
+    [[nodiscard]] const LossScale& loss_scale() const { return session_.training().loss_scale().state(); }
     /// Calls visit(flat, std::span<const Element>) for the memory of a slice of the flat order of
     /// parameters. If parameters are sharded, only for those that this rank holds. On a device, the
     /// span is a copy that lives during the call.
     template <class Visit>
     void visit_parameters(const Slice& slice, Visit&& visit) const {
-        session_.exchange().flat().visit(slice, [&](const detail::Stretch<Element>& one) {
+        session_.training().flat().visit(slice, [&](const detail::Stretch<Element>& one) {
             if constexpr (trained_on_device<Model>)
-                session_.exchange().place().read(one.parameters, one.count,
+                session_.training().place().read(one.parameters, one.count,
                                                  [&](std::span<const Element> values) { visit(one.flat, values); });
             else visit(one.flat, std::span<const Element>(one.parameters, one.count));
         });
@@ -355,7 +355,7 @@ public:
     {
         return session_.trace();
     }
-    /// What checkpoints, hashes and elastic worlds need (training_state.hpp).
+    /// The state beside the model, for checkpoints, hashes and elastic worlds (training_state.hpp).
     [[nodiscard]] auto state() { return detail::TrainingState<detail::Session<World, Model, Policies>>(session_); }
     [[nodiscard]] auto state() const {
         return detail::TrainingState<const detail::Session<World, Model, Policies>>(session_);
@@ -402,7 +402,7 @@ private:
         const auto ranks = static_cast<std::uint64_t>(session_.workers());
         const PassFacts facts{.seed = 0,
                               .epoch = static_cast<std::uint64_t>(progress_.epoch.number()),
-                              .update = session_.exchange().applied(),
+                              .update = session_.training().applied(),
                               .replica = index * ranks + static_cast<std::uint64_t>(world().rank()),
                               .replicas = count * ranks};
         session_.add(batch, static_cast<double>(samples_of(batch)), facts, index + 1 == count);

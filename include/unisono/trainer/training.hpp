@@ -7,8 +7,8 @@
 #include "unisono/core/text.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/model/weighing.hpp"
-#include "unisono/trainer/exchange/update.hpp"
-#include "unisono/trainer/exchange/whole.hpp"
+#include "unisono/trainer/step/update.hpp"
+#include "unisono/trainer/step/whole.hpp"
 
 #include <cstdio>
 #include <string>

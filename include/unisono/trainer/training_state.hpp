@@ -28,15 +28,15 @@ public:
     // --- the state ---
 
     /// The elements that this rank updates, in flat order.
-    [[nodiscard]] std::span<const Slice> owned() const { return session_->exchange().owned(); }
+    [[nodiscard]] std::span<const Slice> owned() const { return session_->training().owned(); }
     /// The optimizer's state of these elements: an OptimizerState, or a DeviceOptimizerState for a
     /// model on a device.
-    [[nodiscard]] auto& optimizer_state() const { return session_->exchange().state(); }
+    [[nodiscard]] auto& optimizer_state() const { return session_->training().state(); }
     /// With `Reproducible`: the exponent of each parameter's grid. (A training that continues
     /// elsewhere with the same parameters, optimizer state and grids computes the same bits.)
     /// Otherwise empty.
     [[nodiscard]] std::span<const std::int32_t> grid_exponents() const {
-        if constexpr (Policies::Summation::reproducible) return session_->exchange().grids().exponents();
+        if constexpr (Policies::Summation::reproducible) return session_->training().grids().exponents();
         else return {};
     }
     /// Pass the same on all ranks. Empty: no grid is known, as at first. \throws error bad_input:
@@ -44,13 +44,13 @@ public:
     void restore_grid_exponents(std::span<const std::int32_t> exponents) const
         requires(Policies::Summation::reproducible)
     {
-        session_->exchange().grids().restore(exponents);
+        session_->training().grids().restore(exponents);
     }
     /// Pass the same on all ranks. \throws error bad_input: a scale that is not above 0 and finite
     void restore_loss_scale(const LossScale& saved) const
         requires(Policies::Scaling::scales)
     {
-        session_->exchange().loss_scale().restore(saved);
+        session_->training().loss_scale().restore(saved);
     }
     /// The update's run (update/update.hpp). If ranks update on their own, it has the common state
     /// beside the parameters.
@@ -62,13 +62,13 @@ public:
     void rewrite_parameters(Visit&& visit) const
         requires unit_model<Model>
     {
-        session_->exchange().rewrite_parameters(visit);
+        session_->training().rewrite_parameters(visit);
     }
     /// For a model on a device: read(at, n, visit) and write(at, values) access its memory.
     [[nodiscard]] const auto& place() const
         requires(trained_on_device<Model>)
     {
-        return session_->exchange().place();
+        return session_->training().place();
     }
 
     // --- calls beside the trainer's own ---

@@ -8,7 +8,7 @@
 #include <unisono/optimizer/adam.hpp>
 #include <unisono/optimizer/rmsprop.hpp>
 #include <unisono/optimizer/sgd.hpp>
-#include <unisono/trainer/exchange/grid_sums.hpp>
+#include <unisono/trainer/step/grid_sums.hpp>
 #include <unisono/update/averaging.hpp>
 
 #include <thrust/device_vector.h>

@@ -113,7 +113,7 @@ concept compresses_on_device =
         policy.template start_on<T>(device, world, buckets);
     };
 
-/// Starts a compression for gradients on a device (trainer/exchange/whole.hpp).
+/// Starts a compression for gradients on a device (trainer/step/whole.hpp).
 template <class T, class Place, class C, class World>
 [[nodiscard]] auto start_device_wire(std::type_identity<T>, const Place& place, const C& policy, World& world,
                                      std::span<const Slice> buckets, std::span<const ParameterMatrix> parameters) {

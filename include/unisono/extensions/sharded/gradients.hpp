@@ -9,8 +9,8 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/extensions/sharded/memory.hpp"
-#include "unisono/trainer/exchange/carrier.hpp"
-#include "unisono/trainer/exchange/sums.hpp"
+#include "unisono/trainer/step/carrier.hpp"
+#include "unisono/trainer/step/sums.hpp"
 
 #include <algorithm>
 #include <array>

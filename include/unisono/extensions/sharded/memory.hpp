@@ -14,9 +14,9 @@
 #include "unisono/extensions/sharded/unit_pass.hpp"
 #include "unisono/layout/bucket_facts.hpp"
 #include "unisono/layout/layout.hpp"
-#include "unisono/trainer/exchange/owned_slices.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/place.hpp"
+#include "unisono/trainer/step/owned_slices.hpp"
 
 #include <algorithm>
 #include <array>

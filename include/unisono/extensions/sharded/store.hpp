@@ -17,8 +17,8 @@
 #include "unisono/extensions/sharded/memory.hpp"
 #include "unisono/extensions/sharded/unit_pass.hpp"
 #include "unisono/extensions/sharded/walk.hpp"
-#include "unisono/trainer/exchange/sums.hpp"
-#include "unisono/trainer/exchange/update.hpp"
+#include "unisono/trainer/step/sums.hpp"
+#include "unisono/trainer/step/update.hpp"
 
 #include <algorithm>
 #include <array>

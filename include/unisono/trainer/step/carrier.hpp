@@ -7,7 +7,7 @@
 #include "unisono/collective/shell.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/reducer/reducer.hpp"
-#include "unisono/trainer/exchange/owned_slices.hpp"
+#include "unisono/trainer/step/owned_slices.hpp"
 
 #include <concepts>
 #include <cstddef>

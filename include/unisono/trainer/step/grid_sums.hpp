@@ -10,8 +10,8 @@
 #include "unisono/arithmetic/grid.hpp"
 #include "unisono/arithmetic/grid_sum.hpp"
 #include "unisono/collective/of_core.hpp"
-#include "unisono/trainer/exchange/grid_images.hpp"
-#include "unisono/trainer/exchange/grid_range.hpp"
+#include "unisono/trainer/step/grid_images.hpp"
+#include "unisono/trainer/step/grid_range.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -23,9 +23,9 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/group/operation.hpp"
-#include "unisono/trainer/exchange/sums.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/place.hpp"
+#include "unisono/trainer/step/sums.hpp"
 
 #include <cstddef>
 #include <span>

@@ -6,8 +6,8 @@
 /// themselves (`straight`).
 
 #include "unisono/core/error.hpp"
-#include "unisono/trainer/exchange/gradient_sum.hpp"
-#include "unisono/trainer/exchange/grid_sums.hpp"
+#include "unisono/trainer/step/gradient_sum.hpp"
+#include "unisono/trainer/step/grid_sums.hpp"
 
 #include <algorithm>
 #include <cstddef>

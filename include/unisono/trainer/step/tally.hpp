@@ -10,10 +10,10 @@
 #include "unisono/core/standard.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/trainer/agreement.hpp"
-#include "unisono/trainer/exchange/update_policies.hpp"
 #include "unisono/trainer/parts.hpp"
 #include "unisono/trainer/refusals.hpp"
 #include "unisono/trainer/report.hpp"
+#include "unisono/trainer/step/update_policies.hpp"
 #include "unisono/trainer/summation.hpp"
 #include "unisono/update/update.hpp"
 

@@ -4,9 +4,9 @@
 /// Sends the parameters that each owner has updated to all ranks.
 
 #include "unisono/group/operation.hpp"
-#include "unisono/trainer/exchange/carrier.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/place.hpp"
+#include "unisono/trainer/step/carrier.hpp"
 
 #include <cstddef>
 #include <span>

@@ -13,9 +13,9 @@
 /// agreed on the weights, the estimate is corrected (compression/compression.hpp).
 
 #include "unisono/compression/compression.hpp"
-#include "unisono/trainer/exchange/carrier.hpp"
-#include "unisono/trainer/exchange/owned_slices.hpp"
 #include "unisono/trainer/policies.hpp"
+#include "unisono/trainer/step/carrier.hpp"
+#include "unisono/trainer/step/owned_slices.hpp"
 
 #include <cstddef>
 #include <type_traits>
