@@ -2,7 +2,8 @@
 """Counts the library's functions that a call passes: what somebody reads who follows a gradient through it.
 
 walk.py step|all_reduce|sampler [--include FOLDER] [--stops]   prints the counts, with --stops each function, too
-walk.py --check FILE     compares the counts with those in FILE (docs/architecture.md); fails if they have grown by
+walk.py --check FILE     compares the counts with those in FILE (docs/architecture.md), and its blocks of code with the
+                         headers that the page links to; fails if a line is in none, or if the counts have grown by
                          more than the few functions in which runs differ, by which rank comes first
 
 A program (walk.cpp) is compiled with g++ -O0 -finstrument-functions, which reports each function as it is entered, and
@@ -106,6 +107,18 @@ def stops(include, what, folder):
     return found
 
 
+def stale_lines(page, include):
+    """The lines of a page's blocks that are in none of the headers to which it links."""
+    with open(page, encoding="utf-8") as file:
+        text = file.read()
+    sources = set()
+    for header in re.findall(r"\(\.\./include/(\S+?\.hpp)\)", text):
+        with open(os.path.join(include, header), encoding="utf-8") as file:
+            sources.update(line.strip() for line in file)
+    quoted = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    return [line for block in quoted for line in block.splitlines() if line.strip() not in sources]
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("what", nargs="?", choices=WALKS)
@@ -132,7 +145,10 @@ def main():
                 if functions > int(told[1]) + ROOM or files > int(told[2]) + 1:
                     grown = True
                     print(f"    more than {options.check} says: {told[1]} functions in {told[2]} files")
-    return 1 if grown else 0
+    stale = stale_lines(options.check, options.include) if options.check else []
+    for line in stale:
+        print(f"{options.check} quotes a line that is in none of its headers: {line}")
+    return 1 if grown or stale else 0
 
 
 if __name__ == "__main__":
