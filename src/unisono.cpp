@@ -4,6 +4,7 @@
 #include "unisono/compiled/templates.hpp"
 
 // Extensions with definitions, or with certificates that are proven here.
+#include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/automatic.hpp"
 #include "unisono/extensions/observe/classification.hpp"
 #include "unisono/master_weights.hpp"

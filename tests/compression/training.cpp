@@ -92,7 +92,7 @@ struct LateSums {
     static constexpr un::Family family = un::Family::compression;
     static constexpr bool compresses = true;
     static constexpr bool own_exchange = false;
-    friend bool operator==(const LateSums&, const LateSums&) = default;
+    bool operator==(const LateSums&) const = default;
     void check() const {}
 
     template <class T, class World>

@@ -22,7 +22,6 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 UNISONO_NAMESPACE_BEGIN
@@ -78,8 +77,8 @@ class ExactSquares final : public NormSquares<T> {
 public:
     void begin(std::int32_t above) override { sum_ = SquareSum(above); }
     void add(std::span<const T> x) override { sum_.add(x); }
-    void add(const NotedSquares& noted) override { sum_.add<T>(noted); }
-    [[nodiscard]] std::optional<std::int32_t> exponent() const override { return sum_.exponent(); }
+    void add(double) override {} // a device adds to `exact`
+    [[nodiscard]] SquareSum* exact() override { return &sum_; }
     void agree(GroupCore& world) override {
         std::array<std::int64_t, SquareSum::words> all;
         sum_.save(all.data());

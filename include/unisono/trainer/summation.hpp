@@ -21,7 +21,6 @@
 /// plain sums may overflow. Declared property: `reproducible`.
 
 #include "unisono/arithmetic/scan.hpp"
-#include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/collective/of_core.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/model/weighing.hpp"
@@ -34,6 +33,9 @@
 #include <span>
 
 UNISONO_NAMESPACE_BEGIN
+
+class SquareSum; // arithmetic/square_sum.hpp
+
 namespace detail {
 
 /// Sums over micro-batches: those of this rank, and after `Totals::agree` those of all ranks.
@@ -94,10 +96,11 @@ public:
     /// `above`: as SumsOfGradients::above.
     virtual void begin(std::int32_t above) = 0;
     virtual void add(std::span<const T> x) = 0;
-    virtual void add(const NotedSquares& noted) = 0;
-    /// The grid on which a device adds all ranges; none: each range has a grid of its own, as it
+    /// Adds a sum of squares that a device has computed.
+    virtual void add(double sum) = 0;
+    /// To this a device adds instead, on one grid; null: each range has a grid of its own, as it
     /// needs.
-    [[nodiscard]] virtual std::optional<std::int32_t> exponent() const = 0;
+    [[nodiscard]] virtual SquareSum* exact() { return nullptr; }
     /// Collective.
     virtual void agree(GroupCore& world) = 0;
     [[nodiscard]] virtual double value() const = 0;
@@ -109,12 +112,7 @@ class PlainSquares final : public NormSquares<T> {
 public:
     void begin(std::int32_t) override { sum_ = 0; }
     void add(std::span<const T> x) override { sum_ += sum_of_squares(x); }
-    void add(const NotedSquares& noted) override {
-        SquareSum sum(SquareSum::needed_of<T>(noted));
-        sum.add<T>(noted);
-        sum_ += sum.value();
-    }
-    [[nodiscard]] std::optional<std::int32_t> exponent() const override { return {}; }
+    void add(double sum) override { sum_ += sum; }
     void agree(GroupCore& world) override {
         std::array<double, 1> all = {sum_};
         all_reduce_native(world, all, Few<Sum>{});

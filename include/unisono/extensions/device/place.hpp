@@ -167,8 +167,8 @@ public:
 
         void add(std::span<const T> x) {
             if (x.empty()) return;
-            if (const auto exponent = squares_->exponent()) {
-                place_->on_.note_squares(x, place_->squares_.data(), *exponent);
+            if (const SquareSum* const exact = squares_->exact()) {
+                place_->on_.note_squares(x, place_->squares_.data(), exact->exponent());
                 noted_ = 1;
             } else {
                 place_->on_.note_squares(x, place_->squares_.data() + NotedSquares::words * noted_++);
@@ -177,8 +177,16 @@ public:
         void finish() {
             if (noted_ == 0) return;
             const auto tell = [&](std::span<const std::uint64_t> all) {
-                for (; !all.empty(); all = all.subspan(NotedSquares::words))
-                    squares_->add(NotedSquares{all[0], {all[1], all[2], all[3]}});
+                for (; !all.empty(); all = all.subspan(NotedSquares::words)) {
+                    const NotedSquares one{all[0], {all[1], all[2], all[3]}};
+                    if (SquareSum* const exact = squares_->exact()) {
+                        exact->template add<T>(one);
+                    } else {
+                        SquareSum sum(SquareSum::needed_of<T>(one));
+                        sum.template add<T>(one);
+                        squares_->add(sum.value());
+                    }
+                }
             };
             place_->read(place_->squares_.data(), noted_ * NotedSquares::words, tell);
         }
