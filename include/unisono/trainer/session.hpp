@@ -28,7 +28,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class World, class T, class Place, class Policies, class Low>
+template <class T, class Place, class Low>
 class UnitStore; // extensions/sharded/store.hpp, which unisono/sharded.hpp includes
 
 /// The store of a model. Models in units may use a narrower type in their passes than that in which
@@ -41,7 +41,7 @@ struct StoreOf {
 template <class World, class Model, class Policies, class T, class Place>
     requires(shards_gradients<typename Policies::Sharding> && unit_model<Model>)
 struct StoreOf<World, Model, Policies, T, Place> {
-    using type = UnitStore<World, T, Place, Policies, pass_element_t<Model>>;
+    using type = UnitStore<T, Place, pass_element_t<Model>>;
 };
 
 /// The state of one trainer. `Trainer::step` and `fit` make each update by the same calls: `begin`;

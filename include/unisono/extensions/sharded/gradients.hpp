@@ -54,15 +54,44 @@ private:
     int ranks_;
 };
 
-template <class T, class Place, class Sums>
+/// Without the type that travels.
+template <class T>
 class UnitGradients {
+public:
+    UnitGradients() = default;
+    UnitGradients(const UnitGradients&) = delete;
+    UnitGradients& operator=(const UnitGradients&) = delete;
+    virtual ~UnitGradients() = default;
+
+    /// Starts an update: no gradient is there yet.
+    virtual void begin() = 0;
+    /// Returns zeroed memory for a micro-batch's gradient of a unit.
+    virtual std::span<T> open(std::size_t u) = 0;
+    /// Returns the same memory again, as the model left it.
+    virtual std::span<T> opened(std::size_t u) = 0;
+    /// Starts to sum a complete gradient over the ranks. `mine`: this rank has a micro-batch;
+    /// otherwise the opened memory is zero.
+    virtual void start(std::size_t u, Carrier& carrier, double multiplier, bool mine) = 0;
+    /// Waits for all sums.
+    virtual void finish() = 0;
+    /// The sum of `count` elements of this rank's slice of a unit, from the `at`-th on, as numbers:
+    /// in `to`, or in place.
+    virtual const T* numbers(std::size_t u, std::size_t at, T* to, std::size_t count) = 0;
+
+    [[nodiscard]] virtual SumsOfGradients& sums() = 0;
+    [[nodiscard]] virtual std::size_t bytes() const = 0;
+    [[nodiscard]] virtual std::size_t room_bytes() const = 0;
+};
+
+template <class T, class Place, class Sums>
+class UnitGradientsOf final : public UnitGradients<T> {
 public:
     using Sum = typename Sums::Sum;
     using Kept = typename Sums::Kept;
 
     /// `sums`: the constructor arguments of the sums, after the layout.
     template <class... Made>
-    UnitGradients(GroupCore& world, const Place& place, const UnitSlices& slices, const Made&... sums)
+    UnitGradientsOf(GroupCore& world, const Place& place, const UnitSlices& slices, const Made&... sums)
         : world_(&world), place_(&place), slices_(&slices), sums_(place, slices.layout(), sums...),
           own_(place.template allocate_own<Kept>(slices.own_count())) {
         has_.resize(slices.units());
@@ -72,24 +101,19 @@ public:
             one.operations.reserve(static_cast<std::size_t>(world.size()));
         }
     }
-    UnitGradients(const UnitGradients&) = delete;
-    UnitGradients& operator=(const UnitGradients&) = delete;
 
-    /// Starts an update: no gradient is there yet.
-    void begin() {
+    void begin() override {
         std::fill(has_.begin(), has_.end(), false);
         sums_.begin();
         for (Travel& one : travels_) one.unit = none;
     }
 
-    /// Returns zeroed memory for a micro-batch's gradient of a unit.
-    std::span<T> open(std::size_t u) {
+    std::span<T> open(std::size_t u) override {
         const std::span<T> values = opened(u);
         place_->clear(values.data(), values.size());
         return values;
     }
-    /// Returns the same memory again, as the model left it.
-    std::span<T> opened(std::size_t u) {
+    std::span<T> opened(std::size_t u) override {
         settle(travels_[next_]);
         T* values = nullptr;
         if constexpr (Sums::in_place) values = travels_[next_].values.data();
@@ -97,9 +121,7 @@ public:
         return {values, slices_->unit(u).count};
     }
 
-    /// Starts to sum a complete gradient over the ranks. `mine`: this rank has a micro-batch;
-    /// otherwise the opened memory is zero.
-    void start(std::size_t u, Carrier& carrier, double multiplier, bool mine) {
+    void start(std::size_t u, Carrier& carrier, double multiplier, bool mine) override {
         const std::span<T> values = opened(u);
         if constexpr (std::same_as<Kept, T> && !Sums::in_place) {
             if (world_->size() == 1) return keep_alone(u, values, multiplier);
@@ -116,21 +138,18 @@ public:
                                      buffer_of(place_->view(sums.data(), sums.size())), travel.operations);
     }
 
-    /// Waits for all sums.
-    void finish() {
+    void finish() override {
         settle(travels_[next_]); // the older one
         settle(travels_[1 - next_]);
     }
 
-    /// The sum of `count` elements of this rank's slice of a unit, from the `at`-th on, as numbers:
-    /// in `to`, or in place.
-    const T* numbers(std::size_t u, std::size_t at, T* to, std::size_t count) {
+    const T* numbers(std::size_t u, std::size_t at, T* to, std::size_t count) override {
         return sums_.numbers(u, own_.data() + slices_->own_at(u) + at, to, count);
     }
 
-    [[nodiscard]] Sums& sums() { return sums_; }
-    [[nodiscard]] std::size_t bytes() const { return own_.size() * sizeof(Kept); }
-    [[nodiscard]] std::size_t room_bytes() const {
+    [[nodiscard]] SumsOfGradients& sums() override { return sums_; }
+    [[nodiscard]] std::size_t bytes() const override { return own_.size() * sizeof(Kept); }
+    [[nodiscard]] std::size_t room_bytes() const override {
         return (travels_[0].values.size() + travels_[1].values.size()) * sizeof(Sum) + gradient_.size() * sizeof(T);
     }
 

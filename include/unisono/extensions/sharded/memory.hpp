@@ -6,8 +6,7 @@
 /// it is trained, owners hold their slices in full precision, and gathered or whole units are
 /// rounded.
 
-#include "unisono/collective/exchange.hpp"
-#include "unisono/collective/rooted.hpp"
+#include "unisono/collective/shell.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/core/text.hpp"
@@ -24,6 +23,7 @@
 #include <cstddef>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -84,22 +84,26 @@ private:
     List<std::size_t> own_at_; ///< one more entry for the end
 };
 
-/// `Sharded`: this rank holds only its slices. The units in use alternate between two buffers, of
-/// which one is filled while the other is used.
-template <class World, class T, class Low, class Place, bool Sharded>
+/// The units in use alternate between two buffers, of which one is filled while the other is used.
+template <class T, class Low, class Place>
 class UnitMemory {
 public:
     using Element = T;
 
-    UnitMemory(World& world, const Place& place, const UnitSlices& slices)
-        : world_(&world), place_(&place), slices_(&slices),
-          held_(place.template allocate<Low>(!Sharded ? slices.layout().count()
+    /// `sharded`: this rank holds only its slices.
+    template <class World>
+    UnitMemory(World& world, const Place& place, const UnitSlices& slices, bool sharded)
+        : world_(&world), place_(&place), slices_(&slices), sharded_(sharded),
+          held_(place.template allocate<Low>(!sharded ? slices.layout().count()
                                              : mixed  ? 0
                                                       : slices.own_count())) {
-        if constexpr (Sharded)
+        static constexpr NativeSchedule native{};
+        broadcast_ = call_on<Collective::broadcast, View<T>>(world, native);
+        gather_ = call_on<Collective::all_gather, View<Low>>(world, native);
+        if (sharded)
             for (Held& room : rooms_) room = place.template allocate<Low>(slices.largest());
         if constexpr (mixed) masters_ = place.template allocate_own<T>(slices.own_count());
-        publications_.resize(Sharded ? 0 : most_publications);
+        publications_.resize(sharded ? 0 : most_publications);
     }
     UnitMemory(const UnitMemory&) = delete;
     UnitMemory& operator=(const UnitMemory&) = delete;
@@ -112,15 +116,16 @@ public:
         for (std::size_t u = 0; u < slices_->units(); ++u) {
             std::span<T> unit;
             if constexpr (mixed) unit = {full.data(), slices_->unit(u).count};
-            else unit = Sharded ? room(0, u) : whole(u);
+            else unit = sharded_ ? room(0, u) : whole(u);
             place_->clear(unit.data(), unit.size());
             model.initialise(u, place_->view(unit.data(), unit.size()));
             place_->order();
-            if (world_->size() > 1) broadcast(*world_, place_->view(unit.data(), unit.size()), 0);
-            if constexpr (Sharded || mixed)
-                if (slices_->own(u).count != 0)
-                    on.copy(own(u), std::span<const T>(unit).subspan(slices_->own_in_unit(u), slices_->own(u).count));
-            if constexpr (mixed && !Sharded) on.accumulate_first(whole(u), std::span<const T>(unit), 1.0);
+            const CallBuffer all = buffer_of(place_->view(unit.data(), unit.size()));
+            if (world_->size() > 1) world_->run(broadcast_, all, all);
+            if ((sharded_ || mixed) && slices_->own(u).count != 0)
+                on.copy(own(u), std::span<const T>(unit).subspan(slices_->own_in_unit(u), slices_->own(u).count));
+            if constexpr (mixed)
+                if (!sharded_) on.accumulate_first(whole(u), std::span<const T>(unit), 1.0);
         }
     }
 
@@ -134,7 +139,7 @@ public:
         T* held = nullptr;
         if constexpr (mixed) held = const_cast<T*>(masters_.data());
         else held = const_cast<T*>(held_.data());
-        if constexpr (!Sharded && !mixed) {
+        if (!sharded_ && !mixed) {
             if (slice.count != 0) visit(Stretch<T>{slice.first, slice.count, held + slice.first, nullptr});
         } else if (slice.count != 0) {
             for (std::size_t u = layout().element_at(slice.first).parameter; u < slices_->units(); ++u) {
@@ -150,7 +155,7 @@ public:
 
     /// This rank's slice of a unit.
     [[nodiscard]] std::span<T> own(std::size_t u) {
-        const std::size_t at = Sharded || mixed ? slices_->own_at(u) : slices_->own(u).first;
+        const std::size_t at = sharded_ || mixed ? slices_->own_at(u) : slices_->own(u).first;
         T* held = nullptr;
         if constexpr (mixed) held = masters_.data();
         else held = held_.data();
@@ -161,25 +166,23 @@ public:
 
     /// Starts to gather a unit, the `turn`-th of a pass. Does nothing if units are whole.
     void start(std::size_t turn, std::size_t u) {
-        if constexpr (Sharded) gathering_ = gather(u, room(turn, u));
+        if (sharded_) gathering_ = gather(u, room(turn, u));
     }
     void wait() { gathering_.wait(); }
     [[nodiscard]] std::span<const Low> values(std::size_t turn, std::size_t u) {
-        return Sharded ? room(turn, u) : whole(u);
+        return sharded_ ? room(turn, u) : whole(u);
     }
 
     /// Call it after owners have updated their slices. If ranks hold whole units, sends the slices
     /// to all ranks.
     void publish() {
-        if constexpr (!Sharded) {
-            if (!mixed && world_->size() == 1) return;
-            for (std::size_t u = 0; u < slices_->units(); ++u) {
-                Operation& next = publications_[u % most_publications];
-                next.wait();
-                next = gather(u, whole(u));
-            }
-            for (Operation& one : publications_) one.wait();
+        if (sharded_ || (!mixed && world_->size() == 1)) return;
+        for (std::size_t u = 0; u < slices_->units(); ++u) {
+            Operation& next = publications_[u % most_publications];
+            next.wait();
+            next = gather(u, whole(u));
         }
+        for (Operation& one : publications_) one.wait();
     }
 
     /// Bytes that this rank holds permanently.
@@ -189,12 +192,16 @@ public:
 private:
     static constexpr std::size_t most_publications = 4; ///< in flight
     static constexpr bool mixed = !std::same_as<T, Low>;
+    template <class E>
+    using View = decltype(std::declval<const Place&>().view(static_cast<E*>(nullptr), 0));
 
     Operation gather(std::size_t u, std::span<Low> all) {
         const std::span<const Low> mine = given(u, all);
         place_->order();
-        return start_all_gather(*world_, place_->view(mine.data(), mine.size()), place_->view(all.data(), all.size()),
-                                slices_->counts(u));
+        Call call = gather_;
+        call.input_counts = call.output_counts = slices_->counts(u);
+        return world_->start(call, buffer_of(place_->view(mine.data(), mine.size())),
+                             buffer_of(place_->view(all.data(), all.size())));
     }
     /// This rank's contribution to a unit that is gathered to `all`: its slice, rounded, at its
     /// position there.
@@ -212,10 +219,13 @@ private:
 
     using Held = typename Place::template Array<Low>;
 
-    World* world_;
+    GroupCore* world_;
     const Place* place_;
     const UnitSlices* slices_;
-    Held held_; ///< the model's parameters, or this rank's slices of them
+    bool sharded_;
+    Call broadcast_; ///< of a unit
+    Call gather_;    ///< of a unit, without its counts
+    Held held_;      ///< the model's parameters, or this rank's slices of them
     /// This rank's slices of the trained parameters, if their type is wider.
     typename Place::template OwnArray<T> masters_;
     std::array<Held, 2> rooms_;

@@ -12,6 +12,7 @@
 
 #include "unisono/collective/of_core.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/core/owner.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/sharded/gradients.hpp"
 #include "unisono/extensions/sharded/memory.hpp"
@@ -31,13 +32,11 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class World, class T, class Place, class Policies, class Low>
+template <class T, class Place, class Low>
 class UnitStore : public Update<T, Place>, private UnitKeeper<Low> {
     using Base = Update<T, Place>;
 
 public:
-    static constexpr bool shards_parameters = requires { requires Policies::Sharding::shards_parameters; };
-
     /// Sets the initial values to those of rank 0. Called once, collective.
     template <class Model>
     void initialise(Model& model) {
@@ -53,14 +52,14 @@ public:
     template <class GivenPass, class Visit>
     void forward(Visit&& visit) {
         closed_ = false;
-        if constexpr (shards_parameters) enter_round(one_of_more);
+        if (shards_parameters_) enter_round(one_of_more);
         GivenPass pass({}, *this);
         walk_.begin(false);
         visit(pass);
         end_pass();
     }
     void end_forward() {
-        if constexpr (shards_parameters)
+        if (shards_parameters_)
             while (world_->size() > 1 && enter_round(nothing_here) != nothing_here) idle_pass(false);
         closed_ = false;
         walk_.forget();
@@ -70,7 +69,7 @@ public:
     static constexpr void expect_one() {}
 
     void start() override { close_rounds(); }
-    void finish() override { gradients_.finish(); }
+    void finish() override { gradients_->finish(); }
 
     /// Calls visit(flat, std::span<T>), or with a DeviceSpan, for the parameters that this rank
     /// holds. The visitor writes them.
@@ -82,31 +81,33 @@ public:
         walk_.forget();
     }
     [[nodiscard]] std::size_t parameter_bytes() const { return memory_.bytes(); }
-    [[nodiscard]] std::size_t gradient_bytes() const { return gradients_.bytes(); }
+    [[nodiscard]] std::size_t gradient_bytes() const { return gradients_->bytes(); }
     /// Bytes of the units in use.
     [[nodiscard]] std::size_t memory_bytes() const {
-        return memory_.room_bytes() + gradients_.room_bytes() + low_gradient_.size() * sizeof(Low);
+        return memory_.room_bytes() + gradients_->room_bytes() + low_gradient_.size() * sizeof(Low);
     }
 
 protected:
     using Base::alone_, Base::carrier_, Base::pass_, Base::place_, Base::world_;
 
-    template <class Model, class Sharding>
+    template <class World, class Model, class Policies, class Sharding>
     UnitStore(World& world, Model& model, const Policies& policies, const Sharding& sharding)
         : Base(world, model, policies, sharding), slices_(T{}, model, sharding, world.rank(), world.size()),
-          memory_(world, place_, slices_), gradients_(started(world, policies)), walk_(slices_.units()) {
+          shards_parameters_(detail::shards_parameters<typename Policies::Sharding>),
+          memory_(world, place_, slices_, shards_parameters_), gradients_(started(world, policies)),
+          walk_(slices_.units()) {
         static_assert(may_have_owners<Policies, Sharding>,
                       "unisono::Trainer: found a sharding of gradients that declares no owners; required: "
                       "`gives_owners` or `may_give_owners`");
         if constexpr (Policies::Summation::reproducible)
             numbers_ = place_.template allocate_own<T>(std::min(Place::template chunk<T>, slices_.largest()));
         if constexpr (mixed) low_gradient_ = place_.template allocate_own<Low>(slices_.largest());
-        this->begin_store(slices_.layout(), slices_.owned_slices(), gradients_.sums());
+        this->begin_store(slices_.layout(), slices_.owned_slices(), gradients_->sums());
     }
     ~UnitStore() override = default;
 
     void begin_update() override {
-        gradients_.begin();
+        gradients_->begin();
         closed_ = alone_;
         opened_ = false;
         weights_ = 0;
@@ -150,25 +151,19 @@ protected:
     void publish_owned() override { memory_.publish(); }
     void forget() override {
         close_rounds();
-        gradients_.finish();
+        gradients_->finish();
     }
 
 private:
     static constexpr bool mixed = !std::same_as<T, Low>;
-    template <class C>
-    struct SumsOf {
-        using type = typename Policies::Summation::template Sums<T, Place>;
-    };
-    template <class C>
-        requires(C::compresses)
-    struct SumsOf<C> {
-        using type = CastSums<T, Place, C>;
-    };
-    using Sums = typename SumsOf<typename Policies::Compression>::type;
-    UnitGradients<T, Place, Sums> started(GroupCore& world, const Policies& policies) const {
-        if constexpr (Policies::Compression::compresses)
-            return {world, place_, slices_, policies.summation, policies.compression, world.size()};
-        else return {world, place_, slices_, policies.summation};
+    template <class Policies>
+    UnitGradients<T>* started(GroupCore& world, const Policies& policies) const {
+        using Compression = typename Policies::Compression;
+        using Sums = typename Policies::Summation::template Sums<T, Place>;
+        if constexpr (Compression::compresses)
+            return new UnitGradientsOf<T, Place, CastSums<T, Place, Compression>>(
+                world, place_, slices_, policies.summation, policies.compression, world.size());
+        else return new UnitGradientsOf<T, Place, Sums>(world, place_, slices_, policies.summation);
     }
 
     // --- the interface of UnitKeeper, which the pass calls ---
@@ -186,7 +181,7 @@ private:
             const std::span<Low> room(low_gradient_.data(), slices_.unit(unit).count);
             if (!std::exchange(opened_, true)) place_.clear(room.data(), room.size());
             return room;
-        } else return std::exchange(opened_, true) ? gradients_.opened(unit) : gradients_.open(unit);
+        } else return std::exchange(opened_, true) ? gradients_->opened(unit) : gradients_->open(unit);
     }
     void complete(std::size_t unit) override {
         if (unit == Pass::no_parameter) return world_->progress();
@@ -200,7 +195,7 @@ private:
         while (walk_.before(step)) {
             complete_this();
             walk_.advance();
-            if constexpr (shards_parameters) {
+            if (shards_parameters_) {
                 if (!walk_.gathers()) continue;
                 if (walk_.at_first() && !walk_.has_first()) memory_.start(walk_.turn(), walk_.unit());
                 memory_.wait();
@@ -214,7 +209,7 @@ private:
     void complete_this() {
         if (!walk_.complete_gradient()) return;
         const std::size_t unit = walk_.unit();
-        const std::span<T> values = opened_ && !mixed ? gradients_.opened(unit) : gradients_.open(unit);
+        const std::span<T> values = opened_ && !mixed ? gradients_->opened(unit) : gradients_->open(unit);
         if constexpr (mixed)
             if (opened_)
                 place_.arithmetic().accumulate(values, std::span<const Low>(low_gradient_.data(), values.size()), 1.0);
@@ -232,7 +227,7 @@ private:
                 this->inspect(values.data(), values.size(), slices_.unit(unit).first, note);
             }
         }
-        gradients_.start(unit, *carrier_, multiplier, pass_ != nullptr);
+        gradients_->start(unit, *carrier_, multiplier, pass_ != nullptr);
     }
 
     void end_pass() {
@@ -275,12 +270,13 @@ private:
         const std::size_t count = slices_.own(u).count;
         for (std::size_t at = 0, n = 0; at < count; at += n) {
             n = std::min(Place::template chunk<T>, count - at);
-            visit(at, n, const_cast<T*>(gradients_.numbers(u, at, numbers_.data(), n)));
+            visit(at, n, const_cast<T*>(gradients_->numbers(u, at, numbers_.data(), n)));
         }
     }
     UnitSlices slices_;
-    UnitMemory<World, T, Low, Place, shards_parameters> memory_;
-    UnitGradients<T, Place, Sums> gradients_;
+    bool shards_parameters_;
+    UnitMemory<T, Low, Place> memory_;
+    Owner<UnitGradients<T>> gradients_;
     UnitWalk walk_;
     typename Place::template OwnArray<T> numbers_;        ///< memory for one chunk of numbers, if the sums provide none
     typename Place::template OwnArray<Low> low_gradient_; ///< where the model writes, if not to the trained type
