@@ -45,10 +45,4 @@ View view_of(std::span<T> elements, MemorySpace space = MemorySpace::host) {
     return {reinterpret_cast<std::byte*>(elements.data()), elements.size(), sizeof(T), element_type_of<T>, space};
 }
 
-/// A view of a span that is only read.
-template <element T>
-ConstView const_view_of(std::span<const T> elements, MemorySpace space = MemorySpace::host) {
-    return {reinterpret_cast<const std::byte*>(elements.data()), elements.size(), sizeof(T), element_type_of<T>, space};
-}
-
 UNISONO_NAMESPACE_END

@@ -107,8 +107,6 @@ private:
     bool complete_ = false;
 };
 
-inline std::string members_text(const std::vector<int>& members) { return list_of(members); }
-
 /// The reason why a member is not in the next world. `epoch`: of its membership, or of the one that
 /// has left it behind.
 inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<int>& silent, const Successor& decision,
@@ -118,11 +116,10 @@ inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<
     if (phase == Phase::left_behind) {
         fault.sequence = epoch;
         fault.code = ErrorCode::aborted;
-        fault.message =
-            concat({"rank ", me, " was silent for too long or could not be reached, and has been left behind: ",
-                    decision.members.empty() ? std::string("the others")
-                                             : concat({"members ", members_text(decision.members)}),
-                    " continue without it as membership ", epoch, ". A new process can be added in its place"});
+        fault.message = concat(
+            {"rank ", me, " was silent for too long or could not be reached, and has been left behind: ",
+             decision.members.empty() ? std::string("the others") : concat({"members ", list_of(decision.members)}),
+             " continue without it as membership ", epoch, ". A new process can be added in its place"});
     } else if (phase == Phase::no_state) {
         fault.code = ErrorCode::peer_lost;
         fault.message =
@@ -132,7 +129,7 @@ inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<
     } else {
         fault.message = concat(
             {"rank ", me, " found neither a majority of membership ", epoch, " nor a proof that all others are gone",
-             silent.empty() ? std::string() : concat({"; no answer from members ", members_text(silent)}),
+             silent.empty() ? std::string() : concat({"; no answer from members ", list_of(silent)}),
              ". This rank ends, so that there are not two worlds. If they live and only answer late, set "
              "ElasticOptions::patience to more"});
     }

@@ -115,7 +115,6 @@ public:
 
     [[nodiscard]] ncclComm_t get() const { return kept_ != nullptr ? kept_->handle : nullptr; }
     [[nodiscard]] bool exists() const { return get() != nullptr; }
-    [[nodiscard]] bool is_aborted() const { return aborted_; }
     /// NCCL's text for why it failed.
     [[nodiscard]] const std::string& why() const { return why_; }
     [[nodiscard]] ncclResult_t code() const { return code_; }
