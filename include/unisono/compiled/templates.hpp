@@ -100,6 +100,7 @@ UNISONO_COMPILED_TEMPLATE class detail::MemoryEndpoint<detail::InProcessWorld>;
 UNISONO_COMPILED_GROUP(UNISONO_COMPILED_TEMPLATE, InProcess)
 UNISONO_COMPILED_TEMPLATE void detail::run_new_world<InProcess>(int, detail::RankBody<InProcess>, const RunOptions&);
 UNISONO_COMPILED_TEMPLATE class detail::MemoryEndpoint<detail::SharedMemoryWorld>;
+UNISONO_COMPILED_TEMPLATE class detail::SharedMemoryEndpoint<detail::SharedMemoryWorld>;
 UNISONO_COMPILED_GROUP(UNISONO_COMPILED_TEMPLATE, SharedMemory)
 
 UNISONO_COMPILED_TEMPLATE class detail::FitLoop<AccumulationWindow>;

@@ -89,20 +89,26 @@ private:
 
 } // namespace detail
 
-/// The transport of one rank of a world in shared memory. It is made by `run<SharedMemory>`
-/// (group/run_processes.hpp), by `join<SharedMemory>` (join.hpp) for processes that a launcher has
-/// started, or from a world that `join_shared_memory` (transport/shared_memory/join.hpp) has made.
-/// On its own it is a world of one.
-///
-/// At most 1,024 ranks, and 16,384 groups at the same time. Errors: refused if memory, addresses or
-/// open files are exhausted.
-class SharedMemory : public detail::MemoryEndpoint<detail::SharedMemoryWorld> {
-public:
-    static constexpr std::string_view name = "shared_memory";
-    using World = detail::SharedMemoryWorld;
+namespace detail {
 
-    SharedMemory();
-    SharedMemory(std::shared_ptr<World> shared, int rank);
+/// All that `SharedMemory` does. A template, so that a program which does not use it has none of
+/// these functions: a compiler compiles all virtual functions of a class that it may meet behind an
+/// `Endpoint`.
+template <class World>
+class SharedMemoryEndpoint : public MemoryEndpoint<World> {
+    using Base = MemoryEndpoint<World>;
+
+public:
+    using Base::now, Base::rank, Base::size;
+
+    SharedMemoryEndpoint() : SharedMemoryEndpoint(std::make_shared<World>(1), 0) {}
+    SharedMemoryEndpoint(std::shared_ptr<World> shared, int me)
+        : Base(std::move(shared), me, {.name = "shared_memory", .wants_waits = true, .allocates = true}),
+          boards_(me, size()) {
+        world().attach(me);
+        this->map();
+        died_.resize(static_cast<std::size_t>(size()));
+    }
 
     /// True if peers see these bytes.
     [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const override {
@@ -110,81 +116,74 @@ public:
     }
 
     /// Memory that peers see as long as its owner lives; not cleared. Errors: refused.
-    [[nodiscard]] UNISONO_OUTSIDE std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
+        std::byte* const block = world().allocate(rank(), bytes);
+        return {block, [world = this->shared_world(), me = rank()](std::byte* done) { world->release(me, done); }};
+    }
 
     /// The number of bytes of this rank's arena that are in use now.
     [[nodiscard]] std::size_t arena_taken() const { return world().arena(rank()).taken(); }
 
     /// True if a rank's process has ended without leaving. Checks only from time to time.
-    [[nodiscard]] bool has_died(int peer);
-    [[nodiscard]] UNISONO_OUTSIDE Presence presence(int peer) override;
+    [[nodiscard]] bool has_died(int peer) {
+        const nanoseconds time = now();
+        if (time - looked_ >= std::max<nanoseconds>(1'000'000, 20'000 * static_cast<nanoseconds>(size()))) {
+            looked_ = time;
+            look();
+            for (int other = 0; other < size(); ++other)
+                died_[static_cast<std::size_t>(other)] = world().has_died(other) ? 1 : 0;
+        }
+        return died_[static_cast<std::size_t>(peer)] != 0;
+    }
+    [[nodiscard]] Presence presence(int peer) override {
+        return has_died(peer) ? Presence::died : Base::presence(peer);
+    }
     void look() override { world().watch(rank()); }
     /// The wait helps to find the cause of a timeout.
-    UNISONO_OUTSIDE void waits(const Wait* wait) override;
+    void waits(const Wait* wait) override {
+        if (wait != nullptr) world().waits(rank(), *wait);
+        else world().waits_no_more(rank());
+    }
+
+    [[nodiscard]] int offer_board() override { return boards_.offer(world()); }
+    /// The group's number has the board's in it.
+    [[nodiscard]] std::uint64_t take_board(std::uint64_t context, int board, bool mine, int ranks) override {
+        if (mine) boards_.give(ranks);
+        constexpr std::uint64_t most = SharedLayout::most_groups;
+        return context / most * most + static_cast<std::uint64_t>(board);
+    }
+
+private:
+    using Base::world;
+
+    List<std::uint8_t> died_;
+    SharedBoards boards_;
+    nanoseconds looked_ = 0;
+};
+
+} // namespace detail
+
+/// The transport of one rank of a world in shared memory. It is made by `run<SharedMemory>`
+/// (group/run_processes.hpp), by `join<SharedMemory>` (join.hpp) for processes that a launcher has
+/// started, or from a world that `join_shared_memory` (transport/shared_memory/join.hpp) has made.
+/// On its own it is a world of one.
+///
+/// At most 1,024 ranks, and 16,384 groups at the same time. Errors: refused if memory, addresses or
+/// open files are exhausted.
+class SharedMemory : public detail::SharedMemoryEndpoint<detail::SharedMemoryWorld> {
+public:
+    static constexpr std::string_view name = "shared_memory";
+    using World = detail::SharedMemoryWorld;
+
+    using SharedMemoryEndpoint::SharedMemoryEndpoint;
 
     /// The world of processes that share this control plane, which then belongs to the world: the
     /// job's first fault becomes the world's and vice versa, and a timeout's cause is looked for.
     /// Collective. Defined in shared_memory/join.hpp.
     template <control_plane Control>
     [[nodiscard]] static SharedMemory join(Control control, nanoseconds deadline, std::size_t arena_bytes = 0);
-
-    [[nodiscard]] int offer_board() override { return boards_.offer(world()); }
-    /// The group's number has the board's in it.
-    [[nodiscard]] UNISONO_OUTSIDE std::uint64_t take_board(std::uint64_t context, int board, bool mine,
-                                                           int ranks) override;
-
-private:
-    detail::List<std::uint8_t> died_;
-    detail::SharedBoards boards_;
-    nanoseconds looked_ = 0;
 };
 
 UNISONO_CERTIFY(transport<SharedMemory>);
 
 UNISONO_NAMESPACE_END
-
-#if UNISONO_DEFINES
-UNISONO_NAMESPACE_BEGIN
-
-UNISONO_DEFINITION SharedMemory::SharedMemory() : SharedMemory(std::make_shared<World>(1), 0) {}
-UNISONO_DEFINITION SharedMemory::SharedMemory(std::shared_ptr<World> shared, int rank)
-    : MemoryEndpoint(std::move(shared), rank, {.name = name, .wants_waits = true, .allocates = true}),
-      boards_(rank, size()) {
-    world().attach(rank);
-    map();
-    died_.resize(static_cast<std::size_t>(size()));
-}
-
-UNISONO_DEFINITION std::shared_ptr<std::byte> SharedMemory::allocate(std::size_t bytes) {
-    std::byte* const block = world().allocate(rank(), bytes);
-    return {block, [world = shared_world(), me = rank()](std::byte* done) { world->release(me, done); }};
-}
-
-UNISONO_DEFINITION bool SharedMemory::has_died(int peer) {
-    const nanoseconds time = now();
-    if (time - looked_ >= std::max<nanoseconds>(1'000'000, 20'000 * static_cast<nanoseconds>(size()))) {
-        looked_ = time;
-        look();
-        for (int other = 0; other < size(); ++other)
-            died_[static_cast<std::size_t>(other)] = world().has_died(other) ? 1 : 0;
-    }
-    return died_[static_cast<std::size_t>(peer)] != 0;
-}
-
-UNISONO_DEFINITION Presence SharedMemory::presence(int peer) {
-    return has_died(peer) ? Presence::died : MemoryEndpoint::presence(peer);
-}
-
-UNISONO_DEFINITION void SharedMemory::waits(const Wait* wait) {
-    if (wait != nullptr) world().waits(rank(), *wait);
-    else world().waits_no_more(rank());
-}
-
-UNISONO_DEFINITION std::uint64_t SharedMemory::take_board(std::uint64_t context, int board, bool mine, int ranks) {
-    if (mine) boards_.give(ranks);
-    constexpr std::uint64_t most = detail::SharedLayout::most_groups;
-    return context / most * most + static_cast<std::uint64_t>(board);
-}
-
-UNISONO_NAMESPACE_END
-#endif // UNISONO_DEFINES
