@@ -13,6 +13,7 @@ using unisono::detail::CountTable;
 using unisono::detail::FixedArray;
 using unisono::detail::insertion_sort;
 using unisono::detail::List;
+using unisono::detail::Owned;
 using unisono::detail::Part;
 
 namespace {
@@ -122,6 +123,42 @@ BOOST_AUTO_TEST_CASE(parts_and_fixed_arrays) {
     BOOST_TEST(moved[1].back() == 7);
     const FixedArray<double> zeros(3);
     BOOST_TEST(zeros[2] == 0);
+    FixedArray<std::vector<int>> none;
+    BOOST_TEST(none.size() == 0U);
+    none = std::move(moved);
+    BOOST_TEST(none.size() == 2U);
+    BOOST_TEST(none.data()[1].back() == 7);
+    std::size_t elements = 0;
+    for (const std::vector<int>& one : none) elements += one.size();
+    BOOST_TEST(elements == 1U);
+}
+
+BOOST_AUTO_TEST_CASE(an_owner_deletes_its_object_once) {
+    struct Counted {
+        explicit Counted(int& of) : deleted(&of) {}
+        Counted(const Counted&) = delete;
+        Counted& operator=(const Counted&) = delete;
+        ~Counted() { ++*deleted; }
+        int* deleted;
+    };
+    int first = 0;
+    int second = 0;
+    {
+        Owned<Counted> one(new Counted(first));
+        Owned<Counted> other = std::move(one);
+        BOOST_TEST(!one); // NOLINT(bugprone-use-after-move)
+        BOOST_TEST(other.get()->deleted == &first);
+        one = Owned<Counted>(new Counted(second));
+        one.swap(other);
+        BOOST_TEST(one->deleted == &first);
+        other = std::move(one); // deletes what it had
+        BOOST_TEST(first == 0);
+        BOOST_TEST(second == 1);
+        delete other.release();
+        BOOST_TEST(first == 1);
+    }
+    BOOST_TEST(first == 1);
+    BOOST_TEST(second == 1);
 }
 
 BOOST_AUTO_TEST_CASE(new_elements_have_their_defaults) {

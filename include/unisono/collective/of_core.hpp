@@ -24,7 +24,8 @@ template <Collective What, class T, class Op = NoOperation>
 
 /// Copies the bytes of rank `root` to all ranks, by the native schedule that the group keeps.
 inline void broadcast_bytes(GroupCore& world, std::span<std::byte> data, int root) {
-    world.run(native_call<Collective::broadcast, std::byte>(NoOperation{}, root), buffer_of(data), buffer_of(data));
+    world.run_once(native_call<Collective::broadcast, std::byte>(NoOperation{}, root), buffer_of(data),
+                   buffer_of(data));
 }
 
 /// In place, by the native schedule that the group keeps.
@@ -68,8 +69,9 @@ namespace detail {
 
 UNISONO_DEFINITION void gather_words(GroupCore& world, std::span<const std::uint64_t> mine,
                                      std::span<std::uint64_t> all, Caller caller) {
-    world.run({.what = Collective::all_gather, .caller = caller, .by = by_halving_doubling<Collective::all_gather>()},
-              buffer_of(mine), buffer_of(all));
+    world.run_once(
+        {.what = Collective::all_gather, .caller = caller, .by = by_halving_doubling<Collective::all_gather>()},
+        buffer_of(mine), buffer_of(all));
 }
 
 } // namespace detail

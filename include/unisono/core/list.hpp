@@ -60,6 +60,12 @@ protected:
         if (bytes != 0) std::memmove(data_, from, bytes);
         bytes_ = bytes;
     }
+    /// Fills what is new with copies of an element, which is not in this memory.
+    void resize_bytes(std::size_t bytes, const void* element, std::size_t stride);
+    /// Appends an element, which may be in this memory, although that is full.
+    void append_to_full(const void* element, std::size_t stride);
+    [[nodiscard]] bool has_room(std::size_t bytes) const { return capacity_ - bytes_ >= bytes; }
+    [[nodiscard]] void* past() const { return static_cast<std::byte*>(data_) + bytes_; }
 
     void* data_ = nullptr;
     std::size_t bytes_ = 0;
@@ -97,8 +103,8 @@ public:
     [[nodiscard]] const T* data() const { return static_cast<const T*>(data_); }
     [[nodiscard]] T* begin() { return data(); }
     [[nodiscard]] const T* begin() const { return data(); }
-    [[nodiscard]] T* end() { return data() + size(); }
-    [[nodiscard]] const T* end() const { return data() + size(); }
+    [[nodiscard]] T* end() { return static_cast<T*>(past()); }
+    [[nodiscard]] const T* end() const { return static_cast<const T*>(past()); }
     [[nodiscard]] T& operator[](std::size_t index) {
         UNISONO_ASSERT(index < size(), "index out of range");
         return data()[index];
@@ -114,33 +120,26 @@ public:
 
     void reserve(std::size_t count) { reserve_bytes(bytes_of(count, stride)); }
     void clear() { bytes_ = 0; }
-    void resize(std::size_t count, const T& value = T{}) {
-        const T copy = value; // it may be an element of this list
-        const std::size_t bytes = bytes_of(count, stride);
-        reserve_bytes(bytes);
-        for (std::size_t i = size(); i < count; ++i) ::new (static_cast<void*>(data() + i)) T(copy);
-        bytes_ = bytes;
-    }
-    void assign(std::size_t count, const T& value) {
-        const T copy = value;
+    void resize(std::size_t count, T value = T{}) { resize_bytes(bytes_of(count, stride), &value, stride); }
+    void assign(std::size_t count, T value) {
         clear();
-        resize(count, copy);
+        resize(count, value);
     }
     template <std::size_t extent>
     void assign(std::span<const T, extent> values) {
         assign_bytes(values.data(), values.size_bytes());
     }
     void push_back(const T& value) {
-        const T copy = value;
-        reserve_bytes(bytes_ + stride);
-        ::new (static_cast<void*>(end())) T(copy);
+        if (!has_room(stride)) [[unlikely]]
+            return append_to_full(&value, stride);
+        ::new (past()) T(value);
         bytes_ += stride;
     }
     /// Appends another list's elements, not its own.
     void append(const List& other) {
         if (other.empty()) return;
         reserve_bytes(bytes_ + other.bytes_);
-        std::memcpy(static_cast<void*>(end()), other.data_, other.bytes_);
+        std::memcpy(past(), other.data_, other.bytes_);
         bytes_ += other.bytes_;
     }
     void pop_back() {
@@ -163,15 +162,61 @@ public:
     }
 };
 
+/// As std::unique_ptr<T>, each instance of which takes a compiler thirty functions.
+template <class T>
+class Owned {
+public:
+    Owned() = default;
+    explicit Owned(T* object) : object_(object) {}
+    Owned(Owned&& other) noexcept : object_(other.release()) {}
+    Owned& operator=(Owned&& other) noexcept {
+        Owned taken(std::move(other));
+        swap(taken);
+        return *this;
+    }
+    ~Owned() {
+        if (object_ != nullptr) end(object_);
+    }
+
+    [[nodiscard]] T* get() const { return object_; }
+    [[nodiscard]] T& operator*() const { return *object_; }
+    [[nodiscard]] T* operator->() const { return object_; }
+    [[nodiscard]] explicit operator bool() const { return object_ != nullptr; }
+    /// The caller owns the object from then on.
+    [[nodiscard]] T* release() {
+        T* const object = object_;
+        object_ = nullptr;
+        return object;
+    }
+    void swap(Owned& other) noexcept {
+        T* const object = object_;
+        object_ = other.object_;
+        other.object_ = object;
+    }
+
+private:
+    [[gnu::noinline]] static void end(T* object) { delete object; }
+
+    T* object_ = nullptr;
+};
+
 /// `count` elements that do not move, value-initialised: as std::unique_ptr<T[]>, each instance of
 /// which takes 8 ms to compile.
 template <class T>
 class FixedArray {
 public:
-    explicit FixedArray(std::size_t count) : data_(new T[possible(count)]()) {}
-    FixedArray(FixedArray&& other) noexcept : data_(other.data_) { other.data_ = nullptr; }
-    FixedArray& operator=(FixedArray&&) = delete;
+    FixedArray() = default;
+    explicit FixedArray(std::size_t count) : data_(new T[possible(count)]()), size_(count) {}
+    FixedArray(FixedArray&& other) noexcept { swap(other); }
+    FixedArray& operator=(FixedArray&& other) noexcept {
+        swap(other);
+        return *this;
+    }
     ~FixedArray() { delete[] data_; }
+    [[nodiscard]] std::size_t size() const { return size_; }
+    [[nodiscard]] T* data() const { return data_; }
+    [[nodiscard]] T* begin() const { return data_; }
+    [[nodiscard]] T* end() const { return data_ + size_; }
     [[nodiscard]] T& operator[](std::size_t index) { return data_[index]; }
     [[nodiscard]] const T& operator[](std::size_t index) const { return data_[index]; }
 
@@ -181,8 +226,13 @@ private:
         if (count > ~std::size_t{0} / 2 / sizeof(T)) __builtin_trap();
         return count;
     }
+    void swap(FixedArray& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(size_, other.size_);
+    }
 
-    T* data_;
+    T* data_ = nullptr;
+    std::size_t size_ = 0;
 };
 
 /// Numbers that do not move, not initialised: as std::unique_ptr<T[]>.
@@ -296,6 +346,30 @@ namespace detail {
     ::operator delete(data_);
     data_ = grown;
     capacity_ = wanted;
+}
+
+[[gnu::noinline]] UNISONO_DEFINITION void ListRoom::resize_bytes(std::size_t bytes, const void* element,
+                                                                 std::size_t stride) {
+    reserve_bytes(bytes);
+    if (bytes > bytes_) {
+        std::byte* const begin = static_cast<std::byte*>(past());
+        const std::size_t added = bytes - bytes_;
+        std::memcpy(begin, element, stride);
+        for (std::size_t filled = stride, next = 0; filled < added; filled += next) {
+            next = filled < added - filled ? filled : added - filled;
+            std::memcpy(begin + filled, begin, next);
+        }
+    }
+    bytes_ = bytes;
+}
+
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION void ListRoom::append_to_full(const void* element, std::size_t stride) {
+    ListRoom grown; // the element may be in the old memory
+    grown.reserve_bytes(bytes_ + stride > 2 * capacity_ ? bytes_ + stride : 2 * capacity_);
+    grown.assign_bytes(data_, bytes_);
+    std::memcpy(grown.past(), element, stride);
+    grown.bytes_ += stride;
+    swap(grown);
 }
 
 UNISONO_DEFINITION void CountTable::enlarge() {

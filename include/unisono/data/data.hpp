@@ -140,18 +140,8 @@ void RowData<T, L>::fill(std::span<const std::size_t> indices, std::span<T> valu
 
 template <class T, class L>
 typename RowData<T, L>::Batch RowData<T, L>::batch(std::span<const std::size_t> indices) const {
-    Batch out;
-    out.width = width_;
-    out.values.reserve(indices.size() * width_);
-    for (const std::size_t i : indices) {
-        if (i >= size()) refuse_input({"RowData: index ", i, " of ", size(), " rows; expected an index below that"});
-        const auto row = values_.subspan(i * width_, width_);
-        out.values.insert(out.values.end(), row.begin(), row.end());
-    }
-    if (!labels_.empty()) {
-        out.labels.reserve(indices.size());
-        for (const std::size_t i : indices) out.labels.push_back(labels_[i]);
-    }
+    Batch out{std::vector<T>(indices.size() * width_), std::vector<L>(has_labels() ? indices.size() : 0), width_};
+    fill(indices, out.values, out.labels);
     return out;
 }
 

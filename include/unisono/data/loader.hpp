@@ -120,7 +120,7 @@ private:
     Data& data_;
     Stream stream_; // accessed by the reader while `reading_`, otherwise under the mutex
     LoaderOptions options_;
-    std::vector<Slot> slots_; // a ring: `filled_` slots from `first_` on, the consumer's (`held_`) first
+    detail::FixedArray<Slot> slots_; // a ring: `filled_` slots from `first_` on, the consumer's (`held_`) first
     std::size_t first_ = 0;
     std::size_t filled_ = 0;
     bool held_ = false;

@@ -19,7 +19,6 @@
 #include <memory>
 #include <span>
 #include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -60,9 +59,9 @@ public:
     [[nodiscard]] Part<OperationState* const> enrolled() const { return operations_; } ///< null: unused
     /// Takes over a state that its owner needs no more. One in flight, or with a handle, stays:
     /// tokens may still name it.
-    void dismiss(std::unique_ptr<OperationState> state) noexcept {
+    void dismiss(Owned<OperationState> state) noexcept {
         const Entry entry = enter();
-        if (!state->is_free || !state->done) return lost_.push_back(std::move(state));
+        if (!state->is_free || !state->done) return state->after.swap(lost_), lost_.swap(state);
         operations_[state->number] = nullptr;
         unused_.push_back(state->number);
     }
@@ -427,7 +426,7 @@ private:
     std::unique_ptr<OwnRuns> own_;     ///< null: the transport has no collectives of its own, and no device
     List<OperationState*> operations_; ///< by number
     List<std::uint32_t> unused_;       ///< numbers
-    std::vector<std::unique_ptr<OperationState>> lost_;
+    Owned<OperationState> lost_;       ///< and those after it: dismissed, and perhaps still in flight
     List<std::uint32_t> active_;
     AddressRoom room_;
     Fault blamed_; ///< found while this rank accessed peers' memory; reported to all ranks after that

@@ -132,9 +132,9 @@ public:
         run(state_of(call, in, out));
     }
     /// The same without waiting.
-    [[nodiscard, gnu::always_inline]] Operation start(const Call& call, const CallBuffer& in, const CallBuffer& out) {
-        return start(state_of(call, in, out));
-    }
+    [[nodiscard]] Operation start(const Call& call, const CallBuffer& in, const CallBuffer& out);
+    /// As `run`, with less code where it is called, for calls that are not hot.
+    void run_once(const Call& call, const CallBuffer& in, const CallBuffer& out) { run(prepared(call, in, out)); }
     /// The same for many starts on the same memory.
     [[nodiscard]] Prepared prepare(const Call& call, const CallBuffer& in, const CallBuffer& out) {
         return Prepared(*this, *state_, call, in, out);
@@ -215,7 +215,7 @@ private:
     void run(detail::OperationState& prepared);
     [[nodiscard]] Operation start(detail::OperationState& prepared);
 
-    std::unique_ptr<detail::GroupState> state_;
+    detail::Owned<detail::GroupState> state_;
 };
 
 UNISONO_NAMESPACE_END
@@ -228,12 +228,11 @@ UNISONO_NAMESPACE_END
 #include "unisono/schedule/ring.hpp"
 
 #include <algorithm>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION GroupCore::GroupCore(std::shared_ptr<detail::Engine> engine)
-    : state_(std::make_unique<detail::GroupState>(std::move(engine))) {}
+    : state_(new detail::GroupState(std::move(engine))) {}
 
 UNISONO_DEFINITION GroupCore::GroupCore(std::unique_ptr<Endpoint> endpoint)
     : GroupCore(std::make_shared<detail::Engine>(std::move(endpoint))) {
@@ -281,6 +280,11 @@ UNISONO_DEFINITION void GroupCore::run(detail::OperationState& prepared) { state
 UNISONO_DEFINITION Operation GroupCore::start(detail::OperationState& prepared) {
     state_->engine->start(prepared);
     return Operation(*state_->engine, prepared.number, state_->timeout);
+}
+
+[[gnu::noinline]] UNISONO_DEFINITION Operation GroupCore::start(const Call& call, const CallBuffer& in,
+                                                                const CallBuffer& out) {
+    return start(state_of(call, in, out));
 }
 
 UNISONO_DEFINITION Operation GroupCore::start_mean(const Call& sum, const CallBuffer& data, const Call& of_weights,
@@ -349,22 +353,20 @@ UNISONO_DEFINITION void GroupCore::wait_for_devices(const char* operation, const
     for (std::uint32_t attempt = 0; !is_done(of); ++attempt) {
         state_->engine->progress(); // others may wait for operations that this rank has started
         state_->engine->throw_if_faulty();
-        if (endpoint.now() >= until) {
+        if (endpoint.now() >= until)
             endpoint.abort({.code = ErrorCode::timeout,
                             .rank = endpoint.rank(),
                             .operation = operation,
                             .message = concat({"rank ", endpoint.rank(), " waited ", state_->timeout / 1'000'000,
                                                " ms for ", what})});
-        }
         endpoint.idle(attempt, until);
     }
 }
 
 UNISONO_DEFINITION GroupCore GroupCore::split(int colour, int key) {
     if (size() == 0) refuse_input("this rank is in no group: it gave no_colour to split");
-    if (colour < 0 && colour != no_colour) {
+    if (colour < 0 && colour != no_colour)
         refuse_input({"a colour must be at least 0, or no_colour; rank ", world_rank(), " gave ", colour});
-    }
     struct Choice {
         int colour;
         int key;
@@ -375,7 +377,7 @@ UNISONO_DEFINITION GroupCore GroupCore::split(int colour, int key) {
         const auto entry = state_->engine->enter();
         mine.board = core_endpoint().offer_board();
     }
-    std::vector<Choice> all(static_cast<std::size_t>(size()));
+    detail::List<Choice> all(static_cast<std::size_t>(size()));
     const detail::PlanFunction ring = [](GroupCore& group, const Call&, detail::OperationRequest& request) {
         request.plan = &group.plan(schedule::RingAllGather{group.shape()});
     };
@@ -385,9 +387,8 @@ UNISONO_DEFINITION GroupCore GroupCore::split(int colour, int key) {
     run({.what = Collective::all_gather, .caller = Caller::split, .by = {.plan = ring}}, bytes_of(mine, 1),
         bytes_of(all[0], all.size()));
     detail::List<int> members;
-    for (int peer = 0; peer < size(); ++peer) {
+    for (int peer = 0; peer < size(); ++peer)
         if (colour != no_colour && all[static_cast<std::size_t>(peer)].colour == colour) members.push_back(peer);
-    }
     detail::insertion_sort(members, [&](int a, int b) { // most programs pass them in order
         return all[static_cast<std::size_t>(a)].key < all[static_cast<std::size_t>(b)].key;
     });

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -48,9 +47,9 @@ struct GroupState : GroupContext {
     PlanFunction native[static_cast<std::size_t>(Collective::barrier) + 1] = {};
 
 private:
-    std::vector<std::unique_ptr<OperationState>> states_;
-    std::size_t found_ = 0;  ///< the next state to look at: calls often come in the same order
-    std::size_t oldest_ = 0; ///< the state that was used for another call last
+    List<OperationState*> states_; ///< its own
+    std::size_t found_ = 0;        ///< the next state to look at: calls often come in the same order
+    std::size_t oldest_ = 0;       ///< the state that was used for another call last
 };
 
 } // namespace detail
@@ -64,7 +63,7 @@ namespace detail {
 
 UNISONO_DEFINITION GroupState::~GroupState() {
     const Entry entry = engine->enter();
-    for (auto& state : states_) engine->dismiss(std::move(state));
+    for (OperationState* const state : states_) engine->dismiss(Owned(state));
     for (OperationState* const one : engine->enrolled()) {
         if (one == nullptr || one->group != this || one->key.call != 0) continue; // a handle has it (see prepared.hpp)
         if (!one->is_free) engine->drop(one->number);
@@ -79,7 +78,7 @@ UNISONO_DEFINITION GroupState::~GroupState() {
         return last;
     for (std::size_t looks = std::min(states_.size(), most_looks); looks != 0; --looks) {
         found_ = found_ + 1 < states_.size() ? found_ + 1 : 0;
-        OperationState* const one = states_[found_].get();
+        OperationState* const one = states_[found_];
         if (!one->is_free || !(one->key == wanted)) continue;
         return last = one;
     }
@@ -91,14 +90,13 @@ UNISONO_DEFINITION OperationState& GroupState::take(const CallKey& wanted) {
     std::size_t looks = states_.size() < enough ? 0 : std::min(states_.size(), most_looks);
     for (; looks != 0 && taken == nullptr; --looks) {
         oldest_ = oldest_ + 1 < states_.size() ? oldest_ + 1 : 0;
-        if (states_[oldest_]->is_free) taken = states_[oldest_].get();
+        if (states_[oldest_]->is_free) taken = states_[oldest_];
     }
     if (taken == nullptr) {
-        if (states_.size() == states_.capacity())
-            states_.reserve(2 * states_.size() + enough); // else one could be lost
-        auto made = std::make_unique<OperationState>();
-        engine->enrol(*(taken = made.get()));
-        states_.push_back(std::move(made));
+        states_.reserve(states_.size() + 1); // else one could be lost
+        Owned<OperationState> made(new OperationState);
+        engine->enrol(*made);
+        states_.push_back(taken = made.release());
     }
     taken->key = wanted;
     return *(latest[place_of(wanted.call, wanted.count)] = taken);

@@ -89,7 +89,8 @@ inline void begin_lanes(OperationState& operation) {
     operation.slots_used =
         std::min(operation.lanes, operation.request.stream.through_host ? OperationState::bounced_at_once
                                                                         : OperationState::lanes_at_once);
-    if (operation.lane_slots.size() < operation.slots_used) operation.lane_slots.resize(operation.slots_used);
+    if (operation.lane_slots.size() < operation.slots_used)
+        operation.lane_slots = FixedArray<LaneState>(operation.slots_used);
     if (!operation.point_to_point && operation.request.plan->scratch_slots() != 0) {
         const EvenSplit first = operation.input_partition.lane(0);
         const std::size_t bytes = operation.input_partition.largest_block(first) *
@@ -103,7 +104,7 @@ inline void begin_lanes(OperationState& operation) {
 
 /// A straight operation has one lane, and all of its steps are available.
 inline void cut_straight(OperationState& operation) {
-    if (operation.lane_slots.empty()) operation.lane_slots.resize(1);
+    if (operation.lane_slots.size() == 0) operation.lane_slots = FixedArray<LaneState>(1);
     LaneState& lane = operation.lane_slots[0];
     lane.lane = 0;
     cut_lane(operation, lane);

@@ -21,7 +21,6 @@
 #include <cstring>
 #include <memory>
 #include <span>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -199,9 +198,10 @@ struct OperationState {
     std::uint32_t posts = 0;        ///< mapped flags raised so far
     std::uint64_t small_number = 0; ///< the operation's number among those by small messages
     std::uint32_t short_signature = 0;
-    std::uint32_t number = 0; ///< in its engine; tokens contain it
-    bool is_free = true;      ///< its group may use it
-    CallKey key;              ///< of the call for which it is prepared; none: a handle has it, not its group
+    std::uint32_t number = 0;    ///< in its engine; tokens contain it
+    Owned<OperationState> after; ///< see Engine::lost_
+    bool is_free = true;         ///< its group may use it
+    CallKey key;                 ///< of the call for which it is prepared; none: a handle has it, not its group
     PeersCopies copies;
     Signature signature;
     List<std::size_t> input_offsets; ///< of blocks, if counts were given
@@ -209,7 +209,7 @@ struct OperationState {
     std::uint32_t lanes = 1;
     std::uint32_t next_lane = 0;
     std::uint32_t lanes_done = 0;
-    std::vector<LaneState> lane_slots; ///< lanes in flight; only grows
+    FixedArray<LaneState> lane_slots; ///< lanes in flight; only grows
     std::uint32_t slots_used = 0;
     List<std::byte> scratch;
     std::size_t scratch_bytes = 0; ///< of each slot

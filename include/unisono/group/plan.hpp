@@ -118,24 +118,22 @@ public:
     PlanCache() = default;
     PlanCache(const PlanCache&) = delete;
     PlanCache& operator=(const PlanCache&) = delete;
-    ~PlanCache() {
-        for (const Entry& entry : entries_) delete entry.plan;
-    }
+    ~PlanCache();
 
     template <collective_schedule Schedule>
     const Plan& find(const Schedule& schedule) {
-        const void* type = &PlanOf<Schedule>::type_tag;
-        for (const Entry& entry : entries_) {
-            if (entry.type == type && static_cast<const PlanOf<Schedule>&>(*entry.plan).schedule() == schedule) {
-                return *entry.plan;
-            }
-        }
-        entries_.reserve(entries_.size() + 1); // else a plan could be lost
-        entries_.push_back({type, new PlanOf<Schedule>(schedule)});
-        return *entries_.back().plan;
+        const auto is_of = [](const Plan& plan, const void* wanted) {
+            return static_cast<const PlanOf<Schedule>&>(plan).schedule() == *static_cast<const Schedule*>(wanted);
+        };
+        const void* const type = &PlanOf<Schedule>::type_tag;
+        const Plan* const known = find(type, is_of, &schedule);
+        return known != nullptr ? *known : keep(type, new PlanOf<Schedule>(schedule));
     }
 
 private:
+    [[nodiscard]] const Plan* find(const void* type, bool (*is_of)(const Plan&, const void*), const void* wanted) const;
+    const Plan& keep(const void* type, const Plan* made);
+
     struct Entry {
         const void* type = nullptr;
         const Plan* plan = nullptr; ///< owned
@@ -149,6 +147,23 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+UNISONO_DEFINITION PlanCache::~PlanCache() {
+    for (const Entry& entry : entries_) delete entry.plan;
+}
+
+UNISONO_DEFINITION const Plan* PlanCache::find(const void* type, bool (*is_of)(const Plan&, const void*),
+                                               const void* wanted) const {
+    for (const Entry& entry : entries_)
+        if (entry.type == type && is_of(*entry.plan, wanted)) return entry.plan;
+    return nullptr;
+}
+
+UNISONO_DEFINITION const Plan& PlanCache::keep(const void* type, const Plan* made) {
+    Owned<const Plan> plan(made);
+    entries_.push_back({type, made});
+    return *plan.release();
+}
 
 UNISONO_DEFINITION void Plan::keep_steps_if_few() {
     constexpr std::uint32_t most_rounds = 64;

@@ -3,6 +3,7 @@
 /// \file
 /// The handle of a collective that is prepared once and started repeatedly.
 
+#include "unisono/core/list.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/group/call.hpp"
 #include "unisono/group/group_state.hpp"
@@ -11,7 +12,6 @@
 #include <cstddef>
 #include <memory>
 #include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -54,12 +54,12 @@ private:
     /// Refuses to start it if it cannot, and signs it anew if the thread's floating-point mode has
     /// changed.
     void check(const char* verb);
-    [[nodiscard]] bool in_flight() const { return state_ != nullptr && !state_->is_free; }
+    [[nodiscard]] bool in_flight() const { return state_ && !state_->is_free; }
 
     std::shared_ptr<detail::Engine> engine_;
-    std::unique_ptr<detail::OperationState> state_; ///< has no group once the group has ended
-    std::vector<std::size_t> counts_;               ///< of the input's blocks, then of the output's
-    bool runs_ = false;                             ///< in `run`; if its thread ends there, that is no drop
+    detail::Owned<detail::OperationState> state_; ///< has no group once the group has ended
+    detail::List<std::size_t> counts_;            ///< of the input's blocks, then of the output's
+    bool runs_ = false;                           ///< in `run`; if its thread ends there, that is no drop
 };
 
 UNISONO_NAMESPACE_END
@@ -73,15 +73,15 @@ UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION Prepared::Prepared(GroupCore& group, detail::GroupState& state, const detail::Call& call,
                                       const detail::CallBuffer& in, const detail::CallBuffer& out)
-    : engine_(state.engine), state_(std::make_unique<detail::OperationState>()) {
+    : engine_(state.engine), state_(new detail::OperationState) {
     if (in.space == MemorySpace::device || out.space == MemorySpace::device)
         refuse_input({"prepare: found memory of a device for ", name_of(call.what),
                       "; expected memory of the host. Why: each call on a device uses the stream of that moment"});
     detail::OperationRequest request = request_of(state, call, in, out);
     if (call.op.kind != ReductionKind::none) request.mode = state.mode; // each start reads it
-    counts_.assign(call.input_counts.begin(), call.input_counts.end());
-    counts_.insert(counts_.end(), call.output_counts.begin(), call.output_counts.end());
-    const detail::Counts counts = counts_;
+    for (const std::size_t count : call.input_counts) counts_.push_back(count);
+    for (const std::size_t count : call.output_counts) counts_.push_back(count);
+    const detail::Counts counts(counts_.data(), counts_.size());
     request.input_counts = counts.first(call.input_counts.size());
     request.output_counts = counts.last(call.output_counts.size());
     state.cut(*state_, group, call, request);
@@ -95,13 +95,13 @@ UNISONO_DEFINITION Prepared& Prepared::operator=(Prepared&& other) noexcept {
     Prepared taken(std::move(other));
     engine_.swap(taken.engine_);
     state_.swap(taken.state_);
-    counts_.swap(taken.counts_);
+    counts_ = std::move(taken.counts_);
     std::swap(runs_, taken.runs_);
     return *this;
 }
 
 UNISONO_DEFINITION Prepared::~Prepared() {
-    if (state_ == nullptr) return;
+    if (!state_) return;
     const detail::Entry entry = engine_->enter();
     if (!state_->is_free && !runs_) engine_->drop(state_->number);
     state_->request.input_counts = state_->request.output_counts = {}; // the lists end here
@@ -109,8 +109,7 @@ UNISONO_DEFINITION Prepared::~Prepared() {
 }
 
 UNISONO_DEFINITION void Prepared::check(const char* verb) {
-    if (state_ == nullptr)
-        refuse_input({"Prepared::", verb, ": this handle was moved from; expected one of `prepare`"});
+    if (!state_) refuse_input({"Prepared::", verb, ": this handle was moved from; expected one of `prepare`"});
     if (state_->group == nullptr)
         refuse_input({"Prepared::", verb, ": its group has ended; expected a group that outlives what it prepared"});
     detail::OperationRequest& request = state_->request;

@@ -26,7 +26,6 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -147,8 +146,7 @@ constexpr std::size_t word_of(ModelList which) { return model_numbers + static_c
 /// Checks that all ranks have the same model, in the same order, and that no two of them share its
 /// memory. Collective. \throws error, on all ranks: mismatch, which names two ranks and the first
 /// difference; bad_input: two ranks are threads that share a model
-void agree_on_model(GroupCore& world, const ModelFacts& mine, std::vector<ModelMemory>& memory,
-                    const ParameterLabels& labels);
+void agree_on_model(GroupCore& world, const ModelFacts& mine, List<ModelMemory>& memory, const ParameterLabels& labels);
 template <class Model, class Flat>
 void agree_on_model(GroupCore& world, Model& model, const Flat& flat) {
     if (world.size() == 1) return;
@@ -197,7 +195,7 @@ UNISONO_DEFINITION std::string first_difference(GroupCore& world, const ModelFac
     return text_of_entry(which, at, name, world.world_rank(rank), his, world.world_rank(first), ours);
 }
 
-UNISONO_DEFINITION void agree_on_model(GroupCore& world, const ModelFacts& mine, std::vector<ModelMemory>& memory,
+UNISONO_DEFINITION void agree_on_model(GroupCore& world, const ModelFacts& mine, List<ModelMemory>& memory,
                                        const ParameterLabels& labels) {
     if (world.size() == 1) return;
     constexpr std::size_t mark = model_numbers + model_lists, fields = mark + 3;
@@ -215,8 +213,8 @@ UNISONO_DEFINITION void agree_on_model(GroupCore& world, const ModelFacts& mine,
     gather_words(world, words, all, Caller::trainer);
     const auto word = [&](std::size_t rank, std::size_t field) { return all[rank * fields + field]; };
 
-    std::vector<ProcessMark> processes(ranks, process);
-    std::vector<std::uint64_t> addresses;
+    List<ProcessMark> processes(ranks, process);
+    List<std::uint64_t> addresses;
     for (std::size_t rank = 0; rank < ranks; ++rank) {
         processes[rank].pid = word(rank, mark);
         processes[rank].chance = word(rank, mark + 1);

@@ -20,7 +20,6 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -44,7 +43,7 @@ public:
     MemoryOfModel(Model& model, int rank) : rank_(rank) {
         add_all_of(model, false);
     }
-    [[nodiscard]] std::vector<ModelMemory>& all() { return all_; }
+    [[nodiscard]] List<ModelMemory>& all() { return all_; }
 
 private:
     void add(ModelMemory::Of of, std::size_t index, const void* data, std::size_t bytes, bool wrapped);
@@ -70,13 +69,13 @@ private:
     }
 
     int rank_;
-    std::vector<ModelMemory> all_;
+    List<ModelMemory> all_;
 };
 
 /// The memory of this rank's model, where the other ranks of its process read it.
 class ShownMemory {
 public:
-    explicit ShownMemory(std::vector<ModelMemory> memory) : shown_(new Shown{std::move(memory), nullptr}) {}
+    explicit ShownMemory(List<ModelMemory> memory) : shown_(new Shown{std::move(memory), nullptr}) {}
     ShownMemory(const ShownMemory&) = delete;
     ShownMemory& operator=(const ShownMemory&) = delete;
     /// Other ranks may still read it unless `end` was called. It is then kept for ever.
@@ -84,7 +83,7 @@ public:
 
     [[nodiscard]] std::uint64_t address() const { return reinterpret_cast<std::uintptr_t>(shown_); }
     /// The memory that a rank of this process shows at its address.
-    static const std::vector<ModelMemory>& at(std::uint64_t address) {
+    static const List<ModelMemory>& at(std::uint64_t address) {
         return reinterpret_cast<const Shown*>(address)->memory; // NOLINT(performance-no-int-to-ptr): a rank sent it
     }
     /// Called when all ranks have read it.
@@ -92,14 +91,14 @@ public:
 
 private:
     struct Shown {
-        std::vector<ModelMemory> memory;
+        List<ModelMemory> memory;
         Shown* next;
     };
     Shown* shown_;
 };
 
 /// Two ranges that overlap and belong to different ranks; two empty ones if none do.
-[[nodiscard]] std::pair<ModelMemory, ModelMemory> shared_between_ranks(std::vector<ModelMemory> all);
+[[nodiscard]] std::pair<ModelMemory, ModelMemory> shared_between_ranks(List<ModelMemory> all);
 
 /// Says that two ranks share memory.
 [[nodiscard]] std::string text_of_shared(const ModelMemory& one, const ModelMemory& other,
@@ -118,13 +117,13 @@ struct SharedMemoryFound {
 /// Looks for ranks of one process that share memory. `process`: a mark of each rank's process.
 /// Collective if any two are equal.
 SharedMemoryFound find_shared_memory(GroupCore& world, const ParameterLabels& labels, ShownMemory& shown,
-                                     std::span<const ProcessMark> process, std::span<const std::uint64_t> addresses);
+                                     const List<ProcessMark>& process, const List<std::uint64_t>& addresses);
 
 } // namespace detail
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
-#include <algorithm>
+#include <cstdlib>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -138,8 +137,8 @@ UNISONO_DEFINITION void broadcast_text(GroupCore& world, std::string& text, int 
 }
 
 UNISONO_DEFINITION SharedMemoryFound find_shared_memory(GroupCore& world, const ParameterLabels& labels,
-                                                        ShownMemory& shown, std::span<const ProcessMark> process,
-                                                        std::span<const std::uint64_t> addresses) {
+                                                        ShownMemory& shown, const List<ProcessMark>& process,
+                                                        const List<std::uint64_t>& addresses) {
     const auto ranks = static_cast<std::size_t>(world.size());
     const auto me = static_cast<std::size_t>(world.rank());
     const auto first_with = [&](std::size_t rank) { // the first rank of the same process
@@ -149,11 +148,11 @@ UNISONO_DEFINITION SharedMemoryFound find_shared_memory(GroupCore& world, const 
     };
     bool any = false;
     for (std::size_t rank = 0; rank < ranks; ++rank) any = any || first_with(rank) != rank;
-    std::vector<ModelMemory> near;
+    List<ModelMemory> near;
     for (std::size_t rank = 0; rank < ranks && first_with(me) == me; ++rank) { // it looks for all of them
         if (!(process[rank] == process[me])) continue;
-        const std::vector<ModelMemory>& there = ShownMemory::at(addresses[rank]);
-        near.insert(near.end(), there.begin(), there.end());
+        const List<ModelMemory>& there = ShownMemory::at(addresses[rank]);
+        near.append(there);
     }
     SharedMemoryFound found;
     if (!any) return shown.end(), found;
@@ -193,10 +192,13 @@ UNISONO_DEFINITION ShownMemory::~ShownMemory() {
 /// The first overlap in the order of addresses. If a range overlaps one of another rank, it also
 /// overlaps the earlier range that ends last: that one is of another rank, or would have been found
 /// to overlap.
-UNISONO_DEFINITION std::pair<ModelMemory, ModelMemory> first_overlap(std::vector<ModelMemory>& all) {
-    std::sort(all.begin(), all.end(), [](const ModelMemory& a, const ModelMemory& b) {
-        return a.begin != b.begin ? a.begin < b.begin : a.rank < b.rank;
-    });
+UNISONO_DEFINITION std::pair<ModelMemory, ModelMemory> first_overlap(List<ModelMemory>& all) {
+    const auto order = [](const void* left, const void* right) { // std::sort takes a tenth of a second to compile
+        const auto& a = *static_cast<const ModelMemory*>(left);
+        const auto& b = *static_cast<const ModelMemory*>(right);
+        return a.begin != b.begin ? (a.begin < b.begin ? -1 : 1) : a.rank - b.rank;
+    };
+    if (!all.empty()) std::qsort(all.data(), all.size(), sizeof(ModelMemory), order);
     const ModelMemory* last = nullptr;
     for (const ModelMemory& one : all) {
         if (last != nullptr && one.begin < last->end && one.rank != last->rank)
@@ -206,8 +208,8 @@ UNISONO_DEFINITION std::pair<ModelMemory, ModelMemory> first_overlap(std::vector
     return {};
 }
 
-UNISONO_DEFINITION std::pair<ModelMemory, ModelMemory> shared_between_ranks(std::vector<ModelMemory> all) {
-    std::vector<ModelMemory> parameters; // the clearest, so the first
+UNISONO_DEFINITION std::pair<ModelMemory, ModelMemory> shared_between_ranks(List<ModelMemory> all) {
+    List<ModelMemory> parameters; // the clearest, so the first
     for (const ModelMemory& one : all)
         if (one.of == ModelMemory::Of::parameter) parameters.push_back(one);
     const auto found = first_overlap(parameters);

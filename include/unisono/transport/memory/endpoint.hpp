@@ -23,7 +23,6 @@
 #include <cstring>
 #include <memory>
 #include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -218,7 +217,7 @@ private:
     struct Peer {
         MemoryChannel* out = nullptr; ///< set when first needed
         MemoryChannel* in = nullptr;
-        std::vector<Early> early; ///< messages from it without a posted receive
+        List<Early> early; ///< messages from it without a posted receive
     };
 
     /// True if one of the first `count` messages of the backlog is for the peer.
@@ -293,10 +292,11 @@ private:
 
     bool take(const Posted& posted, EndpointSink& sink) {
         Peer& from = peers_[static_cast<std::size_t>(posted.peer)];
-        for (auto early = from.early.begin(); early != from.early.end(); ++early) {
-            if (early->envelope.tag == posted.tag) {
-                deliver(posted, early->envelope, early->data, early->eager, early->consumed, early->use, sink);
-                from.early.erase(early);
+        for (std::size_t i = 0; i < from.early.size(); ++i) {
+            const Early& early = from.early[i];
+            if (early.envelope.tag == posted.tag) {
+                deliver(posted, early.envelope, early.data, early.eager, early.consumed, early.use, sink);
+                from.early.erase(i);
                 return true;
             }
         }
@@ -346,7 +346,8 @@ private:
     /// Keeps a message for a receive that is posted later.
     static void keep(Peer& from, const Slot& slot) {
         Channel::Outside outside;
-        Early& early = from.early.emplace_back();
+        from.early.push_back({});
+        Early& early = from.early.back();
         early.envelope = read(slot, outside);
         early.data = outside.data;
         early.consumed = outside.consumed;
