@@ -101,12 +101,12 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 
-UNISONO_DEFINITION error::error(Fault what, bool agreed)
+[[gnu::cold]] UNISONO_DEFINITION error::error(Fault what, bool agreed)
     : std::runtime_error(compose(what)), fault_(std::move(what)), agreed_(agreed) {}
-UNISONO_DEFINITION error::error(ErrorCode code, const std::string& message)
+[[gnu::cold]] UNISONO_DEFINITION error::error(ErrorCode code, const std::string& message)
     : error(Fault{.code = code, .message = message}) {}
 
-UNISONO_DEFINITION std::string error::compose(const Fault& what) {
+[[gnu::cold]] UNISONO_DEFINITION std::string error::compose(const Fault& what) {
     std::string text = concat({"unisono: ", name_of(what.code)});
     if (!what.operation.empty()) {
         text += concat({" in ", what.operation});
@@ -119,7 +119,7 @@ UNISONO_DEFINITION std::string error::compose(const Fault& what) {
 // Such an unwinding is no C++ exception, so there is none in flight.
 UNISONO_DEFINITION bool detail::ends_its_thread() noexcept { return std::current_exception() == nullptr; }
 
-[[gnu::noinline]] UNISONO_DEFINITION Fault detail::fault_of_exception(Fault other) {
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION Fault detail::fault_of_exception(Fault other) {
     if (ends_its_thread()) {
         other.message += end_of_thread;
         return other;
@@ -139,11 +139,11 @@ UNISONO_DEFINITION bool detail::ends_its_thread() noexcept { return std::current
     return other;
 }
 
-[[gnu::noinline]] UNISONO_DEFINITION void refuse_input(const detail::TextPart& message) {
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION void refuse_input(const detail::TextPart& message) {
     throw error(ErrorCode::bad_input, concat({message}));
 }
 
-[[gnu::noinline]] UNISONO_DEFINITION void refuse_input(std::initializer_list<detail::TextPart> message) {
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION void refuse_input(std::initializer_list<detail::TextPart> message) {
     throw error(ErrorCode::bad_input, concat(message));
 }
 

@@ -79,8 +79,8 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION std::string different_modes(std::string_view one, FloatingPointMode mode, std::string_view other,
-                                               FloatingPointMode others_mode) {
+[[gnu::cold]] UNISONO_DEFINITION std::string different_modes(std::string_view one, FloatingPointMode mode,
+                                                             std::string_view other, FloatingPointMode others_mode) {
     const auto describe = [](FloatingPointMode of) {
         constexpr std::string_view flushes[] = {" keeps subnormal numbers and rounds ",
                                                 " flushes subnormal results to zero and rounds ",

@@ -95,7 +95,7 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION void TextPart::append_to(std::string& all) const {
+[[gnu::cold]] UNISONO_DEFINITION void TextPart::append_to(std::string& all) const {
     if (size_or_kind <= longest) all.append(text, size_or_kind);
     else if (size_or_kind == character_kind) all += character;
     else {
@@ -109,12 +109,12 @@ UNISONO_DEFINITION void TextPart::append_to(std::string& all) const {
     }
 }
 
-UNISONO_DEFINITION std::string number_text(double value, std::chars_format how, int digits) {
+[[gnu::cold]] UNISONO_DEFINITION std::string number_text(double value, std::chars_format how, int digits) {
     char text[longest_number];
     return {text, std::to_chars(text, text + sizeof text, value, how, digits).ptr};
 }
 
-UNISONO_DEFINITION std::string hexadecimal_text(double value) {
+[[gnu::cold]] UNISONO_DEFINITION std::string hexadecimal_text(double value) {
     if (is_nan(value)) return "nan";
     char text[longest_number];
     const char* const end = std::to_chars(text, text + sizeof text, value, std::chars_format::hex).ptr;
@@ -127,7 +127,7 @@ UNISONO_DEFINITION std::string hexadecimal_text(double value) {
 
 } // namespace detail
 
-[[gnu::noinline]] UNISONO_DEFINITION std::string concat(std::initializer_list<detail::TextPart> parts) {
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION std::string concat(std::initializer_list<detail::TextPart> parts) {
     std::size_t about = 0;
     for (const detail::TextPart& part : parts)
         about += part.size_or_kind <= detail::TextPart::longest ? part.size_or_kind : 20;
@@ -137,11 +137,11 @@ UNISONO_DEFINITION std::string hexadecimal_text(double value) {
     return all;
 }
 
-UNISONO_DEFINITION std::string fixed_text(double value, int digits) {
+[[gnu::cold]] UNISONO_DEFINITION std::string fixed_text(double value, int digits) {
     return detail::number_text(value, std::chars_format::fixed, digits < 0 ? 0 : (digits > 30 ? 30 : digits));
 }
 
-UNISONO_DEFINITION std::string bytes_text(std::size_t bytes) {
+[[gnu::cold]] UNISONO_DEFINITION std::string bytes_text(std::size_t bytes) {
     constexpr std::string_view units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     if (bytes < 1024) return std::to_string(bytes) + " B";
     double value = static_cast<double>(bytes) / 1024.0;
@@ -153,7 +153,7 @@ UNISONO_DEFINITION std::string bytes_text(std::size_t bytes) {
     return fixed_text(value, 1) + " " + std::string(units[unit]);
 }
 
-UNISONO_DEFINITION std::string count_text(std::size_t count) {
+[[gnu::cold]] UNISONO_DEFINITION std::string count_text(std::size_t count) {
     std::string text = std::to_string(count);
     for (std::size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, 1, ',');
     return text;
@@ -161,7 +161,7 @@ UNISONO_DEFINITION std::string count_text(std::size_t count) {
 
 namespace detail {
 
-UNISONO_DEFINITION std::string quoted(std::string_view text) {
+[[gnu::cold]] UNISONO_DEFINITION std::string quoted(std::string_view text) {
     std::string shown;
     for (const char c : text.substr(0, 80)) shown += c >= ' ' && c <= '~' ? c : '?';
     return concat({"'", shown, text.size() > 80 ? "...'" : "'"});

@@ -34,7 +34,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// The first line of a file of the system; empty if there is none.
-inline std::string first_line(const std::string& path) {
+[[gnu::cold]] inline std::string first_line(const std::string& path) {
     char line[512] = {};
     if (std::FILE* const file = std::fopen(path.c_str(), "re")) {
         if (std::fgets(line, sizeof line, file) != nullptr) line[std::strcspn(line, "\n")] = '\0';
@@ -45,7 +45,7 @@ inline std::string first_line(const std::string& path) {
 
 /// The narrowest pids.max of this process's control groups, with the number in use: "64 (64 in
 /// use)". Empty if none limits it.
-inline std::string limit_of_control_group() {
+[[gnu::cold]] inline std::string limit_of_control_group() {
     std::string path; // the group for pids, or the one for all
     if (std::FILE* const file = std::fopen("/proc/self/cgroup", "re")) {
         for (char line[512]; std::fgets(line, sizeof line, file) != nullptr;) {
@@ -72,7 +72,7 @@ inline std::string limit_of_control_group() {
     return narrowest;
 }
 
-UNISONO_DEFINITION std::string limits_of_threads() {
+[[gnu::cold]] UNISONO_DEFINITION std::string limits_of_threads() {
     std::string text;
     const auto add = [&](std::initializer_list<TextPart> parts) {
         text += text.empty() ? "" : ", ";
@@ -89,7 +89,7 @@ UNISONO_DEFINITION std::string limits_of_threads() {
     return text;
 }
 
-UNISONO_DEFINITION std::string no_thread_for(std::string_view part, int failed) {
+[[gnu::cold]] UNISONO_DEFINITION std::string no_thread_for(std::string_view part, int failed) {
     const char* const why = std::strerror(failed); // NOLINT(concurrency-mt-unsafe)
     return concat({"no thread for ", part, ": ", why, " (", limits_of_threads(),
                    "; raise the limit, or start fewer ranks and threads)"});

@@ -231,10 +231,10 @@ UNISONO_NAMESPACE_END
 
 UNISONO_NAMESPACE_BEGIN
 
-UNISONO_DEFINITION GroupCore::GroupCore(std::shared_ptr<detail::Engine> engine)
+[[gnu::cold]] UNISONO_DEFINITION GroupCore::GroupCore(std::shared_ptr<detail::Engine> engine)
     : state_(new detail::GroupState(std::move(engine))) {}
 
-UNISONO_DEFINITION GroupCore::GroupCore(std::unique_ptr<Endpoint> endpoint)
+[[gnu::cold]] UNISONO_DEFINITION GroupCore::GroupCore(std::unique_ptr<Endpoint> endpoint)
     : GroupCore(std::make_shared<detail::Engine>(std::move(endpoint))) {
     detail::check_compiler_options();
     open(detail::world_id, core_endpoint().rank(), core_endpoint().size(), {});
@@ -345,8 +345,8 @@ UNISONO_DEFINITION void GroupCore::progress() {
     check();
 }
 
-UNISONO_DEFINITION void GroupCore::wait_for_devices(const char* operation, const char* what, bool (*is_done)(void*),
-                                                    void* of) {
+[[gnu::cold]] UNISONO_DEFINITION void GroupCore::wait_for_devices(const char* operation, const char* what,
+                                                                  bool (*is_done)(void*), void* of) {
     const auto entry = state_->engine->enter();
     Endpoint& endpoint = core_endpoint();
     const nanoseconds until = deadline_after(endpoint.now(), timeout());
@@ -363,7 +363,7 @@ UNISONO_DEFINITION void GroupCore::wait_for_devices(const char* operation, const
     }
 }
 
-UNISONO_DEFINITION GroupCore GroupCore::split(int colour, int key) {
+[[gnu::cold]] UNISONO_DEFINITION GroupCore GroupCore::split(int colour, int key) {
     if (size() == 0) refuse_input("this rank is in no group: it gave no_colour to split");
     if (colour < 0 && colour != no_colour)
         refuse_input({"a colour must be at least 0, or no_colour; rank ", world_rank(), " gave ", colour});
@@ -419,7 +419,8 @@ UNISONO_DEFINITION GroupCore GroupCore::split(int colour, int key) {
     return made;
 }
 
-UNISONO_DEFINITION void GroupCore::open(std::uint64_t id, int rank, int ranks, detail::List<int> members) {
+[[gnu::cold]] UNISONO_DEFINITION void GroupCore::open(std::uint64_t id, int rank, int ranks,
+                                                      detail::List<int> members) {
     const auto entry = state_->engine->enter();
     state_->id = id;
     state_->rank = rank;

@@ -61,7 +61,7 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION GroupState::~GroupState() {
+[[gnu::cold]] UNISONO_DEFINITION GroupState::~GroupState() {
     const Entry entry = engine->enter();
     for (OperationState* const state : states_) engine->dismiss(Owned(state));
     for (OperationState* const one : engine->enrolled()) {
@@ -85,7 +85,7 @@ UNISONO_DEFINITION GroupState::~GroupState() {
     return nullptr;
 }
 
-UNISONO_DEFINITION OperationState& GroupState::take(const CallKey& wanted) {
+[[gnu::cold]] UNISONO_DEFINITION OperationState& GroupState::take(const CallKey& wanted) {
     OperationState* taken = nullptr;
     std::size_t looks = states_.size() < enough ? 0 : std::min(states_.size(), most_looks);
     for (; looks != 0 && taken == nullptr; --looks) {

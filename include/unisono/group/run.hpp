@@ -253,7 +253,7 @@ UNISONO_DEFINITION std::atomic<bool>& launcher_is_known() noexcept {
 
 UNISONO_DEFINITION void heed_launcher() noexcept { launcher_is_known() = true; }
 
-[[gnu::noinline]] UNISONO_DEFINITION void warn_of_launcher(int ranks) {
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION void warn_of_launcher(int ranks) {
     if (launcher_is_known().exchange(true)) return;
     struct Launcher {
         const char* rank;
@@ -277,7 +277,7 @@ UNISONO_DEFINITION void heed_launcher() noexcept { launcher_is_known() = true; }
     }
 }
 
-UNISONO_DEFINITION void run_threads(Ranks& all, int ranks) {
+[[gnu::cold]] UNISONO_DEFINITION void run_threads(Ranks& all, int ranks) {
     struct One {
         Ranks* all = nullptr;
         int rank = 0;
@@ -323,7 +323,7 @@ UNISONO_DEFINITION void run_threads(Ranks& all, int ranks) {
     rank_that_failed = -1;
 }
 
-UNISONO_DEFINITION void check_run(int ranks, const RunOptions& options) {
+[[gnu::cold]] UNISONO_DEFINITION void check_run(int ranks, const RunOptions& options) {
     if (ranks < 1 || ranks > 4096) {
         refuse_input({"run: a program starts 1 to 4096 ranks, found ", ranks});
     }
@@ -331,7 +331,7 @@ UNISONO_DEFINITION void check_run(int ranks, const RunOptions& options) {
     if (options.grace.count() < 0) refuse_input("RunOptions::grace must not be negative");
 }
 
-UNISONO_DEFINITION void begin_run(int ranks, const RunOptions& options) {
+[[gnu::cold]] UNISONO_DEFINITION void begin_run(int ranks, const RunOptions& options) {
     check_run(ranks, options);
     if (ranks > 1) warn_of_launcher(ranks);
 }

@@ -67,7 +67,7 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION const char* name_of_signal(int signal) {
+[[gnu::cold]] UNISONO_DEFINITION const char* name_of_signal(int signal) {
     switch (signal) {
     case SIGABRT: return "it called abort: SIGABRT";
     case SIGBUS: return "access to memory that does not exist: SIGBUS";
@@ -82,7 +82,7 @@ UNISONO_DEFINITION const char* name_of_signal(int signal) {
 }
 
 /// The fault for a process that ended without leaving its world; it tells how the process ended.
-UNISONO_DEFINITION Fault lost_process(const ProcessEnd& end) {
+[[gnu::cold]] UNISONO_DEFINITION Fault lost_process(const ProcessEnd& end) {
     return {.code = ErrorCode::peer_lost,
             .rank = -1,
             .peer = end.index,
@@ -94,7 +94,7 @@ UNISONO_DEFINITION Fault lost_process(const ProcessEnd& end) {
                                                  " before its body returned"})};
 }
 
-UNISONO_DEFINITION void run_processes(Ranks& all, int ranks, std::chrono::nanoseconds grace) {
+[[gnu::cold]] UNISONO_DEFINITION void run_processes(Ranks& all, int ranks, std::chrono::nanoseconds grace) {
     refuse_other_threads("run");
     Processes processes;
     for (int rank = 0; rank < ranks; ++rank) {

@@ -30,7 +30,7 @@ inline std::string_view name_of_call(const Signature& signature) {
     return caller != Caller::none ? name_of(caller) : name_of(static_cast<Collective>(signature.collective));
 }
 
-inline std::string describe(const Signature& signature) {
+[[gnu::cold]] inline std::string describe(const Signature& signature) {
     if (caller_of(signature) != Caller::none) return std::string(name_of_call(signature));
     std::string text(name_of(static_cast<Collective>(signature.collective)));
     if (signature.reduction != 0) text += concat({"(", name_of(static_cast<ReductionKind>(signature.reduction)), ")"});
@@ -45,12 +45,12 @@ inline std::string describe(const Signature& signature) {
 }
 
 /// " in trainer 2", after the name of a call.
-inline std::string in_trainer(const Signature& signature) {
+[[gnu::cold]] inline std::string in_trainer(const Signature& signature) {
     return signature.trainer() == 0 ? " outside of a trainer" : concat({" in trainer ", signature.trainer()});
 }
 
 /// As above; of a message also the direction: "send of 4 float32 elements to rank 1".
-inline std::string describe(const OperationState& operation) {
+[[gnu::cold]] inline std::string describe(const OperationState& operation) {
     std::string text = describe(operation.signature);
     if (!operation.point_to_point || static_cast<Caller>(operation.signature.caller) != Caller::none) return text;
     const schedule::Step& step = operation.single[0];
@@ -60,8 +60,8 @@ inline std::string describe(const OperationState& operation) {
 }
 
 /// The fault of a mismatch, the same on every rank: it tells the calls of both ranks.
-inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequence, const Signature& own,
-                      const Signature& theirs) {
+[[gnu::cold]] inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequence, const Signature& own,
+                                    const Signature& theirs) {
     const int me = group.world_rank(group.rank);
     const int other = group.world_rank(peer);
     const bool same_trainer = own.trainer() == theirs.trainer();
@@ -89,13 +89,13 @@ inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequenc
 }
 
 /// As above, from the signature beside a rank's flag.
-inline Fault mismatch_in_flags(const OperationState& operation, int peer) {
+[[gnu::cold]] inline Fault mismatch_in_flags(const OperationState& operation, int peer) {
     const MappedLine& line = operation.group->board.line(peer, operation.mapped_index);
     return mismatch(*operation.group, peer, operation.sequence, operation.signature, line.signature);
 }
 
-inline Fault mismatch_bytes(const GroupContext& group, int peer, std::uint64_t sequence, const Signature& own,
-                            std::uint64_t expected, std::uint64_t found) {
+[[gnu::cold]] inline Fault mismatch_bytes(const GroupContext& group, int peer, std::uint64_t sequence,
+                                          const Signature& own, std::uint64_t expected, std::uint64_t found) {
     Fault fault = mismatch(group, peer, sequence, own, own);
     fault.message = concat({"rank ", fault.rank, " expected ", expected, " bytes from rank ", fault.peer,
                             ", which sent ", found, " (do the ranks' counts agree?)"});
@@ -108,13 +108,13 @@ inline bool awaits(Endpoint& endpoint, int peer) {
 }
 
 /// The address of a rank, after its name in a message, if the transport knows it.
-inline std::string whereabouts(Endpoint& endpoint, int peer) {
+[[gnu::cold]] inline std::string whereabouts(Endpoint& endpoint, int peer) {
     return endpoint.messages() == nullptr ? std::string() : concat({" [", endpoint.messages()->describe(peer), "]"});
 }
 
 /// A fault as this rank throws it: with the address of the blamed rank, unless the fault has it
 /// already.
-inline Fault located(Endpoint& endpoint, const Fault& fault) {
+[[gnu::cold]] inline Fault located(Endpoint& endpoint, const Fault& fault) {
     Fault told = fault;
     const bool blames = fault.code == ErrorCode::timeout || fault.code == ErrorCode::peer_lost;
     if (endpoint.messages() == nullptr || !blames || fault.peer < 0 || fault.peer >= endpoint.size() ||
@@ -128,7 +128,7 @@ inline Fault located(Endpoint& endpoint, const Fault& fault) {
 
 /// The fault of a timeout. It blames a rank that holds up the operation: the first that has not
 /// started it, or else one that this rank waits for. Only this group is looked at.
-inline Fault timed_out(Endpoint& endpoint, const OperationState& operation, nanoseconds timeout) {
+[[gnu::cold]] inline Fault timed_out(Endpoint& endpoint, const OperationState& operation, nanoseconds timeout) {
     const GroupContext& group = *operation.group;
     const std::uint64_t sequence = operation.sequence;
     const int me = group.world_rank(group.rank);
@@ -165,8 +165,8 @@ inline Fault timed_out(Endpoint& endpoint, const OperationState& operation, nano
     return fault;
 }
 
-inline Fault lost(Endpoint& endpoint, const GroupContext& group, int peer, const OperationState& operation,
-                  const char* how) {
+[[gnu::cold]] inline Fault lost(Endpoint& endpoint, const GroupContext& group, int peer,
+                                const OperationState& operation, const char* how) {
     Fault fault = mismatch(group, peer, operation.sequence, operation.signature, operation.signature);
     fault.code = ErrorCode::peer_lost;
     fault.message = concat({"rank ", fault.peer, how, whereabouts(endpoint, fault.peer), "; rank ", fault.rank,
@@ -175,7 +175,7 @@ inline Fault lost(Endpoint& endpoint, const GroupContext& group, int peer, const
 }
 
 /// The fault of an operation whose handle was dropped before it was done.
-inline Fault dropped(int rank, const OperationState& operation) {
+[[gnu::cold]] inline Fault dropped(int rank, const OperationState& operation) {
     return {.code = ErrorCode::aborted,
             .rank = rank,
             .operation = std::string(name_of_call(operation.signature)),
@@ -185,7 +185,7 @@ inline Fault dropped(int rank, const OperationState& operation) {
 
 /// A mismatch that shows in the word of a peer's small message. The message does not contain the
 /// peer's signature.
-inline Fault mismatch_in_words(const OperationState& operation, int peer) {
+[[gnu::cold]] inline Fault mismatch_in_words(const OperationState& operation, int peer) {
     Fault fault = mismatch(*operation.group, peer, operation.sequence, operation.signature, operation.signature);
     fault.message = concat({"rank ", fault.rank, " called ", describe(operation.signature),
                             operation.signature.trainer() == 0 ? "" : in_trainer(operation.signature), ", rank ",
@@ -196,7 +196,7 @@ inline Fault mismatch_in_words(const OperationState& operation, int peer) {
 /// Looks for a peer that started another operation under the same number: in its announcements, of
 /// which only the last are kept; in messages that arrived early; and in the word of its small
 /// message, which stays until the operation is done.
-inline bool find_difference(Endpoint& endpoint, const OperationState& operation, Fault& found) {
+[[gnu::cold]] inline bool find_difference(Endpoint& endpoint, const OperationState& operation, Fault& found) {
     const GroupContext& group = *operation.group;
     if (operation.point_to_point) return false;
     const auto differs = [&](int peer, const Signature& theirs) {
@@ -226,7 +226,7 @@ inline bool find_difference(Endpoint& endpoint, const OperationState& operation,
 
 /// Looks for a peer that started another operation under the same number, left without starting
 /// this one, or died.
-inline bool find_culprit(Endpoint& endpoint, const OperationState& operation, Fault& found) {
+[[gnu::cold]] inline bool find_culprit(Endpoint& endpoint, const OperationState& operation, Fault& found) {
     const GroupContext& group = *operation.group;
     if (find_difference(endpoint, operation, found)) return true;
     for (int peer = 0; peer < group.size(); ++peer) {
@@ -251,7 +251,7 @@ inline bool find_culprit(Endpoint& endpoint, const OperationState& operation, Fa
 }
 
 /// The ranks that may hold up an operation: every rank that has not finished it.
-inline Wait wait_for(Endpoint& endpoint, const OperationState& operation) {
+[[gnu::cold]] inline Wait wait_for(Endpoint& endpoint, const OperationState& operation) {
     const GroupContext& group = *operation.group;
     Wait wait{.operation = describe(operation), .context = group.id, .sequence = operation.sequence, .peers = {}};
     // The messages have arrived, but the transport's own collective is not done: any of the ranks

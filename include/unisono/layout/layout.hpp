@@ -246,7 +246,7 @@ UNISONO_DEFINITION Layout::Place Layout::place_of(const Element& element) const 
     return {start.bucket, start.position + element.index};
 }
 
-UNISONO_DEFINITION std::string Layout::describe() const {
+[[gnu::cold]] UNISONO_DEFINITION std::string Layout::describe() const {
     std::string text = concat({count_text(parameters()), parameters() == 1 ? " parameter, " : " parameters, ",
                                count_text(count()), " elements, ", bytes_text(bytes_), ", ",
                                count_text(buckets_.size()), buckets_.size() == 1 ? " bucket\n" : " buckets\n"});
@@ -269,7 +269,7 @@ UNISONO_DEFINITION void Layout::check(const Element& element) const {
     }
 }
 
-UNISONO_DEFINITION void Layout::add_up() {
+[[gnu::cold]] UNISONO_DEFINITION void Layout::add_up() {
     constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 2; // sums with padding still fit
     starts_.assign(1, 0);
     starts_.reserve(shapes_.size() + 1);
@@ -285,8 +285,8 @@ UNISONO_DEFINITION void Layout::add_up() {
     }
 }
 
-UNISONO_DEFINITION Layout::Open& Layout::open_for(const ParameterShape& shape, const Buckets& how,
-                                                  detail::List<Open>& types) {
+[[gnu::cold]] UNISONO_DEFINITION Layout::Open& Layout::open_for(const ParameterShape& shape, const Buckets& how,
+                                                                detail::List<Open>& types) {
     for (Open& one : types) {
         if (one.type == shape.type && one.element_bytes == shape.element_bytes) return one;
     }
@@ -294,7 +294,7 @@ UNISONO_DEFINITION Layout::Open& Layout::open_for(const ParameterShape& shape, c
     return types.back();
 }
 
-UNISONO_DEFINITION void Layout::fill(const Buckets& how) {
+[[gnu::cold]] UNISONO_DEFINITION void Layout::fill(const Buckets& how) {
     detail::List<Open> types;
     detail::List<std::size_t> last; // bucket of each parameter, in the order of beginning
     places_.resize(shapes_.size());
@@ -317,7 +317,7 @@ UNISONO_DEFINITION void Layout::fill(const Buckets& how) {
     place_pieces();
 }
 
-UNISONO_DEFINITION void Layout::number(const detail::List<std::size_t>& last) {
+[[gnu::cold]] UNISONO_DEFINITION void Layout::number(const detail::List<std::size_t>& last) {
     detail::List<std::size_t> numbers(last.size());
     for (std::size_t i = shapes_.size(); i-- > 0;) {
         const Place& place = places_[i];
@@ -332,7 +332,7 @@ UNISONO_DEFINITION void Layout::number(const detail::List<std::size_t>& last) {
     }
 }
 
-UNISONO_DEFINITION void Layout::place_pieces() {
+[[gnu::cold]] UNISONO_DEFINITION void Layout::place_pieces() {
     std::size_t total = 0;
     for (Bucket& bucket : buckets_) {
         bucket.first_piece = total;

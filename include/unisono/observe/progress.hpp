@@ -191,7 +191,7 @@ UNISONO_NAMESPACE_END
 
 UNISONO_NAMESPACE_BEGIN
 
-UNISONO_DEFINITION void Progress::check() const {
+[[gnu::cold]] UNISONO_DEFINITION void Progress::check() const {
     // Limit: one year, far from overflow in nanoseconds.
     const auto fits = [](double seconds) { return seconds >= 0 && seconds <= 3.2e7; };
     if (!fits(redraw_seconds))
@@ -210,7 +210,7 @@ UNISONO_DEFINITION bool StandardErrorOutput::is_terminal() {
     return isatty(STDERR_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
 }
 
-UNISONO_DEFINITION std::string duration_text(double seconds) {
+[[gnu::cold]] UNISONO_DEFINITION std::string duration_text(double seconds) {
     if (!(seconds >= 0 && seconds < 3.6e9)) return "?";
     const auto whole = static_cast<std::uint64_t>(std::llround(seconds));
     const auto two = [](std::uint64_t n) { return concat({n < 10 ? "0" : "", n}); };
@@ -221,23 +221,23 @@ UNISONO_DEFINITION std::string duration_text(double seconds) {
 
 namespace detail {
 
-[[gnu::noinline]] UNISONO_DEFINITION std::string ProgressTexts::head(const ProgressPoint& point) {
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION std::string ProgressTexts::head(const ProgressPoint& point) {
     return concat({"epoch ", point.epoch + 1, "/", std::max(point.epochs, point.epoch + 1)});
 }
 
-[[gnu::noinline]] UNISONO_DEFINITION std::string ProgressTexts::loss_text(const ProgressPoint& point) {
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION std::string ProgressTexts::loss_text(const ProgressPoint& point) {
     if (point.loss != point.loss) return {};
     return concat({", loss ", number_text(point.loss, std::chars_format::general, 4)});
 }
 
-[[gnu::noinline]] UNISONO_DEFINITION std::string ProgressTexts::speed_text(double samples_a_second) {
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION std::string ProgressTexts::speed_text(double samples_a_second) {
     if (!(samples_a_second < 1e15)) return "? samples/s";
     const bool few = samples_a_second < 100;
     return concat(
         {few ? fixed_text(samples_a_second, 1) : count_text(static_cast<std::size_t>(samples_a_second)), " samples/s"});
 }
 
-[[gnu::noinline]] UNISONO_DEFINITION std::string ProgressTexts::percent_text(const ProgressPoint& point) {
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION std::string ProgressTexts::percent_text(const ProgressPoint& point) {
     if (point.samples_total == 0) return concat({count_text(point.samples), " samples"});
     const int percent = static_cast<int>(epoch_share(point) * 100);
     return concat({percent < 10 ? "  " : (percent < 100 ? " " : ""), percent, "%"});
@@ -265,21 +265,22 @@ UNISONO_DEFINITION void ProgressTexts::measure(const ProgressPoint& point, nanos
     shown_samples_ = point.samples;
 }
 
-[[gnu::noinline]] UNISONO_DEFINITION std::string ProgressTexts::left_text(const ProgressPoint& point,
-                                                                          nanoseconds now) const {
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION std::string ProgressTexts::left_text(const ProgressPoint& point,
+                                                                                     nanoseconds now) const {
     const double done = share(point) - first_share_;
     if (point.samples_total == 0 || !(done > 0)) return {};
     const double left = std::max(0.0, static_cast<double>(point.epochs) - share(point));
     return concat({", ", duration_text(static_cast<double>(now - started_) * 1e-9 * left / done), " left"});
 }
 
-[[gnu::noinline]] UNISONO_DEFINITION std::string ProgressTexts::running_text(const ProgressPoint& point,
-                                                                             nanoseconds now) const {
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION std::string ProgressTexts::running_text(const ProgressPoint& point,
+                                                                                        nanoseconds now) const {
     return concat(
         {head(point), ": ", percent_text(point), ", ", speed_text(speed_), loss_text(point), left_text(point, now)});
 }
 
-UNISONO_DEFINITION std::string ProgressTexts::bar_text(const ProgressPoint& point, nanoseconds now, int columns) const {
+[[gnu::cold]] UNISONO_DEFINITION std::string ProgressTexts::bar_text(const ProgressPoint& point, nanoseconds now,
+                                                                     int columns) const {
     // Terminals wrap in the last column.
     const auto room = static_cast<std::size_t>((columns <= 0 ? 80 : columns) - 1);
     std::string text = running_text(point, now);
@@ -294,7 +295,7 @@ UNISONO_DEFINITION std::string ProgressTexts::bar_text(const ProgressPoint& poin
     return text;
 }
 
-UNISONO_DEFINITION std::string ProgressTexts::end_epoch(const ProgressPoint& point, nanoseconds now) {
+[[gnu::cold]] UNISONO_DEFINITION std::string ProgressTexts::end_epoch(const ProgressPoint& point, nanoseconds now) {
     const double seconds = static_cast<double>(now - epoch_started_) * 1e-9;
     const std::uint64_t done = point.samples - std::min(point.samples, epoch_first_);
     epoch_started_ = shown_ = now;

@@ -111,7 +111,7 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 
-UNISONO_DEFINITION void Sgd::check() const {
+[[gnu::cold]] UNISONO_DEFINITION void Sgd::check() const {
     detail::check_not_negative(name, "learning_rate", learning_rate);
     detail::check_fraction(name, "momentum", momentum);
     detail::check_parameter(dampening >= 0 && dampening <= 1, name, "dampening", dampening, "between 0 and 1");

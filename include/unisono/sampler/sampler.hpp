@@ -131,7 +131,7 @@ concept sampler_policy = policy_of<S, Family::sampler> &&
                          };
 
 /// Refuses an invalid shape: names the parameter, the value found and the expected values.
-inline void check_shape(const SamplerShape& shape, std::string_view who) {
+[[gnu::cold]] inline void check_shape(const SamplerShape& shape, std::string_view who) {
     const auto refuse = [&](std::string_view parameter, std::int64_t found, const std::string& expected) {
         refuse_input({who, ": ", parameter, " is ", found, ", expected ", expected});
     };

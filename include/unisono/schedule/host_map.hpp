@@ -94,7 +94,7 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 
-UNISONO_DEFINITION HostMap::HostMap(std::span<const int> host_of_rank) {
+[[gnu::cold]] UNISONO_DEFINITION HostMap::HostMap(std::span<const int> host_of_rank) {
     const std::size_t ranks = host_of_rank.size();
     detail::List<int> seen; // by host: the caller's number for it
     for (const int number : host_of_rank) {

@@ -164,8 +164,9 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION void agree_on(GroupCore& world, std::string_view operation, std::span<const std::string_view> names,
-                                 std::span<const std::int64_t> mine) {
+[[gnu::cold]] UNISONO_DEFINITION void agree_on(GroupCore& world, std::string_view operation,
+                                               std::span<const std::string_view> names,
+                                               std::span<const std::int64_t> mine) {
     if (world.size() == 1) return;
     const std::size_t count = mine.size();
     List<std::uint64_t> words;
@@ -185,7 +186,7 @@ UNISONO_DEFINITION void agree_on(GroupCore& world, std::string_view operation, s
     }
 }
 
-UNISONO_DEFINITION void agree_on_policies(GroupCore& world, Part<const PolicyFacts> facts) {
+[[gnu::cold]] UNISONO_DEFINITION void agree_on_policies(GroupCore& world, Part<const PolicyFacts> facts) {
     if (world.size() == 1) return;
     List<std::uint64_t> mine;
     for (const PolicyFacts& one : facts) mine.push_back(one.hash());
@@ -216,7 +217,8 @@ UNISONO_DEFINITION void broadcast_memory(GroupCore& world, const List<std::span<
     });
 }
 
-UNISONO_DEFINITION void throw_mismatch(std::string_view operation, int rank, int peer, const std::string& message) {
+[[gnu::cold]] UNISONO_DEFINITION void throw_mismatch(std::string_view operation, int rank, int peer,
+                                                     const std::string& message) {
     throw agreed_error(Fault{.code = ErrorCode::mismatch,
                              .rank = rank,
                              .peer = peer,

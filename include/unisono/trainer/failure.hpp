@@ -47,7 +47,7 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION void tell_all(GroupCore& world, std::string_view operation) {
+[[gnu::cold]] UNISONO_DEFINITION void tell_all(GroupCore& world, std::string_view operation) {
     const auto tell = [&](ErrorCode code, const std::string& message) {
         if (world.size() == 1) return;
         const int rank = world.world_rank();
@@ -68,7 +68,7 @@ UNISONO_DEFINITION void tell_all(GroupCore& world, std::string_view operation) {
     }
 }
 
-[[noreturn]] UNISONO_DEFINITION void tell_all_and_throw(GroupCore& world, std::string_view operation) {
+[[noreturn, gnu::cold]] UNISONO_DEFINITION void tell_all_and_throw(GroupCore& world, std::string_view operation) {
     tell_all(world, operation);
     try {
         throw;

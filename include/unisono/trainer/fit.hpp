@@ -347,8 +347,8 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION void agree_on_fit(GroupCore& world, const FitOptions& options, const Position& position,
-                                     const TrainingPlan& plan) {
+[[gnu::cold]] UNISONO_DEFINITION void agree_on_fit(GroupCore& world, const FitOptions& options,
+                                                   const Position& position, const TrainingPlan& plan) {
     agree_on(world, "fit",
              std::array<std::string_view, 9>{"FitOptions.stop_on (1: given)", "data.size()", "FitOptions.batch_size",
                                              "FitOptions.epochs", "FitOptions.seed", "the first epoch",
@@ -359,8 +359,8 @@ UNISONO_DEFINITION void agree_on_fit(GroupCore& world, const FitOptions& options
                                          plan.shape.replicas});
 }
 
-UNISONO_DEFINITION TrainingProgress begun_fit(const TrainingProgress& progress, const FitOptions& options,
-                                              std::int64_t data_size) {
+[[gnu::cold]] UNISONO_DEFINITION TrainingProgress begun_fit(const TrainingProgress& progress, const FitOptions& options,
+                                                            std::int64_t data_size) {
     const Position& position = progress.position;
     if (options.read_ahead < 0 || options.read_ahead > LoaderOptions::most_depth)
         refuse_input({"FitOptions.read_ahead is ", options.read_ahead, ", expected 0 to ", LoaderOptions::most_depth});

@@ -179,7 +179,7 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION void check_fit(const FitOptions& options, std::size_t data_size) {
+[[gnu::cold]] UNISONO_DEFINITION void check_fit(const FitOptions& options, std::size_t data_size) {
     if (data_size == 0) refuse_input("fit: the data set is empty (size() is 0)");
     if (options.epochs < 1) refuse_input({"FitOptions.epochs is ", options.epochs, "; expected at least 1"});
     if (options.batch_size < 0)

@@ -120,50 +120,51 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-[[gnu::noinline]] UNISONO_DEFINITION void append_enumerator(List<PolicyField>& list, std::uint64_t value,
-                                                            std::string_view word, const FieldPlace& place) {
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION void append_enumerator(List<PolicyField>& list, std::uint64_t value,
+                                                                       std::string_view word, const FieldPlace& place) {
     const std::string_view group = place.group == nullptr ? std::string_view() : place.group->name;
     list.push_back({PolicyField::Kind::integer, value, place.name, group, word});
 }
-UNISONO_DEFINITION void append_integer(List<PolicyField>& list, std::uint64_t value, const FieldPlace& place) {
+[[gnu::cold]] UNISONO_DEFINITION void append_integer(List<PolicyField>& list, std::uint64_t value,
+                                                     const FieldPlace& place) {
     append_enumerator(list, value, {}, place);
 }
-UNISONO_DEFINITION void append_boolean(List<PolicyField>& list, bool value, const FieldPlace& place) {
+[[gnu::cold]] UNISONO_DEFINITION void append_boolean(List<PolicyField>& list, bool value, const FieldPlace& place) {
     append_integer(list, value ? 1 : 0, place);
     list.back().kind = PolicyField::Kind::boolean;
 }
-UNISONO_DEFINITION void append_real(List<PolicyField>& list, double value, const FieldPlace& place) {
+[[gnu::cold]] UNISONO_DEFINITION void append_real(List<PolicyField>& list, double value, const FieldPlace& place) {
     append_integer(list, std::bit_cast<std::uint64_t>(value), place);
     list.back().kind = PolicyField::Kind::real;
 }
 
-UNISONO_DEFINITION List<PolicyField>& append_facts(std::vector<PolicyFacts>& all, std::string_view family,
-                                                   std::string_view name, bool differs_between_ranks) {
+[[gnu::cold]] UNISONO_DEFINITION List<PolicyField>& append_facts(std::vector<PolicyFacts>& all, std::string_view family,
+                                                                 std::string_view name, bool differs_between_ranks) {
     all.push_back({family, name, {}, differs_between_ranks});
     return all.back().fields;
 }
 
-UNISONO_DEFINITION std::string PolicyField::text() const {
+[[gnu::cold]] UNISONO_DEFINITION std::string PolicyField::text() const {
     std::string value = value_text();
     if (name.empty()) return value;
     return concat({group, group.empty() ? "" : ".", name, " ", value});
 }
 
-UNISONO_DEFINITION std::string PolicyField::value_text() const {
+[[gnu::cold]] UNISONO_DEFINITION std::string PolicyField::value_text() const {
     if (!word.empty()) return std::string(word);
     if (kind == Kind::boolean) return bits != 0 ? "true" : "false";
     if (kind == Kind::integer) return std::to_string(static_cast<std::int64_t>(bits));
     return number_text(std::bit_cast<double>(bits), std::chars_format::general, 6);
 }
 
-UNISONO_DEFINITION std::string PolicyFacts::text() const {
+[[gnu::cold]] UNISONO_DEFINITION std::string PolicyFacts::text() const {
     std::string all(name);
     for (std::size_t i = 0; i < fields.size(); ++i) all.append(i == 0 ? "(" : ", ").append(fields[i].text());
     if (!fields.empty()) all += ")";
     return all;
 }
 
-UNISONO_DEFINITION std::uint64_t PolicyFacts::hash() const {
+[[gnu::cold]] UNISONO_DEFINITION std::uint64_t PolicyFacts::hash() const {
     std::uint64_t value = fnv_basis;
     const auto mix = [&](std::uint64_t word) { value = fnv1a(value ^ (value >> 29), word); };
     for (const char letter : name) mix(static_cast<unsigned char>(letter));

@@ -56,7 +56,8 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION Fault refused_update(ErrorCode code, int rank, std::string_view operation, const std::string& why) {
+[[gnu::cold]] UNISONO_DEFINITION Fault refused_update(ErrorCode code, int rank, std::string_view operation,
+                                                      const std::string& why) {
     return {.code = code,
             .rank = rank,
             .peer = -1,
@@ -65,8 +66,8 @@ UNISONO_DEFINITION Fault refused_update(ErrorCode code, int rank, std::string_vi
             .message = concat({why, "; the parameters are as they were before it, on all ranks"})};
 }
 
-UNISONO_DEFINITION Fault not_finite(const Offence& offence, int rank, const std::string& label, std::uint64_t update,
-                                    std::string_view operation) {
+[[gnu::cold]] UNISONO_DEFINITION Fault not_finite(const Offence& offence, int rank, const std::string& label,
+                                                  std::uint64_t update, std::string_view operation) {
     if (offence.elsewhere)
         return refused_update(ErrorCode::not_finite, -1, operation,
                               concat({"a gradient of another part of the model, on ranks of another group, is NaN or "
@@ -81,14 +82,15 @@ UNISONO_DEFINITION Fault not_finite(const Offence& offence, int rank, const std:
                                   " is NaN or infinite on rank ", rank, ", in update ", update}));
 }
 
-UNISONO_DEFINITION Fault no_norm(double norm, std::string_view clipping, std::uint64_t update,
-                                 std::string_view operation) {
+[[gnu::cold]] UNISONO_DEFINITION Fault no_norm(double norm, std::string_view clipping, std::uint64_t update,
+                                               std::string_view operation) {
     return refused_update(ErrorCode::not_finite, -1, operation,
                           concat({"the norm of the gradient is ", norm, ", in update ", update, ", so that ", clipping,
                                   " cannot scale it"}));
 }
 
-UNISONO_DEFINITION Fault misfit(const std::string& label, std::uint64_t update, std::string_view operation) {
+[[gnu::cold]] UNISONO_DEFINITION Fault misfit(const std::string& label, std::uint64_t update,
+                                              std::string_view operation) {
     Fault fault = refused_update(
         ErrorCode::refused, -1, operation,
         concat({"the gradient of ", label, " does not fit the grid on which it is summed, in update ", update}));

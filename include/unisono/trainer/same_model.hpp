@@ -160,7 +160,8 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION List<std::uint64_t> list_of_rank(GroupCore& world, const List<std::uint64_t>& mine, int root) {
+[[gnu::cold]] UNISONO_DEFINITION List<std::uint64_t> list_of_rank(GroupCore& world, const List<std::uint64_t>& mine,
+                                                                  int root) {
     std::array<std::uint64_t, 1> length = {mine.size()};
     broadcast_bytes(world, std::as_writable_bytes(std::span(length)), root);
     List<std::uint64_t> words = mine;
@@ -169,8 +170,8 @@ UNISONO_DEFINITION List<std::uint64_t> list_of_rank(GroupCore& world, const List
     return words;
 }
 
-UNISONO_DEFINITION std::string first_difference(GroupCore& world, const ModelFacts& mine, ModelList which, int rank,
-                                                int first) {
+[[gnu::cold]] UNISONO_DEFINITION std::string first_difference(GroupCore& world, const ModelFacts& mine, ModelList which,
+                                                              int rank, int first) {
     const List<std::uint64_t> found = list_of_rank(world, mine.list(which), rank);
     const List<std::uint64_t> expected = list_of_rank(world, mine.list(which), first);
     std::size_t at = 0;
@@ -195,8 +196,8 @@ UNISONO_DEFINITION std::string first_difference(GroupCore& world, const ModelFac
     return text_of_entry(which, at, name, world.world_rank(rank), his, world.world_rank(first), ours);
 }
 
-UNISONO_DEFINITION void agree_on_model(GroupCore& world, const ModelFacts& mine, List<ModelMemory>& memory,
-                                       const ParameterLabels& labels) {
+[[gnu::cold]] UNISONO_DEFINITION void agree_on_model(GroupCore& world, const ModelFacts& mine,
+                                                     List<ModelMemory>& memory, const ParameterLabels& labels) {
     if (world.size() == 1) return;
     constexpr std::size_t mark = model_numbers + model_lists, fields = mark + 3;
     const auto ranks = static_cast<std::size_t>(world.size());
@@ -249,8 +250,8 @@ UNISONO_DEFINITION void agree_on_model(GroupCore& world, const ModelFacts& mine,
     if (!shares.text.empty()) throw_shared(shares.rank, shares.peer, shares.text);
 }
 
-UNISONO_DEFINITION std::string text_of_number(ModelNumber which, int rank, std::uint64_t found, int first,
-                                              std::uint64_t expected) {
+[[gnu::cold]] UNISONO_DEFINITION std::string text_of_number(ModelNumber which, int rank, std::uint64_t found, int first,
+                                                            std::uint64_t expected) {
     const auto element = [](std::uint64_t code) { return name_of(static_cast<ElementType>(code)); };
     const auto kind = [](std::uint64_t code) { return name_of(static_cast<GradientKind>(code)); };
     switch (which) {
@@ -276,8 +277,9 @@ UNISONO_DEFINITION std::string text_of_number(ModelNumber which, int rank, std::
                    kind(expected)});
 }
 
-UNISONO_DEFINITION std::string text_of_entry(ModelList which, std::size_t index, const std::string& name, int rank,
-                                             const std::string& found, int first, const std::string& expected) {
+[[gnu::cold]] UNISONO_DEFINITION std::string text_of_entry(ModelList which, std::size_t index, const std::string& name,
+                                                           int rank, const std::string& found, int first,
+                                                           const std::string& expected) {
     const bool buffer = which == ModelList::buffer_names || which == ModelList::buffer_sizes;
     const std::string label = concat({buffer ? "buffer " : "parameter ", index});
     const std::string named = name.empty() ? label : concat({label, " (", name, ")"});

@@ -128,7 +128,7 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION void broadcast_text(GroupCore& world, std::string& text, int root) {
+[[gnu::cold]] UNISONO_DEFINITION void broadcast_text(GroupCore& world, std::string& text, int root) {
     if (world.size() == 1) return;
     std::array<std::uint64_t, 1> length = {text.size()};
     broadcast_bytes(world, std::as_writable_bytes(std::span(length)), root);
@@ -136,9 +136,10 @@ UNISONO_DEFINITION void broadcast_text(GroupCore& world, std::string& text, int 
     if (!text.empty()) broadcast_bytes(world, std::as_writable_bytes(std::span(text.data(), text.size())), root);
 }
 
-UNISONO_DEFINITION SharedMemoryFound find_shared_memory(GroupCore& world, const ParameterLabels& labels,
-                                                        ShownMemory& shown, const List<ProcessMark>& process,
-                                                        const List<std::uint64_t>& addresses) {
+[[gnu::cold]] UNISONO_DEFINITION SharedMemoryFound find_shared_memory(GroupCore& world, const ParameterLabels& labels,
+                                                                      ShownMemory& shown,
+                                                                      const List<ProcessMark>& process,
+                                                                      const List<std::uint64_t>& addresses) {
     const auto ranks = static_cast<std::size_t>(world.size());
     const auto me = static_cast<std::size_t>(world.rank());
     const auto first_with = [&](std::size_t rank) { // the first rank of the same process
@@ -174,14 +175,14 @@ UNISONO_DEFINITION SharedMemoryFound find_shared_memory(GroupCore& world, const 
     return found;
 }
 
-UNISONO_DEFINITION void MemoryOfModel::add(ModelMemory::Of of, std::size_t index, const void* data, std::size_t bytes,
-                                           bool wrapped) {
+[[gnu::cold]] UNISONO_DEFINITION void MemoryOfModel::add(ModelMemory::Of of, std::size_t index, const void* data,
+                                                         std::size_t bytes, bool wrapped) {
     if (bytes == 0) return;
     const auto begin = reinterpret_cast<std::uintptr_t>(data);
     all_.push_back({begin, begin + bytes, static_cast<std::uint32_t>(index), rank_, of, wrapped});
 }
 
-UNISONO_DEFINITION ShownMemory::~ShownMemory() {
+[[gnu::cold]] UNISONO_DEFINITION ShownMemory::~ShownMemory() {
     static std::atomic<Shown*> kept = nullptr;
     if (shown_ == nullptr) return;
     shown_->next = kept.load();
@@ -192,7 +193,7 @@ UNISONO_DEFINITION ShownMemory::~ShownMemory() {
 /// The first overlap in the order of addresses. If a range overlaps one of another rank, it also
 /// overlaps the earlier range that ends last: that one is of another rank, or would have been found
 /// to overlap.
-UNISONO_DEFINITION std::pair<ModelMemory, ModelMemory> first_overlap(List<ModelMemory>& all) {
+[[gnu::cold]] UNISONO_DEFINITION std::pair<ModelMemory, ModelMemory> first_overlap(List<ModelMemory>& all) {
     const auto order = [](const void* left, const void* right) { // std::sort takes a tenth of a second to compile
         const auto& a = *static_cast<const ModelMemory*>(left);
         const auto& b = *static_cast<const ModelMemory*>(right);
@@ -208,7 +209,7 @@ UNISONO_DEFINITION std::pair<ModelMemory, ModelMemory> first_overlap(List<ModelM
     return {};
 }
 
-UNISONO_DEFINITION std::pair<ModelMemory, ModelMemory> shared_between_ranks(List<ModelMemory> all) {
+[[gnu::cold]] UNISONO_DEFINITION std::pair<ModelMemory, ModelMemory> shared_between_ranks(List<ModelMemory> all) {
     List<ModelMemory> parameters; // the clearest, so the first
     for (const ModelMemory& one : all)
         if (one.of == ModelMemory::Of::parameter) parameters.push_back(one);
@@ -216,8 +217,8 @@ UNISONO_DEFINITION std::pair<ModelMemory, ModelMemory> shared_between_ranks(List
     return found.first.end != 0 ? found : first_overlap(all);
 }
 
-UNISONO_DEFINITION std::string text_of_shared(const ModelMemory& one, const ModelMemory& other,
-                                              const ParameterLabels& labels, int rank, int peer) {
+[[gnu::cold]] UNISONO_DEFINITION std::string text_of_shared(const ModelMemory& one, const ModelMemory& other,
+                                                            const ParameterLabels& labels, int rank, int peer) {
     const auto text = [&](const ModelMemory& memory) {
         using Of = ModelMemory::Of;
         if (memory.of == Of::object) return std::string(memory.wrapped ? "the wrapped model" : "the model");
@@ -233,7 +234,7 @@ UNISONO_DEFINITION std::string text_of_shared(const ModelMemory& one, const Mode
                    "within the function that un::run calls"});
 }
 
-UNISONO_DEFINITION void throw_shared(int rank, int peer, const std::string& message) {
+[[gnu::cold]] UNISONO_DEFINITION void throw_shared(int rank, int peer, const std::string& message) {
     throw agreed_error(Fault{.code = ErrorCode::bad_input,
                              .rank = rank,
                              .peer = peer,
