@@ -12,20 +12,31 @@
 #include "unisono/group/sizes.hpp"
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// Elements as a collective's data.
+template <class T>
+[[gnu::always_inline]] inline CallBuffer buffer_at(T* first, std::size_t count, MemorySpace space = MemorySpace::host) {
+    using Element = std::remove_const_t<T>; // an input is only read
+    return {reinterpret_cast<std::byte*>(const_cast<Element*>(first)), count,
+            static_cast<std::uint32_t>(sizeof(Element)), element_type_of<Element>, space};
+}
 /// The elements of a collective's data.
 template <class B>
 [[gnu::always_inline]] inline CallBuffer buffer_of(B&& data) {
-    using T = buffer_element<std::remove_reference_t<B>>;
-    const auto elements = elements_of(data);
-    auto* const first = const_cast<T*>(elements.data()); // an input is only read
-    return {reinterpret_cast<std::byte*>(first), elements.size(), static_cast<std::uint32_t>(sizeof(T)),
-            element_type_of<T>, views_device<B> ? MemorySpace::device : MemorySpace::host};
+    const auto elements = span_of(data);
+    return buffer_at(elements.data(), elements.size(), views_device<B> ? MemorySpace::device : MemorySpace::host);
+}
+/// Spans need none of the tests of a buffer.
+template <class T, std::size_t extent>
+[[gnu::always_inline]] inline CallBuffer buffer_of(std::span<T, extent> data) {
+    return buffer_at(data.data(), data.size());
 }
 
 /// The schedule for data on the device; extensions/device/on_device.hpp defines it.

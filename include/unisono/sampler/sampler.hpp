@@ -131,7 +131,29 @@ concept sampler_policy = policy_of<S, Family::sampler> &&
                          };
 
 /// Refuses an invalid shape: names the parameter, the value found and the expected values.
-[[gnu::cold]] inline void check_shape(const SamplerShape& shape, std::string_view who) {
+void check_shape(const SamplerShape& shape, std::string_view who);
+
+namespace detail {
+/// As below, of a sampler with that name and number of replicas per rank.
+SamplerShape shape_of_rank(std::string_view who, std::int64_t hosted, std::int64_t data_size, std::int64_t batch_size,
+                           std::int64_t world, std::int64_t rank);
+} // namespace detail
+
+/// The shape of rank `rank` of `world` with this sampler: L = world x replicas_per_rank, and rank 0
+/// hosts the first replicas.
+/// \throws error bad_input: names the invalid parameter
+template <sampler_policy Sampler>
+SamplerShape shape_of_rank(const Sampler& sampler, std::int64_t data_size, std::int64_t batch_size, std::int64_t world,
+                           std::int64_t rank) {
+    return detail::shape_of_rank(Sampler::name, sampler.replicas_per_rank(), data_size, batch_size, world, rank);
+}
+
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+[[gnu::cold]] UNISONO_DEFINITION void check_shape(const SamplerShape& shape, std::string_view who) {
     const auto refuse = [&](std::string_view parameter, std::int64_t found, const std::string& expected) {
         refuse_input({who, ": ", parameter, " is ", found, ", expected ", expected});
     };
@@ -152,14 +174,9 @@ concept sampler_policy = policy_of<S, Family::sampler> &&
                        shape.replicas, ")"}));
 }
 
-/// The shape of rank `rank` of `world` with this sampler: L = world x replicas_per_rank, and rank 0
-/// hosts the first replicas.
-/// \throws error bad_input: names the invalid parameter
-template <sampler_policy Sampler>
-SamplerShape shape_of_rank(const Sampler& sampler, std::int64_t data_size, std::int64_t batch_size, std::int64_t world,
-                           std::int64_t rank) {
-    const std::string_view who = Sampler::name;
-    const std::int64_t hosted = sampler.replicas_per_rank();
+[[gnu::cold]] UNISONO_DEFINITION SamplerShape detail::shape_of_rank(std::string_view who, std::int64_t hosted,
+                                                                    std::int64_t data_size, std::int64_t batch_size,
+                                                                    std::int64_t world, std::int64_t rank) {
     if (world < 1) refuse_input({who, ": world is ", world, ", expected 1 or more"});
     if (rank < 0 || rank >= world) refuse_input({who, ": rank is ", rank, ", expected 0 to ", world - 1});
     if (hosted < 1) refuse_input({who, ": replicas is ", hosted, ", expected 1 or more per rank"});
@@ -177,3 +194,4 @@ SamplerShape shape_of_rank(const Sampler& sampler, std::int64_t data_size, std::
 }
 
 UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -13,6 +13,7 @@
 #include "unisono/core/text.hpp"
 #include "unisono/trainer/failure.hpp"
 #include "unisono/trainer/flat_model.hpp"
+#include "unisono/trainer/place.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 
 #include <array>
@@ -69,6 +70,9 @@ enum class Parameters : std::uint8_t {
     equal,     ///< all ranks have them already
 };
 
+/// Broadcasts rank 0's memory, which has the same sizes on all ranks.
+void broadcast_memory(GroupCore& world, const List<std::span<unsigned char>>& all);
+
 /// Broadcasts rank 0's parameters. Small ones are packed, since parameters that are adjacent on one
 /// rank may not be on another.
 template <class World, class T, class Place>
@@ -98,8 +102,15 @@ void broadcast_parameters(World& world, const FlatModel<T>& flat, const Place& p
     place.settle(); // the packed numbers are about to go
 }
 
-/// Broadcasts rank 0's memory, which has the same sizes on all ranks.
-void broadcast_memory(GroupCore& world, const List<std::span<unsigned char>>& all);
+/// The same on the host, with one function for the memory of all types.
+template <class World, class T>
+void broadcast_parameters(World& world, const FlatModel<T>& flat, const HostPlace&) {
+    List<std::span<unsigned char>> all;
+    flat.visit_by_parameter({0, flat.count()}, [&](std::size_t, const Stretch<T>& one) {
+        all.push_back({reinterpret_cast<unsigned char*>(one.parameters), one.count * sizeof(T)});
+    });
+    if (world.size() != 1) broadcast_memory(world, all);
+}
 
 /// Broadcasts rank 0's buffers (running statistics). \throws error mismatch: this rank's have other
 /// sizes or types

@@ -18,7 +18,7 @@ namespace detail {
 /// An error that all ranks throw after they have agreed on it. No rank has to be told, and the
 /// group remains usable. No class of its own, since a program that does not catch it prints its
 /// type.
-inline error agreed_error(Fault why) { return error(std::move(why), true); }
+error agreed_error(Fault why);
 
 /// Tells all other ranks of the exception that is being handled, unless all ranks throw it.
 void tell_all(GroupCore& world, std::string_view operation);
@@ -46,6 +46,8 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+[[gnu::cold]] UNISONO_DEFINITION error agreed_error(Fault why) { return error(std::move(why), true); }
 
 [[gnu::cold]] UNISONO_DEFINITION void tell_all(GroupCore& world, std::string_view operation) {
     const auto tell = [&](ErrorCode code, const std::string& message) {
