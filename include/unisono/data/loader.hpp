@@ -135,7 +135,7 @@ private:
 };
 
 template <data_set Data, index_stream Stream>
-Loader<Data, Stream>::Loader(Data& data, Stream stream, LoaderOptions options)
+[[gnu::cold]] Loader<Data, Stream>::Loader(Data& data, Stream stream, LoaderOptions options)
     : data_(data), stream_(std::move(stream)), options_(checked(data, options)),
       slots_(static_cast<std::size_t>(options.depth) + 1) {
     if (options_.depth == 0) return;
@@ -146,7 +146,7 @@ Loader<Data, Stream>::Loader(Data& data, Stream stream, LoaderOptions options)
 }
 
 template <data_set Data, index_stream Stream>
-Loader<Data, Stream>::~Loader() {
+[[gnu::cold]] Loader<Data, Stream>::~Loader() {
     if (options_.depth == 0) return;
     {
         const detail::Lock lock{mutex_};
@@ -214,7 +214,7 @@ typename Loader<Data, Stream>::Item* Loader<Data, Stream>::read_now() {
 }
 
 template <data_set Data, index_stream Stream>
-void Loader<Data, Stream>::lose_reader(Slot& slot) {
+[[gnu::cold]] void Loader<Data, Stream>::lose_reader(Slot& slot) {
     const detail::Lock lock{mutex_};
     lost_ = true;
     reading_ = false;

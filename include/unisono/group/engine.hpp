@@ -45,7 +45,7 @@ public:
     }
 
     /// Gives a new state its number.
-    void enrol(OperationState& state) {
+    [[gnu::cold]] void enrol(OperationState& state) {
         const Entry entry = enter(); // another thread may drive the operations in flight
         if (unused_.empty()) {
             operations_.push_back(nullptr);
@@ -59,7 +59,7 @@ public:
     [[nodiscard]] Part<OperationState* const> enrolled() const { return operations_; } ///< null: unused
     /// Takes over a state that its owner needs no more. One in flight, or with a handle, stays:
     /// tokens may still name it.
-    void dismiss(Owned<OperationState> state) noexcept {
+    [[gnu::cold]] void dismiss(Owned<OperationState> state) noexcept {
         const Entry entry = enter();
         if (!state->is_free || !state->done) return state->after.swap(lost_), lost_.swap(state);
         operations_[state->number] = nullptr;
@@ -163,7 +163,7 @@ public:
         wait_long({&index, 1}, 0, timeout, attempt);
     }
 
-    void give_up(std::uint32_t index, nanoseconds waited) {
+    [[gnu::cold]] void give_up(std::uint32_t index, nanoseconds waited) {
         const Entry entry = enter();
         if (!is_done(index)) suspect(index, 0, waited);
     }
@@ -195,7 +195,7 @@ public:
     }
 
     /// Makes work that is enqueued later on this stream of a device wait for the operation.
-    void follow(std::uint32_t index, void* stream, nanoseconds timeout) {
+    [[gnu::cold]] void follow(std::uint32_t index, void* stream, nanoseconds timeout) {
         const Entry entry = enter();
         Look look;
         if (own_ == nullptr) refuse_input("then: the transport has no streams; expected one whose ranks have devices");
@@ -405,7 +405,7 @@ private:
 
     /// After a while without progress: checks whether a peer runs another operation, has left, or
     /// the deadline has passed.
-    void suspect(std::uint32_t index, nanoseconds until, nanoseconds timeout) {
+    [[gnu::cold]] void suspect(std::uint32_t index, nanoseconds until, nanoseconds timeout) {
         throw_if_faulty(); // then an operation in flight may have lost its group
         const OperationState& operation = *operations_[index];
         teller_.wait(*endpoint_, operation);

@@ -47,7 +47,7 @@ private:
 // Not inline, so that a program in compiled mode takes them from the library.
 
 template <transport Transport>
-Group<Transport>::Group(Transport endpoint)
+[[gnu::cold]] Group<Transport>::Group(Transport endpoint)
     : GroupCore(
           (detail::check_endpoint(endpoint, Transport::maps_peers, knows_hosts<Transport>, has_virtual_time<Transport>),
            std::make_unique<Transport>(std::move(endpoint)))) {}

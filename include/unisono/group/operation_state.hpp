@@ -198,10 +198,9 @@ struct OperationState {
     std::uint32_t posts = 0;        ///< mapped flags raised so far
     std::uint64_t small_number = 0; ///< the operation's number among those by small messages
     std::uint32_t short_signature = 0;
-    std::uint32_t number = 0;    ///< in its engine; tokens contain it
-    Owned<OperationState> after; ///< see Engine::lost_
-    bool is_free = true;         ///< its group may use it
-    CallKey key;                 ///< of the call for which it is prepared; none: a handle has it, not its group
+    std::uint32_t number = 0; ///< in its engine; tokens contain it
+    bool is_free = true;      ///< its group may use it
+    CallKey key;              ///< of the call for which it is prepared; none: a handle has it, not its group
     PeersCopies copies;
     Signature signature;
     List<std::size_t> input_offsets; ///< of blocks, if counts were given
@@ -226,6 +225,7 @@ struct OperationState {
     Finish finish = nullptr;                ///< runs once, when both are done
     std::array<double, 2> numbers{};        ///< for `finish`: this rank's weight and the sum of all weights
     alignas(Reduction::state_alignment) std::array<std::byte, Reduction::state_capacity> state{};
+    Owned<OperationState> after; ///< see Engine::lost_
 
     /// Keeps a copy of the user's operation.
     void keep_state(const OperationRequest& of) {

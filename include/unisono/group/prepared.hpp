@@ -71,8 +71,9 @@ UNISONO_NAMESPACE_END
 
 UNISONO_NAMESPACE_BEGIN
 
-UNISONO_DEFINITION Prepared::Prepared(GroupCore& group, detail::GroupState& state, const detail::Call& call,
-                                      const detail::CallBuffer& in, const detail::CallBuffer& out)
+[[gnu::cold]] UNISONO_DEFINITION Prepared::Prepared(GroupCore& group, detail::GroupState& state,
+                                                    const detail::Call& call, const detail::CallBuffer& in,
+                                                    const detail::CallBuffer& out)
     : engine_(state.engine), state_(new detail::OperationState) {
     if (in.space == MemorySpace::device || out.space == MemorySpace::device)
         refuse_input({"prepare: found memory of a device for ", name_of(call.what),
@@ -100,7 +101,7 @@ UNISONO_DEFINITION Prepared& Prepared::operator=(Prepared&& other) noexcept {
     return *this;
 }
 
-UNISONO_DEFINITION Prepared::~Prepared() {
+[[gnu::cold]] UNISONO_DEFINITION Prepared::~Prepared() {
     if (!state_) return;
     const detail::Entry entry = engine_->enter();
     if (!state_->is_free && !runs_) engine_->drop(state_->number);

@@ -35,7 +35,8 @@ void check_member(const Group& group) {
     if (group.size() == 0) refuse_input("this rank is in no group: it gave no_colour to split");
 }
 
-inline void check_root(const GroupContext& group, int root, std::string_view what, std::string_view role) {
+[[gnu::noinline]] inline void check_root(const GroupContext& group, int root, std::string_view what,
+                                         std::string_view role) {
     check_member(group);
     if (root < 0 || root >= group.size())
         refuse_input({what, role, ": rank ", root, " is not in the group of ", group.size(), " (found on rank ",
@@ -54,7 +55,7 @@ inline void check_count(const GroupContext& group, Collective what, const char* 
 }
 
 /// The sum of counts. \throws error bad_input: not one count per rank, or the sum overflows
-inline std::size_t total(const GroupContext& group, Collective what, Counts counts) {
+[[gnu::noinline]] inline std::size_t total(const GroupContext& group, Collective what, Counts counts) {
     check_count(group, what, "the list of counts", counts.size(), static_cast<std::size_t>(group.size()));
     std::size_t sum = 0;
     for (const std::size_t count : counts) {
@@ -72,8 +73,8 @@ inline std::uint64_t hash_of(Counts counts) {
 
 /// The bytes of `blocks` times `count` elements. \throws error bad_input: more than a pointer
 /// difference can hold
-inline std::size_t bytes_of(const GroupContext& group, std::string_view what, std::size_t count, std::size_t bytes,
-                            int blocks = 1) {
+[[gnu::noinline]] inline std::size_t bytes_of(const GroupContext& group, std::string_view what, std::size_t count,
+                                              std::size_t bytes, int blocks = 1) {
     std::size_t all = 0;
     if (__builtin_mul_overflow(count, bytes, &all) ||
         __builtin_mul_overflow(all, static_cast<std::size_t>(blocks), &all) || all > PTRDIFF_MAX)
@@ -84,8 +85,8 @@ inline std::size_t bytes_of(const GroupContext& group, std::string_view what, st
 }
 
 /// \throws error bad_input: no memory for elements that this rank reads or writes
-inline void check_memory(const GroupContext& group, std::string_view what, const char* which, const void* memory,
-                         std::size_t bytes) {
+[[gnu::noinline]] inline void check_memory(const GroupContext& group, std::string_view what, const char* which,
+                                           const void* memory, std::size_t bytes) {
     if (memory == nullptr && bytes != 0)
         refuse_input({what, " on rank ", group.world_rank(group.rank), ": the ", which, " is NULL; expected memory of ",
                       bytes, " bytes"});

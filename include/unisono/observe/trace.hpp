@@ -12,12 +12,14 @@
 ///     un::write_trace(trainer, "trace.json");                        // for Perfetto
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/time.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -76,7 +78,7 @@ public:
         else ++dropped_;
     }
     void add(TraceChange change) { changes_.push_back(std::move(change)); }
-    [[nodiscard]] const std::vector<TraceEvent>& events() const { return events_; }
+    [[nodiscard]] std::span<const TraceEvent> events() const { return {events_.data(), events_.size()}; }
     [[nodiscard]] const std::vector<TraceChange>& changes() const { return changes_; }
     [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
     [[nodiscard]] nanoseconds total(Activity what) const { return totals_[static_cast<std::size_t>(what)]; }
@@ -89,7 +91,7 @@ public:
 private:
     std::size_t capacity_ = 0;
     int number_ = -1;
-    std::vector<TraceEvent> events_;
+    detail::List<TraceEvent> events_;
     std::vector<TraceChange> changes_;
     std::array<nanoseconds, activity_count> totals_ = {};
     nanoseconds first_ = 0, last_ = 0;

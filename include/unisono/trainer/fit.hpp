@@ -307,8 +307,8 @@ void agree_on_fit(GroupCore& world, const FitOptions& options, const Position& p
 
 /// One call of `fit`. `progress` is the trainer's; it stays unchanged if the call is refused.
 template <class Session, class Data, class OnUpdate>
-FitReport fit(Session& session, Data& data, const FitOptions& options, TrainingProgress& progress,
-              OnUpdate& on_update) {
+[[gnu::cold]] FitReport fit(Session& session, Data& data, const FitOptions& options, TrainingProgress& progress,
+                            OnUpdate& on_update) {
     auto& world = session.world();
     const auto& policies = session.policies();
     const TrainingProgress begun = begun_fit(progress, options, static_cast<std::int64_t>(data.size()));

@@ -185,8 +185,8 @@ void FlatModel<T>::refuse_moved(const std::string& parameter, std::string_view n
 }
 
 template <class T>
-void FlatModel<T>::adopt(const List<std::span<T>>& parameters, const List<std::span<T>>& gradients,
-                         const Buckets& buckets, const ParameterLabels& labels) {
+[[gnu::cold]] void FlatModel<T>::adopt(const List<std::span<T>>& parameters, const List<std::span<T>>& gradients,
+                                       const Buckets& buckets, const ParameterLabels& labels) {
     if (parameters.size() != gradients.size())
         refuse_input({"the model has ", parameters.size(), " parameters and ", gradients.size(),
                       " gradients; expected the same number"});

@@ -93,9 +93,9 @@ std::int64_t rounds_to_close(Window window, const UpdateTerms& terms, std::int64
 /// Derives the size of a micro-batch from `global_batch_size`. `epoch` and `shape` describe
 /// micro-batches of one sample.
 template <class Window>
-std::int64_t derive_batch_size(const Window& window, const UpdateTerms& terms, std::int64_t counted,
-                               const EpochRounds& epoch, const SamplerShape& shape, std::int64_t global_batch,
-                               std::int64_t world) {
+[[gnu::cold]] std::int64_t derive_batch_size(const Window& window, const UpdateTerms& terms, std::int64_t counted,
+                                             const EpochRounds& epoch, const SamplerShape& shape,
+                                             std::int64_t global_batch, std::int64_t world) {
     const std::int64_t rounds = rounds_to_close(window, terms, counted, epoch.samples_of_one);
     const std::int64_t unit = epoch.samples_of_one * rounds;
     if (rounds == 0 || global_batch % unit != 0)
@@ -137,8 +137,8 @@ std::int64_t updates_of(Window window, const TrainingPlan& plan, const EpochRoun
 }
 
 template <class Window>
-void plan_updates(TrainingPlan& plan, const Window& window, const UpdateTerms& terms, const EpochRounds& epoch,
-                  const FitOptions& options) {
+[[gnu::cold]] void plan_updates(TrainingPlan& plan, const Window& window, const UpdateTerms& terms,
+                                const EpochRounds& epoch, const FitOptions& options) {
     plan.rounds_per_update = rounds_to_close(window, terms, plan.counted, epoch.samples_of_one);
     plan.samples_per_update = plan.rounds_per_update * epoch.samples_of_one;
     plan.rounds_per_epoch = epoch.rounds;

@@ -29,13 +29,13 @@ class InProcessWorld {
 public:
     static constexpr bool bounces = false; ///< peers see all of each other's memory
 
-    explicit InProcessWorld(int size)
+    [[gnu::cold]] explicit InProcessWorld(int size)
         : size_(size), more_ranks_than_cores_(size > available_cores()),
           channels_(static_cast<std::size_t>(size) * static_cast<std::size_t>(size)),
           ranks_(static_cast<std::size_t>(size)) {}
     InProcessWorld(const InProcessWorld&) = delete;
     InProcessWorld& operator=(const InProcessWorld&) = delete;
-    ~InProcessWorld() {
+    [[gnu::cold]] ~InProcessWorld() {
         const auto pairs = static_cast<std::size_t>(size_) * static_cast<std::size_t>(size_);
         for (std::size_t i = 0; i < pairs; ++i) delete channels_[i].load(std::memory_order_relaxed);
     }
@@ -99,7 +99,7 @@ public:
 
     /// Records the first fault, and waits until no other rank accesses foreign memory; none begins
     /// to afterwards.
-    void abort(int rank, const Fault& fault) {
+    [[gnu::cold]] void abort(int rank, const Fault& fault) {
         {
             const Lock lock(mutex_);
             if (fault_word_.load(std::memory_order_relaxed) == 0) {

@@ -220,7 +220,7 @@ struct RankTrace {
     std::vector<TraceEvent> events = {};
 
     RankTrace(nanoseconds at, int number_for_life, const TraceLog& log)
-        : now(at), number(number_for_life), changes(log.changes()), events(log.events()) {}
+        : now(at), number(number_for_life), changes(log.changes()), events(log.events().begin(), log.events().end()) {}
     explicit RankTrace(std::span<const std::int64_t> words) {
         std::size_t at = 0;
         const auto next = [&] { return words[at++]; };

@@ -34,7 +34,7 @@ class MemoryEndpoint : public Endpoint {
 public:
     static constexpr bool maps_peers = true;
 
-    MemoryEndpoint(std::shared_ptr<World> world, int rank, const EndpointFacts& facts)
+    [[gnu::cold]] MemoryEndpoint(std::shared_ptr<World> world, int rank, const EndpointFacts& facts)
         : Endpoint(rank, world->size(), facts), world_(std::move(world)), peers_(static_cast<std::size_t>(size())),
           sleeper_(world_->more_ranks_than_cores()) {
         posted_.reserve(usual_in_flight);
@@ -45,7 +45,7 @@ public:
     }
     MemoryEndpoint(MemoryEndpoint&&) noexcept = default;
     MemoryEndpoint& operator=(MemoryEndpoint&&) = delete;
-    ~MemoryEndpoint() override {
+    [[gnu::cold]] ~MemoryEndpoint() override {
         if (world_ != nullptr) world_->leave(rank());
     }
 
@@ -110,7 +110,7 @@ public:
     /// Wakes a peer if it sleeps.
     [[gnu::noinline]] void wake(int peer) override { world_->set_bells().ring(world_->bell(peer)); }
 
-    void abort(const Fault& fault) override { world_->abort(rank(), fault); }
+    [[gnu::cold]] void abort(const Fault& fault) override { world_->abort(rank(), fault); }
     [[nodiscard]] const Fault* fault() const override { return world_->first_fault(); }
     [[nodiscard]] Presence presence(int peer) override { return has_left(peer) ? Presence::left : Presence::here; }
     /// Messages that a peer consumed before it left are reported by the next `progress`.
@@ -123,13 +123,13 @@ public:
     /// The offset from an address in `peer`'s address space to the same memory here.
     [[nodiscard]] std::ptrdiff_t shift(int peer) const { return world_->shift(peer); }
 
-    [[nodiscard]] GroupBoard open(std::uint64_t context, std::span<const int> members) override {
+    [[nodiscard, gnu::cold]] GroupBoard open(std::uint64_t context, std::span<const int> members) override {
         const int ranks = static_cast<int>(members.size());
         GroupBoard board{world_->announcements(context, ranks), world_->mapped_board(context, ranks), {}};
         for (const int member : members) board.shifts.push_back(shift(member));
         return board;
     }
-    void close(std::uint64_t context) noexcept override { world_->drop_board(context); }
+    [[gnu::cold]] void close(std::uint64_t context) noexcept override { world_->drop_board(context); }
 
     // --- for transports that use this one within a host; its boards then tell less ---
 
