@@ -34,9 +34,7 @@ void refused(Call call, const std::string& words) {
     }
 }
 
-std::string sum_of(const std::string& text) {
-    return un::hash_text(un::detail::xxh64(text.data(), text.size()));
-}
+std::string sum_of(const std::string& text) { return un::hash_text(un::detail::xxh64(text.data(), text.size())); }
 
 std::string content(const std::string& path) {
     std::ostringstream all;
