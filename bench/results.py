@@ -125,7 +125,8 @@ def page(text, machines, runs):
 
     text = re.sub(r"(<!-- results: ([\w ]+) -->)\n([^\0]*?)(<!-- end -->)", made, text)
     rows = "".join(f"| {name} | {what} |\n" for name, what in machines.items())
-    text, places = re.subn(r"(<!-- machines -->)\n[^\0]*?(<!-- end -->)", rf"\1\n\n| machine | |\n|---|---|\n{rows}\n\2", text)
+    listed = lambda match: f"{match[1]}\n\n| machine | |\n|---|---|\n{rows}\n{match[2]}"
+    text, places = re.subn(r"(<!-- machines -->)\n[^\0]*?(<!-- end -->)", listed, text)
     if places != 1:
         raise Wrong(f"bench/RESULTS.md: found {places} places for the machines; expected one, '<!-- machines -->' to '<!-- end -->'")
     there = {row.get("table", run["benchmark"]) for run in runs.values() for row in run["rows"]}
@@ -139,11 +140,11 @@ def make(bench, check):
     path = bench / "RESULTS.md"
     before = path.read_text()
     after = page(before, machines, runs)
-    count = sum(len(run["rows"]) for run in runs.values())
     if check and before != after:
         raise Wrong("bench/RESULTS.md: found other tables than bench/results has; expected what bench/results.py writes")
-    path.write_text(after)
-    print(f"{len(runs)} runs, {count} figures")
+    if not check:
+        path.write_text(after)
+    print(f"{len(runs)} runs, {sum(len(run['rows']) for run in runs.values())} figures")
 
 
 # --- reports of benchmarks
@@ -302,7 +303,7 @@ def add(bench, options):
     rows = rows_of(report, options.report)
     if options.setup:
         run["setup"] = options.setup
-    run["commit"] = options.commit
+    run["commit"] = options.commit or head()
     for key in ("round_trip_ns", "processor", "compiler", "load"):
         if key in report.get("machine", {}):
             run[key] = report["machine"][key].strip() if isinstance(report["machine"][key], str) else report["machine"][key]
@@ -310,6 +311,7 @@ def add(bench, options):
     stem = f"{run['benchmark']}-{options.machine.replace(' ', '_')}-{options.date}"
     name = next(name for n in range(1, 1000) if (name := f"{stem}{f'-{n}' if n > 1 else ''}.json") not in runs)
     checked(run, name, list(machines))
+    left_of = {}
     if options.replace:
         subject = lambda one, row: (row.get("table", one["benchmark"]), row["what"], one["machine"])
         new = {subject(run, row) for row in rows}
@@ -317,15 +319,23 @@ def add(bench, options):
             left = [row for row in one["rows"] if subject(one, row) not in new]
             if len(left) < len(one["rows"]):
                 print(f"{older}: {len(one['rows']) - len(left)} rows replaced")
-                path = bench / "results" / older
-                path.write_text(written(one | {"rows": left})) if left else path.unlink()
+                left_of[older] = one | {"rows": left}
+    runs = {older: left_of.get(older, one) for older, one in runs.items()} | {name: run}
+    runs = {older: one for older, one in runs.items() if one["rows"]}
+    page((bench / "RESULTS.md").read_text(), machines, runs)  # refuses before anything is written
+    for older, one in left_of.items():
+        path = bench / "results" / older
+        path.write_text(written(one)) if one["rows"] else path.unlink()
     (bench / "results" / name).write_text(written(run))
     print(f"bench/results/{name}: {len(rows)} figures")
     make(bench, False)
 
 
 def head():
-    found = subprocess.run(["git", "-C", BENCH, "describe", "--always", "--abbrev=12", "--dirty", "--exclude", "*"], capture_output=True, text=True)
+    try:
+        found = subprocess.run(["git", "-C", BENCH, "describe", "--always", "--abbrev=12", "--dirty", "--exclude", "*"], capture_output=True, text=True)
+    except OSError:  # no git
+        return "unknown"
     return found.stdout.strip() or "unknown"
 
 
@@ -339,7 +349,7 @@ def main():
     adding.add_argument("--machine", required=True, help="its name in bench/results/machines.json")
     adding.add_argument("--setup", help="what else was so, for example 'load 7'")
     adding.add_argument("--date", default=datetime.date.today().isoformat())
-    adding.add_argument("--commit", default=head())
+    adding.add_argument("--commit", help="default: that of the working tree")
     adding.add_argument("--replace", action="store_true", help="take the same figures of the same machine out of older runs")
     options = parser.parse_args()
     try:

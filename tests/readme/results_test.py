@@ -94,7 +94,7 @@ with tempfile.TemporaryDirectory() as folder:
     refused(bench, "without a time of others", *add(report(cases=[{"case": "8"}])))
     refused(bench, "no \"benchmark\"", *add([1, 2]))
     refused(bench, "no table of new", *add(report(benchmark="new")))
-    (bench / "results/new-A_near-2026-12-24.json").unlink()
+    assert not (bench / "results/new-A_near-2026-12-24.json").exists()
     twice = report()
     refused(bench, "2 times", *add(twice | {"cases": twice["cases"] * 2}))
     for wrong, expected in (({"machine": "A"}, "no \"date\""), ({"machine": "A", "date": "24 December"}, "24 December"),

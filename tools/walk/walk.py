@@ -3,7 +3,7 @@
 
 walk.py step|all_reduce|sampler [--include FOLDER] [--stops]   prints the counts, with --stops each function, too
 walk.py --check FILE     compares the counts with those in FILE (docs/architecture.md), and its blocks of code with the
-                         headers that the page links to; fails if a line is in none, or if the counts have grown by
+                         headers that the page links to; fails if one is in none, or if the counts have grown by
                          more than the few functions in which runs differ, by which rank comes first
 
 A program (walk.cpp) is compiled with g++ -O0 -finstrument-functions, which reports each function as it is entered, and
@@ -107,16 +107,19 @@ def stops(include, what, folder):
     return found
 
 
-def stale_lines(page, include):
-    """The lines of a page's blocks that are in none of the headers to which it links."""
+def stale_blocks(page, include):
+    """The blocks of code of a page, each line without its indentation, that are in no header to which it links."""
     with open(page, encoding="utf-8") as file:
         text = file.read()
-    sources = set()
+    sources = []
     for header in re.findall(r"\(\.\./include/(\S+?\.hpp)\)", text):
         with open(os.path.join(include, header), encoding="utf-8") as file:
-            sources.update(line.strip() for line in file)
-    quoted = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
-    return [line for block in quoted for line in block.splitlines() if line.strip() not in sources]
+            sources.append("\n".join(line.strip() for line in file))
+    quoted = re.findall(r"```text\n(.*?)\n```", text, re.DOTALL)
+    if not quoted:
+        sys.exit(f"walk.py: {page} quotes no code; expected a block of Update::close")
+    blocks = ["\n".join(line.strip() for line in block.splitlines()) for block in quoted]
+    return [block for block in blocks if not any(block in source for source in sources)]
 
 
 def main():
@@ -145,9 +148,9 @@ def main():
                 if functions > int(told[1]) + ROOM or files > int(told[2]) + 1:
                     grown = True
                     print(f"    more than {options.check} says: {told[1]} functions in {told[2]} files")
-    stale = stale_lines(options.check, options.include) if options.check else []
-    for line in stale:
-        print(f"{options.check} quotes a line that is in none of its headers: {line}")
+    stale = stale_blocks(options.check, options.include) if options.check else []
+    for block in stale:
+        print(f"{options.check} quotes code that is in none of its headers:\n{block}")
     return 1 if grown or stale else 0
 
 
