@@ -63,8 +63,11 @@ if devices:
     expect("mismatch", (0, 1, 2), r"mismatch in all_reduce #1: .*rank 1 called all_reduce\(sum\) of 100001 float32 elements")
     sys.exit()
 
+# Rank 1 may wake while the others look for the reason, and answer.
+silent = r"timeout in all_reduce #1: .*; rank 1 (does not answer|is in no call of the library)"
 expect("mismatch", (0, 1, 2), r"mismatch in all_reduce #1: .*rank 1 called all_reduce\(sum\) of 11 float32 elements")
 expect("throws", (0, 2), r"aborted: rank 1 left its world because of an exception")
-expect("silent", (0, 1, 2), r"timeout in all_reduce #1: .*rank 1 ")
+expect("silent", (0, 1, 2), silent)
 expect("mismatch_large", (0, 1, 2), r"mismatch in all_reduce #1: .*rank 1 called all_reduce\(sum\) of 100001 float32 elements")
-expect("silent_large", (0, 1, 2), r"timeout in all_reduce #1: .*rank 1 ")
+expect("silent_large", (0, 1, 2), silent)
+expect("silent_inside", (0, 2), r"timeout in all_reduce #1: .*rank 1 does not answer")

@@ -5,6 +5,7 @@
 //     ranks throws     rank 1 throws: all ranks fail
 //     ranks silent     rank 1 takes no part: timeout
 //     ranks mismatch_large, silent_large  the same with payloads that follow their headers
+//     ranks silent_inside  rank 1 begins a large sum and polls no more: timeout
 #include "unisono/mpi.hpp"
 #include "unisono/unisono.hpp"
 
@@ -84,6 +85,126 @@ void collectives(un::Group<un::Mpi>& world) {
     un::barrier(world);
 }
 
+template <class T>
+T value(std::size_t i, int rank) {
+    return static_cast<T>(static_cast<float>((i + static_cast<std::size_t>(rank)) % 3 + 1));
+}
+
+template <class T>
+bool same(const T& a, const T& b) {
+    return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+/// Sums of small whole numbers are exact in any order.
+template <class T, class Op>
+void reductions(un::Group<un::Mpi>& world, const Op& op, std::size_t block) {
+    const auto p = static_cast<std::size_t>(world.size());
+    const std::size_t count = block * p;
+    const auto sum = [&](std::size_t i) {
+        T all = value<T>(i, 0);
+        for (int rank = 1; rank < world.size(); ++rank) all = op(all, value<T>(i, rank));
+        return all;
+    };
+    std::vector<T> in(count), out(count), mine(block);
+    un::Memory<T> memory = world.allocate<T>(count);
+    const std::span<T> shared(memory.data(), count);
+    for (std::size_t i = 0; i < count; ++i) in[i] = value<T>(i, world.rank());
+    un::all_reduce(world, in, out, op);
+    for (std::size_t i = 0; i < count; ++i) require(same(out[i], sum(i)), "all_reduce");
+    std::copy(in.begin(), in.end(), shared.begin());
+    un::all_reduce(world, shared, op);
+    for (std::size_t i = 0; i < count; ++i) require(same(shared[i], sum(i)), "all_reduce in place, in shared memory");
+    un::reduce_scatter(world, in, mine, op);
+    for (std::size_t i = 0; i < block; ++i)
+        require(same(mine[i], sum(i + block * static_cast<std::size_t>(world.rank()))), "reduce_scatter");
+    for (int root = 0; root < world.size(); ++root) {
+        std::fill(out.begin(), out.end(), T{});
+        un::reduce(world, in, out, root, op);
+        for (std::size_t i = 0; i < count; ++i) require(same(out[i], world.rank() == root ? sum(i) : T{}), "reduce");
+    }
+}
+
+/// Blocks of one size, or of rank r's own (r + 1 times `block`): in memory of the program, and in
+/// place in the group's.
+void blocks(un::Group<un::Mpi>& world, std::size_t block, bool equal) {
+    const auto p = static_cast<std::size_t>(world.size());
+    const auto me = static_cast<std::size_t>(world.rank());
+    std::vector<std::size_t> counts, begins{0};
+    for (std::size_t rank = 0; rank < p; ++rank) {
+        counts.push_back(equal ? block : (rank + 1) * block);
+        begins.push_back(begins.back() + counts.back());
+    }
+    const std::span<const std::size_t> table = equal ? std::span<const std::size_t>() : counts;
+    const std::size_t total = begins.back();
+    std::vector<std::int32_t> own(counts[me]), all(total);
+    const auto element = [](std::size_t i) { return static_cast<std::int32_t>(7 * i + 1); };
+    for (std::size_t i = 0; i < counts[me]; ++i) own[i] = element(begins[me] + i);
+    un::all_gather(world, own, all, table);
+    for (std::size_t i = 0; i < total; ++i) require(all[i] == element(i), "all_gather");
+    un::Memory<std::int32_t> memory = world.allocate<std::int32_t>(total); // in place
+    const std::span<std::int32_t> shared(memory.data(), total);
+    const std::span<std::int32_t> inside = shared.subspan(begins[me], counts[me]);
+    std::copy(own.begin(), own.end(), inside.begin());
+    un::all_gather(world, inside, shared, table);
+    for (std::size_t i = 0; i < total; ++i) require(shared[i] == element(i), "all_gather in place");
+    un::reduce_scatter(world, shared, inside, un::Sum{}, table);
+    for (std::size_t i = 0; i < counts[me]; ++i)
+        require(inside[i] == world.size() * element(begins[me] + i), "reduce_scatter in place");
+    for (int root = 0; root < world.size(); ++root) {
+        std::fill(all.begin(), all.end(), 0);
+        un::gather(world, own, all, root, table);
+        for (std::size_t i = 0; i < total; ++i) require(all[i] == (world.rank() == root ? element(i) : 0), "gather");
+        std::vector<std::int32_t> got(counts[me]);
+        un::scatter(world, all, got, root, table);
+        require(got == own, "scatter");
+    }
+}
+
+/// A type that no library knows.
+struct Odd {
+    std::uint8_t bytes[5];
+};
+
+void all_to_all_of(un::Group<un::Mpi>& world, std::size_t block) {
+    const auto p = static_cast<std::size_t>(world.size());
+    const auto me = static_cast<std::size_t>(world.rank());
+    std::vector<Odd> to(block * p), from(block * p);
+    for (std::size_t i = 0; i < to.size(); ++i)
+        to[i].bytes[4] = static_cast<std::uint8_t>(16 * me + i / block); // sender and receiver
+    un::all_to_all(world, to, from);
+    for (std::size_t i = 0; i < from.size(); ++i)
+        require(from[i].bytes[4] == static_cast<std::uint8_t>(16 * (i / block) + me), "all_to_all");
+}
+
+/// Blocks whose payloads travel with their headers, and blocks whose payloads follow them.
+void all_sizes(un::Group<un::Mpi>& world) {
+    for (const std::size_t block : {std::size_t{1}, std::size_t{333}, std::size_t{20000}}) {
+        reductions<float>(world, un::Sum{}, block);
+        reductions<float>(world, un::Max{}, block);
+        reductions<double>(world, un::Product{}, block);
+        reductions<std::int64_t>(world, un::Sum{}, block);
+        reductions<std::uint8_t>(world, un::Min{}, block);
+        reductions<un::bfloat16>(world, un::Sum{}, block);
+        blocks(world, block, true);
+        blocks(world, block, false);
+        all_to_all_of(world, block);
+    }
+    std::vector<double> mean(10, world.rank() + 1.0);
+    un::all_reduce(world, mean, un::WeightedMean{.weight = static_cast<double>(world.rank() + 1)});
+    double sum = 0, weights = 0;
+    for (int rank = 1; rank <= world.size(); ++rank) sum += rank * rank, weights += rank;
+    require(std::abs(mean[9] - sum / weights) < 1e-12, "weighted mean");
+    // Many in flight, waited for in another order on each rank.
+    std::vector<std::vector<std::int64_t>> many;
+    std::vector<un::Operation> operations;
+    for (std::size_t i = 0; i < 20; ++i) many.emplace_back(i % 4 == 0 ? 20000 : 500, 1);
+    for (std::size_t i = 0; i < many.size(); ++i)
+        operations.push_back(i % 3 == 0 ? un::start_all_reduce(world, many[i], un::Sum{}, un::RingSchedule{})
+                                        : un::start_all_reduce(world, many[i]));
+    for (std::size_t i = many.size(); i-- > 0;) operations[world.rank() % 2 == 0 ? i : many.size() - 1 - i].wait();
+    for (const auto& one : many) require(one.front() == world.size() && one.back() == world.size(), "many in flight");
+}
+
 std::vector<double> numbers(std::size_t count) {
     std::vector<double> made(count);
     un::Mt19937 generator(count);
@@ -103,6 +224,41 @@ std::vector<double> trained(World& world) {
     return model.values();
 }
 
+/// A sum of numbers that differ on each rank and whose sums are rounded.
+template <class World, class Schedule>
+std::vector<float> summed(World& world, std::size_t count, const Schedule& schedule) {
+    std::vector<float> values(count);
+    un::Mt19937 generator(static_cast<std::uint32_t>(world.rank()) + 1);
+    un::torch_rand(generator, std::span<float>(values));
+    un::all_reduce(world, values, un::Sum{}, schedule);
+    return values;
+}
+
+/// The schedule `ours` over MPI has the bits of `theirs` on the same number of threads.
+template <class Ours, class Theirs>
+void same_sums(un::Group<un::Mpi>& world, std::size_t count, const Ours& ours, const Theirs& theirs) {
+    const std::vector<float> found = summed(world, count, ours);
+    std::vector<float> expected;
+    un::run<un::InProcess>(world.size(), [&](auto& threads) {
+        const auto mine = summed(threads, count, theirs);
+        if (threads.rank() == 0) expected = mine;
+    });
+    require(std::memcmp(found.data(), expected.data(), count * sizeof(float)) == 0, "the bits of a sum");
+}
+
+void bits_of_sums(un::Group<un::Mpi>& world) {
+    const un::NativeSchedule native;
+    for (const std::size_t count : {250u, 16384u, 65537u, 500000u}) { // 16384 floats are 64 KiB
+        same_sums(world, count, un::RingSchedule{}, un::RingSchedule{});
+        same_sums(world, count, un::HalvingDoublingSchedule{}, un::HalvingDoublingSchedule{});
+        same_sums(world, count, un::TreeSchedule{}, un::TreeSchedule{});
+        // Threads have mapped memory, for which the native schedule is another one than over messages.
+        if (count * sizeof(float) / static_cast<std::size_t>(world.size()) < native.ring_bytes)
+            same_sums(world, count, native, un::HalvingDoublingSchedule{});
+        else same_sums(world, count, native, un::RingSchedule{});
+    }
+}
+
 void training(un::Group<un::Mpi>& world) {
     const std::vector<double> found = trained(world);
     std::vector<double> expected;
@@ -118,6 +274,8 @@ int work(const std::string& what) {
     auto world = un::adopt(MPI_COMM_WORLD, std::chrono::seconds(what.starts_with("silent") ? 1 : 30));
     if (what.empty()) {
         collectives(world);
+        all_sizes(world);
+        bits_of_sums(world);
         training(world);
         MPI_Comm pair = MPI_COMM_NULL; // also the program's own communicators
         MPI_Comm_split(MPI_COMM_WORLD, world.rank() / 2, 0, &pair);
@@ -131,6 +289,14 @@ int work(const std::string& what) {
     }
     try {
         if (what == "throws" && world.rank() == 1) throw std::runtime_error("a model of rank 1's own");
+        if (what == "silent_inside") {
+            std::vector<float> values(2'000'000, 1.0f);
+            un::Operation sum = un::start_all_reduce(world, values);
+            if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(5));
+            sum.wait();
+            std::printf("rank %d saw nothing\n", world.rank());
+            return 0;
+        }
         if (what.starts_with("silent") && world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
         const std::size_t count = what.ends_with("_large") ? 100000 : 10;
         std::vector<float> values(what.starts_with("mismatch") && world.rank() == 1 ? count + 1 : count);
