@@ -178,6 +178,8 @@ public:
         if (object_ != nullptr) end(object_);
     }
 
+    /// Takes an object that `new` has made.
+    void take(T* object) { *this = Owned(object); }
     [[nodiscard]] T* get() const { return object_; }
     [[nodiscard]] T& operator*() const { return *object_; }
     [[nodiscard]] T* operator->() const { return object_; }

@@ -6,7 +6,6 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/math.hpp"
-#include "unisono/core/owner.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/model/wrapped_model.hpp"
 #include "unisono/observe/trace.hpp"
@@ -209,9 +208,9 @@ private:
     Model* model_;
     std::uint64_t number_;  ///< of the trainer, among those of the group
     Policies policies_;     ///< before `training_`, which refers to it
-    Owner<TraceLog> trace_; ///< null: nothing is recorded
-    Owner<Trained> training_;
-    Owner<ModeOf<Run>> mode_;
+    Owned<TraceLog> trace_; ///< null: nothing is recorded
+    Owned<Trained> training_;
+    Owned<ModeOf<Run>> mode_;
 };
 
 } // namespace detail

@@ -12,7 +12,7 @@
 
 #include "unisono/collective/of_core.hpp"
 #include "unisono/core/error.hpp"
-#include "unisono/core/owner.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/extensions/sharded/gradients.hpp"
 #include "unisono/extensions/sharded/memory.hpp"
@@ -276,7 +276,7 @@ private:
     UnitSlices slices_;
     bool shards_parameters_;
     UnitMemory<T, Low, Place> memory_;
-    Owner<UnitGradients<T>> gradients_;
+    Owned<UnitGradients<T>> gradients_;
     UnitWalk walk_;
     typename Place::template OwnArray<T> numbers_;        ///< memory for one chunk of numbers, if the sums provide none
     typename Place::template OwnArray<Low> low_gradient_; ///< where the model writes, if not to the trained type

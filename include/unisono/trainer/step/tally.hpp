@@ -6,7 +6,6 @@
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/math.hpp"
-#include "unisono/core/owner.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/trainer/agreement.hpp"
@@ -77,7 +76,7 @@ private:
     GroupCore* world_;
     const UpdateFacts* facts_;
     Parts parts_;
-    Owner<LossTotals> totals_;
+    Owned<LossTotals> totals_;
     UpdateSums sums_;
     Offence offence_;
     bool in_gradients_ = false;

@@ -15,8 +15,8 @@
 #include "unisono/collective/of_core.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/function_ref.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/math.hpp"
-#include "unisono/core/owner.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/guard/finite.hpp"
@@ -214,14 +214,14 @@ protected:
     }
 
     GroupCore* world_;
-    Owner<UpdatePolicies<T, Place>> policies_;
+    Owned<UpdatePolicies<T, Place>> policies_;
     const UpdateFacts& facts_; ///< of `policies_`
     const bool on_grid_;
     /// The guard looks at each micro-batch's gradient. A grid finds NaN and infinity by itself, so
     /// a guard that looks only for these is not asked.
     bool inspects_;
     Place place_;
-    Owner<Carrier> carrier_;
+    Owned<Carrier> carrier_;
     bool alone_ = false;   ///< the update uses only this rank's gradients, and no other rank sees them
     double scaled_by_ = 1; ///< the loss scale of this update
     /// This update's sum of weights over all ranks; known once they have agreed to make the update.
@@ -250,7 +250,7 @@ private:
     const OwnedSlices* owned_slices_ = nullptr;
     SumsOfGradients* gradients_ = nullptr;
     Tally tally_;
-    Owner<NormSquares<T>> squares_; ///< null: the clipping needs no norm
+    Owned<NormSquares<T>> squares_; ///< null: the clipping needs no norm
     LossScaleRun loss_scale_;
     typename Place::template State<T> state_;
     double (Update::*measure_norm_)(double) = nullptr;

@@ -7,7 +7,6 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
-#include "unisono/core/owner.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/layout/bucket_facts.hpp"
@@ -51,7 +50,7 @@ public:
     [[nodiscard]] GradientSum<T, Place>& gradients() { return *gradient_; }
     /// Bytes beside the model's own and the optimizer's: arrays of gradients and parameters.
     [[nodiscard]] std::size_t memory_bytes() const {
-        return gradient_->bytes() + publication_.bytes() + (wire_.get() != nullptr ? wire_->bytes() : 0);
+        return gradient_->bytes() + publication_.bytes() + (wire_ ? wire_->bytes() : 0);
     }
 
     /// For sums on a grid: all ranks know that each of them hosts at most one micro-batch of this
@@ -156,10 +155,10 @@ private:
     [[nodiscard]] bool touches_peers() const { return !alone_ && peers_.usable(); }
 
     FlatModel<T> flat_;
-    Owner<GradientSum<T, Place>> gradient_;
+    Owned<GradientSum<T, Place>> gradient_;
     GradientKind kind_;
     Publication<T, Place> publication_;
-    Owner<Wire<T>> wire_;               ///< null: gradients travel unchanged
+    Owned<Wire<T>> wire_;               ///< null: gradients travel unchanged
     BucketReduction to_all_{*carrier_}; ///< of the wire, which may use it until `finish` ends
     LeftOverUnit left_over_;
     OwnedSlices slices_;
@@ -255,7 +254,7 @@ void WholeStore<T, Place>::update_owned(const OptimizerStep& step) {
 
 template <class T, class Place>
 void WholeStore<T, Place>::restart() {
-    if (wire_.get() == nullptr) return;
+    if (!wire_) return;
     wire_->restart();
     left_over_.forget();
 }
@@ -268,7 +267,7 @@ void WholeStore<T, Place>::expect_one() {
 template <class T, class Place>
 void WholeStore<T, Place>::finish() {
     bucket_sums_.wait();
-    if (wire_.get() != nullptr) finish_wire();
+    if (wire_) finish_wire();
 }
 
 template <class T, class Place>
@@ -313,7 +312,7 @@ void WholeStore<T, Place>::publish_slices() {
 template <class T, class Place>
 void WholeStore<T, Place>::forget() {
     gradient_->soil();
-    if (wire_.get() == nullptr || next_bucket_ == 0 || alone_) return;
+    if (!wire_ || next_bucket_ == 0 || alone_) return;
     wire_->forget();
     left_over_.forget();
 }
@@ -360,7 +359,7 @@ void WholeStore<T, Place>::start_bucket(std::size_t b) {
         else flat_.visit(bucket, [&](const Stretch<T>& one) { inspect_part(one); });
     }
     if (alone_ || touches_peers()) return;
-    if (wire_.get() != nullptr) {
+    if (wire_) {
         if (b == 0) rescale_left_over();
         if (!slices_.cut()) return start_compressed(b, values + bucket.first);
         BucketReduction to_owners{*carrier_, &slices_, b, bucket.first, &bucket_sums_.others()};
