@@ -26,8 +26,6 @@ namespace detail {
 class Engine {
 public:
     explicit Engine(std::unique_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)), own_(endpoint_->own_runs()) {}
-    Engine(const Engine&) = delete;
-    Engine& operator=(const Engine&) = delete;
     [[gnu::cold]] ~Engine() {
         while (lost_) lost_.take(lost_->after.release()); // one by one: there may be many
     }
