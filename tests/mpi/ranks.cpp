@@ -252,7 +252,7 @@ void bits_of_sums(un::Group<un::Mpi>& world) {
         same_sums(world, count, un::RingSchedule{}, un::RingSchedule{});
         same_sums(world, count, un::HalvingDoublingSchedule{}, un::HalvingDoublingSchedule{});
         same_sums(world, count, un::TreeSchedule{}, un::TreeSchedule{});
-        // Threads have mapped memory, for which the native schedule is another one than over messages.
+        // Threads have mapped memory, whose native schedule is another one than over messages.
         if (count * sizeof(float) / static_cast<std::size_t>(world.size()) < native.ring_bytes)
             same_sums(world, count, native, un::HalvingDoublingSchedule{});
         else same_sums(world, count, native, un::RingSchedule{});
