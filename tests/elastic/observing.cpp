@@ -169,8 +169,11 @@ void check_steps(const std::string& folder, int lost) {
     for (const Steps& steps : {steps_of_lines(folder), steps_of_table(folder), steps_of_board(folder)}) {
         BOOST_TEST(std::is_sorted(steps.begin(), steps.end()));
         int exceptions = 0;
-        for (std::uint64_t step = 1; step <= updates_in_all; ++step)
-            exceptions += std::count(steps.begin(), steps.end(), step) == 1 ? 0 : 1;
+        for (std::uint64_t step = 1; step <= updates_in_all; ++step) {
+            const auto lines = std::count(steps.begin(), steps.end(), step);
+            exceptions += lines == 1 ? 0 : 1;
+            BOOST_TEST(lines <= 2, "update " << step << " has " << lines << " lines");
+        }
         BOOST_TEST(exceptions <= lost, steps.size());
         BOOST_TEST(steps.back() == updates_in_all);
     }

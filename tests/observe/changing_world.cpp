@@ -15,6 +15,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace un = unisono;
@@ -182,6 +183,27 @@ BOOST_AUTO_TEST_CASE(a_line_that_was_cut_off_goes) {
             BOOST_TEST(Table::steps(path) == (Steps{1, 3}), boost::test_tools::per_element());
         }
     }
+}
+
+/// Seconds count from the making of the object of the rank that writes.
+BOOST_AUTO_TEST_CASE(seconds_of_the_next_rank_are_its_own) {
+    const Folder folder;
+    const std::string path = folder / "run.jsonl";
+    World first, second{.place = 1};
+    un::JsonLinesFile lost(first, path);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const auto made = std::chrono::steady_clock::now();
+    un::JsonLinesFile other(second, path);
+    for (un::JsonLinesFile* const one : {&lost, &other}) (*one)(Report{.number = 1});
+    second.lose_first();
+    other(Report{.number = 2});
+    const std::chrono::duration<double> most = std::chrono::steady_clock::now() - made;
+    std::istringstream all(content(path));
+    std::vector<double> seconds;
+    for (std::string line; std::getline(all, line);) seconds.push_back(nlohmann::json::parse(line)["seconds"]);
+    BOOST_REQUIRE(seconds.size() == 2u);
+    BOOST_TEST(seconds[0] >= 0.05);
+    BOOST_TEST(seconds[1] <= most.count());
 }
 
 BOOST_AUTO_TEST_CASE(a_change_is_told_once) {

@@ -26,7 +26,12 @@
 /// In an elastic world the current first rank writes, and a rank that becomes the first continues
 /// the file. Updates that are repeated from a snapshot have one line. The line of the update at
 /// which a first rank is lost may be missing, or be there twice. Seconds count from the making of
-/// the object on the rank that writes.
+/// the object on the rank that writes. Not covered:
+/// - lines of `write`, and of updates that were left out: each call writes one,
+/// - updates after a change, if a call just before the change returned to an earlier checkpoint:
+///   those that were made before have no second line,
+/// - a rank that was left behind, and writes a line when it resumes.
+///
 /// The first line, and the next line after a change, also have world_size and membership_epoch.
 /// After a change they have ranks_lost, ranks_added, and recovery_seconds with its parts
 /// ending_seconds, agreeing_seconds, forming_seconds and starting_seconds. The world must not move,
