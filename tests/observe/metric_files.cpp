@@ -156,6 +156,29 @@ BOOST_AUTO_TEST_CASE(each_part_of_a_line_of_json_is_cut_off) {
     }
 }
 
+/// The file has no whole line.
+BOOST_AUTO_TEST_CASE(a_part_of_the_first_line_is_cut_off) {
+    const unisono_test::Folder folder;
+    const std::string line = "{\"step\":1,\"seconds\":2}", heading = "step,seconds,name,value";
+    for (std::size_t bytes = 1; bytes <= line.size(); ++bytes) {
+        std::ofstream(folder / "run.jsonl") << line.substr(0, bytes);
+        un::JsonLinesFile(Rank{}, folder / "run.jsonl").write(3, {{"loss", 1}});
+        const auto json = lines(folder / "run.jsonl");
+        BOOST_REQUIRE_EQUAL(json.size(), bytes == line.size() ? 2u : 1u);
+        for (const std::string& one : json) BOOST_TEST(nlohmann::json::accept(one), one);
+    }
+    for (std::size_t bytes = 1; bytes <= heading.size(); ++bytes) {
+        std::ofstream(folder / "run.csv") << heading.substr(0, bytes);
+        un::CsvFile(Rank{}, folder / "run.csv").write(3, {{"loss", 1}});
+        const auto csv = lines(folder / "run.csv");
+        BOOST_REQUIRE_EQUAL(csv.size(), 2u);
+        BOOST_TEST(csv[0] == heading);
+    }
+    std::ofstream(folder / "notes") << "1, 2"; // text that is not of such a file
+    un::CsvFile(Rank{}, folder / "notes").write(3, {{"loss", 1}});
+    BOOST_TEST(lines(folder / "notes")[0] == "1, 2");
+}
+
 // A last line that lacks only its end is kept. So is text that is not a line of such a file.
 BOOST_AUTO_TEST_CASE(a_whole_line_without_its_end_is_kept) {
     const unisono_test::Folder folder;

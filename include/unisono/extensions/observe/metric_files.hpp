@@ -110,17 +110,19 @@ private:
 };
 
 /// True if text that is appended to a file must begin with a newline, because the last line has
-/// none. Before that, removes a part of a line that a killed process has left: `is_part` recognises
-/// it. Only for regular files, since pipes and terminals have nothing to remove.
+/// none. Before that, removes a part of a line that a killed process has left:
+/// `is_part(line, is_first)` recognises it. Only for regular files, since pipes and terminals have
+/// nothing to remove.
 template <class IsPart>
 bool needs_newline(const std::string& path, IsPart is_part) {
     struct stat found {};
     if (::stat(path.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) return false;
     const std::string text = end_of_file(path, 0, std::int64_t{1} << 16);
     if (text.empty() || text.back() == '\n') return false;
-    const std::size_t last = text.rfind('\n');
-    if (last == std::string::npos || !is_part(std::string_view(text).substr(last + 1))) return true;
-    return !cut_off_end(path, text.size() - last - 1);
+    const std::size_t begin = text.rfind('\n') + 1;                                        // npos + 1 is 0
+    if (begin == 0 && text.size() != static_cast<std::size_t>(found.st_size)) return true; // a very long line
+    if (!is_part(std::string_view(text).substr(begin), begin == 0)) return true;
+    return !cut_off_end(path, text.size() - begin);
 }
 
 /// Opens a file of lines for appending. Appended text begins on a new line. `before`: bytes of
@@ -384,7 +386,7 @@ public:
 private:
     friend class detail::MetricFile<JsonLinesFile>;
     void open() {
-        detail::open_lines(file_, path_, before_, [](std::string_view line) {
+        detail::open_lines(file_, path_, before_, [](std::string_view line, bool) {
             constexpr std::string_view begin = "{\"step\":";
             return line.size() < begin.size() ? begin.starts_with(line) : line.starts_with(begin) && line.back() != '}';
         });
@@ -436,9 +438,12 @@ private:
         };
     }
     void open() {
-        detail::open_lines(file_, path_, before_,
-                           [](std::string_view line) { return std::count(line.begin(), line.end(), ',') < 3; });
-        if (file_->empty()) file_->write("step,seconds,name,value\n");
+        constexpr std::string_view heading = "step,seconds,name,value\n";
+        detail::open_lines(file_, path_, before_, [&](std::string_view line, bool is_first) {
+            if (is_first) return line.size() + 1 < heading.size() && heading.starts_with(line);
+            return std::count(line.begin(), line.end(), ',') < 3;
+        });
+        if (file_->empty()) file_->write(heading);
     }
     void resume(std::uint64_t update) { before_ = detail::remove_repeated(path_, before_, update, reports()); }
     void put(std::uint64_t step, double seconds, std::span<const Scalar> scalars) {
