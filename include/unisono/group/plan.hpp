@@ -57,14 +57,7 @@ public:
 
 protected:
     Plan(Collective collective, std::string_view name, const schedule::Shape& shape, std::uint32_t blocks,
-         std::uint32_t rounds, std::uint32_t scratch_slots, bool mapped, bool staged, bool single_blocks)
-        : collective_(collective), mapped_(mapped), staged_(staged),
-          can_be_cut_(!mapped && blocks != 0 && (single_blocks || moves_vectors(collective))), name_(name),
-          shape_(shape), blocks_(blocks), rounds_(rounds), scratch_slots_(scratch_slots),
-          hash_(fnv1a(fnv_basis_32, name)) {
-        distinguish(static_cast<std::uint32_t>(shape.world));
-        distinguish(static_cast<std::uint32_t>(shape.root));
-    }
+         std::uint32_t rounds, std::uint32_t scratch_slots, bool mapped, bool staged, bool single_blocks);
 
     void leave_to_transport() { transports_own_ = true; }
     /// Distinguishes schedules of one name with different parameters, which ranks must agree on.
@@ -93,7 +86,7 @@ private:
 template <collective_schedule Schedule>
 class PlanOf final : public Plan {
 public:
-    explicit PlanOf(const Schedule& schedule)
+    [[gnu::cold, gnu::noinline]] explicit PlanOf(const Schedule& schedule)
         : Plan(Schedule::collective, Schedule::name, schedule.shape, schedule.blocks(), schedule.rounds(),
                schedule.scratch_slots(), Schedule::mapped, schedule::is_staged<Schedule>, Schedule::single_blocks),
           schedule_(schedule) {
@@ -147,6 +140,16 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+[[gnu::cold]] UNISONO_DEFINITION Plan::Plan(Collective collective, std::string_view name, const schedule::Shape& shape,
+                                            std::uint32_t blocks, std::uint32_t rounds, std::uint32_t scratch_slots,
+                                            bool mapped, bool staged, bool single_blocks)
+    : collective_(collective), mapped_(mapped), staged_(staged),
+      can_be_cut_(!mapped && blocks != 0 && (single_blocks || moves_vectors(collective))), name_(name), shape_(shape),
+      blocks_(blocks), rounds_(rounds), scratch_slots_(scratch_slots), hash_(fnv1a(fnv_basis_32, name)) {
+    distinguish(static_cast<std::uint32_t>(shape.world));
+    distinguish(static_cast<std::uint32_t>(shape.root));
+}
 
 UNISONO_DEFINITION PlanCache::~PlanCache() {
     for (const Entry& entry : entries_) delete entry.plan;

@@ -227,7 +227,7 @@ void FitLoop<Window>::run_epoch(FitSteps& steps, Epoch epoch) {
     steps.show(FitSteps::Moment::epoch_end, point_of(epoch.number(), plan.shape.data_size, sums.loss));
 }
 
-/// The steps of one call of `fit`.
+/// The steps of one call of `fit`. Not inlined into the loop, which would have them twice.
 template <class Session, class Loader, class Observer, class OnUpdate>
 class FitStepsOf final : public FitSteps {
 public:
@@ -247,7 +247,7 @@ public:
         item_ = loader_.next();
         return item_ == nullptr ? nullptr : &item_->entry;
     }
-    void compute(std::uint64_t epoch, std::uint64_t replica, bool last, bool alone) override {
+    [[gnu::noinline]] void compute(std::uint64_t epoch, std::uint64_t replica, bool last, bool alone) override {
         if (alone) session_.expect_one();
         if (!item_->batch) return;
         const std::span<const std::size_t> samples = item_->entry.samples;
@@ -260,7 +260,7 @@ public:
                                .samples = samples},
                      last);
     }
-    double tokens_of_round() override {
+    [[gnu::noinline]] double tokens_of_round() override {
         if constexpr (std::remove_cvref_t<decltype(session_.policies().accumulation)>::counts_tokens) {
             session_.end_round();
             std::array<double, 1> tokens = {session_.training().tally().sums().tokens - tokens_before_};
@@ -272,20 +272,20 @@ public:
         }
     }
     void abandon() override { session_.abandon(); }
-    UpdateReport update(std::int64_t epoch, const RatePoint& point) override {
+    [[gnu::noinline]] UpdateReport update(std::int64_t epoch, const RatePoint& point) override {
         const std::uint64_t before = session_.training().applied();
         const UpdateReport report = session_.update(epoch, point);
         this->counted = session_.training().applied() != before;
         this->repeat = !session_.accepts(report, "fit");
         return report;
     }
-    void restart(Epoch epoch, std::int64_t samples) override { loader_.restart(epoch, samples); }
+    [[gnu::noinline]] void restart(Epoch epoch, std::int64_t samples) override { loader_.restart(epoch, samples); }
     bool goes_on(const UpdateReport& report) override {
         if constexpr (!std::is_same_v<OnUpdate, IgnoreUpdates>) write_copy(session_.model());
         return detail::goes_on(on_update_, report);
     }
-    bool stop() override { return stopping_.stop(session_.world()); }
-    void show(Moment moment, const ProgressPoint& point) override {
+    [[gnu::noinline]] bool stop() override { return stopping_.stop(session_.world()); }
+    [[gnu::noinline]] void show(Moment moment, const ProgressPoint& point) override {
         if (moment == Moment::update) observer_.update(point);
         else if (moment == Moment::begin) observer_.begin(point);
         else observer_.epoch_end(point);
