@@ -212,4 +212,24 @@ BOOST_AUTO_TEST_CASE(who_makes_other_calls_leaves_alone) {
     }
 }
 
+// No memory is allocated for a length that the record cannot have.
+BOOST_AUTO_TEST_CASE(a_record_with_a_wrong_length_is_refused) {
+    for (const std::uint64_t length : {std::uint64_t{3}, std::uint64_t{1} << 61, ~std::uint64_t{0}}) {
+        un::detail::StateRecord record;
+        record.put_one(length);
+        record.put_one(std::array{1, 2});
+        std::vector<int> list;
+        BOOST_CHECK_EXCEPTION(record.take_list(list), un::error, [](const un::error& e) {
+            return e.code() == un::ErrorCode::mismatch &&
+                   std::string(e.what()).find("elements of 4 or more bytes, and 8 bytes follow") != std::string::npos;
+        });
+        BOOST_TEST(list.empty());
+    }
+    un::detail::StateRecord record;
+    record.put_list(std::vector<int>{1, 2});
+    std::vector<int> list;
+    record.take_list(list);
+    BOOST_TEST(list == (std::vector<int>{1, 2}));
+}
+
 BOOST_AUTO_TEST_SUITE_END()

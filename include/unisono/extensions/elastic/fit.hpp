@@ -94,7 +94,7 @@ private:
         }
     }
     void read(StateRecord& record) {
-        all_.assign(record.take_one<std::uint64_t>(), {});
+        all_.assign(record.take_length(sizeof(TrainingProgress)), {});
         for (One& one : all_) {
             one.before = record.take_one<TrainingProgress>();
             one.after = record.take_one<Position>();

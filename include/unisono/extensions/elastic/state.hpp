@@ -7,6 +7,7 @@
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
+#include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/extensions/elastic/membership_messages.hpp"
 #include "unisono/guard/loss_scaling.hpp"
@@ -21,6 +22,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -69,6 +71,7 @@ class StateRecord {
 public:
     template <class T>
     void put(std::span<const T> values) {
+        static_assert(std::is_trivially_copyable_v<T>);
         const auto bytes = std::as_bytes(values);
         const std::size_t before = bytes_.size();
         bytes_.resize(before + bytes.size());
@@ -80,6 +83,7 @@ public:
     }
     template <class T>
     void take(std::span<T> values) {
+        static_assert(std::is_trivially_copyable_v<T>);
         UNISONO_ASSERT(values.size_bytes() <= bytes_.size() - at_, "all ranks have equal models and optimizers");
         if (!values.empty()) std::memcpy(values.data(), bytes_.data() + at_, values.size_bytes());
         at_ += values.size_bytes();
@@ -98,8 +102,18 @@ public:
     }
     template <class T>
     void take_list(std::vector<T>& values) {
-        values.resize(take_one<std::uint64_t>());
+        values.resize(take_length(sizeof(T)));
         take(std::span<T>(values));
+    }
+    /// The length of a list whose elements have at least `bytes` bytes each.
+    /// \throws error mismatch if the record has fewer bytes
+    [[nodiscard]] std::size_t take_length(std::size_t bytes) {
+        const auto length = take_one<std::uint64_t>();
+        const std::size_t left = bytes_.size() - at_;
+        if (length <= left / bytes) return static_cast<std::size_t>(length);
+        throw error(ErrorCode::mismatch,
+                    concat({"Trainer: a list in the state of another rank has ", length, " elements of ", bytes,
+                            " or more bytes, and ", left, " bytes follow; expected the same program on all ranks"}));
     }
     [[nodiscard]] std::vector<std::uint8_t>& bytes() { return bytes_; }
 
