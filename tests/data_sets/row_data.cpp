@@ -2,6 +2,13 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
 namespace un = unisono;
 
 namespace {
@@ -47,6 +54,31 @@ BOOST_AUTO_TEST_CASE(what_is_no_matrix_is_refused) {
     const un::RowData one{values, 7};
     const std::vector<std::size_t> beyond = {0, 1};
     BOOST_CHECK(refusal([&] { return one.batch(beyond); }).find("index 1 of 1 rows") != std::string::npos);
+    // Memory for the rows is allocated after that: no such row would fit into it.
+    const std::size_t width = std::size_t{1} << 50;
+    const un::RowData<float> wide{std::span<const float>(values.data(), width), width};
+    BOOST_CHECK(refusal([&] { return wide.batch(beyond); }).find("index 1 of 1 rows") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_fill_with_a_wrong_index_writes_nothing) {
+    const std::vector<float> values = {1, 2};
+    const un::RowData rows{values, 1};
+    const std::vector<std::size_t> beyond = {0, 2};
+    std::vector<float> room = {7, 7};
+    BOOST_CHECK(refusal([&] { rows.fill(beyond, room, {}); }).find("index 2 of 2 rows") != std::string::npos);
+    BOOST_CHECK((room == std::vector<float>{7, 7}));
+}
+
+BOOST_AUTO_TEST_CASE(labels_may_be_bool) {
+    const std::vector<float> values = {1, 2, 3};
+    const std::array labels = {true, false, true};
+    const un::RowData rows{values, 1, labels};
+    const std::vector<std::size_t> indices = {2, 1};
+    BOOST_CHECK((rows.batch(indices).labels == std::vector<bool>{true, false}));
+    std::array<float, 2> room{};
+    std::array<bool, 2> found{};
+    rows.fill(indices, room, found);
+    BOOST_CHECK((room == std::array{3.0f, 2.0f} && found == std::array{true, false}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

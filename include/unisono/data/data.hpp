@@ -118,6 +118,11 @@ public:
     [[nodiscard]] Batch batch(std::span<const std::size_t> indices) const;
 
 private:
+    void check(std::span<const std::size_t> indices) const;
+    /// Without spans: labels may be std::vector<bool>.
+    template <class Values, class Labels>
+    void copy(std::span<const std::size_t> indices, Values& values, Labels& labels) const;
+
     std::span<const T> values_;
     std::span<const Label> labels_;
     std::size_t width_;
@@ -129,20 +134,32 @@ void RowData<T, L>::fill(std::span<const std::size_t> indices, std::span<T> valu
     if (values.size() != indices.size() * width_ || labels.size() != wanted)
         refuse_input({"RowData::fill: room for ", values.size(), " values and ", labels.size(), " labels; expected ",
                       indices.size() * width_, " and ", wanted});
-    for (std::size_t k = 0; k < indices.size(); ++k) {
-        if (indices[k] >= size())
-            refuse_input({"RowData: index ", indices[k], " of ", size(), " rows; expected an index below that"});
-        const auto row = values_.subspan(indices[k] * width_, width_);
-        std::copy(row.begin(), row.end(), values.data() + k * width_);
-        if (wanted != 0) labels[k] = labels_[indices[k]];
-    }
+    check(indices);
+    copy(indices, values, labels);
 }
 
 template <class T, class L>
 typename RowData<T, L>::Batch RowData<T, L>::batch(std::span<const std::size_t> indices) const {
+    check(indices);
     Batch out{std::vector<T>(indices.size() * width_), std::vector<L>(has_labels() ? indices.size() : 0), width_};
-    fill(indices, out.values, out.labels);
+    copy(indices, out.values, out.labels);
     return out;
+}
+
+template <class T, class L>
+void RowData<T, L>::check(std::span<const std::size_t> indices) const {
+    for (const std::size_t i : indices)
+        if (i >= size()) refuse_input({"RowData: index ", i, " of ", size(), " rows; expected an index below that"});
+}
+
+template <class T, class L>
+template <class Values, class Labels>
+void RowData<T, L>::copy(std::span<const std::size_t> indices, Values& values, Labels& labels) const {
+    for (std::size_t k = 0; k < indices.size(); ++k) {
+        const auto row = values_.subspan(indices[k] * width_, width_);
+        std::copy(row.begin(), row.end(), values.begin() + static_cast<std::ptrdiff_t>(k * width_));
+        if (has_labels()) labels[k] = labels_[indices[k]];
+    }
 }
 
 template <detail::numbers Values>
