@@ -322,4 +322,14 @@ BOOST_AUTO_TEST_CASE(bad_options) {
                       un::error);
 }
 
+/// No thread can be made for rank 1, and that of rank 0 begins only after that.
+BOOST_AUTO_TEST_CASE(a_thread_that_begins_late_learns_that_another_is_missing) {
+    un::detail::SimulatedWorld world(2);
+    world.abort(1, {.code = un::ErrorCode::refused, .rank = 1});
+    world.enter(0);
+    BOOST_REQUIRE(world.first_fault() != nullptr);
+    BOOST_TEST((world.first_fault()->code == un::ErrorCode::refused));
+    world.leave(0);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

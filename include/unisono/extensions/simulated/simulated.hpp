@@ -51,12 +51,13 @@ public:
         wait(lock, rank);
     }
 
-    /// Says that no thread will come for `rank` and the ranks after it; false if all have come
-    /// already.
-    template <class Begin>
-    bool expect_only(int rank, Begin begin) {
+    /// Says that no thread will come for `rank` and the ranks after it, and calls `note()` before
+    /// any rank runs, also if some are still to enter; false if all have come already.
+    template <class Note, class Begin>
+    bool expect_only(int rank, Note note, Begin begin) {
         const std::lock_guard lock(mutex_);
         if (entered_ == expected_) return false;
+        note();
         expected_ = rank;
         if (entered_ == expected_ && expected_ != 0) give(begin(expected_));
         return true;
@@ -238,12 +239,12 @@ public:
     /// Ends the world; all ranks learn the first fault. A crashed rank reports nothing.
     void abort(int rank, const Fault& fault) {
         if (drive_ == Drive::threads) {
-            const auto first = [&](int ranks) {
+            const auto note = [&] {
                 fault_ = fault;
                 has_fault_ = 1;
-                return begin(ranks);
             };
-            if (turns_.expect_only(rank, first)) return; // no thread could be made for it
+            // No thread could be made for it.
+            if (turns_.expect_only(rank, note, [this](int ranks) { return begin(ranks); })) return;
         }
         if (has_fault_ != 0 || at(rank).statistics.crashed) return;
         Fault explained = fault;
