@@ -21,7 +21,7 @@ class FunctionRef<Result(Arguments...)> {
 public:
     template <class Callable>
         requires(!std::is_same_v<std::remove_cvref_t<Callable>, FunctionRef>)
-    FunctionRef(Callable&& callable) // NOLINT(google-explicit-constructor): an argument
+    FunctionRef(Callable&& callable) // NOLINT(google-explicit-constructor,bugprone-forwarding-reference-overload)
         : callable_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
           call_([](void* of, Arguments... arguments) -> Result {
               return (*static_cast<std::remove_reference_t<Callable>*>(of))(std::forward<Arguments>(arguments)...);
