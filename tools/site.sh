@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Builds one site of all pages and of the reference: bash tools/site.sh [--folder FOLDER] [--serve [PORT]]
+# Builds one site of all pages and of the reference:
+#     bash tools/site.sh [--folder FOLDER] [--serve [PORT]]
 # The search needs a server: --serve starts one on 127.0.0.1, by default on port 8000. The script
-# installs Doxygen if it is missing, and mkdocs-material in a virtual environment. All that it writes
-# is in FOLDER, by default build/site. It fails if a link leads nowhere.
+# installs Doxygen if it is missing, and mkdocs-material in a virtual environment. All that it
+# writes is in FOLDER, by default build/site. It fails if a link leads nowhere.
 set -euo pipefail
 folder=
 if [ "${1:-}" = --folder ] && [ -n "${2:-}" ]; then folder=$(realpath -m -- "$2"); shift 2; fi
