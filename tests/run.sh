@@ -97,5 +97,5 @@ case $all,$preset,$rooms,$without in
         ;;
 esac
 cmake --preset "$preset" -D UNISONO_TEST_ROOMS="$rooms" -D UNISONO_TEST_WITHOUT="$without" -D UNISONO_CONAN="$conan" -D UNISONO_TEST_QUICK="$quick" "${options[@]}" "$@"
-cmake --build --preset "$preset" --parallel "$jobs"
+cmake --build --preset "$preset" --parallel "$jobs" -- -k 0 # all errors, not only the first
 if [ "$only" != build ]; then run_tests "$remark"; fi

@@ -6,6 +6,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/trainer/failure.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -278,13 +278,13 @@ private:
         return {};
     }
     [[nodiscard]] std::string world_text(int path) const {
-        return concat({unisono::detail::members_text(paths_[path].members), " as membership ", paths_[path].epoch});
+        return concat({unisono::detail::list_of(paths_[path].members), " as membership ", paths_[path].epoch});
     }
     [[nodiscard]] std::string set_text(unsigned set) const {
         std::vector<int> all;
         for (int p = 0; p < count_; ++p)
             if ((set >> p & 1) != 0) all.push_back(p);
-        return unisono::detail::members_text(all);
+        return unisono::detail::list_of(all);
     }
     [[nodiscard]] static std::string letter_text(const ExploredLetter& letter) {
         if (letter.is_connection) return "a connection";
@@ -296,7 +296,7 @@ private:
         if (message.ballot != 0 && message.ballot != ~std::uint64_t{0})
             text += concat({", ballot ", message.ballot / members, " of ", message.ballot % members});
         if (!message.successor.members.empty())
-            text += concat({", members ", unisono::detail::members_text(message.successor.members)});
+            text += concat({", members ", unisono::detail::list_of(message.successor.members)});
         if (message.member >= 0) text += concat({", member ", message.member});
         return text;
     }

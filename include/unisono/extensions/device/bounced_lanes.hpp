@@ -23,6 +23,7 @@
 #include "unisono/extensions/device/bounce_buffers.hpp"
 #include "unisono/extensions/device/stream_steps.hpp"
 #include "unisono/group/lanes.hpp"
+#include "unisono/transport/own_runs.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -6,6 +6,7 @@
 
 #include "unisono/core/hash.hpp"
 #include "unisono/extensions/device/stream_steps.hpp"
+#include "unisono/transport/own_runs.hpp"
 
 #include <cstddef>
 #include <cstdint>

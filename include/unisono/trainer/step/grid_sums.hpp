@@ -12,6 +12,7 @@
 #include "unisono/collective/of_core.hpp"
 #include "unisono/trainer/step/grid_images.hpp"
 #include "unisono/trainer/step/grid_range.hpp"
+#include "unisono/trainer/step/sums.hpp"
 
 #include <cstddef>
 #include <cstdint>
