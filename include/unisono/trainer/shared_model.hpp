@@ -199,7 +199,7 @@ namespace detail {
         const auto& b = *static_cast<const ModelMemory*>(right);
         return a.begin != b.begin ? (a.begin < b.begin ? -1 : 1) : a.rank - b.rank;
     };
-    if (!all.empty()) std::qsort(all.data(), all.size(), sizeof(ModelMemory), order);
+    if (!all.empty()) ::qsort(all.data(), all.size(), sizeof(ModelMemory), order);
     const ModelMemory* last = nullptr;
     for (const ModelMemory& one : all) {
         if (last != nullptr && one.begin < last->end && one.rank != last->rank)
