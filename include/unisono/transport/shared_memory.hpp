@@ -153,9 +153,10 @@ public:
         return context / most * most + static_cast<std::uint64_t>(board);
     }
 
-private:
+protected:
     using Base::world;
 
+private:
     List<std::uint8_t> died_;
     SharedBoards boards_;
     nanoseconds looked_ = 0;
