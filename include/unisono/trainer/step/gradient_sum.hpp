@@ -114,6 +114,13 @@ protected:
 
     virtual void drain(const Slice& slice) = 0;
     void moved();
+    /// `settle` into `array`, which has the type that travels.
+    template <class Sum>
+    void settle_in_array(const Slice& bucket, bool last, Sum* array) {
+        if (in_model_) drain(bucket);
+        else if (!in_array_) place_->arithmetic().zero(std::span<Sum>(array + bucket.first, bucket.count));
+        if (last) moved();
+    }
     void zero_in_model(const Slice& slice) {
         flat_->visit(slice,
                      [&](const Stretch<T>& one) { place_->arithmetic().zero(std::span<T>(one.gradients, one.count)); });
@@ -189,9 +196,7 @@ template <class T, class Place>
 T* FloatGradient<T, Place>::settle(const Slice& bucket, bool last) {
     if (!in_array_ && (alone_ || this->in_place_)) return settle_in_model(bucket);
     T* const sums = this->numbers();
-    if (in_model_) drain(bucket);
-    else if (!in_array_) place_->arithmetic().zero(std::span<T>(sums + bucket.first, bucket.count));
-    if (last) this->moved();
+    this->settle_in_array(bucket, last, sums);
     return sums;
 }
 

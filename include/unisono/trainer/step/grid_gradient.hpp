@@ -80,10 +80,7 @@ T* GridGradient<T, Integer, Place>::settle(const Slice& bucket, bool last) {
     if constexpr (!Place::on_device) {
         if (straight_) return settle_straight(bucket);
     }
-    Integer* const sums = images();
-    if (in_model_) drain(bucket);
-    else if (!in_array_) place_->arithmetic().zero(std::span<Integer>(sums + bucket.first, bucket.count));
-    if (last) this->moved();
+    this->settle_in_array(bucket, last, images());
     return nullptr;
 }
 

@@ -253,7 +253,6 @@ private:
     Owned<NormSquares<T>> squares_; ///< null: the clipping needs no norm
     LossScaleRun loss_scale_;
     typename Place::template State<T> state_;
-    double (Update::*measure_norm_)(double) = nullptr;
     void* model_;
     std::string (*label_)(void* model, std::size_t parameter);
     double learning_rate_ = 0;
@@ -285,10 +284,7 @@ Update<T, Place>::Update(World& world, Model& model, const Policies& policies, c
         decltype(carried_types<may_have_owners<Policies, Sharding>, Place::on_device, !wire_is_on_host, T,
                                typename Summation::template Sums<T, Place>::Sum, typename Policies::Compression>());
     carrier_.take(make_carrier<Carried>(world, policies.reducer));
-    if constexpr (Policies::Clipping::measures_norm) {
-        squares_.take(new typename Summation::template Squares<T>());
-        measure_norm_ = &Update::measure_norm;
-    }
+    if constexpr (Policies::Clipping::measures_norm) squares_.take(new typename Summation::template Squares<T>());
     keep_native<Collective::all_reduce, Collective::broadcast>(world);
 }
 
@@ -373,7 +369,7 @@ bool Update<T, Place>::accepts(const Mode& mode, const UpdateReport& report, std
         throw agreed_error(misfit(label_(model_, parameter), applied_ + 1, operation));
     const Offence& offence = tally_.offence();
     const bool skips = facts_.inspects ? !facts_.stops : facts_.skips_misfit;
-    if (measure_norm_ != nullptr && !detail::is_finite(report.gradient_norm) && !(facts_.inspects && skips))
+    if (squares_ && !detail::is_finite(report.gradient_norm) && !(facts_.inspects && skips))
         refuse_update(no_norm(report.gradient_norm, facts_.clipping, applied_ + 1, operation), mode.agrees);
     if (guards_sums() && offence.any() && !skips)
         refuse_update(not_finite(offence, offence.sum ? -1 : world_->world_rank(offence.rank),
@@ -427,8 +423,8 @@ template <class T, class Place>
 Verdict Update<T, Place>::apply() {
     if (guards_sums() && tally_.large() && !sums_are_finite()) return refuse();
     double scale = left_over() / (divisor_ * loss_scale_.scale());
-    if (measure_norm_ != nullptr) {
-        norm_ = (this->*measure_norm_)(scale);
+    if (squares_) {
+        norm_ = measure_norm(scale);
         if (!detail::is_finite(norm_)) return refuse();
         scale *= policies_->clip_factor(norm_);
     }
