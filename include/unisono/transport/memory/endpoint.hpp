@@ -228,7 +228,7 @@ private:
     }
 
     /// Retries in order for each peer. A peer whose ring is full does not hold up the others.
-    [[gnu::cold]] void retry_backlog() {
+    void retry_backlog() {
         std::size_t kept = 0;
         for (std::size_t i = 0; i < backlog_.size(); ++i) {
             const Outgoing out = backlog_[i];
