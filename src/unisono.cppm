@@ -6,7 +6,7 @@ module;
 #define UNISONO_COMPILED
 #endif
 
-// All standard and system headers that ours include, so that none of their names becomes part of the module (tests/compiled/module.py looks).
+// All standard and system headers that ours include, so that none of their names becomes part of the module (tests/compiling/compiled/module.py looks).
 #include <algorithm>
 #include <arpa/inet.h>
 #include <array>

@@ -34,17 +34,17 @@ need_nccl
 # The sources of a room that make sense on a GPU.
 sources_of() {
     case $1 in
-    thrust) echo tests/thrust/{elementwise,grid,notes,update}.cpp ;;
-    cuda) echo tests/cuda/*.cpp ;;
-    nccl) echo tests/nccl/{captured,collectives,laws,prefetch,training}.cpp ;;
-    device | trainer) echo tests/device/{bus,checkpoints,crossed_grids,crossed_numbers,local,master_weights,step,training,units}.cpp ;;
+    thrust) echo tests/extensions/thrust/{elementwise,grid,notes,update}.cpp ;;
+    cuda) echo tests/extensions/cuda/*.cpp ;;
+    nccl) echo tests/extensions/nccl/{captured,collectives,laws,prefetch,training}.cpp ;;
+    device | trainer) echo tests/extensions/device/{bus,checkpoints,crossed_grids,crossed_numbers,local,master_weights,step,training,units}.cpp ;;
     esac
 }
 
 build=build/on_gpu
 mkdir -p "$build"
 # main.cpp contains Boost.Test, so that the programs also run where Boost is not installed.
-flags=("${nvcc_flags[@]}" -O1 -Iinclude -Itests "$nccl_include" -DUNISONO_TEST_ON_GPU "-DUNISONO_TEST_DATA=\"tests/data\"")
+flags=("${nvcc_flags[@]}" -O1 -Iinclude -Itests "$nccl_include" -DUNISONO_TEST_ON_GPU "-DUNISONO_TEST_DATA=\"tests/support/data\"")
 
 object_of() { # ROOM SOURCE
     local name=${2//\//_}

@@ -89,7 +89,7 @@ if [ -n "$all" ] && [ "${preset#dev}" != "$preset" ]; then
 fi
 conan=
 case $all,$preset,$rooms,$without in
-    ,* | *,asan,* | *,tsan*,* | *,*,*,*packages*) ;; # tests/packages is not run
+    ,* | *,asan,* | *,tsan*,* | *,*,*,*packages*) ;; # tests/compiling/packages is not run
     *,*,,* | *,*,*packages*,*)
         install_optional pkg_config
         install_optional_python build/python conan

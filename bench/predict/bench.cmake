@@ -1,5 +1,5 @@
 foreach(network efa tcp)
-    output_test(bench_predict_${network} COMMAND ${bench_target} ${PROJECT_SOURCE_DIR}/tests/data/c5n_${network}.json
+    output_test(bench_predict_${network} COMMAND ${bench_target} ${PROJECT_SOURCE_DIR}/tests/support/data/c5n_${network}.json
                 PATTERN "median error: ")
     set_tests_properties(bench_predict_${network} PROPERTIES LABELS bench)
 endforeach()

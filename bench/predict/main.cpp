@@ -10,8 +10,8 @@
 //         writes a table of these ranks first
 //
 // A table is the output of osu_latency, osu_bw, osu_bibw and osu_mbw_mr, see
-// tests/data/c5n_efa.json. The fit does not use its collectives. Measured ranks use sockets, and
-// shared memory within a host if --ranks-per-host says that ranks share one.
+// tests/support/data/c5n_efa.json. The fit does not use its collectives. Measured ranks use
+// sockets, and shared memory within a host if --ranks-per-host says that ranks share one.
 
 #include "measure.hpp"
 

@@ -1,5 +1,5 @@
 // The first program of README.md with the module instead of the header. docs/how_to/compile_time.md
-// shows how to build it. tests/compiled builds it.
+// shows how to build it. tests/compiling/compiled builds it.
 #include <cstddef>
 #include <cstdio>
 #include <span>

@@ -10,7 +10,7 @@ namespace test {
 namespace un = unisono;
 
 inline digits::Split images() {
-    return digits::split(digits::read(UNISONO_TEST_DATA "/../../examples/digits/data/digits.csv"), 357);
+    return digits::split(digits::read(UNISONO_TEST_DATA "/../../../examples/digits/data/digits.csv"), 357);
 }
 
 template <class Transport, class... Policies>

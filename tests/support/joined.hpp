@@ -2,8 +2,8 @@
 // processes. The ranks join, fail, and report their errors.
 #pragma once
 
-#include "../collective/findings.hpp"
-#include "../collective/oracle.hpp"
+#include "../base/collective/findings.hpp"
+#include "../base/collective/oracle.hpp"
 
 #include <unisono/extensions/launch/sockets/fork_run.hpp>
 

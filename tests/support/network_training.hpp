@@ -1,6 +1,6 @@
 // Training over a network, `test::Transport`: the network of the digits example gets the same bits
 // as on threads. One suite for all networks. Include the room's support.hpp first. The policy
-// matrix over networks is in tests/networks.
+// matrix over networks is in tests/together/networks.
 #pragma once
 
 #include "digits_training.hpp"

@@ -1,4 +1,5 @@
-// Reference values from PyTorch, made by tests/data/make_reference.py. Floats are C hex strings.
+// Reference values from PyTorch, made by tests/support/data/make_reference.py. Floats are C hex
+// strings.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,7 +13,7 @@
 
 namespace unisono_test {
 
-/// The whole of tests/data/reference.json, read once.
+/// The whole of tests/support/data/reference.json, read once.
 inline const nlohmann::json& reference() {
     static const nlohmann::json content = [] {
         std::ifstream file{UNISONO_TEST_DATA "/reference.json"};

@@ -1,5 +1,5 @@
 // Cases that fail, skip or check nothing on purpose: expect_verdicts.py runs them.
-#include "collective/findings.hpp"
+#include "base/collective/findings.hpp"
 #include "skip.hpp"
 
 #include <boost/test/unit_test.hpp>

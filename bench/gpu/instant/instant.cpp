@@ -1,9 +1,9 @@
-// NCCL and the CUDA runtime, as declared by their stand-in in tests/nccl/stand_in, at almost no
-// cost. Memory of a device is memory of the host. The last rank (thread) of a communicator that
-// calls a collective runs it immediately, and then the streams are done with the call. So the time
-// of a call is the host's: this shows what Unisono adds to NCCL's calls without a GPU. It is no
-// test: it checks nothing, and never returns ncclInProgress. NOT SUPPORTED: groups, send and
-// receive, splits, graphs, streams that wait, and reductions other than the sum of floats.
+// NCCL and the CUDA runtime, as declared by their stand-in in tests/extensions/nccl/stand_in, at
+// almost no cost. Memory of a device is memory of the host. The last rank (thread) of a
+// communicator that calls a collective runs it immediately, and then the streams are done with the
+// call. So the time of a call is the host's: this shows what Unisono adds to NCCL's calls without a
+// GPU. It is no test: it checks nothing, and never returns ncclInProgress. NOT SUPPORTED: groups,
+// send and receive, splits, graphs, streams that wait, and reductions other than the sum of floats.
 #include "cuda_runtime_api.h"
 #include "nccl.h"
 

@@ -2,7 +2,7 @@
 // ADDRESS" of each host and keeps the hosts until its input ends. If there can be none, it prints
 // why and exits with 77. Usage: network_lab HOSTS
 
-#include "namespaces/lab.hpp"
+#include "together/namespaces/lab.hpp"
 
 #include <cstdio>
 #include <cstdlib>

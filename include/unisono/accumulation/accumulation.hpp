@@ -10,9 +10,9 @@
 /// communication. An update divides by the accumulated weights, so a short window at an epoch's end
 /// is treated correctly as well.
 ///
-/// Laws (tests/accumulation): a window closes at the first round that reaches its target and not
-/// before; `would_close(next)` predicts `closed()` after `next` is added (the trainer may start to
-/// communicate during that round's backward pass); `reset()` restores a new window; equal rounds
+/// Laws (tests/base/accumulation): a window closes at the first round that reaches its target and
+/// not before; `would_close(next)` predicts `closed()` after `next` is added (the trainer may start
+/// to communicate during that round's backward pass); `reset()` restores a new window; equal rounds
 /// give equal answers on all ranks; nothing allocates.
 ///
 /// Menu:

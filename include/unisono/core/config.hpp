@@ -79,8 +79,8 @@ extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library 
 #endif
 
 /// Certifies that the type above satisfies a concept. It is a static_assert in the library's own
-/// build and in tests/headers. A program does not repeat the proofs, since those of a hundred types
-/// take a compiler 50 ms.
+/// build and in tests/compiling/headers. A program does not repeat the proofs, since those of a
+/// hundred types take a compiler 50 ms.
 #if defined(UNISONO_BUILDS_LIBRARY) || defined(UNISONO_BUILDS_PART) || defined(UNISONO_CERTIFIES)
 #define UNISONO_CERTIFY(...) static_assert(__VA_ARGS__)
 #else

@@ -7,7 +7,7 @@
 ///
 /// Infinities, NaN and signs are found by their bits: a compiler may fold a comparison or a builtin
 /// under its options (-ffinite-math-only, -fno-signed-zeros). No header uses others
-/// (tests/include_graph).
+/// (tests/compiling/include_graph).
 
 #include "unisono/core/config.hpp"
 

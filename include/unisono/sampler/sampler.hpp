@@ -19,7 +19,7 @@
 /// continue exactly. With another number of replicas or another batch size, the rest of the order
 /// is dealt out again: no sample is repeated or left out.
 ///
-/// Laws (tests/sampler checks every sampler against them):
+/// Laws (tests/base/sampler checks every sampler against them):
 /// - a stream has rounds() x hosted micro-batches, and rounds() is the same for every replica: no
 ///   rank waits for a rank that ran out of data. A replica without data in a round gets an empty
 ///   micro-batch (weight zero);

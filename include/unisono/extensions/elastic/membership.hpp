@@ -45,7 +45,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 template <class Rules>
-struct MembershipState; // for tests: reads all fields (tests/elastic/explorer/state.hpp)
+struct MembershipState; // for tests: reads all fields (tests/extensions/elastic/explorer/state.hpp)
 
 /// One member of a membership.
 template <class Rules = MembershipRules>

@@ -2,7 +2,8 @@
 
 /// \file
 /// SHA-256 (FIPS 180-4) and HMAC (RFC 2104), by which processes prove that they know a secret
-/// without sending it. tests/launch/sha256.cpp checks them against the published test vectors.
+/// without sending it. tests/extensions/launch/sha256.cpp checks them against the published test
+/// vectors.
 
 #include "unisono/core/config.hpp"
 

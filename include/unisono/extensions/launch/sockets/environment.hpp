@@ -90,8 +90,8 @@ inline bool says_who_a_process_is(std::string_view name) {
            name.starts_with("TORCHELASTIC_") || name.starts_with("PET_");
 }
 
-/// All variables that the library reads, without `UNISONO_`. tests/readme/messages.py compares the
-/// list with the headers.
+/// All variables that the library reads, without `UNISONO_`. tests/docs/readme/messages.py compares
+/// the list with the headers.
 inline constexpr std::string_view known_variables =
     "ELASTIC_FOLDER FOLDER HOST HOSTS HOST_NAME HUB INTERFACE JOB JOINS LAUNCHER LAUNCHER_PROCESS LOCAL_RANK "
     "LOCAL_WORLD_SIZE MASTER NCCL_CHECK_EVERY NCCL_STAGED_BYTES NOTICE_AFTER PIECE_BYTES PORT_RANGE PROVIDER "

@@ -1,0 +1,4 @@
+// The campaign of random collectives, over sockets.
+#include "support.hpp"
+
+#include "../../base/collective/campaign.cpp"
