@@ -15,6 +15,11 @@ if(UNISONO_COMPILED)
     install(EXPORT unisono-compiled-targets NAMESPACE unisono:: DESTINATION ${package_dir})
     set(version_arguments COMPATIBILITY SameMinorVersion)
 endif()
+if(UNISONO_DEVICES)
+    install(TARGETS unisono_devices EXPORT unisono-devices-targets)
+    install(EXPORT unisono-devices-targets NAMESPACE unisono:: DESTINATION ${package_dir})
+    set(version_arguments COMPATIBILITY SameMinorVersion)
+endif()
 configure_package_config_file(cmake/unisono-config.cmake.in ${PROJECT_BINARY_DIR}/unisono-config.cmake
                               INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/unisono-config-version.cmake

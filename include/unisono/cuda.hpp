@@ -10,8 +10,8 @@
 ///     un::DeviceMemory<float> gradient = un::allocate_on_device<float>(world, 1'000'000);
 ///     un::all_reduce(world, gradient.span());
 ///
-/// The host combines, so a host compiler is sufficient. A Trainer on the device needs a source that
-/// nvcc compiles.
+/// The host combines, so a host compiler is sufficient. A Trainer on the device needs the CMake
+/// target unisono::devices, or a source that nvcc compiles.
 
 #include "unisono/extensions/cuda/cuda.hpp"
 #include "unisono/extensions/cuda/prefetch.hpp"
@@ -23,6 +23,8 @@
 #include "unisono/extensions/device/wire.hpp"
 #include "unisono/tcp.hpp"
 
-#if defined(__CUDACC__)
+#if defined(UNISONO_DEVICES)
+#include "unisono/extensions/device_library/stream.hpp"
+#elif defined(__CUDACC__)
 #include "unisono/extensions/thrust/stream.hpp"
 #endif

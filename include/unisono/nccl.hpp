@@ -4,8 +4,8 @@
 /// Ranks with a GPU each, over NCCL: `join<Nccl>()` for processes that a launcher has started,
 /// `run<Nccl>(n, body)` for threads of this process, `adopt(communicator, stream)` for a program
 /// with a communicator. Needs NCCL's and CUDA's headers: link unisono::nccl. Not part of the
-/// umbrella. In sources that nvcc compiles, the library's schedules combine on the device, by
-/// Thrust.
+/// umbrella. With the CMake target unisono::devices, or in sources that nvcc compiles, Trainers
+/// work on the device, and the library's schedules combine there.
 
 #include "unisono/extensions/cuda/prefetch.hpp"
 #include "unisono/extensions/device/captured.hpp"
@@ -18,7 +18,9 @@
 #include "unisono/extensions/nccl/nccl.hpp"
 #include "unisono/join.hpp"
 
-#if defined(__CUDACC__)
+#if defined(UNISONO_DEVICES)
+#include "unisono/extensions/device_library/stream.hpp"
+#elif defined(__CUDACC__)
 #include "unisono/extensions/thrust/stream.hpp"
 #endif
 

@@ -10,8 +10,9 @@ UNISONO_NAMESPACE_BEGIN
 
 /// `StreamArithmetic<Stream>(stream)` has the functions of ThrustArithmetic (thrust.hpp) for device
 /// addresses, with their bits. They are enqueued on the stream, in order; a function that returns a
-/// number waits for it. Declared here; defined if a compiler for the device sees
-/// extensions/thrust/stream.hpp.
+/// number waits for it. Declared here; defined by extensions/device_library/stream.hpp for sources
+/// that link to unisono::devices, and by extensions/thrust/stream.hpp if a compiler for the device
+/// sees it.
 template <class Stream>
 struct StreamArithmetic;
 

@@ -18,7 +18,7 @@ using StreamKernelFunction = void (*)(const void* state, const std::byte* const*
                                       void* stream);
 
 /// `StreamKernel<Op, T>::call` is the StreamKernelFunction of an operation on elements of type T.
-/// Declared here; defined if a compiler for the device sees extensions/thrust/stream.hpp.
+/// Declared here; defined where StreamArithmetic is.
 template <class Op, class T>
 struct StreamKernel;
 

@@ -75,7 +75,9 @@ namespace {
 /// Begins a virtual function that is defined outside its class. Without `inline`, a compiler would
 /// compile all virtual functions of the class also in programs that do not use it.
 #define UNISONO_OUTSIDE inline
+#if !defined(UNISONO_BUILDS_DEVICES) // unisono::devices goes with both modes
 extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library = 1; ///< what the library looks for
+#endif
 #endif
 
 /// Certifies that the type above satisfies a concept. It is a static_assert in the library's own

@@ -48,10 +48,12 @@ UNISONO_RULE(device_model_has_stream, "the model on a device has no stream", "a 
              "the stream on which it enqueues, of the transport's type",
              "the trainer's kernels and sums come after the model's",
              enqueues_for<typename P::World, typename P::Model>);
-UNISONO_RULE(device_has_kernels, "the source cannot compute on a device",
-             "a model on a device, in a source that cannot compute there",
-             "unisono/nccl.hpp, in a source that nvcc compiles; or the model as DeviceModel",
-             "the trainer's kernels are compiled with it", computes_on_device<typename P::World>);
+UNISONO_RULE(
+    device_has_kernels, "the source cannot compute on a device",
+    "a model on a device, in a source that cannot compute there",
+    "unisono/nccl.hpp or unisono/cuda.hpp, linked to the CMake target unisono::devices or in a source that nvcc "
+    "compiles; or the model as DeviceModel",
+    "nvcc compiles the trainer's kernels, for that library or with the source", computes_on_device<typename P::World>);
 UNISONO_RULE(device_reducer, "the reducer's verbs do not take memory of a device",
              "a model on a device, with a reducer whose verbs do not take DeviceSpan",
              "any of the library's, or verbs that are templates of Values", "gradients are summed where they are",

@@ -96,7 +96,7 @@ void without_group(Narrow& model) { un::MasterWeights master(model); }
 #endif
 
 // case: no_compiler_for_the_device
-// expect: unisono::Trainer: found a model on a device, in a source that cannot compute there. Required: unisono/nccl.hpp
+// expect: unisono::Trainer: found a model on a device, in a source that cannot compute there. Required: unisono/nccl.hpp or unisono/cuda.hpp, linked to the CMake target unisono::devices
 #ifdef CASE_no_compiler_for_the_device
 static_assert(!asked<Model, Chosen>);
 #endif

@@ -62,6 +62,7 @@ BUILT_ON = {
     "automatic": ["device", "laboratory"],
     "cuda": ["launch", "network"],
     "device": ["master_weights"],
+    "device_library": ["device", "thrust"],
     "elastic": ["hosts", "launch", "network", "simulated", "tcp"],
     "hosts": ["launch", "network", "tcp"],
     "libfabric": ["launch", "network"],
@@ -95,6 +96,7 @@ THIRD_PARTY = {
     "extensions/cuda": r"cuda",
     "extensions/nccl": r"(nccl|cuda)",
     "extensions/thrust": r"(thrust|cuda|cub)",
+    "extensions/device_library": r"(thrust|cuda)",
 }
 
 # In compiled mode core/standard.hpp brings only a part of <algorithm>. A header that uses the rest

@@ -67,10 +67,11 @@ class MasterWeights<M> : public detail::MasterWeightsBase<MasterWeights<M>, M> {
     using Frame = detail::ConvertedModel<MasterWeights<M>, M>;
     friend Frame; // take, zero
     using Stream = std::remove_cvref_t<decltype(std::declval<M&>().stream())>;
-    static_assert(has_stream_arithmetic<Stream>,
-                  "unisono::MasterWeights: found a model on a device, in a source that cannot compute there. Required: "
-                  "unisono/nccl.hpp or unisono/cuda.hpp, in a source that nvcc compiles. Why: its kernels are compiled "
-                  "with it.");
+    static_assert(
+        has_stream_arithmetic<Stream>,
+        "unisono::MasterWeights: found a model on a device, in a source that cannot compute there. Required: "
+        "unisono/nccl.hpp or unisono/cuda.hpp, linked to the CMake target unisono::devices or in a source that "
+        "nvcc compiles. Why: nvcc compiles its kernels, for that library or with the source.");
 
 public:
     using typename Base::Low;

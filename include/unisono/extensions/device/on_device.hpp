@@ -60,7 +60,9 @@ StreamKernelFunction stream_kernel() {
         static_assert(
             has_stream_kernel<Op, T>,
             "found: a schedule that combines on memory of a device, in a source that is not compiled for devices. "
-            "Required: a source that nvcc compiles (unisono/nccl.hpp brings in Thrust there), or NativeSchedule");
+            "Required: NativeSchedule; or, for Sum, Product, Min and Max, the CMake target unisono::devices; or a "
+            "source "
+            "that nvcc compiles (unisono/nccl.hpp brings in Thrust there)");
         return &StreamKernel<Op, T>::call;
     } else {
         return nullptr;

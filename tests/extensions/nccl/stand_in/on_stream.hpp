@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 namespace stand_in {
 
@@ -80,6 +81,61 @@ struct OnStream {
         run([=, to = seen(out), at = seen(image)] { Kernels{}.numbers_of(to, at, grid); });
     }
 
+    template <class To, class T>
+    void cast(std::span<To> y, std::span<T> x) const {
+        run([to = seen(y), at = seen(x)] { Kernels{}.cast(to, at); });
+    }
+    template <class T>
+    void scale(std::span<T> out, std::type_identity_t<std::span<const T>> x, double factor) const {
+        run([=, to = seen(out), at = seen(x)] { Kernels{}.scale(to, at, factor); });
+    }
+    template <class Op, class T>
+    void combine(const Op& op, std::span<const T* const> sources, std::span<T* const> targets,
+                 std::size_t count) const {
+        run([=, from = all_seen(sources), to = all_seen(targets)] {
+            Kernels{}.template combine<T>(op, std::span<const T* const>(from), std::span<T* const>(to), count);
+        });
+    }
+    template <class T>
+    void combine_on_grid(std::span<const T* const> sources, std::span<T* const> targets, std::size_t count,
+                         double weight, const unisono::Grid& grid) const {
+        run([=, from = all_seen(sources), to = all_seen(targets)] {
+            Kernels{}.template combine_on_grid<T>(std::span<const T* const>(from), std::span<T* const>(to), count,
+                                                  weight, grid);
+        });
+    }
+
+    // These wait for their result.
+
+    template <class T>
+    [[nodiscard]] std::size_t first_non_finite(std::span<T> x) const {
+        return result_of([at = seen(x)] { return Kernels{}.first_non_finite(at); });
+    }
+    template <class T>
+    [[nodiscard]] double sum_of_squares(std::span<T> x) const {
+        return result_of([at = seen(x)] { return Kernels{}.sum_of_squares(at); });
+    }
+    template <class T>
+    void add_squares(unisono::SquareSum& sum, std::span<T> x) const {
+        static_cast<void>(result_of([&sum, at = seen(x)] { return Kernels{}.add_squares(sum, at), 0; }));
+    }
+    template <class T>
+    [[nodiscard]] std::int32_t needed_exponent(std::span<T> x, double weight) const {
+        return result_of([=, at = seen(x)] { return Kernels{}.needed_exponent(at, weight); });
+    }
+    template <class I, class T, class G>
+    std::int32_t to_grid(std::span<I> image, std::span<T> x, double weight, const G& grid) const {
+        return result_of([=, to = seen(image), at = seen(x)] { return Kernels{}.to_grid(to, at, weight, grid); });
+    }
+    template <class I, class T, class G>
+    std::int32_t add_to_grid(std::span<I> image, std::span<T> x, double weight, const G& grid) const {
+        return result_of([=, to = seen(image), at = seen(x)] { return Kernels{}.add_to_grid(to, at, weight, grid); });
+    }
+    template <class T, class I, class G>
+    std::size_t from_grid(std::span<T> out, std::span<const I> image, const G& grid) const {
+        return result_of([=, to = seen(out), at = seen(image)] { return Kernels{}.from_grid(to, at, grid); });
+    }
+
     cudaStream_t stream;
 
 private:
@@ -91,9 +147,22 @@ private:
     static std::span<T> seen(std::span<T> of_device) {
         return {seen(of_device.data()), of_device.size()};
     }
+    template <class T>
+    static std::vector<T*> all_seen(std::span<T* const> of_device) {
+        std::vector<T*> all;
+        for (T* const one : of_device) all.push_back(seen(one));
+        return all;
+    }
     template <class Work>
     void run(const Work& work) const {
         launch(stream, work);
+    }
+    template <class Work>
+    auto result_of(const Work& work) const {
+        decltype(work()) result{};
+        launch(stream, [&] { result = work(); });
+        cudaStreamSynchronize(stream);
+        return result;
     }
 };
 

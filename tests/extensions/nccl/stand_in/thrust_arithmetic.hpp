@@ -1,19 +1,8 @@
 // The stand-in's arithmetic and combinations by Thrust, on its system of one thread. Include it
-// instead of arithmetic.hpp and kernels.hpp, before all other headers. CCCL looks for CUDA's
-// headers and would accept the stand-in's, so this file tells it that there are none.
+// instead of arithmetic.hpp and kernels.hpp, before all other headers.
 #pragma once
 
-#if defined(__CCCL_CONFIG)
-#error "thrust_arithmetic.hpp must come before CCCL's headers"
-#endif
-#define __CCCL_CUDA_TOOLKIT_H     // NOLINT: CCCL's own guard
-#define _CCCL_HAS_CTK() 0         // NOLINT
-#define _CCCL_CTK_BELOW(...) 0    // NOLINT
-#define _CCCL_CTK_AT_LEAST(...) 0 // NOLINT
-
-#include <unisono/extensions/thrust/thrust.hpp>
-
-#include <thrust/system/cpp/execution_policy.h>
+#include "thrust_kernels.hpp"
 
 #include "on_stream.hpp"
 
@@ -24,12 +13,6 @@
 #include <span>
 #include <type_traits>
 #include <vector>
-
-namespace stand_in {
-
-using ThrustKernels = unisono::ThrustArithmetic<std::remove_cvref_t<decltype(thrust::cpp::par)>>;
-
-} // namespace stand_in
 
 UNISONO_NAMESPACE_BEGIN
 

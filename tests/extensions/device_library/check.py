@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Trainings on a device have one hash, whoever compiles them: check.py SOURCE BUILD_FOLDER LIBRARY_PROGRAM HEADER_ONLY_PROGRAM LIBRARY [CLANG]
+
+Both programs are trained.cpp: with the library unisono::devices, and with the kernels of the headers. CLANG compiles it for
+LIBRARY, too. All print the same lines. Then what a compiler and a linker say where something is missing.
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+source, build, with_library, header_only, library = sys.argv[1:6]
+here = pathlib.Path(__file__).parent
+FLAGS = ["-std=c++20", "-O0", "-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror", "-pthread", f"-I{here.parent}/nccl/stand_in",
+         f"-I{source}/tests", f"-I{source}/include"]
+
+
+def run(*command, status=0):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=500)
+    if (done.returncode == 0) != (status == 0):
+        sys.exit(f"{' '.join(map(str, command))[:1000]}: status {done.returncode}\n{(done.stdout + done.stderr)[-4000:]}")
+    return done.stdout if status == 0 else done.stderr
+
+
+programs = {"the library": with_library, "header-only": header_only}
+for clang in sys.argv[6:]:
+    program = pathlib.Path(build) / "device_library_by_clang"
+    launcher = [found] if (found := shutil.which("ccache")) else []
+    run(*launcher, clang, *FLAGS, "-DUNISONO_DEVICES", "-c", here / "trained.cpp", "-o", f"{program}.o")
+    run(clang, f"{program}.o", library, "-o", program, "-pthread")
+    programs["the library, clang"] = program
+lines = {name: run(program).splitlines() for name, program in programs.items()}
+for name, told in lines.items():
+    if len(told) != 104 or told != lines["the library"]:
+        differ = [f"{a}\n{b}" for a, b in zip(told, lines["the library"]) if a != b]
+        sys.exit(f"{name}: {len(told)} lines, expected 104, the same as with the library\n" + "\n".join(differ[:10]))
+hashes = {line.split(": ")[1] for line in lines["the library"][:-1]}
+if len(hashes) < 90:
+    sys.exit(f"{len(hashes)} different hashes of 103 trainings: some policies did nothing")
+print(f"{len(programs)} programs print the same 103 hashes: {', '.join(programs)}")

@@ -1,0 +1,277 @@
+// Trains models of DeviceSpans and prints the hash of each training's state, and trains the same
+// models on the host: the bits must be equal where they are promised. The test compiles this source
+// for the library unisono::devices by g++ and by clang, and header-only, and compares the lines
+// (check.py); tests/on_gpu.sh does so on a GPU, header-only by nvcc.
+#if !defined(UNISONO_TEST_ON_GPU) && !defined(UNISONO_DEVICES)
+#include "extensions/nccl/stand_in/thrust_arithmetic.hpp"
+#endif
+
+#include <unisono/compression.hpp>
+#include <unisono/master_weights.hpp>
+#include <unisono/nccl.hpp>
+#include <unisono/reproducible.hpp>
+#include <unisono/unisono.hpp>
+#include <unisono/updates.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace un = unisono;
+
+namespace {
+
+// --- a model on the host and on a device
+// -----------------------------------------------------------
+
+const std::vector<std::size_t> sizes = {7, 1, 260, 33};
+
+/// The gradient pulls each weight towards a number that depends on the batch.
+template <class T>
+std::vector<T> gradient_of(const std::vector<T>& values, std::size_t parameter, int batch) {
+    std::vector<T> made;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const auto place = static_cast<float>(i % 13) - 6.0f + static_cast<float>(parameter);
+        const float target = place / 3.0f + static_cast<float>(batch % 5) / 7.0f;
+        made.push_back(static_cast<T>(0.3f * (static_cast<float>(values[i]) - target)));
+    }
+    return made;
+}
+template <class T>
+std::vector<T> initial(std::size_t parameter) {
+    std::vector<T> made;
+    for (std::size_t i = 0; i < sizes[parameter]; ++i)
+        made.push_back(static_cast<T>(static_cast<float>((i * 37 + parameter) % 11) / 4.0f - 1.0f));
+    return made;
+}
+
+template <class T>
+struct HostModel {
+    std::vector<std::vector<T>> values, sums;
+
+    template <class World>
+    explicit HostModel(World&) {
+        for (std::size_t p = 0; p < sizes.size(); ++p) values.push_back(initial<T>(p)), sums.emplace_back(sizes[p]);
+    }
+    std::vector<std::span<T>> parameters() { return {values.begin(), values.end()}; }
+    std::vector<std::span<T>> gradients() { return {sums.begin(), sums.end()}; }
+    double operator()(int batch, un::Pass&) {
+        for (std::size_t p = 0; p < sizes.size(); ++p) {
+            const std::vector<T> add = gradient_of(values[p], p, batch);
+            un::accumulate(std::span<T>(sums[p]), std::span<const T>(add), 1.0);
+        }
+        return 1.0 / (1 + batch);
+    }
+};
+
+void check(cudaError_t code, const char* call) { un::detail::check_cuda(code, call); }
+
+/// Its arithmetic is the host's, on copies of the device's weights; the sum is the device's.
+template <class T>
+struct DeviceModel {
+    un::detail::CudaStream on = un::detail::CudaStream::make();
+    un::StreamArithmetic<cudaStream_t> arithmetic{on.get()};
+    std::vector<un::DeviceMemory<T>> values, sums, staging;
+
+    template <class World>
+    explicit DeviceModel(World& world) {
+        for (std::size_t p = 0; p < sizes.size(); ++p) {
+            for (auto* const all : {&values, &sums, &staging})
+                all->push_back(un::allocate_on_device<T>(world, sizes[p]));
+            const std::vector<T> first = initial<T>(p);
+            copy(values[p].data(), first.data(), first.size(), cudaMemcpyHostToDevice);
+            arithmetic.zero(std::span<T>(sums[p].data(), sizes[p]));
+            wait();
+        }
+    }
+    ~DeviceModel() { static_cast<void>(cudaStreamSynchronize(on.get())); }
+    DeviceModel(const DeviceModel&) = delete;
+    DeviceModel& operator=(const DeviceModel&) = delete;
+
+    std::vector<un::DeviceSpan<T>> parameters() { return spans(values); }
+    std::vector<un::DeviceSpan<T>> gradients() { return spans(sums); }
+    [[nodiscard]] cudaStream_t stream() const { return on.get(); }
+    double operator()(int batch, un::Pass&) {
+        for (std::size_t p = 0; p < sizes.size(); ++p) {
+            std::vector<T> here(sizes[p]);
+            copy(here.data(), values[p].data(), here.size(), cudaMemcpyDeviceToHost);
+            wait();
+            const std::vector<T> add = gradient_of(here, p, batch);
+            copy(staging[p].data(), add.data(), add.size(), cudaMemcpyHostToDevice);
+            arithmetic.accumulate(std::span<T>(sums[p].data(), sizes[p]),
+                                  std::span<const T>(staging[p].data(), sizes[p]), 1.0);
+            wait();
+        }
+        return 1.0 / (1 + batch);
+    }
+
+private:
+    static std::vector<un::DeviceSpan<T>> spans(std::vector<un::DeviceMemory<T>>& all) {
+        std::vector<un::DeviceSpan<T>> made;
+        for (un::DeviceMemory<T>& one : all) made.push_back(one.span());
+        return made;
+    }
+    void copy(T* to, const T* from, std::size_t count, cudaMemcpyKind kind) const {
+        check(cudaMemcpyAsync(to, from, count * sizeof(T), kind, on.get()), "cudaMemcpyAsync");
+    }
+    void wait() const { check(cudaStreamSynchronize(on.get()), "cudaStreamSynchronize"); }
+};
+
+} // namespace
+
+// --- policies that are chosen when the program runs
+// ------------------------------------------------
+
+namespace test {
+
+/// One of the library's optimizers. Its kernels are those of the one that it calls.
+struct AnyOptimizer {
+    int choice = 0;
+    double learning_rate = 0.05;
+    static constexpr std::string_view name = "any";
+    static constexpr un::Family family = un::Family::optimizer;
+    static constexpr int choices = 10;
+    friend bool operator==(const AnyOptimizer&, const AnyOptimizer&) = default;
+
+    template <class Visit>
+    auto with(const Visit& visit) const {
+        switch (choice) {
+        case 0: return visit(un::Sgd{.weight_decay = 0.01});
+        case 1: return visit(un::Sgd{.momentum = 0.8});
+        case 2: return visit(un::Sgd{.momentum = 0.8, .nesterov = true, .weight_decay = 0.01});
+        case 3: return visit(un::Adam{.weight_decay = 0.01});
+        case 4: return visit(un::AdamW{});
+        case 5: return visit(un::AdamW{.amsgrad = true});
+        case 6: return visit(un::Adagrad{});
+        case 7: return visit(un::RmsProp{});
+        case 8: return visit(un::RmsProp{.momentum = 0.5});
+        default: return visit(un::RmsProp{.momentum = choice == 9 ? 0.0 : 0.5, .centered = true});
+        }
+    }
+    void check() const {
+        with([](const auto& one) { one.check(); });
+    }
+    [[nodiscard]] un::StateArrays state() const {
+        return with([](const auto& one) { return one.state(); });
+    }
+    template <class T, class Where = un::OnHost>
+    void update(const un::OptimizerSlice<T>& slice, std::span<T> parameters,
+                std::type_identity_t<std::span<const T>> gradients, const un::OptimizerStep& step,
+                const Where& where = {}) const {
+        with([&](const auto& one) { one.update(slice, parameters, gradients, step, where); });
+    }
+};
+
+/// No clipping, ClipByNorm or ClipByValue.
+struct AnyClipping {
+    int choice = 0;
+    static constexpr std::string_view name = "any";
+    static constexpr un::Family family = un::Family::clipping;
+    static constexpr bool measures_norm = true;
+    static constexpr bool changes_elements = true;
+    static constexpr bool needs_agreement = true;
+    friend bool operator==(const AnyClipping&, const AnyClipping&) = default;
+    void check() const {}
+    [[nodiscard]] double factor(double norm) const {
+        return choice == 1 ? un::ClipByNorm{.max_norm = 0.3}.factor(norm) : 1;
+    }
+    [[nodiscard]] un::ClipByValue by_value() const { return {.limit = choice == 2 ? 0.1 : 1e30}; }
+    template <class T>
+    [[nodiscard]] auto element(double scale) const {
+        return by_value().element<T>(scale);
+    }
+    template <class T>
+    void clip(std::span<T> gradients, double scale) const {
+        by_value().clip(gradients, scale);
+    }
+};
+
+} // namespace test
+
+// --- trainings
+// -------------------------------------------------------------------------------------
+
+namespace {
+
+using test::AnyClipping, test::AnyOptimizer;
+
+template <class Transport, class Make, class... Policies>
+std::string trained(int ranks, const Make& make, const Policies&... policies) {
+    std::string hash;
+    un::run<Transport>(ranks, [&](auto& world) {
+        make(world, [&](auto& model) {
+            un::Trainer trainer{world, model, un::Buckets{.first_bytes = 64, .bytes = 700}, policies...};
+            for (int i = 0; i < 7; ++i) trainer.step(2 * i + world.rank());
+            trainer.synchronise();
+            const un::StateHash found = un::state_hash(trainer);
+            if (world.rank() == 0) hash = un::hash_text(found.parameters) + " " + un::hash_text(found.optimizer);
+        });
+    });
+    return hash;
+}
+
+int failures = 0;
+int ranks_of_devices = 2;
+
+/// `promised`: the device has the host's bits.
+template <class T, bool Mixed, class... Policies>
+void same(const std::string& name, bool promised, const Policies&... policies) {
+    const auto make = []<template <class> class Model>(auto& world, const auto& with) {
+        Model<T> model(world);
+        if constexpr (!Mixed) {
+            with(model);
+        } else if constexpr (std::is_same_v<Model<T>, HostModel<T>>) {
+            un::MasterWeights master(model);
+            with(master);
+        } else {
+            un::MasterWeights master(world, model);
+            with(master);
+        }
+    };
+    const int ranks = ranks_of_devices;
+    const std::string host = trained<un::InProcess>(
+        ranks, [&](auto& world, const auto& with) { make.template operator()<HostModel>(world, with); }, policies...);
+    const std::string device = trained<un::Nccl>(
+        ranks, [&](auto& world, const auto& with) { make.template operator()<DeviceModel>(world, with); }, policies...);
+    std::printf("%s: %s\n", name.c_str(), device.c_str());
+    if (!promised || host == device) return;
+    std::printf("  differs from the host's %s\n", host.c_str());
+    ++failures;
+}
+
+template <class T, bool Mixed, class... Policies>
+void all_optimizers(const std::string& name, bool exact_norm, const Policies&... policies) {
+    for (int optimizer = 0; optimizer <= AnyOptimizer::choices; ++optimizer)
+        for (int clipping = 0; clipping < 3; ++clipping)
+            same<T, Mixed>(name + " " + std::to_string(optimizer) + " " + std::to_string(clipping),
+                           exact_norm || clipping != 1, AnyOptimizer{optimizer}, AnyClipping{clipping}, policies...);
+}
+
+} // namespace
+
+int main() {
+    try {
+#ifdef UNISONO_TEST_ON_GPU
+        const char* const shares = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+        const bool shared = shares != nullptr && std::string(shares) == "1" && un::detail::loaded_nccl() >= 23000;
+        if (un::detail::visible_devices() < 2 && !shared) ranks_of_devices = 1;
+#endif
+        all_optimizers<float, false>("float, ring", false, un::RingReducer{});
+        all_optimizers<float, false>("float, on a grid", true, un::Reproducible{}, un::StateSharding{});
+        all_optimizers<un::bfloat16, true>("bfloat16, narrow grid", true, un::NarrowReproducible{});
+        same<un::float16, true>("float16", true, un::AdamW{}, un::ClipByValue{.limit = 0.1});
+        same<double, false>("double, 16 bits on the wire", true, un::Sgd{}, un::Fp16Wire{});
+        same<double, false>("double, local steps", true, un::Sgd{}, un::LocalSteps{.steps = 2});
+        same<float, false>("float, DiLoCo", true, un::Sgd{},
+                           un::StreamingDiloco<>{.steps = 4, .fragments = 2, .mix = 0.5});
+    } catch (const un::error& failed) {
+        std::printf("%s\n", failed.what());
+        return 1;
+    }
+    std::printf("%d differ\n", failures);
+    return failures != 0;
+}
