@@ -25,9 +25,9 @@ class UnisonoConan(ConanFile):
     extensions = ("any", "automatic", "checkpoint", "compression", "elastic", "hosts", "join", "laboratory", "launch", "master_weights",
                   "observe", "parallel", "reducers", "reproducible", "sharded", "simulate", "simulate_elastic", "tcp", "trainers",
                   "transports", "updates")
-    # header_only=False adds the library of the compiled mode, unisono::compiled.
-    options = {"header_only": [True, False], "shared": [True, False], **{component: [True, False] for component in third_parties}}
-    default_options = {"header_only": True, "shared": False, **{component: False for component in third_parties}}
+    # header_only=False adds the library of the compiled mode, unisono::compiled, and with devices=True unisono::devices, which nvcc compiles.
+    options = {"header_only": [True, False], "shared": [True, False], "devices": [True, False], **{component: [True, False] for component in third_parties}}
+    default_options = {"header_only": True, "shared": False, "devices": False, **{component: False for component in third_parties}}
     no_copy_source = True
 
     def set_version(self):
@@ -55,7 +55,7 @@ class UnisonoConan(ConanFile):
 
     def requirements(self):
         for component, library in self.third_parties.items():
-            if self.options.get_safe(component):
+            if self.options.get_safe(component) or component == "cuda" and self.options.devices:
                 version = "[>=1.17 || system]" if library == "libfabric" else "system"
                 self.requires(f"{library}/{version}", transitive_headers=True)
 
@@ -69,6 +69,7 @@ class UnisonoConan(ConanFile):
             for part in ("TESTS", "EXAMPLES", "BENCH", "TOOLS"):
                 toolchain.cache_variables[f"UNISONO_BUILD_{part}"] = False
             toolchain.cache_variables["UNISONO_INSTALL"] = False
+            toolchain.cache_variables["UNISONO_DEVICES"] = bool(self.options.devices)
             toolchain.generate()
 
     def build(self):
@@ -76,9 +77,13 @@ class UnisonoConan(ConanFile):
             cmake = CMake(self)
             cmake.configure()
             cmake.build(target="unisono_compiled")
+            if self.options.devices:
+                cmake.build(target="unisono_devices")
 
     def validate(self):
         check_min_cppstd(self, 20)
+        if self.options.devices and self.options.header_only:
+            raise ConanInvalidConfiguration("devices=True is a library that nvcc compiles: it needs header_only=False")
         if self.settings.os != "Linux":
             raise ConanInvalidConfiguration(f"Unisono needs Linux, found {self.settings.os}")
         oldest = {"gcc": "12", "clang": "14"}.get(str(self.settings.compiler))
@@ -90,14 +95,15 @@ class UnisonoConan(ConanFile):
         copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
         for files in ("*.hpp", "*.h"):
             copy(self, files, os.path.join(self.source_folder, "include"), os.path.join(self.package_folder, "include"))
-        copy(self, "libunisono.*", self.build_folder, os.path.join(self.package_folder, "lib"), keep_path=False)
+        copy(self, "libunisono*.*", self.build_folder, os.path.join(self.package_folder, "lib"), keep_path=False)
 
     def package_info(self):
         self.cpp_info.set_property("cmake_file_name", "unisono")  # as find_package(Unisono) and find_package(unisono) look for it
         self.cpp_info.set_property("cmake_target_name", "unisono::all")
         self.cpp_info.set_property("pkg_config_name", "unisono-all")
         for component in ("core", *self.third_parties):
-            if component != "core" and not self.options.get_safe(component):
+            needed = component == "cuda" and self.options.devices
+            if component != "core" and not needed and not self.options.get_safe(component):
                 continue
             info = self.cpp_info.components[component]
             info.set_property("cmake_target_name", "unisono::unisono" if component == "core" else f"unisono::{component}")
@@ -118,3 +124,11 @@ class UnisonoConan(ConanFile):
             compiled.bindirs = []
             compiled.libs = ["unisono"]
             compiled.defines = ["UNISONO_COMPILED"]
+        if self.options.devices:
+            devices = self.cpp_info.components["devices"]
+            devices.set_property("cmake_target_name", "unisono::devices")
+            devices.set_property("pkg_config_name", "unisono-devices")
+            devices.requires = ["cuda"]
+            devices.bindirs = []
+            devices.libs = ["unisono_devices"]
+            devices.defines = ["UNISONO_DEVICES"]

@@ -7,6 +7,8 @@
 #     nccl     ranks over NCCL: collectives, laws, graphs, streams
 #     device   Trainers over Cuda<Tcp>, whose ranks share the GPUs, bit by bit beside the host's
 #     trainer  the same over NCCL
+#     library  unisono::devices: kernels and Trainers of sources that nvcc does not compile, bit by
+#              bit beside the host's and those of the headers
 #     digits   the example digits_on_gpu, to the accuracy of the host's
 # Ranks over NCCL have a GPU each. From NCCL 2.30 on they share one (NCCL_MULTI_RANK_GPU_ENABLE=1,
 # which this script sets unless it is set). --sanitize also trains the example for one epoch under
@@ -23,11 +25,11 @@ for word in "$@"; do
     case $word in
     --build) build_only=yes ;;
     --sanitize) sanitize=yes ;;
-    thrust | cuda | nccl | device | trainer | digits) rooms+=("$word") ;;
-    *) echo "usage: bash $0 [--build] [--sanitize] [thrust] [cuda] [nccl] [device] [trainer] [digits]; found '$word'" >&2; exit 2 ;;
+    thrust | cuda | nccl | device | trainer | library | digits) rooms+=("$word") ;;
+    *) echo "usage: bash $0 [--build] [--sanitize] [thrust] [cuda] [nccl] [device] [trainer] [library] [digits]; found '$word'" >&2; exit 2 ;;
     esac
 done
-[ ${#rooms[@]} -gt 0 ] || rooms=(thrust cuda nccl device trainer digits)
+[ ${#rooms[@]} -gt 0 ] || rooms=(thrust cuda nccl device trainer library digits)
 need_nvcc $build_only
 need_nccl
 
@@ -38,6 +40,7 @@ sources_of() {
     cuda) echo tests/extensions/cuda/*.cpp ;;
     nccl) echo tests/extensions/nccl/{captured,collectives,laws,prefetch,training}.cpp ;;
     device | trainer) echo tests/extensions/device/{bus,checkpoints,crossed_grids,crossed_numbers,local,master_weights,step,training,units}.cpp ;;
+    library) echo src/devices/*.cu tests/extensions/device_library/{kernels,trained}.cpp ;;
     esac
 }
 
@@ -48,10 +51,16 @@ flags=("${nvcc_flags[@]}" -O1 -Iinclude -Itests "$nccl_include" -DUNISONO_TEST_O
 
 object_of() { # ROOM SOURCE
     local name=${2//\//_}
-    echo "$build/$1_${name%.cpp}.o"
+    echo "$build/$1_${name%.c*}.o"
 }
 compile() { # ROOM SOURCE
     local transport=()
+    if [ "$1" = library ] && [[ $2 == *.cpp ]]; then
+        echo "c++ $2 ($1)"
+        "${CXX:-c++}" -std=c++20 -O1 -Iinclude -Itests "$nccl_include" "-I$cuda/include" -DUNISONO_TEST_ON_GPU -DUNISONO_DEVICES \
+            -c "$2" -o "$(object_of "$1" "$2")" || { echo "$0: $2 does not compile" >&2; return 1; }
+        return
+    fi
     [ "$1" != device ] || transport=(--pre-include unisono/cuda.hpp "-DUNISONO_TEST_TRANSPORT=unisono::Cuda<unisono::Tcp>")
     echo "nvcc $2 ($1)"
     "$nvcc" "${flags[@]}" "${transport[@]}" -x cu -c "$2" -o "$(object_of "$1" "$2")" || { echo "$0: $2 does not compile" >&2; return 1; }
@@ -67,6 +76,8 @@ begin() { # as many at a time as there are processors
 "${CXX:-c++}" -std=c++20 -O1 -Itests -DUNISONO_TEST_INCLUDED_BOOST -c tests/support/main.cpp -o "$main"
 for room in "${rooms[@]}"; do
     for source in $(sources_of "$room"); do begin "$room" "$source"; done
+    # The same trainings with the kernels of the headers.
+    [ "$room" != library ] || begin header_only tests/extensions/device_library/trained.cpp
 done
 while [ "$running" -gt 0 ]; do
     wait -n
@@ -74,9 +85,15 @@ while [ "$running" -gt 0 ]; do
 done
 for room in "${rooms[@]}"; do
     [ "$room" != digits ] || continue
-    objects=("$main")
-    for source in $(sources_of "$room"); do objects+=("$(object_of "$room" "$source")"); done
-    "$nvcc" -o "$build/test_$room" "${objects[@]}" "${nccl_library[@]}"
+    objects=()
+    for source in $(sources_of "$room"); do
+        [[ $source == */trained.cpp ]] || objects+=("$(object_of "$room" "$source")")
+    done
+    "$nvcc" -o "$build/test_$room" "$main" "${objects[@]}" "${nccl_library[@]}"
+    [ "$room" = library ] || continue
+    trained=tests/extensions/device_library/trained.cpp
+    "$nvcc" -o "$build/trained_library" "$(object_of library $trained)" "${objects[@]/*kernels.o/}" "${nccl_library[@]}"
+    "$nvcc" -o "$build/trained_header_only" "$(object_of header_only $trained)" "${nccl_library[@]}"
 done
 if [ $build_only = yes ]; then
     case " ${rooms[*]} " in *" digits "*) bash examples/digits_on_gpu/run.sh --build ;; esac
@@ -97,6 +114,12 @@ for room in "${rooms[@]}"; do
     else
         # Each case has a watchdog, too. Boost names the cases that are skipped for lack of ranks.
         timeout 1200 "$build/test_$room" --log_level=test_suite --report_level=short || failed+=("$room")
+    fi
+    if [ "$room" = library ]; then
+        for way in library header_only; do
+            timeout 600 "$build/trained_$way" > "$build/trained_$way.txt" || { tail -3 "$build/trained_$way.txt"; failed+=("trained_$way"); }
+        done
+        diff "$build"/trained_{library,header_only}.txt || failed+=("library and headers differ")
     fi
 done
 if [ $sanitize = yes ]; then

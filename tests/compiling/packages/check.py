@@ -98,6 +98,10 @@ def package():
                       extensions=True)
     found = (folder / "CMakeCache.txt").read_text()
     assert f"Unisono_DIR:PATH={prefix}/" in found, "another Unisono was found"
+    if "devices" in there:
+        run("cmake", "--build", folder, "--target", "consumer_devices")
+        told = run(folder / "consumer_devices")
+        assert re.search("consumer with devices: (1 rank, sum 3|.*GPU)", told), told
     configured("package_small_letters", here / "consumer", *by, "-DCONSUMER_NAME=unisono")
 
 
