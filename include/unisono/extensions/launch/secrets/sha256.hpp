@@ -40,40 +40,44 @@ inline constexpr std::uint32_t sha256_constants[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-using Sha256State = std::array<std::uint32_t, 8>;
-
-inline std::uint32_t big_endian(const std::byte* text) {
-    std::uint32_t value = 0;
-    std::memcpy(&value, text, sizeof value);
-    return std::endian::native == std::endian::little ? __builtin_bswap32(value) : value;
-}
-
-/// Adds 64 bytes to the state.
-inline void sha256_block(Sha256State& state, const std::byte* text) {
-    std::uint32_t w[64];
-    for (std::size_t i = 0; i < 16; ++i) w[i] = big_endian(text + 4 * i);
-    for (std::size_t i = 16; i < 64; ++i) {
-        const std::uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + (std::rotr(a, 7) ^ std::rotr(a, 18) ^ (a >> 3)) + w[i - 7] +
-               (std::rotr(b, 17) ^ std::rotr(b, 19) ^ (b >> 10));
+/// Adds blocks of 64 bytes to the state. Calls nothing, so that it is fast in debug builds, too: a
+/// process that asks to be added to an elastic world hashes its program.
+UNISONO_KERNEL inline void sha256_blocks(std::uint32_t* state, const std::byte* text, std::size_t blocks) {
+    for (; blocks > 0; --blocks, text += 64) {
+        std::uint32_t w[64];
+        std::memcpy(w, text, 64);
+        if (std::endian::native == std::endian::little)
+            for (int i = 0; i < 16; ++i) w[i] = __builtin_bswap32(w[i]);
+        for (int i = 16; i < 64; ++i) {
+            const std::uint32_t a = w[i - 15], b = w[i - 2];
+            w[i] = w[i - 16] + ((a >> 7 | a << 25) ^ (a >> 18 | a << 14) ^ (a >> 3)) + w[i - 7] +
+                   ((b >> 17 | b << 15) ^ (b >> 19 | b << 13) ^ (b >> 10));
+        }
+        std::uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+        std::uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+        for (int i = 0; i < 64; ++i) {
+            const std::uint32_t first = h + ((e >> 6 | e << 26) ^ (e >> 11 | e << 21) ^ (e >> 25 | e << 7)) +
+                                        ((e & f) ^ (~e & g)) + sha256_constants[i] + w[i];
+            const std::uint32_t second =
+                ((a >> 2 | a << 30) ^ (a >> 13 | a << 19) ^ (a >> 22 | a << 10)) + ((a & b) ^ (a & c) ^ (b & c));
+            h = g;
+            g = f;
+            f = e;
+            e = d + first;
+            d = c;
+            c = b;
+            b = a;
+            a = first + second;
+        }
+        state[0] += a;
+        state[1] += b;
+        state[2] += c;
+        state[3] += d;
+        state[4] += e;
+        state[5] += f;
+        state[6] += g;
+        state[7] += h;
     }
-    auto [a, b, c, d, e, f, g, h] = state;
-    for (std::size_t i = 0; i < 64; ++i) {
-        const std::uint32_t first = h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + ((e & f) ^ (~e & g)) +
-                                    sha256_constants[i] + w[i];
-        const std::uint32_t second =
-            (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
-        h = g;
-        g = f;
-        f = e;
-        e = d + first;
-        d = c;
-        c = b;
-        b = a;
-        a = first + second;
-    }
-    const std::array<std::uint32_t, 8> change = {a, b, c, d, e, f, g, h};
-    for (std::size_t i = 0; i < 8; ++i) state[i] += change[i];
 }
 
 class Sha256 {
@@ -84,8 +88,9 @@ public:
         total_ += text.size();
         while (!text.empty()) {
             if (have_ == 0 && text.size() >= block) { // directly from the input
-                sha256_block(state_, text.data());
-                text = text.subspan(block);
+                const std::size_t blocks = text.size() / block;
+                sha256_blocks(state_.data(), text.data(), blocks);
+                text = text.subspan(blocks * block);
                 continue;
             }
             const std::size_t part = std::min(block - have_, text.size());
@@ -93,7 +98,7 @@ public:
             text = text.subspan(part);
             have_ += part;
             if (have_ != block) return;
-            sha256_block(state_, rest_.data());
+            sha256_blocks(state_.data(), rest_.data(), 1);
             have_ = 0;
         }
     }
@@ -114,8 +119,8 @@ public:
 
 private:
     // The first 32 bits of the fractional parts of the square roots of the first 8 primes.
-    Sha256State state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                          0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    std::array<std::uint32_t, 8> state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                           0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     std::array<std::byte, block> rest_ = {}; ///< bytes that do not fill a block yet
     std::size_t have_ = 0;
     std::uint64_t total_ = 0;
