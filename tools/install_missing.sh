@@ -28,6 +28,7 @@ is_present() {
         mpich) command -v mpicxx.mpich && command -v mpirun.mpich ;;
         libfabric) have_header rdma/fabric.h && printf 'int main() {}' | c++ -x c++ - -lfabric -o /dev/null ;;
         iproute2) PATH=$PATH:/usr/sbin:/sbin command -v ip && PATH=$PATH:/usr/sbin:/sbin command -v tc ;;
+        nft) PATH=$PATH:/usr/sbin:/sbin command -v nft ;;
         slurm) PATH=$PATH:/usr/sbin:/sbin command -v slurmctld && command -v srun && PATH=$PATH:/usr/sbin:/sbin command -v munged ;;
         thrust) have_header thrust/version.h || [ -f /usr/local/cuda/include/cccl/thrust/version.h ] ;;
         tbb) have_header tbb/tbb.h ;;
@@ -62,6 +63,7 @@ packages_of() {
         mpich) echo libmpich-dev mpich ;;
         libfabric) echo libfabric-dev ;;
         iproute2) echo iproute2 ;;
+        nft) echo nftables ;;
         slurm) echo slurm-wlm munge ;;
         thrust) echo libthrust-dev ;;
         tbb) echo libtbb-dev ;;

@@ -29,8 +29,8 @@ namespace {
 class Desk {
 public:
     Desk()
-        : desk_({.folder = folder_.path(), .job = "job.elastic"}, un::JobToken::random(), "127.0.0.1", true,
-                {2, 8, 100, 200, "tcp"}) {
+        : desk_({.folder = folder_.path(), .job = "job.elastic"}, un::JobToken::random(), "127.0.0.1",
+                listen_at(true, 0), {2, 8, 100, 200, "tcp"}) {
         place_ = {.folder = folder_.path(), .job = "job.elastic"};
         BOOST_REQUIRE(read_rendezvous_file(place_));
         looks_ = std::thread([this] {
@@ -224,7 +224,7 @@ BOOST_AUTO_TEST_CASE(a_file_is_removed_by_its_writer_alone) {
 BOOST_AUTO_TEST_CASE(rare_looks_take_in_who_waits) {
     const unisono_test::Folder folder;
     const un::RendezvousPoint point{.folder = folder.path(), .job = "job.elastic"};
-    AdmissionDesk desk(point, un::JobToken::random(), "127.0.0.1", true, {2, 8, 100, 200, "tcp"});
+    AdmissionDesk desk(point, un::JobToken::random(), "127.0.0.1", listen_at(true, 0), {2, 8, 100, 200, "tcp"});
     un::RendezvousPoint place = point;
     BOOST_REQUIRE(read_rendezvous_file(place));
     const Listener listener = listen_at(true, 0);
@@ -341,7 +341,7 @@ BOOST_AUTO_TEST_CASE(a_crowd_pushes_out_nobody_who_has_just_come) {
     };
     const unisono_test::Folder folder;
     un::RendezvousPoint place{.folder = folder.path(), .job = "job.elastic"};
-    AdmissionDesk desk(place, un::JobToken::random(), "127.0.0.1", true, {2, 8, 100, 200, "tcp"});
+    AdmissionDesk desk(place, un::JobToken::random(), "127.0.0.1", listen_at(true, 0), {2, 8, 100, 200, "tcp"});
     BOOST_REQUIRE(read_rendezvous_file(place));
     BOOST_TEST(stays(place.port, [&] { desk.look(); }));
     Mesh applicant(un::JobToken::random(), false);
@@ -353,7 +353,7 @@ BOOST_AUTO_TEST_CASE(a_crowd_pushes_out_nobody_who_has_just_come) {
 BOOST_AUTO_TEST_CASE(a_silent_stranger_slows_no_look) {
     const unisono_test::Folder folder;
     un::RendezvousPoint place{.folder = folder.path(), .job = "job.elastic"};
-    AdmissionDesk desk(place, un::JobToken::random(), "127.0.0.1", true, {2, 8, 100, 200, "tcp"});
+    AdmissionDesk desk(place, un::JobToken::random(), "127.0.0.1", listen_at(true, 0), {2, 8, 100, 200, "tcp"});
     BOOST_REQUIRE(read_rendezvous_file(place));
     std::string why;
     const FileDescriptor silent =

@@ -174,6 +174,17 @@ public:
         must(host, "nft add rule ip f o ct state new accept");
         return true;
     }
+    /// Installs a firewall that refuses connections from other hosts, except to these ports: for
+    /// example "29500, 40000-40031". False: there is no nft.
+    [[nodiscard]] bool open_only(int host, const std::string& ports) const {
+        if (!space(host).command("nft list tables", true)) return false;
+        must(host, "nft add table ip f");
+        must(host, "nft add chain ip f i '{ type filter hook input priority 0 ; }'");
+        must(host, "nft add rule ip f i iif lo accept");
+        must(host, "nft add rule ip f i tcp dport '{ " + ports + " }' accept");
+        must(host, "nft add rule ip f i tcp flags '& (syn | ack) == syn' reject with tcp reset");
+        return true;
+    }
     /// Traffic from host `from` to host `to` does not arrive: with an immediate error, or silently.
     void refuse_way(int from, int to) const { must(from, "ip route add unreachable " + address(to) + "/32"); }
     void swallow_way(int from, int to) const {

@@ -125,10 +125,10 @@ inline Digest program_digest() {
 /// of the interval between calls, and at most 100 ms.
 class AdmissionDesk {
 public:
-    /// `secret`: goes into the file. `host`: the address at which others reach this process.
-    AdmissionDesk(RendezvousPoint point, const JobToken& secret, std::string host, bool loopback,
+    /// `secret`: goes into the file. `host`: the address at which others reach `listener`.
+    AdmissionDesk(RendezvousPoint point, const JobToken& secret, std::string host, Listener listener,
                   const ElasticTerms& terms)
-        : point_(std::move(point)), terms_(terms), listener_(listen_at(loopback, 0)) {
+        : point_(std::move(point)), terms_(terms), listener_(std::move(listener)) {
         point_.token = secret;
         point_.host = std::move(host);
         point_.port = listener_.port;

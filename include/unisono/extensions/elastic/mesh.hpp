@@ -128,7 +128,10 @@ public:
     }
     /// The address at which others reach this process.
     [[nodiscard]] const std::string& host() const { return host_; }
-    [[nodiscard]] bool is_on_loopback() const { return loopback_; }
+    /// UNISONO_PORT_RANGE: the ports that other members reach.
+    [[nodiscard]] const PortRange& ports() const { return ports_; }
+    /// Listens for processes of other hosts, if there are any. Errors: refused.
+    [[nodiscard]] Listener listen() const { return listen_in(ports_, loopback_); }
     /// Names the job. All members can derive it; it tells nothing about the secret.
     [[nodiscard]] std::uint64_t job() const { return fnv1a(fnv_basis, secret_.of_job("number").text()) | 1; }
     /// The secret of an epoch's world. All members can derive it, and none sends it.
@@ -208,8 +211,10 @@ private:
     static constexpr std::uint8_t card_word = 101; ///< differs from all words of memberships
 
     void begin_to_listen(bool other_hosts) {
-        TcpEntrance entrance = open_entrance(TcpOptions{}.with(Environment::of_process()), other_hosts);
+        const TcpOptions options = TcpOptions{}.with(Environment::of_process());
+        TcpEntrance entrance = open_entrance(options, other_hosts);
         listener_ = std::move(entrance.listener);
+        ports_ = options.port_range;
         host_ = host_text(entrance.interface.address);
         loopback_ = is_loopback(entrance.interface.address);
         rules_.own_address = host_;
@@ -219,7 +224,7 @@ private:
     /// ended.
     void listen_alone() {
         try {
-            listener_ = listen_at(loopback_, 0);
+            listener_ = listen();
         } catch (const error&) { // processes of this host identify it by its pid
         }
         card_ = ProcessCard::of_this(host_, listener_.port);
@@ -426,6 +431,7 @@ private:
     ProofRules rules_;
     std::string host_ = "127.0.0.1";
     bool loopback_ = true;
+    PortRange ports_;
     JobToken secret_;
     bool was_added_ = false;
     std::vector<Peer> peers_; ///< indexed by members' numbers

@@ -106,11 +106,10 @@ public:
         options.rendezvous.notice_after = {};
         RendezvousPoint point;
         point.token = mesh_->secret_of(epoch);
-        point.further_ports = 7; // another process may take the first port
         if (rank == 0) {
             point.host = mesh_->host();
-            point.port = listen_at(mesh_->is_on_loopback(), 0).port;
-            if (point.port > 65535 - 7) point.port -= 7;
+            point.port = mesh_->listen().port;
+            if (mesh_->ports() == PortRange{} && point.port > 65535 - 7) point.port -= 7;
             const NextRendezvous rendezvous{epoch, point.host, point.port};
             for (const int member : members) mesh_->send(member, encode(rendezvous));
         } else {
@@ -118,6 +117,7 @@ public:
             point.host = rendezvous.host;
             point.port = rendezvous.port;
         }
+        point.further_ports = further_ports_of(mesh_->ports(), point.port, 7); // another process may take the port
         options.rendezvous.timeout = left_until(until);
         ControlPlane plane = unisono::rendezvous(unisono::identity_of(rank, world), point, options.rendezvous);
         options.rendezvous.timeout = left_until(until);
@@ -129,7 +129,7 @@ public:
     void listen(bool first, bool in_first_world) {
         if (desk_ || point_.folder.empty() || !first) return;
         try {
-            desk_.emplace(point_, mesh_->secret(), mesh_->host(), mesh_->is_on_loopback(), terms());
+            desk_.emplace(point_, mesh_->secret(), mesh_->host(), mesh_->listen(), terms());
         } catch (const error& failed) {
             if (in_first_world) throw;
             listen_at_ = now() + 1'000'000'000;

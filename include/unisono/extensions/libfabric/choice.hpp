@@ -61,9 +61,7 @@ struct LibfabricOptions {
         if (all.provider.empty() && provider_name != nullptr) all.provider = *provider_name;
         const std::string* const interface_name = environment.find("UNISONO_INTERFACE");
         if (all.interface.empty() && interface_name != nullptr) all.interface = *interface_name;
-        const std::string* const ports = environment.find("UNISONO_PORT_RANGE");
-        if (all.port_range == PortRange{} && ports != nullptr)
-            all.port_range = PortRange::parse(*ports, "UNISONO_PORT_RANGE");
+        if (all.port_range == PortRange{}) all.port_range = PortRange::of(environment);
         return all;
     }
 };

@@ -346,7 +346,10 @@ inline RendezvousPoint rendezvous_over(NcclExchange& exchange, int rank, int ran
     exchange.all_gather(&mine, all.data(), sizeof mine, ranks);
     std::array<std::uint8_t, JobToken::bytes> token{};
     std::memcpy(token.data(), all[0].token, token.size());
-    return {.host = all[0].host, .port = all[0].port, .further_ports = 20, .token = JobToken(token)};
+    return {.host = all[0].host,
+            .port = all[0].port,
+            .further_ports = further_ports_of(options.port_range, all[0].port, 20),
+            .token = JobToken(token)};
 }
 
 } // namespace detail

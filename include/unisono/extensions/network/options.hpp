@@ -5,7 +5,7 @@
 /// environment.
 
 #include "unisono/core/error.hpp"
-#include "unisono/extensions/launch/sockets/environment.hpp"
+#include "unisono/extensions/launch/sockets/port_range.hpp"
 #include "unisono/extensions/launch/sockets/socket.hpp"
 
 #include <arpa/inet.h>
@@ -21,32 +21,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Ports from `first` to `last`, both included; 0: the system chooses.
-struct PortRange {
-    std::uint16_t first = 0;
-    std::uint16_t last = 0;
-    friend bool operator==(const PortRange&, const PortRange&) = default;
-
-    /// "40000-40100", "40000", or empty. Errors: bad_input, with the text and `where`.
-    static PortRange parse(std::string_view text, std::string_view where) {
-        if (text.empty()) return {};
-        const std::size_t dash = text.find('-');
-        int first = 0;
-        int last = 0;
-        const bool good =
-            detail::parse_count(text.substr(0, dash), 65535, first) &&
-            detail::parse_count(dash == std::string_view::npos ? text : text.substr(dash + 1), 65535, last);
-        if (!good || first < 1 || last < first)
-            refuse_input({where, " must be a port or two as in 40000-40100, found ", detail::quoted(text)});
-        return {static_cast<std::uint16_t>(first), static_cast<std::uint16_t>(last)};
-    }
-};
-
 namespace detail {
-
-inline std::string text_of(const PortRange& range) {
-    return range.first == 0 ? std::string("any port") : concat({"ports ", range.first, " to ", range.last});
-}
 
 /// An address without its port: "10.0.0.1".
 inline std::string host_text(const SocketAddress& address) {

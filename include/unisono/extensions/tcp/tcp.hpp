@@ -54,9 +54,7 @@ struct TcpOptions {
         if (all.interface.empty() && name != nullptr) all.interface = *name;
         const std::string* const control = environment.find("UNISONO_TCP_CONGESTION");
         if (all.congestion.empty() && control != nullptr) all.congestion = *control;
-        const std::string* const ports = environment.find("UNISONO_PORT_RANGE");
-        if (all.port_range == PortRange{} && ports != nullptr)
-            all.port_range = PortRange::parse(*ports, "UNISONO_PORT_RANGE");
+        if (all.port_range == PortRange{}) all.port_range = PortRange::of(environment);
         const std::string* const number = environment.find("UNISONO_TCP_CONNECTIONS");
         if (all.connections < 0 || all.connections > most_connections)
             refuse_input({"TcpOptions::connections is ", all.connections, "; expected 1 to ", most_connections,

@@ -141,6 +141,7 @@ UNISONO_DEFINITION RendezvousPoint rendezvous_point(const Environment& environme
     } else if (const std::string* folder = environment.find("UNISONO_FOLDER")) {
         if (folder->empty()) refuse_input("UNISONO_FOLDER is empty, expected the path of a folder that all ranks see");
         detail::meet_by_file(environment, folder, parent, point);
+        point.ports = PortRange::of(environment);
         if (const std::string* name = detail::given_host(environment)) point.listen_host = *name;
         else if (!one_host) point.listen_host = "*"; // replaced by this host's name
     } else if (host != nullptr || port != nullptr) {

@@ -12,6 +12,7 @@
 #include "unisono/extensions/launch/rendezvous/identity.hpp"
 #include "unisono/extensions/launch/secrets/token.hpp"
 #include "unisono/extensions/launch/sockets/environment.hpp"
+#include "unisono/extensions/launch/sockets/port_range.hpp"
 #include "unisono/launch/host.hpp"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ UNISONO_NAMESPACE_BEGIN
 /// `port`, or in the file `folder`/`job`.meet, which rank 0 writes.
 struct RendezvousPoint {
     std::string host = {};           ///< name or address; empty: it is in the file
-    std::uint16_t port = 0;          ///< with a folder: the system chooses it
+    std::uint16_t port = 0;          ///< with a folder: chosen by rank 0
     std::uint16_t further_ports = 0; ///< further ports to try after `port` if it is taken
     std::string folder = {};         ///< private to the user, visible to all ranks; empty: none
     bool by_parent = false;          ///< the file's name also depends on the process that started the ranks
@@ -42,6 +43,7 @@ struct RendezvousPoint {
     int launcher = 0;                ///< the process that listens, if it is on this host; 0: unknown
     JobToken token = {};             ///< the job's secret; with a folder, rank 0 draws it and writes it to the file
     std::string listen_host = {};    ///< with a folder: the address at which others reach rank 0
+    PortRange ports = {};            ///< with a folder: from which rank 0 chooses the port, if other hosts reach it
 
     friend bool operator==(const RendezvousPoint&, const RendezvousPoint&) = default;
 };

@@ -149,7 +149,8 @@ inline Reception receive_ranks(const Identity& me, const RendezvousPoint& point,
     }
     Listener listener;
     try {
-        listener = listen_at(loopback, point.folder.empty() ? point.port : std::uint16_t{0}, point.further_ports);
+        listener = point.folder.empty() ? listen_at(loopback, point.port, point.further_ports)
+                                        : listen_in(point.ports, loopback);
     } catch (const error&) {
         // If another process of this job listens there, its answer is more informative than the
         // error that the port is taken.
