@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the pictures of README.md, docs/elastic.md and docs/internals: pictures.py [--check]
+"""Draws the pictures of README.md, docs/elastic.md, docs/how_to and docs/internals: pictures.py [--check]
 
     docs/pictures/pipe.svg     one training step as a pipe
     docs/pictures/peers.svg    all_reduce beside other libraries
@@ -9,7 +9,7 @@
     docs/pictures/cut.svg      which ranks continue when others are only silent
     docs/pictures/elders.svg   the members without which added members cannot decide
 
-The figures of the charts are read from the tables of bench/RESULTS.md, and those of hosting.svg from the output in docs/elastic.md: no other place has them. The colours follow the reader's theme. --check
+The figures of the charts are read from the tables of bench/RESULTS.md, and those of hosting.svg from the output in docs/how_to/elastic_job.md: no other place has them. The colours follow the reader's theme. --check
 writes nothing, and fails if a picture is not what the script draws.
 """
 import re
@@ -185,7 +185,7 @@ def step():
 def hosting():
     """Replica r of n is hosted by rank r * size / n, rounded down, of those that are there: see Replicas."""
     replicas, updates, left, top, high, scale = 6, 96, 110, 70, 30, 7.4
-    text = (ROOT / "docs/elastic.md").read_text()
+    text = (ROOT / "docs/how_to/elastic_job.md").read_text()
     run = re.search(r"--elastic 2:4 examples/elastic.*?```", text, re.S)[0]
     members, begin, spans = [0, 1, 2, 3], 0, []
     for update, what, ranks in [*re.findall(r"after update (\d+): (lost|added) ranks? ([\d, ]+);", run), (updates, "end", "")]:
