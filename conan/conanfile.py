@@ -22,9 +22,9 @@ class UnisonoConan(ConanFile):
     # library's recipe, which is in system/.
     third_parties = {"cuda": "cudart", "libfabric": "libfabric", "mpi": "mpi", "nccl": "nccl", "thrust": "thrust"}
     # Those that need no third party, as in cmake/UnisonoExtensions.cmake: a name each for the same headers.
-    extensions = ("any", "automatic", "checkpoint", "compression", "elastic", "hosts", "join", "laboratory", "launch", "master_weights",
-                  "observe", "parallel", "reducers", "reproducible", "sharded", "simulate", "simulate_elastic", "tcp", "trainers",
-                  "transports", "updates")
+    extensions = ("any", "any_group", "automatic", "checkpoint", "compression", "elastic", "hosts", "join", "join_any", "laboratory",
+                  "launch", "master_weights", "observe", "parallel", "reducers", "reproducible", "sharded", "simulate",
+                  "simulate_elastic", "tcp", "trainers", "transports", "updates")
     # header_only=False adds the library of the compiled mode, unisono::compiled, and with devices=True unisono::devices, which nvcc compiles.
     options = {"header_only": [True, False], "shared": [True, False], "devices": [True, False], **{component: [True, False] for component in third_parties}}
     default_options = {"header_only": True, "shared": False, "devices": False, **{component: False for component in third_parties}}

@@ -93,11 +93,13 @@ export module unisono;
 export extern "C++" { // the names of the headers, which belong to no module, so that the library has the same
 #include "unisono/unisono.hpp"
 #include "unisono/any.hpp"
+#include "unisono/any_group.hpp"
 #include "unisono/automatic.hpp"
 #include "unisono/checkpoint.hpp"
 #include "unisono/compression.hpp"
 #include "unisono/elastic.hpp"
 #include "unisono/hosts.hpp"
+#include "unisono/join_any.hpp"
 #include "unisono/laboratory.hpp"
 #include "unisono/launch.hpp"
 #include "unisono/master_weights.hpp"

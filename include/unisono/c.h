@@ -12,9 +12,9 @@
  *
  * The definitions are in the library unisono::c (CMake), or in one C++ file of the program that has `#include <unisono/c.hpp>`.
  *
- * Every call that returns an int returns UNISONO_OK or the code of an error; unisono_last_error() has its text. All calls wait. Counts and
- * displacements are in elements. One thread at a time uses a world and its groups. Which memory may overlap, and which bits a
- * sum has, is as for the C++ collectives (docs/collectives.md).
+ * Every call that returns an int returns UNISONO_OK or the code of an error; unisono_last_error() has its text. All calls wait, unless
+ * they are given unisono_start's handle. Counts and displacements are in elements. One thread at a time uses a world, its groups and its
+ * requests. Which memory may overlap, and which bits a sum has, is as for the C++ collectives (docs/collectives.md).
  */
 
 #include <stddef.h>
@@ -25,6 +25,9 @@ extern "C" {
 
 /** Ranks that act together: the world, or a group that unisono_split has made. */
 typedef struct unisono_world unisono_world;
+
+/** A call that was started, until unisono_test or unisono_wait has ended it. */
+typedef struct unisono_request unisono_request;
 
 /** What a call returns. */
 enum unisono_status {
@@ -54,10 +57,22 @@ typedef enum unisono_type UNISONO_INT_ENUM {
     UNISONO_INT64,
     UNISONO_UINT8,
     UNISONO_UINT32,
-    UNISONO_UINT64
+    UNISONO_UINT64,
+    UNISONO_INT8,
+    UNISONO_INT16,
+    UNISONO_UINT16
 } unisono_type;
 
-typedef enum unisono_op UNISONO_INT_ENUM { UNISONO_SUM = 0, UNISONO_PRODUCT, UNISONO_MIN, UNISONO_MAX } unisono_op;
+/** AND, OR and XOR are for integers, bit by bit. */
+typedef enum unisono_op UNISONO_INT_ENUM {
+    UNISONO_SUM = 0,
+    UNISONO_PRODUCT,
+    UNISONO_MIN,
+    UNISONO_MAX,
+    UNISONO_AND,
+    UNISONO_OR,
+    UNISONO_XOR
+} unisono_op;
 
 #undef UNISONO_INT_ENUM
 
@@ -68,6 +83,7 @@ typedef void (*unisono_function)(const void* in, void* in_out, size_t count, voi
 typedef struct unisono_options {
     double timeout_s;      /**< of every call, and of the beginning and the end; 0: ten minutes, and five for the beginning */
     const char* transport; /**< "auto" (also NULL): shared memory on one host, sockets between hosts; "shared_memory", "hosts", "tcp" */
+    int trusted_network;   /**< not 0: ranks on several hosts need no secret (docs/security.md) */
 } unisono_options;
 
 /**
@@ -76,7 +92,37 @@ typedef struct unisono_options {
  */
 int unisono_join(unisono_world** world, const unisono_options* options);
 
-/** Ends the handle, and with the last handle of a world says goodbye to the others. NULL is allowed. */
+/**
+ * The same for a program that starts its processes itself: this process is rank `rank` of `size`, and rank 0 listens at `address`,
+ * "host:port". Ranks on several hosts need a secret: UNISONO_TOKEN in the environment.
+ */
+int unisono_join_at(unisono_world** world, int rank, int size, const char* address, const unisono_options* options);
+
+/** What a store's `get` returns: it failed, has written the value, or the key has no value yet. */
+enum unisono_store_status { UNISONO_STORE_FAILED = -1, UNISONO_STORE_FOUND = 0, UNISONO_STORE_EMPTY = 1 };
+
+enum { UNISONO_STORE_BYTES = 4096 }; /**< room for a value and the zero behind it */
+
+/**
+ * A key-value store that all ranks of one job see, and no other job. Keys and values are texts that end in a zero; values have less than
+ * UNISONO_STORE_BYTES bytes. Rank 0 sets a key, the others get it. They may get it again, until the deadline: the value may be that of an
+ * earlier job, or not there yet. So `get` answers each time, and may answer with an older value.
+ */
+typedef struct unisono_store {
+    /** Replaces the value of `key`. Returns 0, or anything else if it failed. */
+    int (*set)(void* context, const char* key, const char* value);
+    /**
+     * Writes the value of `key`, and a zero, to `value`, which has UNISONO_STORE_BYTES bytes. It may wait for a value, at most for
+     * `timeout_s` seconds. Returns a unisono_store_status.
+     */
+    int (*get)(void* context, const char* key, char* value, double timeout_s);
+    void* context; /**< passed on unchanged */
+} unisono_store;
+
+/** The same by a store instead of an address. The ranks use it until the call returns. */
+int unisono_join_by(unisono_world** world, int rank, int size, const unisono_store* store, const unisono_options* options);
+
+/** Ends the handle, and with the last handle and request of a world says goodbye to the others. NULL is allowed. */
 void unisono_leave(unisono_world* world);
 
 int unisono_rank(const unisono_world* world); /**< from 0 */
@@ -153,6 +199,25 @@ int unisono_receive(unisono_world* world, void* data, size_t count, size_t eleme
 /** Both at once, so that two ranks that call each other do not wait for ever. */
 int unisono_exchange(unisono_world* world, const void* sent, size_t sent_count, int to, void* received, size_t received_count, int from,
                      size_t element_bytes, int tag);
+
+/* --- calls in flight --------------------------------------------------------------------------------------------------------------------- */
+
+/**
+ * For one call, which begins and does not wait: a collective, a send or a receive.
+ *
+ *     unisono_request* sum;
+ *     unisono_all_reduce(unisono_start(world, &sum), gradients, gradients, count, UNISONO_FLOAT32, UNISONO_SUM);
+ *     ... compute ...
+ *     unisono_wait(&sum);
+ *
+ * The memory belongs to the request until that has ended; counts and displacements do not. All ranks of a group start their collectives in
+ * the same order, and may end them in any order. If the call returns an error, *request is NULL, and nothing is in flight.
+ */
+unisono_world* unisono_start(unisono_world* world, unisono_request** request);
+/** Advances all that is in flight, and never waits. If the request has ended, *done is 1, and *request NULL. */
+int unisono_test(unisono_request** request, int* done);
+/** Waits until the request has ended; *request is NULL afterwards, also on an error. A NULL in *request counts as ended. */
+int unisono_wait(unisono_request** request);
 
 #ifdef __cplusplus
 }

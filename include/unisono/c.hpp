@@ -4,221 +4,145 @@
 /// The definitions of c.h: include it in exactly one C++ file of a program, or link to unisono::c.
 /// Not part of the umbrella.
 
+#include "unisono/any_group.hpp"
 #include "unisono/c.h"
-#include "unisono/collective/blocks.hpp"
-#include "unisono/collective/exchange.hpp"
-#include "unisono/collective/untyped.hpp"
-#include "unisono/core/outcome.hpp"
-#include "unisono/hosts.hpp"
-#include "unisono/join.hpp"
-#include "unisono/tcp.hpp"
-#include "unisono/transport/shared_memory.hpp"
-#include "unisono/transport/shared_memory/join.hpp"
+#include "unisono/extensions/any_group/c_values.hpp"
+#include "unisono/join_any.hpp"
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <iterator>
-#include <limits>
-#include <string>
+#include <memory>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
-UNISONO_NAMESPACE_BEGIN
-namespace detail::c_edge {
-
-using AnyGroup = std::variant<Group<SharedMemory>, Group<Hosts<Tcp>>, Group<Tcp>>;
-
-struct LastError {
-    std::string text;
-    int rank = -1;
-    int peer = -1;
-};
-inline LastError& last_error() {
-    thread_local LastError last;
-    return last;
-}
-
-/// Runs `body`, keeps the text of its exception, and returns its code.
-template <class Body>
-int status_of(Body&& body) noexcept {
-    const Fault fault = outcome_of(std::forward<Body>(body));
-    if (fault.code == ErrorCode::none) return UNISONO_OK;
-    static_cast<void>(outcome_of([&] { // without memory there is no text
-        LastError& last = last_error();
-        last.rank = fault.rank;
-        last.peer = fault.peer;
-        last.text.clear();
-        last.text = error(fault).what();
-    }));
-    return static_cast<int>(fault.code);
-}
-
-static_assert(static_cast<int>(ErrorCode::timeout) == UNISONO_TIMEOUT &&
-              static_cast<int>(ErrorCode::peer_lost) == UNISONO_PEER_LOST &&
-              static_cast<int>(ErrorCode::mismatch) == UNISONO_MISMATCH &&
-              static_cast<int>(ErrorCode::refused) == UNISONO_REFUSED &&
-              static_cast<int>(ErrorCode::aborted) == UNISONO_ABORTED &&
-              static_cast<int>(ErrorCode::bad_input) == UNISONO_BAD_INPUT &&
-              static_cast<int>(ErrorCode::not_finite) == UNISONO_NOT_FINITE);
-static_assert(static_cast<int>(ElementType::float32) == UNISONO_FLOAT32 &&
-              static_cast<int>(ElementType::float64) == UNISONO_FLOAT64 &&
-              static_cast<int>(ElementType::bfloat16) == UNISONO_BFLOAT16 &&
-              static_cast<int>(ElementType::float16) == UNISONO_FLOAT16 &&
-              static_cast<int>(ElementType::int32) == UNISONO_INT32 &&
-              static_cast<int>(ElementType::int64) == UNISONO_INT64 &&
-              static_cast<int>(ElementType::uint8) == UNISONO_UINT8 &&
-              static_cast<int>(ElementType::uint32) == UNISONO_UINT32 &&
-              static_cast<int>(ElementType::uint64) == UNISONO_UINT64);
-
-inline std::chrono::nanoseconds duration_of(double seconds) {
-    if (!(seconds > 0)) refuse_input({"a timeout must be more than 0 seconds, found ", seconds});
-    constexpr double most = 1e9; // 30 years
-    return std::chrono::nanoseconds(static_cast<std::int64_t>((seconds < most ? seconds : most) * 1e9));
-}
-
-inline AnyGroup join_by(std::string_view transport, const JoinOptions& options) {
-    if (transport != "auto" && transport != "shared_memory" && transport != "hosts" && transport != "tcp")
-        refuse_input(
-            {"unisono_join: found the transport '", transport, "', expected auto, shared_memory, hosts or tcp"});
-    ControlPlane plane = rendezvous_of_job(options);
-    if (transport == "tcp") return AnyGroup(join<Tcp>(std::move(plane), options));
-    const nanoseconds deadline = deadline_after(steady_now(), options.rendezvous.timeout);
-    if (transport == "shared_memory" || (transport == "auto" && (plane.size() == 1 || share_one_host(plane, deadline))))
-        return AnyGroup(join<SharedMemory>(std::move(plane), options));
-    return AnyGroup(join<Hosts<Tcp>>(std::move(plane), options));
-}
-
-inline Elements elements_of(unisono_type type) {
-    const std::size_t bytes = unisono_type_bytes(type);
-    if (bytes == 0)
-        refuse_input({"found ", static_cast<int>(type), " as the type of elements, expected a unisono_type"});
-    return {static_cast<ElementType>(type), static_cast<std::uint32_t>(bytes)};
-}
-
-inline Elements elements_of(std::size_t bytes) {
-    if (bytes == 0 || bytes > std::numeric_limits<std::uint32_t>::max())
-        refuse_input({"found elements of ", bytes, " bytes, expected at least 1 and less than 4 GiB"});
-    return {ElementType::opaque, static_cast<std::uint32_t>(bytes)};
-}
-
-/// A reduction by enum or by function, and the elements to which it applies.
-class Combination {
-public:
-    Combination(unisono_type type, unisono_op op) : elements_(elements_of(type)) {
-        constexpr ReductionKind kinds[] = {ReductionKind::sum, ReductionKind::product, ReductionKind::min,
-                                           ReductionKind::max};
-        if (static_cast<std::size_t>(op) >= std::size(kinds))
-            refuse_input({"found ", static_cast<int>(op), " as the operation, expected a unisono_op"});
-        reduction_ = untyped::reduction(kinds[static_cast<std::size_t>(op)], elements_.type);
-    }
-    Combination(std::size_t element_bytes, unisono_function function, void* context)
-        : elements_(elements_of(element_bytes)), call_{function, context},
-          operation_{&Combination::combine, elements_.bytes, &call_} {
-        if (function == nullptr) refuse_input("found no function for the operation");
-        reduction_ = untyped::reduction(operation_);
-    }
-    Combination(const Combination&) = delete;
-    Combination& operator=(const Combination&) = delete;
-
-    [[nodiscard]] const Elements& elements() const { return elements_; }
-    [[nodiscard]] const Reduction& reduction() const { return reduction_; }
-
-private:
-    struct Call {
-        unisono_function function = nullptr;
-        void* context = nullptr;
-    };
-    static void combine(const std::byte* in, std::byte* sum, std::size_t count, void* context) {
-        const Call& call = *static_cast<const Call*>(context);
-        call.function(in, sum, count, call.context);
-    }
-
-    Elements elements_;
-    Call call_;
-    untyped::ByteOperation operation_;
-    Reduction reduction_;
-};
-
-} // namespace detail::c_edge
-UNISONO_NAMESPACE_END
-
 struct unisono_world {
-    unisono::detail::c_edge::AnyGroup group;
-    int rank = 0;
-    int size = 1;
+    unisono::AnyGroup group;
+    unisono_request** starts = nullptr; ///< the next call is started, and its request goes there
+};
+
+struct unisono_request {
+    unisono::AnyGroup group; ///< lives as long as what is in flight
+    unisono::detail::c_edge::ByteCall call = {};
+    unisono::BlockOperation operation = {};
 };
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail::c_edge {
 
-/// Runs body(group) with this world's group, for any transport. Returns an error as a number.
+/// Runs body(group) with this world's group. Returns an error as a number.
 template <class Body>
 int on(unisono_world* world, Body body) noexcept {
     return status_of([&] {
         if (world == nullptr) refuse_input("the world is NULL");
-        std::visit(body, world->group);
+        if (std::exchange(world->starts, nullptr) != nullptr)
+            refuse_input("unisono_start is for a collective, a send or a receive");
+        body(world->group);
     });
 }
 
-inline unisono_world* handle_of(AnyGroup group) {
-    const auto [rank, size] = std::visit([](auto& ranks) { return std::pair(ranks.rank(), ranks.size()); }, group);
-    return new unisono_world{std::move(group), rank, size};
+/// Waits for what start(group, call) has started, or keeps it for `unisono_start`.
+template <class Start>
+int run(unisono_world* world, Start start) noexcept {
+    return status_of([&] {
+        if (world == nullptr) refuse_input("the world is NULL");
+        unisono_request** const request = std::exchange(world->starts, nullptr);
+        if (request == nullptr) {
+            ByteCall call;
+            return start(world->group, call).wait();
+        }
+        auto made = std::make_unique<unisono_request>(unisono_request{.group = world->group});
+        made->operation = start(made->group, made->call);
+        *request = made.release();
+    });
 }
 
-inline Blocks blocks_of(int ranks, const std::size_t* counts, const std::size_t* displacements) {
+/// Ends the request, if has_ended(request) is true or throws.
+template <class HasEnded>
+int end(unisono_request** request, HasEnded has_ended) noexcept {
+    return status_of([&] {
+        if (request == nullptr) refuse_input("the place of the request is NULL");
+        std::unique_ptr<unisono_request> taken(std::exchange(*request, nullptr));
+        if (!has_ended(taken.get())) *request = taken.release();
+    });
+}
+
+inline AnyJoinOptions options_of(const unisono_options* options) {
+    AnyJoinOptions chosen;
+    if (options == nullptr) return chosen;
+    if (options->timeout_s != 0) {
+        chosen.join.timeout = duration_of(options->timeout_s);
+        chosen.join.rendezvous.timeout =
+            std::chrono::ceil<decltype(chosen.join.rendezvous.timeout)>(chosen.join.timeout);
+    }
+    if (options->transport != nullptr) chosen.transport = options->transport;
+    chosen.join.rendezvous.trusted_network = options->trusted_network != 0;
+    return chosen;
+}
+
+inline void join(unisono_world** world, const char* what, const unisono_options* options, auto join_by) {
+    if (world == nullptr) refuse_input({what, ": the place for the world is NULL"});
+    *world = nullptr;
+    *world = new unisono_world{join_by(options_of(options))};
+}
+
+inline Blocks blocks_of(const AnyGroup& group, const std::size_t* counts, const std::size_t* displacements) {
     if (counts == nullptr) refuse_input("the counts are NULL");
-    const auto each = static_cast<std::size_t>(ranks);
+    const auto each = static_cast<std::size_t>(group.size());
     return {{counts, each}, {displacements, displacements == nullptr ? 0 : each}};
 }
 
-inline int all_reduce(unisono_world* world, const void* in, void* out, std::size_t count, const Combination& by) {
-    return on(world,
-              [&](auto& group) { untyped::all_reduce(group, by.elements(), in, out, count, by.reduction()).wait(); });
-}
-inline int reduce(unisono_world* world, const void* in, void* out, std::size_t count, const Combination& by, int root) {
-    return on(world,
-              [&](auto& group) { untyped::reduce(group, by.elements(), in, out, count, by.reduction(), root).wait(); });
-}
-inline int reduce_scatter(unisono_world* world, const void* in, void* out, std::size_t count, const Combination& by) {
-    return on(world, [&](auto& group) {
-        untyped::reduce_scatter(group, by.elements(), in, out, count, by.reduction()).wait();
-    });
-}
-inline int reduce_scatter(unisono_world* world, const void* in, const std::size_t* counts,
-                          const std::size_t* displacements, void* out, const Combination& by) {
-    return on(world, [&](auto& group) {
-        untyped::reduce_scatter(group, by.elements(), in, out, blocks_of(group.size(), counts, displacements),
-                                by.reduction());
-    });
-}
+// Each starts a collective, with the arguments of c.h.
 
-/// Runs call(combination). The construction of the combination may refuse the arguments.
-template <class Call, class... Arguments>
-int with_combination(Call call, Arguments... arguments) noexcept {
-    int status = UNISONO_OK;
-    const int refused = status_of([&] {
-        const Combination by(arguments...);
-        status = call(by);
-    });
-    return refused != UNISONO_OK ? refused : status;
+inline auto all_reduce(const void* in, void* out, std::size_t count, auto combine) {
+    return [=](AnyGroup& group, ByteCall& call) {
+        const untyped::Combination with = combine(call);
+        return group.start_all_reduce(with.elements, in, out, count, with.reduction);
+    };
+}
+inline auto reduce(const void* in, void* out, std::size_t count, auto combine, int root) {
+    return [=](AnyGroup& group, ByteCall& call) {
+        const untyped::Combination with = combine(call);
+        return group.start_reduce(with.elements, in, out, count, with.reduction, root);
+    };
+}
+inline auto reduce_scatter(const void* in, void* out, std::size_t count, auto combine) {
+    return [=](AnyGroup& group, ByteCall& call) {
+        const untyped::Combination with = combine(call);
+        return group.start_reduce_scatter(with.elements, in, out, count, with.reduction);
+    };
+}
+inline auto reduce_scatter(const void* in, const std::size_t* counts, const std::size_t* displacements, void* out,
+                           auto combine) {
+    return [=](AnyGroup& group, ByteCall& call) {
+        const untyped::Combination with = combine(call);
+        return group.start_reduce_scatter(with.elements, in, out, blocks_of(group, counts, displacements),
+                                          with.reduction);
+    };
 }
 
 extern "C" { // the functions of c.h
 
 int unisono_join(unisono_world** world, const unisono_options* options) {
+    return status_of(
+        [&] { join(world, "unisono_join", options, [](const AnyJoinOptions& chosen) { return join_any(chosen); }); });
+}
+int unisono_join_at(unisono_world** world, int rank, int size, const char* address, const unisono_options* options) {
     return status_of([&] {
-        if (world == nullptr) refuse_input("unisono_join: the place for the world is NULL");
-        *world = nullptr;
-        JoinOptions chosen;
-        if (options != nullptr && options->timeout_s != 0) {
-            chosen.timeout = duration_of(options->timeout_s);
-            chosen.rendezvous.timeout = std::chrono::ceil<decltype(chosen.rendezvous.timeout)>(chosen.timeout);
-        }
-        const bool named = options != nullptr && options->transport != nullptr;
-        *world = handle_of(join_by(named ? options->transport : "auto", chosen));
+        join(world, "unisono_join_at", options, [&](const AnyJoinOptions& chosen) {
+            if (address == nullptr) refuse_input("unisono_join_at: the address is NULL");
+            return join_any(unisono::identity_of(rank, size), std::string_view(address), chosen);
+        });
+    });
+}
+int unisono_join_by(unisono_world** world, int rank, int size, const unisono_store* store,
+                    const unisono_options* options) {
+    return status_of([&] {
+        join(world, "unisono_join_by", options, [&](const AnyJoinOptions& chosen) {
+            Store callers(store);
+            return join_any(unisono::identity_of(rank, size), callers, "unisono", chosen);
+        });
     });
 }
 
@@ -226,26 +150,26 @@ void unisono_leave(unisono_world* world) {
     static_cast<void>(status_of([&] { delete world; }));
 }
 
-int unisono_rank(const unisono_world* world) { return world == nullptr ? -1 : world->rank; }
-int unisono_size(const unisono_world* world) { return world == nullptr ? 0 : world->size; }
+int unisono_rank(const unisono_world* world) { return world == nullptr ? -1 : world->group.rank(); }
+int unisono_size(const unisono_world* world) { return world == nullptr ? 0 : world->group.size(); }
 
 int unisono_split(unisono_world* world, int colour, int key, unisono_world** group) {
     if (group != nullptr) *group = nullptr;
-    return on(world, [&](auto& from) {
+    return on(world, [&](AnyGroup& from) {
         if (group == nullptr) refuse_input("unisono_split: the place for the group is NULL");
-        auto made = from.split(colour == -1 ? no_colour : colour, key);
-        if (made.size() != 0) *group = handle_of(AnyGroup(std::move(made)));
+        AnyGroup made = from.split(colour == -1 ? no_colour : colour, key);
+        if (made.size() != 0) *group = new unisono_world{std::move(made)};
     });
 }
 
 int unisono_set_timeout(unisono_world* world, double timeout_s) {
-    return on(world, [&](auto& group) { group.set_timeout(duration_of(timeout_s)); });
+    return on(world, [&](AnyGroup& group) { group.set_timeout(duration_of(timeout_s)); });
 }
 
 void unisono_abort(unisono_world* world, const char* why) {
-    static_cast<void>(on(world, [&](auto& group) {
-        group.abort(
-            group.blame(ErrorCode::aborted, group.rank(), {}, {"gave up: ", why == nullptr ? "no reason given" : why}));
+    static_cast<void>(on(world, [&](AnyGroup& group) {
+        group.abort(group.core().blame(ErrorCode::aborted, group.rank(), {},
+                                       {"gave up: ", why == nullptr ? "no reason given" : why}));
     }));
 }
 
@@ -254,120 +178,136 @@ int unisono_last_error_rank(void) { return last_error().rank; }
 int unisono_last_error_peer(void) { return last_error().peer; }
 
 size_t unisono_type_bytes(unisono_type type) {
-    constexpr std::size_t bytes[] = {4, 8, 2, 2, 4, 8, 1, 4, 8};
+    constexpr std::size_t bytes[] = {4, 8, 2, 2, 4, 8, 1, 4, 8, 1, 2, 2};
     return static_cast<std::size_t>(type) < std::size(bytes) ? bytes[static_cast<std::size_t>(type)] : 0;
+}
+
+unisono_world* unisono_start(unisono_world* world, unisono_request** request) {
+    if (request != nullptr) *request = nullptr;
+    if (world != nullptr) world->starts = request;
+    return request == nullptr ? nullptr : world;
+}
+int unisono_test(unisono_request** request, int* done) {
+    return end(request, [&](unisono_request* going) {
+        if (done == nullptr) refuse_input("unisono_test: the place for the answer is NULL");
+        *done = 0;
+        *done = going == nullptr || going->operation.poll() ? 1 : 0;
+        return *done == 1;
+    });
+}
+int unisono_wait(unisono_request** request) {
+    return end(request, [](unisono_request* going) {
+        if (going != nullptr) going->operation.wait();
+        return true;
+    });
 }
 
 int unisono_all_reduce(unisono_world* world, const void* in, void* out, size_t count, unisono_type type,
                        unisono_op op) {
-    return with_combination([&](const auto& by) { return all_reduce(world, in, out, count, by); }, type, op);
+    return run(world, all_reduce(in, out, count, by(type, op)));
 }
 int unisono_all_reduce_by(unisono_world* world, const void* in, void* out, size_t count, size_t element_bytes,
                           unisono_function function, void* context) {
-    return with_combination([&](const auto& by) { return all_reduce(world, in, out, count, by); }, element_bytes,
-                            function, context);
+    return run(world, all_reduce(in, out, count, by(element_bytes, function, context)));
 }
 int unisono_reduce(unisono_world* world, const void* in, void* out, size_t count, unisono_type type, unisono_op op,
                    int root) {
-    return with_combination([&](const auto& by) { return reduce(world, in, out, count, by, root); }, type, op);
+    return run(world, reduce(in, out, count, by(type, op), root));
 }
 int unisono_reduce_by(unisono_world* world, const void* in, void* out, size_t count, size_t element_bytes,
                       unisono_function function, void* context, int root) {
-    return with_combination([&](const auto& by) { return reduce(world, in, out, count, by, root); }, element_bytes,
-                            function, context);
+    return run(world, reduce(in, out, count, by(element_bytes, function, context), root));
 }
 int unisono_reduce_scatter(unisono_world* world, const void* in, void* out, size_t count, unisono_type type,
                            unisono_op op) {
-    return with_combination([&](const auto& by) { return reduce_scatter(world, in, out, count, by); }, type, op);
+    return run(world, reduce_scatter(in, out, count, by(type, op)));
 }
 int unisono_reduce_scatter_by(unisono_world* world, const void* in, void* out, size_t count, size_t element_bytes,
                               unisono_function function, void* context) {
-    return with_combination([&](const auto& by) { return reduce_scatter(world, in, out, count, by); }, element_bytes,
-                            function, context);
+    return run(world, reduce_scatter(in, out, count, by(element_bytes, function, context)));
 }
 int unisono_reduce_scatter_v(unisono_world* world, const void* in, const size_t* counts, const size_t* displacements,
                              void* out, unisono_type type, unisono_op op) {
-    return with_combination([&](const auto& by) { return reduce_scatter(world, in, counts, displacements, out, by); },
-                            type, op);
+    return run(world, reduce_scatter(in, counts, displacements, out, by(type, op)));
 }
 int unisono_reduce_scatter_v_by(unisono_world* world, const void* in, const size_t* counts, const size_t* displacements,
                                 void* out, size_t element_bytes, unisono_function function, void* context) {
-    return with_combination([&](const auto& by) { return reduce_scatter(world, in, counts, displacements, out, by); },
-                            element_bytes, function, context);
+    return run(world, reduce_scatter(in, counts, displacements, out, by(element_bytes, function, context)));
 }
-
 int unisono_broadcast(unisono_world* world, void* data, size_t count, size_t element_bytes, int root) {
-    return on(world,
-              [&](auto& group) { untyped::broadcast(group, elements_of(element_bytes), data, count, root).wait(); });
+    return run(world, [&](AnyGroup& group, ByteCall&) {
+        return group.start_broadcast(elements_of(element_bytes), data, count, root);
+    });
 }
 int unisono_all_gather(unisono_world* world, const void* in, void* out, size_t count, size_t element_bytes) {
-    return on(world,
-              [&](auto& group) { untyped::all_gather(group, elements_of(element_bytes), in, count, out).wait(); });
+    return run(world, [&](AnyGroup& group, ByteCall&) {
+        return group.start_all_gather(elements_of(element_bytes), in, count, out);
+    });
 }
 int unisono_all_gather_v(unisono_world* world, const void* in, void* out, const size_t* counts,
                          const size_t* displacements, size_t element_bytes) {
-    return on(world, [&](auto& group) {
-        untyped::all_gather(group, elements_of(element_bytes), in, out, blocks_of(group.size(), counts, displacements));
+    return run(world, [&](AnyGroup& group, ByteCall&) {
+        return group.start_all_gather(elements_of(element_bytes), in, out, blocks_of(group, counts, displacements));
     });
 }
 int unisono_gather(unisono_world* world, const void* in, void* out, size_t count, size_t element_bytes, int root) {
-    return on(world,
-              [&](auto& group) { untyped::gather(group, elements_of(element_bytes), in, count, out, root).wait(); });
+    return run(world, [&](AnyGroup& group, ByteCall&) {
+        return group.start_gather(elements_of(element_bytes), in, count, out, root);
+    });
 }
 int unisono_gather_v(unisono_world* world, const void* in, void* out, const size_t* counts, const size_t* displacements,
                      size_t element_bytes, int root) {
-    return on(world, [&](auto& group) {
-        untyped::gather(group, elements_of(element_bytes), in, out, blocks_of(group.size(), counts, displacements),
-                        root);
+    return run(world, [&](AnyGroup& group, ByteCall&) {
+        return group.start_gather(elements_of(element_bytes), in, out, blocks_of(group, counts, displacements), root);
     });
 }
 int unisono_scatter(unisono_world* world, const void* in, void* out, size_t count, size_t element_bytes, int root) {
-    return on(world,
-              [&](auto& group) { untyped::scatter(group, elements_of(element_bytes), in, out, count, root).wait(); });
+    return run(world, [&](AnyGroup& group, ByteCall&) {
+        return group.start_scatter(elements_of(element_bytes), in, out, count, root);
+    });
 }
 int unisono_scatter_v(unisono_world* world, const void* in, const size_t* counts, const size_t* displacements,
                       void* out, size_t element_bytes, int root) {
-    return on(world, [&](auto& group) {
-        untyped::scatter(group, elements_of(element_bytes), in, out, blocks_of(group.size(), counts, displacements),
-                         root);
+    return run(world, [&](AnyGroup& group, ByteCall&) {
+        return group.start_scatter(elements_of(element_bytes), in, out, blocks_of(group, counts, displacements), root);
     });
 }
 int unisono_all_to_all(unisono_world* world, const void* in, void* out, size_t count, size_t element_bytes) {
-    return on(world, [&](auto& group) {
+    return run(world, [&](AnyGroup& group, ByteCall&) {
         const std::vector<std::size_t> counts(static_cast<std::size_t>(group.size()), count);
-        untyped::all_to_all(group, elements_of(element_bytes), in, out, counts, counts).wait();
+        return group.start_all_to_all(elements_of(element_bytes), in, out, counts, counts);
     });
 }
 int unisono_all_to_all_v(unisono_world* world, const void* in, const size_t* send_counts,
                          const size_t* send_displacements, void* out, const size_t* receive_counts,
                          const size_t* receive_displacements, size_t element_bytes) {
-    return on(world, [&](auto& group) {
-        untyped::all_to_all(group, elements_of(element_bytes), in,
-                            blocks_of(group.size(), send_counts, send_displacements), out,
-                            blocks_of(group.size(), receive_counts, receive_displacements));
+    return run(world, [&](AnyGroup& group, ByteCall&) {
+        return group.start_all_to_all(elements_of(element_bytes), in, blocks_of(group, send_counts, send_displacements),
+                                      out, blocks_of(group, receive_counts, receive_displacements));
     });
 }
 int unisono_barrier(unisono_world* world) {
-    return on(world, [](auto& group) { barrier(group); });
+    return run(world, [](AnyGroup& group, ByteCall&) { return group.start_barrier(); });
 }
-
 int unisono_send(unisono_world* world, const void* data, size_t count, size_t element_bytes, int peer, int tag) {
-    return on(world,
-              [&](auto& group) { untyped::send(group, elements_of(element_bytes), data, count, peer, tag).wait(); });
+    return run(world, [&](AnyGroup& group, ByteCall&) {
+        return group.start_send(elements_of(element_bytes), data, count, peer, tag);
+    });
 }
 int unisono_receive(unisono_world* world, void* data, size_t count, size_t element_bytes, int peer, int tag) {
-    return on(world,
-              [&](auto& group) { untyped::receive(group, elements_of(element_bytes), data, count, peer, tag).wait(); });
+    return run(world, [&](AnyGroup& group, ByteCall&) {
+        return group.start_receive(elements_of(element_bytes), data, count, peer, tag);
+    });
 }
 int unisono_exchange(unisono_world* world, const void* sent, size_t sent_count, int to, void* received,
                      size_t received_count, int from, size_t element_bytes, int tag) {
-    return on(world, [&](auto& group) {
+    return on(world, [&](AnyGroup& group) {
         const Elements elements = elements_of(element_bytes);
-        const auto into = detail::untyped_buffer(elements, received, received_count);
-        static_cast<void>(detail::request_of(group.context(), schedule::StepKind::receive, into, from, tag));
+        const CallBuffer into = {static_cast<std::byte*>(received), received_count, elements.bytes, elements.type};
+        static_cast<void>(detail::request_of(group.core().context(), schedule::StepKind::receive, into, from, tag));
         // All arguments have been checked before any operation is in flight.
-        Operation going = untyped::send(group, elements, sent, sent_count, to, tag);
-        Operation coming = untyped::receive(group, elements, received, received_count, from, tag);
+        Operation going = group.start_send(elements, sent, sent_count, to, tag);
+        Operation coming = group.start_receive(elements, received, received_count, from, tag);
         coming.wait();
         going.wait();
     });

@@ -64,6 +64,7 @@ class Libfabric;       // needs #include <unisono/libfabric.hpp>
 class Mpi;             // needs #include <unisono/mpi.hpp>
 class Nccl;            // needs #include <unisono/nccl.hpp>
 class AnyTransport;    // needs #include <unisono/any.hpp>
+class AnyGroup;        // needs #include <unisono/any_group.hpp>
 class Simulated;       // needs #include <unisono/simulate.hpp>
 class Simulation;      // needs #include <unisono/simulate.hpp>
 template <class... Each>

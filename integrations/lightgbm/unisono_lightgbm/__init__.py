@@ -19,7 +19,7 @@ class Error(RuntimeError):
 
 
 class _Options(ctypes.Structure):
-    _fields_ = [("timeout_s", ctypes.c_double), ("transport", ctypes.c_char_p)]
+    _fields_ = [("timeout_s", ctypes.c_double), ("transport", ctypes.c_char_p), ("trusted_network", ctypes.c_int)]
 
 
 def _load():

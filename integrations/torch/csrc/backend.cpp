@@ -135,9 +135,9 @@ struct SparseSum {
         std::vector<int64_t> sizes = own.sizes().vec();
         sizes[0] = rows;
         all = at::empty(sizes, own.options());
-        if (all.numel() == 0) return world.barrier();
-        return world.all_gather(elements_of(own.scalar_type()), own.const_data_ptr(), count_of(own),
-                                all.mutable_data_ptr(), counts);
+        if (all.numel() == 0) return world.start_barrier();
+        return world.start_all_gather(elements_of(own.scalar_type()), own.const_data_ptr(), count_of(own),
+                                      all.mutable_data_ptr(), counts);
     }
     void check(int size) const {
         for (std::size_t rank = 0; rank < place(size); ++rank) {
@@ -168,7 +168,7 @@ struct GridSum {
     /// The first stage: the requirements of all ranks' addends.
     [[nodiscard]] un::Operation agree(World& world) {
         all.resize(2 * place(world.size()));
-        return world.all_gather({un::ElementType::int64, 8}, mine.data(), 2, all.data(), {});
+        return world.start_all_gather({un::ElementType::int64, 8}, mine.data(), 2, all.data());
     }
     void decide(int size) {
         std::int64_t most = un::Grid::nothing;
@@ -236,7 +236,7 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, cons
     } catch (const un::error& failed) {
         throw_as_torch(who, failed);
     }
-    transport_ = std::string(driver_->world().transport());
+    transport_ = std::string(driver_->world().transport_name());
     init();
 }
 
@@ -365,14 +365,14 @@ Backend::WorkPointer Backend::reduce_flat(Call&& call, const Tensor& in, Tensor 
             state->decide(world.size());
             const bool to_all = root < 0;
             if (!state->finite) {
-                return to_all ? world.all_reduce(how.elements, in.const_data_ptr(), out.mutable_data_ptr(),
-                                                 state->count, how.reduction())
-                              : world.reduce(how.elements, in.const_data_ptr(), out.mutable_data_ptr(), state->count,
-                                             how.reduction(), static_cast<int>(root));
+                return to_all ? world.start_all_reduce(how.elements, in.const_data_ptr(), out.mutable_data_ptr(),
+                                                       state->count, how.reduction)
+                              : world.start_reduce(how.elements, in.const_data_ptr(), out.mutable_data_ptr(),
+                                                   state->count, how.reduction, static_cast<int>(root));
             }
             if (to_all && in.const_data_ptr() == out.const_data_ptr()) {
                 if (auto sum =
-                        world.sum_on_grid(how.elements.type, out.mutable_data_ptr(), state->count, state->stretch)) {
+                        sum_on_grid(world, how.elements.type, out.mutable_data_ptr(), state->count, state->stretch)) {
                     state->direct = true;
                     return std::move(*sum);
                 }
@@ -383,8 +383,8 @@ Backend::WorkPointer Backend::reduce_flat(Call&& call, const Tensor& in, Tensor 
             const un::Elements integers = {un::ElementType::int64, 8};
             const un::Reduction sum = un::untyped::reduction(un::ReductionKind::sum, un::ElementType::int64);
             void* const image = state->image.mutable_data_ptr();
-            return to_all ? world.all_reduce(integers, image, image, state->count, sum)
-                          : world.reduce(integers, image, image, state->count, sum, static_cast<int>(root));
+            return to_all ? world.start_all_reduce(integers, image, image, state->count, sum)
+                          : world.start_reduce(integers, image, image, state->count, sum, static_cast<int>(root));
         });
         const bool mine = root < 0 || root == rank_;
         first.push_back([state, out, mine] {
@@ -394,10 +394,10 @@ Backend::WorkPointer Backend::reduce_flat(Call&& call, const Tensor& in, Tensor 
         });
     } else {
         call.stages.push_back([in, out, root, how, count](World& world) {
-            return root < 0 ? world.all_reduce(how.elements, in.const_data_ptr(), out.mutable_data_ptr(), count,
-                                               how.reduction())
-                            : world.reduce(how.elements, in.const_data_ptr(), out.mutable_data_ptr(), count,
-                                           how.reduction(), static_cast<int>(root));
+            return root < 0 ? world.start_all_reduce(how.elements, in.const_data_ptr(), out.mutable_data_ptr(), count,
+                                                     how.reduction)
+                            : world.start_reduce(how.elements, in.const_data_ptr(), out.mutable_data_ptr(), count,
+                                                 how.reduction, static_cast<int>(root));
         });
     }
     if (how.mean && (root < 0 || root == rank_)) first.push_back([out, size = size_]() mutable { out.div_(size); });
@@ -441,8 +441,8 @@ Backend::WorkPointer Backend::reduce_sparse(Tensors& tensors, const c10d::Allred
     state->shapes.resize(state->shape.size() * place(size_));
     Call call{.type = OpType::ALLREDUCE, .name = "unisono:all_reduce", .outputs = tensors};
     call.stages.push_back([state](World& world) {
-        return world.all_gather({un::ElementType::int64, 8}, state->shape.data(), state->shape.size(),
-                                state->shapes.data(), {});
+        return world.start_all_gather({un::ElementType::int64, 8}, state->shape.data(), state->shape.size(),
+                                      state->shapes.data(), {});
     });
     call.stages.push_back([state](World& world) {
         state->check(world.size());
@@ -513,15 +513,15 @@ Backend::WorkPointer Backend::scatter_flat(Call&& call, const Tensor& in, Tensor
         call.stages.push_back([state, in, out, how, mine, counts](World& world) {
             state->decide(world.size());
             if (!state->finite)
-                return world.reduce_scatter(how.elements, in.const_data_ptr(), out.mutable_data_ptr(), mine,
-                                            how.reduction(), counts);
+                return world.start_reduce_scatter(how.elements, in.const_data_ptr(), out.mutable_data_ptr(), mine,
+                                                  how.reduction, counts);
             state->image = at::empty({in.numel()}, at::kLong);
             state->sum = at::empty({static_cast<int64_t>(mine)}, at::kLong);
             put_on_grid(how.elements.type, false, state->image.mutable_data_ptr<int64_t>(), in.const_data_ptr(),
                         state->count, state->grid);
-            return world.reduce_scatter({un::ElementType::int64, 8}, state->image.const_data_ptr(),
-                                        state->sum.mutable_data_ptr(), mine,
-                                        un::untyped::reduction(un::ReductionKind::sum, un::ElementType::int64), counts);
+            return world.start_reduce_scatter(
+                {un::ElementType::int64, 8}, state->image.const_data_ptr(), state->sum.mutable_data_ptr(), mine,
+                un::untyped::reduction(un::ReductionKind::sum, un::ElementType::int64), counts);
         });
         first.push_back([state, out, mine] {
             if (state->finite)
@@ -530,8 +530,8 @@ Backend::WorkPointer Backend::scatter_flat(Call&& call, const Tensor& in, Tensor
         });
     } else {
         call.stages.push_back([in, out, how, mine, counts](World& world) {
-            return world.reduce_scatter(how.elements, in.const_data_ptr(), out.mutable_data_ptr(), mine,
-                                        how.reduction(), counts);
+            return world.start_reduce_scatter(how.elements, in.const_data_ptr(), out.mutable_data_ptr(), mine,
+                                              how.reduction, counts);
         });
     }
     if (how.mean) first.push_back([out, size = size_]() mutable { out.div_(size); });
@@ -599,7 +599,7 @@ Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastO
                 if (i != root) Tensor(tensors[i]).copy_(flat.view_as(tensors[i]));
         });
     call.stages.push_back([flat, root = static_cast<int>(options.rootRank)](World& world) {
-        return world.broadcast(elements_of(flat.scalar_type()), flat.mutable_data_ptr(), count_of(flat), root);
+        return world.start_broadcast(elements_of(flat.scalar_type()), flat.mutable_data_ptr(), count_of(flat), root);
     });
     return launch(std::move(call), options.timeout, options.asyncOp);
 }
@@ -612,8 +612,8 @@ Backend::WorkPointer Backend::gather_flat(Call&& call, const Tensor& in, Tensor 
     TORCH_CHECK(in.scalar_type() == out.scalar_type(), driver_->who(), ": all_gather: the input is of ",
                 in.scalar_type(), ", the output of ", out.scalar_type());
     call.stages.push_back([in, out](World& world) {
-        return world.all_gather(elements_of(in.scalar_type()), in.const_data_ptr(), count_of(in),
-                                out.mutable_data_ptr(), {});
+        return world.start_all_gather(elements_of(in.scalar_type()), in.const_data_ptr(), count_of(in),
+                                      out.mutable_data_ptr(), {});
     });
     return launch(std::move(call), timeout, asynchronous);
 }
@@ -722,8 +722,8 @@ Backend::WorkPointer Backend::gather(std::vector<Tensors>& outputs, Tensors& inp
         TORCH_CHECK(outputs.empty(), driver_->who(), ": gather: requires empty output on non-root");
     }
     call.stages.push_back([in = Call::flat(input), out, root = static_cast<int>(options.rootRank)](World& world) {
-        return world.gather(elements_of(in.scalar_type()), in.const_data_ptr(), count_of(in),
-                            out.defined() ? out.mutable_data_ptr() : nullptr, root);
+        return world.start_gather(elements_of(in.scalar_type()), in.const_data_ptr(), count_of(in),
+                                  out.defined() ? out.mutable_data_ptr() : nullptr, root);
     });
     return launch(std::move(call), options.timeout, options.asyncOp);
 }
@@ -743,8 +743,8 @@ Backend::WorkPointer Backend::scatter(Tensors& outputs, std::vector<Tensors>& in
     }
     const Tensor out = call.writable(output, false);
     call.stages.push_back([in, out, root = static_cast<int>(options.rootRank)](World& world) {
-        return world.scatter(elements_of(out.scalar_type()), in.defined() ? in.const_data_ptr() : nullptr,
-                             out.mutable_data_ptr(), count_of(out), root);
+        return world.start_scatter(elements_of(out.scalar_type()), in.defined() ? in.const_data_ptr() : nullptr,
+                                   out.mutable_data_ptr(), count_of(out), root);
     });
     return launch(std::move(call), options.timeout, options.asyncOp);
 }
@@ -784,8 +784,8 @@ Backend::WorkPointer Backend::alltoall_base(Tensor& output, Tensor& input, std::
         .type = OpType::ALLTOALL_BASE, .name = "unisono:all_to_all_single", .inputs = {input}, .outputs = {output}};
     const Tensor out = call.writable(output, false);
     call.stages.push_back([in = Call::flat(input), out, sends, receives](World& world) {
-        return world.all_to_all(elements_of(in.scalar_type()), in.const_data_ptr(), out.mutable_data_ptr(), sends,
-                                receives);
+        return world.start_all_to_all(elements_of(in.scalar_type()), in.const_data_ptr(), out.mutable_data_ptr(), sends,
+                                      receives);
     });
     return launch(std::move(call), options.timeout, options.asyncOp);
 }
@@ -812,8 +812,8 @@ Backend::WorkPointer Backend::alltoall(Tensors& outputs, Tensors& inputs, const 
     const Tensor out = room_for(outputs);
     call.after.push_back([out, outputs] { cut_flat(out, outputs); });
     call.stages.push_back([in = join_flat(inputs), out, sends, receives](World& world) {
-        return world.all_to_all(elements_of(in.scalar_type()), in.const_data_ptr(), out.mutable_data_ptr(), sends,
-                                receives);
+        return world.start_all_to_all(elements_of(in.scalar_type()), in.const_data_ptr(), out.mutable_data_ptr(), sends,
+                                      receives);
     });
     return launch(std::move(call), options.timeout, options.asyncOp);
 }
@@ -822,7 +822,7 @@ Backend::WorkPointer Backend::send(Tensors& tensors, int peer, int tag) {
     const Tensor flat = Call::flat(only("send", tensors));
     Call call{.type = OpType::SEND, .name = "unisono:send", .outputs = tensors, .point_to_point = true};
     call.stages.push_back([flat, peer, tag](World& world) {
-        return world.send(elements_of(flat.scalar_type()), flat.const_data_ptr(), count_of(flat), peer, tag);
+        return world.start_send(elements_of(flat.scalar_type()), flat.const_data_ptr(), count_of(flat), peer, tag);
     });
     return launch(std::move(call), options_->timeout, true);
 }
@@ -832,7 +832,7 @@ Backend::WorkPointer Backend::recv(Tensors& tensors, int peer, int tag) {
     Call call{.type = OpType::RECV, .name = "unisono:recv", .outputs = tensors, .point_to_point = true};
     const Tensor flat = call.writable(data, false);
     call.stages.push_back([flat, peer, tag](World& world) {
-        return world.receive(elements_of(flat.scalar_type()), flat.mutable_data_ptr(), count_of(flat), peer, tag);
+        return world.start_receive(elements_of(flat.scalar_type()), flat.mutable_data_ptr(), count_of(flat), peer, tag);
     });
     return launch(std::move(call), options_->timeout, true);
 }
@@ -841,7 +841,7 @@ Backend::WorkPointer Backend::recv(Tensors& tensors, int peer, int tag) {
 
 Backend::WorkPointer Backend::barrier(const c10d::BarrierOptions& options) {
     Call call{.type = OpType::BARRIER, .name = "unisono:barrier"};
-    call.stages.push_back([](World& world) { return world.barrier(); });
+    call.stages.push_back([](World& world) { return world.start_barrier(); });
     return launch(std::move(call), options.timeout, options.asyncOp);
 }
 
@@ -932,15 +932,15 @@ Backend::WorkPointer Backend::sum_exactly(const Tensors& addends, Tensor out, do
             Tensor sum = flat[0].clone();
             for (std::size_t i = 1; i < flat.size(); ++i) sum.add_(flat[i]);
             Tensor(result).copy_(sum.view(result.sizes()));
-            return world.all_reduce(elements, result.const_data_ptr(), result.mutable_data_ptr(), state->count,
-                                    un::untyped::reduction(un::ReductionKind::sum, elements.type));
+            return world.start_all_reduce(elements, result.const_data_ptr(), result.mutable_data_ptr(), state->count,
+                                          un::untyped::reduction(un::ReductionKind::sum, elements.type));
         }
         state->image = at::empty({static_cast<int64_t>(state->count)}, at::kLong);
         auto* const image = state->image.mutable_data_ptr<int64_t>();
         for (std::size_t i = 0; i < flat.size(); ++i)
             put_on_grid(elements.type, i != 0, image, flat[i].const_data_ptr(), state->count, state->grid);
-        return world.all_reduce({un::ElementType::int64, 8}, image, image, state->count,
-                                un::untyped::reduction(un::ReductionKind::sum, un::ElementType::int64));
+        return world.start_all_reduce({un::ElementType::int64, 8}, image, image, state->count,
+                                      un::untyped::reduction(un::ReductionKind::sum, un::ElementType::int64));
     });
     call.after.insert(call.after.begin(), [state, result, factor] {
         if (state->finite)

@@ -105,7 +105,7 @@ private:
     void for_all_ranks(const char* what, const char* which, const std::vector<Tensors>& lists) const;
     void check_root(const char* what, int64_t root) const;
     [[nodiscard]] bool on_grid(const Combination& how) const {
-        return reproducible_ && how.kind == un::ReductionKind::sum && has_grid(how.elements.type);
+        return reproducible_ && how.reduction.kind == un::ReductionKind::sum && has_grid(how.elements.type);
     }
 
     c10::intrusive_ptr<c10d::Store> store_;

@@ -143,7 +143,7 @@ public:
         if (lock_.try_lock()) return;
         // Before the load: `shut_down` waits for threads that may have seen the world.
         driver.wanting_.fetch_add(1);
-        if (World* const sleeping = driver.sleeps_in_.load()) sleeping->wake();
+        if (World* const sleeping = driver.sleeps_in_.load()) sleeping->endpoint().wake(sleeping->rank());
         lock_.lock();
         driver.wanting_.fetch_sub(1);
     }
@@ -156,7 +156,7 @@ private:
 
 Driver::Driver(std::unique_ptr<World> world, std::string who)
     : world_(std::move(world)), who_(std::move(who)), process_(::getpid()) {
-    if (world_->wakes()) sleeps_in_ = world_.get();
+    if (world_->transport_name() == "shared_memory") sleeps_in_ = world_.get();
     thread_ = std::thread([this] { drive(); });
 }
 
@@ -361,7 +361,7 @@ void Driver::submit(const c10::intrusive_ptr<Work>& work, bool waits) {
 
 void Driver::idle(std::uint32_t attempt, un::nanoseconds longest) {
     if (wanting_.load() != 0 || world_ == nullptr) return;
-    world_->idle(attempt, un::steady_now() + longest);
+    world_->endpoint().idle(attempt, un::steady_now() + longest);
 }
 
 bool Driver::wait(Work& work, un::nanoseconds until) {

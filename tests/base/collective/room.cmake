@@ -1,4 +1,4 @@
-unite_sources("all_reduce short" "others reproducible_sum campaign untyped blocks")
+unite_sources("all_reduce short" "others reproducible_sum campaign")
 
 # A compiler may remove stores whose use it does not see, at some levels of optimisation and in some
 # programs. So each compiler compiles a header-only program with one call.

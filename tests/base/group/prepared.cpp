@@ -2,8 +2,6 @@
 #include "../collective/findings.hpp"
 #include "support/allocation_counter.hpp"
 
-#include <unisono/collective/untyped.hpp>
-
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>

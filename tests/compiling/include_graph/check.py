@@ -55,7 +55,7 @@ UMBRELLA = "unisono.hpp"
 BASE_ENTRANCES = ["elsewhere.hpp"]  # headers beside the folders that belong to the base
 
 # Public headers that an extension may include. Each other one may bring further extensions.
-PUBLIC_FOR_EXTENSIONS = [UMBRELLA, *BASE_ENTRANCES, "join.hpp"]
+PUBLIC_FOR_EXTENSIONS = [UMBRELLA, *BASE_ENTRANCES, "c.h", "join.hpp"]
 
 # An extension includes no other by accident -> those on which it is built.
 BUILT_ON = {

@@ -78,6 +78,32 @@ static void reductions(unisono_world* world) {
     REQUIRE(sum == ranks * (rank + 1));
 }
 
+/* Integers of every width by every operation, against the same on numbers of 64 bits. */
+static void integers(unisono_world* world) {
+    const unisono_type types[] = {UNISONO_INT8,  UNISONO_INT16,  UNISONO_INT32,  UNISONO_INT64,
+                                  UNISONO_UINT8, UNISONO_UINT16, UNISONO_UINT32, UNISONO_UINT64};
+    for (int t = 0; t < 8; ++t) {
+        const size_t bytes = unisono_type_bytes(types[t]);
+        for (int op = UNISONO_SUM; op <= UNISONO_XOR; ++op) {
+            uint64_t mine = (uint64_t)(5 + 3 * rank), sum = 0, expected = 5; /* the first bytes of small numbers are they */
+            for (int r = 1; r < ranks; ++r) {
+                const uint64_t other = (uint64_t)(5 + 3 * r);
+                if (op == UNISONO_SUM) expected += other;
+                if (op == UNISONO_PRODUCT) expected *= other;
+                if (op == UNISONO_MAX) expected = other;
+                if (op == UNISONO_AND) expected &= other;
+                if (op == UNISONO_OR) expected |= other;
+                if (op == UNISONO_XOR) expected ^= other;
+            }
+            OK(unisono_all_reduce(world, &mine, &sum, 1, types[t], (unisono_op)op));
+            REQUIRE(sum == (bytes == 8 ? expected : expected & (((uint64_t)1 << (8 * bytes)) - 1)));
+        }
+    }
+    int8_t small = (int8_t)(rank == 0 ? -100 : 100), least = 0; /* bytes with a sign */
+    OK(unisono_all_reduce(world, &small, &least, 1, UNISONO_INT8, UNISONO_MIN));
+    REQUIRE(least == -100);
+}
+
 static void add_many(const void* in, void* in_out, size_t count, void* each) {
     add_numbers(in, in_out, count * *(const size_t*)each, NULL);
 }
@@ -160,12 +186,65 @@ static void moves(unisono_world* world) {
     unisono_leave(group);
 }
 
+/* Several calls in flight, which end in another order. */
+static void in_flight(unisono_world* world) {
+    unisono_request *sum = NULL, *gather = NULL, *going = NULL, *coming = NULL, *by = NULL;
+    float x[2] = {(float)rank, 1};
+    OK(unisono_all_reduce(unisono_start(world, &sum), x, x, 2, UNISONO_FLOAT32, UNISONO_SUM));
+    REQUIRE(sum != NULL);
+    int32_t all[2 * most];
+    memset(all, -1, sizeof all);
+    size_t counts[most], places[most];
+    for (int r = 0; r < ranks; ++r) counts[r] = 1, places[r] = 2 * (size_t)r;
+    OK(unisono_all_gather_v(unisono_start(world, &gather), &rank, all, counts, places, sizeof *all));
+    int16_t small = 1;
+    OK(unisono_all_reduce_by(unisono_start(world, &by), &small, &small, 1, sizeof small, add_numbers, NULL));
+    memset(places, 77, sizeof places); /* they do not belong to the request */
+    int32_t other = -1;
+    if (ranks > 1) {
+        OK(unisono_receive(unisono_start(world, &coming), &other, 1, sizeof other, (rank + ranks - 1) % ranks, 9));
+        OK(unisono_send(unisono_start(world, &going), &rank, 1, sizeof rank, (rank + 1) % ranks, 9));
+    }
+    OK(unisono_barrier(world)); /* a call without start still waits, and moves the others */
+    OK(unisono_wait(&going));
+    OK(unisono_wait(&coming));
+    REQUIRE(ranks == 1 || other == (rank + ranks - 1) % ranks);
+    for (int done = 0; !done;) OK(unisono_test(&gather, &done));
+    REQUIRE(gather == NULL);
+    for (int r = 0; r < ranks; ++r) REQUIRE(all[2 * r] == r && all[2 * r + 1] == -1);
+    OK(unisono_wait(&sum));
+    REQUIRE(sum == NULL && x[0] == (float)(ranks * (ranks - 1) / 2) && x[1] == (float)ranks);
+    OK(unisono_wait(&by));
+    REQUIRE(small == ranks);
+    int done = 0;
+    OK(unisono_test(&sum, &done)); /* it has ended */
+    REQUIRE(done == 1);
+
+    /* A request is a handle of its group, too. */
+    unisono_world* group = NULL;
+    OK(unisono_split(world, 0, 0, &group));
+    OK(unisono_barrier(unisono_start(group, &sum)));
+    unisono_leave(group);
+    OK(unisono_wait(&sum));
+
+    /* What cannot be started, and then starts nothing. */
+    REQUIRE(unisono_set_timeout(unisono_start(world, &sum), 5) == UNISONO_BAD_INPUT && sum == NULL);
+    REQUIRE(unisono_split(unisono_start(world, &sum), 0, 0, &group) == UNISONO_BAD_INPUT && group == NULL);
+    REQUIRE(unisono_broadcast(unisono_start(world, &sum), x, 1, 4, ranks) == UNISONO_BAD_INPUT && sum == NULL);
+    REQUIRE(unisono_barrier(unisono_start(world, NULL)) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_barrier(unisono_start(NULL, &sum)) == UNISONO_BAD_INPUT && sum == NULL);
+    REQUIRE(unisono_test(&sum, NULL) == UNISONO_BAD_INPUT && unisono_wait(NULL) == UNISONO_BAD_INPUT);
+    OK(unisono_barrier(world));
+}
+
 /* Wrong arguments change nothing; the last error ends the world. */
 static void errors(unisono_world* world) {
     float x = 1;
     REQUIRE(unisono_all_reduce(world, &x, &x, 1, (unisono_type)99, UNISONO_SUM) == UNISONO_BAD_INPUT);
     REQUIRE(strstr(unisono_last_error(), "found 99 as the type") != NULL);
     REQUIRE(unisono_all_reduce(world, &x, &x, 1, UNISONO_FLOAT32, (unisono_op)9) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_all_reduce(world, &x, &x, 1, UNISONO_FLOAT32, UNISONO_OR) == UNISONO_BAD_INPUT);
+    REQUIRE(strstr(unisono_last_error(), "found the operation or for float32; expected an integer type") != NULL);
     REQUIRE(unisono_all_reduce(NULL, &x, &x, 1, UNISONO_FLOAT32, UNISONO_SUM) == UNISONO_BAD_INPUT);
     REQUIRE(unisono_all_reduce_by(world, &x, &x, 1, 4, NULL, NULL) == UNISONO_BAD_INPUT);
     REQUIRE(unisono_all_reduce_by(world, &x, &x, 1, 16777217, add_numbers, NULL) == UNISONO_BAD_INPUT);
@@ -213,17 +292,77 @@ static void errors(unisono_world* world) {
     unisono_leave(group);
 }
 
+/* A store whose values are files of a folder, as of a network's file system: a value may be there late, or be an old one. */
+static int set_file(void* folder, const char* key, const char* value) {
+    char path[512], made[512];
+    snprintf(path, sizeof path, "%s/%s", (const char*)folder, key);
+    snprintf(made, sizeof made, "%s/new %s", (const char*)folder, key);
+    FILE* file = fopen(made, "w");
+    if (file == NULL) return -1;
+    const int written = fputs(value, file);
+    return fclose(file) == 0 && written >= 0 ? rename(made, path) : -1;
+}
+static int get_file(void* folder, const char* key, char* value, double timeout_s) {
+    char path[512];
+    (void)timeout_s;
+    snprintf(path, sizeof path, "%s/%s", (const char*)folder, key);
+    FILE* file = fopen(path, "r");
+    if (file == NULL) return UNISONO_STORE_EMPTY;
+    value[fread(value, 1, UNISONO_STORE_BYTES - 1, file)] = '\0';
+    return fclose(file) == 0 ? UNISONO_STORE_FOUND : UNISONO_STORE_FAILED;
+}
+static int never(void* asked, const char* key, char* value, double timeout_s) {
+    REQUIRE(strlen(key) > 0 && value[0] == '\0' && timeout_s > 0);
+    ++*(int*)asked;
+    return UNISONO_STORE_EMPTY;
+}
+static int fails(void* context, const char* key, char* value, double timeout_s) {
+    return (void)context, (void)key, (void)value, (void)timeout_s, UNISONO_STORE_FAILED;
+}
+
+/* Joins that cannot succeed: on the last rank alone, without the others. */
+static void wrong_joins(void) {
+    unisono_world* world = NULL;
+    const unisono_options brief = {.timeout_s = 0.3};
+    int asked = 0;
+    const unisono_store late = {set_file, never, &asked}, broken = {set_file, fails, NULL}, none = {set_file, NULL, NULL};
+    REQUIRE(unisono_join_by(&world, 1, 2, &late, &brief) == UNISONO_TIMEOUT && world == NULL && asked > 1);
+    REQUIRE(strstr(unisono_last_error(), "the store has no value of the key 'unisono', which rank 0 sets") != NULL);
+    REQUIRE(unisono_join_by(&world, 1, 2, &broken, &brief) == UNISONO_REFUSED);
+    REQUIRE(strstr(unisono_last_error(), "the store's get of the key 'unisono' returned -1") != NULL);
+    REQUIRE(unisono_join_by(&world, 1, 2, &none, &brief) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_join_by(&world, 1, 2, NULL, &brief) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_join_by(&world, 2, 2, &late, &brief) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_join_at(&world, 1, 2, "nowhere", &brief) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_join_at(&world, 1, 2, NULL, &brief) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_join_at(&world, 1, 2, "10.0.0.1:4000", &brief) == UNISONO_REFUSED); /* another host, and no secret */
+    REQUIRE(unisono_join_at(NULL, 0, 1, "localhost:4000", NULL) == UNISONO_BAD_INPUT);
+}
+
+/* program [TRANSPORT] | program TRANSPORT at|by RANK RANKS PLACE */
 int main(int argc, char** argv) {
     const unisono_options options = {.timeout_s = 60, .transport = argc > 1 ? argv[1] : NULL};
     const unisono_options wrong = {.transport = "pigeons"};
     unisono_world* world = NULL;
     REQUIRE(unisono_join(&world, &wrong) == UNISONO_BAD_INPUT && world == NULL);
     REQUIRE(unisono_join(NULL, NULL) == UNISONO_BAD_INPUT);
-    OK(unisono_join(&world, &options));
+    if (argc == 6) {
+        const unisono_store store = {set_file, get_file, argv[5]};
+        rank = atoi(argv[3]);
+        ranks = atoi(argv[4]);
+        if (strcmp(argv[2], "at") == 0) OK(unisono_join_at(&world, rank, ranks, argv[5], &options));
+        else OK(unisono_join_by(&world, rank, ranks, &store, &options));
+        REQUIRE(unisono_rank(world) == rank && unisono_size(world) == ranks);
+        wrong_joins();
+    } else {
+        OK(unisono_join(&world, &options));
+    }
     rank = unisono_rank(world);
     ranks = unisono_size(world);
     REQUIRE(ranks <= most);
     reductions(world);
+    integers(world);
+    in_flight(world);
     large_elements(world);
     blocks(world);
     moves(world);

@@ -1,10 +1,9 @@
 // Collectives on run-time types have the bits of the typed ones. Operations on bytes do what they
 // say.
 
-#include "findings.hpp"
-#include "oracle.hpp"
+#include "../../base/collective/findings.hpp"
 
-#include <unisono/collective/untyped.hpp>
+#include <unisono/any_group.hpp>
 #include <unisono/unisono.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -41,6 +40,7 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
 
 template <class T, class World>
 void compare(World& world, std::size_t count) {
+    un::AnyGroup any(world.split(0, world.rank()));
     const un::Elements elements = {un::element_type_of<T>, sizeof(T)};
     const auto ranks = static_cast<std::size_t>(world.size());
     const int last = world.size() - 1;
@@ -51,18 +51,17 @@ void compare(World& world, std::size_t count) {
 
     const auto reduces = [&](un::ReductionKind kind, auto op) {
         un::all_reduce(world, mine, typed, op);
-        un::untyped::all_reduce(world, elements, mine.data(), untyped.data(), count,
-                                un::untyped::reduction(kind, elements.type))
+        any.start_all_reduce(elements, mine.data(), untyped.data(), count, un::untyped::reduction(kind, elements.type))
             .wait();
         require(same(typed, untyped), "all_reduce");
         un::reduce_scatter(world, wide, typed, op);
-        un::untyped::reduce_scatter(world, elements, wide.data(), untyped.data(), count,
-                                    un::untyped::reduction(kind, elements.type))
+        any.start_reduce_scatter(elements, wide.data(), untyped.data(), count,
+                                 un::untyped::reduction(kind, elements.type))
             .wait();
         require(same(typed, untyped), "reduce_scatter");
         un::reduce(world, mine, typed, last, op);
-        un::untyped::reduce(world, elements, mine.data(), untyped.data(), count,
-                            un::untyped::reduction(kind, elements.type), last)
+        any.start_reduce(elements, mine.data(), untyped.data(), count, un::untyped::reduction(kind, elements.type),
+                         last)
             .wait();
         require(world.rank() != last || same(typed, untyped), "reduce");
     };
@@ -74,17 +73,17 @@ void compare(World& world, std::size_t count) {
     std::vector<T> all(count * ranks);
     std::vector<T> others(count * ranks);
     un::all_gather(world, mine, all);
-    un::untyped::all_gather(world, elements, mine.data(), count, others.data()).wait();
+    any.start_all_gather(elements, mine.data(), count, others.data()).wait();
     require(same(all, others), "all_gather");
     un::gather(world, mine, all, last);
-    un::untyped::gather(world, elements, mine.data(), count, others.data(), last).wait();
+    any.start_gather(elements, mine.data(), count, others.data(), last).wait();
     require(same(all, others), "gather");
     un::scatter(world, wide, typed, last);
-    un::untyped::scatter(world, elements, wide.data(), untyped.data(), count, last).wait();
+    any.start_scatter(elements, wide.data(), untyped.data(), count, last).wait();
     require(same(typed, untyped), "scatter");
     typed = untyped = mine;
     un::broadcast(world, typed, last);
-    un::untyped::broadcast(world, elements, untyped.data(), count, last).wait();
+    any.start_broadcast(elements, untyped.data(), count, last).wait();
     require(same(typed, untyped), "broadcast");
 
     // Different counts: rank r gives r + 1 elements to every rank.
@@ -95,18 +94,18 @@ void compare(World& world, std::size_t count) {
     std::vector<T> some(ranks * (ranks + 1) / 2);
     std::vector<T> same_some(some.size());
     un::all_gather(world, few, some, counts);
-    un::untyped::all_gather(world, elements, few.data(), own, same_some.data(), counts).wait();
+    any.start_all_gather(elements, few.data(), own, same_some.data(), counts).wait();
     require(same(some, same_some), "all_gather with counts");
     const std::vector<std::size_t> sends(ranks, own);
     const std::vector<T> out = gift<T>(world.rank(), own * ranks);
     un::all_to_all(world, out, some, sends, counts);
-    un::untyped::all_to_all(world, elements, out.data(), same_some.data(), sends, counts).wait();
+    any.start_all_to_all(elements, out.data(), same_some.data(), sends, counts).wait();
     require(same(some, same_some), "all_to_all");
 
     if (world.size() > 1 && world.rank() < 2) {
         const int other = 1 - world.rank();
-        un::Operation going = un::untyped::send(world, elements, mine.data(), count, other, 3);
-        un::Operation coming = un::untyped::receive(world, elements, untyped.data(), count, other, 3);
+        un::Operation going = any.start_send(elements, mine.data(), count, other, 3);
+        un::Operation coming = any.start_receive(elements, untyped.data(), count, other, 3);
         coming.wait();
         going.wait();
         require(same(untyped, gift<T>(other, count)), "send and receive");
@@ -134,13 +133,13 @@ struct LastByte {
 /// The state has memory of its own, so that checkers detect a read past its end.
 template <std::size_t Bytes, class World>
 void with_state(World& world, std::size_t count) {
+    un::AnyGroup any(world.split(0, world.rank()));
     auto own = std::make_unique<LastByte<Bytes>>();
     own->state[Bytes - 1] = 3;
     const un::Reduction reduction = un::make_reduction<LastByte<Bytes>, std::int32_t>(*own);
     require(reduction.state_bytes == Bytes, "the state's size");
     std::vector<std::int32_t> data(count, 1);
-    un::Operation sum =
-        un::untyped::all_reduce(world, {un::ElementType::int32, 4}, data.data(), data.data(), count, reduction);
+    un::Operation sum = any.start_all_reduce({un::ElementType::int32, 4}, data.data(), data.data(), count, reduction);
     own->state[Bytes - 1] = 100; // the collective has a copy
     sum.wait();
     const int ranks = world.size();
@@ -177,6 +176,7 @@ void add_and_more(const void* state, const std::byte* const* sources, std::size_
 }
 BOOST_AUTO_TEST_CASE(a_reduction_without_a_state_does_not_get_the_state_of_the_last_call) {
     test::expect_run(2, [](auto& world) {
+        un::AnyGroup any(world.split(0, world.rank()));
         const un::Elements elements{un::ElementType::float32, sizeof(float)};
         const float one = 1;
         float sum = 0, more = 100;
@@ -184,10 +184,10 @@ BOOST_AUTO_TEST_CASE(a_reduction_without_a_state_does_not_get_the_state_of_the_l
                                 .type = un::ElementType::float32,
                                 .combine = &add_and_more,
                                 .state = &more};
-        un::untyped::all_reduce(world, elements, &one, &sum, 1, reduction).wait();
+        any.start_all_reduce(elements, &one, &sum, 1, reduction).wait();
         require(sum == 102, "with a state");
         reduction.state = nullptr;
-        un::untyped::all_reduce(world, elements, &one, &sum, 1, reduction).wait();
+        any.start_all_reduce(elements, &one, &sum, 1, reduction).wait();
         require(sum == 2, "without");
     });
 }
@@ -208,14 +208,15 @@ BOOST_AUTO_TEST_CASE(as_the_typed_ones) {
 
 BOOST_AUTO_TEST_CASE(operations_on_bytes) {
     test::expect_run(3, [](auto& world) {
+        un::AnyGroup any(world.split(0, world.rank()));
         for (const std::size_t count : {1u, 100u, 5000u}) {
             std::vector<std::int16_t> data(count);
             for (std::size_t i = 0; i < count; ++i)
                 data[i] = static_cast<std::int16_t>((static_cast<int>(i) * 7 + world.rank() * 13) % 101 - 50);
             int calls = 0;
             const un::untyped::ByteOperation maximum = {&maximum_of_shorts, 2, &calls};
-            un::untyped::all_reduce(world, {un::ElementType::opaque, 2}, data.data(), data.data(), count,
-                                    un::untyped::reduction(maximum))
+            any.start_all_reduce({un::ElementType::opaque, 2}, data.data(), data.data(), count,
+                                 un::untyped::reduction(maximum))
                 .wait();
             for (std::size_t i = 0; i < count; ++i) {
                 int expected = -100;
@@ -236,6 +237,7 @@ BOOST_AUTO_TEST_CASE(operations_on_large_elements) {
     };
     for (const int ranks : {2, 3}) {
         test::expect_run(ranks, [&](auto& world) {
+            un::AnyGroup any(world.split(0, world.rank()));
             for (std::size_t bytes :
                  {std::size_t{4096}, std::size_t{4097}, std::size_t{100'000}, std::size_t{3} << 20}) {
                 const un::Elements elements = {un::ElementType::opaque, static_cast<std::uint32_t>(bytes)};
@@ -246,8 +248,8 @@ BOOST_AUTO_TEST_CASE(operations_on_large_elements) {
                 for (std::size_t i = 0; i < data.size(); ++i)
                     data[i] = static_cast<unsigned char>(i * 7 + static_cast<std::size_t>(world.rank()));
                 std::vector<unsigned char> own(bytes);
-                un::untyped::reduce_scatter(world, elements, data.data(), own.data(), 1, sums).wait();
-                un::untyped::all_reduce(world, elements, data.data(), data.data(), each, sums).wait();
+                any.start_reduce_scatter(elements, data.data(), own.data(), 1, sums).wait();
+                any.start_all_reduce(elements, data.data(), data.data(), each, sums).wait();
                 const std::size_t others = each * (each - 1) / 2;
                 for (std::size_t i = 0; i < data.size(); ++i)
                     require(data[i] == static_cast<unsigned char>(i * 7 * each + others), "all_reduce of large ones");
@@ -274,17 +276,16 @@ BOOST_AUTO_TEST_CASE(refusals) {
     for (const std::uint32_t bytes : {0u, (16u << 20) + 1})
         BOOST_CHECK(refused([&] { static_cast<void>(un::untyped::reduction({&maximum_of_shorts, bytes, nullptr})); }));
     un::run<un::InProcess>(2, [&](auto& world) {
+        un::AnyGroup any(world.split(0, world.rank()));
         const std::vector<std::size_t> three = {1, 1, 1};
         float number = 0;
         const un::Elements elements = {un::ElementType::float32, 4};
-        require(refused([&] { un::untyped::broadcast(world, elements, &number, 1, 2).wait(); }),
-                "a root that is not there");
-        require(refused([&] { un::untyped::all_gather(world, elements, &number, 1, &number, three).wait(); }),
-                "three counts");
-        require(refused([&] { un::untyped::send(world, elements, &number, 1, world.rank(), 0).wait(); }), "to itself");
-        require(refused([&] { un::untyped::send(world, elements, &number, 1, 1 - world.rank(), -1).wait(); }), "a tag");
+        require(refused([&] { any.start_broadcast(elements, &number, 1, 2).wait(); }), "a root that is not there");
+        require(refused([&] { any.start_all_gather(elements, &number, 1, &number, three).wait(); }), "three counts");
+        require(refused([&] { any.start_send(elements, &number, 1, world.rank(), 0).wait(); }), "to itself");
+        require(refused([&] { any.start_send(elements, &number, 1, 1 - world.rank(), -1).wait(); }), "a tag");
         const auto reduced = [&](const un::Reduction& by) {
-            un::untyped::all_reduce(world, elements, &number, &number, 1, by).wait();
+            any.start_all_reduce(elements, &number, &number, 1, by).wait();
         };
         require(refused([&] { reduced(un::untyped::reduction(un::ReductionKind::sum, un::ElementType::float64)); }),
                 "a sum of another type");
@@ -309,6 +310,7 @@ BOOST_AUTO_TEST_CASE(sizes_beyond_memory_and_null_pointers_are_refused) {
         return "";
     };
     test::expect_run(2, [&](auto& world) {
+        un::AnyGroup any(world.split(0, world.rank()));
         const int other = 1 - world.rank();
         const un::Elements elements = {un::ElementType::float32, 4};
         const un::Reduction sum = un::untyped::reduction(un::ReductionKind::sum, un::ElementType::float32);
@@ -323,19 +325,18 @@ BOOST_AUTO_TEST_CASE(sizes_beyond_memory_and_null_pointers_are_refused) {
                             text.find("the counts overflow") != std::string::npos,
                         "found '" + text + "'");
             };
-            using namespace un::untyped;
-            refused([&] { return all_reduce(world, elements, in.data(), out.data(), count, sum); });
-            refused([&] { return broadcast(world, elements, out.data(), count, 0); });
-            refused([&] { return reduce(world, elements, in.data(), out.data(), count, sum, 0); });
-            refused([&] { return all_gather(world, elements, in.data(), count, out.data()); });
-            refused([&] { return all_gather(world, elements, in.data(), count, out.data(), counts); });
-            refused([&] { return reduce_scatter(world, elements, in.data(), out.data(), count, sum); });
-            refused([&] { return gather(world, elements, in.data(), count, out.data(), 0); });
-            refused([&] { return scatter(world, elements, in.data(), out.data(), count, 0); });
-            refused([&] { return all_to_all(world, elements, in.data(), out.data(), counts, one); });
-            refused([&] { return all_to_all(world, elements, in.data(), out.data(), one, counts); });
-            refused([&] { return send(world, elements, in.data(), count, other, 0); });
-            refused([&] { return receive(world, elements, out.data(), count, other, 0); });
+            refused([&] { return any.start_all_reduce(elements, in.data(), out.data(), count, sum); });
+            refused([&] { return any.start_broadcast(elements, out.data(), count, 0); });
+            refused([&] { return any.start_reduce(elements, in.data(), out.data(), count, sum, 0); });
+            refused([&] { return any.start_all_gather(elements, in.data(), count, out.data()); });
+            refused([&] { return any.start_all_gather(elements, in.data(), count, out.data(), counts); });
+            refused([&] { return any.start_reduce_scatter(elements, in.data(), out.data(), count, sum); });
+            refused([&] { return any.start_gather(elements, in.data(), count, out.data(), 0); });
+            refused([&] { return any.start_scatter(elements, in.data(), out.data(), count, 0); });
+            refused([&] { return any.start_all_to_all(elements, in.data(), out.data(), counts, one); });
+            refused([&] { return any.start_all_to_all(elements, in.data(), out.data(), one, counts); });
+            refused([&] { return any.start_send(elements, in.data(), count, other, 0); });
+            refused([&] { return any.start_receive(elements, out.data(), count, other, 0); });
         };
         too_large((std::size_t{1} << 62) + 1);
         too_large(std::size_t{1} << 63);
@@ -343,30 +344,29 @@ BOOST_AUTO_TEST_CASE(sizes_beyond_memory_and_null_pointers_are_refused) {
             const std::string text = refusal_of([&] { start().wait(); });
             require(text.find(words) != std::string::npos, "found '" + text + "'");
         };
-        using namespace un::untyped;
         const char* const input = "the input is NULL; expected memory of 4 bytes";
         const char* const output = "the output is NULL; expected memory of 8 bytes";
-        null([&] { return all_reduce(world, elements, nullptr, out.data(), 1, sum); }, input);
-        null([&] { return all_reduce(world, elements, in.data(), nullptr, 2, sum); }, output);
-        null([&] { return broadcast(world, elements, nullptr, 2, 1); }, output);
-        null([&] { return all_gather(world, elements, nullptr, 1, out.data()); }, input);
-        null([&] { return all_gather(world, elements, in.data(), 1, nullptr); }, output);
-        null([&] { return all_to_all(world, elements, in.data(), nullptr, one, one); }, output);
-        null([&] { return send(world, elements, nullptr, 1, other, 0); }, input);
-        null([&] { return receive(world, elements, nullptr, 2, other, 0); }, output);
-        null([&] { return gather(world, elements, nullptr, 1, out.data(), 0); }, input);
-        all_reduce(world, elements, in.data(), out.data(), 1, sum).wait(); // such a call is known afterwards
-        null([&] { return all_reduce(world, elements, nullptr, out.data(), 1, sum); }, input);
+        null([&] { return any.start_all_reduce(elements, nullptr, out.data(), 1, sum); }, input);
+        null([&] { return any.start_all_reduce(elements, in.data(), nullptr, 2, sum); }, output);
+        null([&] { return any.start_broadcast(elements, nullptr, 2, 1); }, output);
+        null([&] { return any.start_all_gather(elements, nullptr, 1, out.data()); }, input);
+        null([&] { return any.start_all_gather(elements, in.data(), 1, nullptr); }, output);
+        null([&] { return any.start_all_to_all(elements, in.data(), nullptr, one, one); }, output);
+        null([&] { return any.start_send(elements, nullptr, 1, other, 0); }, input);
+        null([&] { return any.start_receive(elements, nullptr, 2, other, 0); }, output);
+        null([&] { return any.start_gather(elements, nullptr, 1, out.data(), 0); }, input);
+        any.start_all_reduce(elements, in.data(), out.data(), 1, sum).wait(); // such a call is known afterwards
+        null([&] { return any.start_all_reduce(elements, nullptr, out.data(), 1, sum); }, input);
         // Arguments that a rank does not use may be anything. So may those for no elements. The
         // group is unchanged.
         const bool root = world.rank() == 0;
-        gather(world, elements, in.data(), 1, root ? out.data() : nullptr, 0).wait();
-        reduce(world, elements, in.data(), root ? out.data() : nullptr, 1, sum, 0).wait();
-        scatter(world, elements, root ? in.data() : nullptr, out.data(), 1, 0).wait();
-        all_reduce(world, elements, nullptr, nullptr, 0, sum).wait();
-        all_gather(world, elements, nullptr, 0, nullptr).wait();
+        any.start_gather(elements, in.data(), 1, root ? out.data() : nullptr, 0).wait();
+        any.start_reduce(elements, in.data(), root ? out.data() : nullptr, 1, sum, 0).wait();
+        any.start_scatter(elements, root ? in.data() : nullptr, out.data(), 1, 0).wait();
+        any.start_all_reduce(elements, nullptr, nullptr, 0, sum).wait();
+        any.start_all_gather(elements, nullptr, 0, nullptr).wait();
         const std::vector<std::size_t> mine = {0, 1};
-        all_gather(world, elements, root ? nullptr : in.data(), root ? 0 : 1, out.data(), mine).wait();
+        any.start_all_gather(elements, root ? nullptr : in.data(), root ? 0 : 1, out.data(), mine).wait();
     });
 }
 

@@ -1,8 +1,8 @@
 // Counts and displacements: blocks with gaps, in any order, different on each rank.
 
-#include "findings.hpp"
+#include "../../base/collective/findings.hpp"
 
-#include <unisono/collective/blocks.hpp>
+#include <unisono/any_group.hpp>
 #include <unisono/unisono.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -53,6 +53,7 @@ struct Layout {
 
 template <class World>
 void all_with_gaps(World& world) {
+    un::AnyGroup any(world.split(0, world.rank()));
     const int ranks = world.size();
     const int me = world.rank();
     for (const std::size_t gap : {0u, 3u}) {
@@ -69,24 +70,25 @@ void all_with_gaps(World& world) {
             expect(all == expected, what + ": blocks at their places, gaps as they were");
         };
         std::vector<int> all(mine.end, -1);
-        un::untyped::all_gather(world, ints, gift.data(), all.data(), mine.blocks());
+        any.start_all_gather(ints, gift.data(), all.data(), mine.blocks()).wait();
         holds(all, "all_gather");
         std::vector<int> in_place(mine.end, -1);
         int* const my_block = in_place.data() + mine.displacements[static_cast<std::size_t>(me)];
         std::copy(gift.begin(), gift.end(), my_block);
-        un::untyped::all_gather(world, ints, my_block, in_place.data(), mine.blocks());
+        any.start_all_gather(ints, my_block, in_place.data(), mine.blocks()).wait();
         holds(in_place, "all_gather in place");
         for (int root = 0; root < ranks; ++root) {
             std::vector<int> gathered(mine.end, -1);
-            un::untyped::gather(world, ints, gift.data(), gathered.data(), mine.blocks(), root);
+            any.start_gather(ints, gift.data(), gathered.data(), mine.blocks(), root).wait();
             if (me == root) holds(gathered, "gather");
             std::vector<int> back(own);
-            un::untyped::scatter(world, ints, gathered.data(), back.data(), mine.blocks(), root);
+            any.start_scatter(ints, gathered.data(), back.data(), mine.blocks(), root).wait();
             expect(back == gift, "scatter");
         }
         std::vector<int> sum(own);
-        un::untyped::reduce_scatter(world, ints, all.data(), sum.data(), mine.blocks(),
-                                    un::untyped::reduction(un::ReductionKind::sum, ints.type));
+        any.start_reduce_scatter(ints, all.data(), sum.data(), mine.blocks(),
+                                 un::untyped::reduction(un::ReductionKind::sum, ints.type))
+            .wait();
         for (std::size_t i = 0; i < own; ++i) expect(sum[i] == ranks * gift[i], "reduce_scatter");
 
         // Rank i gives j + 1 elements to rank j, so rank j gets j + 1 elements from each rank.
@@ -98,7 +100,7 @@ void all_with_gaps(World& world) {
         std::vector<std::size_t> places(static_cast<std::size_t>(ranks));
         for (std::size_t r = 0; r < places.size(); ++r) places[r] = (places.size() - 1 - r) * (own + gap);
         std::vector<int> got(static_cast<std::size_t>(ranks) * (own + gap), -1);
-        un::untyped::all_to_all(world, ints, sent.data(), mine.blocks(), got.data(), {counts, places});
+        any.start_all_to_all(ints, sent.data(), mine.blocks(), got.data(), {counts, places}).wait();
         for (std::size_t r = 0; r < places.size(); ++r) {
             for (std::size_t i = 0; i < own + gap; ++i)
                 expect(got[places[r] + i] == (i < own ? value(static_cast<int>(r), me, i) : -1), "all_to_all");
@@ -134,12 +136,13 @@ BOOST_AUTO_TEST_CASE(lists_that_differ_between_ranks_are_told_as_lists) {
 
 BOOST_AUTO_TEST_CASE(what_is_refused) {
     test::expect_run(2, [](auto& world) {
+        un::AnyGroup any(world.split(0, world.rank()));
         std::array<int, 4> data{};
         const std::array<std::size_t, 2> counts = {2, 2};
         const std::array<std::size_t, 2> overlapping = {1, 0};
         const std::array<std::size_t, 1> few = {0};
         const auto gathers = [&](un::Blocks blocks) {
-            return refusal_of([&] { un::untyped::all_gather(world, ints, data.data(), data.data(), blocks); });
+            return refusal_of([&] { any.start_all_gather(ints, data.data(), data.data(), blocks).wait(); });
         };
         expect(gathers({counts, overlapping}).find("the blocks of ranks 1 and 0 overlap in the output") !=
                    std::string::npos,
@@ -157,27 +160,35 @@ BOOST_AUTO_TEST_CASE(what_is_refused) {
         const auto null = [&](auto call) {
             return refusal_of(call).find("put is NULL; expected memory of 16 bytes") != std::string::npos;
         };
-        using namespace un::untyped;
-        const un::Reduction sum = reduction(un::ReductionKind::sum, un::ElementType::int32);
+        const un::Reduction sum = un::untyped::reduction(un::ReductionKind::sum, un::ElementType::int32);
         const bool root = world.rank() == 0;
         std::array<int, 6> from{}, to{};
-        expect(null([&] { all_gather(world, ints, data.data(), nullptr, {counts, apart}); }), "all_gather");
+        expect(null([&] { any.start_all_gather(ints, data.data(), nullptr, {counts, apart}).wait(); }), "all_gather");
         expect(null([&] {
-                   reduce_scatter(world, ints, nullptr, data.data(), {counts, apart}, sum);
+                   any.start_reduce_scatter(ints, nullptr, data.data(), {counts, apart}, sum).wait();
                }),
                "reduce_scatter");
-        expect(!root || null([&] { gather(world, ints, data.data(), nullptr, {counts, apart}, 0); }), "gather");
-        expect(!root || null([&] { scatter(world, ints, nullptr, data.data(), {counts, apart}, 0); }), "scatter");
-        expect(null([&] { all_to_all(world, ints, nullptr, {counts, apart}, to.data(), {counts, apart}); }), "input");
+        expect(!root || null([&] {
+            any.start_gather(ints, data.data(), nullptr, {counts, apart}, 0).wait();
+        }),
+               "gather");
+        expect(!root || null([&] {
+            any.start_scatter(ints, nullptr, data.data(), {counts, apart}, 0).wait();
+        }),
+               "scatter");
         expect(null([&] {
-                   all_to_all(world, ints, from.data(), {counts, apart}, nullptr, {counts, apart});
+                   any.start_all_to_all(ints, nullptr, {counts, apart}, to.data(), {counts, apart}).wait();
+               }),
+               "input");
+        expect(null([&] {
+                   any.start_all_to_all(ints, from.data(), {counts, apart}, nullptr, {counts, apart}).wait();
                }),
                "output");
         // The group is unchanged.
-        gather(world, ints, data.data(), root ? to.data() : nullptr, {counts, apart}, 0);
-        scatter(world, ints, root ? from.data() : nullptr, data.data(), {counts, apart}, 0);
+        any.start_gather(ints, data.data(), root ? to.data() : nullptr, {counts, apart}, 0).wait();
+        any.start_scatter(ints, root ? from.data() : nullptr, data.data(), {counts, apart}, 0).wait();
         std::array<int, 4> all{};
-        un::untyped::all_gather(world, ints, data.data(), all.data(), {counts});
+        any.start_all_gather(ints, data.data(), all.data(), {counts}).wait();
     });
 }
 
