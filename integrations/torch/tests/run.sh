@@ -18,5 +18,6 @@ mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 cd "$here"
 UNISONO_TORCH_FLAGS=${UNISONO_TORCH_FLAGS:--O1} "$python" setup.py -q build --build-base "$folder" --build-lib "$folder/package"
-PYTHONPATH=$folder/package "$python" tests/test_unisono_torch.py
-PYTHONPATH=$folder/package "$python" tests/test_futures.py
+cd "$folder" # the ranks of some tests are `python -c`, which would find the package's sources here
+PYTHONPATH=$folder/package "$python" "$here/tests/test_unisono_torch.py"
+PYTHONPATH=$folder/package "$python" "$here/tests/test_futures.py"
