@@ -12,7 +12,7 @@ class DecoupledRun : public unisono::LocalRun<Training> {
 public:
     DecoupledRun(Training& training, const Policy& policy)
         : unisono::LocalRun<Training>(training), policy_(policy), sent_(training.flat().count()),
-          sum_(training.place().template allocate<T>(sent_.size())) {}
+          sum_(training.kernels().template allocate<T>(sent_.size())) {}
 
     void before() {
         if (this->own() == 0) send(); // the ranks have just synchronised
@@ -53,7 +53,7 @@ private:
 
     Policy policy_;
     std::vector<T> sent_;
-    typename Training::Place::template Array<T> sum_; // the group sums it in place
+    typename Training::Array sum_; // the group sums it in place
     unisono::OperationInFlight in_flight_;
 };
 

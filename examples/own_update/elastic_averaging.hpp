@@ -12,7 +12,7 @@ class ElasticRun : public unisono::LocalRun<Training> {
 public:
     ElasticRun(Training& training, const Policy& policy)
         : unisono::LocalRun<Training>(training), policy_(policy), centre_(training.flat().count()),
-          distance_(training.place().template allocate<T>(centre_.size())) {}
+          distance_(training.kernels().template allocate<T>(centre_.size())) {}
 
     void before() {
         // The ranks have just synchronised.
@@ -50,7 +50,7 @@ private:
 
     Policy policy_;
     std::vector<T> centre_;
-    typename Training::Place::template Array<T> distance_; // the group sums it in place
+    typename Training::Array distance_; // the group sums it in place
 };
 
 /// Elastic averaging SGD: each rank explores by itself, held by a spring to a centre that all ranks

@@ -17,9 +17,9 @@
 #include "unisono/extensions/cuda/prefetch.hpp"
 #include "unisono/extensions/device/bounced_lanes.hpp"
 #include "unisono/extensions/device/device_rows.hpp"
+#include "unisono/extensions/device/kernels.hpp"
 #include "unisono/extensions/device/master_weights.hpp"
 #include "unisono/extensions/device/on_device.hpp"
-#include "unisono/extensions/device/place.hpp"
 #include "unisono/extensions/device/wire.hpp"
 #include "unisono/tcp.hpp"
 

@@ -38,7 +38,7 @@ typename Verb::Result KernelOfUnisonoDevices<Verb, Arguments...>::run(void* stre
 }
 
 /// Puts kernels into the library: a function whose address is taken is compiled.
-struct Kernels {
+struct KernelList {
     template <class Verb, class... Arguments>
     void have() {
         function = reinterpret_cast<void (*)()>(&KernelOfUnisonoDevices<Verb, Arguments...>::run);
@@ -59,7 +59,7 @@ struct Kernels {
 template <class T>
 struct KernelsOfFloats {
     using X = std::span<const T>;
-    Kernels all;
+    KernelList all;
 
     KernelsOfFloats() {
         from<float>(), from<double>(), from<bfloat16>(), from<float16>();

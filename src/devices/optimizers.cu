@@ -1,4 +1,4 @@
 // Kernels of optimizers: see kernels.hpp.
 #include "kernels.hpp"
 
-void unisono::detail::kernels_of_optimizers() { Kernels().have_all(OptimizersOfDevices()); }
+void unisono::detail::kernels_of_optimizers() { KernelList().have_all(OptimizersOfDevices()); }

@@ -12,14 +12,14 @@ namespace detail {
 
 namespace {
 template <class T>
-void have_bits(Kernels& all) {
+void have_bits(KernelList& all) {
     all.have<verb::fill, std::span<T>, T>();
     all.have<verb::copy, std::span<T>, std::span<const T>>();
 }
 } // namespace
 
 void kernels_of_policies() {
-    Kernels all;
+    KernelList all;
     all.have_all(OthersOfDevices());
     have_bits<std::uint8_t>(all), have_bits<std::uint16_t>(all);
     have_bits<std::uint32_t>(all), have_bits<std::uint64_t>(all);

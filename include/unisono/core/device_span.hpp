@@ -5,14 +5,13 @@
 /// no host code reads them by mistake.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/memory.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/view.hpp"
 
 #include <concepts>
 #include <cstddef>
-#include <memory>
 #include <type_traits>
-#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -58,29 +57,12 @@ inline constexpr bool is_device_span<DeviceSpan<T>> = true;
 
 /// Owned elements in device memory, as returned by `allocate_on_device<T>(group, n)`. Move-only.
 template <element T>
-class DeviceMemory {
+class DeviceMemory : public detail::Array<T> {
 public:
     using value_type = T;
 
-    DeviceMemory() = default;
-    DeviceMemory(std::shared_ptr<std::byte> owner, std::size_t count) : owner_(std::move(owner)), count_(count) {}
-    DeviceMemory(DeviceMemory&& other) noexcept
-        : owner_(std::move(other.owner_)), count_(std::exchange(other.count_, 0)) {}
-    DeviceMemory& operator=(DeviceMemory&& other) noexcept {
-        owner_ = std::move(other.owner_);
-        count_ = std::exchange(other.count_, 0);
-        return *this;
-    }
-    ~DeviceMemory() = default;
-
-    [[nodiscard]] T* data() const { return reinterpret_cast<T*>(owner_.get()); } ///< a device address
-    [[nodiscard]] std::size_t size() const { return count_; }
-    [[nodiscard]] bool empty() const { return count_ == 0; }
-    [[nodiscard]] DeviceSpan<T> span() const { return {data(), count_}; }
-
-private:
-    std::shared_ptr<std::byte> owner_;
-    std::size_t count_ = 0;
+    using detail::Array<T>::Array;
+    [[nodiscard]] DeviceSpan<T> span() const { return {this->data(), this->size()}; }
 };
 
 UNISONO_NAMESPACE_END

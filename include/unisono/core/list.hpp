@@ -237,27 +237,6 @@ private:
     std::size_t size_ = 0;
 };
 
-/// Numbers that do not move, not initialised: as std::unique_ptr<T[]>.
-template <class T>
-class RawArray {
-public:
-    RawArray() = default;
-    explicit RawArray(std::size_t count) : data_(new T[count]) {}
-    RawArray(RawArray&& other) noexcept : data_(other.data_) { other.data_ = nullptr; }
-    RawArray& operator=(RawArray&& other) noexcept {
-        T* const data = other.data_;
-        other.data_ = nullptr;
-        delete[] data_;
-        data_ = data;
-        return *this;
-    }
-    ~RawArray() { delete[] data_; }
-    [[nodiscard]] T* data() const { return data_; }
-
-private:
-    T* data_ = nullptr;
-};
-
 /// Contiguous elements that it does not own, as std::span without the tests for iterators, which
 /// take a compiler 7 ms per element type.
 template <class T>

@@ -29,6 +29,30 @@ inline std::shared_ptr<std::byte> memory_for_rank(int rank, std::size_t bytes) {
     return {whole + apart, [whole](std::byte*) { ::operator delete(whole, line); }};
 }
 
+/// `size()` contiguous elements in memory of the host or of a device, so only their address is
+/// told. Move-only. Keeps the owner of its memory alive.
+template <class T>
+class Array {
+public:
+    Array() = default;
+    Array(std::shared_ptr<std::byte> owner, std::size_t count) : owner_(std::move(owner)), count_(count) {}
+    Array(Array&& other) noexcept : owner_(std::move(other.owner_)), count_(std::exchange(other.count_, 0)) {}
+    Array& operator=(Array&& other) noexcept {
+        owner_ = std::move(other.owner_);
+        count_ = std::exchange(other.count_, 0);
+        return *this;
+    }
+    ~Array() = default;
+
+    [[nodiscard]] T* data() const { return reinterpret_cast<T*>(owner_.get()); }
+    [[nodiscard]] std::size_t size() const { return count_; }
+    [[nodiscard]] bool empty() const { return count_ == 0; }
+
+private:
+    std::shared_ptr<std::byte> owner_;
+    std::size_t count_ = 0;
+};
+
 } // namespace detail
 
 /// `size()` contiguous elements, aligned to a cache line. Move-only. Keeps the owner of its memory
@@ -41,36 +65,23 @@ public:
 
     Memory() = default;
     /// `owner` frees the bytes when it ends; they are zeroed here.
-    Memory(std::shared_ptr<std::byte> owner, std::size_t count)
-        : owner_(std::move(owner)), data_(reinterpret_cast<T*>(owner_.get())), count_(count) {
-        if (count_ != 0) std::memset(static_cast<void*>(data_), 0, count_ * sizeof(T));
+    Memory(std::shared_ptr<std::byte> owner, std::size_t count) : all_(std::move(owner), count) {
+        if (count != 0) std::memset(static_cast<void*>(data()), 0, count * sizeof(T));
     }
-    Memory(Memory&& other) noexcept
-        : owner_(std::move(other.owner_)), data_(std::exchange(other.data_, nullptr)),
-          count_(std::exchange(other.count_, 0)) {}
-    Memory& operator=(Memory&& other) noexcept {
-        owner_ = std::move(other.owner_);
-        data_ = std::exchange(other.data_, nullptr);
-        count_ = std::exchange(other.count_, 0);
-        return *this;
-    }
-    ~Memory() = default;
 
-    [[nodiscard]] T* data() { return data_; }
-    [[nodiscard]] const T* data() const { return data_; }
-    [[nodiscard]] std::size_t size() const { return count_; }
-    [[nodiscard]] bool empty() const { return count_ == 0; }
-    [[nodiscard]] T* begin() { return data_; }
-    [[nodiscard]] T* end() { return data_ + count_; }
-    [[nodiscard]] const T* begin() const { return data_; }
-    [[nodiscard]] const T* end() const { return data_ + count_; }
-    [[nodiscard]] T& operator[](std::size_t index) { return data_[index]; }
-    [[nodiscard]] const T& operator[](std::size_t index) const { return data_[index]; }
+    [[nodiscard]] T* data() { return all_.data(); }
+    [[nodiscard]] const T* data() const { return all_.data(); }
+    [[nodiscard]] std::size_t size() const { return all_.size(); }
+    [[nodiscard]] bool empty() const { return all_.empty(); }
+    [[nodiscard]] T* begin() { return data(); }
+    [[nodiscard]] T* end() { return data() + size(); }
+    [[nodiscard]] const T* begin() const { return data(); }
+    [[nodiscard]] const T* end() const { return data() + size(); }
+    [[nodiscard]] T& operator[](std::size_t index) { return data()[index]; }
+    [[nodiscard]] const T& operator[](std::size_t index) const { return data()[index]; }
 
 private:
-    std::shared_ptr<std::byte> owner_;
-    T* data_ = nullptr;
-    std::size_t count_ = 0;
+    detail::Array<T> all_;
 };
 
 UNISONO_NAMESPACE_END

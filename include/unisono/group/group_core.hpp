@@ -95,6 +95,8 @@ public:
             refuse_input({"allocate: ", count, " elements of ", sizeof(T), " bytes are more than memory can hold"});
         return Memory<T>(allocate_bytes(bytes), count);
     }
+    /// Its memory, not initialised.
+    [[nodiscard]] std::shared_ptr<std::byte> allocate_bytes(std::size_t bytes);
 
     /// True if the transport moves these elements without copying them first: always true for
     /// transports without memory of their own.
@@ -163,7 +165,6 @@ private:
 
     void open(std::uint64_t id, int rank, int ranks, detail::List<int> members);
 
-    [[nodiscard]] std::shared_ptr<std::byte> allocate_bytes(std::size_t bytes);
     [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const;
 
     /// The state of a call on this memory, prepared. Inlined into the typed functions, where most

@@ -39,8 +39,8 @@
 #include "unisono/arithmetic/apply.hpp"
 #include "unisono/core/element.hpp"
 #include "unisono/core/error.hpp"
-#include "unisono/core/list.hpp"
 #include "unisono/core/math.hpp"
+#include "unisono/core/memory.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/value.hpp"
@@ -102,14 +102,20 @@ struct OptimizerSlice {
     std::size_t count = 0;
 };
 
-/// The arrays of a policy for `count` elements. Memory: size() * count elements, allocated once, in
-/// the constructor.
+/// The arrays of a policy for `count` elements. Memory: size() * count elements and some padding,
+/// allocated once, in the constructor.
 template <optimizer_element T>
 class OptimizerState {
 public:
     OptimizerState() = default;
 
     OptimizerState(const StateArrays& arrays, std::size_t count);
+    /// In memory that allocate(bytes) returns; not initialised.
+    template <class Allocate>
+    OptimizerState(const StateArrays& arrays, std::size_t count, const Allocate& allocate)
+        : arrays_(arrays), count_(count) {
+        if (const std::size_t all = lay_out()) memory_ = detail::Array<T>(allocate(all * sizeof(T)), all);
+    }
 
     /// Restores the initial state, as before the first update.
     void reset();
@@ -130,28 +136,36 @@ public:
     [[nodiscard]] OptimizerSlice<T> all() { return slice(0, count_); }
 
 private:
+    std::size_t lay_out();
+
     StateArrays arrays_;
     std::size_t count_ = 0;
     std::size_t stride_ = 0;
-    detail::RawArray<T> memory_;
+    detail::Array<T> memory_;
 };
 
 template <optimizer_element T>
-OptimizerState<T>::OptimizerState(const StateArrays& arrays, std::size_t count) : arrays_(arrays), count_(count) {
-    // The starts of arrays differ by an odd number of cache lines: if they differed by a multiple
-    // of 4 KiB, their loads and stores would collide.
-    const std::size_t line = 64 / sizeof(T);
-    if (count > std::numeric_limits<std::size_t>::max() / sizeof(T) / (StateArrays::capacity + 1) - 64 * line) {
-        refuse_input({"optimizer state for ", count, " elements overflows"});
-    }
-    if (arrays_.size() == 0 || count == 0) return;
-    stride_ = ((count + line - 1) / line | 1) * line;
-    memory_ = detail::RawArray<T>(arrays_.size() * stride_);
+[[gnu::cold]] OptimizerState<T>::OptimizerState(const StateArrays& arrays, std::size_t count)
+    : OptimizerState(arrays, count, [](std::size_t bytes) { return detail::memory_for_rank(0, bytes); }) {
     reset();
 }
 
+/// Returns the number of elements of all arrays.
 template <optimizer_element T>
-void OptimizerState<T>::reset() {
+[[gnu::cold]] std::size_t OptimizerState<T>::lay_out() {
+    // The starts of arrays differ by an odd number of cache lines: if they differed by a multiple
+    // of 4 KiB, their loads and stores would collide.
+    const std::size_t line = 64 / sizeof(T);
+    if (count_ > std::numeric_limits<std::size_t>::max() / sizeof(T) / (StateArrays::capacity + 1) - 64 * line) {
+        refuse_input({"optimizer state for ", count_, " elements overflows"});
+    }
+    if (arrays_.size() == 0 || count_ == 0) return 0;
+    stride_ = ((count_ + line - 1) / line | 1) * line;
+    return arrays_.size() * stride_;
+}
+
+template <optimizer_element T>
+[[gnu::cold]] void OptimizerState<T>::reset() {
     for (std::size_t i = 0; i < arrays_.size(); ++i) {
         for (T& value : array(i)) value = static_cast<T>(arrays_[i].initial);
     }

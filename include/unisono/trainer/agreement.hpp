@@ -13,7 +13,7 @@
 #include "unisono/core/text.hpp"
 #include "unisono/trainer/failure.hpp"
 #include "unisono/trainer/flat_model.hpp"
-#include "unisono/trainer/place.hpp"
+#include "unisono/trainer/kernels.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 
 #include <array>
@@ -73,38 +73,9 @@ enum class Parameters : std::uint8_t {
 /// Broadcasts rank 0's memory, which has the same sizes on all ranks.
 void broadcast_memory(GroupCore& world, const List<std::span<unsigned char>>& all);
 
-/// Broadcasts rank 0's parameters. Small ones are packed, since parameters that are adjacent on one
-/// rank may not be on another.
-template <class World, class T, class Place>
-void broadcast_parameters(World& world, const FlatModel<T>& flat, const Place& place) {
-    if (world.size() == 1) return;
-    const Layout& layout = flat.layout();
-    const std::size_t most = std::min(flat.count(), bytes_together / sizeof(T));
-    auto packed = place.template allocate_own<T>(layout.parameters() == 1 ? 0 : most);
-    const auto copy = [&](const Slice& slice, bool pack) {
-        flat.visit(slice, [&](const Stretch<T>& one) {
-            const std::span<T> own(one.parameters, one.count);
-            const std::span<T> room(packed.data() + (one.flat - slice.first), one.count);
-            place.arithmetic().copy(pack ? room : own, pack ? own : room);
-        });
-    };
-    const auto size = [&](std::size_t p) { return layout.shapes()[p].count; };
-    visit_together(layout.parameters(), most, size, [&](std::size_t begin, std::size_t end, std::size_t count) {
-        const Slice slice{layout.start_of(begin), count};
-        const bool together = end - begin > 1;
-        if (together && world.rank() == 0) copy(slice, true);
-        place.order();
-        if (together) broadcast(world, place.view(packed.data(), count), 0);
-        else flat.visit(slice, [&](const Stretch<T>& one) { broadcast(world, place.view(one.parameters, count), 0); });
-        if (together && world.rank() != 0) copy(slice, false);
-    });
-    for (const Stretch<T>& one : flat.stretches()) place.follow(one.parameters, one.count);
-    place.settle(); // the packed numbers are about to go
-}
-
-/// The same on the host, with one function for the memory of all types.
-template <class World, class T>
-void broadcast_parameters(World& world, const FlatModel<T>& flat, const HostPlace&) {
+/// Broadcasts rank 0's parameters. On a device: extensions/device/kernels.hpp.
+template <class T>
+void broadcast_parameters(GroupCore& world, const FlatModel<T>& flat, const HostKernels<T>&) {
     List<std::span<unsigned char>> all;
     flat.visit_by_parameter({0, flat.count()}, [&](std::size_t, const Stretch<T>& one) {
         all.push_back({reinterpret_cast<unsigned char*>(one.parameters), one.count * sizeof(T)});
@@ -145,16 +116,17 @@ void broadcast_buffers(World& world, Model& model) {
 
 /// Checks that all ranks hold the same bits. \throws error mismatch, the same on all ranks, that
 /// names the first rank that differs from rank 0 and its first different parameter
-template <class World, class Model, class Flat, class Place>
-void verify_replicas(World& world, Model& model, const Flat& flat, const Place& place) {
+template <class Model, class Flat, class Computes>
+void verify_replicas(GroupCore& world, Model& model, const Flat& flat, const Computes& kernels) {
     using T = typename Flat::Element;
     if (world.size() == 1) return;
     List<std::uint64_t> hashes;
     for (std::size_t i = 0; i < flat.layout().parameters(); ++i) {
         std::uint64_t hash = fnv_basis;
         flat.visit({flat.layout().start_of(i), flat.layout().shapes()[i].count}, [&](const Stretch<T>& one) {
-            place.read(one.parameters, one.count,
-                       [&](std::span<const T> values) { hash = hash_bytes(values.data(), values.size_bytes(), hash); });
+            kernels.read(one.parameters, one.count, [&](std::span<const T> values) {
+                hash = hash_bytes(values.data(), values.size_bytes(), hash);
+            });
         });
         hashes.push_back(hash);
     }

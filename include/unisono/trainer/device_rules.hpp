@@ -9,7 +9,7 @@
 #include "unisono/core/rule.hpp"
 #include "unisono/core/value.hpp"
 #include "unisono/model/model.hpp"
-#include "unisono/trainer/place.hpp"
+#include "unisono/trainer/kernels.hpp"
 #include "unisono/trainer/policies.hpp"
 #include "unisono/transport/transport.hpp"
 
@@ -28,7 +28,7 @@ concept enqueues_for = requires(World& world, Model& model) {
 template <class World>
 concept computes_on_device =
     has_stream_arithmetic<std::remove_cvref_t<decltype(std::declval<World&>().endpoint().stream())>> &&
-    requires { sizeof(DevicePlace<World>); };
+    requires { sizeof(DeviceKernels<float, World>); };
 template <class Guard>
 inline constexpr bool looks_for_finite = requires { requires Guard::only_finite; };
 template <class Run, class World>

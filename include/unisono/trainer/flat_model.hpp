@@ -4,7 +4,6 @@
 /// A model's memory in flat order: parameter 0's elements, then parameter 1's, ..., wherever the
 /// model's spans are.
 
-#include "unisono/arithmetic/host_arithmetic.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
@@ -13,6 +12,7 @@
 #include "unisono/model/model.hpp"
 #include "unisono/model/own_memory.hpp"
 #include "unisono/optimizer/optimizer.hpp"
+#include "unisono/trainer/kernels.hpp"
 
 #include <cstddef>
 #include <span>
@@ -23,14 +23,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Zeros `count` elements in host memory.
-template <class T>
-void zero(T* values, std::size_t count) {
-    HostArithmetic::zero(std::span<T>(values, count));
-}
-
 /// A range of the flat order that is contiguous in memory, both as parameters and as gradients. The
-/// addresses may be a device's: access elements through the trainer's place (place.hpp).
+/// addresses may be a device's: access elements by the trainer's kernels (kernels.hpp).
 template <class T>
 struct Stretch {
     std::size_t flat = 0;
@@ -94,9 +88,8 @@ public:
         }
     }
 
-    template <class Arithmetic>
-    void zero_gradients(const Arithmetic& on) const {
-        for (const Stretch<T>& one : stretches_) on.zero(std::span<T>(one.gradients, one.count));
+    void zero_gradients(const Kernels<T>& kernels) const {
+        for (const Stretch<T>& one : stretches_) kernels.zero(one.gradients, one.count);
     }
 
     /// Checks that the model's memory has not moved since the trainer was made. \throws error

@@ -46,7 +46,7 @@ List<std::uint64_t> hashes_of(Trainer& trainer) {
     using T = typename Trainer::Element;
     const Layout& layout = trainer.layout();
     const std::size_t parameters = layout.parameters();
-    auto& state = trainer.state().optimizer_state();
+    auto&& state = trainer.state().optimizer_state();
     List<std::uint64_t> hashes((1 + state.size()) * parameters);
     const auto part = [&](std::size_t p, const Slice& slice) { // the hash of a slice of parameter p, in flat order
         const std::size_t begin = std::max(layout.start_of(p), slice.first);

@@ -75,10 +75,10 @@ private:
 template <class T>
 class ExactSquares final : public NormSquares<T> {
 public:
-    void begin(std::int32_t above) override { sum_ = SquareSum(above); }
+    void begin(std::int32_t above, std::size_t) override { sum_ = SquareSum(above); }
     void add(std::span<const T> x) override { sum_.add(x); }
-    void add(double) override {} // a device adds to `exact`
-    [[nodiscard]] SquareSum* exact() override { return &sum_; }
+    /// To this a device adds, on one grid.
+    [[nodiscard]] SquareSum& exact() { return sum_; }
     void agree(GroupCore& world) override {
         std::array<std::int64_t, SquareSum::words> all;
         sum_.save(all.data());
@@ -132,10 +132,10 @@ struct Reproducible {
         return detail::checked_headroom("Reproducible", headroom_bits, 24);
     }
 
-    template <class T, class Place>
-    using Sums = detail::GridSums<T, std::int64_t, Place>;
-    template <class T, class Place>
-    using Gradient = detail::GridGradient<T, std::int64_t, Place>;
+    template <class T>
+    using Sums = detail::GridSums<T, std::int64_t>;
+    template <class T>
+    using Gradient = detail::GridGradient<T, std::int64_t>;
     using Totals = detail::ExactTotals;
     template <class T>
     using Squares = detail::ExactSquares<T>;
@@ -170,10 +170,10 @@ struct NarrowReproducible {
         return detail::checked_headroom("NarrowReproducible", headroom_bits, 12);
     }
 
-    template <class T, class Place>
-    using Sums = detail::GridSums<T, std::int32_t, Place>;
-    template <class T, class Place>
-    using Gradient = detail::GridGradient<T, std::int32_t, Place>;
+    template <class T>
+    using Sums = detail::GridSums<T, std::int32_t>;
+    template <class T>
+    using Gradient = detail::GridGradient<T, std::int32_t>;
     using Totals = detail::ExactTotals;
     template <class T>
     using Squares = detail::ExactSquares<T>;

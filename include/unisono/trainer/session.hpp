@@ -27,20 +27,19 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class T, class Place, class Low>
+template <class T, class Low>
 class UnitStore; // extensions/sharded/store.hpp, which unisono/sharded.hpp includes
 
 /// The store of a model. Models in units may use a narrower type in their passes than that in which
 /// they are trained.
-template <class World, class Model, class Policies, class T = parameter_element_t<Model>,
-          class Place = typename PlaceFor<World, Model>::type>
+template <class Model, class Policies>
 struct StoreOf {
-    using type = WholeStore<T, Place>;
+    using type = WholeStore<parameter_element_t<Model>>;
 };
-template <class World, class Model, class Policies, class T, class Place>
+template <class Model, class Policies>
     requires(shards_gradients<typename Policies::Sharding> && unit_model<Model>)
-struct StoreOf<World, Model, Policies, T, Place> {
-    using type = UnitStore<T, Place, pass_element_t<Model>>;
+struct StoreOf<Model, Policies> {
+    using type = UnitStore<parameter_element_t<Model>, pass_element_t<Model>>;
 };
 
 /// The state of one trainer. `Trainer::step` and `fit` make each update by the same calls: `begin`;
@@ -55,7 +54,8 @@ public:
     using Update = typename Policies::Update;
     using Sharding =
         decltype(sharding_of(std::declval<const Update&>(), std::declval<const typename Policies::Sharding&>(), 1));
-    using Trained = Training<World, typename StoreOf<World, Model, Policies>::type, Policies::Compression::compresses>;
+    using Trained = Training<World, typename StoreOf<Model, Policies>::type, kernels_of<World, Model>,
+                             Policies::Compression::compresses>;
     static_assert(
         requires(const Update& update, Trained& training) {
             { update.start(training) } -> update_run;
@@ -198,7 +198,7 @@ private:
         agree_on_model(world, model, training_->flat());
         if constexpr (shards_gradients<typename Policies::Sharding>) training_->initialise(model);
         else if (parameters == Parameters::of_rank_0)
-            broadcast_parameters(world, training_->flat(), training_->place());
+            broadcast_parameters(world, training_->flat(), training_->kernels());
         broadcast_buffers(world, model);
         mode_.take(new ModeOf<Run>(policies_.update, *training_));
         age_copy(model);

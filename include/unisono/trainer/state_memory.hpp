@@ -38,8 +38,8 @@ template <class Trainer, class T>
 StateMemory memory_of(const Trainer& trainer, DeviceSpan<T> values) {
     using E = std::remove_const_t<T>;
     StateMemory memory;
-    trainer.state().place().read(values.data(), values.size(),
-                                 [&](std::span<const E> found) { memory = copy_of(found); });
+    trainer.state().kernels().read(values.data(), values.size(),
+                                   [&](std::span<const E> found) { memory = copy_of(found); });
     return memory;
 }
 /// The values that `visit_parameters` shows, valid after its call as well.
@@ -55,7 +55,7 @@ void write_values(const Trainer&, std::span<T> to, const T* from) {
 }
 template <class Trainer, class T>
 void write_values(const Trainer& trainer, DeviceSpan<T> to, const T* from) {
-    trainer.state().place().write(to.data(), std::span<const T>(from, to.size()));
+    trainer.state().kernels().write(to.data(), std::span<const T>(from, to.size()));
 }
 
 } // namespace detail

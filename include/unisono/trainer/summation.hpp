@@ -10,9 +10,9 @@
 /// - `NarrowReproducible` (also there): the same on a coarser grid, at half the cost.
 ///
 /// A policy names types, which the trainer makes when it starts and then calls by their bases:
-/// `Gradient<T, Place>`, a GradientSum (step/gradient_sum.hpp) for models whose memory is
+/// `Gradient<T>`, a GradientSum (step/gradient_sum.hpp) for models whose memory is
 /// whole; `Totals`, a LossTotals, adds losses and weights; `Squares<T>`, a NormSquares<T>, adds
-/// the squares of the elements that ranks own. Models in units use `Sums<T, Place>`
+/// the squares of the elements that ranks own. Models in units use `Sums<T>`
 /// (step/sums.hpp).
 /// `agree` of all three gets a GroupCore that keeps the native schedule of all_reduce
 /// (collective/of_core.hpp).
@@ -33,8 +33,6 @@
 #include <span>
 
 UNISONO_NAMESPACE_BEGIN
-
-class SquareSum; // arithmetic/square_sum.hpp
 
 namespace detail {
 
@@ -93,26 +91,30 @@ public:
     NormSquares& operator=(const NormSquares&) = delete;
     virtual ~NormSquares() = default;
 
-    /// `above`: as SumsOfGradients::above.
-    virtual void begin(std::int32_t above) = 0;
+    /// `above`: as SumsOfGradients::above. `most`: of the calls of `add` that follow.
+    virtual void begin(std::int32_t above, std::size_t most) = 0;
     virtual void add(std::span<const T> x) = 0;
-    /// Adds a sum of squares that a device has computed.
-    virtual void add(double sum) = 0;
-    /// To this a device adds instead, on one grid; null: each range has a grid of its own, as it
-    /// needs.
-    [[nodiscard]] virtual SquareSum* exact() { return nullptr; }
+    /// Call it after the last `add`. Waits for the device.
+    virtual void finish() {}
     /// Collective.
     virtual void agree(GroupCore& world) = 0;
     [[nodiscard]] virtual double value() const = 0;
 };
 
+/// The squares of a policy's type on a device: extensions/device/kernels.hpp.
+template <class Squares, class T>
+[[nodiscard]] NormSquares<T>* squares_for(const HostKernels<T>&) {
+    return new Squares();
+}
+
 /// Adds squares in double in order of arrival, and over ranks by the transport's best schedule.
 template <class T>
 class PlainSquares final : public NormSquares<T> {
 public:
-    void begin(std::int32_t) override { sum_ = 0; }
+    void begin(std::int32_t, std::size_t) override { sum_ = 0; }
     void add(std::span<const T> x) override { sum_ += sum_of_squares(x); }
-    void add(double sum) override { sum_ += sum; }
+    /// Adds a sum of squares that a device has computed.
+    void add_sum(double sum) { sum_ += sum; }
     void agree(GroupCore& world) override {
         std::array<double, 1> all = {sum_};
         all_reduce_native(world, all, Few<Sum>{});
@@ -134,10 +136,10 @@ struct PlainSums {
     static constexpr bool reproducible = false;
     friend bool operator==(const PlainSums&, const PlainSums&) = default;
 
-    template <class T, class Place>
-    using Sums = detail::FloatSums<T, Place>;
-    template <class T, class Place>
-    using Gradient = detail::FloatGradient<T, Place>;
+    template <class T>
+    using Sums = detail::FloatSums<T>;
+    template <class T>
+    using Gradient = detail::FloatGradient<T>;
     using Totals = detail::PlainTotals;
     template <class T>
     using Squares = detail::PlainSquares<T>;

@@ -298,7 +298,7 @@ public:
             session_.assemble();
             if constexpr (!shards_parameters)
                 detail::verify_replicas(world(), session_.model(), session_.training().flat(),
-                                        session_.training().place());
+                                        session_.training().kernels());
         });
     }
 
@@ -336,10 +336,8 @@ public:
     template <class Visit>
     void visit_parameters(const Slice& slice, Visit&& visit) const {
         session_.training().flat().visit(slice, [&](const detail::Stretch<Element>& one) {
-            if constexpr (trained_on_device<Model>)
-                session_.training().place().read(one.parameters, one.count,
-                                                 [&](std::span<const Element> values) { visit(one.flat, values); });
-            else visit(one.flat, std::span<const Element>(one.parameters, one.count));
+            session_.training().kernels().read(one.parameters, one.count,
+                                               [&](std::span<const Element> values) { visit(one.flat, values); });
         });
     }
     /// With `Trace`: what this rank recorded. extensions/trainers/trace.hpp combines the ranks'

@@ -17,18 +17,20 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// `Compresses`: the policy of compression does.
-template <class WorldType, class Store, bool Compresses>
+/// `Computes`: the trainer's kernels. `Compresses`: the policy of compression does.
+template <class WorldType, class Store, class Computes, bool Compresses>
 class Training final : public Store {
 public:
     using World = WorldType;
+    using Array = detail::Array<typename Store::Element>; ///< as `kernels().allocate` returns it
     static constexpr bool compresses = Compresses;
 
     template <class Model, class Policies, class Sharding>
     Training(World& world, Model& model, const Policies& policies, const Sharding& sharding)
-        : Store(world, model, policies, sharding), group_(&world) {}
-    ~Training() override { this->place_.settle(); } // before the memory is released
+        : Store(world, model, policies, sharding, *new Computes(world, model)), group_(&world) {}
+    ~Training() override { this->kernels_->settle(); } // before the memory is released
     [[nodiscard]] World& world() const { return *group_; }
+    [[nodiscard]] const Computes& kernels() const { return static_cast<const Computes&>(*this->kernels_); }
 
     /// Runs the model on one micro-batch. `last`: this rank adds no other micro-batch to this
     /// update, so a gradient may travel as soon as the model reports it as ready.

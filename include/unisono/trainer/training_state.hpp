@@ -29,9 +29,11 @@ public:
 
     /// The elements that this rank updates, in flat order.
     [[nodiscard]] std::span<const Slice> owned() const { return session_->training().owned(); }
-    /// The optimizer's state of these elements: an OptimizerState, or a DeviceOptimizerState for a
+    /// The optimizer's state of these elements: an OptimizerState&, or a DeviceOptimizerState for a
     /// model on a device.
-    [[nodiscard]] auto& optimizer_state() const { return session_->training().state(); }
+    [[nodiscard]] decltype(auto) optimizer_state() const {
+        return session_->training().kernels().shown(session_->training().state());
+    }
     /// With `Reproducible`: the exponent of each parameter's grid. (A training that continues
     /// elsewhere with the same parameters, optimizer state and grids computes the same bits.)
     /// Otherwise empty.
@@ -62,13 +64,16 @@ public:
     void rewrite_parameters(Visit&& visit) const
         requires unit_model<Model>
     {
-        session_->training().rewrite_parameters(visit);
+        session_->training().rewrite_parameters([&](const Stretch<parameter_element_t<Model>>& one) {
+            if constexpr (trained_on_device<Model>) visit(one.flat, DeviceSpan(one.parameters, one.count));
+            else visit(one.flat, std::span(one.parameters, one.count));
+        });
     }
     /// For a model on a device: read(at, n, visit) and write(at, values) access its memory.
-    [[nodiscard]] const auto& place() const
+    [[nodiscard]] const auto& kernels() const
         requires(trained_on_device<Model>)
     {
-        return session_->training().place();
+        return session_->training().kernels();
     }
 
     // --- calls beside the trainer's own ---

@@ -44,20 +44,20 @@ class Averaging : public LocalRun<Training> {
 
 protected:
     using T = typename Training::Element;
-    using Place = std::remove_cvref_t<decltype(std::declval<Training&>().place())>;
+    using Array = typename Training::Array;
     static constexpr bool compresses = Training::compresses;
     static constexpr bool has_outer = requires(const Policy& policy) { policy.outer.state(); };
     static constexpr bool has_common = compresses || has_outer;
 
 public:
     Averaging(Training& training, const Policy& policy) : Base(training, policy.warm_up), policy_(policy) {}
-    ~Averaging() { place().settle(); } // before the copies are released
+    ~Averaging() { kernels().settle(); } // before the copies are released
 
     void before() {
         if constexpr (has_common) {
             if (this->own() != 0 || !common_.empty()) return;
-            common_ = place().template allocate_own<T>(flat().count());
-            all([&](const auto& one) { copy(common_.data() + one.flat, one.parameters, one.count); });
+            common_ = kernels().template allocate_own<T>(flat().count());
+            all([&](const auto& one) { kernels().copy(common_.data() + one.flat, one.parameters, one.count); });
         }
         if constexpr (has_outer) static_cast<void>(state());
     }
@@ -87,16 +87,16 @@ public:
     }
 
     /// The state of the outer optimizer, the same on all ranks; without arrays if there is none.
-    [[nodiscard]] auto& state() {
+    [[nodiscard]] decltype(auto) state() {
         if constexpr (has_outer) {
-            if (state_.count() == 0) state_ = place().template state<T>(policy_.outer.state(), flat().count());
+            if (state_.count() == 0) state_ = kernels().state(policy_.outer.state(), flat().count());
         }
-        return state_;
+        return kernels().shown(state_);
     }
     void restore(std::uint64_t synchronisations) {
         Base::restore(synchronisations);
-        place().settle();
-        common_ = typename Place::template OwnArray<T>();
+        kernels().settle();
+        common_ = Array();
     }
 
     /// Bytes of the copies of the parameters, which are made when they are first needed, and of the
@@ -108,13 +108,13 @@ public:
 protected:
     [[nodiscard]] World& world() const { return this->training().world(); }
     [[nodiscard]] const auto& flat() const { return this->training().flat(); }
-    [[nodiscard]] const Place& place() const { return this->training().place(); }
+    [[nodiscard]] const auto& kernels() const { return this->training().kernels(); }
     [[nodiscard]] const Policy& policy() const { return policy_; }
     [[nodiscard]] const auto& common() const { return common_; }
     [[nodiscard]] T* sum() { return sum_memory_.data(); }
 
     void allocate_sum() {
-        if (sum_memory_.empty()) sum_memory_ = place().template allocate<T>(flat().count());
+        if (sum_memory_.empty()) sum_memory_ = kernels().template allocate<T>(flat().count());
     }
     template <class Visit>
     void all(Visit visit) const {
@@ -126,43 +126,40 @@ protected:
     void set_out(const Stretch& one) {
         T* const sum = sum_memory_.data() + one.flat;
         if constexpr (has_common) {
-            place().arithmetic().apply(Difference<T>{}, std::span<T>(sum, one.count),
-                                       std::span<const T>(common_.data() + one.flat, one.count),
-                                       std::span<const T>(one.parameters, one.count));
+            kernels().arithmetic().apply(Difference<T>{}, std::span<T>(sum, one.count),
+                                         std::span<const T>(common_.data() + one.flat, one.count),
+                                         std::span<const T>(one.parameters, one.count));
         } else {
-            copy(sum, one.parameters, one.count);
+            kernels().copy(sum, one.parameters, one.count);
         }
     }
     /// Makes the outer optimizer's step on the common parameters, with the mean of the ranks'
     /// differences.
     template <class Stretch>
     void step_outside(const Stretch& one, std::uint64_t number) {
-        place().update_other(policy_.outer, state_.slice(one.flat, one.count), common_.data() + one.flat,
-                             sum_memory_.data() + one.flat,
-                             OptimizerStep{policy_.outer.learning_rate, number, 1.0 / world().size()});
-    }
-    void copy(T* to, const T* from, std::size_t count) const {
-        place().arithmetic().copy(std::span<T>(to, count), std::span<const T>(from, count));
+        kernels().update_other(policy_.outer, state_.slice(one.flat, one.count), common_.data() + one.flat,
+                               sum_memory_.data() + one.flat,
+                               OptimizerStep{policy_.outer.learning_rate, number, 1.0 / world().size()});
     }
 
 private:
     template <class Stretch>
     void arrive(const Stretch& one) {
-        const auto& on = place().arithmetic();
+        const auto& on = kernels().arithmetic();
         const std::span<T> sum(sum_memory_.data() + one.flat, one.count);
         if constexpr (has_outer) step_outside(one, this->synchronisations());
         else on.divide(sum, world().size());
         if constexpr (has_common && !has_outer)
             on.apply(Subtract<T>{}, std::span<T>(common_.data() + one.flat, one.count), std::span<const T>(sum));
-        if constexpr (has_common) copy(one.parameters, common_.data() + one.flat, one.count);
-        else copy(one.parameters, sum.data(), one.count);
-        place().follow(one.parameters, one.count);
+        if constexpr (has_common) kernels().copy(one.parameters, common_.data() + one.flat, one.count);
+        else kernels().copy(one.parameters, sum.data(), one.count);
+        kernels().follow(one.parameters, one.count);
     }
 
     Policy policy_;
-    typename Place::template Array<T> sum_memory_;
-    typename Place::template OwnArray<T> common_; ///< the parameters after the last synchronisation
-    typename Place::template State<T> state_;     ///< state of the outer optimizer
+    Array sum_memory_;
+    Array common_;            ///< the parameters after the last synchronisation
+    OptimizerState<T> state_; ///< state of the outer optimizer
     std::vector<Operation> sums_;
 };
 

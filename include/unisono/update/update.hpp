@@ -29,13 +29,14 @@
 /// The trainer calls the policy's `check()`, if it has one, before `start`.
 ///
 /// `start` gets a reference to the training, which outlives the run. It has the types `World`,
-/// `Element` and `Place`, and
+/// `Element` and `Array`, and
 /// - `world()`: the group of all ranks that train;
 /// - `flat()`: the parameters. It has `count()`, and `visit(slice, f)` calls f(one) for each range
 ///   that is contiguous in memory: `one.flat` is its position in the flat order, `one.parameters`
 ///   and `one.count` its memory;
-/// - `place()`: the memory that holds the parameters, on the host or a device, with `arithmetic()`
-///   and `allocate<T>(n)`, which returns a `Place::Array<T>` (trainer/place.hpp);
+/// - `kernels()`: loops over the memory that holds the parameters, on the host or a device
+///   (trainer/kernels.hpp), with `arithmetic()` for functors; its `allocate<Element>(n)` returns an
+///   `Array`, with `data()` and `size()`;
 /// - `start_sum(at, count)`: starts to sum elements of such an array over all ranks, by the
 ///   trainer's reducer, and returns an `Operation` (group/operation.hpp) to wait for;
 /// - `apply()`, `publish()`, `discard()`: the trainer's part of the functions above.
@@ -46,7 +47,7 @@
 ///   reducer is used;
 /// - `sums_buckets`: ranks synchronise by sums of whole buckets, which a compression can compute;
 /// - `shares_memory`: ranks must map each other's memory;
-/// - `on_device`: its run computes by `place()` alone, and so also trains models on a device;
+/// - `on_device`: its run computes by `kernels()` alone, and so also trains models on a device;
 /// - `Sharding`: servers own the parameters, in the slices that `sharding(ranks)` returns
 ///   (extensions/updates/served.hpp).
 ///

@@ -1,8 +1,8 @@
 // Policies that a model on a device does not support are refused with the reason, by the rules of a
 // Trainer.
 #include "unisono/compression/compression.hpp"
+#include "unisono/extensions/device/kernels.hpp"
 #include "unisono/extensions/device/master_weights.hpp"
-#include "unisono/extensions/device/place.hpp"
 #include "unisono/extensions/nccl/nccl.hpp"
 #include "unisono/extensions/updates/gossip.hpp"
 #include "unisono/guard/finite.hpp"

@@ -127,13 +127,13 @@ struct HeldArray {
 /// synchronise.
 template <class Trainer>
 auto held_arrays(Trainer& trainer) {
-    auto& state = trainer.state().optimizer_state();
+    auto&& state = trainer.state().optimizer_state();
     std::vector<HeldArray<decltype(state.array(0))>> held;
     if constexpr (goes_alone<Trainer>) {
         const auto rank = static_cast<std::size_t>(trainer.world().rank());
         const auto ranks = static_cast<std::size_t>(trainer.world().size());
         for (std::size_t a = 0; a < state.size(); ++a) held.push_back({rank * state.size() + a, state.array(a), true});
-        auto& common = trainer.state().update_run().state();
+        auto&& common = trainer.state().update_run().state();
         if constexpr (requires { common.array(0); })
             for (std::size_t a = 0; a < common.size(); ++a)
                 held.push_back({ranks * state.size() + a, common.array(a), false});

@@ -18,8 +18,6 @@ namespace detail {
 template <class Low>
 class LowWeights {
 public:
-    static constexpr bool present = true;
-
     explicit LowWeights(const float* weights = nullptr) : weights_(weights) {}
 
     /// Adds the memory for the copy of the next `count` weights.

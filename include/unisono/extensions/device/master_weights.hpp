@@ -75,7 +75,7 @@ class MasterWeights<M> : public detail::MasterWeightsBase<MasterWeights<M>, M> {
 
 public:
     using typename Base::Low;
-    using LowCopy = detail::LowWeights<Low>; ///< for the trainer's place
+    using LowCopy = detail::LowWeights<Low>; ///< for the trainer's kernels
 
     template <streaming_transport Transport>
     MasterWeights(Group<Transport>& world, M& model)

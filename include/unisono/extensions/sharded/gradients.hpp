@@ -22,17 +22,18 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The wire format of a cast (extensions/compression/cast.hpp).
-template <class T, class Place, class Compression>
-class CastSums : public FloatSums<T, Place> {
+/// The wire format of a cast (extensions/compression/cast.hpp). `Computes`: the trainer's kernels.
+template <class T, class Computes, class Compression>
+class CastSums : public FloatSums<T> {
 public:
     using Sum = typename Compression::Wire;
     static constexpr bool in_place = false;
 
     /// \throws error bad_input: the policy keeps what the encoding leaves over
     template <class Policy>
-    CastSums(const Place& place, const Layout& layout, const Policy& policy, const Compression& compression, int ranks)
-        : FloatSums<T, Place>(place, layout, policy), ranks_(ranks) {
+    CastSums(const Computes& kernels, const Layout& layout, const Policy& policy, const Compression& compression,
+             int ranks)
+        : FloatSums<T>(kernels, layout, policy), ranks_(ranks) {
         if constexpr (requires { compression.error_feedback; }) {
             if (compression.error_feedback && ranks > 1)
                 refuse_input({Compression::name,
@@ -40,17 +41,20 @@ public:
                               "rounding leaves over would be a whole gradient on each rank"});
         }
     }
-    void encode(std::size_t, std::span<T> from, Sum* to, double weight) const {
-        const auto& on = this->place_->arithmetic();
-        if (weight != 1) on.scale(from, weight);
-        Compression::encode(std::span<Sum>(to, from.size()), std::span<const T>(from), ranks_, on);
+    void encode(std::size_t, T* from, std::size_t count, Sum* to, double weight) const {
+        if (weight != 1) this->kernels_->scale(from, count, weight);
+        Compression::encode(std::span<Sum>(to, count), std::span<const T>(from, count), ranks_, on());
     }
-    void add(std::span<T> sum, std::span<const Sum> one) const { this->place_->arithmetic().accumulate(sum, one, 1.0); }
-    void set(std::span<T> sum, std::span<const Sum> one) const {
-        this->place_->arithmetic().accumulate_first(sum, one, 1.0);
+    void add(T* sum, const Sum* one, std::size_t count) const {
+        on().accumulate(std::span<T>(sum, count), std::span<const Sum>(one, count), 1.0);
+    }
+    void set(T* sum, const Sum* one, std::size_t count) const {
+        on().accumulate_first(std::span<T>(sum, count), std::span<const Sum>(one, count), 1.0);
     }
 
 private:
+    [[nodiscard]] decltype(auto) on() const { return static_cast<const Computes&>(*this->kernels_).arithmetic(); }
+
     int ranks_;
 };
 
@@ -83,21 +87,21 @@ public:
     [[nodiscard]] virtual std::size_t room_bytes() const = 0;
 };
 
-template <class T, class Place, class Sums>
+template <class T, class Sums>
 class UnitGradientsOf final : public UnitGradients<T> {
 public:
     using Sum = typename Sums::Sum;
     using Kept = typename Sums::Kept;
 
     /// `sums`: the constructor arguments of the sums, after the layout.
-    template <class... Made>
-    UnitGradientsOf(GroupCore& world, const Place& place, const UnitSlices& slices, const Made&... sums)
-        : world_(&world), place_(&place), slices_(&slices), sums_(place, slices.layout(), sums...),
-          own_(place.template allocate_own<Kept>(slices.own_count())) {
+    template <class Computes, class... Made>
+    UnitGradientsOf(GroupCore& world, const Computes& kernels, const UnitSlices& slices, const Made&... sums)
+        : world_(&world), kernels_(&kernels), slices_(&slices), sums_(kernels, slices.layout(), sums...),
+          own_(kernels_->template allocate_own<Kept>(slices.own_count())) {
         has_.resize(slices.units());
-        if constexpr (!Sums::in_place) gradient_ = place.template allocate_own<T>(slices.largest());
+        if constexpr (!Sums::in_place) gradient_ = kernels_->template allocate_own<T>(slices.largest());
         for (Travel& one : travels_) {
-            one.values = place.template allocate<Sum>(slices.largest());
+            one.values = kernels_->template allocate<Sum>(slices.largest());
             one.operations.reserve(static_cast<std::size_t>(world.size()));
         }
     }
@@ -110,7 +114,7 @@ public:
 
     std::span<T> open(std::size_t u) override {
         const std::span<T> values = opened(u);
-        place_->clear(values.data(), values.size());
+        kernels_->zero(values.data(), values.size());
         return values;
     }
     std::span<T> opened(std::size_t u) override {
@@ -129,13 +133,13 @@ public:
         Travel& travel = travels_[next_];
         next_ = 1 - next_;
         travel.unit = u;
-        const std::span<Sum> sums(travel.values.data(), values.size());
-        if (mine) sums_.encode(u, values, sums.data(), multiplier);
-        else if constexpr (!Sums::in_place) place_->clear(sums.data(), sums.size());
+        Sum* const sums = travel.values.data();
+        if (mine) sums_.encode(u, values.data(), values.size(), sums, multiplier);
+        else if constexpr (!Sums::in_place) kernels_->zero(sums, values.size());
         if (world_->size() == 1) return;
-        place_->order();
+        kernels_->order();
         BucketSums::start_unprepared(carrier, slices_->owned_slices(), u, slices_->unit(u).first,
-                                     buffer_of(place_->view(sums.data(), sums.size())), travel.operations);
+                                     kernels_->buffer(sums, values.size()), travel.operations);
     }
 
     void finish() override {
@@ -156,16 +160,14 @@ public:
 private:
     static constexpr std::size_t none = Layout::none;
     struct Travel {
-        typename Place::template Array<Sum> values = {};
+        Array<Sum> values = {};
         std::size_t unit = none; ///< the unit whose sum is in progress
         std::vector<Operation> operations = {};
     };
 
     /// Keeps a gradient that does not travel, so it is not converted to a narrower type.
     void keep_alone(std::size_t u, std::span<T> values, double multiplier) {
-        const std::span<T> own(own_.data() + slices_->own_at(u), values.size());
-        if (has_[u]) place_->arithmetic().accumulate(own, std::span<const T>(values), multiplier);
-        else place_->arithmetic().accumulate_first(own, std::span<const T>(values), multiplier);
+        kernels_->add(own_.data() + slices_->own_at(u), values.data(), values.size(), multiplier, !has_[u], false);
         has_[u] = true;
     }
     /// Waits for a unit's sum and keeps this rank's slice of it.
@@ -175,23 +177,24 @@ private:
         travel.unit = none;
         for (Operation& operation : travel.operations) operation.wait();
         travel.operations.clear();
-        const std::span<const Sum> arrived(travel.values.data() + slices_->own_in_unit(u), slices_->own(u).count);
-        const std::span<Kept> own(own_.data() + slices_->own_at(u), arrived.size());
+        Sum* const arrived = travel.values.data() + slices_->own_in_unit(u);
+        Kept* const own = own_.data() + slices_->own_at(u);
+        const std::size_t count = slices_->own(u).count;
         const bool adds = has_[u];
         has_[u] = true;
-        if (own.empty()) return;
-        if (adds) sums_.add(own, arrived);
-        else sums_.set(own, arrived);
+        if (count == 0) return;
+        if (adds) sums_.add(own, arrived, count);
+        else sums_.set(own, arrived, count);
     }
 
     const GroupCore* world_;
-    const Place* place_;
+    const Kernels<T>* kernels_;
     const UnitSlices* slices_;
     Sums sums_;
-    typename Place::template OwnArray<Kept> own_;   ///< this rank's slices of the sums of all units
-    List<bool> has_;                                ///< this update has a sum of the unit
-    typename Place::template OwnArray<T> gradient_; ///< where the model writes, if not to the memory that travels
-    std::array<Travel, 2> travels_;                 ///< used in turn: one travels while the model fills the other
+    Array<Kept> own_;               ///< this rank's slices of the sums of all units
+    List<bool> has_;                ///< this update has a sum of the unit
+    Array<T> gradient_;             ///< where the model writes, if not to the memory that travels
+    std::array<Travel, 2> travels_; ///< used in turn: one travels while the model fills the other
     std::size_t next_ = 0;
 };
 

@@ -4,8 +4,9 @@
 /// The parameters of a model in units: either whole on every rank, or in the owners' slices and
 /// gathered when they are used. If the model computes in a narrower type (`Low`) than that in which
 /// it is trained, owners hold their slices in full precision, and gathered or whole units are
-/// rounded.
+/// rounded, on the host.
 
+#include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/collective/shell.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
@@ -14,7 +15,7 @@
 #include "unisono/layout/bucket_facts.hpp"
 #include "unisono/layout/layout.hpp"
 #include "unisono/trainer/flat_model.hpp"
-#include "unisono/trainer/place.hpp"
+#include "unisono/trainer/kernels.hpp"
 #include "unisono/trainer/step/owned_slices.hpp"
 
 #include <algorithm>
@@ -85,24 +86,27 @@ private:
 };
 
 /// The units in use alternate between two buffers, of which one is filled while the other is used.
-template <class T, class Low, class Place>
+template <class T, class Low>
 class UnitMemory {
 public:
     using Element = T;
 
     /// `sharded`: this rank holds only its slices.
-    template <class World>
-    UnitMemory(World& world, const Place& place, const UnitSlices& slices, bool sharded)
-        : world_(&world), place_(&place), slices_(&slices), sharded_(sharded),
-          held_(place.template allocate<Low>(!sharded ? slices.layout().count()
-                                             : mixed  ? 0
-                                                      : slices.own_count())) {
+    template <class World, class Computes>
+    UnitMemory(World& world, const Computes& kernels, const UnitSlices& slices, bool sharded)
+        : world_(&world), kernels_(&kernels), slices_(&slices), sharded_(sharded),
+          held_(kernels_->template allocate<Low>(!sharded ? slices.layout().count()
+                                                 : mixed  ? 0
+                                                          : slices.own_count())) {
+        static_assert(!mixed || !Computes::on_device,
+                      "unisono::Trainer: found a model in units on a device that computes with another type than it is "
+                      "trained in. Required: one type. Why: units are rounded on the host.");
         static constexpr NativeSchedule native{};
-        broadcast_ = call_on<Collective::broadcast, View<T>>(world, native);
-        gather_ = call_on<Collective::all_gather, View<Low>>(world, native);
+        broadcast_ = call_on<Collective::broadcast, View<Computes::on_device, T>>(world, native);
+        gather_ = call_on<Collective::all_gather, View<Computes::on_device, Low>>(world, native);
         if (sharded)
-            for (Held& room : rooms_) room = place.template allocate<Low>(slices.largest());
-        if constexpr (mixed) masters_ = place.template allocate_own<T>(slices.own_count());
+            for (Array<Low>& room : rooms_) room = kernels_->template allocate<Low>(slices.largest());
+        if constexpr (mixed) masters_ = kernels_->template allocate_own<T>(slices.own_count());
         publications_.resize(sharded ? 0 : most_publications);
     }
     UnitMemory(const UnitMemory&) = delete;
@@ -111,21 +115,20 @@ public:
     /// The model writes its initial values; then rank 0's are broadcast. Collective.
     template <class Model>
     void initialise(Model& model) {
-        const auto& on = place_->arithmetic();
-        auto full = place_->template allocate_own<T>(mixed ? slices_->largest() : 0);
+        Array<T> full = kernels_->template allocate_own<T>(mixed ? slices_->largest() : 0);
         for (std::size_t u = 0; u < slices_->units(); ++u) {
             std::span<T> unit;
             if constexpr (mixed) unit = {full.data(), slices_->unit(u).count};
             else unit = sharded_ ? room(0, u) : whole(u);
-            place_->clear(unit.data(), unit.size());
-            model.initialise(u, place_->view(unit.data(), unit.size()));
-            place_->order();
-            const CallBuffer all = buffer_of(place_->view(unit.data(), unit.size()));
+            kernels_->zero(unit.data(), unit.size());
+            model.initialise(u, View<trained_on_device<Model>, T>(unit.data(), unit.size()));
+            kernels_->order();
+            const CallBuffer all = kernels_->buffer(unit.data(), unit.size());
             if (world_->size() > 1) world_->run(broadcast_, all, all);
-            if ((sharded_ || mixed) && slices_->own(u).count != 0)
-                on.copy(own(u), std::span<const T>(unit).subspan(slices_->own_in_unit(u), slices_->own(u).count));
+            if (sharded_ || mixed)
+                kernels_->copy(own(u).data(), unit.data() + slices_->own_in_unit(u), slices_->own(u).count);
             if constexpr (mixed)
-                if (!sharded_) on.accumulate_first(whole(u), std::span<const T>(unit), 1.0);
+                if (!sharded_) accumulate_first(whole(u), std::span<const T>(unit));
         }
     }
 
@@ -136,9 +139,7 @@ public:
     /// Calls visit(stretch) for the part of a slice of the flat order that this rank holds.
     template <class Visit>
     void visit(const Slice& slice, Visit&& visit) const {
-        T* held = nullptr;
-        if constexpr (mixed) held = const_cast<T*>(masters_.data());
-        else held = const_cast<T*>(held_.data());
+        T* const held = trained();
         if (!sharded_ && !mixed) {
             if (slice.count != 0) visit(Stretch<T>{slice.first, slice.count, held + slice.first, nullptr});
         } else if (slice.count != 0) {
@@ -156,10 +157,7 @@ public:
     /// This rank's slice of a unit.
     [[nodiscard]] std::span<T> own(std::size_t u) {
         const std::size_t at = sharded_ || mixed ? slices_->own_at(u) : slices_->own(u).first;
-        T* held = nullptr;
-        if constexpr (mixed) held = masters_.data();
-        else held = held_.data();
-        return {held + (slices_->own(u).count == 0 ? 0 : at), slices_->own(u).count};
+        return {trained() + (slices_->own(u).count == 0 ? 0 : at), slices_->own(u).count};
     }
 
     // --- gathering before use ---
@@ -192,23 +190,28 @@ public:
 private:
     static constexpr std::size_t most_publications = 4; ///< in flight
     static constexpr bool mixed = !std::same_as<T, Low>;
-    template <class E>
-    using View = decltype(std::declval<const Place&>().view(static_cast<E*>(nullptr), 0));
+    template <bool OnDevice, class E>
+    using View = std::conditional_t<OnDevice, DeviceSpan<E>, std::span<E>>;
 
+    /// The trained parameters that this rank holds.
+    [[nodiscard]] T* trained() const {
+        if constexpr (mixed) return masters_.data();
+        else return held_.data();
+    }
     Operation gather(std::size_t u, std::span<Low> all) {
         const std::span<const Low> mine = given(u, all);
-        place_->order();
+        kernels_->order();
         Call call = gather_;
         call.input_counts = call.output_counts = slices_->counts(u);
-        return world_->start(call, buffer_of(place_->view(mine.data(), mine.size())),
-                             buffer_of(place_->view(all.data(), all.size())));
+        return world_->start(call, kernels_->buffer(mine.data(), mine.size()),
+                             kernels_->buffer(all.data(), all.size()));
     }
     /// This rank's contribution to a unit that is gathered to `all`: its slice, rounded, at its
     /// position there.
     std::span<const Low> given(std::size_t u, [[maybe_unused]] std::span<Low> all) {
         if constexpr (mixed) {
             const std::span<Low> place = all.subspan(slices_->own_in_unit(u), slices_->own(u).count);
-            if (!place.empty()) place_->arithmetic().accumulate_first(place, std::span<const T>(own(u)), 1.0);
+            if (!place.empty()) accumulate_first(place, std::span<const T>(own(u)));
             return place;
         } else {
             return own(u);
@@ -217,18 +220,15 @@ private:
     std::span<Low> whole(std::size_t u) { return {held_.data() + slices_->unit(u).first, slices_->unit(u).count}; }
     std::span<Low> room(std::size_t turn, std::size_t u) { return {rooms_[turn % 2].data(), slices_->unit(u).count}; }
 
-    using Held = typename Place::template Array<Low>;
-
     GroupCore* world_;
-    const Place* place_;
+    const Kernels<T>* kernels_;
     const UnitSlices* slices_;
     bool sharded_;
-    Call broadcast_; ///< of a unit
-    Call gather_;    ///< of a unit, without its counts
-    Held held_;      ///< the model's parameters, or this rank's slices of them
-    /// This rank's slices of the trained parameters, if their type is wider.
-    typename Place::template OwnArray<T> masters_;
-    std::array<Held, 2> rooms_;
+    Call broadcast_;   ///< of a unit
+    Call gather_;      ///< of a unit, without its counts
+    Array<Low> held_;  ///< the model's parameters, or this rank's slices of them
+    Array<T> masters_; ///< this rank's slices of the trained parameters, if their type is wider
+    std::array<Array<Low>, 2> rooms_;
     Operation gathering_;
     std::vector<Operation> publications_;
 };

@@ -32,9 +32,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class T, class Place, class Low>
-class UnitStore : public Update<T, Place>, private UnitKeeper<Low> {
-    using Base = Update<T, Place>;
+template <class T, class Low>
+class UnitStore : public Update<T>, private UnitKeeper<Low> {
+    using Base = Update<T>;
 
 public:
     /// Sets the initial values to those of rank 0. Called once, collective.
@@ -71,12 +71,10 @@ public:
     void start() override { close_rounds(); }
     void finish() override { gradients_->finish(); }
 
-    /// Calls visit(flat, std::span<T>), or with a DeviceSpan, for the parameters that this rank
-    /// holds. The visitor writes them.
+    /// Calls visit(stretch) for the parameters that this rank holds. The visitor writes them.
     template <class Visit>
     void rewrite_parameters(Visit&& visit) {
-        memory_.visit({0, memory_.count()},
-                      [&](const Stretch<T>& one) { visit(one.flat, place_.view(one.parameters, one.count)); });
+        memory_.visit({0, memory_.count()}, visit);
         if constexpr (mixed) memory_.publish();
         walk_.forget();
     }
@@ -88,20 +86,20 @@ public:
     }
 
 protected:
-    using Base::alone_, Base::carrier_, Base::pass_, Base::place_, Base::world_;
+    using Base::alone_, Base::carrier_, Base::kernels_, Base::pass_, Base::policies_, Base::world_;
 
-    template <class World, class Model, class Policies, class Sharding>
-    UnitStore(World& world, Model& model, const Policies& policies, const Sharding& sharding)
-        : Base(world, model, policies, sharding), slices_(T{}, model, sharding, world.rank(), world.size()),
+    template <class World, class Model, class Policies, class Sharding, class Computes>
+    UnitStore(World& world, Model& model, const Policies& policies, const Sharding& sharding, Computes& kernels)
+        : Base(world, model, policies, sharding, kernels), slices_(T{}, model, sharding, world.rank(), world.size()),
           shards_parameters_(detail::shards_parameters<typename Policies::Sharding>),
-          memory_(world, place_, slices_, shards_parameters_), gradients_(started(world, policies)),
+          memory_(world, kernels, slices_, shards_parameters_), gradients_(started(world, kernels, policies)),
           walk_(slices_.units()) {
         static_assert(may_have_owners<Policies, Sharding>,
                       "unisono::Trainer: found a sharding of gradients that declares no owners; required: "
                       "`gives_owners` or `may_give_owners`");
         if constexpr (Policies::Summation::reproducible)
-            numbers_ = place_.template allocate_own<T>(std::min(Place::template chunk<T>, slices_.largest()));
-        if constexpr (mixed) low_gradient_ = place_.template allocate_own<Low>(slices_.largest());
+            numbers_ = kernels_->template allocate_own<T>(std::min(kernels_->chunk, slices_.largest()));
+        if constexpr (mixed) low_gradient_ = kernels_->template allocate_own<Low>(slices_.largest());
         this->begin_store(slices_.layout(), slices_.owned_slices(), gradients_->sums());
     }
     ~UnitStore() override = default;
@@ -143,7 +141,7 @@ protected:
         for (std::size_t u = 0; u < slices_.units(); ++u) {
             T* const parameters = memory_.own(u).data();
             each_chunk(u, [&](std::size_t at, std::size_t n, T* gradients) {
-                this->update_chunk(step, slices_.own_at(u) + at, n, parameters + at, gradients);
+                policies_->update(this->state().slice(slices_.own_at(u) + at, n), parameters + at, gradients, step);
             });
         }
         walk_.forget();
@@ -156,14 +154,14 @@ protected:
 
 private:
     static constexpr bool mixed = !std::same_as<T, Low>;
-    template <class Policies>
-    UnitGradients<T>* started(GroupCore& world, const Policies& policies) const {
+    template <class Computes, class Policies>
+    UnitGradients<T>* started(GroupCore& world, const Computes& kernels, const Policies& policies) const {
         using Compression = typename Policies::Compression;
-        using Sums = typename Policies::Summation::template Sums<T, Place>;
+        using Sums = typename Policies::Summation::template Sums<T>;
         if constexpr (Compression::compresses)
-            return new UnitGradientsOf<T, Place, CastSums<T, Place, Compression>>(
-                world, place_, slices_, policies.summation, policies.compression, world.size());
-        else return new UnitGradientsOf<T, Place, Sums>(world, place_, slices_, policies.summation);
+            return new UnitGradientsOf<T, CastSums<T, Computes, Compression>>(
+                world, kernels, slices_, policies.summation, policies.compression, world.size());
+        else return new UnitGradientsOf<T, Sums>(world, kernels, slices_, policies.summation);
     }
 
     // --- the interface of UnitKeeper, which the pass calls ---
@@ -179,7 +177,7 @@ private:
         go_to(walk_.step_of_gradient(unit));
         if constexpr (mixed) {
             const std::span<Low> room(low_gradient_.data(), slices_.unit(unit).count);
-            if (!std::exchange(opened_, true)) place_.clear(room.data(), room.size());
+            if (!std::exchange(opened_, true)) kernels_->zero(room.data(), room.size());
             return room;
         } else return std::exchange(opened_, true) ? gradients_->opened(unit) : gradients_->open(unit);
     }
@@ -211,8 +209,7 @@ private:
         const std::size_t unit = walk_.unit();
         const std::span<T> values = opened_ && !mixed ? gradients_->opened(unit) : gradients_->open(unit);
         if constexpr (mixed)
-            if (opened_)
-                place_.arithmetic().accumulate(values, std::span<const Low>(low_gradient_.data(), values.size()), 1.0);
+            if (opened_) accumulate(values, std::span<const Low>(low_gradient_.data(), values.size()));
         opened_ = false;
         double multiplier = 1;
         if (pass_ != nullptr) {
@@ -221,7 +218,7 @@ private:
                 refuse_input({"unit ", unit,
                               ": tokens were counted after the first gradient was complete; expected all before it"});
             multiplier_ = multiplier;
-            if (multiplier == 0) place_.clear(values.data(), values.size()); // whatever is there, it counts nothing
+            if (multiplier == 0) kernels_->zero(values.data(), values.size()); // whatever is there, it counts nothing
             if (this->inspects_) {
                 const auto note = [&](std::size_t) { this->tally().note_offender(unit); };
                 this->inspect(values.data(), values.size(), slices_.unit(unit).first, note);
@@ -269,17 +266,17 @@ private:
     void each_chunk(std::size_t u, Visit&& visit) {
         const std::size_t count = slices_.own(u).count;
         for (std::size_t at = 0, n = 0; at < count; at += n) {
-            n = std::min(Place::template chunk<T>, count - at);
+            n = std::min(kernels_->chunk, count - at);
             visit(at, n, const_cast<T*>(gradients_->numbers(u, at, numbers_.data(), n)));
         }
     }
     UnitSlices slices_;
     bool shards_parameters_;
-    UnitMemory<T, Low, Place> memory_;
+    UnitMemory<T, Low> memory_;
     Owned<UnitGradients<T>> gradients_;
     UnitWalk walk_;
-    typename Place::template OwnArray<T> numbers_;        ///< memory for one chunk of numbers, if the sums provide none
-    typename Place::template OwnArray<Low> low_gradient_; ///< where the model writes, if not to the trained type
+    Array<T> numbers_;        ///< memory for one chunk of numbers, if the sums provide none
+    Array<Low> low_gradient_; ///< where the model writes, if not to the trained type
 
     bool closed_ = false; ///< no rank has another micro-batch of this update
     bool opened_ = false; ///< the model has asked for the gradient of the step's unit

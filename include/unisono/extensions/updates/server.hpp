@@ -309,9 +309,8 @@ private:
     void update(Client& client, double divisor) {
         training_->restore_applied(version() + 1);
         in_chunks(client, [&](std::size_t at, std::span<T> parameters, std::span<T> gradients) {
-            training_->policies().update(training_->place(), training_->state().slice(at, gradients.size()),
-                                         parameters.data(), gradients.data(),
-                                         {client.push.rate, version(), 1.0 / divisor});
+            training_->policies().update(training_->state().slice(at, gradients.size()), parameters.data(),
+                                         gradients.data(), {client.push.rate, version(), 1.0 / divisor});
         });
     }
 

@@ -74,11 +74,11 @@ private:
             this->step_outside(one, number);
             const std::span<const T> common(this->common().data() + one.flat, one.count);
             using W = accumulator_t<T>;
-            if (mix == 0) this->copy(one.parameters, common.data(), one.count);
+            if (mix == 0) this->kernels().copy(one.parameters, common.data(), one.count);
             else
-                this->place().arithmetic().apply(Mix<T>{static_cast<W>(mix), static_cast<W>(1 - mix)},
-                                                 std::span<T>(one.parameters, one.count), common);
-            this->place().follow(one.parameters, one.count);
+                this->kernels().arithmetic().apply(Mix<T>{static_cast<W>(mix), static_cast<W>(1 - mix)},
+                                                   std::span<T>(one.parameters, one.count), common);
+            this->kernels().follow(one.parameters, one.count);
         });
         under_way_ = {};
     }

@@ -19,12 +19,11 @@
 ///
 /// `FloatGradient` sums floats. `GridGradient` (grid_gradient.hpp) sums on a grid.
 
-#include "unisono/collective/buffer.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/group/operation.hpp"
 #include "unisono/trainer/flat_model.hpp"
-#include "unisono/trainer/place.hpp"
+#include "unisono/trainer/kernels.hpp"
 #include "unisono/trainer/step/sums.hpp"
 
 #include <cstddef>
@@ -33,7 +32,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class T, class Place>
+template <class T>
 class GradientSum {
 public:
     GradientSum(const GradientSum&) = delete;
@@ -53,7 +52,7 @@ public:
 
     /// Call it before the model adds a micro-batch's gradient.
     void before_pass() {
-        if (dirty_) flat_->zero_gradients(place_->arithmetic());
+        if (dirty_) flat_->zero_gradients(*kernels_);
         dirty_ = true;
     }
 
@@ -107,9 +106,9 @@ public:
     [[nodiscard]] virtual std::size_t bytes() const { return numbers_.size() * sizeof(T); }
 
 protected:
-    GradientSum(const GroupCore& world, const FlatModel<T>& flat, const Place& place)
-        : world_(&world), flat_(&flat), place_(&place), in_place_(can_sum_in_model()) {
-        flat.zero_gradients(place.arithmetic());
+    [[gnu::cold]] GradientSum(const GroupCore& world, const FlatModel<T>& flat, const Kernels<T>& kernels)
+        : world_(&world), flat_(&flat), kernels_(&kernels), in_place_(can_sum_in_model()) {
+        flat.zero_gradients(kernels);
     }
 
     virtual void drain(const Slice& slice) = 0;
@@ -118,27 +117,23 @@ protected:
     template <class Sum>
     void settle_in_array(const Slice& bucket, bool last, Sum* array) {
         if (in_model_) drain(bucket);
-        else if (!in_array_) place_->arithmetic().zero(std::span<Sum>(array + bucket.first, bucket.count));
+        else if (!in_array_) kernels_->zero(array + bucket.first, bucket.count);
         if (last) moved();
     }
     void zero_in_model(const Slice& slice) {
-        flat_->visit(slice,
-                     [&](const Stretch<T>& one) { place_->arithmetic().zero(std::span<T>(one.gradients, one.count)); });
+        flat_->visit(slice, [&](const Stretch<T>& one) { kernels_->zero(one.gradients, one.count); });
     }
     /// The array of numbers, which travels.
     T* numbers() {
-        if (numbers_.empty()) numbers_ = place_->template allocate<T>(flat_->count());
+        if (numbers_.empty()) numbers_ = kernels_->template allocate<T>(flat_->count());
         return numbers_.data();
-    }
-    [[nodiscard]] CallBuffer bucket_of(T* values, const Slice& bucket) const {
-        return buffer_of(place_->view(values + bucket.first, bucket.count));
     }
 
     const GroupCore* world_;
     const FlatModel<T>* flat_;
-    const Place* place_;
+    const Kernels<T>* kernels_;
     bool in_place_; ///< one micro-batch's gradient is summed in the model's memory
-    typename Place::template Array<T> numbers_;
+    Array<T> numbers_;
     bool alone_ = false;    ///< nothing is summed over ranks in this update
     bool in_model_ = false; ///< the model's memory holds a gradient of this update
     bool in_array_ = false; ///< the array holds a gradient of this update
@@ -151,71 +146,66 @@ private:
 };
 
 /// Sums floats.
-template <class T, class Place>
-class FloatGradient final : public GradientSum<T, Place> {
-    using Base = GradientSum<T, Place>;
+template <class T>
+class FloatGradient final : public GradientSum<T> {
+    using Base = GradientSum<T>;
 
 public:
     template <class Policy>
-    FloatGradient(const GroupCore& world, const FlatModel<T>& flat, const Place& place, const Policy& policy)
-        : Base(world, flat, place), sums_(place, flat.layout(), policy) {}
+    FloatGradient(const GroupCore& world, const FlatModel<T>& flat, const Kernels<T>& kernels, const Policy&)
+        : Base(world, flat, kernels) {}
 
     T* settle(const Slice& bucket, bool last) override;
     [[nodiscard]] CallBuffer travelling(const Slice& bucket, T* values) override {
-        return this->bucket_of(values, bucket);
+        return kernels_->buffer(values + bucket.first, bucket.count);
     }
     [[nodiscard]] bool in_place() const override { return !in_array_; }
     [[nodiscard]] double left_over() const override { return alone_ && !in_array_ && in_model_ ? multiplier_ : 1; }
     [[nodiscard]] SumsOfGradients& sums() override { return sums_; }
 
 private:
-    using Base::alone_, Base::flat_, Base::in_array_, Base::in_model_, Base::multiplier_, Base::place_;
+    using Base::alone_, Base::flat_, Base::in_array_, Base::in_model_, Base::kernels_, Base::multiplier_;
 
     T* settle_in_model(const Slice& bucket);
     void drain(const Slice& slice) override;
 
-    FloatSums<T, Place> sums_;
+    SumsOfGradients sums_;
 };
 
-template <class T, class Place>
-bool GradientSum<T, Place>::can_sum_in_model() const {
+template <class T>
+bool GradientSum<T>::can_sum_in_model() const {
     if (world_->size() == 1) return true;
-    if (!flat_->contiguous()) return false;
-    const Stretch<T>& all = flat_->stretches().front();
-    return place_->is_shared(all.gradients, all.count);
+    return flat_->contiguous() && kernels_->is_shared(flat_->stretches().front().gradients, flat_->count());
 }
 
-template <class T, class Place>
-void GradientSum<T, Place>::moved() {
+template <class T>
+void GradientSum<T>::moved() {
     in_array_ = true;
     if (in_model_) dirty_ = false;
     in_model_ = false;
 }
 
-template <class T, class Place>
-T* FloatGradient<T, Place>::settle(const Slice& bucket, bool last) {
+template <class T>
+T* FloatGradient<T>::settle(const Slice& bucket, bool last) {
     if (!in_array_ && (alone_ || this->in_place_)) return settle_in_model(bucket);
     T* const sums = this->numbers();
     this->settle_in_array(bucket, last, sums);
     return sums;
 }
 
-template <class T, class Place>
-T* FloatGradient<T, Place>::settle_in_model(const Slice& bucket) {
+template <class T>
+T* FloatGradient<T>::settle_in_model(const Slice& bucket) {
     if (!in_model_ && this->dirty_) this->zero_in_model(bucket);
     if (in_model_ && multiplier_ != 1 && !alone_)
-        flat_->visit(bucket, [&](const Stretch<T>& one) {
-            place_->arithmetic().scale(std::span<T>(one.gradients, one.count), multiplier_);
-        });
+        flat_->visit(bucket, [&](const Stretch<T>& one) { kernels_->scale(one.gradients, one.count, multiplier_); });
     return flat_->contiguous() ? flat_->stretches().front().gradients : nullptr;
 }
 
-template <class T, class Place>
-void FloatGradient<T, Place>::drain(const Slice& slice) {
+template <class T>
+void FloatGradient<T>::drain(const Slice& slice) {
     T* const to = this->numbers();
     flat_->visit(slice, [&](const Stretch<T>& one) {
-        if (in_array_) sums_.template take<true>(0, to + one.flat, one.gradients, one.count, multiplier_);
-        else sums_.template take<false>(0, to + one.flat, one.gradients, one.count, multiplier_);
+        kernels_->add(to + one.flat, one.gradients, one.count, multiplier_, !in_array_, true);
     });
 }
 

@@ -16,14 +16,14 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class T, class Integer, class Place>
-class GridGradient final : public GradientSum<T, Place> {
-    using Base = GradientSum<T, Place>;
+template <class T, class Integer>
+class GridGradient final : public GradientSum<T> {
+    using Base = GradientSum<T>;
 
 public:
-    template <class Policy>
-    GridGradient(const GroupCore& world, const FlatModel<T>& flat, const Place& place, const Policy& policy)
-        : Base(world, flat, place), sums_(place, flat.layout(), policy) {}
+    template <class Computes, class Policy>
+    GridGradient(const GroupCore& world, const FlatModel<T>& flat, const Computes& kernels, const Policy& policy)
+        : Base(world, flat, kernels), sums_(kernels, flat.layout(), policy) {}
 
     void begin(bool alone) override {
         Base::begin(alone);
@@ -44,7 +44,7 @@ public:
 
     T* settle(const Slice& bucket, bool last) override;
     [[nodiscard]] CallBuffer travelling(const Slice& bucket, T*) override {
-        return buffer_of(place_->view(images_.data() + bucket.first, bucket.count));
+        return kernels_->buffer(images_.data() + bucket.first, bucket.count);
     }
     [[nodiscard]] bool straight() const override { return straight_; }
     [[nodiscard]] Operation sum_straight(GroupCore& world, T* values, const Slice& slice, int owner) override {
@@ -61,62 +61,58 @@ public:
     }
 
 private:
-    using Base::flat_, Base::in_array_, Base::in_model_, Base::in_place_, Base::multiplier_, Base::place_, Base::world_;
+    using Base::flat_, Base::in_array_, Base::in_model_, Base::in_place_, Base::kernels_, Base::multiplier_,
+        Base::world_;
 
     T* settle_straight(const Slice& bucket);
     void drain(const Slice& slice) override;
     Integer* images() {
-        if (images_.empty()) images_ = place_->template allocate<Integer>(flat_->count());
+        if (images_.empty()) images_ = kernels_->template allocate<Integer>(flat_->count());
         return images_.data();
     }
 
-    GridSums<T, Integer, Place> sums_;
-    typename Place::template Array<Integer> images_;
-    bool straight_ = false; ///< numbers are summed on the grid
+    GridSums<T, Integer> sums_;
+    Array<Integer> images_;
+    bool straight_ = false; ///< numbers are summed on the grid; never on a device
 };
 
-template <class T, class Integer, class Place>
-T* GridGradient<T, Integer, Place>::settle(const Slice& bucket, bool last) {
-    if constexpr (!Place::on_device) {
-        if (straight_) return settle_straight(bucket);
-    }
+template <class T, class Integer>
+T* GridGradient<T, Integer>::settle(const Slice& bucket, bool last) {
+    if (straight_) return settle_straight(bucket);
     this->settle_in_array(bucket, last, images());
     return nullptr;
 }
 
-template <class T, class Integer, class Place>
-T* GridGradient<T, Integer, Place>::settle_straight(const Slice& bucket) {
+template <class T, class Integer>
+T* GridGradient<T, Integer>::settle_straight(const Slice& bucket) {
     T* const numbers = in_place_ ? nullptr : this->numbers();
     if (!in_model_) {
-        if (!in_place_) zero(numbers + bucket.first, bucket.count);
+        if (!in_place_) kernels_->zero(numbers + bucket.first, bucket.count);
         else if (this->dirty_) this->zero_in_model(bucket);
     } else {
         flat_->visit_by_parameter(bucket, [&](std::size_t p, const Stretch<T>& one) {
             sums_.note(p, std::span<const T>(one.gradients, one.count), multiplier_);
             if (in_place_) return;
             std::copy(one.gradients, one.gradients + one.count, numbers + one.flat);
-            zero(one.gradients, one.count);
+            kernels_->zero(one.gradients, one.count);
         });
     }
     if (!in_place_) return numbers;
     return world_->size() > 1 ? flat_->stretches().front().gradients : nullptr;
 }
 
-template <class T, class Integer, class Place>
-void GridGradient<T, Integer, Place>::prepare(std::size_t flat, T* to, std::size_t count) {
+template <class T, class Integer>
+void GridGradient<T, Integer>::prepare(std::size_t flat, T* to, std::size_t count) {
     if (straight_ && world_->size() > 1) return;
-    if constexpr (!Place::on_device) {
-        if (straight_) return sums_.round_alone(flat, to, count, multiplier_);
-    }
+    if (straight_) return sums_.round_alone(flat, to, count, multiplier_);
     sums_.numbers_from(flat, images_.data() + flat, to, count);
 }
 
-template <class T, class Integer, class Place>
-void GridGradient<T, Integer, Place>::drain(const Slice& slice) {
+template <class T, class Integer>
+void GridGradient<T, Integer>::drain(const Slice& slice) {
     Integer* const to = images();
     flat_->visit_by_parameter(slice, [&](std::size_t p, const Stretch<T>& one) { // each parameter has its own grid
-        if (in_array_) sums_.template take<true>(p, to + one.flat, one.gradients, one.count, multiplier_);
-        else sums_.template take<false>(p, to + one.flat, one.gradients, one.count, multiplier_);
+        sums_.encode(p, one.gradients, one.count, to + one.flat, multiplier_, in_array_);
     });
 }
 

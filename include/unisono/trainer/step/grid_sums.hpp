@@ -10,6 +10,7 @@
 #include "unisono/arithmetic/grid.hpp"
 #include "unisono/arithmetic/grid_sum.hpp"
 #include "unisono/collective/of_core.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/trainer/step/grid_images.hpp"
 #include "unisono/trainer/step/grid_range.hpp"
 #include "unisono/trainer/step/sums.hpp"
@@ -17,63 +18,42 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_NO_CONTRACTION_BEGIN
-
-/// If the grid is too fine, the addition wraps around; all ranks detect that later.
-template <class Integer>
-struct AddImage {
-    UNISONO_INLINE void operator()(Integer& sum, const Integer& one) const {
-        using Bits = std::make_unsigned_t<Integer>;
-        sum = static_cast<Integer>(static_cast<Bits>(static_cast<Bits>(sum) + static_cast<Bits>(one)));
-    }
-};
-
-UNISONO_NO_CONTRACTION_END
-
 /// Has the interface of FloatSums (sums.hpp). `Integer`: the integer type.
-template <class T, class Integer, class Place>
+template <class T, class Integer>
 class GridSums : public SumsOfGradients {
 public:
     using Sum = Integer;
     using Kept = Integer;
     static constexpr bool in_place = false;
 
-    template <class Policy>
-    GridSums(const Place& place, const Layout& layout, const Policy& policy)
-        : place_(&place), kernels_(place, layout.parameters()),
-          range_(layout, policy.checked_headroom(), Grid::least<T>) {}
+    template <class Computes, class Policy>
+    GridSums(const Computes& kernels, const Layout& layout, const Policy& policy)
+        : range_(layout, policy.checked_headroom(), Grid::least<T>), images_(images_for<Integer>(kernels, range_)) {}
 
     void begin() {
         range_.begin();
-        kernels_.begin();
+        images_->begin();
     }
-    template <bool Add>
-    void take(std::size_t parameter, Integer* images, T* from, std::size_t count, double weight) {
-        kernels_.template image<Add>(parameter, images, from, count, weight, range_.stretches()[parameter].exponent,
-                                     [&](std::size_t p, std::int32_t exponent) { range_.need(p, exponent); });
+    /// to = weight * from, or adds it to them. Sets `from` to zero.
+    void encode(std::size_t parameter, T* from, std::size_t count, Integer* to, double weight, bool adds = false) {
+        images_->image(adds, parameter, to, from, count, weight);
     }
-    void encode(std::size_t parameter, std::span<T> from, Integer* to, double weight) {
-        take<false>(parameter, to, from.data(), from.size(), weight);
-    }
-    void add(std::span<Integer> sum, std::span<const Integer> one) const {
-        place_->arithmetic().apply(AddImage<Integer>{}, sum, one);
-    }
-    void set(std::span<Integer> sum, std::span<const Integer> one) const { place_->arithmetic().copy(sum, one); }
+    void add(Integer* sum, const Integer* one, std::size_t count) const { images_->add(sum, one, count); }
+    void set(Integer* sum, const Integer* one, std::size_t count) const { images_->copy(sum, one, count); }
     /// Converts the integers of one parameter to numbers.
     const T* numbers(std::size_t parameter, const Integer* images, T* to, std::size_t count) const {
-        kernels_.numbers(to, images, count, range_.stretches()[parameter].exponent);
+        images_->numbers(to, images, count, range_.stretches()[parameter].exponent);
         return to;
     }
     /// Converts `count` elements from `flat` on in the flat order to numbers, whichever parameters
     /// they belong to.
     void numbers_from(std::size_t flat, const Integer* images, T* to, std::size_t count) const {
         map(flat, 1).visit(0, count, [&](std::size_t at, std::size_t n, std::int32_t exponent) {
-            kernels_.numbers(to + at, images + at, n, exponent);
+            images_->numbers(to + at, images + at, n, exponent);
         });
     }
 
@@ -103,7 +83,7 @@ public:
 
     /// Waits for the device.
     [[nodiscard]] std::size_t first_not_finite() override {
-        kernels_.tell([&](std::size_t p, std::int32_t exponent) { range_.need(p, exponent); });
+        images_->tell();
         return range_.first_not_finite();
     }
     [[nodiscard]] bool agree(GroupCore& world, std::int64_t micro_batches) override {
@@ -117,16 +97,15 @@ public:
     void follow() override { range_.follow(); }
     void widen() override { range_.widen(); }
     [[nodiscard]] GridRange* grids() override { return &range_; }
-    [[nodiscard]] std::size_t bytes() const { return kernels_.bytes(); }
+    [[nodiscard]] std::size_t bytes() const { return images_->bytes(); }
 
 private:
     [[nodiscard]] GridMap map(std::size_t flat, double weight) const {
         return {range_.stretches().data(), flat, weight};
     }
 
-    const Place* place_;
-    GridImageKernels<Place, T, Integer> kernels_;
     GridRange range_;
+    Owned<ImageKernels<T, Integer>> images_;
 };
 
 } // namespace detail

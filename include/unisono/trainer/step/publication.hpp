@@ -5,11 +5,10 @@
 
 #include "unisono/group/operation.hpp"
 #include "unisono/trainer/flat_model.hpp"
-#include "unisono/trainer/place.hpp"
+#include "unisono/trainer/kernels.hpp"
 #include "unisono/trainer/step/carrier.hpp"
 
 #include <cstddef>
-#include <span>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -20,11 +19,12 @@ namespace detail {
 /// copied after the optimizer, while it is in the first-level cache. The array of the gradient's
 /// sum serves for that, since a chunk's gradient is not needed any more. Other ranks receive into
 /// the model if its memory is contiguous.
-template <class T, class Place>
+template <class T>
 class Publication {
 public:
-    Publication(const GroupCore& world, const FlatModel<T>& flat, const Place& place)
-        : world_(&world), flat_(&flat), place_(&place), from_model_(flat.contiguous() && sees_model()) {}
+    Publication(const GroupCore& world, const FlatModel<T>& flat, const Kernels<T>& kernels)
+        : world_(&world), flat_(&flat), kernels_(&kernels),
+          from_model_(flat.contiguous() && kernels.is_shared(flat.stretches().front().parameters, flat.count())) {}
     Publication(const Publication&) = delete;
     Publication& operator=(const Publication&) = delete;
 
@@ -37,7 +37,7 @@ public:
 
     /// Notes that the optimizer has updated `n` elements from `flat` on.
     void note(std::size_t flat, const T* parameters, std::size_t n) {
-        if (array_ != nullptr) copy(array_ + flat, parameters, n);
+        if (array_ != nullptr) kernels_->copy(array_ + flat, parameters, n);
     }
 
     void start(Carrier& carrier, Part<const OwnedSlice> slices, std::vector<Operation>& operations);
@@ -48,50 +48,42 @@ public:
     [[nodiscard]] std::size_t bytes() const { return own_.size() * sizeof(T); }
 
 private:
-    [[nodiscard]] bool sees_model() const {
-        const Stretch<T>& all = flat_->stretches().front();
-        return place_->is_shared(all.parameters, all.count);
-    }
-    void copy(T* to, const T* from, std::size_t count) const {
-        place_->arithmetic().copy(std::span<T>(to, count), std::span<const T>(from, count));
-    }
-
     const GroupCore* world_;
     const FlatModel<T>* flat_;
-    const Place* place_;
+    const Kernels<T>* kernels_;
     bool from_model_;
     T* array_ = nullptr; ///< this update's array, in flat order
-    typename Place::template Array<T> own_;
+    Array<T> own_;
 };
 
-template <class T, class Place>
-void Publication<T, Place>::begin(T* gradient) {
+template <class T>
+void Publication<T>::begin(T* gradient) {
     if (from_model_) return;
-    if (gradient == nullptr && own_.empty()) own_ = place_->template allocate<T>(flat_->count());
+    if (gradient == nullptr && own_.empty()) own_ = kernels_->template allocate<T>(flat_->count());
     array_ = gradient != nullptr ? gradient : own_.data();
 }
 
-template <class T, class Place>
-void Publication<T, Place>::start(Carrier& carrier, Part<const OwnedSlice> slices, std::vector<Operation>& operations) {
+template <class T>
+void Publication<T>::start(Carrier& carrier, Part<const OwnedSlice> slices, std::vector<Operation>& operations) {
     T* const model = flat_->contiguous() ? flat_->stretches().front().parameters : nullptr;
-    place_->order();
+    kernels_->order();
     for (const OwnedSlice& owned : slices) {
         if (owned.owner == every_rank) continue;
         const bool own = owned.owner == world_->rank();
         T* const values = (own && array_ != nullptr) || model == nullptr ? array_ : model;
-        const CallBuffer slice = buffer_of(place_->view(values + owned.slice.first, owned.slice.count));
+        const CallBuffer slice = kernels_->buffer(values + owned.slice.first, owned.slice.count);
         keep(operations, carrier.publish(slice, owned.owner));
     }
 }
 
-template <class T, class Place>
-void Publication<T, Place>::finish(Part<const OwnedSlice> slices) {
-    if (Place::has_low_weights || !flat_->contiguous()) {
+template <class T>
+void Publication<T>::finish(Part<const OwnedSlice> slices) {
+    if (kernels_->has_low_weights || !flat_->contiguous()) {
         for (const OwnedSlice& owned : slices) {
             if (owned.owner == every_rank || owned.owner == world_->rank()) continue;
             flat_->visit(owned.slice, [&](const Stretch<T>& to) {
-                if (!flat_->contiguous()) copy(to.parameters, array_ + to.flat, to.count);
-                place_->follow(to.parameters, to.count);
+                if (!flat_->contiguous()) kernels_->copy(to.parameters, array_ + to.flat, to.count);
+                kernels_->follow(to.parameters, to.count);
             });
         }
     }

@@ -9,19 +9,18 @@
 ///   (extensions/sharded/gradients.hpp); for other models the compression's run does this.
 ///
 /// These types have `Sum`, the type that travels, and `Kept`, the type in which the sum of earlier
-/// micro-batches is kept. `take<Add>` adds a gradient to a sum and zeroes the gradient. `encode`
-/// prepares a gradient to travel. `add` and `set` keep a sum that has arrived. `numbers` converts a
-/// sum to numbers. An update knows only `SumsOfGradients`.
+/// micro-batches is kept. `encode` prepares a gradient to travel. `add` and `set` keep a sum that
+/// has arrived. `numbers` converts a sum to numbers. An update knows only `SumsOfGradients`.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/group/group_core.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/layout/layout.hpp"
+#include "unisono/trainer/kernels.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -55,8 +54,7 @@ public:
     [[nodiscard]] virtual GridRange* grids() { return nullptr; }
 };
 
-/// `Place`: the trainer's, see trainer/place.hpp. It allocates all memory.
-template <class T, class Place>
+template <class T>
 class FloatSums : public SumsOfGradients {
 public:
     using Sum = T;
@@ -64,32 +62,19 @@ public:
     static constexpr bool in_place = true; ///< `encode` leaves a gradient where it is
 
     template <class Policy>
-    FloatSums(const Place& place, const Layout&, const Policy&) : place_(&place) {}
+    FloatSums(const Kernels<T>& kernels, const Layout&, const Policy&) : kernels_(&kernels) {}
 
     static constexpr void begin() {}
-    /// sum[i] = weight * from[i], or adds it to sum[i]. Sets `from` to zero. Works in chunks that
-    /// fit the first-level cache.
-    template <bool Add>
-    void take(std::size_t, T* sum, T* from, std::size_t count, double weight) const {
-        const auto& on = place_->arithmetic();
-        for (std::size_t at = 0, n = 0; at < count; at += n) {
-            n = std::min(Place::template chunk<T>, count - at);
-            const std::span<T> one(from + at, n);
-            if constexpr (Add) on.accumulate(std::span<T>(sum + at, n), std::span<const T>(one), weight);
-            else on.accumulate_first(std::span<T>(sum + at, n), std::span<const T>(one), weight);
-            on.zero(one);
-        }
-    }
     /// `from` and `to` must be the same memory.
-    void encode(std::size_t, std::span<T> from, T*, double weight) const {
-        if (weight != 1) place_->arithmetic().scale(from, weight);
+    void encode(std::size_t, T* from, std::size_t count, T*, double weight) const {
+        if (weight != 1) kernels_->scale(from, count, weight);
     }
-    void add(std::span<T> sum, std::span<const T> one) const { place_->arithmetic().accumulate(sum, one, 1.0); }
-    void set(std::span<T> sum, std::span<const T> one) const { place_->arithmetic().copy(sum, one); }
+    void add(T* sum, T* one, std::size_t count) const { kernels_->add(sum, one, count, 1.0, false, false); }
+    void set(T* sum, const T* one, std::size_t count) const { kernels_->copy(sum, one, count); }
     static const T* numbers(std::size_t, const T* sums, T*, std::size_t) { return sums; }
 
 protected:
-    const Place* place_;
+    const Kernels<T>* kernels_;
 };
 
 } // namespace detail

@@ -25,8 +25,8 @@
 #include "unisono/model/weighing.hpp"
 #include "unisono/observe/trace.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
+#include "unisono/trainer/kernels.hpp"
 #include "unisono/trainer/parts.hpp"
-#include "unisono/trainer/place.hpp"
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/refusals.hpp"
 #include "unisono/trainer/report.hpp"
@@ -53,18 +53,15 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// `ElementType`: of the parameters. `PlaceType`: the memory of gradients and optimizer state
-/// (trainer/place.hpp).
-template <class ElementType, class PlaceType>
+/// `T`: the type of the parameters.
+template <class T>
 class Update {
 public:
-    using Element = ElementType;
-    using T = ElementType;
-    using Place = PlaceType;
+    using Element = T;
 
     Update(const Update&) = delete;
     Update& operator=(const Update&) = delete;
-    virtual ~Update() = default;
+    [[gnu::cold]] virtual ~Update() = default;
 
     // --- collecting ---
 
@@ -117,21 +114,18 @@ public:
 
     // --- accessors ---
 
-    [[nodiscard]] const Place& place() const { return place_; }
-    [[nodiscard]] const UpdatePolicies<T, Place>& policies() const { return *policies_; }
-    [[nodiscard]] Carrier& carrier() { return *carrier_; }
+    [[nodiscard]] const UpdatePolicies<T>& policies() const { return *policies_; }
     [[nodiscard]] const OwnedSlices& owned_slices() const { return *owned_slices_; }
     /// The elements that this rank updates, in flat order.
     [[nodiscard]] std::span<const Slice> owned() const { return owned_slices_->owned(); }
     [[nodiscard]] const Tally& tally() const { return tally_; }
     [[nodiscard]] Tally& tally() { return tally_; }
-    [[nodiscard]] const auto& state() const { return state_; }
-    [[nodiscard]] auto& state() { return state_; }
+    [[nodiscard]] OptimizerState<T>& state() { return state_; }
+    [[nodiscard]] const OptimizerState<T>& state() const { return state_; }
     [[nodiscard]] const LossScaleRun& loss_scale() const { return loss_scale_; }
     [[nodiscard]] LossScaleRun& loss_scale() { return loss_scale_; }
     /// The grids on which gradients are summed; only for sums on a grid.
     [[nodiscard]] GridRange& grids() { return *gradients_->grids(); }
-    [[nodiscard]] const GridRange& grids() const { return *gradients_->grids(); }
 
     /// The learning rate that the optimizer gets if the update commits.
     [[nodiscard]] double learning_rate() const { return learning_rate_; }
@@ -150,16 +144,17 @@ public:
 
 protected:
     /// `policies`: the trainer's, which must outlive this. `sharding`: who owns the parameters.
-    template <class World, class Model, class Policies, class Sharding>
-    [[gnu::cold]] Update(World& world, Model& model, const Policies& policies, const Sharding&);
+    /// `kernels`: made by `new`; this owns them.
+    template <class World, class Model, class Policies, class Sharding, class Computes>
+    [[gnu::cold]] Update(World& world, Model& model, const Policies& policies, const Sharding&, Computes& kernels);
 
     /// A store's constructor says where the parameters are in flat order, who owns them, and how
     /// gradients are summed. All of these must live as long as the store.
-    void begin_store(const Layout& layout, const OwnedSlices& owned, SumsOfGradients& gradients) {
+    [[gnu::cold]] void begin_store(const Layout& layout, const OwnedSlices& owned, SumsOfGradients& gradients) {
         layout_ = &layout;
         owned_slices_ = &owned;
         gradients_ = &gradients;
-        state_ = place_.template state<T>(policies_->state(), owned.owned_count());
+        state_ = kernels_->state(policies_->state(), owned.owned_count());
     }
 
     // --- what a store does ---
@@ -181,7 +176,7 @@ protected:
     virtual void each_gradient(GradientVisit visit) = 0;
     /// An upper bound of the number of these calls on a device.
     [[nodiscard]] virtual std::size_t most_gradients() const = 0;
-    /// Calls `update_chunk` for the elements that this rank updates.
+    /// Calls UpdatePolicies::update for the elements that this rank updates.
     virtual void update_owned(const OptimizerStep& step) = 0;
     virtual void publish_owned() = 0;
     /// Drops this update's gradients.
@@ -191,10 +186,6 @@ protected:
 
     // --- what a store calls ---
 
-    /// `state`: index of the first element among owned elements.
-    void update_chunk(const OptimizerStep& step, std::size_t state, std::size_t n, T* parameters, T* gradients) {
-        policies_->update(place_, state_.slice(state, n), parameters, gradients, step);
-    }
     /// The share of the micro-batch in progress, computed from the tokens counted so far.
     Share weigh() {
         micro_->tokens = pass_->tokens();
@@ -204,7 +195,7 @@ protected:
     /// the flat order. Calls found(index) for the first offender.
     template <class Found>
     void inspect(const T* gradient, std::size_t count, std::size_t flat, Found&& found) {
-        const Findings findings = policies_->inspect(place_, gradient, count, flat, large_from_);
+        const Findings findings = policies_->inspect(gradient, count, flat, large_from_);
         if (findings.offender != no_offender) found(findings.offender);
         if (findings.large) tally_.note_large();
     }
@@ -214,13 +205,13 @@ protected:
     }
 
     GroupCore* world_;
-    Owned<UpdatePolicies<T, Place>> policies_;
+    Owned<Kernels<T>> kernels_;
+    Owned<UpdatePolicies<T>> policies_;
     const UpdateFacts& facts_; ///< of `policies_`
     const bool on_grid_;
     /// The guard looks at each micro-batch's gradient. A grid finds NaN and infinity by itself, so
     /// a guard that looks only for these is not asked.
     bool inspects_;
-    Place place_;
     Owned<Carrier> carrier_;
     bool alone_ = false;   ///< the update uses only this rank's gradients, and no other rank sees them
     double scaled_by_ = 1; ///< the loss scale of this update
@@ -252,7 +243,7 @@ private:
     Tally tally_;
     Owned<NormSquares<T>> squares_; ///< null: the clipping needs no norm
     LossScaleRun loss_scale_;
-    typename Place::template State<T> state_;
+    OptimizerState<T> state_;
     void* model_;
     std::string (*label_)(void* model, std::size_t parameter);
     double learning_rate_ = 0;
@@ -267,29 +258,31 @@ private:
 template <class Policies, class Sharding>
 inline constexpr bool may_have_owners = gives_owners<typename Policies::Reducer> || may_give_owners<Sharding>;
 
-template <class T, class Place>
-template <class World, class Model, class Policies, class Sharding>
-Update<T, Place>::Update(World& world, Model& model, const Policies& policies, const Sharding&)
-    : world_(&world), policies_(new UpdatePoliciesOf<T, Place, Policies>(policies)), facts_(policies_->facts),
-      on_grid_(Policies::Summation::reproducible), inspects_(facts_.inspects && !(on_grid_ && facts_.only_finite)),
-      place_(world, model), tally_(world, facts_, Parts(model), new typename Policies::Summation::Totals()),
-      loss_scale_(*policies_), model_(&model),
+template <class T>
+template <class World, class Model, class Policies, class Sharding, class Computes>
+Update<T>::Update(World& world, Model& model, const Policies& policies, const Sharding&, Computes& kernels)
+    : world_(&world), kernels_(&kernels), policies_(new UpdatePoliciesOf<T, Computes, Policies>(policies, kernels)),
+      facts_(policies_->facts), on_grid_(Policies::Summation::reproducible),
+      inspects_(facts_.inspects && !(on_grid_ && facts_.only_finite)),
+      tally_(world, facts_, Parts(model), new typename Policies::Summation::Totals()), loss_scale_(*policies_),
+      model_(&model),
       label_([](void* of, std::size_t parameter) { return parameter_label(*static_cast<Model*>(of), parameter); }),
       large_from_(std::numeric_limits<T>::max_exponent - 1 - room_for_weights -
                   static_cast<int>(std::bit_width(static_cast<unsigned>(world.size())))) {
     using Summation = typename Policies::Summation;
     // A device's gradients travel through the host.
-    constexpr bool wire_is_on_host = requires { requires WireRun<World, T, Place, Policies>::type::is_on_host; };
+    constexpr bool wire_is_on_host = requires { requires WireRun<World, T, Computes, Policies>::type::is_on_host; };
     using Carried =
-        decltype(carried_types<may_have_owners<Policies, Sharding>, Place::on_device, !wire_is_on_host, T,
-                               typename Summation::template Sums<T, Place>::Sum, typename Policies::Compression>());
+        decltype(carried_types<may_have_owners<Policies, Sharding>, Computes::on_device, !wire_is_on_host, T,
+                               typename Summation::template Sums<T>::Sum, typename Policies::Compression>());
     carrier_.take(make_carrier<Carried>(world, policies.reducer));
-    if constexpr (Policies::Clipping::measures_norm) squares_.take(new typename Summation::template Squares<T>());
+    if constexpr (Policies::Clipping::measures_norm)
+        squares_.take(squares_for<typename Summation::template Squares<T>>(kernels));
     keep_native<Collective::all_reduce, Collective::broadcast>(world);
 }
 
-template <class T, class Place>
-void Update<T, Place>::begin(bool alone) {
+template <class T>
+void Update<T>::begin(bool alone) {
     alone_ = alone || world_->size() == 1;
     tally_.begin();
     norm_ = 0;
@@ -297,20 +290,20 @@ void Update<T, Place>::begin(bool alone) {
     loss_scale_.begin();
     scaled_by_ = loss_scale_.scale();
     divisor_ = 0;
-    if (inspects_) place_.begin_inspection();
+    if (inspects_) kernels_->begin_inspection();
     begin_update();
 }
 
-template <class T, class Place>
-void Update<T, Place>::before_call(MicroBatchFacts& micro, PassFacts& facts, bool last) {
+template <class T>
+void Update<T>::before_call(MicroBatchFacts& micro, PassFacts& facts, bool last) {
     before_pass(last);
     if (!facts_.needs_tokens) facts.weight = policies_->share(micro).multiplier;
     facts.loss_scale = loss_scale_.scale();
     micro_ = &micro;
 }
 
-template <class T, class Place>
-void Update<T, Place>::after_call(double loss, bool last) {
+template <class T>
+void Update<T>::after_call(double loss, bool last) {
     if (facts_.scales) loss_scale_.check(*pass_);
     after_pass();
     const Share share = weigh();
@@ -318,8 +311,8 @@ void Update<T, Place>::after_call(double loss, bool last) {
     keep(share.multiplier, last);
 }
 
-template <class T, class Place>
-UpdateReport Update<T, Place>::close(Mode& mode, RatePoint point, std::int64_t epoch, TraceLog* log) {
+template <class T>
+UpdateReport Update<T>::close(Mode& mode, RatePoint point, std::int64_t epoch, TraceLog* log) {
     const std::uint64_t number = applied_; // `apply` increments it
     const auto traced = [&](Activity what, auto verb) {
         const TraceSpan span(log, what, number);
@@ -354,15 +347,15 @@ UpdateReport Update<T, Place>::close(Mode& mode, RatePoint point, std::int64_t e
     return report;
 }
 
-template <class T, class Place>
-void Update<T, Place>::synchronise(Mode& mode, TraceLog* log) {
+template <class T>
+void Update<T>::synchronise(Mode& mode, TraceLog* log) {
     if (mode.agrees) return;
     const TraceSpan span(log, Activity::exchange, applied_);
     mode.synchronise();
 }
 
-template <class T, class Place>
-bool Update<T, Place>::accepts(const Mode& mode, const UpdateReport& report, std::string_view operation) {
+template <class T>
+bool Update<T>::accepts(const Mode& mode, const UpdateReport& report, std::string_view operation) {
     if (on_grid_ && must_repeat()) return false;
     if (report.committed || loss_scale_.backed_off()) return true; // the next update may succeed
     if (const std::size_t parameter = gradients_->misfit(); parameter != no_offender && !facts_.skips_misfit)
@@ -379,8 +372,8 @@ bool Update<T, Place>::accepts(const Mode& mode, const UpdateReport& report, std
     return true;
 }
 
-template <class T, class Place>
-bool Update<T, Place>::must_repeat() {
+template <class T>
+bool Update<T>::must_repeat() {
     constexpr int most_repeats = 8; // with a wider grid another part may become visible that was lost
     const std::size_t parameter = gradients_->misfit();
     if (parameter == no_offender) {
@@ -396,11 +389,11 @@ bool Update<T, Place>::must_repeat() {
     return true;
 }
 
-template <class T, class Place>
-Verdict Update<T, Place>::agree() {
+template <class T>
+Verdict Update<T>::agree() {
     if (const std::size_t found = gradients_->first_not_finite(); found != no_offender) tally_.note_offender(found);
     if (inspects_) {
-        const Findings told = place_.findings();
+        const Findings told = kernels_->findings();
         if (told.offender != no_offender) tally_.note_offender(layout_->element_at(told.offender).parameter);
         if (told.large) tally_.note_large();
     }
@@ -419,8 +412,8 @@ Verdict Update<T, Place>::agree() {
     return Verdict::commit;
 }
 
-template <class T, class Place>
-Verdict Update<T, Place>::apply() {
+template <class T>
+Verdict Update<T>::apply() {
     if (guards_sums() && tally_.large() && !sums_are_finite()) return refuse();
     double scale = left_over() / (divisor_ * loss_scale_.scale());
     if (squares_) {
@@ -434,34 +427,34 @@ Verdict Update<T, Place>::apply() {
     return Verdict::commit;
 }
 
-template <class T, class Place>
-Verdict Update<T, Place>::refuse() {
+template <class T>
+Verdict Update<T>::refuse() {
     loss_scale_.back_off();
     discard();
     refused_ = true;
     return Verdict::skip;
 }
 
-template <class T, class Place>
-bool Update<T, Place>::sums_are_finite() {
+template <class T>
+bool Update<T>::sums_are_finite() {
     std::size_t first = no_offender;
-    place_.begin_inspection();
+    kernels_->begin_inspection();
     each_gradient([&](std::size_t parameter, std::size_t flat, const T* values, std::size_t n) {
-        place_.inspect(FiniteGuard{}, values, n, flat, std::numeric_limits<T>::max_exponent,
-                       [&](std::size_t) { first = std::min(first, parameter); });
+        const Findings found = kernels_->look(values, n, flat, std::numeric_limits<T>::max_exponent);
+        if (found.offender != no_offender) first = std::min(first, parameter);
     });
-    if (const std::size_t found = place_.findings().offender; found != no_offender)
+    if (const std::size_t found = kernels_->findings().offender; found != no_offender)
         first = layout_->element_at(found).parameter;
     return tally_.agree_on_sums(first, owned_slices_->cut() && !alone_);
 }
 
-template <class T, class Place>
-double Update<T, Place>::measure_norm(double scale) {
-    squares_->begin(gradients_->above(tally_.micro_batches()));
-    auto measured = place_.template measure<T>(*squares_, most_gradients());
-    each_gradient(
-        [&](std::size_t, std::size_t, const T* values, std::size_t n) { measured.add(std::span<const T>(values, n)); });
-    measured.finish();
+template <class T>
+double Update<T>::measure_norm(double scale) {
+    squares_->begin(gradients_->above(tally_.micro_batches()), most_gradients());
+    each_gradient([&](std::size_t, std::size_t, const T* values, std::size_t n) {
+        squares_->add(std::span<const T>(values, n));
+    });
+    squares_->finish();
     if (owned_slices_->cut()) squares_->agree(*world_);
     return detail::root_of(tally_.parts().sum(std::array{squares_->value()})[0]) * scale;
 }

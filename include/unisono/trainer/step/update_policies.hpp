@@ -13,7 +13,7 @@
 #include "unisono/model/weighing.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/optimizer/optimizer.hpp"
-#include "unisono/trainer/place.hpp"
+#include "unisono/trainer/kernels.hpp"
 
 #include <cstddef>
 #include <string_view>
@@ -64,29 +64,28 @@ protected:
     explicit UpdateRules(const UpdateFacts& declared) : facts(declared) {}
 };
 
-template <class T, class Place>
+template <class T>
 class UpdatePolicies : public UpdateRules {
 public:
-    /// See Place::inspect. `offender`: an index in `gradient`.
-    [[nodiscard]] virtual Findings inspect(const Place& place, const T* gradient, std::size_t count, std::size_t flat,
-                                           int large) const = 0;
-    /// Clips, and runs the optimizer.
-    virtual void update(const Place& place, const OptimizerSlice<T>& state, T* parameters, T* gradients,
-                        const OptimizerStep& step) const = 0;
+    /// Lets the guard look, as Kernels::look. `offender`: an index in `gradient`.
+    [[nodiscard]] virtual Findings inspect(const T* gradient, std::size_t count, std::size_t flat, int large) const = 0;
+    /// Clips, and runs the optimizer. `zeroes`: then sets the gradients to zero.
+    virtual void update(const OptimizerSlice<T>& state, T* parameters, T* gradients, const OptimizerStep& step,
+                        bool zeroes = false) const = 0;
 
 protected:
     using UpdateRules::UpdateRules;
 };
 
-/// `Policies`: a trainer's (policy_set.hpp), which must outlive this.
-template <class T, class Place, class Policies>
-class UpdatePoliciesOf final : public UpdatePolicies<T, Place> {
+/// `Policies`: a trainer's (policy_set.hpp). `Computes`: its kernels. Both must outlive this.
+template <class T, class Computes, class Policies>
+class UpdatePoliciesOf final : public UpdatePolicies<T> {
     using Guard = typename Policies::Guard;
     using Compression = typename Policies::Compression;
 
 public:
-    explicit UpdatePoliciesOf(const Policies& policies)
-        : UpdatePolicies<T, Place>(declared(policies)), of_(&policies) {}
+    UpdatePoliciesOf(const Policies& policies, const Computes& kernels)
+        : UpdatePolicies<T>(declared(policies)), of_(&policies), kernels_(&kernels) {}
 
     [[nodiscard]] Share share(const MicroBatchFacts& micro) const override { return of_->weighing_policy.share(micro); }
     [[nodiscard]] double clip_factor(double norm) const override { return of_->clipping.factor(norm); }
@@ -98,18 +97,13 @@ public:
     bool back_off(LossScale& scale) const override { return of_->scaling.back_off(scale); }
     [[nodiscard]] StateArrays state() const override { return of_->optimizer.state(); }
 
-    [[nodiscard]] Findings inspect([[maybe_unused]] const Place& place, [[maybe_unused]] const T* gradient,
-                                   [[maybe_unused]] std::size_t count, [[maybe_unused]] std::size_t flat,
-                                   [[maybe_unused]] int large) const override {
-        Findings found;
-        if constexpr (Guard::inspects)
-            found.large = place.inspect(of_->guard, gradient, count, flat, large,
-                                        [&](std::size_t index) { found.offender = index; });
-        return found;
+    [[nodiscard]] Findings inspect(const T* gradient, std::size_t count, std::size_t flat, int large) const override {
+        return kernels_->inspect(of_->guard, gradient, count, flat, large);
     }
-    void update(const Place& place, const OptimizerSlice<T>& state, T* parameters, T* gradients,
-                const OptimizerStep& step) const override {
-        place.update(of_->optimizer, of_->clipping, state, parameters, gradients, step);
+    void update(const OptimizerSlice<T>& state, T* parameters, T* gradients, const OptimizerStep& step,
+                bool zeroes) const override {
+        kernels_->update(of_->optimizer, of_->clipping, state, parameters, gradients, step);
+        if (zeroes) kernels_->zero(gradients, state.count);
     }
 
 private:
@@ -136,6 +130,7 @@ private:
     }
 
     const Policies* of_;
+    const Computes* kernels_;
 };
 
 /// The loss scale of a training.

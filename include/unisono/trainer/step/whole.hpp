@@ -32,22 +32,22 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class T, class Place>
-class WholeStore : public Update<T, Place> {
-    using Base = Update<T, Place>;
+template <class T>
+class WholeStore : public Update<T> {
+    using Base = Update<T>;
 
 public:
     [[nodiscard]] const FlatModel<T>& flat() const { return flat_; }
-    /// Starts to sum elements over all ranks. Their memory comes from `place().allocate`.
+    /// Starts to sum elements over all ranks. Their memory comes from the kernels.
     [[nodiscard]] Operation start_sum(T* values, std::size_t count) {
-        place_.order();
-        return carrier_->sum(buffer_of(place_.view(values, count)));
+        kernels_->order();
+        return carrier_->sum(kernels_->buffer(values, count));
     }
     /// The compression's run, or null.
     [[nodiscard]] Wire<T>* wire() { return wire_.get(); }
     /// Starts its sum of elements of a bucket over all ranks.
     void start_compressed(std::size_t b, T* values) { wire_->begin(b, values, to_all_); }
-    [[nodiscard]] GradientSum<T, Place>& gradients() { return *gradient_; }
+    [[nodiscard]] GradientSum<T>& gradients() { return *gradient_; }
     /// Bytes beside the model's own and the optimizer's: arrays of gradients and parameters.
     [[nodiscard]] std::size_t memory_bytes() const {
         return gradient_->bytes() + publication_.bytes() + (wire_ ? wire_->bytes() : 0);
@@ -68,10 +68,11 @@ public:
     void finish() override;
 
 protected:
-    using Base::alone_, Base::carrier_, Base::inspects_, Base::place_, Base::policies_, Base::world_;
+    using Base::alone_, Base::carrier_, Base::inspects_, Base::kernels_, Base::policies_, Base::world_;
 
-    template <class World, class Model, class Policies, class Sharding>
-    [[gnu::cold]] WholeStore(World& world, Model& model, const Policies& policies, const Sharding& sharding);
+    template <class World, class Model, class Policies, class Sharding, class Computes>
+    [[gnu::cold]] WholeStore(World& world, Model& model, const Policies& policies, const Sharding& sharding,
+                             Computes& kernels);
     [[gnu::cold]] ~WholeStore() override = default;
 
     void begin_update() override;
@@ -155,9 +156,9 @@ private:
     [[nodiscard]] bool touches_peers() const { return !alone_ && peers_.usable(); }
 
     FlatModel<T> flat_;
-    Owned<GradientSum<T, Place>> gradient_;
+    Owned<GradientSum<T>> gradient_;
     GradientKind kind_;
-    Publication<T, Place> publication_;
+    Publication<T> publication_;
     Owned<Wire<T>> wire_;               ///< null: gradients travel unchanged
     BucketReduction to_all_{*carrier_}; ///< of the wire, which may use it until `finish` ends
     LeftOverUnit left_over_;
@@ -171,19 +172,19 @@ private:
     Readiness readiness_;
 };
 
-template <class T, class Place>
-template <class World, class Model, class Policies, class Sharding>
-WholeStore<T, Place>::WholeStore(World& world, Model& model, const Policies& policies, const Sharding& sharding)
-    : Base(world, model, policies, sharding), flat_(model, policies.buckets),
-      gradient_(new
-                typename Policies::Summation::template Gradient<T, Place>(world, flat_, place_, policies.summation)),
-      kind_(gradient_kind_of<Model>), publication_(world, flat_, place_), slices_(world.rank(), world.size()),
+template <class T>
+template <class World, class Model, class Policies, class Sharding, class Computes>
+WholeStore<T>::WholeStore(World& world, Model& model, const Policies& policies, const Sharding& sharding,
+                          Computes& kernels)
+    : Base(world, model, policies, sharding, kernels), flat_(model, policies.buckets),
+      gradient_(new typename Policies::Summation::template Gradient<T>(world, flat_, kernels, policies.summation)),
+      kind_(gradient_kind_of<Model>), publication_(world, flat_, kernels), slices_(world.rank(), world.size()),
       peers_(world, &combine_kernel<Sum, T>, sizeof(T)), readiness_(flat_.layout()) {
     constexpr bool on_grid = Policies::Summation::reproducible;
     constexpr bool compresses = Policies::Compression::compresses;
     if constexpr (compresses)
-        wire_.take(new WireOf<T, typename WireRun<World, T, Place, Policies>::type>([&] {
-            return start_wire<T>(place_, policies.compression, world, flat_.buckets(),
+        wire_.take(new WireOf<T, typename WireRun<World, T, Computes, Policies>::type>([&] {
+            return start_wire<T>(kernels, policies.compression, world, flat_.buckets(),
                                  parameter_matrices(model, flat_.layout()));
         }));
     for (std::size_t b = 0; b < bucket_count(); ++b) {
@@ -194,8 +195,8 @@ WholeStore<T, Place>::WholeStore(World& world, Model& model, const Policies& pol
     }
     slices_.close();
     reserve(bucket_sums_.others(), slices_.all().size());
-    constexpr bool at_once =
-        World::transport_type::maps_peers && !Place::on_device && combines_at_once<typename Policies::Reducer, World>;
+    constexpr bool at_once = World::transport_type::maps_peers && !Computes::on_device &&
+                             combines_at_once<typename Policies::Reducer, World>;
     constexpr bool owned = may_have_owners<Policies, Sharding>;
     if constexpr (at_once && on_grid) {
         if constexpr (owned) keep_native<Collective::reduce>(world);
@@ -208,8 +209,8 @@ WholeStore<T, Place>::WholeStore(World& world, Model& model, const Policies& pol
     this->begin_store(flat_.layout(), slices_, gradient_->sums());
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::each_gradient(typename Base::GradientVisit visit) {
+template <class T>
+void WholeStore<T>::each_gradient(typename Base::GradientVisit visit) {
     const bool prepares = opens_sums();
     for (const OwnedSlice& owned : slices_.all()) {
         if (!slices_.is_mine(owned)) continue;
@@ -217,7 +218,7 @@ void WholeStore<T, Place>::each_gradient(typename Base::GradientVisit visit) {
         flat_.visit_by_parameter(owned.slice, [&](std::size_t p, const Stretch<T>& one) {
             T* const gradients = gradient_->at(one);
             for (std::size_t at = 0, n = 0; at < one.count; at += n) {
-                n = std::min(Place::template chunk<T>, one.count - at);
+                n = std::min(kernels_->chunk, one.count - at);
                 if (prepares) prepare(one.flat + at, gradients + at, n);
                 if (counts) visit(p, one.flat + at, gradients + at, n);
             }
@@ -226,8 +227,8 @@ void WholeStore<T, Place>::each_gradient(typename Base::GradientVisit visit) {
     prepared_ = true;
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::update_owned(const OptimizerStep& step) {
+template <class T>
+void WholeStore<T>::update_owned(const OptimizerStep& step) {
     const bool in_place = gradient_->in_place();
     const bool touches = touches_peers();
     const bool prepares = opens_sums();
@@ -237,41 +238,41 @@ void WholeStore<T, Place>::update_owned(const OptimizerStep& step) {
     for (const Slice& slice : slices_.owned()) {
         flat_.visit(slice, [&](const Stretch<T>& stretch) {
             T* const gradients = gradient_->at(stretch);
-            Place::in_chunks(stretch.parameters, stretch.count, [&](std::size_t at, std::size_t n) {
+            kernels_->in_chunks(stretch.parameters, stretch.count, [&](std::size_t at, std::size_t n) {
                 if (prepares) prepare(stretch.flat + at, gradients + at, n);
-                this->update_chunk(step, state + at, n, stretch.parameters + at, gradients + at);
+                policies_->update(this->state().slice(state + at, n), stretch.parameters + at, gradients + at, step,
+                                  in_place && !zero_all);
                 if (touches) peers_.publish(stretch.flat + at, n);
                 publication_.note(stretch.flat + at, stretch.parameters + at, n);
-                if (in_place && !zero_all) place_.arithmetic().zero(std::span<T>(gradients + at, n));
             });
             state += stretch.count;
         });
     }
     if (touches) return; // other ranks may still read the gradients
-    if (zero_all) flat_.zero_gradients(place_.arithmetic());
+    if (zero_all) flat_.zero_gradients(*kernels_);
     gradient_->clean();
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::restart() {
+template <class T>
+void WholeStore<T>::restart() {
     if (!wire_) return;
     wire_->restart();
     left_over_.forget();
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::expect_one() {
+template <class T>
+void WholeStore<T>::expect_one() {
     if (straight_) gradient_->expect_one(policies_->share({.samples = 1, .tokens = 0, .kind = kind_}).multiplier);
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::finish() {
+template <class T>
+void WholeStore<T>::finish() {
     bucket_sums_.wait();
     if (wire_) finish_wire();
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::finish_wire() {
+template <class T>
+void WholeStore<T>::finish_wire() {
     if (this->divisor_ > 0) {
         const double factor = left_over_.settle(this->divisor_);
         if (factor != 1) wire_->correct(factor);
@@ -279,16 +280,16 @@ void WholeStore<T, Place>::finish_wire() {
     wire_->finish();
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::begin_update() {
+template <class T>
+void WholeStore<T>::begin_update() {
     next_bucket_ = 0;
     hosted_ = 0;
     prepared_ = false;
     gradient_->begin(alone_);
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::keep(double multiplier, bool last) {
+template <class T>
+void WholeStore<T>::keep(double multiplier, bool last) {
     if (this->pass_->first_ready() != Pass::no_parameter) check_tokens(multiplier);
     if (!gradient_->held()) gradient_->hold(multiplier);
     if (last) return;
@@ -297,11 +298,11 @@ void WholeStore<T, Place>::keep(double multiplier, bool last) {
     gradient_->drain();
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::publish_slices() {
+template <class T>
+void WholeStore<T>::publish_slices() {
     if (touches_peers()) {
         peers_.close();
-        if (gradient_->in_place()) flat_.zero_gradients(place_.arithmetic());
+        if (gradient_->in_place()) flat_.zero_gradients(*kernels_);
         return gradient_->clean();
     }
     publication_.start(*carrier_, slices_.all(), bucket_sums_.others());
@@ -309,36 +310,36 @@ void WholeStore<T, Place>::publish_slices() {
     publication_.finish(slices_.all());
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::forget() {
+template <class T>
+void WholeStore<T>::forget() {
     gradient_->soil();
     if (!wire_ || next_bucket_ == 0 || alone_) return;
     wire_->forget();
     left_over_.forget();
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::prepare(std::size_t flat, T* gradients, std::size_t n) {
+template <class T>
+void WholeStore<T>::prepare(std::size_t flat, T* gradients, std::size_t n) {
     gradient_->prepare(flat, gradients, n);
     if (touches_peers()) peers_.sum(flat, n);
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::open_peers() {
+template <class T>
+void WholeStore<T>::open_peers() {
     const Stretch<T>& model = flat_.stretches().front();
     peers_.open(gradient_->in_place() ? model.gradients : gradient_->numbers_in_use(), model.parameters);
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::note_ready(std::size_t parameter) {
+template <class T>
+void WholeStore<T>::note_ready(std::size_t parameter) {
     const std::size_t bucket = readiness_.note(parameter);
     if (next_bucket_ != bucket || !readiness_.complete(bucket)) return;
     if (!gradient_->held()) gradient_->hold(this->weigh().multiplier);
     while (next_bucket_ < bucket_count() && readiness_.complete(next_bucket_)) start_bucket(next_bucket_++);
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::check_tokens(double multiplier) {
+template <class T>
+void WholeStore<T>::check_tokens(double multiplier) {
     if (this->pass_->tokens_when_ready() == this->micro_->tokens) return;
     MicroBatchFacts then = *this->micro_;
     then.tokens = this->pass_->tokens_when_ready();
@@ -347,8 +348,8 @@ void WholeStore<T, Place>::check_tokens(double multiplier) {
                       ": tokens were counted after the first gradient was complete; expected all before it"});
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::start_bucket(std::size_t b) {
+template <class T>
+void WholeStore<T>::start_bucket(std::size_t b) {
     const Slice bucket = flat_.bucket(b);
     gradient_->drop_weightless(bucket);
     if (this->on_grid_ && inspects_ && gradient_->held())
@@ -368,19 +369,19 @@ void WholeStore<T, Place>::start_bucket(std::size_t b) {
         for (const OwnedSlice& owned : slices_.of_bucket(b))
             detail::keep(bucket_sums_.others(), gradient_->sum_straight(*world_, values, owned.slice, owned.owner));
     } else {
-        place_.order();
+        kernels_->order();
         bucket_sums_.start(*carrier_, slices_, b, bucket.first, gradient_->travelling(bucket, values));
     }
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::rescale_left_over() {
+template <class T>
+void WholeStore<T>::rescale_left_over() {
     const double factor = left_over_.expect(hosted_, this->scaled_by_);
     if (factor != 1) wire_->rescale(factor);
 }
 
-template <class T, class Place>
-void WholeStore<T, Place>::inspect_part(const Stretch<T>& stretch) {
+template <class T>
+void WholeStore<T>::inspect_part(const Stretch<T>& stretch) {
     this->inspect(stretch.gradients, stretch.count, stretch.flat, [&](std::size_t found) {
         this->tally().note_offender(flat_.layout().element_at(stretch.flat + found).parameter);
     });

@@ -87,15 +87,15 @@ private:
 
 /// The type of a compression's run in a trainer; NoCompression's for models in units, which use the
 /// format alone.
-template <class World, class T, class Place, class Policies>
+template <class World, class T, class Computes, class Policies>
 struct WireRun {
     using type = NoCompression::Run;
 };
-template <class World, class T, class Place, class Policies>
+template <class World, class T, class Computes, class Policies>
     requires(Policies::Compression::compresses && !shards_gradients<typename Policies::Sharding>)
-struct WireRun<World, T, Place, Policies> {
+struct WireRun<World, T, Computes, Policies> {
     using type =
-        decltype(start_wire<T>(std::declval<const Place&>(), std::declval<const typename Policies::Compression&>(),
+        decltype(start_wire<T>(std::declval<const Computes&>(), std::declval<const typename Policies::Compression&>(),
                                std::declval<World&>(), {}, {}));
 };
 

@@ -20,7 +20,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// The host's kernels under the names of ThrustArithmetic.
-struct HostKernels : HostArithmetic {
+struct StandInKernels : HostArithmetic {
     template <class T>
     static void fill(std::span<T> x, std::type_identity_t<T> value) {
         std::fill(x.begin(), x.end(), value);
@@ -70,7 +70,7 @@ struct HostKernels : HostArithmetic {
 } // namespace detail
 
 template <>
-struct StreamArithmetic<cudaStream_t> : stand_in::OnStream<detail::HostKernels> {
+struct StreamArithmetic<cudaStream_t> : stand_in::OnStream<detail::StandInKernels> {
     using OnStream::OnStream;
 };
 
