@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Trainings on a device have one hash, whoever compiles them: check.py SOURCE BUILD_FOLDER LIBRARY_PROGRAM HEADER_ONLY_PROGRAM LIBRARY [CLANG]
+"""Trainings on a device have one hash, whoever compiles them: check.py SOURCE BUILD_FOLDER LIBRARY_PROGRAM HEADER_ONLY_PROGRAM LIBRARY NVCC [CLANG]
 
 Both programs are trained.cpp: with the library unisono::devices, and with the kernels of the headers. CLANG compiles it for
-LIBRARY, too. All print the same lines. Then what a compiler and a linker say where something is missing.
+LIBRARY, too. All print the same lines. NVCC, if there is one, compiles own.cu: the library's kernels are then references, those of
+the program's own functors are there.
 """
 import pathlib
 import re
@@ -10,7 +11,7 @@ import shutil
 import subprocess
 import sys
 
-source, build, with_library, header_only, library = sys.argv[1:6]
+source, build, with_library, header_only, library, nvcc = sys.argv[1:7]
 here = pathlib.Path(__file__).parent
 FLAGS = ["-std=c++20", "-O0", "-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror", "-pthread", f"-I{here.parent}/nccl/stand_in",
          f"-I{source}/tests", f"-I{source}/include"]
@@ -24,7 +25,7 @@ def run(*command, status=0):
 
 
 programs = {"the library": with_library, "header-only": header_only}
-for clang in sys.argv[6:]:
+for clang in sys.argv[7:]:
     program = pathlib.Path(build) / "device_library_by_clang"
     launcher = [found] if (found := shutil.which("ccache")) else []
     run(*launcher, clang, *FLAGS, "-DUNISONO_DEVICES", "-c", here / "trained.cpp", "-o", f"{program}.o")
@@ -39,3 +40,14 @@ hashes = {line.split(": ")[1] for line in lines["the library"][:-1]}
 if len(hashes) < 90:
     sys.exit(f"{len(hashes)} different hashes of 103 trainings: some policies did nothing")
 print(f"{len(programs)} programs print the same 103 hashes: {', '.join(programs)}")
+
+if pathlib.Path(nvcc).is_file():
+    compiled = pathlib.Path(build) / "device_library_own.o"
+    run(nvcc, "-std=c++20", "--expt-relaxed-constexpr", "-Werror", "all-warnings", "-diag-suppress", "554,780,20011,20014",
+        "-arch=sm_90", f"-I{source}/include", "-DUNISONO_DEVICES", "-c", here / "own.cu", "-o", compiled)
+    symbols = run("nm", "-C", compiled).splitlines()
+    library_has = [line for line in symbols if re.search(r"\bU .*KernelOfUnisonoDevices<.*(verb::combine|AdamElement)", line)]
+    program_has = [line for line in symbols if re.search(r"\b[TtWV] .*(Halve|Larger)", line)]
+    if len(library_has) < 2 or not program_has or any(re.search(r"\b[TW] .*AdamElement.*for_each", line) for line in symbols):
+        sys.exit(f"own.cu: expected references to the library and kernels of its own\n{library_has}\n{program_has[:3]}")
+    print("own.cu compiled for sm_90, not run")

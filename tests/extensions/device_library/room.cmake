@@ -33,6 +33,6 @@ if(NOT few)
     add_test(NAME device_library/trained
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/check.py ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}
                      $<TARGET_FILE:device_library_trained> $<TARGET_FILE:device_library_header_only>
-                     $<TARGET_FILE:devices_on_stand_in> ${clang})
-    set_tests_properties(device_library/trained PROPERTIES TIMEOUT 600 PROCESSORS 2)
+                     $<TARGET_FILE:devices_on_stand_in> "${UNISONO_NVCC}" ${clang})
+    set_tests_properties(device_library/trained PROPERTIES TIMEOUT 900 PROCESSORS 2)
 endif()

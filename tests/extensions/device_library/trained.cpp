@@ -220,11 +220,11 @@ int ranks_of_devices = 2;
 /// `promised`: the device has the host's bits.
 template <class T, bool Mixed, class... Policies>
 void same(const std::string& name, bool promised, const Policies&... policies) {
-    const auto make = []<template <class> class Model>(auto& world, const auto& with) {
-        Model<T> model(world);
+    const auto make = [](auto on_device, auto& world, const auto& with) {
+        std::conditional_t<decltype(on_device)::value, DeviceModel<T>, HostModel<T>> model(world);
         if constexpr (!Mixed) {
             with(model);
-        } else if constexpr (std::is_same_v<Model<T>, HostModel<T>>) {
+        } else if constexpr (!decltype(on_device)::value) {
             un::MasterWeights master(model);
             with(master);
         } else {
@@ -234,9 +234,9 @@ void same(const std::string& name, bool promised, const Policies&... policies) {
     };
     const int ranks = ranks_of_devices;
     const std::string host = trained<un::InProcess>(
-        ranks, [&](auto& world, const auto& with) { make.template operator()<HostModel>(world, with); }, policies...);
+        ranks, [&](auto& world, const auto& with) { make(std::false_type(), world, with); }, policies...);
     const std::string device = trained<un::Nccl>(
-        ranks, [&](auto& world, const auto& with) { make.template operator()<DeviceModel>(world, with); }, policies...);
+        ranks, [&](auto& world, const auto& with) { make(std::true_type(), world, with); }, policies...);
     std::printf("%s: %s\n", name.c_str(), device.c_str());
     if (!promised || host == device) return;
     std::printf("  differs from the host's %s\n", host.c_str());

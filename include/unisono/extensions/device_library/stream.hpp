@@ -270,8 +270,9 @@ private:
         return KernelOfUnisonoDevices<Verb, Arguments...>::run(stream_, arguments...);
     }
 #if defined(__CUDACC__)
-    [[nodiscard]] auto compiled_here() const {
-        return ThrustArithmetic(thrust::cuda::par_nosync.on(static_cast<cudaStream_t>(stream_)));
+    using CompiledHere = ThrustArithmetic<decltype(thrust::cuda::par_nosync.on(cudaStream_t{}))>;
+    [[nodiscard]] CompiledHere compiled_here() const {
+        return CompiledHere(thrust::cuda::par_nosync.on(static_cast<cudaStream_t>(stream_)));
     }
 #endif
 
