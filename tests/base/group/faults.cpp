@@ -405,6 +405,48 @@ BOOST_AUTO_TEST_CASE(a_rank_that_never_comes_is_named_after_the_deadline) {
              {.timeout = never_comes / 8 * 3, .bind_to_cores = false});
 }
 
+// A caller that polls, as an event loop does, has a deadline of its own.
+BOOST_AUTO_TEST_CASE(a_caller_that_polls_gives_up) {
+    const auto gives_up = [](auto start) {
+        all_fail(2, un::ErrorCode::timeout, {"rank 1", "12345 ms"}, [start](Group& group) {
+            std::vector<float> data(100);
+            if (group.rank() == 1) std::this_thread::sleep_for(never_comes);
+            auto sum = start(group, data);
+            for (const un::nanoseconds until = un::steady_now() + 200'000'000; !sum.poll();)
+                if (group.rank() == 0 && un::steady_now() >= until) sum.give_up(12345ms);
+        });
+    };
+    gives_up([](Group& group, std::vector<float>& data) { return un::start_all_reduce(group, data); });
+    gives_up([](Group& group, std::vector<float>& data) {
+        un::Prepared sum = un::prepare_all_reduce(group, data);
+        sum.start();
+        return sum;
+    });
+}
+
+// Giving up changes nothing if the operation has ended, or is not in flight.
+BOOST_AUTO_TEST_CASE(nothing_is_given_up_that_has_ended) {
+    test::Findings findings(2);
+    test::run(
+        2,
+        [&](Group& group) {
+            std::vector<float> data(100, 1);
+            un::Operation sum = un::start_all_reduce(group, data);
+            while (!sum.poll()) {
+            }
+            sum.give_up(1h);
+            un::Operation none;
+            none.give_up(1h);
+            un::Prepared again = un::prepare_all_reduce(group, data);
+            again.give_up(1h);
+            again.run();
+            again.give_up(1h);
+            un::barrier(group);
+            findings.expect(data == std::vector<float>(100, 4), "other results");
+        },
+        test::limit);
+}
+
 BOOST_AUTO_TEST_CASE(a_rank_that_throws_stops_the_others_and_its_exception_is_rethrown) {
     test::Findings findings;
     const auto body = [&](Group& group) {
