@@ -92,7 +92,7 @@ for room in "${rooms[@]}"; do
     "$nvcc" -o "$build/test_$room" "$main" "${objects[@]}" "${nccl_library[@]}"
     [ "$room" = library ] || continue
     trained=tests/extensions/device_library/trained.cpp
-    "$nvcc" -o "$build/trained_library" "$(object_of library $trained)" "${objects[@]/*kernels.o/}" "${nccl_library[@]}"
+    "$nvcc" -o "$build/trained_library" "$(object_of library $trained)" "$build"/library_src_devices_*.o "${nccl_library[@]}"
     "$nvcc" -o "$build/trained_header_only" "$(object_of header_only $trained)" "${nccl_library[@]}"
 done
 if [ $build_only = yes ]; then
