@@ -16,11 +16,16 @@ UNISONO_NAMESPACE_BEGIN
 /// equal on all ranks.
 enum class ReductionKind : std::uint8_t { none, sum, product, min, max, weighted_mean, user, grid };
 
+namespace detail {
+/// Not in the function, which would make them anew in each call.
+inline constexpr std::string_view reduction_names[] = {"none", "sum",           "product",          "min",
+                                                       "max",  "weighted mean", "user's operation", "sum on a grid"};
+} // namespace detail
+
 constexpr std::string_view name_of(ReductionKind kind) {
-    constexpr std::string_view names[] = {"none", "sum",           "product",          "min",
-                                          "max",  "weighted mean", "user's operation", "sum on a grid"};
-    return static_cast<std::size_t>(kind) < std::size(names) ? names[static_cast<std::size_t>(kind)]
-                                                             : "unknown reduction"; // a peer may send any value
+    return static_cast<std::size_t>(kind) < std::size(detail::reduction_names)
+               ? detail::reduction_names[static_cast<std::size_t>(kind)]
+               : "unknown reduction"; // a peer may send any value
 }
 
 /// For each i in [0, count): r = sources[0][i] op sources[1][i] op ... in that order (left fold;

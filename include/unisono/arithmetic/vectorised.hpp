@@ -22,9 +22,13 @@ UNISONO_NAMESPACE_BEGIN
 /// and VL.
 enum class InstructionSet : std::uint8_t { portable, avx2, avx512 };
 
+namespace detail {
+/// Not in the function, which would make them anew in each call.
+inline constexpr std::string_view instruction_set_names[] = {"portable", "AVX2", "AVX-512"};
+} // namespace detail
+
 constexpr std::string_view name_of(InstructionSet set) {
-    constexpr std::string_view names[] = {"portable", "AVX2", "AVX-512"};
-    return names[static_cast<unsigned>(set)];
+    return detail::instruction_set_names[static_cast<unsigned>(set)];
 }
 
 /// The widest instruction set that this processor and operating system offer. Costs a load.

@@ -29,11 +29,16 @@ enum class ElementType : std::uint8_t {
     opaque, ///< a user's trivially copyable type: all collectives move it, only a user's own operation reduces it
 };
 
+namespace detail {
+/// Not in the function, which would make them anew in each call.
+inline constexpr std::string_view element_names[] = {"float32", "float64", "bfloat16", "float16", "int32",
+                                                     "int64",   "uint8",   "uint32",   "uint64",  "opaque"};
+} // namespace detail
+
 constexpr std::string_view name_of(ElementType type) {
-    constexpr std::string_view names[] = {"float32", "float64", "bfloat16", "float16", "int32",
-                                          "int64",   "uint8",   "uint32",   "uint64",  "opaque"};
-    return static_cast<std::size_t>(type) < std::size(names) ? names[static_cast<std::size_t>(type)]
-                                                             : "unknown"; // a peer's message may contain any number
+    return static_cast<std::size_t>(type) < std::size(detail::element_names)
+               ? detail::element_names[static_cast<std::size_t>(type)]
+               : "unknown"; // a peer's message may contain any number
 }
 
 namespace detail {

@@ -20,59 +20,30 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Memory for bytes, which moves when it grows.
+/// Memory for elements, which moves when it grows. What is not inline gets the bytes of an element.
 class ListRoom {
 protected:
     ListRoom() = default;
-    ListRoom(const ListRoom& other) { assign_bytes(other.data_, other.bytes_); }
-    ListRoom(ListRoom&& other) noexcept { swap(other); }
-    ListRoom& operator=(const ListRoom& other) {
-        if (this != &other) assign_bytes(other.data_, other.bytes_);
-        return *this;
-    }
-    ListRoom& operator=(ListRoom&& other) noexcept {
-        swap(other);
-        return *this;
+    ListRoom(ListRoom&& other) noexcept : data_(other.data_), size_(other.size_), capacity_(other.capacity_) {
+        other.data_ = nullptr;
+        other.size_ = other.capacity_ = 0;
     }
     ~ListRoom() { ::operator delete(data_); }
 
-    void swap(ListRoom& other) noexcept {
-        void* const data = data_;
-        const std::size_t bytes = bytes_;
-        const std::size_t capacity = capacity_;
-        data_ = other.data_;
-        bytes_ = other.bytes_;
-        capacity_ = other.capacity_;
-        other.data_ = data;
-        other.bytes_ = bytes;
-        other.capacity_ = capacity;
-    }
-    void reserve_bytes(std::size_t bytes) {
-        if (bytes > capacity_) grow(bytes);
-    }
-    /// The bytes of `count` elements; throws bad_alloc if they cannot be addressed.
-    [[nodiscard]] static std::size_t bytes_of(std::size_t count, std::size_t element) {
-        if (count > PTRDIFF_MAX / element) throw std::bad_alloc();
-        return count * element;
-    }
-    void assign_bytes(const void* from, std::size_t bytes) {
-        reserve_bytes(bytes);
-        if (bytes != 0) std::memmove(data_, from, bytes);
-        bytes_ = bytes;
-    }
+    void swap(ListRoom& other) noexcept;
+    /// Room for `count` elements; throws bad_alloc if they cannot be addressed.
+    void reserve(std::size_t count, std::size_t stride);
+    void assign(const void* from, std::size_t count, std::size_t stride);
+    /// Appends elements that are not in this memory.
+    void append(const void* from, std::size_t count, std::size_t stride);
     /// Fills what is new with copies of an element, which is not in this memory.
-    void resize_bytes(std::size_t bytes, const void* element, std::size_t stride);
+    void resize(std::size_t count, const void* element, std::size_t stride);
     /// Appends an element, which may be in this memory, although that is full.
     void append_to_full(const void* element, std::size_t stride);
-    [[nodiscard]] bool has_room(std::size_t bytes) const { return capacity_ - bytes_ >= bytes; }
-    [[nodiscard]] void* past() const { return static_cast<std::byte*>(data_) + bytes_; }
 
     void* data_ = nullptr;
-    std::size_t bytes_ = 0;
-
-private:
-    void grow(std::size_t bytes);
-    std::size_t capacity_ = 0; ///< bytes
+    std::size_t size_ = 0;
+    std::size_t capacity_ = 0;
 };
 
 /// Elements that the compiler may treat as bytes: trivially copyable, not over-aligned. Names and
@@ -89,69 +60,75 @@ public:
     using value_type = T;
 
     List() = default;
+    List(const List& other) : ListRoom() { ListRoom::assign(other.data_, other.size_, stride); }
+    List(List&&) noexcept = default;
     explicit List(std::size_t count) { resize(count); }
     List(std::size_t count, const T& value) { resize(count, value); }
-    List(std::initializer_list<T> values) { assign_bytes(values.begin(), values.size() * stride); }
+    List(std::initializer_list<T> values) { ListRoom::assign(values.begin(), values.size(), stride); }
     template <std::size_t extent> // deduced, so that no list is tested for being a span
     explicit List(std::span<const T, extent> values) {
-        assign_bytes(values.data(), values.size_bytes());
+        assign(values);
+    }
+    List& operator=(const List& other) {
+        if (this != &other) ListRoom::assign(other.data_, other.size_, stride);
+        return *this;
+    }
+    List& operator=(List&& other) noexcept {
+        swap(other);
+        return *this;
     }
 
-    [[nodiscard]] std::size_t size() const { return bytes_ / stride; }
-    [[nodiscard]] bool empty() const { return bytes_ == 0; }
+    [[nodiscard]] std::size_t size() const { return size_; }
+    [[nodiscard]] bool empty() const { return size_ == 0; }
     [[nodiscard]] T* data() { return static_cast<T*>(data_); }
     [[nodiscard]] const T* data() const { return static_cast<const T*>(data_); }
-    [[nodiscard]] T* begin() { return data(); }
-    [[nodiscard]] const T* begin() const { return data(); }
-    [[nodiscard]] T* end() { return static_cast<T*>(past()); }
-    [[nodiscard]] const T* end() const { return static_cast<const T*>(past()); }
+    // Not by data() and size(): each function is one more to compile for each element type.
+    [[nodiscard]] T* begin() { return static_cast<T*>(data_); }
+    [[nodiscard]] const T* begin() const { return static_cast<const T*>(data_); }
+    [[nodiscard]] T* end() { return static_cast<T*>(data_) + size_; }
+    [[nodiscard]] const T* end() const { return static_cast<const T*>(data_) + size_; }
     [[nodiscard]] T& operator[](std::size_t index) {
-        UNISONO_ASSERT(index < size(), "index out of range");
-        return data()[index];
+        UNISONO_ASSERT(index < size_, "index out of range");
+        return static_cast<T*>(data_)[index];
     }
     [[nodiscard]] const T& operator[](std::size_t index) const {
-        UNISONO_ASSERT(index < size(), "index out of range");
-        return data()[index];
+        UNISONO_ASSERT(index < size_, "index out of range");
+        return static_cast<const T*>(data_)[index];
     }
     [[nodiscard]] T& front() { return (*this)[0]; }
     [[nodiscard]] const T& front() const { return (*this)[0]; }
-    [[nodiscard]] T& back() { return (*this)[size() - 1]; }
-    [[nodiscard]] const T& back() const { return (*this)[size() - 1]; }
+    [[nodiscard]] T& back() { return (*this)[size_ - 1]; }
+    [[nodiscard]] const T& back() const { return (*this)[size_ - 1]; }
 
-    void reserve(std::size_t count) { reserve_bytes(bytes_of(count, stride)); }
-    void clear() { bytes_ = 0; }
-    void resize(std::size_t count, T value = T{}) { resize_bytes(bytes_of(count, stride), &value, stride); }
+    void reserve(std::size_t count) { ListRoom::reserve(count, stride); }
+    void clear() { size_ = 0; }
+    void resize(std::size_t count, T value = T{}) { ListRoom::resize(count, &value, stride); }
     void assign(std::size_t count, T value) {
         clear();
         resize(count, value);
     }
     template <std::size_t extent>
     void assign(std::span<const T, extent> values) {
-        assign_bytes(values.data(), values.size_bytes());
+        ListRoom::assign(values.data(), values.size(), stride);
     }
     void push_back(const T& value) {
-        if (!has_room(stride)) [[unlikely]]
+        if (size_ == capacity_) [[unlikely]]
             return append_to_full(&value, stride);
-        ::new (past()) T(value);
-        bytes_ += stride;
+        ::new (static_cast<void*>(static_cast<T*>(data_) + size_)) T(value);
+        ++size_;
     }
     /// Appends another list's elements, not its own.
-    void append(const List& other) {
-        if (other.empty()) return;
-        reserve_bytes(bytes_ + other.bytes_);
-        std::memcpy(past(), other.data_, other.bytes_);
-        bytes_ += other.bytes_;
-    }
+    void append(const List& other) { ListRoom::append(other.data_, other.size_, stride); }
     void pop_back() {
         UNISONO_ASSERT(!empty(), "the list is empty");
-        bytes_ -= stride;
+        --size_;
     }
     /// Removes an element; keeps the order of the others.
     void erase(std::size_t index) {
-        UNISONO_ASSERT(index < size(), "index out of range");
-        T* const at = data() + index;
-        std::memmove(static_cast<void*>(at), at + 1, (size() - index - 1) * stride);
-        bytes_ -= stride;
+        UNISONO_ASSERT(index < size_, "index out of range");
+        T* const at = static_cast<T*>(data_) + index;
+        --size_;
+        std::memmove(static_cast<void*>(at), at + 1, (size_ - index) * stride);
     }
 
     friend bool operator==(const List& a, const List& b) {
@@ -197,7 +174,7 @@ public:
     }
 
 private:
-    [[gnu::noinline]] static void end(T* object) { delete object; }
+    [[gnu::noinline, gnu::cold]] static void end(T* object) { delete object; }
 
     T* object_ = nullptr;
 };
@@ -319,37 +296,56 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-[[gnu::noinline]] UNISONO_DEFINITION void ListRoom::grow(std::size_t bytes) {
-    const std::size_t doubled = capacity_ < 32 ? 64 : capacity_ * 2;
-    const std::size_t wanted = bytes > doubled ? bytes : doubled;
-    void* const grown = ::operator new(wanted);
-    if (bytes_ != 0) std::memcpy(grown, data_, bytes_);
+[[gnu::noinline]] UNISONO_DEFINITION void ListRoom::swap(ListRoom& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(capacity_, other.capacity_);
+}
+
+[[gnu::noinline]] UNISONO_DEFINITION void ListRoom::reserve(std::size_t count, std::size_t stride) {
+    if (count <= capacity_) return;
+    if (count > PTRDIFF_MAX / stride) throw std::bad_alloc();
+    const std::size_t doubled = capacity_ * stride < 32 ? 64 / stride : capacity_ * 2;
+    const std::size_t wanted = count > doubled ? count : doubled;
+    void* const grown = ::operator new(wanted* stride);
+    if (size_ != 0) std::memcpy(grown, data_, size_ * stride);
     ::operator delete(data_);
     data_ = grown;
     capacity_ = wanted;
 }
 
-[[gnu::noinline]] UNISONO_DEFINITION void ListRoom::resize_bytes(std::size_t bytes, const void* element,
-                                                                 std::size_t stride) {
-    reserve_bytes(bytes);
-    if (bytes > bytes_) {
-        std::byte* const begin = static_cast<std::byte*>(past());
-        const std::size_t added = bytes - bytes_;
+[[gnu::noinline]] UNISONO_DEFINITION void ListRoom::assign(const void* from, std::size_t count, std::size_t stride) {
+    reserve(count, stride);
+    if (count != 0) std::memmove(data_, from, count * stride);
+    size_ = count;
+}
+
+[[gnu::noinline]] UNISONO_DEFINITION void ListRoom::append(const void* from, std::size_t count, std::size_t stride) {
+    if (count == 0) return;
+    reserve(size_ + count, stride);
+    std::memcpy(static_cast<std::byte*>(data_) + size_ * stride, from, count * stride);
+    size_ += count;
+}
+
+[[gnu::noinline]] UNISONO_DEFINITION void ListRoom::resize(std::size_t count, const void* element, std::size_t stride) {
+    reserve(count, stride);
+    if (count > size_) {
+        std::byte* const begin = static_cast<std::byte*>(data_) + size_ * stride;
+        const std::size_t added = (count - size_) * stride;
         std::memcpy(begin, element, stride);
         for (std::size_t filled = stride, next = 0; filled < added; filled += next) {
             next = filled < added - filled ? filled : added - filled;
             std::memcpy(begin + filled, begin, next);
         }
     }
-    bytes_ = bytes;
+    size_ = count;
 }
 
 [[gnu::noinline, gnu::cold]] UNISONO_DEFINITION void ListRoom::append_to_full(const void* element, std::size_t stride) {
     ListRoom grown; // the element may be in the old memory
-    grown.reserve_bytes(bytes_ + stride > 2 * capacity_ ? bytes_ + stride : 2 * capacity_);
-    grown.assign_bytes(data_, bytes_);
-    std::memcpy(grown.past(), element, stride);
-    grown.bytes_ += stride;
+    grown.reserve(size_ + 1 > 2 * capacity_ ? size_ + 1 : 2 * capacity_, stride);
+    grown.append(data_, size_, stride);
+    grown.append(element, 1, stride);
     swap(grown);
 }
 

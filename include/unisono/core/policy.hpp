@@ -39,13 +39,15 @@ enum class Family : std::uint8_t {
     snapshots,
 };
 
-constexpr std::string_view name_of(Family which) {
-    constexpr std::string_view names[] = {"sampler",  "accumulation", "compression", "reducer",       "guard",
-                                          "update",   "sharding",     "optimizer",   "learning rate", "weighing",
-                                          "observer", "replicas",     "summation",   "clipping",      "loss scaling",
-                                          "trace",    "snapshots"};
-    return names[static_cast<std::size_t>(which)];
-}
+namespace detail {
+/// Not in the function, which would make them anew in each call.
+inline constexpr std::string_view family_names[] = {
+    "sampler",   "accumulation", "compression",   "reducer",  "guard",    "update",
+    "sharding",  "optimizer",    "learning rate", "weighing", "observer", "replicas",
+    "summation", "clipping",     "loss scaling",  "trace",    "snapshots"};
+} // namespace detail
+
+constexpr std::string_view name_of(Family which) { return detail::family_names[static_cast<std::size_t>(which)]; }
 
 /// Values that say how one part of a training is done.
 template <class P>

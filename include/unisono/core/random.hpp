@@ -168,7 +168,7 @@ UNISONO_DEFINITION Mt19937::Mt19937(std::uint64_t seed) {
     for (std::uint32_t i = 1; i < size; ++i) state_[i] = 1812433253u * (state_[i - 1] ^ (state_[i - 1] >> 30)) + i;
 }
 
-UNISONO_DEFINITION void Mt19937::refill() {
+[[gnu::noinline]] UNISONO_DEFINITION void Mt19937::refill() {
     for (std::size_t i = 0; i < size - middle; ++i) state_[i] = state_[i + middle] ^ twist(state_[i], state_[i + 1]);
     for (std::size_t i = size - middle; i < size - 1; ++i)
         state_[i] = state_[i + middle - size] ^ twist(state_[i], state_[i + 1]);

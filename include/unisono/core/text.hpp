@@ -39,16 +39,18 @@ struct TextPart {
     /// A template, so that a compiler does not test whether a literal converts to a std::string.
     template <class T>
         requires is_text<T>
-    TextPart(const T& value) : text(value.data()), size_or_kind(value.size()) {}
-    /// A null pointer, which a user's own `what()` may return, is "(null)".
-    TextPart(const char* value) : TextPart(std::string_view(value != nullptr ? value : "(null)")) {}
-    TextPart(char value) : character(value), size_or_kind(character_kind) {}
+    constexpr TextPart(const T& value) : text(value.data()), size_or_kind(value.size()) {}
+    /// A null pointer, which a user's own `what()` may return, is "(null)". That of a literal is
+    /// known to the compiler, which then stores two numbers and compiles no call.
+    constexpr TextPart(const char* value)
+        : text(value != nullptr ? value : "(null)"), size_or_kind(value != nullptr ? __builtin_strlen(value) : 6) {}
+    constexpr TextPart(char value) : character(value), size_or_kind(character_kind) {}
     template <std::unsigned_integral T>
-    TextPart(T value) : natural(value), size_or_kind(natural_kind) {}
+    constexpr TextPart(T value) : natural(value), size_or_kind(natural_kind) {}
     template <std::signed_integral T>
-    TextPart(T value) : integer(value), size_or_kind(integer_kind) {}
+    constexpr TextPart(T value) : integer(value), size_or_kind(integer_kind) {}
     template <std::floating_point T>
-    TextPart(T value) : real(static_cast<double>(value)), size_or_kind(real_kind) {}
+    constexpr TextPart(T value) : real(static_cast<double>(value)), size_or_kind(real_kind) {}
 
     void append_to(std::string& all) const;
 };
@@ -97,7 +99,7 @@ namespace detail {
 
 [[gnu::cold]] UNISONO_DEFINITION void TextPart::append_to(std::string& all) const {
     if (size_or_kind <= longest) all.append(text, size_or_kind);
-    else if (size_or_kind == character_kind) all += character;
+    else if (size_or_kind == character_kind) all.append(&character, 1);
     else {
         char number[longest_number];
         char* const limit = number + sizeof number;
@@ -142,29 +144,35 @@ namespace detail {
 }
 
 [[gnu::cold]] UNISONO_DEFINITION std::string bytes_text(std::size_t bytes) {
-    constexpr std::string_view units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    if (bytes < 1024) return std::to_string(bytes) + " B";
+    static constexpr std::string_view units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    if (bytes < 1024) return concat({bytes, " B"});
     double value = static_cast<double>(bytes) / 1024.0;
     std::size_t unit = 0;
     while (value >= 1023.95 && unit < 5) {
         value /= 1024.0;
         ++unit;
     }
-    return fixed_text(value, 1) + " " + std::string(units[unit]);
+    return concat({fixed_text(value, 1), " ", units[unit]});
 }
 
 [[gnu::cold]] UNISONO_DEFINITION std::string count_text(std::size_t count) {
-    std::string text = std::to_string(count);
-    for (std::size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, 1, ',');
-    return text;
+    char text[32];
+    char* const end = text + sizeof text;
+    char* at = end;
+    for (int digits = 0; digits == 0 || count != 0; ++digits, count /= 10) {
+        if (digits != 0 && digits % 3 == 0) *--at = ',';
+        *--at = static_cast<char>('0' + count % 10);
+    }
+    return {at, end};
 }
 
 namespace detail {
 
 [[gnu::cold]] UNISONO_DEFINITION std::string quoted(std::string_view text) {
-    std::string shown;
-    for (const char c : text.substr(0, 80)) shown += c >= ' ' && c <= '~' ? c : '?';
-    return concat({"'", shown, text.size() > 80 ? "...'" : "'"});
+    char shown[80];
+    std::size_t count = 0;
+    for (const char c : text.substr(0, sizeof shown)) shown[count++] = c >= ' ' && c <= '~' ? c : '?';
+    return concat({"'", std::string_view(shown, count), text.size() > sizeof shown ? "...'" : "'"});
 }
 
 } // namespace detail

@@ -22,15 +22,18 @@ public:
 class Entry {
 public:
     explicit Entry(Driver* driver) : driver_(driver) {
-        if (driver_ != nullptr) driver_->lock();
+        if (driver_ != nullptr) lock(*driver_);
     }
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
     ~Entry() {
-        if (driver_ != nullptr) driver_->unlock();
+        if (driver_ != nullptr) unlock(*driver_);
     }
 
 private:
+    [[gnu::noinline, gnu::cold]] static void lock(Driver& driver) { driver.lock(); }
+    [[gnu::noinline, gnu::cold]] static void unlock(Driver& driver) noexcept { driver.unlock(); }
+
     Driver* driver_;
 };
 

@@ -41,11 +41,13 @@ enum class Activity : std::uint8_t {
 /// The number of activities.
 inline constexpr std::size_t activity_count = 8;
 
-constexpr std::string_view name_of(Activity what) {
-    constexpr std::string_view names[] = {"compute", "exchange", "apply",   "change",
-                                          "ending",  "agreeing", "forming", "starting"};
-    return names[static_cast<std::size_t>(what)];
-}
+namespace detail {
+/// Not in the function, which would make them anew in each call.
+inline constexpr std::string_view activity_names[] = {"compute", "exchange", "apply",   "change",
+                                                      "ending",  "agreeing", "forming", "starting"};
+} // namespace detail
+
+constexpr std::string_view name_of(Activity what) { return detail::activity_names[static_cast<std::size_t>(what)]; }
 
 /// One interval of a rank's time.
 struct TraceEvent {
@@ -129,22 +131,28 @@ namespace detail {
 class TraceSpan {
 public:
     TraceSpan(TraceLog* log, Activity what, std::uint64_t update) : log_(log) {
-        if (log != nullptr) event_ = {steady_now(), 0, update, what};
+        if (log_ != nullptr) begin(what, update);
     }
     TraceSpan(const TraceSpan&) = delete;
     TraceSpan& operator=(const TraceSpan&) = delete;
     ~TraceSpan() {
-        if (log_ != nullptr) record();
+        if (log_ != nullptr) end();
     }
 
 private:
-    void record() {
-        event_.end = steady_now();
-        log_->add(event_);
+    [[gnu::noinline, gnu::cold]] void begin(Activity what, std::uint64_t update) {
+        event_.event = {steady_now(), 0, update, what};
+    }
+    [[gnu::noinline, gnu::cold]] void end() {
+        event_.event.end = steady_now();
+        log_->add(event_.event);
     }
 
     TraceLog* log_;
-    TraceEvent event_;
+    union Event { ///< written only with a log
+        Event() {}
+        TraceEvent event;
+    } event_;
 };
 
 } // namespace detail

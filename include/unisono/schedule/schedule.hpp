@@ -103,12 +103,17 @@ enum class Collective : std::uint8_t {
     replay,       ///< replays a graph of the device that contains collectives
 };
 
+namespace detail {
+/// Not in the function, which would make them anew in each call.
+inline constexpr std::string_view collective_names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                                        "reduce",     "gather",         "scatter",    "all_to_all",
+                                                        "barrier",    "send/receive",   "replay"};
+} // namespace detail
+
 constexpr std::string_view name_of(Collective what) {
-    constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                          "reduce",     "gather",         "scatter",    "all_to_all",
-                                          "barrier",    "send/receive",   "replay"};
-    return static_cast<std::size_t>(what) < std::size(names) ? names[static_cast<std::size_t>(what)]
-                                                             : "an unknown collective"; // a peer's may be any
+    return static_cast<std::size_t>(what) < std::size(detail::collective_names)
+               ? detail::collective_names[static_cast<std::size_t>(what)]
+               : "an unknown collective"; // a peer's may be any
 }
 
 /// The contents of a rank's buffer in a collective: nothing, the rank's own block, or everything

@@ -44,18 +44,23 @@ struct Tag {
 /// The user's call of which an operation is a part, so that a mismatch names that call.
 enum class Caller : std::uint8_t { none, split, trainer, fit, evaluate, predict, verify_replicas, save, resume };
 
+namespace detail {
+/// Not in the function, which would make them anew in each call.
+inline constexpr std::string_view caller_names[] = {"",
+                                                    "split",
+                                                    "the constructor of a Trainer",
+                                                    "Trainer::fit",
+                                                    "Trainer::evaluate",
+                                                    "Trainer::predict",
+                                                    "Trainer::verify_replicas",
+                                                    "Checkpoints::save",
+                                                    "Checkpoints::resume"};
+} // namespace detail
+
 constexpr std::string_view name_of(Caller caller) {
-    constexpr std::string_view names[] = {"",
-                                          "split",
-                                          "the constructor of a Trainer",
-                                          "Trainer::fit",
-                                          "Trainer::evaluate",
-                                          "Trainer::predict",
-                                          "Trainer::verify_replicas",
-                                          "Checkpoints::save",
-                                          "Checkpoints::resume"};
-    return static_cast<std::size_t>(caller) < std::size(names) ? names[static_cast<std::size_t>(caller)]
-                                                               : "an unknown call";
+    return static_cast<std::size_t>(caller) < std::size(detail::caller_names)
+               ? detail::caller_names[static_cast<std::size_t>(caller)]
+               : "an unknown call";
 }
 
 /// The sender's description of the operation, which the receiver compares.
