@@ -3,6 +3,7 @@
 // Point-to-point measurements between the ranks of a world, as by osu_latency, osu_bw, osu_bibw and
 // osu_mbw_mr: a table that `fit` reads.
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <span>

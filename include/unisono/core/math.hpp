@@ -34,6 +34,9 @@ namespace detail {
 [[nodiscard]] inline double rounded_down(double x) { return __builtin_floor(x); }
 /// Rounds to the nearest whole number, ties to even.
 [[nodiscard]] inline double rounded_to_even(double x) { return __builtin_nearbyint(x); }
+[[nodiscard]] inline double cosine_of(double x) { return __builtin_cos(x); }
+/// Rounds to the nearest whole number, halves away from 0.
+[[nodiscard]] inline long long rounded(double x) { return __builtin_llround(x); }
 [[nodiscard]] inline double absolute(double x) { return __builtin_fabs(x); }
 /// x times 2 to the power of `exponent`.
 [[nodiscard]] inline double scaled_by_bits(double x, int exponent) { return __builtin_ldexp(x, exponent); }

@@ -4,15 +4,15 @@
 /// The parts of `<algorithm>`, `<chrono>` and `<iterator>` that declarations use: std::min and
 /// similar functions, durations and clocks, std::size and the concepts of iterators.
 ///
-/// In compiled mode with libstdc++ only these parts are included, since the rest (calendars, time
-/// zones, parallel sorting, stream iterators) takes a compiler longer than all of this library's
-/// headers about groups. A program that uses the rest includes the standard header.
+/// With libstdc++ only these parts are included, since the rest (calendars, time zones, parallel
+/// sorting, stream iterators) takes a compiler longer than all of this library's headers about
+/// groups. A program that uses the rest includes the standard header.
 
 #include "unisono/core/config.hpp"
 
 #include <cstddef> // says which standard library it is
 
-#if !UNISONO_DEFINES && defined(__GLIBCXX__) && __has_include(<bits/chrono.h>)
+#if defined(__GLIBCXX__) && __has_include(<bits/chrono.h>)
 #include <bits/chrono.h>
 #include <bits/stl_algobase.h>
 #include <span> // and with it the concepts of iterators

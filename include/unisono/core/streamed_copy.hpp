@@ -4,8 +4,8 @@
 /// Copies of data that exceed the caches.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/standard.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

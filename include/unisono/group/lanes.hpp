@@ -4,9 +4,8 @@
 /// Cuts an operation's data into lanes, and advances a lane from round to round.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/standard.hpp"
 #include "unisono/group/operation_state.hpp"
-
-#include <algorithm>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -20,7 +19,7 @@ inline Partition partition_for(const Partition::Wanted& wanted, std::span<const 
 }
 
 /// Fixes the number of lanes and prepares the partitions.
-inline void cut_into_lanes(OperationState& operation) {
+[[gnu::cold]] inline void cut_into_lanes(OperationState& operation) {
     const OperationRequest& request = operation.request;
     operation.input_partition = partition_for(request.partition, request.input_counts, operation.input_offsets);
     operation.output_partition = partition_for(request.partition, request.output_counts, operation.output_offsets);
@@ -32,7 +31,7 @@ inline void cut_into_lanes(OperationState& operation) {
     if (request.chunk_bytes != 0 && plan.can_be_cut() && !amounts_differ) {
         lanes = request.total_bytes / request.chunk_bytes + (request.total_bytes % request.chunk_bytes != 0 ? 1 : 0);
     }
-    operation.lanes = static_cast<std::uint32_t>(std::clamp<std::size_t>(lanes, 1, OperationState::most_lanes));
+    operation.lanes = static_cast<std::uint32_t>(clamped<std::size_t>(lanes, 1, OperationState::most_lanes));
     operation.input_partition.prepare(plan.blocks(), operation.lanes, request.element_bytes);
     operation.output_partition.prepare(plan.blocks(), operation.lanes, request.element_bytes);
     for (LaneState& lane : operation.lane_slots) lane.cut_for = LaneState::no_lane;
@@ -114,8 +113,8 @@ inline void cut_straight(OperationState& operation) {
 
 /// Prepares a free state for this request, with everything that stays the same when the request is
 /// repeated.
-[[gnu::noinline]] inline void cut(GroupContext& group, OperationState& operation, const OperationRequest& request,
-                                  bool maps_peers) {
+[[gnu::noinline, gnu::cold]] inline void cut(GroupContext& group, OperationState& operation,
+                                             const OperationRequest& request, bool maps_peers) {
     const Plan& plan = *request.plan;
     operation.request = request;
     operation.group = &group;

@@ -7,7 +7,6 @@
 #include "unisono/group/local_steps.hpp"
 #include "unisono/transport/endpoint.hpp"
 
-#include <algorithm>
 #include <cstring>
 
 UNISONO_NAMESPACE_BEGIN

@@ -198,8 +198,6 @@ private:
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
-#include <algorithm>
-
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION Layout::Layout(std::span<const ParameterShape> shapes, const Buckets& how)
@@ -230,7 +228,8 @@ UNISONO_DEFINITION Layout::Element Layout::element_at(std::size_t flat) const {
     if (flat >= count()) {
         refuse_input({"flat index ", flat, " is outside of ", count(), " elements"});
     }
-    const auto after = std::upper_bound(starts_.begin(), starts_.end(), flat);
+    const auto* const after =
+        detail::partition_point(starts_.begin(), starts_.end(), [&](std::size_t start) { return start <= flat; });
     const auto parameter = static_cast<std::size_t>(after - starts_.begin()) - 1;
     return {parameter, flat - starts_[parameter]};
 }

@@ -77,8 +77,6 @@ private:
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
-#include <algorithm>
-
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION Owners Owners::equal(std::size_t count, int world, std::size_t granularity) {
@@ -112,9 +110,10 @@ UNISONO_DEFINITION Owners Owners::chosen(std::size_t count, detail::List<int> ra
 
 UNISONO_DEFINITION Slice Owners::slice(int rank) const {
     if (replicated_) return {0, count_};
-    const auto found = std::find(ranks_.begin(), ranks_.end(), rank);
-    if (found == ranks_.end()) return {};
-    const std::size_t first = std::min(count_, static_cast<std::size_t>(found - ranks_.begin()) * slice_count_);
+    std::size_t index = 0;
+    while (index < ranks_.size() && ranks_[index] != rank) ++index;
+    if (index == ranks_.size()) return {};
+    const std::size_t first = std::min(count_, index * slice_count_);
     const std::size_t owned = std::min(slice_count_, count_ - first);
     return owned == 0 ? Slice{} : Slice{first, owned};
 }

@@ -88,8 +88,6 @@ private:
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
-#include <cmath>
-
 UNISONO_NAMESPACE_BEGIN
 
 UNISONO_DEFINITION void ExactSum::merge(const ExactSum& other) {
@@ -156,7 +154,7 @@ UNISONO_DEFINITION double ExactSum::round() const {
     const std::uint64_t low = bits & 0x7ff;
     std::uint64_t kept = bits >> 11;
     if (low > 0x400 || (low == 0x400 && (rest || (kept & 1) != 0))) ++kept;
-    return std::ldexp(static_cast<double>(kept), exponent + 11);
+    return detail::scaled_by_bits(static_cast<double>(kept), exponent + 11);
 }
 
 UNISONO_NAMESPACE_END

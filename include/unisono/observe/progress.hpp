@@ -4,6 +4,7 @@
 /// Progress of a training: a bar on a terminal, plain lines elsewhere, nothing on request.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/math.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
@@ -168,7 +169,7 @@ private:
 };
 
 template <progress_output Output>
-void ProgressReporter<Output>::update(const ProgressPoint& point) {
+[[gnu::cold]] void ProgressReporter<Output>::update(const ProgressPoint& point) {
     if (style_ == ProgressStyle::off) return;
     const bool bar = style_ == ProgressStyle::bar;
     const double every = bar ? policy_.redraw_seconds : policy_.line_seconds;
@@ -187,8 +188,6 @@ UNISONO_CERTIFY(policy_of<Progress, Family::observer>);
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
-#include <cmath>
-
 UNISONO_NAMESPACE_BEGIN
 
 [[gnu::cold]] UNISONO_DEFINITION void Progress::check() const {
@@ -212,7 +211,7 @@ UNISONO_DEFINITION bool StandardErrorOutput::is_terminal() {
 
 [[gnu::cold]] UNISONO_DEFINITION std::string duration_text(double seconds) {
     if (!(seconds >= 0 && seconds < 3.6e9)) return "?";
-    const auto whole = static_cast<std::uint64_t>(std::llround(seconds));
+    const auto whole = static_cast<std::uint64_t>(detail::rounded(seconds));
     const auto two = [](std::uint64_t n) { return concat({n < 10 ? "0" : "", n}); };
     const std::string rest = two(whole % 60);
     if (whole < 3600) return concat({whole / 60, ":", rest});
@@ -283,16 +282,17 @@ UNISONO_DEFINITION void ProgressTexts::measure(const ProgressPoint& point, nanos
                                                                      int columns) const {
     // Terminals wrap in the last column.
     const auto room = static_cast<std::size_t>((columns <= 0 ? 80 : columns) - 1);
-    std::string text = running_text(point, now);
+    const std::string text = running_text(point, now);
     if (point.samples_total != 0 && text.size() + 13 <= room) {
         const std::size_t width = std::min<std::size_t>(40, room - text.size() - 3);
         const auto full = static_cast<std::size_t>(epoch_share(point) * static_cast<double>(width));
-        std::string bar = concat({" [", std::string(full, '='), std::string(width - full, ' '), "]"});
-        if (full < width) bar[2 + full] = '>';
-        text.insert(head(point).size() + 1, bar); // after the colon
+        char bar[40];
+        for (std::size_t i = 0; i < width; ++i) bar[i] = i < full ? '=' : (i == full ? '>' : ' ');
+        const std::size_t colon = head(point).size() + 1;
+        const std::string_view words = text;
+        return concat({words.substr(0, colon), " [", std::string_view(bar, width), "]", words.substr(colon)});
     }
-    if (text.size() > room) text.resize(room);
-    return text;
+    return concat({std::string_view(text).substr(0, room)});
 }
 
 [[gnu::cold]] UNISONO_DEFINITION std::string ProgressTexts::end_epoch(const ProgressPoint& point, nanoseconds now) {

@@ -54,14 +54,13 @@ private:
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
-#include <algorithm>
-
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 UNISONO_DEFINITION std::size_t text_columns(std::string_view text) {
-    return static_cast<std::size_t>(std::count_if(
-        text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
+    std::size_t columns = 0;
+    for (const char c : text) columns += (static_cast<unsigned char>(c) & 0xc0U) != 0x80U ? 1 : 0;
+    return columns;
 }
 
 } // namespace detail

@@ -202,8 +202,6 @@ UNISONO_CERTIFY(learning_rate_policy<ComposedRate<BatchScaledRate, CosineRate>>)
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
-#include <cmath>
-
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
@@ -235,7 +233,7 @@ UNISONO_DEFINITION double CosineRate::rate(double base, const RatePoint& point) 
         refuse_input("CosineRate.updates is 0 and the length of the training is unknown; expected one of the two");
     }
     const double done = static_cast<double>(std::min(point.update, length)) / static_cast<double>(length);
-    return base * (final_factor + (1 - final_factor) * (1 + std::cos(std::numbers::pi * done)) / 2);
+    return base * (final_factor + (1 - final_factor) * (1 + detail::cosine_of(std::numbers::pi * done)) / 2);
 }
 
 UNISONO_DEFINITION void StepDecayRate::check() const {
@@ -245,13 +243,13 @@ UNISONO_DEFINITION void StepDecayRate::check() const {
 
 UNISONO_DEFINITION double StepDecayRate::rate(double base, const RatePoint& point) const {
     const std::uint64_t decays = point.update / every;
-    return base * std::pow(factor, static_cast<double>(decays));
+    return base * detail::power_of(factor, static_cast<double>(decays));
 }
 
 UNISONO_DEFINITION double BatchScaledRate::rate(double base, const RatePoint& point) const {
     if (point.global_batch == 0) refuse_input("BatchScaledRate needs the global batch, which is unknown here");
     const double k = static_cast<double>(point.global_batch) / static_cast<double>(base_batch);
-    return base * (scaling == BatchScaling::linear ? k : std::sqrt(k));
+    return base * (scaling == BatchScaling::linear ? k : detail::root_of(k));
 }
 
 UNISONO_NAMESPACE_END

@@ -9,7 +9,6 @@
 #include "unisono/layout/bucket_facts.hpp"
 #include "unisono/reducer/reducer.hpp"
 
-#include <numeric>
 #include <string>
 
 UNISONO_NAMESPACE_BEGIN
@@ -56,7 +55,7 @@ UNISONO_NAMESPACE_BEGIN
 UNISONO_DEFINITION Owners ParameterServerReducer::owners(const BucketFacts& facts) const {
     check(facts.world);
     detail::List<int> ranks(static_cast<std::size_t>(servers));
-    std::iota(ranks.begin(), ranks.end(), 0);
+    for (int server = 0; server < servers; ++server) ranks[static_cast<std::size_t>(server)] = server;
     const std::size_t line = std::max<std::size_t>(1, 64 / facts.element_bytes);
     return Owners::chosen(facts.count, std::move(ranks), facts.world, line);
 }

@@ -99,13 +99,13 @@ THIRD_PARTY = {
     "extensions/device_library": r"(thrust|cuda)",
 }
 
-# In compiled mode core/standard.hpp brings only a part of <algorithm>. A header that uses the rest
-# outside of what only the library compiles includes <algorithm>.
+# core/standard.hpp brings only a part of <algorithm>. A header that uses the rest includes
+# <algorithm>.
 ALGORITHM = re.compile(r"std::(adjacent_find|all_of|any_of|binary_search|clamp|copy_if|copy_n|count|count_if|equal_range|"
                        r"find|find_if|find_if_not|for_each|generate|includes|inplace_merge|is_permutation|is_sorted|"
                        r"lower_bound|max_element|merge|min_element|minmax|minmax_element|none_of|nth_element|partial_sort|"
                        r"partition|partition_point|remove|remove_if|replace|replace_if|reverse|rotate|search|shuffle|"
-                       r"sort|stable_partition|stable_sort|transform|unique|upper_bound)(?=[(<])")
+                       r"sort|stable_partition|stable_sort|transform|unique|upper_bound)(?=[(<])|std::(min|max)\(\{")
 INCLUDES_ALGORITHM = re.compile(r"^\s*#\s*include\s*<algorithm>")
 
 # Standard headers that cost too much to compile, or tie the library to one instruction set.
@@ -263,23 +263,11 @@ class Checker:
                     self.report(header, number, f"names {name}, which is in no folder from here up; write the path below include/unisono/")
 
     def check_algorithms(self, header, lines):
-        library_alone = []  # for each #if around a line: the library alone compiles what it encloses
-        used = []
+        if any(INCLUDES_ALGORITHM.match(text) for text in lines):
+            return
         for number, text in enumerate(lines, 1):
-            if re.match(r"\s*#\s*if", text):
-                library_alone.append(bool(re.search(r"(?<!!)UNISONO_DEFINES", text)))
-            elif re.match(r"\s*#\s*el(se|if)", text):
-                library_alone[-1] = False
-            elif re.match(r"\s*#\s*endif", text):
-                library_alone.pop()
-            elif any(library_alone) or COMMENT.match(text):
-                continue
-            elif INCLUDES_ALGORITHM.match(text):
-                return
-            elif match := ALGORITHM.search(text):
-                used.append((number, match[0]))
-        for number, name in used:
-            self.report(header, number, f"{name} without <algorithm>, of which core/standard.hpp brings a part")
+            if not COMMENT.match(text) and (match := ALGORITHM.search(text)):
+                self.report(header, number, f"{match[0]} without <algorithm>, of which core/standard.hpp brings a part")
 
     def check_comments(self):
         """The width of comments outside of include/; those of headers are checked with them."""

@@ -3,6 +3,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+
 namespace un = unisono;
 using Group = un::Group<un::Simulated>;
 

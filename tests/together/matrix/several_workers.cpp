@@ -8,6 +8,7 @@
 #include "unisono/extensions/updates/delay_compensated.hpp"
 #include "unisono/extensions/updates/hogwild.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 

@@ -14,6 +14,7 @@
 #include "unisono/extensions/device/on_device.hpp"
 #include "unisono/schedule/families.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstddef>
