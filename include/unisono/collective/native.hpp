@@ -91,8 +91,8 @@ consteval bool reads_peers_for_all_to_all() {
 /// Calls `use(schedule)` with the schedule for this collective. The choice depends only on values
 /// that are equal on all ranks.
 template <Collective What, transport Transport, class Family, class Use>
-auto choose_schedule(Group<Transport>& group, const Family& family, const OperationRequest& request, int root,
-                     Use use) {
+[[gnu::cold]] auto choose_schedule(Group<Transport>& group, const Family& family, const OperationRequest& request,
+                                   int root, Use use) {
     const schedule::Shape shape = group.shape(root);
     if constexpr (What == Collective::all_to_all) {
         // The peer's counts, which are not known here, determine a block's offset in the peer's

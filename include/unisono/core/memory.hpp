@@ -18,7 +18,7 @@ namespace detail {
 /// Memory of this process for a rank, aligned to a cache line. Large blocks are offset slightly
 /// from rank to rank: at distances of large powers of two the processor takes loads for aliases of
 /// stores, and all_reduce of 128 MiB takes three times as long.
-inline std::shared_ptr<std::byte> memory_for_rank(int rank, std::size_t bytes) {
+[[gnu::cold]] inline std::shared_ptr<std::byte> memory_for_rank(int rank, std::size_t bytes) {
     constexpr std::align_val_t line{128};
     const std::size_t apart =
         bytes < (std::size_t{1} << 20) ? 0 : static_cast<std::size_t>(rank % 16) * (37 * 4096 + 384);

@@ -60,14 +60,15 @@ namespace detail {
         static_cast<void>(std::fclose(file));
     }
     std::string narrowest;
-    for (long least = -1; path.size() >= std::strlen("/sys/fs/cgroup"); path.resize(path.rfind('/'))) {
-        if (path.ends_with('/')) path.pop_back(); // the root
-        const std::string most = first_line(path + "/pids.max");
+    long least = -1;
+    for (std::string_view at = path; at.size() >= std::strlen("/sys/fs/cgroup"); at = at.substr(0, at.rfind('/'))) {
+        if (at.ends_with('/')) at.remove_suffix(1); // the root
+        const std::string most = first_line(concat({at, "/pids.max"}));
         if (most.empty() || most == "max") continue;
         const long number = std::strtol(most.c_str(), nullptr, 10);
         if (least >= 0 && number >= least) continue;
         least = number;
-        narrowest = concat({most, " (", first_line(path + "/pids.current"), " in use)"});
+        narrowest = concat({most, " (", first_line(concat({at, "/pids.current"})), " in use)"});
     }
     return narrowest;
 }

@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstring>
-#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -37,12 +36,13 @@ namespace detail {
         if (view.output_is_written) made.copy_back = view.output;
         request.output = made.output.get();
     }
-    operation.copies = std::move(made);
+    operation.copies.swap(made);
 }
 
 /// Ends an operation: copies results to the user's memory.
 [[gnu::noinline]] inline void copy_back(OperationState& operation) {
-    const PeersCopies made = std::exchange(operation.copies, {});
+    PeersCopies made;
+    operation.copies.swap(made);
     if (made.copy_back != 0) std::memcpy(made.user_output, made.output.get(), made.copy_back);
     operation.request.input = made.user_input;
     operation.request.output = made.user_output;

@@ -25,7 +25,7 @@ namespace detail {
 
 class Engine {
 public:
-    explicit Engine(std::unique_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)), own_(endpoint_->own_runs()) {}
+    explicit Engine(Owned<Endpoint> endpoint) : endpoint_(std::move(endpoint)), own_(endpoint_->own_runs()) {}
     [[gnu::cold]] ~Engine() {
         while (lost_) lost_.take(lost_->after.release()); // one by one: there may be many
     }
@@ -105,11 +105,9 @@ public:
     bool is_done(std::uint32_t index) {
         OperationState& operation = *operations_[index];
         if (!operation.done) return false;
-        const OperationState* companion = nullptr;
-        if (operation.companion != no_operation) {
-            companion = operations_[operation.companion];
-            if (!companion->done) return false;
-        }
+        const bool alone = operation.companion == no_operation;
+        const OperationState* const companion = alone ? nullptr : operations_[operation.companion];
+        if (companion != nullptr && !companion->done) return false;
         if (operation.finish != nullptr) {
             operation.finish(operation, companion);
             operation.finish = nullptr;
@@ -119,9 +117,11 @@ public:
 
     void release(std::uint32_t index) {
         const Entry entry = enter();
-        OperationState& operation = *operations_[index];
-        operation.is_free = true;
-        if (operation.companion != no_operation) release(std::exchange(operation.companion, no_operation));
+        while (index != no_operation) { // and its companion
+            OperationState& operation = *operations_[index];
+            operation.is_free = true;
+            index = std::exchange(operation.companion, no_operation);
+        }
     }
 
     /// Advances every operation that can advance; true if any did. After a fault it does nothing,
@@ -136,7 +136,7 @@ public:
         } catch (...) {
             return spread(thrown_.note(endpoint_->rank(), active_.size() == 1 ? operations_[active_[0]] : nullptr));
         }
-        if (blamed_.code != ErrorCode::none) endpoint_->abort(std::exchange(blamed_, Fault{}));
+        if (blamed_.code != ErrorCode::none) abort_blamed();
         for (std::size_t i = 0, before = 0; i < active_.size(); i += active_.size() == before ? 1 : 0) {
             before = active_.size();
             advance(active_[i]);
@@ -216,8 +216,7 @@ public:
         OperationState& operation = *operations_[index];
         operation.finish = nullptr;                // the caller did not wait for it, and its memory may be gone
         if (is_done(index)) return release(index); // else its tokens may still be reported: the slot stays taken
-        const Fault* const known = endpoint_->first_fault();
-        endpoint_->abort(known == nullptr ? dropped(endpoint_->rank(), operation) : *known);
+        abort_dropped(*endpoint_, operation);
     }
 
     /// The caller has entered.
@@ -243,6 +242,8 @@ private:
         }
         Engine& engine;
     };
+
+    [[gnu::noinline, gnu::cold]] void abort_blamed() { endpoint_->abort(std::exchange(blamed_, Fault{})); }
 
     /// Runs as many steps of a straight operation as possible; true if all are done. `attempts`:
     /// see `awaited_small`.
@@ -343,8 +344,7 @@ private:
         if (!operation.point_to_point && group.announcements)
             group.announcements.finish(group.rank, group.done_up_to(operation.sequence));
         if (own_ != nullptr) own_->end(operation);
-        if (operation.copies.used()) [[unlikely]]
-            copy_back(operation);
+        if (operation.copies.used()) copy_back(operation);
     }
 
     void finish(OperationState& operation) {
@@ -425,7 +425,7 @@ private:
     }
 
     Driver* driver_ = nullptr; ///< another thread that advances operations
-    std::unique_ptr<Endpoint> endpoint_;
+    Owned<Endpoint> endpoint_;
     std::unique_ptr<OwnRuns> own_;     ///< null: the transport has no collectives of its own, and no device
     List<OperationState*> operations_; ///< by number
     List<std::uint32_t> unused_;       ///< numbers

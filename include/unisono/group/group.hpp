@@ -50,7 +50,7 @@ template <transport Transport>
 [[gnu::cold]] Group<Transport>::Group(Transport endpoint)
     : GroupCore(
           (detail::check_endpoint(endpoint, Transport::maps_peers, knows_hosts<Transport>, has_virtual_time<Transport>),
-           std::make_unique<Transport>(std::move(endpoint)))) {}
+           detail::Owned<Endpoint>(new Transport(std::move(endpoint))))) {}
 
 template <transport Transport>
 Transport& Group<Transport>::endpoint() {

@@ -152,7 +152,7 @@ public:
 
 protected: // also moves: a group keeps its transport
     /// The world of an endpoint.
-    explicit GroupCore(std::unique_ptr<Endpoint> endpoint);
+    explicit GroupCore(detail::Owned<Endpoint> endpoint);
     GroupCore(GroupCore&&) noexcept = default;
     GroupCore& operator=(GroupCore&&) noexcept = default;
 
@@ -228,15 +228,13 @@ UNISONO_NAMESPACE_END
 #include "unisono/group/sizes.hpp"
 #include "unisono/schedule/ring.hpp"
 
-#include <algorithm>
-
 UNISONO_NAMESPACE_BEGIN
 
 [[gnu::cold]] UNISONO_DEFINITION GroupCore::GroupCore(std::shared_ptr<detail::Engine> engine)
     : state_(new detail::GroupState(std::move(engine))) {}
 
-[[gnu::cold]] UNISONO_DEFINITION GroupCore::GroupCore(std::unique_ptr<Endpoint> endpoint)
-    : GroupCore(std::make_shared<detail::Engine>(std::move(endpoint))) {
+[[gnu::cold]] UNISONO_DEFINITION GroupCore::GroupCore(detail::Owned<Endpoint> endpoint)
+    : GroupCore(std::shared_ptr<detail::Engine>(new detail::Engine(std::move(endpoint)))) {
     detail::check_compiler_options();
     open(detail::world_id, core_endpoint().rank(), core_endpoint().size(), {});
 }
@@ -393,13 +391,14 @@ UNISONO_DEFINITION void GroupCore::progress() {
     detail::insertion_sort(members, [&](int a, int b) { // most programs pass them in order
         return all[static_cast<std::size_t>(a)].key < all[static_cast<std::size_t>(b)].key;
     });
-    const auto me = std::find(members.begin(), members.end(), rank());
-    const int new_rank = me == members.end() ? -1 : static_cast<int>(me - members.begin());
+    int new_rank = -1;
+    for (std::size_t i = 0; i < members.size(); ++i)
+        if (members[i] == rank()) new_rank = static_cast<int>(i);
     std::uint64_t id =
         detail::split_mix(detail::split_mix(state_->id, ++state_->splits), static_cast<std::uint64_t>(colour));
     const int ranks = static_cast<int>(members.size());
-    const auto giver = std::find_if(members.begin(), members.end(),
-                                    [&](int member) { return all[static_cast<std::size_t>(member)].board >= 0; });
+    const int* giver = members.begin();
+    while (giver != members.end() && all[static_cast<std::size_t>(*giver)].board < 0) ++giver;
     if (ranks != 0 && giver == members.end())
         throw error(ErrorCode::refused, "split: the world has room for no more groups");
     if (ranks != 0) {
@@ -410,7 +409,7 @@ UNISONO_DEFINITION void GroupCore::progress() {
     GroupCore made(state_->engine);
     made.open(id, new_rank, ranks, std::move(members));
     made.state_->timeout = state_->timeout;
-    std::copy_n(state_->native, std::size(state_->native), made.state_->native);
+    std::copy(std::begin(state_->native), std::end(state_->native), made.state_->native);
     if (detail::OwnRuns* const own = state_->engine->own(); own != nullptr && own->has_groups()) {
         const auto entry = state_->engine->enter();
         own->open_group(state_->id, id, colour, new_rank);

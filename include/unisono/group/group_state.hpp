@@ -102,8 +102,8 @@ namespace detail {
     return *(latest[place_of(wanted.call, wanted.count)] = taken);
 }
 
-UNISONO_DEFINITION void GroupState::cut(OperationState& state, GroupCore& group, const Call& call,
-                                        OperationRequest& request) {
+[[gnu::cold]] UNISONO_DEFINITION void GroupState::cut(OperationState& state, GroupCore& group, const Call& call,
+                                                      OperationRequest& request) {
     const PlanFunction plan = call.by.plan != nullptr ? call.by.plan : native[static_cast<std::size_t>(call.what)];
     if (plan == nullptr) refuse_input({name_of(call.what), ": the group keeps no native schedule of it (keep_native)"});
     if (request.plan == nullptr) plan(group, call, request);

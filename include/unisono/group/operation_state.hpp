@@ -144,6 +144,14 @@ struct PeersCopies {
     std::size_t copy_back = 0; ///< bytes of the output
 
     [[nodiscard]] bool used() const { return input != nullptr || output != nullptr; }
+    /// As std::swap, without the reference counts of moves.
+    void swap(PeersCopies& other) noexcept {
+        input.swap(other.input);
+        output.swap(other.output);
+        std::swap(user_input, other.user_input);
+        std::swap(user_output, other.user_output);
+        std::swap(copy_back, other.copy_back);
+    }
 };
 
 /// The memory of a step's blocks: offsets in bytes from the beginning of their buffers, and numbers

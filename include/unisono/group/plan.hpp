@@ -64,6 +64,8 @@ protected:
     void distinguish(std::uint32_t variant) { hash_ = fnv1a(hash_, variant); }
 
     void keep_steps_if_few();
+    /// Not inlined: schedules call it in fifty places.
+    static void append(List<schedule::Step>& steps, const schedule::Step& step);
 
     virtual void generate(std::uint32_t round, List<schedule::Step>& steps) const = 0;
 
@@ -100,7 +102,7 @@ public:
 
 private:
     void generate(std::uint32_t round, List<schedule::Step>& steps) const override {
-        schedule_.round(round, [&](const schedule::Step& step) { steps.push_back(step); });
+        schedule_.round(round, [&](const schedule::Step& step) { append(steps, step); });
     }
     Schedule schedule_;
 };
@@ -168,7 +170,11 @@ UNISONO_DEFINITION const Plan& PlanCache::keep(const void* type, const Plan* mad
     return *plan.release();
 }
 
-UNISONO_DEFINITION void Plan::keep_steps_if_few() {
+[[gnu::noinline]] UNISONO_DEFINITION void Plan::append(List<schedule::Step>& steps, const schedule::Step& step) {
+    steps.push_back(step);
+}
+
+[[gnu::cold]] UNISONO_DEFINITION void Plan::keep_steps_if_few() {
     constexpr std::uint32_t most_rounds = 64;
     constexpr std::size_t most_steps = 512;
     List<schedule::Step> room;

@@ -54,6 +54,8 @@ private:
     /// Refuses to start it if it cannot, and signs it anew if the thread's floating-point mode has
     /// changed.
     void check(const char* verb);
+    [[noreturn]] void refuse(const char* verb) const;
+    [[noreturn]] void refuse(const detail::OperationRequest& given, MemorySpace space) const;
     [[nodiscard]] bool in_flight() const { return state_ && !state_->is_free; }
 
     std::shared_ptr<detail::Engine> engine_;
@@ -109,18 +111,20 @@ UNISONO_DEFINITION Prepared& Prepared::operator=(Prepared&& other) noexcept {
     engine_->dismiss(std::move(state_));
 }
 
-UNISONO_DEFINITION void Prepared::check(const char* verb) {
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION void Prepared::refuse(const char* verb) const {
     if (!state_) refuse_input({"Prepared::", verb, ": this handle was moved from; expected one of `prepare`"});
     if (state_->group == nullptr)
         refuse_input({"Prepared::", verb, ": its group has ended; expected a group that outlives what it prepared"});
+    engine_->throw_if_faulty(); // if it is in flight because of that
+    refuse_input({"Prepared::", verb, " of ", name_of(state_->request.plan->collective()), " on rank ",
+                  state_->group->world_rank(state_->group->rank),
+                  ": it is in flight; expected a wait, or a poll that returned true, since it was started"});
+}
+
+[[gnu::noinline]] UNISONO_DEFINITION void Prepared::check(const char* verb) {
+    if (!state_ || state_->group == nullptr || !state_->is_free) [[unlikely]]
+        refuse(verb);
     detail::OperationRequest& request = state_->request;
-    const detail::GroupContext& group = *state_->group;
-    if (!state_->is_free) {
-        engine_->throw_if_faulty(); // if it is in flight because of that
-        refuse_input({"Prepared::", verb, " of ", name_of(request.plan->collective()), " on rank ",
-                      group.world_rank(group.rank),
-                      ": it is in flight; expected a wait, or a poll that returned true, since it was started"});
-    }
     const detail::FloatingPointMode mode = state_->group->mode_of_next(request.reduction.kind, request.count);
     if (mode == request.mode) [[likely]]
         return;
@@ -134,22 +138,27 @@ UNISONO_DEFINITION void Prepared::start() {
     engine_->start(*state_);
 }
 
+[[gnu::noinline, gnu::cold]] UNISONO_DEFINITION void Prepared::refuse(const detail::OperationRequest& given,
+                                                                      MemorySpace space) const {
+    const detail::OperationRequest& known = state_->request;
+    refuse_input({"Prepared::start of ", name_of(known.plan->collective()), " on rank ",
+                  state_->group->world_rank(state_->group->rank), ": found ", given.total_bytes, " bytes of ",
+                  name_of(given.element), space == MemorySpace::device ? " on a device" : "", ", expected ",
+                  known.total_bytes, " bytes of ", name_of(known.element), ", as it was prepared"});
+}
+
 UNISONO_DEFINITION void Prepared::start(const detail::CallBuffer& in, const detail::CallBuffer& out) {
     check("start");
     detail::OperationRequest& known = state_->request;
-    const detail::GroupContext& group = *state_->group;
     const Collective what = known.plan->collective();
     const detail::Call call{.what = what,
                             .root = known.plan->shape().root,
                             .input_counts = known.input_counts,
                             .output_counts = known.output_counts};
-    const detail::OperationRequest given = request_of(group, call, in, out);
+    const detail::OperationRequest given = request_of(*state_->group, call, in, out);
     if (in.space == MemorySpace::device || out.space == MemorySpace::device || given.count != known.count ||
-        given.total_bytes != known.total_bytes || given.element != known.element)
-        refuse_input({"Prepared::start of ", name_of(what), " on rank ", group.world_rank(group.rank), ": found ",
-                      given.total_bytes, " bytes of ", name_of(given.element),
-                      out.space == MemorySpace::device ? " on a device" : "", ", expected ", known.total_bytes,
-                      " bytes of ", name_of(known.element), ", as it was prepared"});
+        given.total_bytes != known.total_bytes || given.element != known.element) [[unlikely]]
+        refuse(given, out.space);
     known.input = in.data;
     known.output = out.data;
     engine_->start(*state_);

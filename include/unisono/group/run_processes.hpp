@@ -52,7 +52,7 @@ template <process_transport Transport, class Body>
 void run(int ranks, Body body, const RunOptions& options = {}) {
     if constexpr (detail::takes_group<Body, Transport>) {
         detail::begin_run(ranks, options);
-        const auto shared = std::make_shared<typename Transport::World>(ranks);
+        const auto shared = std::shared_ptr<typename Transport::World>(new typename Transport::World(ranks));
         detail::run_in_processes<Transport>(shared, body, options);
     } else detail::refuse_body<Body>();
 }

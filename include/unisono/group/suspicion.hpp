@@ -10,8 +10,6 @@
 #include "unisono/launch/launch.hpp"
 #include "unisono/transport/endpoint.hpp"
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -51,12 +49,13 @@ inline std::string_view name_of_call(const Signature& signature) {
 
 /// As above; of a message also the direction: "send of 4 float32 elements to rank 1".
 [[gnu::cold]] inline std::string describe(const OperationState& operation) {
-    std::string text = describe(operation.signature);
+    const std::string text = describe(operation.signature);
     if (!operation.point_to_point || static_cast<Caller>(operation.signature.caller) != Caller::none) return text;
     const schedule::Step& step = operation.single[0];
     const bool sends = step.kind == schedule::StepKind::send;
-    text.replace(0, name_of(Collective::send_receive).size(), sends ? "send" : "receive");
-    return concat({text, sends ? " to rank " : " from rank ", operation.group->world_rank(step.peer)});
+    const std::string_view elements = std::string_view(text).substr(name_of(Collective::send_receive).size());
+    return concat({sends ? "send" : "receive", elements, sends ? " to rank " : " from rank ",
+                   operation.group->world_rank(step.peer)});
 }
 
 /// The fault of a mismatch, the same on every rank: it tells the calls of both ranks.
@@ -174,13 +173,17 @@ inline bool awaits(Endpoint& endpoint, int peer) {
     return fault;
 }
 
-/// The fault of an operation whose handle was dropped before it was done.
-[[gnu::cold]] inline Fault dropped(int rank, const OperationState& operation) {
-    return {.code = ErrorCode::aborted,
-            .rank = rank,
-            .operation = std::string(name_of_call(operation.signature)),
-            .sequence = operation.sequence,
-            .message = concat({"rank ", rank, " dropped the handle of an unfinished operation"})};
+/// Ends the world for an operation whose handle was dropped before it was done.
+[[gnu::noinline, gnu::cold]] inline void abort_dropped(Endpoint& endpoint, const OperationState& operation) {
+    const Fault* const known = endpoint.first_fault();
+    const int rank = endpoint.rank();
+    endpoint.abort(known != nullptr
+                       ? *known
+                       : Fault{.code = ErrorCode::aborted,
+                               .rank = rank,
+                               .operation = std::string(name_of_call(operation.signature)),
+                               .sequence = operation.sequence,
+                               .message = concat({"rank ", rank, " dropped the handle of an unfinished operation"})});
 }
 
 /// A mismatch that shows in the word of a peer's small message. The message does not contain the
@@ -302,7 +305,7 @@ private:
 class WaitTeller {
 public:
     /// The operation is still not done.
-    void wait(Endpoint& endpoint, const OperationState& operation) {
+    [[gnu::cold]] void wait(Endpoint& endpoint, const OperationState& operation) {
         if (!endpoint.facts().wants_waits || told_) return;
         const nanoseconds now = endpoint.now();
         if (since_ == 0) since_ = now;

@@ -24,7 +24,7 @@ public:
         pass_on_end_of_thread();
         Fault fault{.code = ErrorCode::aborted, .rank = rank, .message = concat({"rank ", rank, " threw: "})};
         if (operation != nullptr) {
-            fault.operation = name_of(static_cast<Collective>(operation->signature.collective));
+            fault.operation = std::string(name_of(static_cast<Collective>(operation->signature.collective)));
             fault.sequence = operation->sequence;
         }
         exception_ = std::current_exception();

@@ -47,6 +47,7 @@
 /// the job's secret; see docs/security.md).
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/time.hpp"
 
 #include <concepts>
@@ -60,10 +61,10 @@ UNISONO_NAMESPACE_BEGIN
 
 /// The operation that a rank waits for; without one, the rank computes.
 struct Wait {
-    std::string operation = {};  ///< "all_reduce of 1000 float32 elements"
-    std::uint64_t context = 0;   ///< context of the group
-    std::uint64_t sequence = 0;  ///< number of the operation in its group
-    std::vector<int> peers = {}; ///< ranks of the world that may be the cause
+    std::string operation = {};   ///< "all_reduce of 1000 float32 elements"
+    std::uint64_t context = 0;    ///< context of the group
+    std::uint64_t sequence = 0;   ///< number of the operation in its group
+    detail::List<int> peers = {}; ///< ranks of the world that may be the cause
     friend bool operator==(const Wait&, const Wait&) = default;
 };
 

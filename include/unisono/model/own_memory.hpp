@@ -67,7 +67,7 @@ UNISONO_DEFINITION int OwnMemory::by_address(const void* a, const void* b) {
     return left.begin < right.begin ? -1 : left.begin > right.begin ? 1 : 0;
 }
 
-UNISONO_DEFINITION std::size_t OwnMemory::find_overlap() {
+[[gnu::cold]] UNISONO_DEFINITION std::size_t OwnMemory::find_overlap() {
     // Not std::sort, since its instantiation would slow every program that includes this header. If
     // two ranges overlap, then two neighbours in the order of addresses do.
     if (!pieces_.empty()) ::qsort(pieces_.data(), pieces_.size(), sizeof(Piece), &OwnMemory::by_address);
@@ -78,7 +78,7 @@ UNISONO_DEFINITION std::size_t OwnMemory::find_overlap() {
     return found;
 }
 
-UNISONO_DEFINITION void OwnMemory::check(const ParameterLabels& labels) {
+[[gnu::cold]] UNISONO_DEFINITION void OwnMemory::check(const ParameterLabels& labels) {
     const std::size_t found = find_overlap();
     if (found == 0) return;
     const Piece &a = pieces_[found - 1], &b = pieces_[found];

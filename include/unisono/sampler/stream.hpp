@@ -123,7 +123,8 @@ UNISONO_DEFINITION void Order::draw(std::int64_t size, bool shuffle, std::uint64
 
 } // namespace sampling
 
-UNISONO_DEFINITION SampleStream::SampleStream(const sampling::Plan& plan, Epoch epoch, std::int64_t consumed)
+[[gnu::cold]] UNISONO_DEFINITION SampleStream::SampleStream(const sampling::Plan& plan, Epoch epoch,
+                                                            std::int64_t consumed)
     : plan_(plan) {
     // More than any order has, so that one round holds all samples.
     constexpr std::int64_t most = std::int64_t{1} << 60;
@@ -139,7 +140,7 @@ UNISONO_DEFINITION SampleStream::SampleStream(const sampling::Plan& plan, Epoch 
     restart(epoch, consumed);
 }
 
-UNISONO_DEFINITION void SampleStream::restart(Epoch epoch, std::int64_t consumed) {
+[[gnu::cold]] UNISONO_DEFINITION void SampleStream::restart(Epoch epoch, std::int64_t consumed) {
     const SamplerShape& shape = plan_.shape;
     if (consumed < 0 || consumed > shape.data_size)
         refuse_input({"cannot resume at sample ", consumed, " of epoch ", epoch.number(),

@@ -105,7 +105,7 @@ struct Outputs {
     void add(std::span<const E> found, std::size_t samples) {
         if (found.size() % samples != 0 || (width != 0 && found.size() != width * samples))
             refuse_input({"predict: the model gave ", found.size(), " outputs for ", samples, " samples; expected ",
-                          (width != 0 ? std::to_string(width * samples) : "a multiple of the samples")});
+                          (width != 0 ? concat({width * samples}) : "a multiple of the samples")});
         width = found.size() / samples;
         values.insert(values.end(), found.begin(), found.end());
     }
@@ -167,19 +167,20 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION List<OutputRun> output_runs(const SamplerShape& shape, const List<std::size_t>& hosts) {
-    std::vector<SampleStream> streams;
+[[gnu::cold]] UNISONO_DEFINITION List<OutputRun> output_runs(const SamplerShape& shape,
+                                                             const List<std::size_t>& hosts) {
+    FixedArray<Owned<SampleStream>> streams(static_cast<std::size_t>(shape.replicas));
     for (std::int64_t r = 0; r < shape.replicas; ++r) {
         SamplerShape other = shape;
         other.replica = r;
         other.hosted = 1;
-        streams.push_back(EvaluationSampler{}.stream(other, Epoch{0}));
+        streams[static_cast<std::size_t>(r)].take(new SampleStream(EvaluationSampler{}.stream(other, Epoch{0})));
     }
     List<OutputRun> runs;
     for (std::size_t samples = 0; samples < static_cast<std::size_t>(shape.data_size);) {
         const std::size_t before = samples;
         for (std::size_t r = 0; r < streams.size(); ++r) {
-            runs.push_back({hosts[r], streams[r].next().samples.size()});
+            runs.push_back({hosts[r], streams[r]->next().samples.size()});
             samples += runs.back().samples;
         }
         if (samples == before) break;

@@ -157,10 +157,11 @@ private:
     bool counts_tokens_;
     double tokens_ = 0; ///< tokens of all ranks in this window
     RatePoint point_;
+    List<EpochReport> epochs_; ///< those that have begun
 };
 
 template <class Window>
-void FitLoop<Window>::run(FitSteps& steps, const EpochRounds& rounds, std::uint64_t updates) {
+[[gnu::cold]] void FitLoop<Window>::run(FitSteps& steps, const EpochRounds& rounds, std::uint64_t updates) {
     if (plan.updates_per_epoch > 0) {
         const std::uint64_t begun = updates + static_cast<std::uint64_t>(updates_of(window_, plan, rounds));
         if (__builtin_mul_overflow(options.epochs - 1, plan.updates_per_epoch, &point_.updates_total) ||
@@ -175,17 +176,17 @@ void FitLoop<Window>::run(FitSteps& steps, const EpochRounds& rounds, std::uint6
                point_of(position_.epoch.number(), position_.samples, std::numeric_limits<double>::quiet_NaN()));
     report.stopped = options.stop_on != nullptr && steps.stop();
     Epoch epoch = position_.epoch;
-    reserve_epochs(report, std::min<std::int64_t>(options.epochs, 1024));
     for (std::int64_t done = 0; done < options.epochs && !report.stopped; ++done) {
         if (done != 0) steps.restart(epoch, 0);
         run_epoch(steps, epoch);
         epoch = epoch.next();
     }
+    set_epochs(report, epochs_);
 }
 
 template <class Window>
-void FitLoop<Window>::run_epoch(FitSteps& steps, Epoch epoch) {
-    EpochReport& sums = detail::begin_epoch(report, epoch.number());
+[[gnu::cold]] void FitLoop<Window>::run_epoch(FitSteps& steps, Epoch epoch) {
+    EpochReport sums{.epoch = epoch.number()};
     double weighted_loss = 0;
     begin_window(steps);
     while (const MicroBatch* next = steps.next()) {
@@ -222,6 +223,7 @@ void FitLoop<Window>::run_epoch(FitSteps& steps, Epoch epoch) {
         if (report.stopped) break;
     }
     sums.loss = sums.samples > 0 ? weighted_loss / static_cast<double>(sums.samples) : 0;
+    epochs_.push_back(sums);
     if (report.stopped) return;
     position_ = {epoch.next(), 0};
     steps.show(FitSteps::Moment::epoch_end, point_of(epoch.number(), plan.shape.data_size, sums.loss));
@@ -239,11 +241,11 @@ public:
         this->observed = !std::is_same_v<OnUpdate, IgnoreUpdates>;
     }
 
-    void begin_window() override {
+    [[gnu::noinline]] void begin_window() override {
         session_.begin();
         tokens_before_ = 0;
     }
-    const MicroBatch* next() override {
+    [[gnu::noinline]] const MicroBatch* next() override {
         item_ = loader_.next();
         return item_ == nullptr ? nullptr : &item_->entry;
     }
@@ -271,7 +273,7 @@ public:
             return 0;
         }
     }
-    void abandon() override { session_.abandon(); }
+    [[gnu::noinline]] void abandon() override { session_.abandon(); }
     [[gnu::noinline]] UpdateReport update(std::int64_t epoch, const RatePoint& point) override {
         const std::uint64_t before = session_.training().applied();
         const UpdateReport report = session_.update(epoch, point);
@@ -280,7 +282,7 @@ public:
         return report;
     }
     [[gnu::noinline]] void restart(Epoch epoch, std::int64_t samples) override { loader_.restart(epoch, samples); }
-    bool goes_on(const UpdateReport& report) override {
+    [[gnu::noinline]] bool goes_on(const UpdateReport& report) override {
         if constexpr (!std::is_same_v<OnUpdate, IgnoreUpdates>) write_copy(session_.model());
         return detail::goes_on(on_update_, report);
     }
@@ -349,14 +351,26 @@ namespace detail {
 
 [[gnu::cold]] UNISONO_DEFINITION void agree_on_fit(GroupCore& world, const FitOptions& options,
                                                    const Position& position, const TrainingPlan& plan) {
-    agree_on(world, "fit",
-             std::array<std::string_view, 9>{"FitOptions.stop_on (1: given)", "data.size()", "FitOptions.batch_size",
-                                             "FitOptions.epochs", "FitOptions.seed", "the first epoch",
-                                             "the first sample", "the micro-batches of an epoch", "the replicas"},
-             std::array<std::int64_t, 9>{options.stop_on != nullptr ? 1 : 0, plan.shape.data_size,
-                                         plan.shape.batch_size, options.epochs, static_cast<std::int64_t>(options.seed),
-                                         position.epoch.number(), position.samples, plan.rounds_per_epoch,
-                                         plan.shape.replicas});
+    constexpr std::size_t count = 9;
+    static constexpr std::string_view names[count] = {"FitOptions.stop_on (1: given)",
+                                                      "data.size()",
+                                                      "FitOptions.batch_size",
+                                                      "FitOptions.epochs",
+                                                      "FitOptions.seed",
+                                                      "the first epoch",
+                                                      "the first sample",
+                                                      "the micro-batches of an epoch",
+                                                      "the replicas"};
+    const std::int64_t values[count] = {options.stop_on != nullptr ? 1 : 0,
+                                        plan.shape.data_size,
+                                        plan.shape.batch_size,
+                                        options.epochs,
+                                        static_cast<std::int64_t>(options.seed),
+                                        position.epoch.number(),
+                                        position.samples,
+                                        plan.rounds_per_epoch,
+                                        plan.shape.replicas};
+    agree_on(world, "fit", {names, count}, {values, count});
 }
 
 [[gnu::cold]] UNISONO_DEFINITION TrainingProgress begun_fit(const TrainingProgress& progress, const FitOptions& options,

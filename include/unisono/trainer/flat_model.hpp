@@ -4,6 +4,7 @@
 /// A model's memory in flat order: parameter 0's elements, then parameter 1's, ..., wherever the
 /// model's spans are.
 
+#include "unisono/core/function_ref.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
@@ -77,16 +78,7 @@ public:
 
     /// Calls visit(p, stretch) once for each parameter in the slice, even if parameters are
     /// contiguous in memory. So the calls are the same on all ranks.
-    template <class Visit>
-    void visit_by_parameter(const Slice& slice, Visit&& visit) const {
-        if (slice.count == 0) return;
-        for (std::size_t p = layout_.element_at(slice.first).parameter; p < layout_.parameters(); ++p) {
-            const std::size_t begin = std::max(layout_.start_of(p), slice.first);
-            const std::size_t end = std::min(layout_.start_of(p) + layout_.shapes()[p].count, slice.end());
-            if (layout_.start_of(p) >= slice.end()) return;
-            if (begin < end) this->visit({begin, end - begin}, [&](const Stretch<T>& one) { visit(p, one); });
-        }
-    }
+    void visit_by_parameter(const Slice& slice, FunctionRef<void(std::size_t, const Stretch<T>&)> visit) const;
 
     void zero_gradients(const Kernels<T>& kernels) const {
         for (const Stretch<T>& one : stretches_) kernels.zero(one.gradients, one.count);
@@ -151,6 +143,18 @@ const Stretch<T>* FlatModel<T>::stretch_at(std::size_t flat) const {
     const Stretch<T>* const one = partition_point(stretches_.begin(), stretches_.end(),
                                                   [&](const Stretch<T>& other) { return other.flat <= flat; });
     return one == stretches_.begin() ? one : one - 1;
+}
+
+template <class T>
+[[gnu::noinline]] void FlatModel<T>::visit_by_parameter(const Slice& slice,
+                                                        FunctionRef<void(std::size_t, const Stretch<T>&)> visit) const {
+    if (slice.count == 0) return;
+    for (std::size_t p = layout_.element_at(slice.first).parameter; p < layout_.parameters(); ++p) {
+        const std::size_t begin = std::max(layout_.start_of(p), slice.first);
+        const std::size_t end = std::min(layout_.start_of(p) + layout_.shapes()[p].count, slice.end());
+        if (layout_.start_of(p) >= slice.end()) return;
+        if (begin < end) this->visit({begin, end - begin}, [&](const Stretch<T>& one) { visit(p, one); });
+    }
 }
 
 template <class T>

@@ -78,7 +78,8 @@ void check_fit(const FitOptions& options, std::size_t data_size);
 
 /// The number of equal rounds that close a window; 0 if tokens decide.
 template <class Window>
-std::int64_t rounds_to_close(Window window, const UpdateTerms& terms, std::int64_t hosted, std::int64_t round_samples) {
+[[gnu::cold]] std::int64_t rounds_to_close(Window window, const UpdateTerms& terms, std::int64_t hosted,
+                                           std::int64_t round_samples) {
     if (terms.counts_tokens) return 0;
     constexpr std::int64_t most = std::int64_t{1} << 24;
     const Totals round{hosted, round_samples, 0};
@@ -127,7 +128,7 @@ SamplerShape shape_of_fit(const Sampler& sampler, const Accumulation& accumulati
 /// The number of updates until the epoch's end. The last window may be short; it is kept or
 /// dropped.
 template <class Window>
-std::int64_t updates_of(Window window, const TrainingPlan& plan, const EpochRounds& epoch) {
+[[gnu::cold]] std::int64_t updates_of(Window window, const TrainingPlan& plan, const EpochRounds& epoch) {
     if (epoch.rounds == 0) return 0;
     const std::int64_t windows = (epoch.rounds - 1) / plan.rounds_per_update; // before the last window
     const std::int64_t full = epoch.rounds - windows * plan.rounds_per_update - 1;

@@ -22,7 +22,6 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -92,25 +91,18 @@ struct PolicyFacts {
     [[nodiscard]] std::uint64_t hash() const;
 };
 
-/// Appends facts without fields. Returns the list for the fields.
-List<PolicyField>& append_facts(std::vector<PolicyFacts>& all, std::string_view family, std::string_view name,
-                                bool differs_between_ranks);
-
-template <class P>
-void append_facts_of(std::vector<PolicyFacts>& all, const P& policy) {
-    if constexpr (requires { policy.visit_held([](const auto&) {}); }) // the policy holds another, as AnyReducer does
-        policy.visit_held([&](const auto& held) { append_facts_of(all, held); });
-    else
-        append_fields(append_facts(
-                          all, name_of(P::family), P::name, requires { requires P::differs_between_ranks; }),
-                      policy);
-}
-
 template <class P>
 PolicyFacts facts_of(const P& policy) {
-    std::vector<PolicyFacts> one;
-    append_facts_of(one, policy);
-    return one.front();
+    PolicyFacts facts;
+    if constexpr (requires { policy.visit_held([](const auto&) {}); }) { // it holds another, as AnyReducer does
+        policy.visit_held([&](const auto& held) { facts = facts_of(held); });
+    } else {
+        facts.family = name_of(P::family);
+        facts.name = P::name;
+        facts.differs_between_ranks = requires { requires P::differs_between_ranks; };
+        append_fields(facts.fields, policy);
+    }
+    return facts;
 }
 
 } // namespace detail
@@ -138,12 +130,6 @@ namespace detail {
     list.back().kind = PolicyField::Kind::real;
 }
 
-[[gnu::cold]] UNISONO_DEFINITION List<PolicyField>& append_facts(std::vector<PolicyFacts>& all, std::string_view family,
-                                                                 std::string_view name, bool differs_between_ranks) {
-    all.push_back({family, name, {}, differs_between_ranks});
-    return all.back().fields;
-}
-
 [[gnu::cold]] UNISONO_DEFINITION std::string PolicyField::text() const {
     std::string value = value_text();
     if (name.empty()) return value;
@@ -153,7 +139,7 @@ namespace detail {
 [[gnu::cold]] UNISONO_DEFINITION std::string PolicyField::value_text() const {
     if (!word.empty()) return std::string(word);
     if (kind == Kind::boolean) return bits != 0 ? "true" : "false";
-    if (kind == Kind::integer) return std::to_string(static_cast<std::int64_t>(bits));
+    if (kind == Kind::integer) return concat({static_cast<std::int64_t>(bits)});
     return number_text(std::bit_cast<double>(bits), std::chars_format::general, 6);
 }
 

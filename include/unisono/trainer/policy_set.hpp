@@ -123,8 +123,11 @@ struct TrainerPolicies {
     explicit TrainerPolicies(Given&... given) : TrainerPolicies(Places{std::addressof(given)..., nullptr}.data()) {}
 
     [[nodiscard]] std::vector<PolicyFacts> facts() const {
-        std::vector<PolicyFacts> all;
-        const auto append = [&](const auto&... policies) { (append_facts_of(all, policies), ...); };
+        constexpr int count = 9 + Compression::compresses + !std::is_same_v<Clipping, NoClipping> + Scaling::scales +
+                              Summation::reproducible + Hosting::logical;
+        std::vector<PolicyFacts> all(count); // its code to grow takes a compiler thirty functions
+        auto next = all.begin();
+        const auto append = [&](const auto&... policies) { ((*next++ = facts_of(policies)), ...); };
         append(sampler, accumulation, weighing_policy, guard, reducer, update, sharding, optimizer, learning_rate);
         if constexpr (Compression::compresses) append(compression);
         if constexpr (!std::is_same_v<Clipping, NoClipping>) append(clipping);

@@ -3,6 +3,7 @@
 /// \file
 /// Reports of updates and trainings: the same numbers on every rank.
 
+#include "unisono/core/list.hpp"
 #include "unisono/sampler/sampler.hpp"
 #include "unisono/update/staleness.hpp"
 
@@ -69,10 +70,8 @@ struct FitReport {
 
 namespace detail {
 
-/// Reserves memory for the reports of `epochs` more epochs.
-void reserve_epochs(FitReport& report, std::int64_t epochs);
-/// Appends the report of one more epoch.
-EpochReport& begin_epoch(FitReport& report, std::int64_t number);
+/// The reports of all epochs of a `fit`, which a List collects.
+void set_epochs(FitReport& report, const List<EpochReport>& epochs);
 
 } // namespace detail
 
@@ -105,12 +104,8 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION void reserve_epochs(FitReport& report, std::int64_t epochs) {
-    report.epochs.reserve(report.epochs.size() + static_cast<std::size_t>(epochs));
-}
-UNISONO_DEFINITION EpochReport& begin_epoch(FitReport& report, std::int64_t number) {
-    report.epochs.push_back({.epoch = number});
-    return report.epochs.back();
+[[gnu::cold]] UNISONO_DEFINITION void set_epochs(FitReport& report, const List<EpochReport>& epochs) {
+    std::vector<EpochReport>(epochs.begin(), epochs.end()).swap(report.epochs);
 }
 
 } // namespace detail

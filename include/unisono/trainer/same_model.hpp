@@ -107,7 +107,7 @@ private:
             for (const auto& shape : model.parameter_shapes()) {
                 std::string text = "(";
                 for (const auto size : shape) text += concat({text.size() == 1 ? "" : ", ", size});
-                visit(text + ")");
+                visit(concat({text, ")"}));
             }
         }
     }
@@ -233,7 +233,7 @@ namespace detail {
             const ModelList names = which == ModelNumber::buffers ? ModelList::buffer_names : ModelList::names;
             const bool counts = which == ModelNumber::parameters || which == ModelNumber::buffers;
             if (counts && word(rank, word_of(names)) != 0 && word(0, word_of(names)) != 0)
-                text += "; " + first_difference(world, mine, names, static_cast<int>(rank), 0);
+                text += concat({"; ", first_difference(world, mine, names, static_cast<int>(rank), 0)});
             throw_mismatch("Trainer", blame, first, text);
         }
     }

@@ -138,7 +138,7 @@ UNISONO_NAMESPACE_END
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-UNISONO_DEFINITION bool StopAgreement::stop(GroupCore& world) {
+[[gnu::cold]] UNISONO_DEFINITION bool StopAgreement::stop(GroupCore& world) {
     if (asked_ == nullptr || --updates_left_ > 0) return false;
     const nanoseconds now = steady_now();
     std::array<double, 2> all = {asked_->signal() != 0 ? 1.0 : 0.0, static_cast<double>(now - last_) * 1e-9};

@@ -215,8 +215,8 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 
-UNISONO_DEFINITION InProcess::InProcess() : InProcess(std::make_shared<World>(1), 0) {}
-UNISONO_DEFINITION InProcess::InProcess(std::shared_ptr<World> world, int rank)
+[[gnu::cold]] UNISONO_DEFINITION InProcess::InProcess() : InProcess(std::shared_ptr<World>(new World(1)), 0) {}
+[[gnu::cold]] UNISONO_DEFINITION InProcess::InProcess(std::shared_ptr<World> world, int rank)
     : MemoryEndpoint(std::move(world), rank, {.name = name}) {
     map();
 }

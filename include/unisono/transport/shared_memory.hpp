@@ -101,7 +101,7 @@ class SharedMemoryEndpoint : public MemoryEndpoint<World> {
 public:
     using Base::now, Base::rank, Base::size;
 
-    SharedMemoryEndpoint() : SharedMemoryEndpoint(std::make_shared<World>(1), 0) {}
+    SharedMemoryEndpoint() : SharedMemoryEndpoint(std::shared_ptr<World>(new World(1)), 0) {}
     SharedMemoryEndpoint(std::shared_ptr<World> shared, int me)
         : Base(std::move(shared), me, {.name = "shared_memory", .wants_waits = true, .allocates = true}),
           boards_(me, size()) {

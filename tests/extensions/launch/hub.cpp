@@ -300,7 +300,7 @@ BOOST_AUTO_TEST_CASE(a_timeout_is_looked_into) {
 BOOST_AUTO_TEST_CASE(root_causes) {
     using d::Answer;
     using d::Standing;
-    const auto waits = [](std::vector<int> peers, std::uint64_t sequence = 1) {
+    const auto waits = [](d::List<int> peers, std::uint64_t sequence = 1) {
         return Answer{Standing::waits,
                       {.operation = "receive", .context = 1, .sequence = sequence, .peers = std::move(peers)}};
     };

@@ -160,8 +160,8 @@ private:
     static constexpr nanoseconds suspicious_after = 250'000'000;
 
     [[nodiscard]] bool left() const { return leaving_; }
-    [[nodiscard]] std::vector<int> others() const {
-        std::vector<int> ranks;
+    [[nodiscard]] List<int> others() const {
+        List<int> ranks;
         for (int rank = 0; rank < size(); ++rank)
             if (rank != rank_) ranks.push_back(rank);
         return ranks;
