@@ -101,7 +101,7 @@ public:
     static constexpr char type_tag = 0; ///< its address identifies the type without RTTI
 
 private:
-    void generate(std::uint32_t round, List<schedule::Step>& steps) const override {
+    [[gnu::cold]] void generate(std::uint32_t round, List<schedule::Step>& steps) const override {
         schedule_.round(round, [&](const schedule::Step& step) { append(steps, step); });
     }
     Schedule schedule_;

@@ -69,7 +69,7 @@ private:
 /// Runs one rank's body; an exception becomes the world's fault, so that the other ranks stop, and
 /// so does the end of its thread in the body.
 template <class Transport>
-std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, RankBody<Transport> body) {
+[[gnu::cold]] std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, RankBody<Transport> body) {
     world.set_timeout(options.timeout);
     const int rank = world.rank();
     try {
@@ -92,7 +92,7 @@ std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, R
     }
 }
 
-inline Fault could_not_begin(int rank, const std::exception& failed) {
+[[gnu::cold]] inline Fault could_not_begin(int rank, const std::exception& failed) {
     return {.code = ErrorCode::refused,
             .rank = rank,
             .operation = "run",
@@ -177,8 +177,8 @@ void run_threads(Ranks& all, int ranks);
 
 /// `run` on an existing world.
 template <class Transport, class As = Transport>
-void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBody<std::type_identity_t<As>> body,
-               const RunOptions& options) {
+[[gnu::cold]] void run_world(const std::shared_ptr<typename Transport::World>& shared,
+                             RankBody<std::type_identity_t<As>> body, const RunOptions& options) {
     if (shared->size() == 1) {
         const auto failed = run_rank<As>(Group<As>(Group(Transport(shared, 0))), options, body);
         rank_that_failed = failed ? 0 : -1;
@@ -190,7 +190,7 @@ void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBod
 }
 
 template <class Transport>
-void run_new_world(int ranks, RankBody<Transport> body, const RunOptions& options) {
+[[gnu::cold]] void run_new_world(int ranks, RankBody<Transport> body, const RunOptions& options) {
     begin_run(ranks, options);
     // Not make_shared, which takes a compiler three times as many functions.
     run_world<Transport>(std::shared_ptr<typename Transport::World>(new typename Transport::World(ranks)), body,
