@@ -23,7 +23,6 @@
 #include "unisono/schedule/halving_doubling.hpp"
 #include "unisono/schedule/mapped.hpp"
 #include "unisono/schedule/ring.hpp"
-#include "unisono/schedule/staged.hpp"
 #include "unisono/schedule/tree.hpp"
 
 #include <concepts>

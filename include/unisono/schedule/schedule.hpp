@@ -67,8 +67,8 @@
 /// - direct.hpp: each rank owns a block, receives it from all ranks and combines in rank order: the
 ///   bits do not depend on the owner. Few ranks. Also exchange: each rank sends its vector to all
 ///   ranks in one round, for very small vectors.
-/// - mapped.hpp: direct exchange over mapped memory, without messages; staged.hpp for a few hundred
-///   bytes. The fastest on one machine.
+/// - mapped.hpp: direct exchange over mapped memory, without messages, and staged schedules for a
+///   few hundred bytes. The fastest on one machine.
 /// - hierarchical.hpp: two levels, for hosts of several ranks: between hosts travels what one rank
 ///   per host would send.
 /// - barrier.hpp: a dissemination; the transport's own collectives behind one, with its checks.
