@@ -156,7 +156,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(findings, T, Floats) {
         BOOST_TEST((found.value() == sum.value() || un::first_non_finite(in(x)) < count));
         BOOST_TEST((on.sum_of_squares(there.in()) == sum.value() || un::first_non_finite(in(x)) < count));
         const auto words = [&](const auto&... exponent) {
-            const Array<std::uint64_t> kept(std::vector<std::uint64_t>(un::NotedSquares::words));
+            const std::vector<std::uint64_t> zeros(un::NotedSquares::words);
+            const Array<std::uint64_t> kept(zeros);
             on.note_squares(there.in(), kept.data(), exponent...);
             const std::vector<std::uint64_t> all = kept.read(stream.get());
             un::SquareSum told(sum.exponent());
