@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 root = Path(sys.argv[1])
-tests = root / "tests" / "nccl" / "stand_in"
+tests = root / "tests/extensions/nccl/stand_in"
 declared = set()
 for header in ("cuda_runtime_api.h", "nccl.h"):
     declared |= set(re.findall(r"\b((?:cuda|nccl)[A-Z]\w*)\([^;{]*\);", (tests / header).read_text()))
