@@ -49,7 +49,7 @@ inline std::string_view name_of_call(const Signature& signature) {
 
 /// As above; of a message also the direction: "send of 4 float32 elements to rank 1".
 [[gnu::cold]] inline std::string describe(const OperationState& operation) {
-    const std::string text = describe(operation.signature);
+    std::string text = describe(operation.signature);
     if (!operation.point_to_point || static_cast<Caller>(operation.signature.caller) != Caller::none) return text;
     const schedule::Step& step = operation.single[0];
     const bool sends = step.kind == schedule::StepKind::send;

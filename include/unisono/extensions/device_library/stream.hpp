@@ -49,12 +49,14 @@ using DeviceElement = std::conditional_t<
         std::conditional_t<std::is_signed_v<T>, std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>,
                            std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>>>>;
 
+template <class T, class Bits>
+inline constexpr bool is_shaped_as = sizeof(T) == sizeof(Bits) && std::alignment_of_v<T> == std::alignment_of_v<Bits>;
 /// An integer with T's bits; a byte where no integer has T's size.
 template <class T>
 using DeviceBits = std::conditional_t<
-    sizeof(T) == 8 && alignof(T) == 8, std::uint64_t,
-    std::conditional_t<sizeof(T) == 4 && alignof(T) == 4, std::uint32_t,
-                       std::conditional_t<sizeof(T) == 2 && alignof(T) == 2, std::uint16_t, std::uint8_t>>>;
+    is_shaped_as<T, std::uint64_t>, std::uint64_t,
+    std::conditional_t<is_shaped_as<T, std::uint32_t>, std::uint32_t,
+                       std::conditional_t<is_shaped_as<T, std::uint16_t>, std::uint16_t, std::uint8_t>>>;
 template <class T>
 auto device_bits(std::span<T> x) {
     using Bits = std::conditional_t<std::is_const_v<T>, const DeviceBits<T>, DeviceBits<T>>;
