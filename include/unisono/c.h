@@ -14,7 +14,7 @@
  *
  * Every call that returns an int returns UNISONO_OK or the code of an error; unisono_last_error() has its text. All calls wait, unless
  * they are given unisono_start's handle. Counts and displacements are in elements. One thread at a time uses a world, its groups and its
- * requests. Which memory may overlap, and which bits a sum has, is as for the C++ collectives (docs/collectives.md).
+ * requests; in a fork of the process that has joined, each call is UNISONO_BAD_INPUT. Which memory may overlap, and which bits a sum has, is as for the C++ collectives (docs/collectives.md).
  */
 
 #include <stddef.h>
@@ -94,7 +94,8 @@ int unisono_join(unisono_world** world, const unisono_options* options);
 
 /**
  * The same for a program that starts its processes itself: this process is rank `rank` of `size`, and rank 0 listens at `address`,
- * "host:port". Ranks on several hosts need a secret: UNISONO_TOKEN in the environment.
+ * "host:port". Ranks on several hosts need a secret: UNISONO_TOKEN in the environment. At an address of the loopback (127.0.0.1, localhost)
+ * the ranks meet by a file of this user instead, so all of them give the address in the same words.
  */
 int unisono_join_at(unisono_world** world, int rank, int size, const char* address, const unisono_options* options);
 
@@ -210,11 +211,15 @@ int unisono_exchange(unisono_world* world, const void* sent, size_t sent_count, 
  *     ... compute ...
  *     unisono_wait(&sum);
  *
- * The memory belongs to the request until that has ended; counts and displacements do not. All ranks of a group start their collectives in
+ * Calls with `world` itself still wait. The memory belongs to the request until that has ended; counts and displacements do not. All ranks of a group start their collectives in
  * the same order, and may end them in any order. If the call returns an error, *request is NULL, and nothing is in flight.
  */
 unisono_world* unisono_start(unisono_world* world, unisono_request** request);
-/** Advances all that is in flight, and never waits. If the request has ended, *done is 1, and *request NULL. */
+/**
+ * Advances all that is in flight, and never waits. If the request has ended, *done is 1, and *request NULL. Once the timeout has passed since
+ * the start, the world ends, as in a call that waits, with UNISONO_TIMEOUT. On an error *done is 0, and *request NULL, except for
+ * UNISONO_BAD_INPUT.
+ */
 int unisono_test(unisono_request** request, int* done);
 /** Waits until the request has ended; *request is NULL afterwards, also on an error. A NULL in *request counts as ended. */
 int unisono_wait(unisono_request** request);

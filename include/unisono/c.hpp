@@ -13,17 +13,50 @@
 #include <cstddef>
 #include <iterator>
 #include <memory>
+#include <new>
+#include <pthread.h>
 #include <string_view>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
+UNISONO_NAMESPACE_BEGIN
+namespace detail::c_edge {
+
+/// A process, and no fork of it. (A system call for each call of this interface would take longer
+/// than a small collective.)
+class Process {
+public:
+    void check() const {
+        if (forks_ != forks)
+            refuse_input({"process ", ::getpid(), " is a fork of process ", id_,
+                          ", which has joined; expected calls of that process alone"});
+    }
+    [[nodiscard]] bool is_this() const { return forks_ == forks; }
+
+private:
+    inline static int forks = 0; ///< in the line of this process's parents
+    inline static const int counts = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
+
+    int forks_ = forks;
+    int id_ = ::getpid();
+};
+
+} // namespace detail::c_edge
+UNISONO_NAMESPACE_END
+
 struct unisono_world {
     unisono::AnyGroup group;
-    unisono_request** starts = nullptr; ///< the next call is started, and its request goes there
+    unisono::detail::c_edge::Process process = {}; ///< that has joined
+    bool is_to_start = false;                      ///< a handle of unisono_start
+    unisono_request** starts = nullptr;            ///< of such a handle: the request of the next call goes there
+    std::unique_ptr<unisono_world> starter = nullptr;
 };
 
 struct unisono_request {
     unisono::AnyGroup group; ///< lives as long as what is in flight
+    unisono::detail::c_edge::Process process = {};
+    std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
     unisono::detail::c_edge::ByteCall call = {};
     unisono::BlockOperation operation = {};
 };
@@ -31,13 +64,20 @@ struct unisono_request {
 UNISONO_NAMESPACE_BEGIN
 namespace detail::c_edge {
 
+inline void check_world(const unisono_world* world) {
+    if (world == nullptr) refuse_input("the world is NULL");
+    world->process.check();
+}
+
 /// Runs body(group) with this world's group. Returns an error as a number.
 template <class Body>
 int on(unisono_world* world, Body body) noexcept {
     return status_of([&] {
-        if (world == nullptr) refuse_input("the world is NULL");
-        if (std::exchange(world->starts, nullptr) != nullptr)
+        check_world(world);
+        if (world->is_to_start) {
+            world->starts = nullptr;
             refuse_input("unisono_start is for a collective, a send or a receive");
+        }
         body(world->group);
     });
 }
@@ -46,12 +86,14 @@ int on(unisono_world* world, Body body) noexcept {
 template <class Start>
 int run(unisono_world* world, Start start) noexcept {
     return status_of([&] {
-        if (world == nullptr) refuse_input("the world is NULL");
-        unisono_request** const request = std::exchange(world->starts, nullptr);
-        if (request == nullptr) {
+        check_world(world);
+        if (!world->is_to_start) {
             ByteCall call;
             return start(world->group, call).wait();
         }
+        unisono_request** const request = std::exchange(world->starts, nullptr);
+        if (request == nullptr)
+            refuse_input("the handle of unisono_start was used before, or its request is NULL; expected one call");
         auto made = std::make_unique<unisono_request>(unisono_request{.group = world->group});
         made->operation = start(made->group, made->call);
         *request = made.release();
@@ -63,6 +105,7 @@ template <class HasEnded>
 int end(unisono_request** request, HasEnded has_ended) noexcept {
     return status_of([&] {
         if (request == nullptr) refuse_input("the place of the request is NULL");
+        if (*request != nullptr) (*request)->process.check();
         std::unique_ptr<unisono_request> taken(std::exchange(*request, nullptr));
         if (!has_ended(taken.get())) *request = taken.release();
     });
@@ -147,6 +190,7 @@ int unisono_join_by(unisono_world** world, int rank, int size, const unisono_sto
 }
 
 void unisono_leave(unisono_world* world) {
+    if (world == nullptr || !world->process.is_this()) return; // a fork says no goodbye for the rank
     static_cast<void>(status_of([&] { delete world; }));
 }
 
@@ -184,15 +228,21 @@ size_t unisono_type_bytes(unisono_type type) {
 
 unisono_world* unisono_start(unisono_world* world, unisono_request** request) {
     if (request != nullptr) *request = nullptr;
-    if (world != nullptr) world->starts = request;
-    return request == nullptr ? nullptr : world;
+    if (world == nullptr) return nullptr;
+    if (world->starter == nullptr) world->starter.reset(new (std::nothrow) unisono_world{world->group});
+    if (world->starter == nullptr) return nullptr;
+    world->starter->is_to_start = true;
+    world->starter->starts = request;
+    return world->starter.get();
 }
 int unisono_test(unisono_request** request, int* done) {
+    if (done == nullptr) return status_of([] { refuse_input("unisono_test: the place for the answer is NULL"); });
+    *done = 0;
     return end(request, [&](unisono_request* going) {
-        if (done == nullptr) refuse_input("unisono_test: the place for the answer is NULL");
-        *done = 0;
-        *done = going == nullptr || going->operation.poll() ? 1 : 0;
-        return *done == 1;
+        if (going == nullptr || going->operation.poll()) return *done = 1, true;
+        const auto waited = std::chrono::steady_clock::now() - going->started;
+        if (waited > going->group.timeout()) going->operation.give_up(waited);
+        return false;
     });
 }
 int unisono_wait(unisono_request** request) {

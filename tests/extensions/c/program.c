@@ -1,4 +1,5 @@
 /* Every call of unisono/c.h, on as many ranks as the launcher has started. One argument: the transport. */
+#define _POSIX_C_SOURCE 200809L /* fork, sleep */
 #include <unisono/c.h>
 
 #include <math.h>
@@ -6,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static int rank, ranks;
 
@@ -234,7 +237,48 @@ static void in_flight(unisono_world* world) {
     REQUIRE(unisono_barrier(unisono_start(world, NULL)) == UNISONO_BAD_INPUT);
     REQUIRE(unisono_barrier(unisono_start(NULL, &sum)) == UNISONO_BAD_INPUT && sum == NULL);
     REQUIRE(unisono_test(&sum, NULL) == UNISONO_BAD_INPUT && unisono_wait(NULL) == UNISONO_BAD_INPUT);
+    OK(unisono_barrier(unisono_start(world, &sum)));
+    REQUIRE(unisono_test(&sum, NULL) == UNISONO_BAD_INPUT && sum != NULL); /* and nothing has changed */
+    OK(unisono_wait(&sum));
+
+    /* A handle is for one call, and other calls do not see it. */
+    unisono_world* starter = unisono_start(world, &sum);
+    x[0] = 1;
+    OK(unisono_all_reduce(world, x, x, 1, UNISONO_FLOAT32, UNISONO_SUM));
+    REQUIRE(sum == NULL && x[0] == (float)ranks && unisono_rank(starter) == rank);
+    OK(unisono_barrier(starter));
+    REQUIRE(sum != NULL && unisono_barrier(starter) == UNISONO_BAD_INPUT);
+    OK(unisono_wait(&sum));
     OK(unisono_barrier(world));
+}
+
+/* A fork of a rank is no rank. */
+static void forked(unisono_world* world) {
+    const pid_t child = fork();
+    if (child == 0) {
+        const int refused = unisono_barrier(world) == UNISONO_BAD_INPUT && strstr(unisono_last_error(), "is a fork of process") != NULL;
+        unisono_leave(world);
+        _exit(refused ? 0 : 1);
+    }
+    int status = 0;
+    REQUIRE(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    OK(unisono_barrier(world));
+}
+
+/* Rank 0 polls, and the others do not come before its timeout. */
+static void poll_in_vain(unisono_world* world) {
+    OK(unisono_set_timeout(world, rank == 0 ? 0.3 : 30));
+    if (rank != 0) {
+        sleep(2);
+        REQUIRE(unisono_barrier(world) != UNISONO_OK);
+        return;
+    }
+    unisono_request* request = NULL;
+    OK(unisono_barrier(unisono_start(world, &request)));
+    int done = 0, status = UNISONO_OK;
+    while (status == UNISONO_OK && !done) status = unisono_test(&request, &done);
+    REQUIRE(status == UNISONO_TIMEOUT && !done && request == NULL);
+    printf("polled in vain\n");
 }
 
 /* Wrong arguments change nothing; the last error ends the world. */
@@ -339,7 +383,7 @@ static void wrong_joins(void) {
     REQUIRE(unisono_join_at(NULL, 0, 1, "localhost:4000", NULL) == UNISONO_BAD_INPUT);
 }
 
-/* program [TRANSPORT] | program TRANSPORT at|by RANK RANKS PLACE */
+/* program [TRANSPORT] | program TRANSPORT poll | program TRANSPORT at|by RANK RANKS PLACE */
 int main(int argc, char** argv) {
     const unisono_options options = {.timeout_s = 60, .transport = argc > 1 ? argv[1] : NULL};
     const unisono_options wrong = {.transport = "pigeons"};
@@ -360,6 +404,12 @@ int main(int argc, char** argv) {
     rank = unisono_rank(world);
     ranks = unisono_size(world);
     REQUIRE(ranks <= most);
+    if (argc == 3) {
+        poll_in_vain(world);
+        unisono_leave(world);
+        return 0;
+    }
+    forked(world);
     reductions(world);
     integers(world);
     in_flight(world);

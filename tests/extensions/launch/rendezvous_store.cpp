@@ -85,6 +85,19 @@ BOOST_AUTO_TEST_CASE(an_old_address_is_read_again) {
     }));
 }
 
+/// Of a job that failed, of one on another host, and of one that wrote something else.
+BOOST_AUTO_TEST_CASE(an_old_value_is_read_again) {
+    const un::detail::StoreCard far{.secret = "name", .port = test::free_port(), .network = 99, .hosts = {"127.0.0.1"}};
+    for (const std::string& old : {std::string("failed rank 0: cannot listen"), far.text(), std::string("unisono-")}) {
+        Store store;
+        store.set("job", old);
+        test::all_well(test::run_ranks(test::all_ranks(3), [&](int rank) {
+            while (rank == 0 && store.asked < 4) std::this_thread::sleep_for(1ms);
+            meet(store, rank, 3);
+        }));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_card_comes_back_as_it_was) {
     const un::detail::StoreCard card{.secret = "name", .port = 4711, .network = 99, .hosts = {"a", "::1"}};
     const auto same = un::detail::StoreCard::parse("k", card.text());

@@ -120,6 +120,8 @@ public:
         put();
         return true;
     }
+    /// As `Operation::give_up`.
+    void give_up(std::chrono::nanoseconds waited) { operation_.give_up(waited); }
     /// As `Operation::wait`.
     void wait() {
         operation_.wait();

@@ -197,19 +197,33 @@ inline bool find_secret(const StoreCard& card, const std::string& key, JobToken&
 }
 
 /// The part of the other ranks. The key may still have the value of an earlier job, so it is read
-/// again if there is no answer at the address.
+/// again if there is no answer at the address, and for some seconds if it says why rank 0 failed,
+/// or cannot be read.
 template <key_value_store Store>
 std::optional<Entrance> enter_by_store(const Identity& me, Store& store, const std::string& key, std::uint64_t claimant,
                                        nanoseconds deadline, std::chrono::nanoseconds notice_after, std::string& why) {
     SearchNotice notice(
         concat({"rank ", me.rank, " of ", me.world, " is waiting for rank 0, by the store's key ", key}), notice_after);
+    constexpr nanoseconds most_refused = 2'000'000'000;
     nanoseconds pause = 5'000'000;
+    nanoseconds refused_since = 0;
+    std::string last;
     do {
-        const StoreCard card = StoreCard::parse(key, store.get(key, deadline));
+        std::string text = store.get(key, deadline);
+        if (text != last) refused_since = 0;
+        last = std::move(text);
+        StoreCard card;
         JobToken secret;
         std::vector<std::string> hosts;
-        if (find_secret(card, key, secret, why)) hosts = card.hosts;
-        else notice.note(why);
+        try {
+            card = StoreCard::parse(key, last);
+            if (find_secret(card, key, secret, why)) hosts = card.hosts;
+            else notice.note(why);
+        } catch (const error& refused) {
+            if (refused_since == 0) refused_since = steady_now();
+            if (steady_now() - refused_since >= most_refused || steady_now() + pause >= deadline) throw;
+            why = refused.why().message;
+        }
         if (!hosts.empty() && card.network == network_space()) hosts.insert(hosts.begin(), "127.0.0.1");
         for (const std::string& host : hosts) {
             RendezvousPoint point;
