@@ -52,7 +52,6 @@ module;
 #include <netinet/tcp.h>
 #include <new>
 #include <numbers>
-#include <numeric>
 #include <optional>
 #include <poll.h>
 #include <pthread.h>

@@ -46,7 +46,7 @@ if pathlib.Path(nvcc).is_file():
     run(nvcc, "-std=c++20", "--expt-relaxed-constexpr", "-Werror", "all-warnings", "-diag-suppress", "554,780,20011,20014",
         "-arch=sm_90", f"-I{source}/include", "-DUNISONO_DEVICES", "-c", here / "own.cu", "-o", compiled)
     symbols = run("nm", "-C", compiled).splitlines()
-    library_has = [line for line in symbols if re.search(r"\bU .*KernelOfUnisonoDevices<.*(verb::combine|AdamElement)", line)]
+    library_has = [line for line in symbols if re.search(r" U .*KernelOfUnisonoDevices<.*(verb::combine|AdamElement)", line)]
     program_has = [line for line in symbols if re.search(r"\b[TtWV] .*(Halve|Larger)", line)]
     if len(library_has) < 2 or not program_has or any(re.search(r"\b[TW] .*AdamElement.*for_each", line) for line in symbols):
         sys.exit(f"own.cu: expected references to the library and kernels of its own\n{library_has}\n{program_has[:3]}")
