@@ -32,8 +32,8 @@ struct DevicesKernels : ThrustArithmetic<decltype(thrust::cuda::par_nosync.on(cu
 };
 #endif
 
-template <class Verb, class... Arguments>
-typename Verb::Result KernelOfUnisonoDevices<Verb, Arguments...>::run(void* stream, Arguments... arguments) {
+template <class Version, class Verb, class... Arguments>
+typename Verb::Result KernelOfUnisonoDevices<Version, Verb, Arguments...>::run(void* stream, Arguments... arguments) {
     return Verb::run(DevicesKernels(static_cast<cudaStream_t>(stream)), arguments...);
 }
 
@@ -41,7 +41,7 @@ typename Verb::Result KernelOfUnisonoDevices<Verb, Arguments...>::run(void* stre
 struct KernelList {
     template <class Verb, class... Arguments>
     void have() {
-        function = reinterpret_cast<void (*)()>(&KernelOfUnisonoDevices<Verb, Arguments...>::run);
+        function = reinterpret_cast<void (*)()>(&KernelOfUnisonoDevices<ThisDevicesVersion, Verb, Arguments...>::run);
     }
     template <class Functor, class... T>
     void have(OnElements<Functor, T...>*) {

@@ -2,7 +2,7 @@
 """Trainings on a device have one hash, whoever compiles them: check.py SOURCE BUILD_FOLDER LIBRARY_PROGRAM HEADER_ONLY_PROGRAM LIBRARY NVCC [CLANG]
 
 Both programs are trained.cpp: with the library unisono::devices, and with the kernels of the headers. CLANG compiles it for
-LIBRARY, too. All print the same lines. NVCC, if there is one, compiles own.cu: the library's kernels are then references, those of
+LIBRARY, too. All print the same lines. A program of another version does not link to LIBRARY. NVCC, if there is one, compiles own.cu: the library's kernels are then references, those of
 the program's own functors are there.
 """
 import pathlib
@@ -40,6 +40,26 @@ hashes = {line.split(": ")[1] for line in lines["the library"][:-1]}
 if len(hashes) < 90:
     sys.exit(f"{len(hashes)} different hashes of 103 trainings: some policies did nothing")
 print(f"{len(programs)} programs print the same 103 hashes: {', '.join(programs)}")
+
+# A program whose headers are of another version.
+other = pathlib.Path(build) / "device_library_other_version"
+shutil.rmtree(other, ignore_errors=True)
+(other / "unisono/core").mkdir(parents=True)
+version = pathlib.Path(source, "include/unisono/core/version.hpp").read_text()
+(other / "unisono/core/version.hpp").write_text(re.sub(r"(PATCH) .*", r"\1 1000", version))
+(other / "program.cpp").write_text("""#include <unisono/extensions/device_library/stream.hpp>
+#include <array>
+int main() {
+    std::array<float, 2> x{};
+    unisono::StreamArithmetic<cudaStream_t>(nullptr).scale(std::span<float>(x), 2.0);
+}
+""")
+program = [shutil.which("c++"), f"-I{other}", *FLAGS, "-DUNISONO_DEVICES", other / "program.cpp", library, "-o", other / "program"]
+refused = run(*program, status=1)
+if not re.search(r"undefined reference to .*KernelOfUnisonoDevices<.*DevicesVersion<\d+, \d+, 1000>", refused):
+    sys.exit(f"a program of another version: expected that a kernel of its version is missing\n{refused[-2000:]}")
+run(program[0], *program[2:]) # of the same version it links
+print("a program of another version does not link")
 
 if pathlib.Path(nvcc).is_file():
     compiled = pathlib.Path(build) / "device_library_own.o"

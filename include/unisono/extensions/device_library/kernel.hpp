@@ -2,9 +2,10 @@
 
 /// \file
 /// The border between a program and the library unisono::devices: a kernel is a function that is
-/// declared here for every compiler, and that nvcc compiles in the library (src/devices.cu).
+/// declared here for every compiler, and that nvcc compiles in the library (src/devices).
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/version.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -12,11 +13,16 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// A part of each symbol, so that a library of another version does not link.
+template <int Major, int Minor, int Patch>
+struct DevicesVersion;
+using ThisDevicesVersion = DevicesVersion<UNISONO_VERSION_MAJOR, UNISONO_VERSION_MINOR, UNISONO_VERSION_PATCH>;
+
 /// A function of ThrustArithmetic with arguments of these types. Enqueues on `stream`, a
 /// cudaStream_t; a function that returns a number waits for it.
 ///
-/// Undefined? Link to the CMake target unisono::devices, built from the same version of Unisono.
-template <class Verb, class... Arguments>
+/// Undefined? Link to the CMake target unisono::devices, built from this version of Unisono.
+template <class Version, class Verb, class... Arguments>
 struct KernelOfUnisonoDevices {
     static typename Verb::Result run(void* stream, Arguments... arguments);
 };

@@ -181,7 +181,8 @@ public:
     template <class T>
         requires floating_element<std::remove_const_t<T>>
     void add_squares(SquareSum& sum, std::span<T> x) const {
-        KernelOfUnisonoDevices<verb::add_squares, SquareSum&, decltype(constant(x))>::run(stream_, sum, constant(x));
+        KernelOfUnisonoDevices<ThisDevicesVersion, verb::add_squares, SquareSum&, decltype(constant(x))>::run(
+            stream_, sum, constant(x));
     }
     template <class T>
         requires floating_element<std::remove_const_t<T>>
@@ -269,7 +270,7 @@ private:
     }
     template <class Verb, class... Arguments>
     typename Verb::Result run(Arguments... arguments) const {
-        return KernelOfUnisonoDevices<Verb, Arguments...>::run(stream_, arguments...);
+        return KernelOfUnisonoDevices<ThisDevicesVersion, Verb, Arguments...>::run(stream_, arguments...);
     }
 #if defined(__CUDACC__)
     using CompiledHere = ThrustArithmetic<decltype(thrust::cuda::par_nosync.on(cudaStream_t{}))>;
