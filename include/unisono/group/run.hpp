@@ -66,12 +66,16 @@ private:
     void (*call_)(void*, Group<Transport>&);
 };
 
+void abort_world(Engine& engine, const Fault& fault); ///< as `GroupCore::abort`, without a group
+
 /// Runs one rank's body; an exception becomes the world's fault, so that the other ranks stop, and
 /// so does the end of its thread in the body.
 template <class Transport>
 [[gnu::cold]] std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, RankBody<Transport> body) {
     world.set_timeout(options.timeout);
     const int rank = world.rank();
+    const bool alone = world.size() == 1;
+    const std::shared_ptr<Engine> engine = world.context().engine; // the body may move its group
     try {
         body(world);
         return nullptr;
@@ -80,13 +84,14 @@ template <class Transport>
         const bool told = fault.rank >= 0;
         if (!told) {
             fault.rank = rank;
-            if (world.size() > 1) fault.message = concat({"rank ", rank, ": ", fault.message});
+            if (!alone) fault.message = concat({"rank ", rank, ": ", fault.message});
         }
-        world.abort(fault);
+        abort_world(*engine, fault);
         return told ? std::current_exception() : std::make_exception_ptr(error(fault));
     } catch (...) {
-        world.abort(fault_of_exception(
-            {.code = ErrorCode::aborted, .rank = rank, .message = concat({"rank ", rank, " threw: "})}));
+        abort_world(*engine,
+                    fault_of_exception(
+                        {.code = ErrorCode::aborted, .rank = rank, .message = concat({"rank ", rank, " threw: "})}));
         pass_on_end_of_thread();
         return std::current_exception();
     }
@@ -241,12 +246,19 @@ void run(int, Body, const RunOptions& = {}) {
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
+#include "unisono/group/engine.hpp"
+
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+UNISONO_DEFINITION void abort_world(Engine& engine, const Fault& fault) {
+    const Entry entry = engine.enter();
+    engine.endpoint().abort(fault);
+}
 
 UNISONO_DEFINITION std::atomic<bool>& launcher_is_known() noexcept {
     static std::atomic<bool> known{false};

@@ -82,6 +82,31 @@ struct LargerByHalf {
 
 BOOST_AUTO_TEST_SUITE(group_faults)
 
+// The body may move the group that it was given.
+BOOST_AUTO_TEST_CASE(a_rank_that_has_moved_its_group_throws) {
+    for (const int world : {1, 3}) {
+        const int thrower = world - 1;
+        for (const bool own : {true, false}) {
+            std::string caught;
+            try {
+                un::run<un::InProcess>(
+                    world,
+                    [&](auto& group) {
+                        auto mine = std::move(group);
+                        if (mine.rank() == thrower && own) throw std::out_of_range("no such word");
+                        if (mine.rank() == thrower) throw un::error(un::ErrorCode::bad_input, "no such word");
+                        un::barrier(mine);
+                    },
+                    test::limit);
+            } catch (const std::exception& failed) {
+                caught = failed.what();
+            }
+            BOOST_TEST(caught.find("no such word") != std::string::npos, caught);
+            BOOST_TEST(un::failed_rank() == thrower);
+        }
+    }
+}
+
 // The type of a user's exception is kept, and so is its text, which names no rank.
 BOOST_AUTO_TEST_CASE(the_rank_that_threw_is_known_to_a_handler) {
     for (const int world : {1, 4}) {
