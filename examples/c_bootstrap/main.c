@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
     for (peers[0] = own; rank != 0 && connect(own, (void*)&place, sizeof place) != 0;) poll(NULL, 0, 10);
 
     unisono_world* world;
-    const unisono_store store = {.set = set, .get = get};
+    const unisono_store store = {.size = sizeof store, .set = set, .get = get};
     short sum = (short)(rank + 1);
     if (unisono_join_by(&world, rank, size, &store, NULL) != UNISONO_OK ||
         unisono_all_reduce(world, &sum, &sum, 1, UNISONO_INT16, UNISONO_SUM) != UNISONO_OK)

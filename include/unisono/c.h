@@ -79,12 +79,21 @@ typedef enum unisono_op UNISONO_INT_ENUM {
 /** in_out[i] = in[i] op in_out[i] for `count` elements: associative, commutative, and the same on every rank. */
 typedef void (*unisono_function)(const void* in, void* in_out, size_t count, void* context);
 
-/** How to join; zeros are the defaults. */
+/**
+ * How to join. Later versions add members at the end; the size says which ones a program knows.
+ *
+ *     unisono_options options = UNISONO_OPTIONS_INITIALIZER;
+ *     options.timeout_s = 60;
+ */
 typedef struct unisono_options {
+    size_t size;           /**< sizeof(unisono_options) where the program is compiled; zeros in all others are the defaults */
     double timeout_s;      /**< of every call, and of the beginning and the end; 0: ten minutes, and five for the beginning */
     const char* transport; /**< "auto" (also NULL): shared memory on one host, sockets between hosts; "shared_memory", "hosts", "tcp" */
     int trusted_network;   /**< not 0: ranks on several hosts need no secret (docs/security.md) */
+    int reserved;          /**< 0 */
 } unisono_options;
+
+#define UNISONO_OPTIONS_INITIALIZER {sizeof(unisono_options), 0, NULL, 0, 0}
 
 /**
  * The world that this process belongs to, as its launcher's environment says (unisono-run, mpirun, srun, torchrun; docs/launching.md), and a
@@ -108,8 +117,12 @@ enum { UNISONO_STORE_BYTES = 4096 }; /**< room for a value and the zero behind i
  * A key-value store that all ranks of one job see, and no other job. Keys and values are texts that end in a zero; values have less than
  * UNISONO_STORE_BYTES bytes. Rank 0 sets a key, the others get it. They may get it again, until the deadline: the value may be that of an
  * earlier job, or not there yet. So `get` answers each time, and may answer with an older value.
+ *
+ *     unisono_store store = UNISONO_STORE_INITIALIZER;
+ *     store.set = set, store.get = get;
  */
 typedef struct unisono_store {
+    size_t size; /**< sizeof(unisono_store) where the program is compiled */
     /** Replaces the value of `key`. Returns 0, or anything else if it failed. */
     int (*set)(void* context, const char* key, const char* value);
     /**
@@ -119,6 +132,8 @@ typedef struct unisono_store {
     int (*get)(void* context, const char* key, char* value, double timeout_s);
     void* context; /**< passed on unchanged */
 } unisono_store;
+
+#define UNISONO_STORE_INITIALIZER {sizeof(unisono_store), NULL, NULL, NULL}
 
 /** The same by a store instead of an address. The ranks use it until the call returns. */
 int unisono_join_by(unisono_world** world, int rank, int size, const unisono_store* store, const unisono_options* options);

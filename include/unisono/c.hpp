@@ -111,16 +111,19 @@ int end(unisono_request** request, HasEnded has_ended) noexcept {
     });
 }
 
-inline AnyJoinOptions options_of(const unisono_options* options) {
+inline AnyJoinOptions options_of(const unisono_options* callers) {
     AnyJoinOptions chosen;
-    if (options == nullptr) return chosen;
-    if (options->timeout_s != 0) {
-        chosen.join.timeout = duration_of(options->timeout_s);
+    if (callers == nullptr) return chosen;
+    const unisono_options options =
+        of_caller(*callers, offsetof(unisono_options, reserved) + sizeof(int), "unisono_options");
+    if (options.reserved != 0) refuse_input({"unisono_options.reserved is ", options.reserved, ", expected 0"});
+    if (options.timeout_s != 0) {
+        chosen.join.timeout = duration_of(options.timeout_s);
         chosen.join.rendezvous.timeout =
             std::chrono::ceil<decltype(chosen.join.rendezvous.timeout)>(chosen.join.timeout);
     }
-    if (options->transport != nullptr) chosen.transport = options->transport;
-    chosen.join.rendezvous.trusted_network = options->trusted_network != 0;
+    if (options.transport != nullptr) chosen.transport = options.transport;
+    chosen.join.rendezvous.trusted_network = options.trusted_network != 0;
     return chosen;
 }
 

@@ -81,7 +81,7 @@ struct TrackerStore {
 
 UnisonoComm::UnisonoComm(std::string const& host, std::int32_t port, std::chrono::seconds timeout, std::int32_t retry,
                          std::string const& task_id, std::string const& transport) {
-  unisono_options options{};
+  unisono_options options = UNISONO_OPTIONS_INITIALIZER;
   options.timeout_s = static_cast<double>(timeout.count());
   options.transport = transport.c_str();
   int status = UNISONO_OK;
@@ -90,7 +90,10 @@ UnisonoComm::UnisonoComm(std::string const& host, std::int32_t port, std::chrono
   } else {
     tracker_.reset(new RabitComm{host, port, timeout, retry, task_id, DefaultNcclName(), 0});
     TrackerStore values{*tracker_};
-    unisono_store const store{&TrackerStore::Set, &TrackerStore::Get, &values};
+    unisono_store store = UNISONO_STORE_INITIALIZER;
+    store.set = &TrackerStore::Set;
+    store.get = &TrackerStore::Get;
+    store.context = &values;
     status = unisono_join_by(&ranks_, tracker_->Rank(), tracker_->World(), &store, &options);
   }
   SafeColl(Of(status));

@@ -19,7 +19,13 @@ class Error(RuntimeError):
 
 
 class _Options(ctypes.Structure):
-    _fields_ = [("timeout_s", ctypes.c_double), ("transport", ctypes.c_char_p), ("trusted_network", ctypes.c_int)]
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("timeout_s", ctypes.c_double),
+        ("transport", ctypes.c_char_p),
+        ("trusted_network", ctypes.c_int),
+        ("reserved", ctypes.c_int),
+    ]
 
 
 def _load():
@@ -60,7 +66,7 @@ class Network:
 
     def __init__(self, transport="auto", timeout=600.0):
         self._world = ctypes.c_void_p()
-        self._check(_library.unisono_join(ctypes.byref(self._world), _Options(timeout, transport.encode())))
+        self._check(_library.unisono_join(ctypes.byref(self._world), _Options(ctypes.sizeof(_Options), timeout, transport.encode())))
         self.rank = _library.unisono_rank(self._world)
         self.size = _library.unisono_size(self._world)
         self._attach()

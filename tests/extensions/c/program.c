@@ -364,18 +364,53 @@ static int fails(void* context, const char* key, char* value, double timeout_s) 
     return (void)context, (void)key, (void)value, (void)timeout_s, UNISONO_STORE_FAILED;
 }
 
+/* Options of programs compiled with another c.h, in worlds of one. */
+static void other_headers(const char* place) {
+    unisono_world* world = NULL;
+    struct { /* as of a later version, with one member more */
+        unisono_options known;
+        double more;
+    } newer = {UNISONO_OPTIONS_INITIALIZER, 0};
+    newer.known.size = sizeof newer;
+    OK(unisono_join_at(&world, 0, 1, place, &newer.known));
+    unisono_leave(world);
+    newer.known.transport = "pigeons"; /* is read */
+    REQUIRE(unisono_join_at(&world, 0, 1, place, &newer.known) == UNISONO_BAD_INPUT && world == NULL);
+    REQUIRE(strstr(unisono_last_error(), "pigeons") != NULL);
+    newer.more = 1;
+    REQUIRE(unisono_join_at(&world, 0, 1, place, &newer.known) == UNISONO_BAD_INPUT && world == NULL);
+    REQUIRE(strstr(unisono_last_error(), " of unisono_options is not 0, but this library has ") != NULL);
+
+    unisono_options wrong = UNISONO_OPTIONS_INITIALIZER;
+    const double time = 60; /* c.h had a time once, where the size is now */
+    size_t sizes[] = {0, 1, sizeof wrong - 1, 4097, (size_t)-1, 0};
+    memcpy(&sizes[5], &time, sizeof time);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+        wrong.size = sizes[i];
+        REQUIRE(unisono_join_at(&world, 0, 1, place, &wrong) == UNISONO_BAD_INPUT && world == NULL);
+        REQUIRE(strstr(unisono_last_error(), "unisono_options.size is ") != NULL);
+    }
+    wrong.size = sizeof wrong;
+    wrong.reserved = 1;
+    REQUIRE(unisono_join_at(&world, 0, 1, place, &wrong) == UNISONO_BAD_INPUT && world == NULL);
+    REQUIRE(strstr(unisono_last_error(), "unisono_options.reserved is 1, expected 0") != NULL);
+}
+
 /* Joins that cannot succeed: on the last rank alone, without the others. */
 static void wrong_joins(void) {
     unisono_world* world = NULL;
-    const unisono_options brief = {.timeout_s = 0.3};
+    const unisono_options brief = {.size = sizeof brief, .timeout_s = 0.3};
     int asked = 0;
-    const unisono_store late = {set_file, never, &asked}, broken = {set_file, fails, NULL}, none = {set_file, NULL, NULL};
+    const unisono_store late = {sizeof late, set_file, never, &asked}, broken = {sizeof broken, set_file, fails, NULL},
+                        none = {sizeof none, set_file, NULL, NULL}, unsized = {.set = set_file, .get = never};
     REQUIRE(unisono_join_by(&world, 1, 2, &late, &brief) == UNISONO_TIMEOUT && world == NULL && asked > 1);
     REQUIRE(strstr(unisono_last_error(), "the store has no value of the key 'unisono', which rank 0 sets") != NULL);
     REQUIRE(unisono_join_by(&world, 1, 2, &broken, &brief) == UNISONO_REFUSED);
     REQUIRE(strstr(unisono_last_error(), "the store's get of the key 'unisono' returned -1") != NULL);
     REQUIRE(unisono_join_by(&world, 1, 2, &none, &brief) == UNISONO_BAD_INPUT);
     REQUIRE(unisono_join_by(&world, 1, 2, NULL, &brief) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_join_by(&world, 1, 2, &unsized, &brief) == UNISONO_BAD_INPUT);
+    REQUIRE(strstr(unisono_last_error(), "unisono_store.size is 0, expected ") != NULL);
     REQUIRE(unisono_join_by(&world, 2, 2, &late, &brief) == UNISONO_BAD_INPUT);
     REQUIRE(unisono_join_at(&world, 1, 2, "nowhere", &brief) == UNISONO_BAD_INPUT);
     REQUIRE(unisono_join_at(&world, 1, 2, NULL, &brief) == UNISONO_BAD_INPUT);
@@ -385,19 +420,21 @@ static void wrong_joins(void) {
 
 /* program [TRANSPORT] | program TRANSPORT poll | program TRANSPORT at|by RANK RANKS PLACE */
 int main(int argc, char** argv) {
-    const unisono_options options = {.timeout_s = 60, .transport = argc > 1 ? argv[1] : NULL};
-    const unisono_options wrong = {.transport = "pigeons"};
+    const unisono_options options = {.size = sizeof options, .timeout_s = 60, .transport = argc > 1 ? argv[1] : NULL};
+    const unisono_options wrong = {.size = sizeof wrong, .transport = "pigeons"};
     unisono_world* world = NULL;
     REQUIRE(unisono_join(&world, &wrong) == UNISONO_BAD_INPUT && world == NULL);
     REQUIRE(unisono_join(NULL, NULL) == UNISONO_BAD_INPUT);
     if (argc == 6) {
-        const unisono_store store = {set_file, get_file, argv[5]};
+        unisono_store store = UNISONO_STORE_INITIALIZER;
+        store.set = set_file, store.get = get_file, store.context = argv[5];
         rank = atoi(argv[3]);
         ranks = atoi(argv[4]);
         if (strcmp(argv[2], "at") == 0) OK(unisono_join_at(&world, rank, ranks, argv[5], &options));
         else OK(unisono_join_by(&world, rank, ranks, &store, &options));
         REQUIRE(unisono_rank(world) == rank && unisono_size(world) == ranks);
         wrong_joins();
+        if (strcmp(argv[2], "at") == 0) other_headers(argv[5]);
     } else {
         OK(unisono_join(&world, &options));
     }

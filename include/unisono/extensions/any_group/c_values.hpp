@@ -14,9 +14,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -61,13 +63,35 @@ inline std::chrono::nanoseconds duration_of(double seconds) {
     return std::chrono::nanoseconds(static_cast<std::int64_t>((seconds < most ? seconds : most) * 1e9));
 }
 
+/// A struct of the caller's, as this version of the library has it. The caller may have been
+/// compiled for another version. The first member is the size there, of at least `first` bytes,
+/// the size in the first version. Members that the caller lacks are zero. Members that it has in
+/// addition must be zero.
+template <class Struct>
+Struct of_caller(const Struct& callers, std::size_t first, std::string_view name) {
+    constexpr std::size_t most = 4096; // more is no size, but what happened to be in memory
+    const std::size_t size = callers.size;
+    if (size < first || size > most)
+        refuse_input({name, ".size is ", size, ", expected ", sizeof(Struct),
+                      ": the program has not begun with its initializer, or was compiled with a c.h that had none"});
+    const auto* bytes = reinterpret_cast<const unsigned char*>(&callers);
+    for (std::size_t i = sizeof(Struct); i < size; ++i)
+        if (bytes[i] != 0)
+            refuse_input({"byte ", i, " of ", name, " is not 0, but this library has ", sizeof(Struct),
+                          " bytes of it: the c.h of the program is newer"});
+    Struct own = {};
+    std::memcpy(&own, bytes, std::min(size, sizeof own));
+    return own;
+}
+
 /// The caller's store, as `key_value_store`.
 class Store {
 public:
     explicit Store(const unisono_store* store) {
-        if (store == nullptr || store->set == nullptr || store->get == nullptr)
-            refuse_input("unisono_join_by: the store, its set or its get is NULL");
-        store_ = *store;
+        if (store == nullptr) refuse_input("unisono_join_by: the store is NULL");
+        store_ = of_caller(*store, offsetof(unisono_store, context) + sizeof(void*), "unisono_store");
+        if (store_.set == nullptr || store_.get == nullptr)
+            refuse_input("unisono_join_by: the store's set or get is NULL");
     }
     void set(const std::string& key, const std::string& value) {
         if (value.size() >= UNISONO_STORE_BYTES)
