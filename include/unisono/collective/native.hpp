@@ -37,30 +37,30 @@ using schedule::schedule_of;
 
 /// The native schedules over messages on hosts with several ranks. Defined in
 /// collective/native_on_hosts.hpp, which the headers of transports that know hosts include.
-template <Collective What, transport Transport, class Use>
-auto choose_on_hosts(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
-                     Use use);
+template <Collective What, transport Transport>
+const Plan& plan_on_hosts(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request,
+                          int root);
 
 /// The native schedules over messages, if ranks are not grouped by hosts.
-template <Collective What, transport Transport, class Use>
-auto choose_on_equals(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
-                      Use use) {
+template <Collective What, transport Transport>
+const Plan& plan_on_equals(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request,
+                           int root) {
     const schedule::Shape shape = group.shape(root);
     if constexpr (What == Collective::all_reduce) {
         if constexpr (exchange_bytes<Transport> != 0) { // the size up to which one round is faster than two
             if (shape.world <= 4 &&
                 request.total_bytes * static_cast<std::size_t>(shape.world - 1) <= exchange_bytes<Transport>)
-                return use(schedule_of<What>(ExchangeSchedule{}, shape));
+                return group.plan(schedule_of<What>(ExchangeSchedule{}, shape));
         }
         if (request.total_bytes / static_cast<std::size_t>(shape.world) >= family.ring_bytes)
-            return use(schedule_of<What>(RingSchedule{}, shape));
-        return use(schedule_of<What>(HalvingDoublingSchedule{}, shape));
+            return group.plan(schedule_of<What>(RingSchedule{}, shape));
+        return group.plan(schedule_of<What>(HalvingDoublingSchedule{}, shape));
     } else if constexpr (What == Collective::reduce_scatter || What == Collective::all_gather) {
-        return use(schedule_of<What>(HalvingDoublingSchedule{}, shape));
+        return group.plan(schedule_of<What>(HalvingDoublingSchedule{}, shape));
     } else if constexpr (What == Collective::all_to_all) {
-        return use(schedule_of<What>(DirectSchedule{}, shape));
+        return group.plan(schedule_of<What>(DirectSchedule{}, shape));
     } else {
-        return use(schedule_of<What>(TreeSchedule{}, shape));
+        return group.plan(schedule_of<What>(TreeSchedule{}, shape));
     }
 }
 
@@ -88,18 +88,18 @@ consteval bool reads_peers_for_all_to_all() {
     else return requires { requires schedule::ScheduleIn<Family, Collective::all_to_all>::mapped; };
 }
 
-/// Calls `use(schedule)` with the schedule for this collective. The choice depends only on values
-/// that are equal on all ranks.
-template <Collective What, transport Transport, class Family, class Use>
-[[gnu::cold]] auto choose_schedule(Group<Transport>& group, const Family& family, const OperationRequest& request,
-                                   int root, Use use) {
+/// The plan of the schedule for this collective. The choice depends only on values that are equal
+/// on all ranks.
+template <Collective What, transport Transport, class Family>
+[[gnu::cold]] const Plan& choose_plan(Group<Transport>& group, const Family& family, const OperationRequest& request,
+                                      int root) {
     const schedule::Shape shape = group.shape(root);
     if constexpr (What == Collective::all_to_all) {
         // The peer's counts, which are not known here, determine a block's offset in the peer's
         // buffer.
         if constexpr (reads_peers_for_all_to_all<Transport, Family>())
             if (!request.input_counts.empty() || !request.output_counts.empty())
-                return use(schedule_of<What>(DirectSchedule{}, shape));
+                return group.plan(schedule_of<What>(DirectSchedule{}, shape));
     }
     if constexpr (!std::same_as<Family, NativeSchedule>) {
         if constexpr (std::same_as<Family, StagedSchedule>) {
@@ -111,20 +111,20 @@ template <Collective What, transport Transport, class Family, class Use>
                           !(std::same_as<Family, MappedSchedule> || std::same_as<Family, StagedSchedule>),
                       "found: MappedSchedule or StagedSchedule on a transport that does not map peers' memory; "
                       "required: a transport with maps_peers, since its steps read and write the peers' buffers");
-        return use(schedule_of<What>(family, shape));
+        return group.plan(schedule_of<What>(family, shape));
     } else if constexpr (Transport::maps_peers) {
         if constexpr (What != Collective::barrier) {
             if (posted_bytes(What, request) <= SmallMessages::best_bytes(shape.world))
-                return use(schedule_of<What>(StagedSchedule{}, shape));
+                return group.plan(schedule_of<What>(StagedSchedule{}, shape));
         }
-        return use(schedule_of<What>(MappedSchedule{}, shape));
+        return group.plan(schedule_of<What>(MappedSchedule{}, shape));
     } else if constexpr (enqueues<Transport>) {
-        if (goes_by_stream<What>(group.endpoint(), request)) return use(schedule::TransportsOwn<What>{{shape}});
-        return choose_on_equals<What>(group, family, request, root, use);
+        if (goes_by_stream<What>(group.endpoint(), request)) return group.plan(schedule::TransportsOwn<What>{{shape}});
+        return plan_on_equals<What>(group, family, request, root);
     } else if constexpr (knows_hosts<Transport> && What != Collective::all_to_all) {
-        return choose_on_hosts<What>(group, family, request, root, use);
+        return plan_on_hosts<What>(group, family, request, root);
     } else {
-        return choose_on_equals<What>(group, family, request, root, use);
+        return plan_on_equals<What>(group, family, request, root);
     }
 }
 
@@ -134,8 +134,7 @@ void plan_of_family(GroupCore& core, const Call& call, OperationRequest& request
     auto& group = static_cast<Group<Transport>&>(core);
     const auto find = [&](const Family& family) {
         if constexpr (requires { family.chunk_bytes; }) request.chunk_bytes = family.chunk_bytes;
-        choose_schedule<What>(group, family, request, call.root,
-                              [&](const auto& schedule) { request.plan = &group.plan(schedule); });
+        request.plan = &choose_plan<What>(group, family, request, call.root);
     };
     if constexpr (std::same_as<Family, NativeSchedule>) {
         if constexpr (chunk_bytes<Transport> != 0) {

@@ -111,16 +111,17 @@ void complete_on_device(Group<Transport>& group, OperationRequest& request, int 
         !std::same_as<Family, MappedSchedule> && !std::same_as<Family, StagedSchedule>,
         "found: MappedSchedule or StagedSchedule on memory of a device. Required: NativeSchedule, or one over "
         "messages. Why: peers see copies of a few pieces at a time");
-    const auto use = [&](const auto& schedule) { request.plan = &group.plan(schedule); };
     request.stream.through_host = true;
     request.chunk_bytes = group.endpoint().piece_bytes();
     if constexpr (requires { family.chunk_bytes; })
         if (family.chunk_bytes != 0) request.chunk_bytes = family.chunk_bytes;
-    if constexpr (!std::same_as<Family, NativeSchedule>) return use(schedule_of<What>(family, group.shape(root)));
-    else if constexpr (Transport::maps_peers) return use(schedule_of<What>(DirectSchedule{}, group.shape(root)));
+    if constexpr (!std::same_as<Family, NativeSchedule>)
+        request.plan = &group.plan(schedule_of<What>(family, group.shape(root)));
+    else if constexpr (Transport::maps_peers)
+        request.plan = &group.plan(schedule_of<What>(DirectSchedule{}, group.shape(root)));
     else if constexpr (knows_hosts<Transport> && What != Collective::all_to_all)
-        return choose_on_hosts<What>(group, family, request, root, use);
-    else return choose_on_equals<What>(group, family, request, root, use);
+        request.plan = &plan_on_hosts<What>(group, family, request, root);
+    else request.plan = &plan_on_equals<What>(group, family, request, root);
 }
 
 template <Collective What, class T, class Op, streaming_transport Transport, class Family>
