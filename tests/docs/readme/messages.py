@@ -4,7 +4,7 @@
 - Each heading of docs/troubleshooting.md in backticks is a message of the library: its words between `...` stand in a string of a header.
 - Each name `un::Name` of a page is a name of the headers.
 - What a page says is not there is not: NOT_THERE has the words of the page, and what a header would have if it were.
-- The variables of extensions/launch/sockets/environment.hpp are those that headers read.
+- The variables of extensions/launch/sockets/environment.hpp are those that headers read, and those of docs/variables.md.
 - docs/fields.md names each field of the structs that it describes, and no other.
 """
 import pathlib, re, sys
@@ -55,6 +55,10 @@ listed = next(text for path, text in headers.items() if path.name == "environmen
 known = set(re.findall(r"[A-Z_]+", re.search(r"known_variables =(.*?);", listed, re.S)[1]))
 faults += [f"extensions/launch/sockets/environment.hpp: UNISONO_{name} is missing" for name in sorted(read - known)]
 faults += [f"extensions/launch/sockets/environment.hpp: no header reads UNISONO_{name}" for name in sorted(known - read)]
+table = "".join(re.findall(r"^\| (.*?) \|", (root / "docs/variables.md").read_text(), re.M))
+described = set(re.findall(r"\bUNISONO_([A-Z_]+)", table))
+faults += [f"docs/variables.md: UNISONO_{name} is not described" for name in sorted(known - described)]
+faults += [f"docs/variables.md: there is no UNISONO_{name}" for name in sorted(described - known)]
 
 
 def members(name):
