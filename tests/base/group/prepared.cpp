@@ -398,8 +398,8 @@ void all_fail_with(un::ErrorCode code, std::string_view words, Body body) {
                       un::error);
 }
 
-/// Waits for a message that rank 0 never sends. No collective: beside one of rank 0's, it would be a
-/// mismatch.
+/// Waits for a message that rank 0 never sends. No collective: beside one of rank 0's, it would be
+/// a mismatch.
 void wait_for_the_fault(Group& group) {
     std::vector<float> never(1);
     un::receive(group, never, 0);
