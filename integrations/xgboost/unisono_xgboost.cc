@@ -1,6 +1,8 @@
 /** See unisono_xgboost.h. */
 #include "unisono_xgboost.h"
 
+#include <poll.h>
+
 #include <algorithm>  // for max, min
 #include <cmath>      // for fabs, ilogb, isfinite, ldexp
 #include <cstdlib>    // for getenv
@@ -11,6 +13,7 @@
 #include "allreduce.h"   // for Allreduce
 #include "broadcast.h"   // for Broadcast
 #include "comm_group.h"  // for GlobalCommGroup
+#include "topo.h"        // for Parent
 
 namespace xgboost::collective {
 namespace {
@@ -37,6 +40,12 @@ struct TrackerStore {
   char value[UNISONO_STORE_BYTES] = {};
   bool known{false};
 
+  /** Waits for the broadcast that Share takes part in. */
+  [[nodiscard]] bool IsComing(double timeout_s) const {
+    auto const parent = comm.Chan(binomial_tree::Parent(comm.Rank()))->Socket();
+    pollfd message{parent->Handle(), POLLIN, 0};
+    return poll(&message, 1, static_cast<int>(std::min(timeout_s, 1e6) * 1000)) == 1;
+  }
   [[nodiscard]] bool Share() {
     if (!known) {
       known = Broadcast(comm, common::Span<char>{value, sizeof(value)}, 0).OK();
@@ -48,8 +57,11 @@ struct TrackerStore {
     std::strncpy(store.value, value, sizeof(store.value) - 1);
     return store.Share() ? 0 : 1;
   }
-  static int Get(void* self, char const*, char* value, double) {
+  static int Get(void* self, char const*, char* value, double timeout_s) {
     auto& store = *static_cast<TrackerStore*>(self);
+    if (!store.known && !store.IsComing(timeout_s)) {
+      return UNISONO_STORE_EMPTY;
+    }
     if (!store.Share()) {
       return UNISONO_STORE_FAILED;
     }
@@ -82,7 +94,7 @@ struct TrackerStore {
 UnisonoComm::UnisonoComm(std::string const& host, std::int32_t port, std::chrono::seconds timeout, std::int32_t retry,
                          std::string const& task_id, std::string const& transport) {
   unisono_options options = UNISONO_OPTIONS_INITIALIZER;
-  options.timeout_s = static_cast<double>(timeout.count());
+  options.timeout_s = timeout.count() > 0 ? static_cast<double>(timeout.count()) : 1e8;  // for XGBoost, 0 is no time-out
   options.transport = transport.c_str();
   int status = UNISONO_OK;
   if (host.empty()) {
@@ -195,20 +207,29 @@ void UnisonoRound(float* pairs, std::size_t rows) {
   if (wanted == nullptr || std::strcmp(wanted, "1") != 0) {
     return;
   }
-  double largest[2] = {0, 0};
-  for (std::size_t i = 0; i < 2 * rows; ++i) {
+  auto const& group = *GlobalCommGroup();
+  std::size_t not_finite{2 * rows};
+  double largest[3] = {0, 0, 0};  // gradient, hessian; the world less the first rank with a value that is not finite
+  for (std::size_t i = 2 * rows; i-- > 0;) {
     if (!std::isfinite(pairs[i])) {
-      LOG(FATAL) << "Row " << i / 2 << " of this worker has a gradient that is not finite.";
+      not_finite = i;
+      largest[2] = group.World() - group.Rank();
+    } else {
+      largest[i % 2] = std::max(largest[i % 2], static_cast<double>(std::fabs(pairs[i])));
     }
-    largest[i % 2] = std::max(largest[i % 2], static_cast<double>(std::fabs(pairs[i])));
   }
   std::int64_t all = static_cast<std::int64_t>(rows);
   Context const cpu;
   SafeColl(Success() << [&] {
-    return Allreduce(&cpu, linalg::MakeVec(largest, 2), Op::kMax);
+    return Allreduce(&cpu, linalg::MakeVec(largest, 3), Op::kMax);
   } << [&] {
     return Allreduce(&cpu, linalg::MakeVec(&all, 1), Op::kSum);
   });
+  if (not_finite < 2 * rows) {
+    LOG(FATAL) << "Row " << not_finite / 2 << " of worker " << group.Rank() << " has a gradient that is not finite.";
+  } else if (largest[2] != 0) {
+    LOG(FATAL) << "Worker " << group.World() - static_cast<std::int32_t>(largest[2]) << " has a gradient that is not finite.";
+  }
   std::int32_t logarithm{0};
   while (logarithm < 62 && (std::int64_t{1} << logarithm) < all) {
     ++logarithm;

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 import numpy as np
 import xgboost as xgb
@@ -20,7 +21,10 @@ def data():
     x = numbers.integers(0, 100, (rows, features)).astype(np.float32)
     y = (numbers.lognormal(0, 6, rows) * (1 + x[:, 0] * x[:, 1])).astype(np.float32)  # of many magnitudes: sums round
     mine = slice(rows * rank // world, rows * (rank + 1) // world)
-    return xgb.DMatrix(x[mine], y[mine])
+    x, y, weights = x[mine], y[mine], np.ones(rows, np.float32)[mine]
+    if rank == options.get("overflows"):
+        y[5], weights[5] = 3e38, 1e10
+    return xgb.DMatrix(x, y, weight=weights)
 
 
 class Die(xgb.callback.TrainingCallback):
@@ -30,7 +34,9 @@ class Die(xgb.callback.TrainingCallback):
         return False
 
 
-arguments = {"dmlc_communicator": options["communicator"], "dmlc_task_id": str(rank), "dmlc_timeout": 60}
+arguments = {"dmlc_communicator": options["communicator"], "dmlc_task_id": str(rank), "dmlc_timeout": options.get("timeout", 60)}
+if rank == options.get("joins_no_world"):  # meets the others at the tracker, and that is all
+    arguments["dmlc_communicator"] = "rabit"
 if "tracker" in options:
     arguments.update(dmlc_tracker_uri=options["tracker"][0], dmlc_tracker_port=options["tracker"][1])
 if "transport" in options:
@@ -39,6 +45,8 @@ found = {}
 try:
     with xgb.collective.CommunicatorContext(**arguments):
         found["world"] = xgb.collective.get_world_size()
+        if rank == options.get("joins_no_world"):
+            time.sleep(60)
         parameters = {"tree_method": "hist", "objective": "reg:squarederror", "base_score": 0.5, "max_depth": 5, "nthread": 1}
         booster = xgb.train(parameters, data(), rounds, callbacks=[Die()])
         found["model"] = hashlib.sha256(booster.save_raw("json")).hexdigest()

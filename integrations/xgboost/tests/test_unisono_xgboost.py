@@ -9,9 +9,11 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import unittest
 from pathlib import Path
 
+from xgboost.libpath import find_lib_path
 from xgboost.tracker import RabitTracker
 
 here = Path(__file__).resolve().parent
@@ -27,7 +29,7 @@ def train(workers, communicator="unisono", tracker=False, exact=False, transport
     """(status, found) of each worker."""
     options.update(communicator=communicator, transport=transport)
     if tracker:
-        meeting = RabitTracker(host_ip="127.0.0.1", n_workers=workers)
+        meeting = RabitTracker(host_ip="127.0.0.1", n_workers=workers, sortby="task")
         meeting.start()
         address = meeting.worker_args()
         options["tracker"] = [address["dmlc_tracker_uri"], address["dmlc_tracker_port"]]
@@ -40,12 +42,14 @@ def train(workers, communicator="unisono", tracker=False, exact=False, transport
                          env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for rank in range(workers)
     ]
-    found = []
+    found = [None] * workers
     try:
-        for process in processes:
+        for rank, process in enumerate(processes):
+            if rank == options.get("joins_no_world"):
+                continue
             out, err = process.communicate(timeout=200)
             lines = [line for line in out.splitlines() if line.startswith("{")]
-            found.append((process.returncode, json.loads(lines[-1]) if lines else {"said": out + err}))
+            found[rank] = (process.returncode, json.loads(lines[-1]) if lines else {"said": out + err})
     finally:
         for process in processes:
             process.kill()
@@ -86,6 +90,23 @@ class XGBoostOverUnisono(unittest.TestCase):
                 self.assertEqual(found[rank][0], 1, found[rank])
                 self.assertIn("rank 1", found[rank][1]["error"])
                 self.assertIn("peer_lost", found[rank][1]["error"])
+
+    def test_a_value_that_is_not_finite_is_an_error_of_all(self):
+        for status, said in train(3, exact=True, overflows=1):
+            self.assertEqual(status, 1, said)
+            self.assertIn("orker 1 has a gradient that is not finite", said["error"])
+
+    def test_rank_0_that_does_not_come_is_a_timeout(self):
+        start = time.monotonic()
+        status, said = train(2, tracker=True, joins_no_world=0, timeout=8)[1]
+        self.assertEqual(status, 1, said)
+        self.assertIn("the store has no value of the key 'unisono', which rank 0 sets", said["error"])
+        self.assertLess(time.monotonic() - start, 50)
+
+    def test_the_library_exports_no_name_of_unisono(self):
+        names = subprocess.run(["nm", "-D", "--defined-only", find_lib_path()[0]], capture_output=True, text=True, check=True).stdout
+        names = [line.split()[-1] for line in names.splitlines()]
+        self.assertEqual([name for name in names if name.startswith("unisono_") or "7unisono" in name], [])
 
     def test_a_word_that_is_no_transport(self):
         for status, said in train(2, transport="pigeon"):
