@@ -187,6 +187,26 @@ def hooks():
     return {name: model_of(12, hook) for name, hook in HOOKS.items()}
 
 
+def several_buckets(steps):
+    """The parameters, or the error: the callbacks of several buckets start operations in an order of their own on each rank."""
+    torch.manual_seed(5)
+    widths = (60, 90, 70, 50, 20)  # all buckets have different sizes, and so have their factors
+    layers = [torch.nn.Linear(*pair) for pair in zip(widths, widths[1:])]
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.01)
+    power(powerSGD_hook.powerSGD_hook)(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    try:
+        for _ in range(steps):
+            model(torch.randn(5, widths[0], generator=generator)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        dist.barrier()
+    except Exception as failed:
+        return str(failed)
+    return [parameter.tolist() for parameter in model.parameters()]
+
+
 class Callbacks(unittest.TestCase):
     def test_callback_awaits_what_it_starts(self):
         for size in (2, 4):
@@ -223,6 +243,17 @@ class Hooks(unittest.TestCase):
                             atol=tolerance,
                             msg=lambda text: f"{name}, {size} ranks: {text}",
                         )
+
+    def test_several_buckets_are_right_or_a_mismatch(self):
+        for size in (2, 4):
+            found = run(size, several_buckets, 12, timeout_s=20)
+            failed = [each for each in found if isinstance(each, str)]
+            print(f"PowerSGD of several buckets, {size} ranks: {len(failed)} ranks have an error")
+            self.assertIn(len(failed), (0, size))
+            for text in failed:
+                self.assertIn("mismatch", text)
+            if not failed:
+                self.assertEqual(found, [found[0]] * size)
 
 
 if __name__ == "__main__":
