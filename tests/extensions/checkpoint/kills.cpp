@@ -153,20 +153,24 @@ BOOST_AUTO_TEST_CASE(a_rank_whose_disk_is_full) {
         const test::Shared<std::array<Told, 3>> told;
         Case how{.ranks = 3, .sharded = true, .folder = folder.path(), .checkpoints = {.background = background}};
         how.save_every = 2;
-        un::run<un::SharedMemory>(3,
-                                  [&](auto& world) {
-                                      const Outcome one = train_rank(world, how, [&](int rank, const std::string&) {
-                                          if (rank != 1) return;
-                                          std::signal(SIGXFSZ, SIG_IGN);
-                                          const rlimit limit{background ? 10u : 100u, RLIM_INFINITY};
-                                          if (background) std::this_thread::sleep_for(200ms);
-                                          ::setrlimit(RLIMIT_FSIZE, &limit);
-                                      });
-                                      Told& mine = told->at(static_cast<std::size_t>(world.rank()));
-                                      mine.saved = one.saved.size();
-                                      one.refused.copy(mine.refused, sizeof mine.refused - 1);
-                                  },
-                                  {.timeout = 30s});
+        un::run<un::SharedMemory>(
+            3,
+            [&](auto& world) {
+                bool limited = false;
+                const Outcome one = train_rank(world, how, [&](int rank, const std::string& name) {
+                    if (rank != 1 || limited) return;
+                    // It is renamed once all ranks have written it.
+                    for (int i = 0; i < 20'000 && !std::filesystem::exists(folder.path() + "/" + name); ++i)
+                        std::this_thread::sleep_for(1ms);
+                    std::signal(SIGXFSZ, SIG_IGN);
+                    const rlimit limit{background ? 10u : 100u, RLIM_INFINITY};
+                    limited = ::setrlimit(RLIMIT_FSIZE, &limit) == 0;
+                });
+                Told& mine = told->at(static_cast<std::size_t>(world.rank()));
+                mine.saved = one.saved.size();
+                one.refused.copy(mine.refused, sizeof mine.refused - 1);
+            },
+            {.timeout = 30s});
         for (const Told& one : *told) {
             const std::string text = one.refused;
             BOOST_TEST(one.saved == (background ? 2u : 1u));
