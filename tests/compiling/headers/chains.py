@@ -8,24 +8,32 @@ header includes all that those before it include, is one translation unit in whi
 precompiled base, if the chain's first header includes all of the base. Reads headers, one a line, relative to the folder; prints a
 chain a line: the number of its base, counted from 1 (the first that fits; 0: none), and its headers, with spaces between.
 
-What a header includes behind its code, its own code does not see. Conditions that ask for the library's mode have the values of a header-only program. An include that depends on another #if counts as
-something that a header brings, and not as something that it includes by itself.
+What a header includes behind its code, its own code does not see. Conditions that ask for the library's mode have the values of a
+header-only program, those that ask for the machine or the standard library the values of Linux with libstdc++ on x86-64 or Arm. (Elsewhere
+a header may see more than alone: a test is weaker there, and none fails.) An include that depends on another #if counts as something that a
+header brings, and not as something that it includes by itself. An include of a sentence ends a compilation, and brings nothing.
 """
 import argparse
 import re
 import sys
 from pathlib import Path
 
-INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
+INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>" ]+)[>"]')
 CONDITION = re.compile(r"\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b(.*)")
 NO_CODE = re.compile(r"\s*(#|//)|UNISONO_NAMESPACE_(BEGIN|END)")
 HEADER_ONLY = re.compile(r"UNISONO_DEFINES(_PART\(\w+\))?")  # true in a header-only program
 
 
+PLATFORM = {"defined(__linux__)": True, "defined(__GLIBCXX__) && __has_include(<bits/chrono.h>)": True,
+            "!defined(__SSE2__) && !defined(__aarch64__)": False}
+
+
 def value_of(condition):
-    """True or False if the library's mode decides it, otherwise None."""
+    """True or False if the library's mode or the platform decides it, otherwise None."""
     if HEADER_ONLY.fullmatch(condition):
         return True
+    if condition in PLATFORM:
+        return PLATFORM[condition]
     if "||" not in condition and re.match(r"defined\(UNISONO_COMPILED\)|!UNISONO_DEFINES( &&|$)", condition):
         return False
     return None

@@ -45,6 +45,20 @@ class SelfTest(unittest.TestCase):
         self.assertEqual(self.chains_of({"a": [], "b": ["#if !UNISONO_DEFINES && defined(X)", "#include <vector>", "#else", '#include "a"', "#endif"]}),
                          [["a", "b"]])
 
+    def test_conditions_on_the_platform_have_the_values_of_linux_with_libstdcxx(self):
+        self.assertEqual(self.chains_of({"a": ["#if defined(__linux__)", "#include <a.h>", "#else", "#include <b.h>", "#endif"],
+                                         "b": ["#if !defined(__SSE2__) && !defined(__aarch64__)", "#include <c.h>", "#endif", '#include "a"'],
+                                         "c": ['#include "b"']}), [["a", "b", "c"]])
+
+    def test_a_sentence_that_ends_a_compilation_brings_nothing(self):
+        self.assertEqual(self.chains_of({"a": ["#ifdef x", '#include "there must be no x"', "#endif"], "b": ['#include "a"']}), [["a", "b"]])
+
+    def test_the_librarys_headers_are_in_few_chains(self):
+        """A condition in a header that all others include, and that chains.py does not know, ends all chains."""
+        folder = Path(__file__).resolve().parents[3] / "include"
+        headers = [str(path.relative_to(folder)) for path in folder.rglob("*.hpp")]
+        self.assertLess(2 * len(list(chains(headers, Closures(folder)))), len(headers))
+
     def test_what_is_included_behind_code_is_not_seen_by_it(self):
         self.assertEqual(self.chains_of({"a": [], "b": ["struct B;", '#include "a"'], "c": ['#include "b"']}), [["a"], ["b", "c"]])
 
