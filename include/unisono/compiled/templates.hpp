@@ -21,6 +21,8 @@
 #include "unisono/sampler/distributed.hpp"
 #include "unisono/schedule/families.hpp"
 #include "unisono/trainer/fit.hpp"
+#include "unisono/trainer/summation.hpp"
+#include "unisono/trainer/training.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
 

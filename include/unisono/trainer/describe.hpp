@@ -51,11 +51,10 @@ std::string matrix_sizes_text(M& model, const Layout& layout) {
                    " of 8, ", suited[3], " of none", (suited[3] > 1 ? ", first" : ""), odd});
 }
 
-template <class Session>
-std::string session_text(const Session& session) {
-    const auto& world = session.world();
-    const auto& training = session.training();
-    using T = typename Session::T;
+template <class Training, class Run, class Model, class Policies>
+std::string trainer_text(Training& training, const Run& run, Model& model, const Policies& policies) {
+    const auto& world = training.world();
+    using T = typename Training::Element;
     std::size_t owned = 0;
     for (const Slice& slice : training.owned()) owned += slice.count;
     const std::size_t model_bytes = training.flat().count() * sizeof(T);
@@ -67,20 +66,20 @@ std::string session_text(const Session& session) {
     Table table;
     table.row(
         {"ranks", concat({world.size(), ", this is rank ", world.rank(), ", over ", world.endpoint().facts().name})});
-    for (const PolicyFacts& one : session.policies().facts()) {
+    for (const PolicyFacts& one : policies.facts()) {
         const bool of_sums = one.family == name_of(Family::reducer) || one.family == name_of(Family::sharding);
-        if (!of_sums || session.run().reduces()) table.row({std::string(one.family), one.text()});
+        if (!of_sums || run.reduces()) table.row({std::string(one.family), one.text()});
     }
     if (const LossScale& state = training.loss_scale().state(); state != LossScale{})
         table.row({"loss scale", concat({state.scale, ", after ", state.good_updates, " good updates with it"})});
     table.row(
         {"this rank updates", concat({count_text(owned), " of ", count_text(training.flat().count()), " elements"})});
-    if (std::string sizes = matrix_sizes_text(session.model(), training.flat().layout()); !sizes.empty())
+    if (std::string sizes = matrix_sizes_text(model, training.flat().layout()); !sizes.empty())
         table.row({"matrices", std::move(sizes)});
-    session.run().describe([&](std::string name, std::string text) { table.row({std::move(name), std::move(text)}); });
+    run.describe([&](std::string name, std::string text) { table.row({std::move(name), std::move(text)}); });
     table.row({"memory", concat({"parameters ", bytes_text(parameter_bytes), ", gradients ", bytes_text(gradient_bytes),
                                  ", optimizer ", bytes_text(training.state().bytes()), ", other ",
-                                 bytes_text(training.memory_bytes() + session.run().bytes())})});
+                                 bytes_text(training.memory_bytes() + run.bytes())})});
     return concat({"trainer\n", table.text(2), "  ", training.flat().layout().describe()});
 }
 

@@ -7,9 +7,12 @@
 #include "unisono/core/value.hpp"
 #include "unisono/data/loader.hpp"
 #include "unisono/model/pass.hpp"
+#include "unisono/model/wrapped_model.hpp"
 #include "unisono/observe/progress.hpp"
+#include "unisono/optimizer/learning_rate.hpp"
+#include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/plan.hpp"
-#include "unisono/trainer/session.hpp"
+#include "unisono/trainer/report.hpp"
 #include "unisono/trainer/stop_on_signal.hpp"
 
 #include <array>
@@ -230,19 +233,20 @@ template <class Window>
 }
 
 /// The steps of one call of `fit`. Not inlined into the loop, which would have them twice.
-template <class Session, class Loader, class Observer, class OnUpdate>
+template <class Training, class Model, class Accumulation, class Loader, class Observer, class OnUpdate>
 class FitStepsOf final : public FitSteps {
 public:
-    FitStepsOf(Session& session, Loader& loader, Observer& observer, OnUpdate& on_update, const FitOptions& options)
-        : session_(session), loader_(loader), observer_(observer), on_update_(on_update), seed_(options.seed),
-          stopping_(options.stop_on, &session.training().tally().parts()) {
+    FitStepsOf(Training& training, Model& model, const Accumulation&, Loader& loader, Observer& observer,
+               OnUpdate& on_update, const FitOptions& options)
+        : training_(training), model_(model), loader_(loader), observer_(observer), on_update_(on_update),
+          seed_(options.seed), stopping_(options.stop_on, &training.tally().parts()) {
         if constexpr (std::is_same_v<Observer, ProgressReporter<>>)
             this->shown = observer.style() != ProgressStyle::off;
         this->observed = !std::is_same_v<OnUpdate, IgnoreUpdates>;
     }
 
     [[gnu::noinline]] void begin_window() override {
-        session_.begin();
+        training_.begin();
         tokens_before_ = 0;
     }
     [[gnu::noinline]] const MicroBatch* next() override {
@@ -250,43 +254,43 @@ public:
         return item_ == nullptr ? nullptr : &item_->entry;
     }
     [[gnu::noinline]] void compute(std::uint64_t epoch, std::uint64_t replica, bool last, bool alone) override {
-        if (alone) session_.expect_one();
+        if (alone) training_.expect_one();
         if (!item_->batch) return;
         const std::span<const std::size_t> samples = item_->entry.samples;
-        session_.add(*item_->batch, static_cast<double>(samples.size()),
-                     PassFacts{.seed = seed_,
-                               .epoch = epoch,
-                               .update = session_.training().applied(),
-                               .replica = replica,
-                               .replicas = this->replicas,
-                               .samples = samples},
-                     last);
+        training_.add(model_, *item_->batch, static_cast<double>(samples.size()),
+                      PassFacts{.seed = seed_,
+                                .epoch = epoch,
+                                .update = training_.applied(),
+                                .replica = replica,
+                                .replicas = this->replicas,
+                                .samples = samples},
+                      last);
     }
     [[gnu::noinline]] double tokens_of_round() override {
-        if constexpr (std::remove_cvref_t<decltype(session_.policies().accumulation)>::counts_tokens) {
-            session_.end_round();
-            std::array<double, 1> tokens = {session_.training().tally().sums().tokens - tokens_before_};
+        if constexpr (Accumulation::counts_tokens) {
+            training_.end_round();
+            std::array<double, 1> tokens = {training_.tally().sums().tokens - tokens_before_};
             tokens_before_ += tokens[0];
-            if (session_.world().size() > 1) all_reduce(session_.world(), tokens, Few<Sum>{});
+            if (training_.world().size() > 1) all_reduce(training_.world(), tokens, Few<Sum>{});
             return tokens[0];
         } else {
             return 0;
         }
     }
-    [[gnu::noinline]] void abandon() override { session_.abandon(); }
+    [[gnu::noinline]] void abandon() override { training_.discard(); }
     [[gnu::noinline]] UpdateReport update(std::int64_t epoch, const RatePoint& point) override {
-        const std::uint64_t before = session_.training().applied();
-        const UpdateReport report = session_.update(epoch, point);
-        this->counted = session_.training().applied() != before;
-        this->repeat = !session_.accepts(report, "fit");
+        const std::uint64_t before = training_.applied();
+        const UpdateReport report = training_.close(point, epoch);
+        this->counted = training_.applied() != before;
+        this->repeat = !training_.accepts(report, "fit");
         return report;
     }
     [[gnu::noinline]] void restart(Epoch epoch, std::int64_t samples) override { loader_.restart(epoch, samples); }
     [[gnu::noinline]] bool goes_on(const UpdateReport& report) override {
-        if constexpr (!std::is_same_v<OnUpdate, IgnoreUpdates>) write_copy(session_.model());
+        if constexpr (!std::is_same_v<OnUpdate, IgnoreUpdates>) write_copy(model_);
         return detail::goes_on(on_update_, report);
     }
-    [[gnu::noinline]] bool stop() override { return stopping_.stop(session_.world()); }
+    [[gnu::noinline]] bool stop() override { return stopping_.stop(training_.world()); }
     [[gnu::noinline]] void show(Moment moment, const ProgressPoint& point) override {
         if (moment == Moment::update) observer_.update(point);
         else if (moment == Moment::begin) observer_.begin(point);
@@ -294,7 +298,8 @@ public:
     }
 
 private:
-    Session& session_;
+    Training& training_;
+    Model& model_;
     Loader& loader_;
     Observer& observer_;
     OnUpdate& on_update_;
@@ -306,41 +311,6 @@ private:
 
 /// Compares what must be equal on all ranks before `fit`.
 void agree_on_fit(GroupCore& world, const FitOptions& options, const Position& position, const TrainingPlan& plan);
-
-/// One call of `fit`. `progress` is the trainer's; it stays unchanged if the call is refused.
-template <class Session, class Data, class OnUpdate>
-[[gnu::cold]] FitReport fit(Session& session, Data& data, const FitOptions& options, TrainingProgress& progress,
-                            OnUpdate& on_update) {
-    auto& world = session.world();
-    const auto& policies = session.policies();
-    const TrainingProgress begun = begun_fit(progress, options, static_cast<std::int64_t>(data.size()));
-    const Position& start = begun.position;
-    session.assemble();
-    const SamplerShape shape = shape_of_fit(policies.sampler, policies.accumulation, policies.hosting, options,
-                                            static_cast<std::size_t>(data.size()), session.workers(), session.worker());
-    auto stream = policies.sampler.stream(shape, start.epoch);
-    const TrainingPlan plan = plan_training(rounds_of(stream), policies.sampler, policies.accumulation,
-                                            policies.hosting, shape, options, session.workers());
-    agree_on_fit(world, options, start, plan);
-    if (options.stop_on != nullptr) session.run().check_may_stop();
-    if (start.samples != 0) stream.restart(start.epoch, start.samples); // refuses an invalid position, on all ranks
-    progress = begun;
-    Position& position = progress.position;
-    FitLoop loop(options, plan, position, policies.accumulation.window(policies.hosting.counted(policies.sampler)),
-                 std::remove_cvref_t<decltype(policies.accumulation)>::counts_tokens);
-    if (!session.serves()) {
-        const EpochRounds rounds = rounds_of(stream);
-        Loader loader(data, std::move(stream), LoaderOptions{.depth = options.read_ahead, .timeout = world.timeout()});
-        auto observer = start_observer(policies.observer, options.progress && world.rank() == 0);
-        FitStepsOf steps(session, loader, observer, on_update, options);
-        loop.run(steps, rounds, session.training().applied());
-    }
-    session.synchronise();
-    session.run().end_fit(position, loop.report);
-    broadcast_buffers(world, session.model());
-    loop.report.position = position;
-    return std::move(loop.report);
-}
 
 } // namespace detail
 UNISONO_NAMESPACE_END

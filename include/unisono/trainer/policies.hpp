@@ -40,6 +40,9 @@ template <class P>
 inline constexpr bool gives_owners = requires { requires P::gives_owners; };
 template <class P>
 inline constexpr bool may_give_owners = gives_owners<P> || requires { requires P::may_give_owners; };
+/// True if slices may have owners.
+template <class Policies, class Sharding>
+inline constexpr bool may_have_owners = gives_owners<typename Policies::Reducer> || may_give_owners<Sharding>;
 template <class P>
 inline constexpr bool shards_gradients = requires { requires P::shards_gradients; };
 template <class P>

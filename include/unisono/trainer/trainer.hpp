@@ -28,16 +28,25 @@
 /// `Buckets` (layout/layout.hpp) may be given as well. trainer/rules.hpp says which policies work
 /// together, and why.
 
+#include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/value.hpp"
 #include "unisono/model/wrapped_model.hpp"
+#include "unisono/observe/trace.hpp"
+#include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/sampler/replicas.hpp"
+#include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/describe.hpp"
 #include "unisono/trainer/evaluation.hpp"
+#include "unisono/trainer/failure.hpp"
 #include "unisono/trainer/fit.hpp"
 #include "unisono/trainer/metric_parameters.hpp"
 #include "unisono/trainer/not_a_model.hpp"
+#include "unisono/trainer/report.hpp"
 #include "unisono/trainer/rules.hpp"
-#include "unisono/trainer/session.hpp"
+#include "unisono/trainer/same_model.hpp"
+#include "unisono/trainer/step/mode.hpp"
+#include "unisono/trainer/training.hpp"
 #include "unisono/trainer/training_state.hpp"
 
 #include <span>
@@ -61,6 +70,7 @@ template <class World, class Model, class... Given>
 class Trainer {
     using Policies = detail::TrainerPolicies<Given...>;
     using Sharding = typename Policies::Sharding;
+    using Training = detail::training_of<World, Model, Policies>;
 
 public:
     static_assert(
@@ -79,13 +89,14 @@ public:
     static_assert(reducer_policy<typename Policies::Reducer, World>,
                   "unisono::Trainer: the reducer lacks what reducer/reducer.hpp asks of one, for this group");
 
-    Trainer(World& world, Model& trained, Given... given) : session_(world, trained, Policies(given...)) {}
+    Trainer(World& world, Model& trained, Given... given)
+        : Trainer(world, trained, detail::Parameters::of_rank_0, Policies(given...)) {}
     /// As above, for a trainer that follows another one on ranks that have equal parameters.
     Trainer(detail::Parameters parameters, World& world, Model& trained, Given... given)
-        : session_(world, trained, Policies(given...), parameters) {}
+        : Trainer(world, trained, parameters, Policies(given...)) {}
     Trainer(const Trainer&) = delete; // other objects refer to it: construct it in place
     Trainer& operator=(const Trainer&) = delete;
-    ~Trainer() = default;
+    [[gnu::cold]] ~Trainer() { detail::age_copy(*model_); }
 
     /// Trains on a data set for `options.epochs` epochs, continuing where the last call ended (or
     /// at `options.start`). Calls `on_update(report)` on every rank after each update. If the
@@ -103,7 +114,7 @@ public:
         if constexpr (detail::trains_on<Model, Data> && std::invocable<OnUpdate&, const UpdateReport&>) {
             return calling("fit", [&] {
                 const detail::Flag runs(in_fit_);
-                return detail::fit(session_, data, options, progress_, on_update);
+                return fit_on(data, options, on_update);
             });
         } else {
             detail::tell_batches_of<Model, Data>();
@@ -134,14 +145,14 @@ public:
             return {};
         } else
             return calling("step", [&] {
-                if (session_.serves()) return UpdateReport{.alone = true, .number = updates()};
+                if (training_->serves()) return UpdateReport{.alone = true, .number = updates()};
                 for (;;) {
-                    session_.begin();
-                    if constexpr (Policies::Summation::reproducible) session_.expect(sizeof...(Batches));
+                    training_->begin();
+                    if constexpr (Policies::Summation::reproducible) training_->expect(sizeof...(Batches));
                     std::size_t index = 0;
                     (add_own(batches, index++, sizeof...(Batches)), ...);
-                    const UpdateReport report = session_.update(progress_.epoch.number(), own_point_);
-                    if (session_.accepts(report, "step")) return report;
+                    const UpdateReport report = training_->close(own_point_, progress_.epoch.number());
+                    if (training_->accepts(report, "step")) return report;
                 }
             });
     }
@@ -163,7 +174,7 @@ public:
     /// (extensions/updates/served.hpp) serves in this call until all workers have come; its `step`
     /// does nothing.
     void synchronise() {
-        calling("synchronise", [&] { session_.synchronise(); });
+        calling("synchronise", [&] { training_->synchronise(); });
     }
 
     /// Feeds metrics with each sample of a data set exactly once over all ranks, and merges them.
@@ -223,11 +234,11 @@ public:
                 const auto shape = evaluation_shape(data, options, "evaluate");
                 detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t) {
                     if constexpr (unit_model<Model>)
-                        session_.training().template forward<UnitPassGiven>(
-                            [&](auto& pass) { feed(session_.model(), batch, pass, metrics...); });
-                    else feed(session_.model(), batch, metrics...);
+                        training_->template forward<UnitPassGiven>(
+                            [&](auto& pass) { feed(*model_, batch, pass, metrics...); });
+                    else feed(*model_, batch, metrics...);
                 });
-                if constexpr (unit_model<Model>) session_.training().end_forward();
+                if constexpr (unit_model<Model>) training_->end_forward();
                 (merge_over_ranks(world(), metrics), ...);
                 return std::tuple<Metrics...>(std::move(metrics)...);
             });
@@ -255,16 +266,16 @@ public:
                 detail::Outputs<E> outputs;
                 detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t samples) {
                     if constexpr (unit_model<Model>) {
-                        session_.training().template forward<UnitPassGiven>([&](auto& pass) {
-                            const auto& found = session_.model().predict(batch, pass);
+                        training_->template forward<UnitPassGiven>([&](auto& pass) {
+                            const auto& found = model_->predict(batch, pass);
                             outputs.add(std::span<const E>(found), samples);
                         });
                     } else {
-                        const auto& found = session_.model().predict(batch);
+                        const auto& found = model_->predict(batch);
                         outputs.add(std::span<const E>(found), samples);
                     }
                 });
-                if constexpr (unit_model<Model>) session_.training().end_forward();
+                if constexpr (unit_model<Model>) training_->end_forward();
                 return detail::in_data_order(world(), std::move(outputs), shape);
             });
         }
@@ -274,14 +285,16 @@ public:
     /// and options, it also shows how `fit` would make up its batches. For a model with
     /// `parameter_shapes()`, it counts the matrices whose sizes are multiples of 8, 16 and 128:
     /// devices compute on tiles, and a partly filled tile takes the time of a whole one.
-    [[nodiscard]] std::string describe() const { return detail::session_text(session_); }
+    [[nodiscard]] std::string describe() const {
+        return detail::trainer_text(*training_, mode_->run, *model_, policies_);
+    }
     [[nodiscard]] std::string describe(std::size_t data_size, const FitOptions& options) const {
-        const auto& p = session_.policies();
+        const Policies& p = policies_;
         const auto shape = detail::shape_of_fit(p.sampler, p.accumulation, p.hosting, options, data_size,
-                                                session_.workers(), session_.worker());
-        return describe() +
-               detail::plan_text(detail::plan_training(detail::rounds_of(p.sampler.stream(shape, Epoch{0})), p.sampler,
-                                                       p.accumulation, p.hosting, shape, options, session_.workers()));
+                                                training_->workers(), training_->worker());
+        return describe() + detail::plan_text(
+                                detail::plan_training(detail::rounds_of(p.sampler.stream(shape, Epoch{0})), p.sampler,
+                                                      p.accumulation, p.hosting, shape, options, training_->workers()));
     }
 
     /// Sets the epoch of the passes of `step`. `fit` sets it by itself.
@@ -295,17 +308,16 @@ public:
     /// that names rank and parameter
     void verify_replicas() {
         calling("verify_replicas", [&] {
-            session_.assemble();
+            training_->assemble();
             if constexpr (!shards_parameters)
-                detail::verify_replicas(world(), session_.model(), session_.training().flat(),
-                                        session_.training().kernels());
+                detail::verify_replicas(world(), *model_, training_->flat(), training_->kernels());
         });
     }
 
     /// Checks that the model's memory has not moved since the trainer was made. Every other call
     /// also checks this. Local. \throws error bad_input that names the parameter
     void check_memory() const {
-        if constexpr (unisono::model<Model>) session_.training().flat().check_in_place(session_.model());
+        if constexpr (unisono::model<Model>) training_->flat().check_in_place(*model_);
     }
 
     /// The position at which the next `fit` continues.
@@ -313,31 +325,31 @@ public:
     /// True while `fit` calls its function `on_update`.
     [[nodiscard]] bool in_fit() const { return in_fit_; }
     /// Updates committed so far; if servers make them, a worker counts its own.
-    [[nodiscard]] std::uint64_t updates() const { return session_.training().applied(); }
+    [[nodiscard]] std::uint64_t updates() const { return training_->applied(); }
     /// Position and counters, for checkpoints (extensions/checkpoint/checkpoints.hpp). `restore`
     /// sets them; pass the same on all ranks. It drops what a compression has left over.
     [[nodiscard]] TrainingProgress progress() const { return progress_.after(updates()); }
     /// \throws error bad_input: `fit` runs
     void restore(const TrainingProgress& saved) {
         if (in_fit_) detail::refuse_in_fit("restore");
-        session_.training().restore_applied((progress_ = saved).updates);
-        detail::age_copy(session_.model()); // before the parameters are restored
-        detail::write_copy(session_.model());
+        training_->restore_applied((progress_ = saved).updates);
+        detail::age_copy(*model_); // before the parameters are restored
+        detail::write_copy(*model_);
     }
-    [[nodiscard]] const Policies& policies() const { return session_.policies(); }
-    [[nodiscard]] World& world() const { return session_.world(); }
-    [[nodiscard]] Model& trained() const { return session_.model(); }
-    [[nodiscard]] const Layout& layout() const { return session_.training().flat().layout(); }
+    [[nodiscard]] const Policies& policies() const { return policies_; }
+    [[nodiscard]] World& world() const { return training_->world(); }
+    [[nodiscard]] Model& trained() const { return *model_; }
+    [[nodiscard]] const Layout& layout() const { return training_->flat().layout(); }
     /// With `LossScaling`: the loss scale, part of the run's state like the optimizer's.
-    [[nodiscard]] const LossScale& loss_scale() const { return session_.training().loss_scale().state(); }
+    [[nodiscard]] const LossScale& loss_scale() const { return training_->loss_scale().state(); }
     /// Calls visit(flat, std::span<const Element>) for the memory of a slice of the flat order of
     /// parameters. If parameters are sharded, only for those that this rank holds. On a device, the
     /// span is a copy that lives during the call.
     template <class Visit>
     void visit_parameters(const Slice& slice, Visit&& visit) const {
-        session_.training().flat().visit(slice, [&](const detail::Stretch<Element>& one) {
-            session_.training().kernels().read(one.parameters, one.count,
-                                               [&](std::span<const Element> values) { visit(one.flat, values); });
+        training_->flat().visit(slice, [&](const detail::Stretch<Element>& one) {
+            training_->kernels().read(one.parameters, one.count,
+                                      [&](std::span<const Element> values) { visit(one.flat, values); });
         });
     }
     /// With `Trace`: what this rank recorded. extensions/trainers/trace.hpp combines the ranks'
@@ -345,29 +357,97 @@ public:
     [[nodiscard]] const TraceLog& trace() const
         requires(Policies::Tracing::traces)
     {
-        return session_.trace();
+        return *trace_;
     }
     /// As above. May be replaced by the log of an earlier trainer that continues here.
     [[nodiscard]] TraceLog& trace()
         requires(Policies::Tracing::traces)
     {
-        return session_.trace();
+        return *trace_;
     }
     /// The state beside the model, for checkpoints, hashes and elastic worlds (training_state.hpp).
-    [[nodiscard]] auto state() { return detail::TrainingState<detail::Session<World, Model, Policies>>(session_); }
-    [[nodiscard]] auto state() const {
-        return detail::TrainingState<const detail::Session<World, Model, Policies>>(session_);
-    }
+    [[nodiscard]] auto state() { return detail::TrainingState<Trainer>(*this); }
+    [[nodiscard]] auto state() const { return detail::TrainingState<const Trainer>(*this); }
 
 private:
+    friend class detail::TrainingState<Trainer>;
+    friend class detail::TrainingState<const Trainer>;
+
+    Trainer(World& world, Model& trained, detail::Parameters parameters, Policies policies)
+        : model_(&trained), number_(world.context().next_trainer()), policies_(std::move(policies)) {
+        const detail::TrainerCall inside(world.context(), number_);
+        detail::telling_all(world, "Trainer", [&] { set_up(world, parameters); });
+    }
+    [[gnu::cold]] void set_up(World& world, detail::Parameters parameters) {
+        const detail::WritesCopy shows(*model_);
+        if (world.size() < 1) refuse_input("Trainer: this rank is in no group");
+        policies_.optimizer.check();
+        if constexpr (Policies::Tracing::traces) {
+            policies_.trace.check();
+            trace_.take(new TraceLog(static_cast<std::size_t>(policies_.trace.events)));
+        }
+        policies_.learning_rate.check();
+        policies_.clipping.check();
+        policies_.compression.check();
+        policies_.scaling.check();
+        if constexpr (requires { policies_.update.check(); }) policies_.update.check();
+        const std::vector<detail::PolicyFacts> facts = policies_.facts();
+        detail::agree_on_policies(world, detail::Part<const detail::PolicyFacts>(facts.data(), facts.size()));
+        training_.take(new Training(world, *model_, policies_,
+                                    detail::sharding_of(policies_.update, policies_.sharding, world.size())));
+        detail::agree_on_model(world, *model_, training_->flat());
+        if constexpr (detail::shards_gradients<Sharding>) training_->initialise(*model_);
+        else if (parameters == detail::Parameters::of_rank_0)
+            broadcast_parameters(world, training_->flat(), training_->kernels()); // a device's is found by its kernels
+        detail::broadcast_buffers(world, *model_);
+        mode_.take(new detail::ModeOf<typename Policies::Update, Training>(policies_.update, *training_));
+        training_->begin_training(*mode_, trace_.get());
+        detail::age_copy(*model_);
+    }
+
+    /// One call of `fit`. The progress stays unchanged if the call is refused.
+    template <class Data, class OnUpdate>
+    [[gnu::cold]] FitReport fit_on(Data& data, const FitOptions& options, OnUpdate& on_update) {
+        const TrainingProgress begun = detail::begun_fit(progress_, options, static_cast<std::int64_t>(data.size()));
+        const Position& start = begun.position;
+        training_->assemble();
+        const SamplerShape shape =
+            detail::shape_of_fit(policies_.sampler, policies_.accumulation, policies_.hosting, options,
+                                 static_cast<std::size_t>(data.size()), training_->workers(), training_->worker());
+        auto stream = policies_.sampler.stream(shape, start.epoch);
+        const TrainingPlan plan =
+            detail::plan_training(detail::rounds_of(stream), policies_.sampler, policies_.accumulation,
+                                  policies_.hosting, shape, options, training_->workers());
+        detail::agree_on_fit(world(), options, start, plan);
+        if (options.stop_on != nullptr) mode_->run.check_may_stop();
+        if (start.samples != 0) stream.restart(start.epoch, start.samples); // refuses an invalid position, on all ranks
+        progress_ = begun;
+        detail::FitLoop loop(options, plan, progress_.position,
+                             policies_.accumulation.window(policies_.hosting.counted(policies_.sampler)),
+                             Policies::Accumulation::counts_tokens);
+        if (!training_->serves()) {
+            const detail::EpochRounds rounds = detail::rounds_of(stream);
+            Loader loader(data, std::move(stream),
+                          LoaderOptions{.depth = options.read_ahead, .timeout = world().timeout()});
+            auto observer = detail::start_observer(policies_.observer, options.progress && world().rank() == 0);
+            detail::FitStepsOf steps(*training_, *model_, policies_.accumulation, loader, observer, on_update, options);
+            loop.run(steps, rounds, training_->applied());
+        }
+        training_->synchronise();
+        mode_->run.end_fit(progress_.position, loop.report);
+        detail::broadcast_buffers(world(), *model_);
+        loop.report.position = progress_.position;
+        return std::move(loop.report);
+    }
+
     /// Runs a call of the user, and tells all ranks what it throws. Afterwards, also after an
     /// exception, a model that computes with a copy of its parameters has the current one.
     template <class Body>
     auto calling(std::string_view name, Body&& body) -> decltype(body()) {
-        const auto inside = session_.calling();
+        const detail::TrainerCall inside(world().context(), number_);
         return detail::telling_all(world(), name, [&] {
             check_memory();
-            const detail::WritesCopy shows(session_.model());
+            const detail::WritesCopy shows(*model_);
             return body();
         });
     }
@@ -385,30 +465,36 @@ private:
 
     template <class Data>
     SamplerShape evaluation_shape(Data& data, const EvaluateOptions& options, const char* who) {
-        session_.synchronise();
-        const auto hosting = session_.run().evaluation_hosting(policies().hosting, ReplicasOfRanks{});
+        training_->synchronise();
+        const auto hosting = mode_->run.evaluation_hosting(policies().hosting, ReplicasOfRanks{});
         const SamplerShape shape =
             detail::evaluation_shape(world(), hosting, static_cast<std::size_t>(data.size()), options, who);
         detail::agree_on(world(), who, std::array<std::string_view, 2>{"data.size()", "EvaluateOptions.batch_size"},
                          std::array<std::int64_t, 2>{shape.data_size, shape.batch_size});
-        detail::broadcast_buffers(world(), session_.model());
+        detail::broadcast_buffers(world(), *model_);
         return shape;
     }
 
     template <class Batch>
     void add_own(const Batch& batch, std::size_t index, std::size_t count) {
-        const auto ranks = static_cast<std::uint64_t>(session_.workers());
+        const auto ranks = static_cast<std::uint64_t>(training_->workers());
         const PassFacts facts{.seed = 0,
                               .epoch = static_cast<std::uint64_t>(progress_.epoch.number()),
-                              .update = session_.training().applied(),
+                              .update = training_->applied(),
                               .replica = index * ranks + static_cast<std::uint64_t>(world().rank()),
                               .replicas = count * ranks};
-        session_.add(batch, static_cast<double>(samples_of(batch)), facts, index + 1 == count);
+        training_->add(*model_, batch, static_cast<double>(samples_of(batch)), facts, index + 1 == count);
     }
 
-    detail::Session<World, Model, Policies> session_;
-    TrainingProgress progress_ = {}; ///< without `updates`, which the session counts
+    Model* model_;
+    std::uint64_t number_;          ///< of the trainer, among those of the group
+    Policies policies_;             ///< before `training_`, which refers to it
+    detail::Owned<TraceLog> trace_; ///< null: nothing is recorded
+    detail::Owned<Training> training_;
+    detail::Owned<detail::ModeOf<typename Policies::Update, Training>> mode_; ///< after `training_`, to which it refers
+    TrainingProgress progress_ = {}; ///< without `updates`, which the training counts
     RatePoint own_point_ = {};
+    detail::ElasticPart elastic_ = {};
     bool in_fit_ = false;
 };
 

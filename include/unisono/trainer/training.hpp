@@ -4,18 +4,39 @@
 /// The update of one trainer, with the types of its group and of its model's store. The run of an
 /// update policy gets it (update/update.hpp).
 
+#include "unisono/collective/of_core.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/model/weighing.hpp"
+#include "unisono/observe/trace.hpp"
+#include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/step/update.hpp"
 #include "unisono/trainer/step/whole.hpp"
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+template <class T, class Low>
+class UnitStore; // extensions/sharded/store.hpp, which unisono/sharded.hpp includes
+
+/// The store of a model. Models in units may use a narrower type in their passes than that in which
+/// they are trained.
+template <class Model, class Policies>
+struct StoreOf {
+    using type = WholeStore<parameter_element_t<Model>>;
+};
+template <class Model, class Policies>
+    requires(shards_gradients<typename Policies::Sharding> && unit_model<Model>)
+struct StoreOf<Model, Policies> {
+    using type = UnitStore<parameter_element_t<Model>, pass_element_t<Model>>;
+};
 
 /// `Computes`: the trainer's kernels. `Compresses`: the policy of compression does.
 template <class WorldType, class Store, class Computes, bool Compresses>
@@ -36,6 +57,7 @@ public:
     /// update, so a gradient may travel as soon as the model reports it as ready.
     template <class Model, class Batch>
     void add(Model& model, const Batch& batch, double samples, PassFacts facts, bool last) {
+        const TraceSpan span(this->log_, Activity::compute, this->applied());
         MicroBatchFacts micro{samples, 0, gradient_kind_of<Model>};
         this->before_call(micro, facts, last);
         auto pass = this->template make_pass<Model>(facts, last);
@@ -43,6 +65,14 @@ public:
         const double loss = call(model, batch, pass);
         if constexpr (unisono::model<Model>) look_at_gradients(model, samples);
         this->after_call(loss, last);
+    }
+
+    /// For sums on a grid in a loop of the user's own: this rank hosts `hosted` micro-batches.
+    /// Collective.
+    void expect(std::size_t hosted) {
+        std::array<std::int32_t, 1> most = {hosted > 1 ? 2 : 1};
+        if (group_->size() > 1) all_reduce_native(*group_, most, Few<Max>{});
+        if (most[0] == 1) this->expect_one();
     }
 
 private:
@@ -73,6 +103,12 @@ private:
     World* group_;
     bool looked_ = false; ///< the gradients of the first call were checked
 };
+
+/// The training of a trainer. Few policies change this type, so trainers with different policies
+/// mostly share the code of their update's run.
+template <class World, class Model, class Policies>
+using training_of = Training<World, typename StoreOf<Model, Policies>::type, kernels_of<World, Model>,
+                             Policies::Compression::compresses>;
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -6,8 +6,8 @@
 
 #include "unisono/guard/loss_scaling.hpp"
 #include "unisono/layout/layout.hpp"
+#include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/report.hpp"
-#include "unisono/trainer/session.hpp"
 
 #include <cstdint>
 #include <span>
@@ -16,29 +16,35 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// The part of an elastic world that a training is (extensions/elastic).
+struct ElasticPart {
+    WorldEpoch world_epoch = {};
+    bool done_by_others = false;
+};
+
 /// Refers to the trainer.
-template <class Session>
+template <class Trainer>
 class TrainingState {
-    using Policies = std::remove_cvref_t<decltype(std::declval<Session&>().policies())>;
-    using Model = std::remove_cvref_t<decltype(std::declval<Session&>().model())>;
+    using Policies = std::remove_cvref_t<decltype(std::declval<Trainer&>().policies())>;
+    using Model = std::remove_cvref_t<decltype(std::declval<Trainer&>().trained())>;
 
 public:
-    explicit TrainingState(Session& session) : session_(&session) {}
+    explicit TrainingState(Trainer& trainer) : trainer_(&trainer) {}
 
     // --- the state ---
 
     /// The elements that this rank updates, in flat order.
-    [[nodiscard]] std::span<const Slice> owned() const { return session_->training().owned(); }
+    [[nodiscard]] std::span<const Slice> owned() const { return trainer_->training_->owned(); }
     /// The optimizer's state of these elements: an OptimizerState&, or a DeviceOptimizerState for a
     /// model on a device.
     [[nodiscard]] decltype(auto) optimizer_state() const {
-        return session_->training().kernels().shown(session_->training().state());
+        return trainer_->training_->kernels().shown(trainer_->training_->state());
     }
     /// With `Reproducible`: the exponent of each parameter's grid. (A training that continues
     /// elsewhere with the same parameters, optimizer state and grids computes the same bits.)
     /// Otherwise empty.
     [[nodiscard]] std::span<const std::int32_t> grid_exponents() const {
-        if constexpr (Policies::Summation::reproducible) return session_->training().grids().exponents();
+        if constexpr (Policies::Summation::reproducible) return trainer_->training_->grids().exponents();
         else return {};
     }
     /// Pass the same on all ranks. Empty: no grid is known, as at first. \throws error bad_input:
@@ -46,17 +52,17 @@ public:
     void restore_grid_exponents(std::span<const std::int32_t> exponents) const
         requires(Policies::Summation::reproducible)
     {
-        session_->training().grids().restore(exponents);
+        trainer_->training_->grids().restore(exponents);
     }
     /// Pass the same on all ranks. \throws error bad_input: a scale that is not above 0 and finite
     void restore_loss_scale(const LossScale& saved) const
         requires(Policies::Scaling::scales)
     {
-        session_->training().loss_scale().restore(saved);
+        trainer_->training_->loss_scale().restore(saved);
     }
     /// The update's run (update/update.hpp). If ranks update on their own, it has the common state
     /// beside the parameters.
-    [[nodiscard]] auto& update_run() const { return session_->run(); }
+    [[nodiscard]] auto& update_run() const { return trainer_->mode_->run; }
     /// For a model in units: calls visit(flat, std::span<Element>), or with a DeviceSpan, for the
     /// parameters that this rank holds. The visitor writes them, the same on all ranks. Collective
     /// if ranks also hold a 16-bit copy.
@@ -64,7 +70,7 @@ public:
     void rewrite_parameters(Visit&& visit) const
         requires unit_model<Model>
     {
-        session_->training().rewrite_parameters([&](const Stretch<parameter_element_t<Model>>& one) {
+        trainer_->training_->rewrite_parameters([&](const Stretch<parameter_element_t<Model>>& one) {
             if constexpr (trained_on_device<Model>) visit(one.flat, DeviceSpan(one.parameters, one.count));
             else visit(one.flat, std::span(one.parameters, one.count));
         });
@@ -73,25 +79,25 @@ public:
     [[nodiscard]] const auto& kernels() const
         requires(trained_on_device<Model>)
     {
-        return session_->training().kernels();
+        return trainer_->training_->kernels();
     }
 
     // --- calls beside the trainer's own ---
 
     /// While the result lives, this rank's operations in the group carry the trainer's number, as
     /// in any call of the trainer.
-    [[nodiscard]] TrainerCall acting() const { return session_->calling(); }
+    [[nodiscard]] TrainerCall acting() const { return {trainer_->world().context(), trainer_->number_}; }
     /// The membership of the elastic world in which this trainer runs.
-    [[nodiscard]] const WorldEpoch& world_epoch() const { return session_->elastic.world_epoch; }
-    void set_world_epoch(const WorldEpoch& epoch) const { session_->elastic.world_epoch = epoch; }
+    [[nodiscard]] const WorldEpoch& world_epoch() const { return trainer_->elastic_.world_epoch; }
+    void set_world_epoch(const WorldEpoch& epoch) const { trainer_->elastic_.world_epoch = epoch; }
     /// For an elastic world, in `collectively`: true if all others have finished this call, which
     /// this rank then makes alone. They have also done what the call does beyond the trainer, such
     /// as writing a file.
-    [[nodiscard]] bool done_by_others() const { return session_->elastic.done_by_others; }
-    void set_done_by_others() const { session_->elastic.done_by_others = true; }
+    [[nodiscard]] bool done_by_others() const { return trainer_->elastic_.done_by_others; }
+    void set_done_by_others() const { trainer_->elastic_.done_by_others = true; }
 
 private:
-    Session* session_;
+    Trainer* trainer_;
 };
 
 } // namespace detail

@@ -4,11 +4,11 @@
 /// One update: from the gradients of this rank's micro-batches to the parameters of all ranks.
 ///
 /// `Update` knows neither the model nor the group's transport nor the policies, which it calls by
-/// `UpdatePolicies` and `Carrier`. The store of a model derives from it, holds the parameters and
-/// the gradient, and moves them: `WholeStore` (whole.hpp) if their memory is whole on every rank,
-/// `UnitStore` (extensions/sharded/store.hpp) for models in units, which are sharded over the
-/// ranks. `Training` (trainer/training.hpp) adds the model's call and the group's type. A store
-/// also has `make_pass`, the argument of that call, and `flat()`, the parameters.
+/// `UpdatePolicies`, `Carrier` and `Mode`. The store of a model derives from it, holds the
+/// parameters and the gradient, and moves them: `WholeStore` (whole.hpp) if their memory is whole
+/// on every rank, `UnitStore` (extensions/sharded/store.hpp) for models in units, which are sharded
+/// over the ranks. `Training` (trainer/training.hpp) adds the model's call and the group's type. A
+/// store also has `make_pass`, the argument of that call, and `flat()`, the parameters.
 ///
 /// `close` is an update after its micro-batches: read it first.
 
@@ -19,10 +19,10 @@
 #include "unisono/core/math.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
-#include "unisono/guard/finite.hpp"
 #include "unisono/layout/layout.hpp"
 #include "unisono/model/pass.hpp"
 #include "unisono/model/weighing.hpp"
+#include "unisono/model/wrapped_model.hpp"
 #include "unisono/observe/trace.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/trainer/kernels.hpp"
@@ -63,11 +63,17 @@ public:
     Update& operator=(const Update&) = delete;
     [[gnu::cold]] virtual ~Update() = default;
 
+    /// Call it before the first update. `mode`: the run of the update policy. `log`: where the time
+    /// goes, or null. Both are used until the last update.
+    void begin_training(Mode& mode, TraceLog* log) {
+        mode_ = &mode;
+        log_ = log;
+    }
+
     // --- collecting ---
 
-    /// Starts an update. `alone`: the update uses this rank's gradients only, and no other rank
-    /// sees them.
-    void begin(bool alone = false);
+    /// Starts an update.
+    void begin();
 
     /// Before the model's call on a micro-batch. `last`: this rank adds no other micro-batch to
     /// this update, so a gradient may travel as soon as the model reports it as ready.
@@ -77,19 +83,24 @@ public:
 
     // --- after the last micro-batch ---
 
-    /// Reduces what is left, gets the verdict of all ranks, applies, publishes, reports. `mode` is
-    /// the run of the update policy. `log`: where the time goes, or null. Collective, unless `mode`
-    /// is alone.
-    UpdateReport close(Mode& mode, RatePoint point, std::int64_t epoch, TraceLog* log);
+    /// Reduces what is left, gets the verdict of all ranks, applies, publishes, reports.
+    /// Collective, unless ranks update on their own.
+    UpdateReport close(RatePoint point, std::int64_t epoch);
 
     /// Synchronises ranks that update on their own. Collective.
-    void synchronise(Mode& mode, TraceLog* log);
+    void synchronise();
+
+    /// Called before collective work that is no synchronisation. Servers serve in it until all
+    /// workers have called it.
+    void assemble() {
+        if (workers() < world_->size()) synchronise();
+    }
 
     /// Returns false if the update that `close` has reported has happened on no rank, and must be
     /// collected again, on wider grids. If it must not be left out, all ranks throw the same error,
     /// and may continue after catching it. A rank that updates on its own throws alone; the others
     /// learn of it at the next synchronisation.
-    bool accepts(const Mode& mode, const UpdateReport& report, std::string_view operation);
+    bool accepts(const UpdateReport& report, std::string_view operation);
 
     // --- its phases, which a mode may replace ---
 
@@ -114,15 +125,19 @@ public:
 
     // --- accessors ---
 
+    /// The number of ranks that compute gradients, and this rank's number among them. A server
+    /// takes the number of the first.
+    [[nodiscard]] int workers() const { return mode_->workers(); }
+    [[nodiscard]] int worker() const { return serves() ? 0 : world_->rank(); }
+    /// True if this rank makes the updates of others and computes no gradients.
+    [[nodiscard]] bool serves() const { return world_->rank() >= workers(); }
+
     [[nodiscard]] const UpdatePolicies<T>& policies() const { return *policies_; }
     [[nodiscard]] const OwnedSlices& owned_slices() const { return *owned_slices_; }
     /// The elements that this rank updates, in flat order.
     [[nodiscard]] std::span<const Slice> owned() const { return owned_slices_->owned(); }
-    [[nodiscard]] const Tally& tally() const { return tally_; }
     [[nodiscard]] Tally& tally() { return tally_; }
     [[nodiscard]] OptimizerState<T>& state() { return state_; }
-    [[nodiscard]] const OptimizerState<T>& state() const { return state_; }
-    [[nodiscard]] const LossScaleRun& loss_scale() const { return loss_scale_; }
     [[nodiscard]] LossScaleRun& loss_scale() { return loss_scale_; }
     /// The grids on which gradients are summed; only for sums on a grid.
     [[nodiscard]] GridRange& grids() { return *gradients_->grids(); }
@@ -218,7 +233,9 @@ protected:
     /// This update's sum of weights over all ranks; known once they have agreed to make the update.
     double divisor_ = 0;
     MicroBatchFacts* micro_ = nullptr;
-    Pass* pass_ = nullptr; ///< the pass of this rank's micro-batch, while the model works on it
+    Pass* pass_ = nullptr;    ///< the pass of this rank's micro-batch, while the model works on it
+    Mode* mode_ = nullptr;    ///< the run of the update policy
+    TraceLog* log_ = nullptr; ///< where the time goes; null: nothing is recorded
 
 private:
     /// Bits reserved for weights and ranks: if all elements are below 2^large_from_, and the
@@ -246,6 +263,7 @@ private:
     OptimizerState<T> state_;
     void* model_;
     std::string (*label_)(void* model, std::size_t parameter);
+    void (*age_copy_)(void* model); ///< null: the model computes with its parameters
     double learning_rate_ = 0;
     double norm_ = 0;
     std::uint64_t applied_ = 0;
@@ -253,10 +271,6 @@ private:
     int large_from_;       ///< sums of elements below 2^large_from_ cannot overflow
     bool refused_ = false; ///< the update was left out after its gradients were summed
 };
-
-/// True if slices may have owners.
-template <class Policies, class Sharding>
-inline constexpr bool may_have_owners = gives_owners<typename Policies::Reducer> || may_give_owners<Sharding>;
 
 template <class T>
 template <class World, class Model, class Policies, class Sharding, class Computes>
@@ -267,6 +281,7 @@ Update<T>::Update(World& world, Model& model, const Policies& policies, const Sh
       tally_(world, facts_, Parts(model), new typename Policies::Summation::Totals()), loss_scale_(*policies_),
       model_(&model),
       label_([](void* of, std::size_t parameter) { return parameter_label(*static_cast<Model*>(of), parameter); }),
+      age_copy_(may_have_copy<Model> ? +[](void* of) { age_copy(*static_cast<Model*>(of)); } : nullptr),
       large_from_(std::numeric_limits<T>::max_exponent - 1 - room_for_weights -
                   static_cast<int>(std::bit_width(static_cast<unsigned>(world.size())))) {
     using Summation = typename Policies::Summation;
@@ -282,8 +297,8 @@ Update<T>::Update(World& world, Model& model, const Policies& policies, const Sh
 }
 
 template <class T>
-void Update<T>::begin(bool alone) {
-    alone_ = alone || world_->size() == 1;
+void Update<T>::begin() {
+    alone_ = mode_->alone(applied_) || world_->size() == 1;
     tally_.begin();
     norm_ = 0;
     refused_ = false;
@@ -312,28 +327,29 @@ void Update<T>::after_call(double loss, bool last) {
 }
 
 template <class T>
-UpdateReport Update<T>::close(Mode& mode, RatePoint point, std::int64_t epoch, TraceLog* log) {
+UpdateReport Update<T>::close(RatePoint point, std::int64_t epoch) {
     const std::uint64_t number = applied_; // `apply` increments it
     const auto traced = [&](Activity what, auto verb) {
-        const TraceSpan span(log, what, number);
+        const TraceSpan span(log_, what, number);
         return verb();
     };
+    if (age_copy_ != nullptr) age_copy_(model_);
     point.update = number;
     learning_rate_ = policies_->checked_rate(point);
     const double loss_scale = loss_scale_.scale(); // a commit may change it
-    const bool alone = mode.alone(number);
-    if (alone) mode.before();
+    const bool alone = mode_->alone(number);
+    if (alone) mode_->before();
 
     traced(Activity::exchange, [&] { start(); });                          // what was not ready before
     Verdict verdict = traced(Activity::exchange, [&] { return agree(); }); // losses, weights, findings of all ranks
     traced(Activity::exchange, [&] { finish(); });                         // the sums are at their owners
     if (verdict == Verdict::commit) {
-        verdict = traced(mode.optimizes ? Activity::apply : Activity::exchange, [&] { return mode.apply(); });
-        traced(Activity::exchange, [&] { mode.publish(); });
+        verdict = traced(mode_->optimizes ? Activity::apply : Activity::exchange, [&] { return mode_->apply(); });
+        traced(Activity::exchange, [&] { mode_->publish(); });
     } else {
-        verdict = mode.discard(verdict);
+        verdict = mode_->discard(verdict);
     }
-    if (alone && mode.after(verdict)) synchronise(mode, log);
+    if (alone && mode_->after(verdict)) synchronise();
 
     UpdateReport report{.committed = verdict == Verdict::commit,
                         .alone = alone,
@@ -343,19 +359,20 @@ UpdateReport Update<T>::close(Mode& mode, RatePoint point, std::int64_t epoch, T
                         .number = applied_,
                         .epoch = epoch};
     tally_.tell(report);
-    mode.tell(report);
+    mode_->tell(report);
     return report;
 }
 
 template <class T>
-void Update<T>::synchronise(Mode& mode, TraceLog* log) {
-    if (mode.agrees) return;
-    const TraceSpan span(log, Activity::exchange, applied_);
-    mode.synchronise();
+void Update<T>::synchronise() {
+    if (mode_->agrees) return;
+    if (age_copy_ != nullptr) age_copy_(model_);
+    const TraceSpan span(log_, Activity::exchange, applied_);
+    mode_->synchronise();
 }
 
 template <class T>
-bool Update<T>::accepts(const Mode& mode, const UpdateReport& report, std::string_view operation) {
+bool Update<T>::accepts(const UpdateReport& report, std::string_view operation) {
     if (on_grid_ && must_repeat()) return false;
     if (report.committed || loss_scale_.backed_off()) return true; // the next update may succeed
     if (const std::size_t parameter = gradients_->misfit(); parameter != no_offender && !facts_.skips_misfit)
@@ -363,12 +380,12 @@ bool Update<T>::accepts(const Mode& mode, const UpdateReport& report, std::strin
     const Offence& offence = tally_.offence();
     const bool skips = facts_.inspects ? !facts_.stops : facts_.skips_misfit;
     if (squares_ && !detail::is_finite(report.gradient_norm) && !(facts_.inspects && skips))
-        refuse_update(no_norm(report.gradient_norm, facts_.clipping, applied_ + 1, operation), mode.agrees);
+        refuse_update(no_norm(report.gradient_norm, facts_.clipping, applied_ + 1, operation), mode_->agrees);
     if (guards_sums() && offence.any() && !skips)
         refuse_update(not_finite(offence, offence.sum ? -1 : world_->world_rank(offence.rank),
                                  offence.loss || offence.elsewhere ? "" : label_(model_, offence.parameter),
                                  applied_ + 1, operation),
-                      mode.agrees);
+                      mode_->agrees);
     return true;
 }
 

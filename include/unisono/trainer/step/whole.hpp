@@ -56,6 +56,7 @@ public:
     /// For sums on a grid: all ranks know that each of them hosts at most one micro-batch of this
     /// update.
     void expect_one();
+    static constexpr void end_round() {}
 
     /// Starts to sum the buckets that the backward pass has not started yet, in bucket order; does
     /// not wait.
