@@ -79,7 +79,7 @@ public:
             if constexpr (compresses) this->training().start_compressed(b, sum_memory_.data() + bucket.first);
             else sums_.push_back(this->training().start_sum(sum_memory_.data() + bucket.first, bucket.count));
         }
-        if constexpr (compresses) this->training().wire()->finish();
+        if constexpr (compresses) this->training().wire()->finish(0);
         for (Operation& sum : sums_) sum.wait();
         sums_.clear();
         this->count_synchronisation();

@@ -142,9 +142,6 @@ private:
     /// Prepares a bucket's gradient to travel, lets the guard look at it, and starts to sum it.
     void start_bucket(std::size_t b);
 
-    /// Multiplies what the compression has left over by the factor for this update's gradients.
-    void rescale_left_over();
-    void finish_wire();
     void inspect_part(const Stretch<T>& stretch);
 
     template <class Reducer, class World>
@@ -162,7 +159,6 @@ private:
     Publication<T> publication_;
     Owned<Wire<T>> wire_;               ///< null: gradients travel unchanged
     BucketReduction to_all_{*carrier_}; ///< of the wire, which may use it until `finish` ends
-    LeftOverUnit left_over_;
     OwnedSlices slices_;
     PeersMemory peers_;
     bool straight_ = false; ///< sums on a grid read the ranks' numbers directly where all host one micro-batch
@@ -256,9 +252,7 @@ void WholeStore<T>::update_owned(const OptimizerStep& step) {
 
 template <class T>
 void WholeStore<T>::restart() {
-    if (!wire_) return;
-    wire_->restart();
-    left_over_.forget();
+    if (wire_) wire_->restart();
 }
 
 template <class T>
@@ -269,16 +263,7 @@ void WholeStore<T>::expect_one() {
 template <class T>
 void WholeStore<T>::finish() {
     bucket_sums_.wait();
-    if (wire_) finish_wire();
-}
-
-template <class T>
-void WholeStore<T>::finish_wire() {
-    if (this->divisor_ > 0) {
-        const double factor = left_over_.settle(this->divisor_);
-        if (factor != 1) wire_->correct(factor);
-    }
-    wire_->finish();
+    if (wire_) wire_->finish(this->divisor_);
 }
 
 template <class T>
@@ -314,9 +299,7 @@ void WholeStore<T>::publish_slices() {
 template <class T>
 void WholeStore<T>::forget() {
     gradient_->soil();
-    if (!wire_ || next_bucket_ == 0 || alone_) return;
-    wire_->forget();
-    left_over_.forget();
+    if (wire_ && next_bucket_ != 0 && !alone_) wire_->forget();
 }
 
 template <class T>
@@ -362,7 +345,7 @@ void WholeStore<T>::start_bucket(std::size_t b) {
     }
     if (alone_ || touches_peers()) return;
     if (wire_) {
-        if (b == 0) rescale_left_over();
+        if (b == 0) wire_->begin_update(hosted_, this->scaled_by_);
         if (!slices_.cut()) return start_compressed(b, values + bucket.first);
         BucketReduction to_owners{*carrier_, &slices_, b, bucket.first, &bucket_sums_.others()};
         wire_->begin(b, values + bucket.first, to_owners);
@@ -373,12 +356,6 @@ void WholeStore<T>::start_bucket(std::size_t b) {
         kernels_->order();
         bucket_sums_.start(*carrier_, slices_, b, bucket.first, gradient_->travelling(bucket, values));
     }
-}
-
-template <class T>
-void WholeStore<T>::rescale_left_over() {
-    const double factor = left_over_.expect(hosted_, this->scaled_by_);
-    if (factor != 1) wire_->rescale(factor);
 }
 
 template <class T>

@@ -3,14 +3,6 @@
 /// \file
 /// The run of a compression (compression/compression.hpp) without its type, and the scale of what
 /// it leaves over.
-///
-/// A gradient is a weighted sum, times the loss scale. The optimizer's pass divides it by the sum
-/// of the weights of all ranks and by the loss scale. The remainder of one update is sent in the
-/// next, which divides by another sum of weights and another loss scale. So the remainder is
-/// multiplied by the ratio of the two divisors. The loss scale is known before a bucket travels,
-/// the sum of weights is not. Until then the number of this rank's micro-batches serves as an
-/// estimate. It is exact if all ranks' windows changed by the same factor. Once all ranks have
-/// agreed on the weights, the estimate is corrected (compression/compression.hpp).
 
 #include "unisono/compression/compression.hpp"
 #include "unisono/trainer/policies.hpp"
@@ -45,6 +37,13 @@ struct BucketReduction {
     }
 };
 
+/// A gradient is a weighted sum, times the loss scale. The optimizer's pass divides it by the sum
+/// of the weights of all ranks and by the loss scale. The remainder of one update is sent in the
+/// next, which divides by another sum of weights and another loss scale. So the remainder is
+/// multiplied by the ratio of the two divisors. The loss scale is known before a bucket travels,
+/// the sum of weights is not. Until then the number of this rank's micro-batches serves as an
+/// estimate. It is exact if all ranks' windows changed by the same factor. Once all ranks have
+/// agreed on the weights, the estimate is corrected (compression/compression.hpp).
 template <class T>
 class Wire {
 public:
@@ -53,13 +52,61 @@ public:
     Wire& operator=(const Wire&) = delete;
     virtual ~Wire() = default;
 
+    /// Call it before the first bucket of an update travels. `micro_batches`: of this rank.
+    void begin_update(double micro_batches, double loss_scale) {
+        now_ = {micro_batches, loss_scale, 0};
+        begun_ = true;
+        if (last_.divisor == 0) return; // nothing is left over
+        const bool both = micro_batches > 0 && last_.micro_batches > 0;
+        expected_ = both ? micro_batches / last_.micro_batches : 1;
+        if (const double factor = expected_ * (loss_scale / last_.loss_scale); factor != 1) rescale(factor);
+    }
     virtual void begin(std::size_t b, T* values, BucketReduction& reduction) = 0;
-    virtual void finish() = 0;
+    /// Waits for the sums. `divisor`: the sum of the weights of all ranks; 0: they have not agreed
+    /// on an update.
+    void finish(double divisor) {
+        if (divisor > 0 && std::exchange(begun_, false)) {
+            const double lacks = last_.divisor == 0 ? 1 : divisor / last_.divisor / expected_;
+            if (lacks != 1) correct(lacks);
+            last_ = now_;
+            last_.divisor = divisor;
+        }
+        wait();
+    }
+    /// Forgets what is left over.
+    void forget() {
+        forget_unit();
+        forget_rest();
+    }
+    /// The same, and begins anew.
+    void restart() {
+        forget_unit();
+        restart_run();
+    }
+    [[nodiscard]] virtual std::size_t bytes() const = 0;
+
+private:
+    /// The divisors of an update.
+    struct Unit {
+        double micro_batches = 0; ///< number of this rank's micro-batches
+        double loss_scale = 1;
+        double divisor = 0; ///< the sum of all ranks' weights; 0: nothing is left over
+    };
+
+    virtual void wait() = 0;
     virtual void rescale(double factor) = 0;
     virtual void correct(double factor) = 0;
-    virtual void forget() = 0;
-    virtual void restart() = 0;
-    [[nodiscard]] virtual std::size_t bytes() const = 0;
+    virtual void forget_rest() = 0;
+    virtual void restart_run() = 0;
+    void forget_unit() {
+        begun_ = false;
+        last_ = {};
+    }
+
+    Unit last_; ///< the scale of the remainder
+    Unit now_;
+    double expected_ = 1; ///< estimated ratio of the divisors
+    bool begun_ = false;
 };
 
 template <class T, class Run>
@@ -70,18 +117,19 @@ public:
     explicit WireOf(const Start& start) : run_(start()) {}
 
     void begin(std::size_t b, T* values, BucketReduction& reduction) override { run_.begin(b, values, reduction); }
-    void finish() override { run_.finish(); }
+    [[nodiscard]] std::size_t bytes() const override { return run_.bytes(); }
+
+private:
+    void wait() override { run_.finish(); }
     void rescale([[maybe_unused]] double factor) override {
         if constexpr (requires { run_.rescale(factor); }) run_.rescale(factor);
     }
     void correct([[maybe_unused]] double factor) override {
         if constexpr (requires { run_.correct(factor); }) run_.correct(factor);
     }
-    void forget() override { run_.forget(); }
-    void restart() override { restart_compression(run_); }
-    [[nodiscard]] std::size_t bytes() const override { return run_.bytes(); }
+    void forget_rest() override { run_.forget(); }
+    void restart_run() override { restart_compression(run_); }
 
-private:
     Run run_;
 };
 
@@ -97,45 +145,6 @@ struct WireRun<World, T, Computes, Policies> {
     using type =
         decltype(start_wire<T>(std::declval<const Computes&>(), std::declval<const typename Policies::Compression&>(),
                                std::declval<World&>(), {}, {}));
-};
-
-class LeftOverUnit {
-public:
-    /// Call it before the first bucket of an update travels. `micro_batches`: of this rank. Returns
-    /// the factor for what earlier updates have left over.
-    double expect(double micro_batches, double loss_scale) {
-        now_ = {micro_batches, loss_scale, 0};
-        begun_ = true;
-        if (last_.divisor == 0) return 1; // nothing is left over
-        const bool both = micro_batches > 0 && last_.micro_batches > 0;
-        expected_ = both ? micro_batches / last_.micro_batches : 1;
-        return expected_ * (loss_scale / last_.loss_scale);
-    }
-    /// Call it when the weights of all ranks are known. Returns the correction of the factor.
-    double settle(double divisor) {
-        if (!begun_) return 1;
-        begun_ = false;
-        const double lacks = last_.divisor == 0 ? 1 : divisor / last_.divisor / expected_;
-        last_ = now_;
-        last_.divisor = divisor;
-        return lacks;
-    }
-    /// Forgets the remainder.
-    void forget() {
-        begun_ = false;
-        last_ = {};
-    }
-
-private:
-    struct Unit {
-        double micro_batches = 0; ///< number of this rank's micro-batches
-        double loss_scale = 1;
-        double divisor = 0; ///< the sum of all ranks' weights
-    };
-    Unit last_; ///< the scale of the remainder
-    Unit now_;
-    double expected_ = 1; ///< estimated ratio of the divisors
-    bool begun_ = false;
 };
 
 } // namespace detail
