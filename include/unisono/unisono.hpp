@@ -29,7 +29,6 @@
 #include "unisono/core/random.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
-#include "unisono/core/view.hpp"
 #include "unisono/data/data.hpp"
 #include "unisono/data/loader.hpp"
 #include "unisono/elsewhere.hpp"

@@ -7,7 +7,6 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/core/text.hpp"
-#include "unisono/core/view.hpp"
 
 #include <concepts>
 #include <cstddef>

@@ -1,18 +1,27 @@
 #pragma once
 
 /// \file
-/// An array that owns its memory, from any source: `group.allocate<T>(n)` returns it.
+/// Where elements are, and an array that owns its memory, from any source: `group.allocate<T>(n)`
+/// returns it.
 
 #include "unisono/core/element.hpp"
 #include "unisono/core/error.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <new>
+#include <string_view>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
+
+/// The processor that accesses memory by plain loads and stores: the host or a device.
+enum class MemorySpace : std::uint8_t { host, device };
+
+constexpr std::string_view name_of(MemorySpace space) { return space == MemorySpace::host ? "host" : "device"; }
+
 namespace detail {
 
 /// Memory of this process for a rank, aligned to a cache line. Large blocks are offset slightly

@@ -6,8 +6,8 @@
 
 #include "unisono/arithmetic/reduction.hpp"
 #include "unisono/core/element.hpp"
+#include "unisono/core/memory.hpp"
 #include "unisono/core/standard.hpp"
-#include "unisono/core/view.hpp"
 #include "unisono/schedule/schedule.hpp"
 #include "unisono/transport/transport.hpp"
 

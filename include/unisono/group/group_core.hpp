@@ -45,8 +45,6 @@ public:
     [[nodiscard]] int rank() const { return state_->rank; }
     /// Ranks in the group; 0 for the group that `split` gives to a rank with `no_colour`.
     [[nodiscard]] int size() const { return state_->size(); }
-    /// True if the group contains all ranks of the transport.
-    [[nodiscard]] bool is_world() const { return state_->id == detail::world_id; }
     /// A rank's number in the world, which messages and faults use.
     [[nodiscard]] int world_rank(int rank) const { return state_->world_rank(rank); }
     /// This rank's number in the world.

@@ -5,7 +5,6 @@
 /// elements.
 
 #include "unisono/core/standard.hpp"
-#include "unisono/core/view.hpp"
 #include "unisono/schedule/schedule.hpp"
 
 #include <cstddef>

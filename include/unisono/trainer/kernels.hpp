@@ -21,7 +21,6 @@
 #include "unisono/core/memory.hpp"
 #include "unisono/core/standard.hpp"
 #include "unisono/core/text.hpp"
-#include "unisono/core/view.hpp"
 #include "unisono/group/group_core.hpp"
 #include "unisono/guard/finite.hpp"
 #include "unisono/guard/guard.hpp"

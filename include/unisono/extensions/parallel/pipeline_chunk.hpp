@@ -165,8 +165,7 @@ public:
     [[nodiscard]] AnyLayer<T>& layer(std::size_t l) const { return (*layers_)[first_ + l]; }
     [[nodiscard]] std::size_t inputs() const { return (*layers_)[first_].inputs; }
     [[nodiscard]] std::size_t outputs() const { return layer(count_ - 1).outputs; }
-    /// Elements per sample of a slot and of `ChunkWork`.
-    [[nodiscard]] std::size_t slot_width() const { return slot_width_; }
+    /// Elements per sample of `ChunkWork`.
     [[nodiscard]] std::size_t work_width() const { return work_width_; }
     [[nodiscard]] std::size_t gradient_width() const { return gradient_width_; }
     [[nodiscard]] std::size_t slot_count() const { return slots_; }
