@@ -64,7 +64,7 @@ public:
     virtual ~LossTotals() = default;
 
     /// Starts an update.
-    virtual void begin() = 0;
+    virtual void begin() {}
     virtual void add(UpdateSums& sums, const Share& share, double loss) = 0;
     /// Collective. `of_parts`: as Parts::order() (parts.hpp).
     virtual void agree(GroupCore& world, UpdateSums& sums, Call (*of_parts)()) = 0;
@@ -73,7 +73,6 @@ public:
 /// Adds doubles in order of arrival, and over ranks by the transport's best schedule.
 class PlainTotals final : public LossTotals {
 public:
-    UNISONO_OUTSIDE void begin() override;
     UNISONO_OUTSIDE void add(UpdateSums& sums, const Share& share, double loss) override;
     UNISONO_OUTSIDE void agree(GroupCore& world, UpdateSums& sums, Call (*of_parts)()) override;
 
@@ -151,8 +150,6 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-UNISONO_DEFINITION void PlainTotals::begin() {}
 
 UNISONO_DEFINITION void PlainTotals::add(UpdateSums& sums, const Share& share, double loss) {
     sums.divisor += share.divisor;

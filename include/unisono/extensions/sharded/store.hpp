@@ -219,10 +219,7 @@ private:
                               ": tokens were counted after the first gradient was complete; expected all before it"});
             multiplier_ = multiplier;
             if (multiplier == 0) kernels_->zero(values.data(), values.size()); // whatever is there, it counts nothing
-            if (this->inspects_) {
-                const auto note = [&](std::size_t) { this->tally().note_offender(unit); };
-                this->inspect(values.data(), values.size(), slices_.unit(unit).first, note);
-            }
+            if (this->inspects_) this->inspect(values.data(), values.size(), slices_.unit(unit).first);
         }
         gradients_->start(unit, *carrier_, multiplier, pass_ != nullptr);
     }

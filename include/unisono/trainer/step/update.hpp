@@ -207,12 +207,11 @@ protected:
         return policies_->checked_share(*micro_, static_cast<double>(std::numeric_limits<T>::max()));
     }
     /// Lets the guard look at elements of this rank's gradient. The first one has index `flat` in
-    /// the flat order. Calls found(index) for the first offender.
-    template <class Found>
-    void inspect(const T* gradient, std::size_t count, std::size_t flat, Found&& found) {
-        const Findings findings = policies_->inspect(gradient, count, flat, large_from_);
-        if (findings.offender != no_offender) found(findings.offender);
-        if (findings.large) tally_.note_large();
+    /// the flat order.
+    void inspect(const T* gradient, std::size_t count, std::size_t flat) {
+        const Findings found = policies_->inspect(gradient, count, flat, large_from_);
+        if (found.offender != no_offender) note_offender(flat + found.offender);
+        if (found.large) tally_.note_large();
     }
     /// Notes the weight with which a gradient that the guard has seen is summed.
     void note_weight(double weight) {
@@ -243,6 +242,7 @@ private:
     /// most half of the largest T.
     static constexpr int room_for_weights = 40;
 
+    void note_offender(std::size_t flat) { tally_.note_offender(layout_->element_at(flat).parameter); }
     /// Called after each update on a grid. Returns true if it happened on no rank, and must be
     /// collected again, on wider grids.
     bool must_repeat();
@@ -411,7 +411,7 @@ Verdict Update<T>::agree() {
     if (const std::size_t found = gradients_->first_not_finite(); found != no_offender) tally_.note_offender(found);
     if (inspects_) {
         const Findings told = kernels_->findings();
-        if (told.offender != no_offender) tally_.note_offender(layout_->element_at(told.offender).parameter);
+        if (told.offender != no_offender) note_offender(told.offender);
         if (told.large) tally_.note_large();
     }
     const Verdict verdict = tally_.agree(alone_);

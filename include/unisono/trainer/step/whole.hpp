@@ -107,20 +107,17 @@ protected:
         if (slices_.cut()) publish_slices();
     }
     void forget() override;
-    void restart() override;
+    void restart() override {
+        if (wire_) wire_->restart();
+    }
 
 private:
     void publish_slices();
     /// True if `prepare` must still bring this update's sums to where the optimizer reads them.
     /// Opens the peers' memory for that, if this update reads their gradients.
-    [[nodiscard]] bool opens_sums() {
-        if (prepared_) return false;
-        if (touches_peers()) open_peers();
-        return this->on_grid_ || touches_peers();
-    }
+    [[nodiscard]] bool opens_sums();
     /// Converts this update's sums to numbers where the optimizer reads them.
     void prepare(std::size_t flat, T* gradients, std::size_t n);
-    void open_peers();
 
     // Overlap with the backward pass: a bucket starts when all its parameters are ready and all
     // earlier buckets have started.
@@ -142,7 +139,10 @@ private:
     /// Prepares a bucket's gradient to travel, lets the guard look at it, and starts to sum it.
     void start_bucket(std::size_t b);
 
-    void inspect_part(const Stretch<T>& stretch);
+    /// Lets the guard look at gradients in the model's memory.
+    void inspect_in_model(const Slice& slice) {
+        flat_.visit(slice, [&](const Stretch<T>& one) { this->inspect(one.gradients, one.count, one.flat); });
+    }
 
     template <class Reducer, class World>
     static constexpr bool combines_at_once =
@@ -251,11 +251,6 @@ void WholeStore<T>::update_owned(const OptimizerStep& step) {
 }
 
 template <class T>
-void WholeStore<T>::restart() {
-    if (wire_) wire_->restart();
-}
-
-template <class T>
 void WholeStore<T>::expect_one() {
     if (straight_) gradient_->expect_one(policies_->share({.samples = 1, .tokens = 0, .kind = kind_}).multiplier);
 }
@@ -280,7 +275,7 @@ void WholeStore<T>::keep(double multiplier, bool last) {
     if (!gradient_->held()) gradient_->hold(multiplier);
     if (last) return;
     gradient_->drop_weightless({0, flat_.count()});
-    if (this->on_grid_ && inspects_) flat_.visit({0, flat_.count()}, [&](const Stretch<T>& one) { inspect_part(one); });
+    if (this->on_grid_ && inspects_) inspect_in_model({0, flat_.count()});
     gradient_->drain();
 }
 
@@ -309,9 +304,12 @@ void WholeStore<T>::prepare(std::size_t flat, T* gradients, std::size_t n) {
 }
 
 template <class T>
-void WholeStore<T>::open_peers() {
+bool WholeStore<T>::opens_sums() {
+    if (prepared_) return false;
+    if (!touches_peers()) return this->on_grid_;
     const Stretch<T>& model = flat_.stretches().front();
     peers_.open(gradient_->in_place() ? model.gradients : gradient_->numbers_in_use(), model.parameters);
+    return true;
 }
 
 template <class T>
@@ -336,12 +334,11 @@ template <class T>
 void WholeStore<T>::start_bucket(std::size_t b) {
     const Slice bucket = flat_.bucket(b);
     gradient_->drop_weightless(bucket);
-    if (this->on_grid_ && inspects_ && gradient_->held())
-        flat_.visit(bucket, [&](const Stretch<T>& one) { inspect_part(one); });
+    if (this->on_grid_ && inspects_ && gradient_->held()) inspect_in_model(bucket);
     T* const values = gradient_->settle(bucket, b + 1 == bucket_count());
     if (!this->on_grid_ && inspects_) {
-        if (values != nullptr) inspect_part({bucket.first, bucket.count, nullptr, values + bucket.first});
-        else flat_.visit(bucket, [&](const Stretch<T>& one) { inspect_part(one); });
+        if (values != nullptr) this->inspect(values + bucket.first, bucket.count, bucket.first);
+        else inspect_in_model(bucket);
     }
     if (alone_ || touches_peers()) return;
     if (wire_) {
@@ -356,13 +353,6 @@ void WholeStore<T>::start_bucket(std::size_t b) {
         kernels_->order();
         bucket_sums_.start(*carrier_, slices_, b, bucket.first, gradient_->travelling(bucket, values));
     }
-}
-
-template <class T>
-void WholeStore<T>::inspect_part(const Stretch<T>& stretch) {
-    this->inspect(stretch.gradients, stretch.count, stretch.flat, [&](std::size_t found) {
-        this->tally().note_offender(flat_.layout().element_at(stretch.flat + found).parameter);
-    });
 }
 
 } // namespace detail
