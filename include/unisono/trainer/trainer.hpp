@@ -232,13 +232,9 @@ public:
             detail::tell_metrics_by_value<detail::feeds_copies<Feed, Fixed, Metrics...>()>();
             return calling("evaluate", [&] {
                 const auto shape = evaluation_shape(data, options, "evaluate");
-                detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t) {
-                    if constexpr (unit_model<Model>)
-                        training_->template forward<UnitPassGiven>(
-                            [&](auto& pass) { feed(*model_, batch, pass, metrics...); });
-                    else feed(*model_, batch, metrics...);
+                for_each_batch(data, shape, options, [&](const auto& batch, std::size_t, auto&... pass) {
+                    feed(*model_, batch, pass..., metrics...);
                 });
-                if constexpr (unit_model<Model>) training_->end_forward();
                 (merge_over_ranks(world(), metrics), ...);
                 return std::tuple<Metrics...>(std::move(metrics)...);
             });
@@ -264,18 +260,10 @@ public:
             return calling("predict", [&] {
                 const auto shape = evaluation_shape(data, options, "predict");
                 detail::Outputs<E> outputs;
-                detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t samples) {
-                    if constexpr (unit_model<Model>) {
-                        training_->template forward<UnitPassGiven>([&](auto& pass) {
-                            const auto& found = model_->predict(batch, pass);
-                            outputs.add(std::span<const E>(found), samples);
-                        });
-                    } else {
-                        const auto& found = model_->predict(batch);
-                        outputs.add(std::span<const E>(found), samples);
-                    }
+                for_each_batch(data, shape, options, [&](const auto& batch, std::size_t samples, auto&... pass) {
+                    const auto& found = model_->predict(batch, pass...);
+                    outputs.add(std::span<const E>(found), samples);
                 });
-                if constexpr (unit_model<Model>) training_->end_forward();
                 return detail::in_data_order(world(), std::move(outputs), shape);
             });
         }
@@ -289,12 +277,8 @@ public:
         return detail::trainer_text(*training_, mode_->run, *model_, policies_);
     }
     [[nodiscard]] std::string describe(std::size_t data_size, const FitOptions& options) const {
-        const Policies& p = policies_;
-        const auto shape = detail::shape_of_fit(p.sampler, p.accumulation, p.hosting, options, data_size,
-                                                training_->workers(), training_->worker());
-        return describe() + detail::plan_text(
-                                detail::plan_training(detail::rounds_of(p.sampler.stream(shape, Epoch{0})), p.sampler,
-                                                      p.accumulation, p.hosting, shape, options, training_->workers()));
+        const SamplerShape shape = shape_of_fit(data_size, options);
+        return describe() + detail::plan_text(plan_of(policies_.sampler.stream(shape, Epoch{0}), shape, options));
     }
 
     /// Sets the epoch of the passes of `step`. `fit` sets it by itself.
@@ -405,19 +389,26 @@ private:
         detail::age_copy(*model_);
     }
 
+    [[nodiscard]] SamplerShape shape_of_fit(std::size_t data_size, const FitOptions& options) const {
+        return detail::shape_of_fit(policies_.sampler, policies_.accumulation, policies_.hosting, options, data_size,
+                                    training_->workers(), training_->worker());
+    }
+    template <class Stream>
+    [[nodiscard]] TrainingPlan plan_of(const Stream& stream, const SamplerShape& shape,
+                                       const FitOptions& options) const {
+        return detail::plan_training(detail::rounds_of(stream), policies_.sampler, policies_.accumulation,
+                                     policies_.hosting, shape, options, training_->workers());
+    }
+
     /// One call of `fit`. The progress stays unchanged if the call is refused.
     template <class Data, class OnUpdate>
     [[gnu::cold]] FitReport fit_on(Data& data, const FitOptions& options, OnUpdate& on_update) {
         const TrainingProgress begun = detail::begun_fit(progress_, options, static_cast<std::int64_t>(data.size()));
         const Position& start = begun.position;
         training_->assemble();
-        const SamplerShape shape =
-            detail::shape_of_fit(policies_.sampler, policies_.accumulation, policies_.hosting, options,
-                                 static_cast<std::size_t>(data.size()), training_->workers(), training_->worker());
+        const SamplerShape shape = shape_of_fit(static_cast<std::size_t>(data.size()), options);
         auto stream = policies_.sampler.stream(shape, start.epoch);
-        const TrainingPlan plan =
-            detail::plan_training(detail::rounds_of(stream), policies_.sampler, policies_.accumulation,
-                                  policies_.hosting, shape, options, training_->workers());
+        const TrainingPlan plan = plan_of(stream, shape, options);
         detail::agree_on_fit(world(), options, start, plan);
         if (options.stop_on != nullptr) mode_->run.check_may_stop();
         if (start.samples != 0) stream.restart(start.epoch, start.samples); // refuses an invalid position, on all ranks
@@ -462,6 +453,18 @@ private:
     static constexpr bool predicts = requires(Model& m, const Batch& batch) {
         std::span(std::declval<const std::remove_cvref_t<decltype(detail::predict_by(m, batch))>&>());
     };
+
+    /// Calls visit(batch, samples) for each batch of this rank; visit(batch, samples, pass) for a
+    /// model in units.
+    template <class Data, class Visit>
+    void for_each_batch(Data& data, const SamplerShape& shape, const EvaluateOptions& options, Visit visit) {
+        detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t samples) {
+            if constexpr (unit_model<Model>)
+                training_->template forward<UnitPassGiven>([&](auto& pass) { visit(batch, samples, pass); });
+            else visit(batch, samples);
+        });
+        if constexpr (unit_model<Model>) training_->end_forward();
+    }
 
     template <class Data>
     SamplerShape evaluation_shape(Data& data, const EvaluateOptions& options, const char* who) {
