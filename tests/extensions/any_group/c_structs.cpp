@@ -6,6 +6,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <cstddef>
+#include <cstring>
 #include <string>
 
 namespace un = unisono;
@@ -29,11 +30,11 @@ struct Third {
 /// The library of the second version, given a caller's struct.
 template <class Callers>
 Second received(const Callers& callers) {
-    struct {
-        Callers struct_of_caller;
-        long behind[4] = {7, 7, 7, 7}; // the caller's memory, which is not the struct's
-    } memory{callers};
-    return un::detail::c_edge::of_caller(*reinterpret_cast<const Second*>(&memory), sizeof(First), "options");
+    alignas(Second) unsigned char memory[64];
+    std::memset(memory, 7, sizeof memory); // what lies behind is not the struct's
+    std::memcpy(memory, &callers, sizeof callers);
+    const void* const given = memory;
+    return un::detail::c_edge::of_caller(*static_cast<const Second*>(given), sizeof(First), "options");
 }
 
 template <class Callers>
