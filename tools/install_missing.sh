@@ -16,7 +16,8 @@ is_present() {
         python) command -v python3 ;;
         venv) python3 -c 'import venv, ensurepip' ;;
         yaml) python3 -c 'import yaml' ;;
-        boost_test) have_header boost/test/unit_test.hpp ;;
+        boost_test) # libboost-dev has the headers alone
+            have_header boost/test/unit_test.hpp && printf 'int main() {}' | c++ -x c++ - -lboost_unit_test_framework -o /dev/null ;;
         json) have_header nlohmann/json.hpp ;;
         cli11) have_header CLI/CLI.hpp ;;
         ccache) command -v ccache ;;

@@ -11,7 +11,7 @@ if(few OR NOT UNISONO_NEWER_CLANG)
     return()
 endif()
 
-set(newer_clang ${UNISONO_NEWER_CLANG} -std=c++20 -O0 -Wall -Wextra -Werror -I${PROJECT_SOURCE_DIR}/include)
+set(newer_clang ${UNISONO_NEWER_CLANG} -std=c++20 -O0 -pthread -Wall -Wextra -Werror -I${PROJECT_SOURCE_DIR}/include)
 set(built ${CMAKE_CURRENT_BINARY_DIR}/newer_clang)
 file(MAKE_DIRECTORY ${built})
 function(newer_clang output depends) # OPTION... SOURCE
