@@ -52,7 +52,7 @@ std::string matrix_sizes_text(M& model, const Layout& layout) {
 }
 
 template <class Training, class Run, class Model, class Policies>
-std::string trainer_text(Training& training, const Run& run, Model& model, const Policies& policies) {
+std::string trainer_text(Training& training, Run& run, Model& model, const Policies& policies) {
     const auto& world = training.world();
     using T = typename Training::Element;
     std::size_t owned = 0;

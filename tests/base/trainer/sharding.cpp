@@ -53,6 +53,10 @@ struct HarmedUpdate {
             }
             un::UpdateRun<Training>::publish();
         }
+        template <class Row>
+        void describe(Row&& row) { // not const, as a user may write it
+            row("harms", kills_ ? "by a signal" : "by an exception");
+        }
 
     private:
         bool kills_;
@@ -302,6 +306,8 @@ BOOST_AUTO_TEST_CASE(a_rank_that_throws_before_it_publishes) {
         HarmedUpdate::harmed = world.rank() == 1;
         Model<float> model(world, {37, 500}, 0, false);
         un::Trainer trainer{world, model, sgd, un::StateSharding{}, HarmedUpdate{}};
+        if (const std::string text = trainer.describe(); text.find("by an exception") == std::string::npos)
+            throw std::runtime_error(text);
         for (int update = 0; update < 5; ++update) trainer.step(update);
     });
     for (std::size_t rank = 0; rank < 3; ++rank) {
