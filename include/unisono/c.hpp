@@ -115,7 +115,7 @@ inline AnyJoinOptions options_of(const unisono_options* callers) {
     AnyJoinOptions chosen;
     if (callers == nullptr) return chosen;
     const unisono_options options =
-        of_caller(*callers, offsetof(unisono_options, reserved) + sizeof(int), "unisono_options");
+        of_caller<unisono_options>(callers, offsetof(unisono_options, reserved) + sizeof(int), "unisono_options");
     if (options.reserved != 0) refuse_input({"unisono_options.reserved is ", options.reserved, ", expected 0"});
     if (options.timeout_s != 0) {
         chosen.join.timeout = duration_of(options.timeout_s);

@@ -63,18 +63,23 @@ inline std::chrono::nanoseconds duration_of(double seconds) {
     return std::chrono::nanoseconds(static_cast<std::int64_t>((seconds < most ? seconds : most) * 1e9));
 }
 
+// Bytes without a name would be compared with zero, and a program does not set them.
+static_assert(offsetof(unisono_options, reserved) + sizeof(int) == sizeof(unisono_options));
+static_assert(offsetof(unisono_store, context) + sizeof(void*) == sizeof(unisono_store));
+
 /// A struct of the caller's, as this version of the library has it. The caller may have been
 /// compiled for another version. The first member is the size there, of at least `first` bytes,
 /// the size in the first version. Members that the caller lacks are zero. Members that it has in
 /// addition must be zero.
 template <class Struct>
-Struct of_caller(const Struct& callers, std::size_t first, std::string_view name) {
-    constexpr std::size_t most = 4096; // more is no size, but what happened to be in memory
-    const std::size_t size = callers.size;
-    if (size < first || size > most)
+Struct of_caller(const void* callers, std::size_t first, std::string_view name) {
+    constexpr std::size_t most = 256; // more is no size, but what happened to be in memory
+    std::size_t size = 0;
+    std::memcpy(&size, callers, sizeof size);
+    if (size < first || size > most || size % alignof(Struct) != 0)
         refuse_input({name, ".size is ", size, ", expected ", sizeof(Struct),
                       ": the program has not begun with its initializer, or was compiled with a c.h that had none"});
-    const auto* bytes = reinterpret_cast<const unsigned char*>(&callers);
+    const auto* bytes = static_cast<const unsigned char*>(callers);
     for (std::size_t i = sizeof(Struct); i < size; ++i)
         if (bytes[i] != 0)
             refuse_input({"byte ", i, " of ", name, " is not 0, but this library has ", sizeof(Struct),
@@ -89,7 +94,7 @@ class Store {
 public:
     explicit Store(const unisono_store* store) {
         if (store == nullptr) refuse_input("unisono_join_by: the store is NULL");
-        store_ = of_caller(*store, offsetof(unisono_store, context) + sizeof(void*), "unisono_store");
+        store_ = of_caller<unisono_store>(store, offsetof(unisono_store, context) + sizeof(void*), "unisono_store");
         if (store_.set == nullptr || store_.get == nullptr)
             refuse_input("unisono_join_by: the store's set or get is NULL");
     }
