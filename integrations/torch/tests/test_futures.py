@@ -187,18 +187,28 @@ def hooks():
     return {name: model_of(12, hook) for name, hook in HOOKS.items()}
 
 
+class Branches(torch.nn.Module):
+    """Three buckets whose factors have six different sizes: sums of equal size that change places go unnoticed."""
+
+    def __init__(self):
+        super().__init__()
+        sizes = ((60, 91), (92, 73), (71, 50), (52, 20))
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(*pair, bias=False) for pair in sizes)
+
+    def forward(self, rows):
+        return sum(layer(rows[:, : layer.in_features]).square().mean() for layer in self.layers)
+
+
 def several_buckets(steps):
     """The parameters, or the error: the callbacks of several buckets start operations in an order of their own on each rank."""
     torch.manual_seed(5)
-    widths = (60, 90, 70, 50, 20)  # all buckets have different sizes, and so have their factors
-    layers = [torch.nn.Linear(*pair) for pair in zip(widths, widths[1:])]
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.01)
+    model = torch.nn.parallel.DistributedDataParallel(Branches(), bucket_cap_mb=0.01)
     power(powerSGD_hook.powerSGD_hook)(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     generator = torch.Generator().manual_seed(dist.get_rank())
     try:
         for _ in range(steps):
-            model(torch.randn(5, widths[0], generator=generator)).square().mean().backward()
+            model(torch.randn(5, 92, generator=generator)).backward()
             optimizer.step()
             optimizer.zero_grad()
         dist.barrier()
