@@ -94,7 +94,9 @@ struct TrackerStore {
 UnisonoComm::UnisonoComm(std::string const& host, std::int32_t port, std::chrono::seconds timeout, std::int32_t retry,
                          std::string const& task_id, std::string const& transport) {
   unisono_options options = UNISONO_OPTIONS_INITIALIZER;
-  options.timeout_s = timeout.count() > 0 ? static_cast<double>(timeout.count()) : 1e8;  // for XGBoost, 0 is no time-out
+  constexpr std::chrono::seconds kNone{2'000'000};  // 0 is no time-out; more milliseconds do not fit XGBoost's int
+  timeout = timeout.count() > 0 && timeout < kNone ? timeout : kNone;
+  options.timeout_s = static_cast<double>(timeout.count());
   options.transport = transport.c_str();
   int status = UNISONO_OK;
   if (host.empty()) {
