@@ -75,7 +75,7 @@ template <class Transport>
     world.set_timeout(options.timeout);
     const int rank = world.rank();
     const bool alone = world.size() == 1;
-    const std::shared_ptr<Engine> engine = world.context().engine; // the body may move its group
+    const std::shared_ptr<Engine> engine = world.context().engine; // the body may move its group away
     try {
         body(world);
         return nullptr;
@@ -212,7 +212,8 @@ template <class Transport>
 /// Runs `body(world)` on `ranks` threads and returns when all have ended. If ranks throw, the
 /// others' communication is aborted, and the exception of the rank that threw first is rethrown
 /// here (a user's own exception unchanged; otherwise the world's first fault as `error`).
-/// `failed_rank()` names the rank. With one rank the body runs on the calling thread.
+/// `failed_rank()` names the rank. A rank stays in the world until its body ends, also if the body
+/// moves its group away. With one rank the body runs on the calling thread.
 /// Errors: bad_input for fewer than 1 or more than 4096 ranks; refused if a thread cannot be made.
 template <thread_transport Transport, class Body>
 void run(int ranks, Body body, const RunOptions& options = {}) {
