@@ -28,7 +28,8 @@ UNISONO_NAMESPACE_BEGIN
 
 class Endpoint; // transport/endpoint.hpp
 namespace detail {
-class Engine; // group/engine.hpp
+class Engine;                                         // group/engine.hpp
+void abort_world(Engine& engine, const Fault& fault); ///< `GroupCore::abort` without a group
 } // namespace detail
 
 /// Passed to `Group::split` by a rank that joins none of the new groups.
@@ -326,10 +327,11 @@ UNISONO_DEFINITION bool GroupCore::reaches(const void* data, std::size_t bytes) 
     return core_endpoint().reaches(data, bytes);
 }
 
-UNISONO_DEFINITION void GroupCore::abort(const Fault& fault) {
-    const auto entry = state_->engine->enter();
-    core_endpoint().abort(fault);
+UNISONO_DEFINITION void detail::abort_world(Engine& engine, const Fault& fault) {
+    const Entry entry = engine.enter();
+    engine.endpoint().abort(fault);
 }
+UNISONO_DEFINITION void GroupCore::abort(const Fault& fault) { detail::abort_world(*state_->engine, fault); }
 
 UNISONO_DEFINITION void GroupCore::check() {
     const auto entry = state_->engine->enter();

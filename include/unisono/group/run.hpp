@@ -66,8 +66,6 @@ private:
     void (*call_)(void*, Group<Transport>&);
 };
 
-void abort_world(Engine& engine, const Fault& fault); ///< as `GroupCore::abort`, without a group
-
 /// Runs one rank's body; an exception becomes the world's fault, so that the other ranks stop, and
 /// so does the end of its thread in the body.
 template <class Transport>
@@ -247,19 +245,12 @@ void run(int, Body, const RunOptions& = {}) {
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
-#include "unisono/group/engine.hpp"
-
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-UNISONO_DEFINITION void abort_world(Engine& engine, const Fault& fault) {
-    const Entry entry = engine.enter();
-    engine.endpoint().abort(fault);
-}
 
 UNISONO_DEFINITION std::atomic<bool>& launcher_is_known() noexcept {
     static std::atomic<bool> known{false};

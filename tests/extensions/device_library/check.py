@@ -2,8 +2,8 @@
 """Trainings on a device have one hash, whoever compiles them: check.py SOURCE BUILD_FOLDER LIBRARY_PROGRAM HEADER_ONLY_PROGRAM LIBRARY NVCC [CLANG]
 
 Both programs are trained.cpp: with the library unisono::devices, and with the kernels of the headers. CLANG compiles it for
-LIBRARY, too. All print the same lines. A program of another version does not link to LIBRARY. NVCC, if there is one, compiles own.cu: the library's kernels are then references, those of
-the program's own functors are there.
+LIBRARY, too. All print the same lines. A program of another version does not link to LIBRARY. NVCC, if there is one, compiles own.cu:
+the library's kernels are then references, those of the program's own functors are there.
 """
 import pathlib
 import re
