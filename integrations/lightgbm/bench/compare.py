@@ -68,10 +68,14 @@ def once(way, size, rows, iterations):
         words = [sys.executable, __file__, "--rank", json.dumps([way, rank, ports[:-1], rows, iterations])]
         processes.append(subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True))
     answers = []
-    for process in processes:
-        text, _ = process.communicate(timeout=500)
-        assert process.returncode == 0, f"a rank of {way} ended with {process.returncode}: {text}"
-        answers.append(json.loads(text.strip().splitlines()[-1]))
+    try:
+        for process in processes:
+            text, _ = process.communicate(timeout=500)
+            assert process.returncode == 0, f"a rank of {way} ended with {process.returncode}: {text}"
+            answers.append(json.loads(text.strip().splitlines()[-1]))
+    finally:
+        for process in processes:
+            process.kill()  # those that others left behind; nothing if all have ended
     return max(spent for spent, _ in answers), answers[0][1]
 
 

@@ -56,10 +56,14 @@ def once(way, size, rows, trees, exact):
         for rank in range(size)
     ]
     answers = []
-    for process in processes:
-        text, _ = process.communicate(timeout=500)
-        assert process.returncode == 0, f"a worker over {way} ended with {process.returncode}: {text}"
-        answers.append(json.loads(text.strip().splitlines()[-1]))
+    try:
+        for process in processes:
+            text, _ = process.communicate(timeout=500)
+            assert process.returncode == 0, f"a worker over {way} ended with {process.returncode}: {text}"
+            answers.append(json.loads(text.strip().splitlines()[-1]))
+    finally:
+        for process in processes:
+            process.kill()  # those that others left behind; nothing if all have ended
     models = {model for _, model in answers}
     assert len(models) == 1, f"{way}: the workers have different models: {answers}"
     return max(spent for spent, _ in answers), models.pop()
